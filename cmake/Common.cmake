@@ -1,0 +1,42 @@
+# Settings that every target of the project shares.
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_package(Threads REQUIRED)
+
+# kvarena_options(target): language level, visibility, warnings, sanitizers.
+function(kvarena_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Wold-style-cast;-Wcast-align;-Woverloaded-virtual>
+    $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+  if(KVARENA_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    target_link_options(${target} PUBLIC -fsanitize=${KVARENA_SANITIZE})
+  endif()
+endfunction()
+
+# kvarena_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds] [LIBRARIES lib...]): a GoogleTest
+# program; ctest sees each test case, discovered when ctest runs.
+function(kvarena_test name)
+  cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  add_executable(${name} ${arg_SOURCES})
+  kvarena_options(${name})
+  target_link_libraries(${name} PRIVATE kvarena ${arg_LIBRARIES} GTest::gtest_main Threads::Threads)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

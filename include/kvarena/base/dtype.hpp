@@ -1,0 +1,38 @@
+#pragma once
+
+/// @file
+/// Element types of K, V, Q and outputs, and how many bytes each takes. Pure functions.
+
+#include <cstdint>
+#include <string_view>
+
+namespace kvarena {
+
+/// An element type. fp8 and int8 have their place in layouts; the CPU kernels refuse them.
+enum class DType : std::uint8_t { f32, f16, bf16, fp8_e4m3, int8 };
+
+/// Bytes of one element.
+constexpr std::int64_t bytes_of(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::f32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::fp8_e4m3:
+    case DType::int8: return 1;
+  }
+  return 0;
+}
+
+/// "f32", "f16", "bf16", "fp8_e4m3", "int8".
+constexpr std::string_view name_of(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::f32: return "f32";
+    case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
+    case DType::fp8_e4m3: return "fp8_e4m3";
+    case DType::int8: return "int8";
+  }
+  return "unknown";
+}
+
+}  // namespace kvarena

@@ -1,0 +1,55 @@
+#pragma once
+
+/// @file
+/// Strong identifiers. Each is a trivially copyable wrapper around one integer, so that a block id
+/// can never be passed where a sequence id is meant, and so that an array of ids has exactly the
+/// bytes that a device reads. No function here fails or allocates.
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+
+namespace kvarena {
+
+/// An integer of type `Rep` that only compares and converts with its own `Tag`.
+template <class Tag, class Rep>
+struct StrongId {
+  using value_type = Rep;  ///< the underlying integer
+
+  Rep value{};  ///< the raw number, for printing, indexing and device code
+
+  constexpr StrongId() noexcept = default;
+  constexpr explicit StrongId(Rep raw) noexcept : value(raw) {}
+  friend constexpr auto operator<=>(StrongId, StrongId) noexcept = default;
+};
+
+/// A block: the unit of KV storage, 0 .. num_blocks - 1. The bytes are the device's int32 format.
+using BlockId = StrongId<struct BlockTag, std::int32_t>;
+/// How often a block has been handed out before; a handle with an old generation is stale.
+using Generation = StrongId<struct GenerationTag, std::uint32_t>;
+/// A registered holder of block references. Never reused within a process.
+using HolderId = StrongId<struct HolderTag, std::uint64_t>;
+/// A sequence. Never reused within a process.
+using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
+/// Queued work on another stream. Issued in increasing order, never reused.
+using Ticket = StrongId<struct TicketTag, std::uint64_t>;
+
+inline constexpr BlockId kNoBlock{-1};        ///< "no block" in a table row or a list link
+inline constexpr SequenceId kNoSequence{0};   ///< never issued
+inline constexpr HolderId kNoHolder{0};       ///< never issued
+inline constexpr Ticket kNoTicket{0};         ///< never issued
+
+static_assert(sizeof(BlockId) == sizeof(std::int32_t) && std::is_trivially_copyable_v<BlockId>);
+static_assert(sizeof(Generation) == sizeof(std::uint32_t));
+
+}  // namespace kvarena
+
+/// Hash support, for tests and tools; the library itself finds ids by index.
+template <class Tag, class Rep>
+struct std::hash<kvarena::StrongId<Tag, Rep>> {
+  /// Hash of the raw number.
+  std::size_t operator()(kvarena::StrongId<Tag, Rep> id) const noexcept {
+    return std::hash<Rep>{}(id.value);
+  }
+};

@@ -1,0 +1,76 @@
+#pragma once
+
+/// @file
+/// Plain views in which the allocator's side and the attention side meet. They own nothing, are
+/// trivially copyable, and are valid until the next change of what they look at. Shapes are in
+/// brackets, C order.
+
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/layout.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace kvarena {
+
+/// K or V of one layer: where the element (block, head, token, dim) of a pool lies.
+/// rows order: `base + block * block_stride + head * head_stride + token * token_stride + dim *
+/// bytes_of(dtype)`, all in bytes.
+struct PlaneView {
+  std::byte* base = nullptr;         ///< block 0 of this plane
+  std::int64_t block_stride = 0;     ///< bytes
+  std::int64_t head_stride = 0;      ///< bytes
+  std::int64_t token_stride = 0;     ///< bytes, rows order
+  std::int32_t num_heads = 0;        ///< KV heads
+  std::int32_t head_dim = 0;         ///< elements
+  DType dtype = DType::f16;          ///< element type
+  TileOrder tile_order = TileOrder::rows;
+};
+
+/// K and V of one layer of a pool.
+struct KvLayerView {
+  PlaneView key;                     ///< K
+  PlaneView value;                   ///< V; may alias K
+  std::int32_t block_size = 0;       ///< tokens a block
+  std::int64_t num_blocks = 0;       ///< blocks in the pool
+};
+
+/// The block tables of a batch. Block `j` of row `r` is
+/// - contiguous rows (`pages == nullptr`): `entries[row_offsets[r] + j]`;
+/// - paged rows: `entries[(pages[row_offsets[r] + (j >> page_shift)] << page_shift) + (j & mask)]`
+///   with `mask = (1 << page_shift) - 1`.
+struct BlockTableView {
+  const BlockId* entries = nullptr;            ///< block ids
+  const std::int32_t* pages = nullptr;         ///< page numbers, or nullptr for contiguous rows
+  const std::int64_t* row_offsets = nullptr;   ///< [num_rows]
+  std::int32_t page_shift = 0;                 ///< log2 of entries a page
+  std::int32_t num_rows = 0;                   ///< sequences in the batch
+
+  /// Block `j` of row `r`; `j` must be below the row's number of blocks.
+  BlockId block(std::int32_t row, std::int64_t j) const noexcept {
+    const std::int64_t first = row_offsets[row];
+    if (pages == nullptr) return entries[first + j];
+    const std::int64_t page = pages[first + (j >> page_shift)];
+    return entries[(page << page_shift) + (j & ((std::int64_t{1} << page_shift) - 1))];
+  }
+};
+
+/// A batch of sequences as the tables see it.
+struct BatchView {
+  BlockTableView tables;                       ///< block ids by row
+  const std::int32_t* seq_lens = nullptr;      ///< [num_rows] tokens in each sequence
+  const std::int32_t* num_blocks = nullptr;    ///< [num_rows] blocks that hold them
+  std::int32_t num_rows = 0;                   ///< sequences
+};
+
+/// One block to copy within a pool, all planes: `target` becomes equal to `source`.
+struct BlockCopy {
+  BlockId source;  ///< stays as it is
+  BlockId target;  ///< overwritten
+};
+
+static_assert(std::is_trivially_copyable_v<KvLayerView> && std::is_trivially_copyable_v<BatchView>);
+
+}  // namespace kvarena

@@ -1,0 +1,117 @@
+#pragma once
+
+/// @file
+/// `Device`: what kvarena asks of a device: memory with a purpose, memory information, asynchronous
+/// copy and fill, streams, events. The only door to device memory; every allocation passes through
+/// the device's VramTracker. Implementations: the host device (host_device.hpp), CUDA (later).
+///
+/// Thread-safety: allocate, free, memory_info, tracker and describe may be called from any thread;
+/// operations on one stream or event by one thread at a time.
+/// Ownership: the device owns its streams, events and memory; destroying it synchronises, then
+/// releases everything that is still there (and logs a warning naming what was leaked).
+/// Streams run their work in order, asynchronously to the caller and to one another. Events mark a
+/// point in a stream. An asynchronous operation that fails makes its stream fail: the status comes
+/// from the next synchronize on it.
+
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/device/vram_tracker.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kvarena {
+
+/// A stream of one device. 0 is never issued: there is no default stream.
+using StreamId = StrongId<struct StreamTag, std::uint64_t>;
+/// An event of one device. 0 is never issued.
+using EventId = StrongId<struct EventTag, std::uint64_t>;
+
+/// A function that a stream runs on the host.
+using HostFunction = Status (*)(void* argument);
+
+/// Which kind of device this is.
+enum class DeviceKind : std::uint8_t { host, cuda };
+
+/// Memory of a device, bytes.
+struct MemoryInfo {
+  std::uint64_t total_bytes = 0;  ///< all there is (the capacity limit on a host device)
+  std::uint64_t free_bytes = 0;   ///< what the driver would give now, other processes considered
+};
+
+/// A request for memory.
+struct AllocationRequest {
+  std::uint64_t bytes = 0;                         ///< >= 1
+  std::uint64_t alignment_bytes = 256;             ///< power of two, <= 4096
+  MemoryPurpose purpose = MemoryPurpose::unknown;  ///< what for
+  MemoryKind kind = MemoryKind::device;            ///< what it must be
+  std::string_view description;                    ///< for reports; copied
+};
+
+/// What a device must offer. docs/design.md, room 1.
+class KVARENA_EXPORT Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// host or cuda.
+  virtual DeviceKind kind() const noexcept = 0;
+  /// For people: "host", "cuda:0 NVIDIA H200".
+  virtual std::string name() const = 0;
+  /// Total and free bytes. Returns device_error when the driver cannot tell.
+  virtual Result<MemoryInfo> memory_info() const = 0;
+
+  /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes, alignment),
+  /// insufficient_vram{required, available} with a snapshot kept for describe(), or device_error.
+  virtual Result<void*> allocate(const AllocationRequest& request) = 0;
+  /// Frees what allocate returned. Work that uses it must have completed. nullptr is invalid_argument
+  /// (pointer); a pointer never recorded is not_found (allocation); nothing changes then.
+  virtual Status free(void* pointer) = 0;
+
+  /// Queues a copy of `bytes` from `source` to `target` (host or device memory, not overlapping).
+  virtual Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) = 0;
+  /// Queues setting `bytes` bytes at `target` to `value`.
+  virtual Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) = 0;
+  /// Queues `function(argument)`; it runs after all earlier work of the stream, on a thread of the
+  /// device, and must not call the device. A failed status makes the stream fail. `argument` must
+  /// stay valid until the function has returned. Never allocates.
+  virtual Status launch_host(HostFunction function, void* argument, StreamId stream) = 0;
+
+  /// A new stream. Returns exhausted (stream) or device_error.
+  virtual Result<StreamId> create_stream() = 0;
+  /// Waits for the stream's work and destroys it. Returns not_found (stream).
+  virtual Status destroy_stream(StreamId stream) = 0;
+  /// Waits until all work queued on the stream has completed; returns its first failure, once.
+  virtual Status synchronize(StreamId stream) = 0;
+
+  /// A new event, completed until it is recorded.
+  virtual Result<EventId> create_event() = 0;
+  /// Destroys an event; work waiting for it is unaffected. Returns not_found (event).
+  virtual Status destroy_event(EventId event) = 0;
+  /// Queues the event's completion behind the stream's work so far.
+  virtual Status record(EventId event, StreamId stream) = 0;
+  /// Queues: the stream waits for the event's last recording so far.
+  virtual Status wait(StreamId stream, EventId event) = 0;
+  /// Has the event's last recording completed? Never blocks.
+  virtual Result<bool> is_complete(EventId event) = 0;
+  /// Blocks until the event's last recording has completed.
+  virtual Status synchronize(EventId event) = 0;
+
+  /// The account of this device's memory.
+  virtual VramTracker& tracker() noexcept = 0;
+  /// The account of this device's memory.
+  virtual const VramTracker& tracker() const noexcept = 0;
+  /// kvarena::describe(status); for insufficient_vram with this device's numbers also the tracker's
+  /// breakdown at the last failure, and a remark when the driver's free memory would have sufficed
+  /// (fragmentation, or another process).
+  virtual std::string describe(const Status& status) const = 0;
+
+ protected:
+  Device() = default;
+};
+
+}  // namespace kvarena
