@@ -1,0 +1,165 @@
+#include "kvarena/base/layout.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxLayers = 4096;
+constexpr std::int64_t kMaxHeads = 4096;
+constexpr std::int64_t kMaxHeadDim = 4096;
+constexpr std::int64_t kMaxBlockSize = 65536;
+constexpr std::int64_t kMaxPlanes = 2 * kMaxLayers;
+constexpr std::int64_t kMaxBlockBytes = std::int64_t{1} << 40;
+
+Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
+                   std::int64_t largest) noexcept {
+  if (value >= smallest && value <= largest) return {};
+  return invalid_argument(argument, value, smallest, largest);
+}
+
+bool same_shape(const PlaneSpec& a, const PlaneSpec& b) noexcept {
+  return a.num_heads == b.num_heads && a.dtype == b.dtype && a.scale == b.scale &&
+         a.head_dim <= b.head_dim;
+}
+
+Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
+  const PlaneSpec& plane = planes[i];
+  if (Status s = check_range(Resource::layer, plane.layer, 0, kMaxLayers - 1); !s) return s;
+  if (Status s = check_range(Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
+  if (Status s = check_range(Resource::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
+  if (plane.alias_of == -1) return {};
+  const auto last = static_cast<std::int64_t>(i) - 1;
+  if (Status s = check_range(Resource::num_planes, plane.alias_of, 0, last); !s) return s;
+  const PlaneSpec& target = planes[static_cast<std::size_t>(plane.alias_of)];
+  if (target.alias_of != -1 || !same_shape(plane, target)) {
+    return invalid_argument(Resource::num_planes, plane.alias_of, -1, last);
+  }
+  return {};
+}
+
+Status check_group(const GroupSpec& group) noexcept {
+  const auto num_planes = static_cast<std::int64_t>(group.planes.size());
+  if (Status s = check_range(Resource::num_planes, num_planes, 1, kMaxPlanes); !s) return s;
+  if (Status s = check_range(Resource::block_size, group.block_size_tokens, 1, kMaxBlockSize); !s) {
+    return s;
+  }
+  if (group.tile_order == TileOrder::chunked && group.block_size_tokens % 16 != 0) {
+    return unsupported(Resource::tile_order, static_cast<std::uint64_t>(group.block_size_tokens));
+  }
+  if (group.retention != Retention::full) {
+    return unsupported(Resource::window, static_cast<std::uint64_t>(group.retention));
+  }
+  for (std::size_t i = 0; i < group.planes.size(); ++i) {
+    if (Status s = check_plane(group.planes, i); !s) return s;
+  }
+  return {};
+}
+
+std::int64_t token_bytes(const PlaneSpec& plane) noexcept {
+  const std::int64_t scale = plane.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
+  return plane.num_heads * (plane.head_dim * bytes_of(plane.dtype) + scale);
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) {
+  if (Status s = check_range(Resource::num_layers, options.num_layers, 1, kMaxLayers); !s) return s;
+  if (Status s = check_range(Resource::head_dim, options.head_dim_k, 1, kMaxHeadDim); !s) return s;
+  if (Status s = check_range(Resource::head_dim, options.head_dim_v, 0, kMaxHeadDim); !s) return s;
+  GroupSpec group;
+  group.block_size_tokens = options.block_size_tokens;
+  group.tile_order = options.tile_order;
+  group.planes.reserve(2 * static_cast<std::size_t>(options.num_layers));
+  for (std::int32_t layer = 0; layer < options.num_layers; ++layer) {
+    PlaneSpec plane{.layer = layer,
+                    .kind = PlaneKind::key,
+                    .num_heads = options.num_kv_heads,
+                    .head_dim = options.head_dim_k,
+                    .dtype = options.dtype};
+    group.planes.push_back(plane);
+    plane.kind = PlaneKind::value;
+    if (options.head_dim_v != 0) plane.head_dim = options.head_dim_v;
+    group.planes.push_back(plane);
+  }
+  return create(std::span<const GroupSpec>(&group, 1));
+}
+
+Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) {
+  if (groups.size() != 1) {
+    return groups.empty() ? invalid_argument(Resource::num_groups, 0, 1, 1)
+                          : unsupported(Resource::num_groups, groups.size());
+  }
+  if (Status s = check_group(groups[0]); !s) return s;
+
+  KvLayout layout;
+  layout.group_ = groups[0];
+  for (const PlaneSpec& plane : layout.planes()) {
+    layout.num_layers_ = std::max(layout.num_layers_, plane.layer + 1);
+  }
+  layout.plane_of_.assign(2 * index(layout.num_layers_), -1);
+  for (std::size_t i = 0; i < layout.group_.planes.size(); ++i) {
+    const PlaneSpec& plane = layout.group_.planes[i];
+    std::int32_t& slot = layout.plane_of_[2 * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
+    if (slot != -1) return invalid_argument(Resource::layer, plane.layer, 0, kMaxLayers - 1);
+    slot = static_cast<std::int32_t>(i);
+    if (plane.alias_of != -1) {
+      layout.bytes_.push_back(0);
+      layout.offset_.push_back(layout.offset_[index(plane.alias_of)]);
+      continue;
+    }
+    const std::int64_t exact = token_bytes(plane) * layout.block_size();
+    layout.bytes_per_token_ += token_bytes(plane);
+    layout.bytes_.push_back(round_up(exact, kPlaneAlignment));
+    layout.offset_.push_back(layout.block_bytes_);
+    layout.block_bytes_ += layout.bytes_.back();
+  }
+  if (layout.block_bytes_ > kMaxBlockBytes) {
+    return invalid_argument(Resource::block_bytes, layout.block_bytes_, 1, kMaxBlockBytes);
+  }
+  return layout;
+}
+
+std::int32_t KvLayout::plane_of(std::int32_t layer, PlaneKind kind) const noexcept {
+  if (layer < 0 || layer >= num_layers_) return -1;
+  return plane_of_[2 * index(layer) + static_cast<std::size_t>(kind)];
+}
+
+std::int64_t KvLayout::plane_offset(std::int32_t plane, BlockOrder order,
+                                    std::int64_t num_blocks) const noexcept {
+  const std::int64_t within_block = offset_[index(plane)];
+  return order == BlockOrder::block_major ? within_block : within_block * num_blocks;
+}
+
+std::int64_t KvLayout::block_stride(std::int32_t plane, BlockOrder order) const noexcept {
+  if (order == BlockOrder::block_major) return block_bytes_;
+  const std::int32_t alias = group_.planes[index(plane)].alias_of;
+  return bytes_[index(alias == -1 ? plane : alias)];
+}
+
+std::int64_t KvLayout::head_stride(std::int32_t plane) const noexcept {
+  return token_stride(plane) * block_size();
+}
+
+std::int64_t KvLayout::token_stride(std::int32_t plane) const noexcept {
+  // An alias reads its target's bytes, so it walks them with the target's row length.
+  const std::int32_t alias = group_.planes[index(plane)].alias_of;
+  const PlaneSpec& spec = group_.planes[index(alias == -1 ? plane : alias)];
+  return spec.head_dim * bytes_of(spec.dtype);
+}
+
+Result<std::int64_t> KvLayout::pool_bytes(std::int64_t num_blocks) const noexcept {
+  if (num_blocks < 1 || num_blocks > kMaxBlocks) {
+    return invalid_argument(Resource::num_blocks, num_blocks, 1, kMaxBlocks);
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / block_bytes_;
+  if (num_blocks > most) return invalid_argument(Resource::pool_bytes, num_blocks, 1, most);
+  return num_blocks * block_bytes_;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,27 @@
+#include "kvarena/base/violation.hpp"
+
+#include "base/log_internal.hpp"
+
+#include <atomic>
+
+namespace kvarena {
+namespace {
+
+void log_violation(const Status& status, const char* call) {
+  log_line(LogLevel::critical, "violation in {}: {}; the call was refused", call, describe(status));
+}
+
+std::atomic<ViolationHandler> handler{log_violation};
+
+}  // namespace
+
+ViolationHandler set_violation_handler(ViolationHandler replacement) noexcept {
+  return handler.exchange(replacement == nullptr ? log_violation : replacement);
+}
+
+Status report_violation(const Status& status, const char* call) noexcept {
+  handler.load()(status, call);
+  return status;
+}
+
+}  // namespace kvarena
