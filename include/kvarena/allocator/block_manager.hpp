@@ -1,0 +1,164 @@
+#pragma once
+
+/// @file
+/// `BlockManager`: who holds which block. Ids only, no bytes, no device. Every block is in exactly one
+/// state, and `free + fenced + evictable + referenced + offline == num_blocks` at every instant.
+///
+/// Deterministic: the same calls give the same ids and fail at the same call; no clock, address, hash
+/// or event decides anything. Free blocks are handed out last-released first; a fresh pool hands out
+/// 0, 1, 2, ...; when none is free the evictable block that became so first is taken. Blocks of one
+/// release call are freed in the order given.
+///
+/// Multi-block calls take all or nothing and change nothing on failure. Programmer errors (double
+/// release, stale handle, a holder releasing more than it holds) are found in every build at O(1),
+/// reported to the violation handler, and refused. Memory is taken at create only: 16 bytes a block,
+/// plus the tables of holders, tickets and fence entries.
+///
+/// One thread at a time. Move-only.
+
+#include "kvarena/allocator/accounts.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace kvarena {
+
+class OperationLog;
+
+/// Options of a block manager.
+struct BlockManagerOptions {
+  std::int64_t num_blocks = 0;           ///< 1 .. KvLayout::kMaxBlocks
+  std::int64_t watermark_blocks = 0;     ///< admission leaves at least this many available
+  std::int32_t max_holders = 4096;       ///< holders at a time
+  std::int32_t max_open_tickets = 64;    ///< a ticket that far behind the newest must have retired
+  std::int64_t max_fence_entries = 0;    ///< references pending on tickets; 0: num_blocks
+  OperationLog* log = nullptr;           ///< borrowed; receives every mutating call, see operation_log.hpp
+};
+
+/// What an allocation may use up.
+enum class Urgency : std::uint8_t {
+  growth,     ///< a running sequence grows: all that is available and not reserved by others
+  admission,  ///< new work: the watermark stays untouched
+};
+
+/// How many blocks a holder wants in a call for many.
+struct HolderDemand {
+  HolderId holder;          ///< registered
+  std::uint32_t count = 0;  ///< blocks
+};
+
+/// Who a holder is. Times are the caller's own, in nanoseconds; the manager only reports them.
+struct HolderInfo {
+  std::uint64_t owner = 0;        ///< the caller's number, e.g. a sequence id
+  const char* purpose = "";       ///< static string, e.g. "sequence"
+  std::int64_t since_ns = 0;      ///< when it began to hold
+  std::int64_t deadline_ns = 0;   ///< when it should be gone; 0: none
+};
+
+/// The free list, reference counts, tickets and accounts of a pool.
+class KVARENA_EXPORT BlockManager {
+ public:
+  /// Allocates all tables. Returns invalid_argument naming the option, its value and its range.
+  static Result<BlockManager> create(const BlockManagerOptions& options);
+  ~BlockManager();
+  BlockManager(BlockManager&&) noexcept;
+  BlockManager& operator=(BlockManager&&) noexcept;
+
+  // ---- holders -------------------------------------------------------------------------------
+
+  /// Registers a holder. Returns exhausted (holder). O(1).
+  Result<HolderId> register_holder(const HolderInfo& info);
+  /// Ends a holder, reservation included. Returns not_found, or failed_precondition (holder) with the
+  /// number of references it still has. O(1).
+  Status unregister_holder(HolderId holder);
+  /// Promises `count` available blocks to `holder` in place of what was promised before: its next
+  /// allocations use them, nobody else's can. An increase follows the admission rule.
+  /// Returns exhausted (reservation), not_found (holder). O(1).
+  Status reserve(HolderId holder, std::int64_t count);
+
+  // ---- blocks --------------------------------------------------------------------------------
+
+  /// Takes ids.size() blocks with one reference each for `holder`, writing ids and generations
+  /// (spans of equal size). The last `evicted` ids (the value returned) were evictable until now: the
+  /// caller forgets what it cached in them. Returns exhausted (block), not_found (holder),
+  /// invalid_argument (span_size). O(1) a block.
+  Result<std::int64_t> allocate(HolderId holder, std::span<BlockId> ids,
+                                std::span<Generation> generations,
+                                Urgency urgency = Urgency::growth);
+  /// The same for many holders in one all-or-nothing call; blocks are written holder by holder. A
+  /// holder may appear once.
+  Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
+                                     std::span<Generation> generations,
+                                     Urgency urgency = Urgency::growth);
+  /// One more reference on each block for `holder`; revives evictable blocks. Returns stale_handle
+  /// (block) for a handle whose generation is over or a block that nobody holds, not_found (holder).
+  Status retain(HolderId holder, std::span<const BlockId> ids,
+                std::span<const Generation> generations);
+  /// Gives up one reference of `holder` on each block, in the order of the home stream: a block whose
+  /// last reference goes is free (or evictable) at once. Returns double_release, stale_handle,
+  /// reference_underflow, not_found.
+  Status release(HolderId holder, std::span<const BlockId> ids,
+                 std::span<const Generation> generations);
+  /// As release, but work of `ticket` still uses the blocks: each reference stays, as fenced, until
+  /// retire(ticket). Also returns exhausted (fence_entry) and not_found (ticket).
+  Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
+                       std::span<const Generation> generations);
+  /// Marks a held block as cached (`true`): when its last reference goes it becomes evictable instead
+  /// of free. `false` takes the mark away; an evictable block then becomes free.
+  Status set_cached(BlockId id, Generation generation, bool cached);
+  /// Takes a block out of service: a free or evictable one at once, a held one when its last reference
+  /// goes. Returns whether it is offline now. Cold: O(num_blocks) for a free block.
+  Result<bool> quarantine(BlockId id);
+  /// Puts an offline block back to the free ones. Returns failed_precondition (block) when it is not
+  /// offline.
+  Status restore(BlockId id);
+
+  // ---- tickets -------------------------------------------------------------------------------
+
+  /// A ticket for work that is about to be queued on another stream. Returns exhausted (ticket) when a
+  /// ticket `max_open_tickets` older has not retired yet.
+  Result<Ticket> open_ticket();
+  /// The ticket's work has completed: the references it fenced go, in the order they were released.
+  /// Tickets may retire in any order; the caller decides when, nothing else does. O(references).
+  Status retire(Ticket ticket);
+
+  // ---- questions -----------------------------------------------------------------------------
+
+  /// Blocks in the pool.
+  std::int64_t num_blocks() const noexcept;
+  /// free + evictable: what allocations can use now, reservations of all holders included.
+  std::int64_t available_now() const noexcept;
+  /// available_now() plus the blocks that come back when every open ticket up to and including
+  /// `ticket` has retired. O(fence entries of those tickets).
+  std::int64_t available_after(Ticket ticket) const noexcept;
+  /// Whether `count` blocks could be had for new work (admission) or a running sequence (growth).
+  bool can_allocate(std::int64_t count, Urgency urgency) const noexcept;
+  /// References on a block that are not fenced; 0 when it is not held. Requires a valid id. O(1).
+  std::uint32_t reference_count(BlockId id) const noexcept;
+  /// State of a block. Requires a valid id. O(1).
+  BlockState state(BlockId id) const noexcept;
+  /// Counts by state, reservations and lifetime counters. O(1).
+  BlockStats stats() const noexcept;
+  /// Why `requested` more blocks do or do not fit, with the largest holders. O(holders).
+  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const;
+  /// Holders, by id: the leak report when the engine is idle. O(holders).
+  std::vector<HolderReport> holders() const;
+
+  /// Proves the accounts: every block in one state, lists whole, counts equal to the holders' totals.
+  /// O(num_blocks). Returns invariant_violated with the number of the invariant (see accounts.hpp).
+  Status check_invariants() const;
+  /// The part of the proof that concerns blocks first .. first + count - 1 alone; for bounded slices.
+  Status check_blocks(std::int64_t first, std::int64_t count) const;
+
+ private:
+  struct Impl;
+  explicit BlockManager(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvarena

@@ -1,0 +1,157 @@
+#pragma once
+
+/// @file
+/// `BlockTables`: sequences and the blocks each owns, in order. Knows no requests, schedulers, models
+/// or bytes. A sequence's table is a list of pages of entries from a pool sized at create; each entry
+/// is a block id (the device's int32) and, in parallel, its generation.
+///
+/// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager, which
+/// must outlive this object and which no one else may use for these sequences' holders. Ids of
+/// sequences are never reused; an unknown or destroyed one is not_found, never a crash.
+///
+/// One thread at a time. Move-only. No heap allocation after create.
+
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/base/views.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace kvarena {
+
+/// Options of block tables.
+struct BlockTablesOptions {
+  std::int32_t block_size_tokens = 16;  ///< tokens a block, 1 .. 65536
+  std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
+  std::int64_t max_table_pages = 0;     ///< pages of kPageEntries entries; 0: enough for every block
+                                        ///< to be in a table once and every sequence to have one more
+};
+
+/// What a new sequence is.
+struct SequenceOptions {
+  std::int64_t max_length_tokens = 0;   ///< 0: no maximum but the 2^31 - 1 of a length
+  std::int64_t since_ns = 0;            ///< for the holder report
+  std::int64_t deadline_ns = 0;         ///< for the holder report
+};
+
+/// How many tokens a sequence grows by.
+struct AppendDemand {
+  SequenceId sequence;          ///< existing; at most once in a call
+  std::int32_t num_tokens = 1;  ///< >= 0
+};
+
+/// What an append changed. Spans are valid until the next mutating call.
+struct AppendResult {
+  std::span<const std::int64_t> slots;       ///< [total tokens] slot of each new token, demand by demand:
+                                             ///< block * block_size + offset
+  std::span<const BlockCopy> copies;         ///< copy-on-write copies the device must do before writing
+  std::int64_t new_blocks = 0;               ///< blocks taken, copies' targets included
+};
+
+/// Figures over all tables.
+struct TableStats {
+  std::int64_t sequences = 0;        ///< existing
+  std::int64_t tokens = 0;           ///< sum of lengths
+  std::int64_t entries = 0;          ///< block references in tables (a shared block counts each time)
+  std::int64_t waste_tokens = 0;     ///< slots in tables past their sequence's length
+  std::int64_t pages_used = 0;       ///< pages of entries in use
+  std::int64_t pages_total = 0;      ///< pages of entries there are
+  std::uint64_t sequences_ever = 0;  ///< created since the start
+  std::uint64_t copies_on_write = 0; ///< since the start
+};
+
+/// One sequence's figures.
+struct SequenceInfo {
+  std::int64_t length_tokens = 0;   ///< tokens
+  std::int64_t num_blocks = 0;      ///< entries in its table, reserved capacity included
+  std::int64_t max_length_tokens = 0;  ///< 0: none
+  std::int64_t waste_tokens = 0;    ///< num_blocks * block_size - length
+  HolderId holder;                  ///< whose references they are
+};
+
+/// Sequences and their block tables.
+class KVARENA_EXPORT BlockTables {
+ public:
+  static constexpr std::int32_t kPageEntries = 128;  ///< entries a page
+
+  /// Allocates all tables. Returns invalid_argument naming the option, its value and its range.
+  static Result<BlockTables> create(BlockManager& manager, const BlockTablesOptions& options);
+  /// Releases every sequence that is left.
+  ~BlockTables();
+  BlockTables(BlockTables&&) noexcept;
+  BlockTables& operator=(BlockTables&&) noexcept;
+
+  // ---- life of a sequence --------------------------------------------------------------------
+
+  /// An empty sequence. Returns exhausted (sequence), invalid_argument (sequence_length). O(1).
+  Result<SequenceId> create_sequence(const SequenceOptions& options = {});
+  /// A sequence that shares the first `length_tokens` tokens of `parent`: the same blocks with one
+  /// more reference each; a partly shared last block is copied by whoever appends to it first.
+  /// Returns invalid_argument (sequence_length) past the parent's length, exhausted (sequence,
+  /// table_page), not_found. O(blocks).
+  Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
+                          const SequenceOptions& options = {});
+  /// Ends a sequence and releases its blocks, last first; against `ticket` when queued work on another
+  /// stream still reads them. O(blocks).
+  Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);
+  /// Ends many, in the order given, all or nothing: abort, time-out and preemption of a whole set. The
+  /// first unknown or repeated sequence is named. O(blocks).
+  Status destroy_many(std::span<const SequenceId> sequences, Ticket ticket = kNoTicket);
+
+  // ---- growth --------------------------------------------------------------------------------
+
+  /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. On failure
+  /// `failed_demand()` is the index of the first demand at fault (for exhausted: the first that did
+  /// not fit) and the status names its sequence. Returns exhausted (block, table_page),
+  /// context_length_exceeded, not_found, invalid_argument (num_tokens; num_sequences for a sequence
+  /// named twice). O(1) a demand and O(1) a block.
+  Result<AppendResult> append(std::span<const AppendDemand> demands,
+                              Urgency urgency = Urgency::growth);
+  /// One token for each sequence: a decode step.
+  Result<AppendResult> append_one_each(std::span<const SequenceId> sequences);
+  /// Index of the demand at which the last append failed, or -1.
+  std::int64_t failed_demand() const noexcept;
+  /// Takes blocks so that `capacity_tokens` fit without another allocation; the length stays.
+  /// Returns what append returns.
+  Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens,
+                          Urgency urgency = Urgency::admission);
+  /// Promises blocks (a count, BlockManager::reserve) so that `capacity_tokens` will fit.
+  Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
+  /// Cuts to `length_tokens` and releases the blocks past it (reserved capacity too). Rolling back
+  /// tokens within the last block is O(1). Returns invalid_argument (sequence_length) past the length.
+  Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
+
+  // ---- questions -----------------------------------------------------------------------------
+
+  /// Length, blocks, maximum, waste, holder. Returns not_found. O(1).
+  Result<SequenceInfo> info(SequenceId sequence) const;
+  /// Block `index` of a sequence. Returns not_found, or invalid_argument (block_index). O(1).
+  Result<BlockId> lookup(SequenceId sequence, std::int64_t index) const;
+  /// Slot of token `index`: block * block_size + offset. Returns invalid_argument (token_index).
+  Result<std::int64_t> slot_of(SequenceId sequence, std::int64_t index) const;
+  /// Copies the ids of a sequence's blocks to `out` and returns how many there are. Returns
+  /// invalid_argument (span_size) when they do not fit. O(blocks).
+  Result<std::int64_t> blocks_of(SequenceId sequence, std::span<BlockId> out) const;
+  /// Tables, lengths and counts of a batch; rows in the order given, a sequence at most once. Valid
+  /// until the next mutating call or the next view. O(rows + pages).
+  Result<BatchView> view(std::span<const SequenceId> sequences);
+  /// Figures over all sequences. O(1).
+  TableStats stats() const noexcept;
+  /// Every existing sequence, in order of creation slot. O(max_sequences).
+  std::vector<SequenceId> sequences() const;
+
+  /// Proves the tables against the manager: each entry is held at its generation, entries equal the
+  /// holder's references, pages belong to one owner. O(entries + max_sequences). invariant_violated.
+  Status check_invariants() const;
+
+ private:
+  struct Impl;
+  explicit BlockTables(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvarena
