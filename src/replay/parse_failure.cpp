@@ -1,0 +1,37 @@
+#include "replay/parse_failure.hpp"
+
+#include <fmt/format.h>
+
+namespace kvarena::replay {
+
+std::string to_string(const ParseFailure& failure) {
+  std::string where = failure.file;
+  if (failure.line > 0) where += fmt::format(":{}", failure.line);
+  if (failure.line > 0 && failure.column > 0) where += fmt::format(":{}", failure.column);
+  std::string text = fmt::format("{}: found {}; expected {}.", where, failure.found,
+                                 failure.expected);
+  if (!failure.advice.empty()) text += ' ' + failure.advice;
+  return text;
+}
+
+Status status_of(const ParseFailure& failure) noexcept {
+  return {StatusCode::parse_error, Resource::file, 0, static_cast<std::uint64_t>(failure.line),
+          static_cast<std::uint64_t>(failure.column), 0};
+}
+
+std::string excerpt_of(std::string_view text, std::size_t max_bytes) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, max_bytes)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte > 0x7e) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+  if (text.size() > max_bytes) out += "...";
+  return out;
+}
+
+}  // namespace kvarena::replay
