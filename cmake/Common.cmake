@@ -24,9 +24,11 @@ function(kvarena_options target)
 endfunction()
 
 # kvarena_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds] [LIBRARIES lib...]): a GoogleTest
-# program; ctest sees each test case, discovered when ctest runs.
+# program; ctest sees each test case, discovered when ctest runs. Programs with the label `threads` also
+# hang on the target kvarena_thread_tests: what ThreadSanitizer is to see.
+add_custom_target(kvarena_thread_tests)
 function(kvarena_test name)
-  cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(${name} ${arg_SOURCES})
@@ -34,6 +36,9 @@ function(kvarena_test name)
   target_link_libraries(${name} PRIVATE kvarena ${arg_LIBRARIES} GTest::gtest_main Threads::Threads)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(kvarena_thread_tests ${name})
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
