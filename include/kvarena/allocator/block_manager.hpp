@@ -85,8 +85,8 @@ class KVARENA_EXPORT BlockManager {
 
   /// Takes ids.size() blocks with one reference each for `holder`, writing ids and generations
   /// (spans of equal size). The last `evicted` ids (the value returned) were evictable until now: the
-  /// caller forgets what it cached in them. Returns exhausted (block), not_found (holder),
-  /// invalid_argument (span_size). O(1) a block.
+  /// caller forgets what it cached in them. Returns exhausted (block) whose `subject` is the first
+  /// holder that did not fit, not_found (holder), invalid_argument (span_size). O(1) a block.
   Result<std::int64_t> allocate(HolderId holder, std::span<BlockId> ids,
                                 std::span<Generation> generations,
                                 Urgency urgency = Urgency::growth);
@@ -95,8 +95,9 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// One more reference on each block for `holder`; revives evictable blocks. Returns stale_handle
-  /// (block) for a handle whose generation is over or a block that nobody holds, not_found (holder).
+  /// One more reference on each block for `holder`; revives evictable blocks, and cached ones that are
+  /// fenced. Returns stale_handle (block) for a handle whose generation is over or a block that nobody
+  /// holds, exhausted (block) when the revived ones are promised to others, not_found (holder).
   Status retain(HolderId holder, std::span<const BlockId> ids,
                 std::span<const Generation> generations);
   /// Gives up one reference of `holder` on each block, in the order of the home stream: a block whose
@@ -138,6 +139,14 @@ class KVARENA_EXPORT BlockManager {
   std::int64_t available_after(Ticket ticket) const noexcept;
   /// Whether `count` blocks could be had for new work (admission) or a running sequence (growth).
   bool can_allocate(std::int64_t count, Urgency urgency) const noexcept;
+  /// Whether the ticket has been opened and not retired. O(1).
+  bool is_open(Ticket ticket) const noexcept;
+  /// References that can still be fenced. O(1).
+  std::int64_t fence_entries_available() const noexcept;
+  /// A holder's figures, or not_found. O(1).
+  Result<HolderReport> holder(HolderId holder) const;
+  /// How often the block has been handed out before. Requires a valid id. O(1).
+  Generation generation(BlockId id) const noexcept;
   /// References on a block that are not fenced; 0 when it is not held. Requires a valid id. O(1).
   std::uint32_t reference_count(BlockId id) const noexcept;
   /// State of a block. Requires a valid id. O(1).

@@ -25,10 +25,10 @@ struct Operation {
   OperationKind kind{};               ///< which call
   StatusCode outcome{};               ///< how it ended
   std::uint8_t flag = 0;              ///< urgency of allocate, `cached` of set_cached
-  HolderId holder;                    ///< argument, or result of register_holder
-  Ticket ticket;                      ///< argument, or result of open_ticket
+  HolderId holder{};                  ///< argument, or result of register_holder
+  Ticket ticket{};                    ///< argument, or result of open_ticket
   std::int64_t count = 0;             ///< blocks asked for, or reserved
-  std::span<const BlockId> ids;       ///< arguments, or the result of allocate
+  std::span<const BlockId> ids{};     ///< arguments, or the result of allocate
 };
 
 /// Receives operations. Called synchronously by the manager's thread after each call; must not call

@@ -29,6 +29,7 @@ struct BlockTablesOptions {
   std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
   std::int64_t max_table_pages = 0;     ///< pages of kPageEntries entries; 0: enough for every block
                                         ///< to be in a table once and every sequence to have one more
+  std::int64_t max_append_tokens = 1 << 20;  ///< new tokens in one append call, all demands together
 };
 
 /// What a new sequence is.
@@ -46,10 +47,10 @@ struct AppendDemand {
 
 /// What an append changed. Spans are valid until the next mutating call.
 struct AppendResult {
-  std::span<const std::int64_t> slots;       ///< [total tokens] slot of each new token, demand by demand:
-                                             ///< block * block_size + offset
-  std::span<const BlockCopy> copies;         ///< copy-on-write copies the device must do before writing
-  std::int64_t new_blocks = 0;               ///< blocks taken, copies' targets included
+  std::span<const std::int64_t> slots;  ///< [total tokens] slot of each new token, demand by
+                                        ///< demand: block * block_size + offset
+  std::span<const BlockCopy> copies;    ///< copy-on-write: what the device must copy before writing
+  std::int64_t new_blocks = 0;          ///< blocks taken, copies' targets included
 };
 
 /// Figures over all tables.
@@ -104,7 +105,9 @@ class KVARENA_EXPORT BlockTables {
 
   // ---- growth --------------------------------------------------------------------------------
 
-  /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. On failure
+  /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. A sequence
+  /// whose next token falls into a block that others share gets a copy of it: sharers copy in demand
+  /// order until one is left. Blocks are handed to the demands in order, a copy's target first. On failure
   /// `failed_demand()` is the index of the first demand at fault (for exhausted: the first that did
   /// not fit) and the status names its sequence. Returns exhausted (block, table_page),
   /// context_length_exceeded, not_found, invalid_argument (num_tokens; num_sequences for a sequence

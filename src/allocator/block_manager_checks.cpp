@@ -1,0 +1,205 @@
+// The questions a BlockManager answers: accounts, explanation, invariants.
+
+#include "allocator/block_manager_impl.hpp"
+#include "kvarena/allocator/block_manager.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+namespace {
+
+Status violated(Invariant invariant, Resource resource, std::int64_t subject, std::int64_t expected,
+                std::int64_t found) noexcept {
+  return {StatusCode::invariant_violated,
+          resource,
+          static_cast<std::int32_t>(invariant),
+          static_cast<std::uint64_t>(subject),
+          static_cast<std::uint64_t>(expected),
+          static_cast<std::uint64_t>(found)};
+}
+
+HolderReport report_of(HolderId id, const Holder& holder) {
+  return {id,
+          holder.info.owner,
+          holder.info.purpose,
+          holder.references,
+          holder.reserved,
+          holder.info.since_ns,
+          holder.info.deadline_ns};
+}
+
+bool holds_more(const HolderReport& a, const HolderReport& b) noexcept {
+  const std::int64_t held_a = a.references + a.reserved;
+  const std::int64_t held_b = b.references + b.reserved;
+  return held_a != held_b ? held_a > held_b : a.holder < b.holder;
+}
+
+}  // namespace
+
+std::int64_t BlockManager::num_blocks() const noexcept { return impl_->pool.num_blocks(); }
+
+std::int64_t BlockManager::available_now() const noexcept { return impl_->available(); }
+
+std::int64_t BlockManager::available_after(Ticket last) const noexcept {
+  const Impl& m = *impl_;
+  std::int64_t returning = 0;
+  m.fences.for_each_open(last, [&](Ticket ticket) {
+    m.fences.for_each_entry(ticket, [&](std::uint32_t index) {
+      const BlockId block = m.fences.entry(index).block;
+      const std::uint32_t word = m.pool.record(block).word;
+      const bool only_fenced = (word & BlockPool::kLow) == 0;
+      const bool counted_here = m.pool.fence_head(block) == index;
+      if (!only_fenced || !counted_here || (word & BlockPool::kQuarantined) != 0) return;
+      bool all_retired = true;
+      for (std::uint32_t i = index; i != FenceTable::kNone; i = m.fences.entry(i).next_of_block) {
+        all_retired = all_retired && m.fences.entry(i).ticket <= last;
+      }
+      returning += all_retired ? 1 : 0;
+    });
+  });
+  return m.available() + returning;
+}
+
+bool BlockManager::can_allocate(std::int64_t count, Urgency urgency) const noexcept {
+  return count <= impl_->usable(urgency);
+}
+
+bool BlockManager::is_open(Ticket ticket) const noexcept { return impl_->fences.is_open(ticket); }
+
+std::int64_t BlockManager::fence_entries_available() const noexcept {
+  return impl_->fences.entries_left();
+}
+
+Result<HolderReport> BlockManager::holder(HolderId id) const {
+  const Holder* found = impl_->holders.find(id);
+  if (found == nullptr) return not_found(Resource::holder, id.value);
+  return report_of(id, *found);
+}
+
+Generation BlockManager::generation(BlockId id) const noexcept {
+  return Generation(impl_->pool.record(id).generation);
+}
+
+std::uint32_t BlockManager::reference_count(BlockId id) const noexcept {
+  return impl_->pool.live_references(id);
+}
+
+BlockState BlockManager::state(BlockId id) const noexcept { return impl_->pool.state(id); }
+
+BlockStats BlockManager::stats() const noexcept {
+  const Impl& m = *impl_;
+  const StateCounts& counts = m.pool.counts();
+  return {.num_blocks = m.pool.num_blocks(),
+          .free = counts.free,
+          .referenced = counts.referenced,
+          .fenced = counts.fenced,
+          .evictable = counts.evictable,
+          .offline = counts.offline,
+          .reserved = m.reserved,
+          .watermark = m.watermark,
+          .holders = m.holders.size(),
+          .references = m.references,
+          .fence_entries = m.fences.num_entries(),
+          .peak_allocated = m.peak_allocated,
+          .allocations = m.allocations,
+          .releases = m.releases,
+          .evictions = m.evictions,
+          .exhaustions = m.exhaustions};
+}
+
+Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const {
+  const Impl& m = *impl_;
+  Explanation e;
+  e.requested = requested;
+  e.usable = m.usable(urgency);
+  e.fits = requested <= e.usable;
+  e.missing = std::max<std::int64_t>(0, requested - e.usable);
+  e.stats = stats();
+  e.oldest_open_ticket = m.fences.oldest_open();
+  e.fenced_returning = available_after(m.fences.newest()) - available_now();
+  m.holders.for_each([&e](HolderId id, const Holder& holder) {
+    const HolderReport report = report_of(id, holder);
+    if (report.references + report.reserved == 0) return;
+    auto end = e.largest.begin() + static_cast<std::ptrdiff_t>(e.num_largest);
+    auto place = std::upper_bound(e.largest.begin(), end, report, holds_more);
+    if (place == e.largest.end()) return;
+    if (e.num_largest < e.largest.size()) {
+      ++e.num_largest;
+      ++end;
+    }
+    std::move_backward(place, end - 1, end);
+    *place = report;
+  });
+  return e;
+}
+
+std::vector<HolderReport> BlockManager::holders() const {
+  std::vector<HolderReport> reports;
+  reports.reserve(static_cast<std::size_t>(impl_->holders.size()));
+  impl_->holders.for_each(
+      [&reports](HolderId id, const Holder& holder) { reports.push_back(report_of(id, holder)); });
+  std::sort(reports.begin(), reports.end(),
+            [](const HolderReport& a, const HolderReport& b) { return a.holder < b.holder; });
+  return reports;
+}
+
+Status BlockManager::check_invariants() const {
+  const Impl& m = *impl_;
+  const StateCounts& kept = m.pool.counts();
+  if (!stats().balanced()) {
+    return violated(Invariant::counts_balance, Resource::num_blocks, 0, m.pool.num_blocks(),
+                    kept.free + kept.fenced + kept.evictable + kept.referenced + kept.offline);
+  }
+  if (!(m.pool.recount() == kept)) {
+    return violated(Invariant::state_counts, Resource::num_blocks, 0, kept.free,
+                    m.pool.recount().free);
+  }
+  if (!m.pool.free_list_is_whole()) {
+    return violated(Invariant::free_list, Resource::block, 0, kept.free, -1);
+  }
+  if (!m.pool.evictable_list_is_whole()) {
+    return violated(Invariant::evictable_list, Resource::block, 0, kept.evictable, -1);
+  }
+  std::int64_t held = 0;
+  std::int64_t reserved = 0;
+  m.holders.for_each([&](HolderId, const Holder& holder) {
+    held += holder.references;
+    reserved += holder.reserved;
+  });
+  const std::int64_t live = m.pool.total_live_references();
+  if (held != live || held != m.references) {
+    return violated(Invariant::holder_references, Resource::holder, 0, live, held);
+  }
+  if (reserved != m.reserved || reserved > m.available()) {
+    return violated(Invariant::reservations, Resource::reservation, 0, m.reserved, reserved);
+  }
+  return check_blocks(0, m.pool.num_blocks());
+}
+
+Status BlockManager::check_blocks(std::int64_t first, std::int64_t count) const {
+  const Impl& m = *impl_;
+  const std::int64_t begin = std::max<std::int64_t>(0, first);
+  const std::int64_t end = std::min(m.pool.num_blocks(), begin + std::max<std::int64_t>(0, count));
+  for (std::int64_t raw = begin; raw < end; ++raw) {
+    const BlockId id(static_cast<std::int32_t>(raw));
+    const BlockState state = m.pool.state(id);
+    const std::uint32_t head = m.pool.fence_head(id);
+    if (state == BlockState::evictable) continue;  // the side word is a list link there
+    const bool may_be_fenced = state == BlockState::referenced || state == BlockState::fenced;
+    if (!may_be_fenced && head != BlockPool::kNoFence) {
+      return violated(Invariant::fence_entries, Resource::block, raw, 0, 1);
+    }
+    if (state == BlockState::fenced && head == BlockPool::kNoFence) {
+      return violated(Invariant::fence_entries, Resource::block, raw, 1, 0);
+    }
+    for (std::uint32_t i = head; i != FenceTable::kNone; i = m.fences.entry(i).next_of_block) {
+      const FenceTable::Entry& entry = m.fences.entry(i);
+      if (entry.block != id || !m.fences.is_open(entry.ticket)) {
+        return violated(Invariant::fence_entries, Resource::block, raw, raw, entry.block.value);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace kvarena

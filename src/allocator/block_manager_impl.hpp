@@ -1,0 +1,81 @@
+#pragma once
+
+/// @file
+/// What a BlockManager is made of; shared by its sources.
+
+#include "allocator/block_pool.hpp"
+#include "allocator/fence_table.hpp"
+#include "allocator/holder_table.hpp"
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/allocator/operation_log.hpp"
+
+#include <cstdint>
+
+namespace kvarena {
+
+struct BlockManager::Impl {
+  explicit Impl(const BlockManagerOptions& options)
+      : pool(options.num_blocks),
+        holders(options.max_holders),
+        fences(options.max_open_tickets, options.max_fence_entries),
+        watermark(options.watermark_blocks),
+        log(options.log) {}
+
+  std::int64_t available() const noexcept {
+    return pool.counts().free + pool.counts().evictable;
+  }
+  /// What a request without a reservation may use.
+  std::int64_t usable(Urgency urgency) const noexcept {
+    const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
+    const std::int64_t left = available() - reserved - kept;
+    return left > 0 ? left : 0;
+  }
+  /// Moves `count` of a holder's promise to blocks it is about to get.
+  void consume_reservation(Holder& holder, std::int64_t count) noexcept {
+    const std::int64_t used = count < holder.reserved ? count : holder.reserved;
+    holder.reserved -= used;
+    reserved -= used;
+  }
+  void note_peak() noexcept {
+    const std::int64_t allocated = pool.num_blocks() - pool.counts().free;
+    if (allocated > peak_allocated) peak_allocated = allocated;
+  }
+  /// Why a handle that is not live is refused.
+  Status refuse_handle(BlockId id, Generation generation) const noexcept;
+  /// Gives up one live reference. False when the handle is not live: nothing changed then.
+  bool release_one(BlockId id, Generation generation) noexcept;
+  void undo_release_one(BlockId id) noexcept;
+
+  Result<std::int64_t> allocate(std::span<const HolderDemand> demands, std::span<BlockId> ids,
+                                std::span<Generation> generations, Urgency urgency);
+  Status retain(HolderId holder, std::span<const BlockId> ids,
+                std::span<const Generation> generations);
+  Status release(HolderId holder, std::span<const BlockId> ids,
+                 std::span<const Generation> generations);
+  Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
+                       std::span<const Generation> generations);
+  Status set_cached(BlockId id, Generation generation, bool cached);
+  Result<bool> quarantine(BlockId id);
+  Status restore(BlockId id);
+  Status retire(Ticket ticket);
+
+  void append_log(const Operation& operation) {
+    if (log != nullptr) [[unlikely]] log->append(operation);
+  }
+
+  BlockPool pool;
+  HolderTable holders;
+  FenceTable fences;
+  std::int64_t watermark;
+  OperationLog* log;
+  std::int64_t reserved = 0;
+  std::int64_t references = 0;  // of all holders
+  std::int64_t peak_allocated = 0;
+  std::uint64_t allocations = 0;
+  std::uint64_t releases = 0;
+  std::uint64_t evictions = 0;
+  std::uint64_t exhaustions = 0;
+  std::uint64_t calls = 0;      // stamps allocate_each
+};
+
+}  // namespace kvarena

@@ -1,0 +1,174 @@
+#include "allocator/block_pool.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+
+BlockPool::BlockPool(std::int64_t num_blocks)
+    : records_(static_cast<std::size_t>(num_blocks)),
+      side_(static_cast<std::size_t>(num_blocks), kNoFence),
+      free_stack_(static_cast<std::size_t>(num_blocks)) {
+  for (std::size_t i = 0; i < free_stack_.size(); ++i) {
+    free_stack_[i] = BlockId(static_cast<std::int32_t>(free_stack_.size() - 1 - i));
+  }
+  counts_.free = num_blocks;
+}
+
+BlockState BlockPool::state(BlockId id) const noexcept {
+  const std::uint32_t word = record(id).word;
+  if ((word & kHeld) != 0) return (word & kLow) != 0 ? BlockState::referenced : BlockState::fenced;
+  if ((word & kQuarantined) != 0) return BlockState::offline;
+  return (word & kCached) != 0 ? BlockState::evictable : BlockState::free;
+}
+
+std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
+  const std::int64_t from_free = std::min(count, counts_.free);
+  const BlockId* top = free_stack_.data() + counts_.free - 1;
+  for (std::int64_t i = 0; i < from_free; ++i) {
+    const BlockId id = *top--;
+    Record& r = records_[index(id)];
+    r.word = kHeld | 1;
+    ids[i] = id;
+    generations[i] = Generation(r.generation);
+  }
+  counts_.free -= from_free;
+  for (std::int64_t i = from_free; i < count; ++i) {
+    const BlockId id = block(evictable_head_);
+    unlink_evictable(id);
+    Record& r = record(id);
+    r.word = kHeld | 1;
+    ids[i] = id;
+    generations[i] = Generation(++r.generation);
+  }
+  counts_.referenced += count;
+  return count - from_free;
+}
+
+void BlockPool::drop_marked(BlockId id) noexcept {
+  Record& r = record(id);
+  if ((r.word & kQuarantined) != 0) {
+    r.word &= kQuarantined | kCached;
+    ++r.generation;
+    ++counts_.offline;
+  } else {
+    append_evictable(id);
+  }
+}
+
+void BlockPool::undo_drop(BlockId id) noexcept {
+  Record& r = record(id);
+  switch (state(id)) {
+    case BlockState::free:
+      --counts_.free;  // the newest free block is on top of the stack
+      --r.generation;
+      r.word = kHeld | 1;
+      break;
+    case BlockState::evictable:
+      unlink_evictable(id);
+      r.word = kHeld | kCached | 1;
+      break;
+    case BlockState::offline:
+      --counts_.offline;
+      --r.generation;
+      r.word = kHeld | (r.word & (kCached | kQuarantined)) | 1;
+      break;
+    case BlockState::referenced:
+    case BlockState::fenced:
+      break;
+  }
+}
+
+void BlockPool::append_evictable(BlockId id) noexcept {
+  record(id).word = kCached | kLow;
+  side_[index(id)] = evictable_tail_;
+  const auto raw = static_cast<std::uint32_t>(id.value);
+  if (evictable_tail_ == kLow) {
+    evictable_head_ = raw;
+  } else {
+    records_[evictable_tail_].word = kCached | raw;
+  }
+  evictable_tail_ = raw;
+  ++counts_.evictable;
+}
+
+void BlockPool::unlink_evictable(BlockId id) noexcept {
+  const std::uint32_t next = record(id).word & kLow;
+  const std::uint32_t previous = side_[index(id)];
+  (previous == kLow ? evictable_head_ : records_[previous].word) =
+      previous == kLow ? next : (kCached | next);
+  (next == kLow ? evictable_tail_ : side_[next]) = previous;
+  side_[index(id)] = kNoFence;
+  record(id).word = 0;
+  --counts_.evictable;
+}
+
+void BlockPool::free_evictable(BlockId id) noexcept {
+  unlink_evictable(id);
+  ++record(id).generation;
+  free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
+}
+
+void BlockPool::take_offline(BlockId id) noexcept {
+  if (state(id) == BlockState::evictable) {
+    unlink_evictable(id);
+  } else {
+    const auto end = free_stack_.begin() + counts_.free;
+    const auto found = std::find(free_stack_.begin(), end, id);
+    std::copy(found + 1, end, found);
+    --counts_.free;
+  }
+  record(id).word = kQuarantined;
+  ++record(id).generation;
+  ++counts_.offline;
+}
+
+void BlockPool::bring_online(BlockId id) noexcept {
+  record(id).word = 0;
+  --counts_.offline;
+  free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
+}
+
+StateCounts BlockPool::recount() const noexcept {
+  StateCounts counts;
+  for (std::int64_t i = 0; i < num_blocks(); ++i) {
+    switch (state(BlockId(static_cast<std::int32_t>(i)))) {
+      case BlockState::free: ++counts.free; break;
+      case BlockState::referenced: ++counts.referenced; break;
+      case BlockState::fenced: ++counts.fenced; break;
+      case BlockState::evictable: ++counts.evictable; break;
+      case BlockState::offline: ++counts.offline; break;
+    }
+  }
+  return counts;
+}
+
+bool BlockPool::free_list_is_whole() const {
+  std::vector<bool> seen(records_.size());
+  for (std::int64_t i = 0; i < counts_.free; ++i) {
+    const BlockId id = free_stack_[static_cast<std::size_t>(i)];
+    if (!contains(id) || record(id).word != 0 || seen[index(id)]) return false;
+    seen[index(id)] = true;
+  }
+  return true;  // with the recount of free blocks this makes the list exactly the free blocks
+}
+
+bool BlockPool::evictable_list_is_whole() const noexcept {
+  std::int64_t length = 0;
+  std::uint32_t previous = kLow;
+  for (std::uint32_t raw = evictable_head_; raw != kLow; raw = records_[raw].word & kLow) {
+    if (raw >= records_.size() || ++length > counts_.evictable) return false;
+    if ((records_[raw].word & ~kLow) != kCached || side_[raw] != previous) return false;
+    previous = raw;
+  }
+  return length == counts_.evictable && evictable_tail_ == previous;
+}
+
+std::int64_t BlockPool::total_live_references() const noexcept {
+  std::int64_t total = 0;
+  for (const Record& r : records_) {
+    if ((r.word & kHeld) != 0) total += r.word & kLow;
+  }
+  return total;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,113 @@
+#pragma once
+
+/// @file
+/// `BlockPool`: the hot arrays of a BlockManager. Which state each block is in, its reference count
+/// and generation, the free list and the evictable order. It checks nothing about who calls; the
+/// manager does. 16 bytes a block: an 8-byte record, a 4-byte link, a 4-byte place on the free stack.
+
+#include "kvarena/allocator/accounts.hpp"
+#include "kvarena/base/ids.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvarena {
+
+/// Blocks by state; the sums that every transition keeps.
+struct StateCounts {
+  std::int64_t free = 0;
+  std::int64_t referenced = 0;
+  std::int64_t fenced = 0;
+  std::int64_t evictable = 0;
+  std::int64_t offline = 0;
+  friend bool operator==(const StateCounts&, const StateCounts&) = default;
+};
+
+/// States, counts and orders of all blocks.
+class BlockPool {
+ public:
+  // A block's word. Held: kHeld, perhaps kCached and kQuarantined, and the number of live (not fenced)
+  // references in the low bits; zero live references means fenced. Not held: 0 is free, kQuarantined
+  // offline (kCached then remembers the mark), kCached alone evictable with the next link in the low
+  // bits.
+  static constexpr std::uint32_t kHeld = 1U << 31;
+  static constexpr std::uint32_t kCached = 1U << 30;
+  static constexpr std::uint32_t kQuarantined = 1U << 29;
+  static constexpr std::uint32_t kLow = kQuarantined - 1;  ///< count or link; as a link: none
+  static constexpr std::uint32_t kNoFence = ~0U;           ///< side word of a block with no fence entry
+
+  struct Record {
+    std::uint32_t word = 0;
+    std::uint32_t generation = 0;
+  };
+  static_assert(sizeof(Record) + 2 * sizeof(std::uint32_t) <= 16);
+
+  explicit BlockPool(std::int64_t num_blocks);
+
+  std::int64_t num_blocks() const noexcept { return static_cast<std::int64_t>(records_.size()); }
+  const StateCounts& counts() const noexcept { return counts_; }
+  bool contains(BlockId id) const noexcept {
+    return static_cast<std::uint32_t>(id.value) < records_.size();
+  }
+  Record& record(BlockId id) noexcept { return records_[index(id)]; }
+  const Record& record(BlockId id) const noexcept { return records_[index(id)]; }
+  /// Head of a held block's chain of fence entries.
+  std::uint32_t& fence_head(BlockId id) noexcept { return side_[index(id)]; }
+  std::uint32_t fence_head(BlockId id) const noexcept { return side_[index(id)]; }
+
+  BlockState state(BlockId id) const noexcept;
+  std::uint32_t live_references(BlockId id) const noexcept {
+    const std::uint32_t word = record(id).word;
+    return (word & kHeld) != 0 ? word & kLow : 0;
+  }
+
+  /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
+  /// number is returned. Requires count <= free + evictable.
+  std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
+  /// A held block whose last reference, live or fenced, is going: becomes free, evictable or offline.
+  /// The caller has accounted for the state it leaves.
+  void drop(BlockId id) noexcept {
+    Record& r = record(id);
+    if ((r.word & (kCached | kQuarantined)) != 0) return drop_marked(id);
+    r.word = 0;
+    ++r.generation;
+    free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
+  }
+  /// Undoes the newest `drop` that is not undone yet: the block has one live reference again.
+  void undo_drop(BlockId id) noexcept;
+  /// Takes an evictable block out of its order: it has no references and is in no list.
+  void unlink_evictable(BlockId id) noexcept;
+  /// Drops the cached content of an evictable block: it becomes free.
+  void free_evictable(BlockId id) noexcept;
+  /// Free or evictable becomes offline. O(n) for a free block.
+  void take_offline(BlockId id) noexcept;
+  /// Offline becomes free.
+  void bring_online(BlockId id) noexcept;
+
+  StateCounts& mutable_counts() noexcept { return counts_; }
+
+  /// A recount from the records alone. O(n).
+  StateCounts recount() const noexcept;
+  /// Free stack names each free block once. O(n).
+  bool free_list_is_whole() const;
+  /// Evictable list is whole. O(evictable).
+  bool evictable_list_is_whole() const noexcept;
+  /// Sum of live references. O(n).
+  std::int64_t total_live_references() const noexcept;
+
+ private:
+  static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
+  static BlockId block(std::uint32_t raw) noexcept { return BlockId(static_cast<std::int32_t>(raw)); }
+  void drop_marked(BlockId id) noexcept;
+  void append_evictable(BlockId id) noexcept;
+
+  std::vector<Record> records_;
+  std::vector<std::uint32_t> side_;   // held: fence chain; evictable: previous link; else kNoFence
+  std::vector<BlockId> free_stack_;   // [0, counts_.free) are the free blocks, the next one on top
+  std::uint32_t evictable_head_ = kLow;  // evicted next
+  std::uint32_t evictable_tail_ = kLow;
+  StateCounts counts_;
+};
+
+}  // namespace kvarena

@@ -1,0 +1,66 @@
+#pragma once
+
+/// @file
+/// `HolderTable`: the registered holders of a BlockManager and their totals. Slots are reused last
+/// freed first; ids carry the slot's generation and are never reused.
+
+#include "kvarena/allocator/block_manager.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvarena {
+
+/// One registered holder.
+struct Holder {
+  HolderInfo info;
+  std::int64_t references = 0;    ///< block references, fenced ones excluded
+  std::int64_t reserved = 0;      ///< promised blocks
+  std::uint64_t call_stamp = 0;   ///< the last allocate_each that named it
+  std::uint32_t generation = 1;   ///< of the slot: registrations so far, plus one
+  bool registered = false;
+};
+
+/// Fixed-size table of holders.
+class HolderTable {
+ public:
+  explicit HolderTable(std::int32_t capacity);
+
+  std::int64_t size() const noexcept { return size_; }
+  std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
+  bool is_full() const noexcept { return size_ == capacity(); }
+
+  /// Requires !is_full().
+  HolderId insert(const HolderInfo& info) noexcept;
+  /// Requires a registered holder.
+  void erase(HolderId id) noexcept;
+  /// nullptr when the id is not registered.
+  Holder* find(HolderId id) noexcept {
+    const std::uint64_t slot = id.value & 0xffffffffU;
+    if (slot >= slots_.size()) return nullptr;
+    Holder& holder = slots_[slot];
+    return holder.registered && holder.generation == id.value >> 32 ? &holder : nullptr;
+  }
+  const Holder* find(HolderId id) const noexcept {
+    return const_cast<HolderTable*>(this)->find(id);
+  }
+
+  /// Calls visit(HolderId, const Holder&) for each registered holder, by slot.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].registered) visit(id_of(i), slots_[i]);
+    }
+  }
+
+ private:
+  HolderId id_of(std::size_t slot) const noexcept {
+    return HolderId(std::uint64_t{slots_[slot].generation} << 32 | slot);
+  }
+
+  std::vector<Holder> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace kvarena
