@@ -59,9 +59,10 @@ struct CountingIterator {
   }
 };
 
-bool in_number(char c) { return (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.' ||
-                                c == 'e' || c == 'E'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool in_number(char c) {
+  return is_digit(c) || c == '+' || c == '-' || c == '.' || c == 'e' || c == 'E';
+}
 
 // Milliseconds as written to microseconds, rounded half up; nothing when it is not a plain decimal.
 std::optional<std::int64_t> microseconds_of(std::string_view text) {
@@ -136,8 +137,10 @@ class RecordHandler {
 
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
     std::string_view why = error.what();
+    if (const auto at = why.find("] "); at != why.npos) why.remove_prefix(at + 2);
     if (const auto at = why.find(": "); at != why.npos) why.remove_prefix(at + 2);
     std::string_view wanted = "one JSON object a line";
+    if (why.starts_with("number overflow")) wanted = "a number that fits its field";
     if (const auto at = why.rfind("; expected "); at != why.npos) {
       wanted = why.substr(at + 11);
       why = why.substr(0, at);

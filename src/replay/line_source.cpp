@@ -92,10 +92,12 @@ Line LineSource::next() {
   }
   const char* first = buffer_.data() + begin_;
   const std::size_t have = end_ - begin_;
-  const std::size_t length = feed != nullptr ? static_cast<std::size_t>(feed - first) : have;
+  std::string_view text(first, feed != nullptr ? static_cast<std::size_t>(feed - first) : have);
+  const std::size_t used = text.size() + (feed != nullptr ? 1 : 0);
+  if (text.ends_with('\r')) text.remove_suffix(1);
   if (native_ != 0) {
     spent_ = LineOutcome::read_failed;
-  } else if (length > max_line_bytes_ + 1 || (feed == nullptr && !at_end_)) {
+  } else if (text.size() > max_line_bytes_ || (feed == nullptr && !at_end_)) {
     spent_ = LineOutcome::too_long;
     ++number_;
   } else if (feed == nullptr && have == 0) {
@@ -103,11 +105,8 @@ Line LineSource::next() {
   }
   if (spent_ != LineOutcome::line) return {spent_, {}, number_, native_};
 
-  const std::size_t used = length + (feed != nullptr ? 1 : 0);
   begin_ += used;
   consumed_ += static_cast<std::int64_t>(used);
-  std::string_view text(first, length);
-  if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
   return {LineOutcome::line, text, ++number_, 0};
 }
 

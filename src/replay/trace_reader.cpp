@@ -83,7 +83,8 @@ Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, ParseFa
   if (!lines) {
     const Status status = lines.status();
     if (failure != nullptr) {
-      *failure = {options.path, 0, 0, fmt::format("the answer \"{}\" when opening it", std::strerror(status.native)),
+      *failure = {options.path, 0, 0,
+                  fmt::format("the answer \"{}\" when opening it", std::strerror(status.native)),
                   "a readable trace file", "Check the path and its permissions."};
     }
     return status;
@@ -110,19 +111,24 @@ Status TraceReader::fail_line(const Line& line) {
                  "one request a line", "Is this a trace?"});
   }
   if (line.outcome == LineOutcome::read_failed) {
-    failure_ = {path_, line.number + 1, 0, fmt::format("the answer \"{}\" to a read", std::strerror(line.native)),
-                "to read on", ""};
+    failure_ = {path_, line.number + 1, 0,
+                fmt::format("the answer \"{}\" when reading it", std::strerror(line.native)),
+                "the rest of the file", ""};
     status_ = {StatusCode::io_error, Resource::file, line.native, 0, 0, 0};
     return status_;
   }
   return fail({path_, 0, 0, "no request in the file", "at least one request", ""});
 }
 
-// The next line with something in it, or the outcome that ended the search.
+// The next line with something in it, or the outcome that ended the search. A byte order mark is not
+// content.
 Line TraceReader::next_content_line() {
   while (true) {
-    const Line line = lines_.next();
+    Line line = lines_.next();
     line_number_ = line.number;
+    if (line.number == 1 && line.text.starts_with(kByteOrderMark)) {
+      line.text.remove_prefix(kByteOrderMark.size());
+    }
     if (line.outcome != LineOutcome::line || !is_blank(line.text)) return line;
   }
 }
@@ -130,8 +136,7 @@ Line TraceReader::next_content_line() {
 Status TraceReader::settle_format(TraceFormat wanted) {
   const Line line = next_content_line();
   if (line.outcome != LineOutcome::line) return fail_line(line);
-  std::string_view text = line.text;
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const std::string_view text = line.text;
   format_ = wanted;
   if (wanted == TraceFormat::detect) {
     const Status status = detect_format(text);
