@@ -10,8 +10,12 @@
 /// Ownership: the device owns its streams, events and memory; destroying it synchronises, then
 /// releases everything that is still there (and logs a warning naming what was leaked).
 /// Streams run their work in order, asynchronously to the caller and to one another. Events mark a
-/// point in a stream. An asynchronous operation that fails makes its stream fail: the status comes
-/// from the next synchronize on it.
+/// point in a stream; recording an event again does not change what earlier waits wait for.
+/// An asynchronous operation that fails makes its stream fail: later operations are skipped until
+/// the next synchronize(stream), which returns the failure and makes the stream usable again.
+/// Events recorded behind the failure complete, but as failed: is_complete and synchronize(event)
+/// return the failure, and a stream that waits for one fails with it, so that nobody computes with
+/// what was never written.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
@@ -44,7 +48,7 @@ struct MemoryInfo {
 
 /// A request for memory.
 struct AllocationRequest {
-  std::uint64_t bytes = 0;                         ///< >= 1
+  std::uint64_t bytes = 0;                         ///< 1 .. 2^48
   std::uint64_t alignment_bytes = 256;             ///< power of two, <= 4096
   MemoryPurpose purpose = MemoryPurpose::unknown;  ///< what for
   MemoryKind kind = MemoryKind::device;            ///< what it must be
@@ -65,49 +69,63 @@ class KVARENA_EXPORT Device {
   /// Total and free bytes. Returns device_error when the driver cannot tell.
   virtual Result<MemoryInfo> memory_info() const = 0;
 
-  /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes, alignment),
-  /// insufficient_vram{required, available} with a snapshot kept for describe(), or device_error.
+  /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes,
+  /// alignment), unsupported (allocation) for KV in pinned staging memory,
+  /// insufficient_vram{required, available} (for staging memory: exhausted (host_memory)) with a
+  /// snapshot kept for describe(), or device_error. A failed call has changed nothing.
   virtual Result<void*> allocate(const AllocationRequest& request) = 0;
-  /// Frees what allocate returned. Work that uses it must have completed. nullptr is invalid_argument
-  /// (pointer); a pointer never recorded is not_found (allocation); nothing changes then.
+  /// Frees what allocate returned. Work that uses it must have completed. nullptr is
+  /// invalid_argument (pointer); a pointer never recorded is not_found (allocation); nothing
+  /// changes then.
   virtual Status free(void* pointer) = 0;
 
   /// Queues a copy of `bytes` from `source` to `target` (host or device memory, not overlapping).
+  /// Both must stay valid until it has completed. Returns invalid_argument (pointer) for nullptr
+  /// unless `bytes` is 0, or (span_size) for ranges that overlap; not_found (stream). Never
+  /// allocates, as all that queue.
   virtual Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) = 0;
-  /// Queues setting `bytes` bytes at `target` to `value`.
+  /// Queues setting `bytes` bytes at `target` to `value`. Returns as copy.
   virtual Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) = 0;
   /// Queues `function(argument)`; it runs after all earlier work of the stream, on a thread of the
   /// device, and must not call the device. A failed status makes the stream fail. `argument` must
-  /// stay valid until the function has returned. Never allocates.
+  /// stay valid until the function has returned. Returns invalid_argument (pointer) without a
+  /// function, not_found (stream).
   virtual Status launch_host(HostFunction function, void* argument, StreamId stream) = 0;
 
   /// A new stream. Returns exhausted (stream) or device_error.
   virtual Result<StreamId> create_stream() = 0;
-  /// Waits for the stream's work and destroys it. Returns not_found (stream).
+  /// Waits for the stream's work and destroys it. Returns not_found (stream), or a failure that no
+  /// synchronize has returned yet (the stream is destroyed all the same).
   virtual Status destroy_stream(StreamId stream) = 0;
-  /// Waits until all work queued on the stream has completed; returns its first failure, once.
+  /// Waits until all work queued on the stream has completed; returns its first failure, once, or
+  /// not_found (stream), or failed_precondition (stream) when called where waiting would never end:
+  /// from a function of launch_host.
   virtual Status synchronize(StreamId stream) = 0;
 
   /// A new event, completed until it is recorded.
   virtual Result<EventId> create_event() = 0;
   /// Destroys an event; work waiting for it is unaffected. Returns not_found (event).
   virtual Status destroy_event(EventId event) = 0;
-  /// Queues the event's completion behind the stream's work so far.
+  /// Queues the event's completion behind the stream's work so far. Returns not_found (event,
+  /// stream).
   virtual Status record(EventId event, StreamId stream) = 0;
-  /// Queues: the stream waits for the event's last recording so far.
+  /// Queues: the stream waits for the event's last recording so far (nothing when there is none).
+  /// Returns not_found (event, stream).
   virtual Status wait(StreamId stream, EventId event) = 0;
-  /// Has the event's last recording completed? Never blocks.
+  /// Has the event's last recording completed? Never blocks. Returns not_found (event), or the
+  /// failure that the recording lies behind.
   virtual Result<bool> is_complete(EventId event) = 0;
-  /// Blocks until the event's last recording has completed.
+  /// Blocks until the event's last recording has completed. Returns as is_complete, or
+  /// failed_precondition (stream) as synchronize(stream).
   virtual Status synchronize(EventId event) = 0;
 
   /// The account of this device's memory.
   virtual VramTracker& tracker() noexcept = 0;
   /// The account of this device's memory.
   virtual const VramTracker& tracker() const noexcept = 0;
-  /// kvarena::describe(status); for insufficient_vram with this device's numbers also the tracker's
-  /// breakdown at the last failure, and a remark when the driver's free memory would have sufficed
-  /// (fragmentation, or another process).
+  /// kvarena::describe(status); when it is the status of the last failed allocation also what was
+  /// asked for, the tracker's breakdown at that moment, and either how much was missing or a remark
+  /// that the driver's free memory would have sufficed (fragmentation, or another process).
   virtual std::string describe(const Status& status) const = 0;
 
  protected:

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `VramTracker`: what a device's memory is used for. Every allocation of a Device passes through its
-/// tracker. Thread-safe: a report taken while other threads allocate is a consistent snapshot. Not on
-/// any hot path: it is touched when memory is allocated or freed, never per block or token.
+/// `VramTracker`: what a device's memory is used for. Every allocation of a Device passes through
+/// its tracker. Thread-safe: a report taken while other threads allocate is a consistent snapshot.
+/// Not on any hot path: it is touched when memory is allocated or freed, never per block or token.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
@@ -51,14 +51,16 @@ struct MemoryUsage {
 
 /// A consistent snapshot of a tracker.
 struct MemoryBreakdown {
-  MemoryUsage total;                                       ///< all purposes, kind `device`
-  MemoryUsage staging;                                     ///< kind `pinned_staging`
-  std::array<MemoryUsage, kNumMemoryPurposes> by_purpose;  ///< indexed by MemoryPurpose, kind `device`
-  std::uint64_t allocations_ever = 0;                      ///< recorded since the start
-  std::uint64_t frees_ever = 0;                            ///< erased since the start
+  MemoryUsage total;    ///< all purposes, kind `device`
+  MemoryUsage staging;  ///< kind `pinned_staging`
+  std::array<MemoryUsage, kNumMemoryPurposes>
+      by_purpose;                      ///< indexed by MemoryPurpose, kind `device`
+  std::uint64_t allocations_ever = 0;  ///< recorded since the start
+  std::uint64_t frees_ever = 0;        ///< erased since the start
 };
 
-/// The account of one device's memory. Movable, not copyable.
+/// The account of one device's memory. Movable, not copyable; one that was moved from may only be
+/// assigned to or destroyed. Each change logs a line at `debug` with the new totals.
 class KVARENA_EXPORT VramTracker {
  public:
   VramTracker();
@@ -66,12 +68,13 @@ class KVARENA_EXPORT VramTracker {
   VramTracker(VramTracker&&) noexcept;
   VramTracker& operator=(VramTracker&&) noexcept;
 
-  /// Records an allocation. Returns invalid_argument (pointer) for nullptr,
+  /// Records an allocation. Returns invalid_argument (pointer) for nullptr or (pool_bytes) for no
+  /// bytes or more than the address space has behind the pointer, and
   /// failed_precondition (allocation) when that pointer is recorded already or its range overlaps a
   /// recorded one. O(log n).
   Status record(AllocationRecord record);
-  /// Erases an allocation and returns what was recorded. Returns not_found (allocation) for a pointer
-  /// that was never recorded or has been erased: nothing changes. O(log n).
+  /// Erases an allocation and returns what was recorded. Returns not_found (allocation) for a
+  /// pointer that was never recorded or has been erased: nothing changes. O(log n).
   Result<AllocationRecord> erase(void* pointer);
 
   /// Totals now. O(1).

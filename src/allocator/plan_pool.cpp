@@ -1,0 +1,48 @@
+#include "kvarena/allocator/arena.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kUnsetReserve = -1;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+/// Exactly one of the sizes is set, and that one is not negative.
+Status check_size(const PoolSize& size) noexcept {
+  const int num_set = (size.num_blocks != 0 ? 1 : 0) + (size.budget_bytes != 0 ? 1 : 0) +
+                      (size.all_free_but_bytes != kUnsetReserve ? 1 : 0);
+  if (num_set != 1) return invalid_argument(Resource::capacity, num_set, 1, 1);
+  const std::int64_t lowest =
+      std::min({size.num_blocks, size.budget_bytes,
+                size.all_free_but_bytes == kUnsetReserve ? 0 : size.all_free_but_bytes});
+  return lowest < 0 ? invalid_argument(Resource::capacity, lowest, 0, kMost) : Status{};
+}
+
+}  // namespace
+
+Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size, std::int64_t free_bytes) {
+  if (Status status = check_size(size); !status) return status;
+  PoolPlan plan;
+  std::int64_t budget_bytes = 0;
+  if (size.num_blocks != 0) {
+    plan.num_blocks = size.num_blocks;
+  } else {
+    budget_bytes = size.budget_bytes != 0
+                       ? size.budget_bytes
+                       : std::max<std::int64_t>(0, free_bytes - size.all_free_but_bytes);
+    plan.num_blocks = budget_bytes / layout.block_bytes();
+    if (plan.num_blocks == 0) {
+      return insufficient_vram(static_cast<std::uint64_t>(layout.block_bytes()),
+                               static_cast<std::uint64_t>(budget_bytes));
+    }
+  }
+  const Result<std::int64_t> bytes = layout.pool_bytes(plan.num_blocks);
+  if (!bytes) return bytes.status();
+  plan.pool_bytes = *bytes;
+  plan.slack_bytes = budget_bytes == 0 ? 0 : budget_bytes - plan.pool_bytes;
+  return plan;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,35 @@
+#pragma once
+
+/// @file
+/// What a device remembers about its last refused allocation, so that a Status of 32 bytes can be
+/// explained afterwards. Thread-safe.
+
+#include "kvarena/device/device.hpp"
+
+#include <mutex>
+#include <string>
+
+namespace kvarena {
+
+/// The last allocation that a device could not provide.
+class AllocationFailure {
+ public:
+  /// Keeps the numbers of a refused `request`: what the device had free and what its memory was
+  /// used for at that moment; logs the explanation as a warning. Returns `status`.
+  Status keep(const Status& status, const AllocationRequest& request, const MemoryInfo& memory,
+              const MemoryBreakdown& breakdown);
+  /// kvarena::describe(status); when it is the failure kept, followed by its explanation.
+  std::string describe(const Status& status) const;
+
+ private:
+  std::string describe_locked(const Status& status) const;
+
+  mutable std::mutex mutex_;
+  Status status_;  // ok: none yet
+  MemoryPurpose purpose_ = MemoryPurpose::unknown;
+  std::string description_;
+  MemoryInfo memory_;
+  MemoryBreakdown breakdown_;
+};
+
+}  // namespace kvarena

@@ -1,0 +1,207 @@
+#include "kvarena/device/host_device.hpp"
+
+#include "base/log_internal.hpp"
+#include "device/allocation_failure.hpp"
+#include "device/host_stream_table.hpp"
+#include "device/memory_report.hpp"
+#include "device/request_checks.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+namespace kvarena {
+namespace {
+
+constexpr std::uint32_t kMaxStreams = 4096;
+constexpr std::uint32_t kMaxQueued = 1U << 20;
+
+class HostDeviceImpl final : public HostDevice {
+ public:
+  HostDeviceImpl(const HostDeviceOptions& options, HostMemorySource& memory,
+                 std::uint64_t capacity_bytes)
+      : memory_(memory), capacity_bytes_(capacity_bytes), streams_(options) {}
+  ~HostDeviceImpl() override;
+
+  DeviceKind kind() const noexcept override { return DeviceKind::host; }
+  std::string name() const override { return "host"; }
+  Result<MemoryInfo> memory_info() const override {
+    const std::scoped_lock lock(mutex_);
+    return memory_locked();
+  }
+
+  Result<void*> allocate(const AllocationRequest& request) override;
+  Status free(void* pointer) override;
+
+  Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override;
+  Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) override;
+  Status launch_host(HostFunction function, void* argument, StreamId stream) override;
+
+  Result<StreamId> create_stream() override { return streams_.create_stream(); }
+  Status destroy_stream(StreamId stream) override { return streams_.destroy_stream(stream); }
+  Status synchronize(StreamId stream) override { return streams_.synchronize(stream); }
+  Result<EventId> create_event() override { return streams_.create_event(); }
+  Status destroy_event(EventId event) override { return streams_.destroy_event(event); }
+  Status record(EventId event, StreamId stream) override { return streams_.record(event, stream); }
+  Status wait(StreamId stream, EventId event) override { return streams_.wait(stream, event); }
+  Result<bool> is_complete(EventId event) override { return streams_.is_complete(event); }
+  Status synchronize(EventId event) override { return streams_.synchronize(event); }
+  Result<bool> run_one(StreamId stream) override { return streams_.run_one(stream); }
+
+  VramTracker& tracker() noexcept override { return tracker_; }
+  const VramTracker& tracker() const noexcept override { return tracker_; }
+  std::string describe(const Status& status) const override { return failure_.describe(status); }
+  HostCallCounts call_counts() const noexcept override {
+    return {num_allocate_.load(std::memory_order_relaxed),
+            num_free_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  MemoryInfo memory_locked() const noexcept {
+    return {capacity_bytes_, std::min(capacity_bytes_ - used_bytes_, memory_.available_bytes())};
+  }
+  /// Charges `request` against the capacity if it fits; `seen` is the memory it was judged by.
+  /// Staging memory is not the device's: only the machine's memory limits it.
+  bool charge(const AllocationRequest& request, MemoryInfo& seen) noexcept;
+  void refund(MemoryKind kind, std::uint64_t bytes) noexcept;
+
+  HostMemorySource& memory_;
+  const std::uint64_t capacity_bytes_;
+  mutable std::mutex mutex_;      // guards used_bytes_
+  std::uint64_t used_bytes_ = 0;  // kind device; <= capacity_bytes_
+  std::atomic<std::uint64_t> num_allocate_{0};
+  std::atomic<std::uint64_t> num_free_{0};
+  VramTracker tracker_;
+  AllocationFailure failure_;
+  HostStreamTable streams_;  // last: its threads end before the rest goes
+};
+
+HostDeviceImpl::~HostDeviceImpl() {
+  streams_.complete_all();
+  const std::vector<AllocationRecord> leaked = tracker_.allocations();
+  if (leaked.empty()) return;
+  std::uint64_t bytes = 0;
+  for (const AllocationRecord& record : leaked) bytes += record.bytes;
+  log_line(LogLevel::warning, "device host destroyed with {} in {} allocations not freed; {}",
+           bytes_text(bytes), leaked.size(), largest_allocations(leaked, leaked.size()));
+  for (const AllocationRecord& record : leaked) memory_.free(record.pointer, record.bytes);
+}
+
+bool HostDeviceImpl::charge(const AllocationRequest& request, MemoryInfo& seen) noexcept {
+  if (request.kind == MemoryKind::pinned_staging) {
+    const std::uint64_t machine = memory_.available_bytes();
+    seen = {machine, machine};
+    return request.bytes <= machine;
+  }
+  const std::scoped_lock lock(mutex_);
+  seen = memory_locked();
+  if (request.bytes > seen.free_bytes) return false;
+  used_bytes_ += request.bytes;
+  return true;
+}
+
+void HostDeviceImpl::refund(MemoryKind kind, std::uint64_t bytes) noexcept {
+  if (kind == MemoryKind::pinned_staging) return;
+  const std::scoped_lock lock(mutex_);
+  used_bytes_ -= bytes;
+}
+
+Result<void*> HostDeviceImpl::allocate(const AllocationRequest& request) {
+  num_allocate_.fetch_add(1, std::memory_order_relaxed);
+  if (Status status = check_request(request); !status) return status;
+  MemoryInfo seen;
+  const bool fits = charge(request, seen);
+  Status failed = insufficient_vram(request.bytes, seen.free_bytes);
+  if (request.kind == MemoryKind::pinned_staging) {
+    failed = exhausted(Resource::host_memory, request.bytes, seen.free_bytes);
+  }
+  if (!fits) return failure_.keep(failed, request, seen, tracker_.breakdown());
+  void* pointer = memory_.allocate(request.bytes, request.alignment_bytes, &failed.native);
+  if (pointer == nullptr) {
+    refund(request.kind, request.bytes);
+    if (failed.native != ENOMEM) failed.code = StatusCode::device_error;
+    return failure_.keep(failed, request, seen, tracker_.breakdown());
+  }
+  Status recorded;
+  try {
+    recorded = tracker_.record(
+        {pointer, request.bytes, request.purpose, request.kind, std::string(request.description)});
+  } catch (const std::bad_alloc&) {
+    recorded = exhausted(Resource::host_memory, sizeof(AllocationRecord), 0);
+  }
+  if (!recorded) {
+    memory_.free(pointer, request.bytes);
+    refund(request.kind, request.bytes);
+    return recorded;
+  }
+  return pointer;
+}
+
+Status HostDeviceImpl::free(void* pointer) {
+  num_free_.fetch_add(1, std::memory_order_relaxed);
+  if (pointer == nullptr) return null_pointer();
+  // Erased first: once the memory is back with the system, another thread may be given the address.
+  const Result<AllocationRecord> erased = tracker_.erase(pointer);
+  if (!erased) return erased.status();
+  memory_.free(pointer, erased->bytes);
+  refund(erased->kind, erased->bytes);
+  return {};
+}
+
+Status HostDeviceImpl::copy(void* target, const void* source, std::uint64_t bytes,
+                            StreamId stream) {
+  if (Status status = check_copy(target, source, bytes); !status) return status;
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::copy;
+  operation.target = target;
+  operation.source = source;
+  operation.bytes = bytes;
+  return streams_.enqueue(stream, operation);
+}
+
+Status HostDeviceImpl::fill(void* target, std::uint8_t value, std::uint64_t bytes,
+                            StreamId stream) {
+  if (Status status = check_fill(target, bytes); !status) return status;
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::fill;
+  operation.target = target;
+  operation.value = value;
+  operation.bytes = bytes;
+  return streams_.enqueue(stream, operation);
+}
+
+Status HostDeviceImpl::launch_host(HostFunction function, void* argument, StreamId stream) {
+  if (function == nullptr) return null_pointer();
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::host_function;
+  operation.function = function;
+  operation.argument = argument;
+  return streams_.enqueue(stream, operation);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostDevice>> HostDevice::create(const HostDeviceOptions& options) {
+  if (options.max_streams < 1 || options.max_streams > kMaxStreams) {
+    return invalid_argument(Resource::stream, options.max_streams, 1, kMaxStreams);
+  }
+  if (options.max_queued < 1 || options.max_queued > kMaxQueued) {
+    return invalid_argument(Resource::span_size, options.max_queued, 1, kMaxQueued);
+  }
+  HostMemorySource& memory = options.memory != nullptr ? *options.memory : system_memory_source();
+  const std::uint64_t capacity =
+      options.capacity_bytes != 0 ? options.capacity_bytes : memory.available_bytes();
+  if (capacity > kMaxAllocationBytes) {
+    return invalid_argument(Resource::capacity, static_cast<std::int64_t>(capacity), 1,
+                            static_cast<std::int64_t>(kMaxAllocationBytes));
+  }
+  try {
+    return std::unique_ptr<HostDevice>(std::make_unique<HostDeviceImpl>(options, memory, capacity));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(HostDeviceImpl), 0);
+  }
+}
+
+}  // namespace kvarena

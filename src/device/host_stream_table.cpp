@@ -1,0 +1,288 @@
+#include "device/host_stream_table.hpp"
+
+#include "base/log_internal.hpp"
+
+#include <cstring>
+#include <new>
+#include <system_error>
+
+namespace kvarena {
+namespace {
+
+/// The table whose host function runs on this thread.
+thread_local const HostStreamTable* running_table = nullptr;
+
+Status run(const HostOperation& operation) noexcept {
+  switch (operation.kind) {
+    case HostOperation::Kind::copy:
+      std::memcpy(operation.target, operation.source, operation.bytes);
+      break;
+    case HostOperation::Kind::fill:
+      std::memset(operation.target, operation.value, operation.bytes);
+      break;
+    case HostOperation::Kind::host_function: return operation.function(operation.argument);
+    case HostOperation::Kind::wait: break;
+  }
+  return {};
+}
+
+}  // namespace
+
+HostStreamTable::HostStreamTable(const HostDeviceOptions& options)
+    : mode_(options.streams), max_queued_(options.max_queued), slots_(options.max_streams) {}
+
+HostStreamTable::~HostStreamTable() { complete_all(); }
+
+void HostStreamTable::complete_all() {
+  for (const auto& stream : slots_) {
+    if (stream == nullptr) continue;
+    const StreamId id = stream->id;
+    const Status status = destroy_stream(id);
+    if (!status) {
+      log_line(LogLevel::warning, "stream {} destroyed with a failure nobody took: {}", id.value,
+               describe(status));
+    }
+  }
+}
+
+// ---- lookups; the mutex is held -----------------------------------------------------------------
+
+HostStreamTable::Stream* HostStreamTable::find(StreamId stream) const noexcept {
+  if (stream.value == 0) return nullptr;
+  Stream* found = slots_[(stream.value - 1) % slots_.size()].get();
+  return found != nullptr && found->id == stream ? found : nullptr;
+}
+
+bool HostStreamTable::is_reached(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  return stream == nullptr || stream->completed >= point.position;
+}
+
+bool HostStreamTable::is_ready(const Stream& stream) const noexcept {
+  return !stream.is_empty() &&
+         (stream.head().kind != HostOperation::Kind::wait || is_reached(stream.head().point));
+}
+
+Status HostStreamTable::failure_at(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  if (stream == nullptr) return {};
+  if (stream->current.covers(point.position)) return stream->current.status;
+  if (stream->taken.covers(point.position)) return stream->taken.status;
+  return {};
+}
+
+Status HostStreamTable::take_failure(Stream& stream) noexcept {
+  const Status status = stream.current.status;
+  if (status.is_ok()) return status;
+  stream.taken = stream.current;
+  stream.taken.last = stream.queued;
+  stream.current = {};
+  // Points from now on must differ from those behind the failure, though nothing was queued
+  // between.
+  ++stream.queued;
+  ++stream.completed;
+  return status;
+}
+
+Status HostStreamTable::check_caller(StreamId stream) const noexcept {
+  return running_table == this ? failed_precondition(Resource::stream, stream.value) : Status{};
+}
+
+// ---- running operations -------------------------------------------------------------------------
+
+void HostStreamTable::run_head(Lock& lock, Stream& stream) noexcept {
+  const HostOperation operation = stream.head();
+  Status status;
+  if (operation.kind == HostOperation::Kind::wait) {
+    status = failure_at(operation.point);
+  } else if (stream.current.status.is_ok()) {
+    lock.unlock();
+    running_table = this;
+    status = run(operation);
+    running_table = nullptr;
+    lock.lock();
+  }
+  ++stream.completed;
+  if (!status && stream.current.status.is_ok()) {
+    stream.current.status = status;
+    stream.current.first = stream.completed;
+  }
+  if (num_waiting_ > 0) progress_.notify_all();
+}
+
+template <class Condition>
+void HostStreamTable::wait_for_progress(Lock& lock, Condition condition) {
+  ++num_waiting_;
+  progress_.wait(lock, condition);
+  --num_waiting_;
+}
+
+void HostStreamTable::run_thread(Stream& stream) noexcept {
+  Lock lock(mutex_);
+  for (;;) {
+    stream.work.wait(lock, [&] { return !stream.is_empty() || stream.stopping; });
+    if (stream.is_empty()) return;
+    wait_for_progress(lock, [&] { return is_ready(stream); });
+    run_head(lock, stream);
+  }
+}
+
+Status HostStreamTable::complete(Lock& lock, StreamPoint point) {
+  if (mode_ == HostStreams::threads) {
+    wait_for_progress(lock, [&] { return is_reached(point); });
+    return {};
+  }
+  while (!is_reached(point)) {
+    // Follow the waits to a stream whose next operation can run; they only look back, so it ends.
+    Stream* stream = find(point.stream);
+    while (stream != nullptr && !stream->is_empty() && !is_ready(*stream)) {
+      stream = find(stream->head().point.stream);
+    }
+    if (stream == nullptr || stream->is_empty()) {
+      return failed_precondition(Resource::stream, point.stream.value);
+    }
+    run_head(lock, *stream);
+  }
+  return {};
+}
+
+Result<bool> HostStreamTable::run_one(StreamId stream) {
+  if (mode_ != HostStreams::manual) return failed_precondition(Resource::stream, stream.value);
+  if (Status status = check_caller(stream); !status) return status;
+  Lock lock(mutex_);
+  Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (!is_ready(*found)) return false;
+  run_head(lock, *found);
+  return true;
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+Result<StreamId> HostStreamTable::create_stream() {
+  const Lock lock(mutex_);
+  std::size_t slot = 0;
+  while (slot < slots_.size() && slots_[slot] != nullptr) ++slot;
+  if (slot == slots_.size()) return exhausted(Resource::stream, slots_.size() + 1, slots_.size());
+  try {
+    auto stream = std::make_unique<Stream>();
+    stream->id = StreamId{num_streams_ever_ * slots_.size() + slot + 1};
+    stream->ring.resize(max_queued_);
+    if (mode_ == HostStreams::threads) {
+      stream->thread = std::thread([this, raw = stream.get()] { run_thread(*raw); });
+    }
+    ++num_streams_ever_;
+    slots_[slot] = std::move(stream);
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, max_queued_ * sizeof(HostOperation), 0);
+  } catch (const std::system_error& error) {  // the system gives no more threads
+    return Status{StatusCode::device_error, Resource::thread, error.code().value(), 0, 0, 0};
+  }
+  return slots_[slot]->id;
+}
+
+Status HostStreamTable::destroy_stream(StreamId stream) {
+  if (Status status = check_caller(stream); !status) return status;
+  Lock lock(mutex_);
+  Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (Status status = complete(lock, {stream, found->queued}); !status) return status;
+  const Status failure = take_failure(*found);
+  found->stopping = true;
+  found->work.notify_one();
+  if (found->thread.joinable()) {
+    lock.unlock();
+    found->thread.join();
+    lock.lock();
+  }
+  slots_[(stream.value - 1) % slots_.size()].reset();
+  progress_.notify_all();
+  return failure;
+}
+
+Status HostStreamTable::synchronize(StreamId stream) {
+  if (Status status = check_caller(stream); !status) return status;
+  Lock lock(mutex_);
+  Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (Status status = complete(lock, {stream, found->queued}); !status) return status;
+  return take_failure(*found);
+}
+
+Status HostStreamTable::push(Lock& lock, StreamId stream, const HostOperation& operation) {
+  if (Status status = check_caller(stream); !status) return status;
+  Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  const std::uint64_t size = found->ring.size();
+  if (found->queued - found->completed == size) {
+    if (mode_ == HostStreams::manual) return exhausted(Resource::stream, 1, 0, stream.value);
+    wait_for_progress(lock, [&] { return found->queued - found->completed < size; });
+  }
+  found->ring[found->queued % size] = operation;
+  ++found->queued;
+  found->work.notify_one();
+  return {};
+}
+
+Status HostStreamTable::enqueue(StreamId stream, const HostOperation& operation) {
+  Lock lock(mutex_);
+  return push(lock, stream, operation);
+}
+
+// ---- events -------------------------------------------------------------------------------------
+
+Result<EventId> HostStreamTable::create_event() {
+  const Lock lock(mutex_);
+  try {
+    events_.emplace(num_events_ever_ + 1, StreamPoint{});
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(StreamPoint), 0);
+  }
+  return EventId{++num_events_ever_};
+}
+
+Status HostStreamTable::destroy_event(EventId event) {
+  const Lock lock(mutex_);
+  return events_.erase(event.value) == 1 ? Status{} : not_found(Resource::event, event.value);
+}
+
+Status HostStreamTable::record(EventId event, StreamId stream) {
+  const Lock lock(mutex_);
+  const auto it = events_.find(event.value);
+  if (it == events_.end()) return not_found(Resource::event, event.value);
+  const Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  it->second = {stream, found->queued};
+  return {};
+}
+
+Status HostStreamTable::wait(StreamId stream, EventId event) {
+  Lock lock(mutex_);
+  const auto it = events_.find(event.value);
+  if (it == events_.end()) return not_found(Resource::event, event.value);
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::wait;
+  operation.point = it->second;
+  return push(lock, stream, operation);
+}
+
+Result<bool> HostStreamTable::is_complete(EventId event) {
+  const Lock lock(mutex_);
+  const auto it = events_.find(event.value);
+  if (it == events_.end()) return not_found(Resource::event, event.value);
+  if (!is_reached(it->second)) return false;
+  if (Status failure = failure_at(it->second); !failure) return failure;
+  return true;
+}
+
+Status HostStreamTable::synchronize(EventId event) {
+  if (Status status = check_caller(StreamId{}); !status) return status;
+  Lock lock(mutex_);
+  const auto it = events_.find(event.value);
+  if (it == events_.end()) return not_found(Resource::event, event.value);
+  const StreamPoint point = it->second;
+  if (Status status = complete(lock, point); !status) return status;
+  return failure_at(point);
+}
+
+}  // namespace kvarena

@@ -1,0 +1,19 @@
+#pragma once
+
+/// @file
+/// Memory figures as text for people. Pure.
+
+#include "kvarena/device/vram_tracker.hpp"
+
+#include <span>
+#include <string>
+
+namespace kvarena {
+
+/// Exact and readable: "268435456 bytes (256.00 MiB)"; below one KiB just "17 bytes".
+std::string bytes_text(std::uint64_t bytes);
+/// The largest `max_allocations` of `allocations`, one line each; empty when there are none.
+std::string largest_allocations(std::span<const AllocationRecord> allocations,
+                                std::size_t max_allocations);
+
+}  // namespace kvarena
