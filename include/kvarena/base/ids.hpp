@@ -20,6 +20,7 @@ struct StrongId {
   Rep value{};  ///< the raw number, for printing, indexing and device code
 
   constexpr StrongId() noexcept = default;
+  /// The id with that raw number.
   constexpr explicit StrongId(Rep raw) noexcept : value(raw) {}
   friend constexpr auto operator<=>(StrongId, StrongId) noexcept = default;
 };

@@ -26,7 +26,7 @@ struct PlaneView {
   std::int32_t num_heads = 0;        ///< KV heads
   std::int32_t head_dim = 0;         ///< elements
   DType dtype = DType::f16;          ///< element type
-  TileOrder tile_order = TileOrder::rows;
+  TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
 };
 
 /// K and V of one layer of a pool.
