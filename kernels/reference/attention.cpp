@@ -1,0 +1,163 @@
+#include "kernels/reference/attention.hpp"
+
+#include "base/half.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace kvarena::kernels::reference {
+namespace {
+
+/// K or V of one kv head of one sequence: element (token, dim), wherever it lies.
+struct PagedHead {
+  const PlaneView* plane;
+  const BlockTableView* tables;
+  std::int32_t row;
+  std::int32_t block_size;
+  std::int32_t head;
+
+  double at(std::int64_t token, std::int32_t dim) const {
+    const std::int64_t block = tables->block(row, token / block_size).value;
+    const std::byte* tile = plane->base + block * plane->block_stride + head * plane->head_stride;
+    return load_f32(tile + (token % block_size) * plane->token_stride, plane->dtype, dim);
+  }
+};
+
+struct ContiguousHead {
+  const void* base;
+  DType dtype;
+  std::int32_t num_heads;
+  std::int32_t head_dim;
+  std::int32_t head;
+
+  double at(std::int64_t token, std::int32_t dim) const {
+    return load_f32(base, dtype, (token * num_heads + head) * head_dim + dim);
+  }
+};
+
+struct Query {
+  const void* q;
+  DType dtype;
+  std::int64_t first;  // element index of the head's dim 0
+  std::int32_t head_dim_k;
+  std::int32_t head_dim_v;
+  std::int64_t position;  // the last token it sees; negative: none
+  std::int32_t window_tokens;
+  double scale;
+  double soft_cap;
+};
+
+/// out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens; returns the log-sum-exp.
+template <class Head>
+double attend(const Query& query, const Head& key, const Head& value, double* out) {
+  std::fill_n(out, query.head_dim_v, 0.0);
+  const std::int64_t end = query.position + 1;
+  const std::int64_t begin =
+      query.window_tokens > 0 ? std::max<std::int64_t>(0, end - query.window_tokens) : 0;
+  if (end <= begin) return -std::numeric_limits<double>::infinity();
+
+  std::vector<double> weight(static_cast<std::size_t>(end - begin));
+  double largest = -std::numeric_limits<double>::infinity();
+  for (std::int64_t t = begin; t < end; ++t) {
+    double logit = 0.0;
+    for (std::int32_t d = 0; d < query.head_dim_k; ++d) {
+      logit += static_cast<double>(load_f32(query.q, query.dtype, query.first + d)) * key.at(t, d);
+    }
+    logit *= query.scale;
+    if (query.soft_cap > 0.0) logit = query.soft_cap * std::tanh(logit / query.soft_cap);
+    weight[static_cast<std::size_t>(t - begin)] = logit;
+    largest = std::max(largest, logit);
+  }
+  double total = 0.0;
+  for (double& w : weight) {
+    w = std::exp(w - largest);
+    total += w;
+  }
+  for (std::int64_t t = begin; t < end; ++t) {
+    const double share = weight[static_cast<std::size_t>(t - begin)] / total;
+    for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * value.at(t, d);
+  }
+  return largest + std::log(total);
+}
+
+/// Calls sink(q_token, q_head, out, lse) for every query head of every query token of the batch.
+template <class Sink>
+void for_each_output(const AttentionParams& p, Sink&& sink) {
+  const std::int32_t group = p.num_q_heads / p.kv.key.num_heads;
+  std::vector<double> out(static_cast<std::size_t>(p.kv.value.head_dim));
+  for (std::int32_t row = 0; row < p.batch.num_rows; ++row) {
+    const std::int64_t first = p.q_offsets != nullptr ? p.q_offsets[row] : row;
+    const std::int64_t count = p.q_offsets != nullptr ? p.q_offsets[row + 1] - first : 1;
+    const std::int64_t seq_len = p.batch.seq_lens[row];
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
+        const std::int32_t kv_head = head / group;
+        const PagedHead key{&p.kv.key, &p.batch.tables, row, p.kv.block_size, kv_head};
+        const PagedHead value{&p.kv.value, &p.batch.tables, row, p.kv.block_size, kv_head};
+        const Query query{p.q,
+                          p.q_dtype,
+                          ((first + i) * p.num_q_heads + head) * p.kv.key.head_dim,
+                          p.kv.key.head_dim,
+                          p.kv.value.head_dim,
+                          seq_len == 0 ? -1 : seq_len - count + i,
+                          p.window_tokens,
+                          static_cast<double>(p.scale),
+                          static_cast<double>(p.soft_cap)};
+        const double lse = attend(query, key, value, out.data());
+        sink(first + i, head, out.data(), lse);
+      }
+    }
+  }
+}
+
+void store(const double* from, std::int32_t head_dim, void* out, DType dtype, std::int64_t first) {
+  for (std::int32_t d = 0; d < head_dim; ++d) {
+    store_f32(out, dtype, first + d, static_cast<float>(from[d]));
+  }
+}
+
+}  // namespace
+
+void attention_contiguous(const ContiguousAttentionParams& p) {
+  const std::int32_t group = p.num_q_heads / p.num_kv_heads;
+  std::vector<double> out(static_cast<std::size_t>(p.head_dim_v));
+  for (std::int64_t i = 0; i < p.num_q_tokens; ++i) {
+    for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
+      const ContiguousHead key{p.key, p.kv_dtype, p.num_kv_heads, p.head_dim_k, head / group};
+      const ContiguousHead value{p.value, p.kv_dtype, p.num_kv_heads, p.head_dim_v, head / group};
+      const std::int64_t index = i * p.num_q_heads + head;
+      const Query query{p.q,
+                        p.q_dtype,
+                        index * p.head_dim_k,
+                        p.head_dim_k,
+                        p.head_dim_v,
+                        p.seq_len == 0 ? -1 : p.seq_len - p.num_q_tokens + i,
+                        p.window_tokens,
+                        static_cast<double>(p.scale),
+                        static_cast<double>(p.soft_cap)};
+      const double lse = attend(query, key, value, out.data());
+      store(out.data(), p.head_dim_v, p.out, p.out_dtype, index * p.head_dim_v);
+      if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);
+    }
+  }
+}
+
+void attention_paged(const AttentionParams& p) {
+  for_each_output(p, [&p](std::int64_t token, std::int32_t head, const double* out, double lse) {
+    const std::int64_t index = token * p.num_q_heads + head;
+    store(out, p.kv.value.head_dim, p.out, p.out_dtype, index * p.kv.value.head_dim);
+    if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);
+  });
+}
+
+void attention_paged_exact(const AttentionParams& p, double* exact) {
+  for_each_output(p, [&](std::int64_t token, std::int32_t head, const double* out, double lse) {
+    const std::int64_t index = token * p.num_q_heads + head;
+    std::copy_n(out, p.kv.value.head_dim, exact + index * p.kv.value.head_dim);
+    if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);
+  });
+}
+
+}  // namespace kvarena::kernels::reference

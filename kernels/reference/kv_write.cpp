@@ -1,0 +1,39 @@
+#include "kernels/reference/kv_write.hpp"
+
+#include "base/half.hpp"
+
+namespace kvarena::kernels::reference {
+namespace {
+
+void append_plane(const AppendParams& p, const PlaneView& plane, const void* from) {
+  for (std::int64_t token = 0; token < p.num_tokens; ++token) {
+    if (p.slots[token] < 0) continue;
+    const std::int64_t block = p.slots[token] / p.kv.block_size;
+    const std::int64_t offset = p.slots[token] % p.kv.block_size;
+    for (std::int32_t head = 0; head < plane.num_heads; ++head) {
+      std::byte* to = plane.base + block * plane.block_stride + head * plane.head_stride +
+                      offset * plane.token_stride;
+      const std::int64_t first = (token * plane.num_heads + head) * plane.head_dim;
+      for (std::int32_t d = 0; d < plane.head_dim; ++d) {
+        store_f32(to, plane.dtype, d, load_f32(from, p.dtype, first + d));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void append(const AppendParams& params) {
+  append_plane(params, params.kv.key, params.key);
+  if (params.value != nullptr) append_plane(params, params.kv.value, params.value);
+}
+
+void copy_blocks(const CopyBlocksParams& p) {
+  for (std::int64_t i = 0; i < p.num_copies; ++i) {
+    const std::byte* source = p.base + p.copies[i].source.value * p.block_stride;
+    std::byte* target = p.base + p.copies[i].target.value * p.block_stride;
+    for (std::int64_t byte = 0; byte < p.bytes; ++byte) target[byte] = source[byte];
+  }
+}
+
+}  // namespace kvarena::kernels::reference
