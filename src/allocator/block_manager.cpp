@@ -5,6 +5,7 @@
 #include "kvarena/base/violation.hpp"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace kvarena {
@@ -83,21 +84,21 @@ Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> 
     Holder* holder = holders.find(demand.holder);
     if (holder == nullptr) return not_found(Resource::holder, demand.holder.value);
     if (std::exchange(holder->call_stamp, calls) == calls) {
-      return invalid_argument(Resource::holder, static_cast<std::int64_t>(demand.holder.value), 0, 0);
+      return duplicate_argument(Resource::holder, demand.holder.value);
     }
     total += demand.count;
     if (demand.count > holder->reserved) beyond_reservations += demand.count - holder->reserved;
     if (misfit == kNoHolder && beyond_reservations > room) misfit = demand.holder;
-  }
-  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  if (static_cast<std::int64_t>(ids.size()) != total) {
-    return invalid_argument(Resource::span_size, static_cast<std::int64_t>(ids.size()), total, total);
   }
   if (misfit != kNoHolder) {
     ++exhaustions;
     const std::int64_t could_be_had = room + (total - beyond_reservations);
     return exhausted(Resource::block, static_cast<std::uint64_t>(total),
                      static_cast<std::uint64_t>(could_be_had), misfit.value);
+  }
+  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
+  if (static_cast<std::int64_t>(ids.size()) != total) {
+    return invalid_argument(Resource::span_size, static_cast<std::int64_t>(ids.size()), total, total);
   }
   const std::int64_t evicted = pool.take(ids.data(), generations.data(), total);
   for (const HolderDemand& demand : demands) {
@@ -298,7 +299,11 @@ Result<BlockManager> BlockManager::create(const BlockManagerOptions& given) {
   if (Status s = check_range(Resource::fence_entry, options.max_fence_entries, 1, kMaxTableSize); !s) {
     return s;
   }
-  return BlockManager(std::make_unique<Impl>(options));
+  try {
+    return BlockManager(std::make_unique<Impl>(options));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, static_cast<std::uint64_t>(options.num_blocks), 0);
+  }
 }
 
 BlockManager::BlockManager(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

@@ -4,7 +4,7 @@ namespace kvarena {
 
 FenceTable::FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries)
     : places_(static_cast<std::size_t>(max_open_tickets)),
-      entries_(std::make_unique_for_overwrite<Entry[]>(static_cast<std::size_t>(max_entries))),
+      entries_(static_cast<std::size_t>(max_entries)),
       max_entries_(max_entries) {}
 
 Ticket FenceTable::open() noexcept {

@@ -4,10 +4,10 @@
 /// `FenceTable`: open tickets and the block references that wait for each. A reference is an entry in
 /// two chains: its ticket's, in the order of release, and its block's, newest first.
 
+#include "base/lazy_array.hpp"
 #include "kvarena/base/ids.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace kvarena {
@@ -92,7 +92,7 @@ class FenceTable {
   void recycle(std::uint32_t index) noexcept;
 
   std::vector<Place> places_;
-  std::unique_ptr<Entry[]> entries_;  // touched only when used
+  LazyArray<Entry> entries_;  // touched only when used
   std::int64_t max_entries_;
   std::int64_t num_entries_ = 0;
   std::int64_t num_open_ = 0;

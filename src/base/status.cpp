@@ -8,10 +8,11 @@
 namespace kvarena {
 namespace {
 
-constexpr std::array<std::string_view, 16> kCodeNames = {
+constexpr std::array<std::string_view, 17> kCodeNames = {
     "ok",
     "invalid_argument",
     "unsupported",
+    "duplicate_argument",
     "not_found",
     "failed_precondition",
     "exhausted",
@@ -76,6 +77,9 @@ std::string describe(const Status& status) {
     case StatusCode::unsupported:
       return fmt::format("unsupported {}: {} is valid but not available here{}", what,
                          as_signed(status.subject), native);
+    case StatusCode::duplicate_argument:
+      return fmt::format("{} {} was named more than once in one call; name it once", what,
+                         status.subject);
     case StatusCode::not_found:
       return fmt::format("{} {} not found: it was never created here or is destroyed{}", what,
                          status.subject, native);

@@ -91,7 +91,7 @@ class KVARENA_EXPORT BlockManager {
                                 std::span<Generation> generations,
                                 Urgency urgency = Urgency::growth);
   /// The same for many holders in one all-or-nothing call; blocks are written holder by holder. A
-  /// holder may appear once.
+  /// holder may appear once; duplicate_argument (holder) otherwise.
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);

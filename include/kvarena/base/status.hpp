@@ -20,6 +20,7 @@ enum class StatusCode : std::uint16_t {
   ok = 0,
   invalid_argument,         ///< an argument or option is outside its range
   unsupported,              ///< valid, but this build, device or kernel cannot do it
+  duplicate_argument,       ///< the same object was named twice in one call
   not_found,                ///< no such sequence, holder, ticket, allocation, file
   failed_precondition,      ///< the object is in a state that forbids the call
   exhausted,                ///< a pool is empty: blocks, table pages, sequences, holders, tickets
@@ -84,6 +85,10 @@ constexpr Status invalid_argument(Resource argument, std::int64_t value, std::in
 /// `value` of `argument` is valid but cannot be done here.
 constexpr Status unsupported(Resource argument, std::uint64_t value = 0) noexcept {
   return {StatusCode::unsupported, argument, 0, value, 0, 0};
+}
+/// The object with this raw id was named more than once in one call.
+constexpr Status duplicate_argument(Resource resource, std::uint64_t id) noexcept {
+  return {StatusCode::duplicate_argument, resource, 0, id, 0, 0};
 }
 /// There is no `resource` with this raw id.
 constexpr Status not_found(Resource resource, std::uint64_t id) noexcept {

@@ -110,8 +110,7 @@ class KVARENA_EXPORT BlockTables {
   /// order until one is left. Blocks are handed to the demands in order, a copy's target first. On failure
   /// `failed_demand()` is the index of the first demand at fault (for exhausted: the first that did
   /// not fit) and the status names its sequence. Returns exhausted (block, table_page),
-  /// context_length_exceeded, not_found, invalid_argument (num_tokens; num_sequences for a sequence
-  /// named twice). O(1) a demand and O(1) a block.
+  /// context_length_exceeded, not_found, duplicate_argument, invalid_argument (num_tokens). O(1) a demand and O(1) a block.
   Result<AppendResult> append(std::span<const AppendDemand> demands,
                               Urgency urgency = Urgency::growth);
   /// One token for each sequence: a decode step.

@@ -1,0 +1,285 @@
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include "blocktable/block_tables_impl.hpp"
+
+#include <array>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxBlockSize = 65536;
+constexpr std::int64_t kMaxSequences = 1 << 24;
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+
+Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
+                   std::int64_t largest) noexcept {
+  if (value >= smallest && value <= largest) return {};
+  return invalid_argument(argument, value, smallest, largest);
+}
+
+/// Pages for every block to be in a table once and every sequence to have one more, with the
+/// directories above them: one for each sequence of two leaves or more, and one for 64 leaves.
+std::int64_t default_pages(std::int64_t num_blocks, std::int64_t max_sequences) noexcept {
+  const std::int64_t leaves = num_blocks / BlockTables::kPageEntries + 1 + max_sequences;
+  return leaves + std::min(max_sequences, leaves) + leaves / 64 + 4;
+}
+
+}  // namespace
+
+BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& options)
+    : manager(&block_manager),
+      block_size(options.block_size_tokens),
+      max_append_tokens(options.max_append_tokens),
+      sequences(options.max_sequences),
+      pages(options.max_table_pages),
+      slots(static_cast<std::size_t>(options.max_append_tokens)),
+      new_ids(static_cast<std::size_t>(block_manager.num_blocks())),
+      new_generations(static_cast<std::size_t>(block_manager.num_blocks())),
+      growths(static_cast<std::size_t>(options.max_sequences)),
+      holder_demands(static_cast<std::size_t>(options.max_sequences)),
+      shared_tails(static_cast<std::size_t>(options.max_sequences)),
+      copies(static_cast<std::size_t>(options.max_sequences)),
+      view_pages(static_cast<std::size_t>(options.max_table_pages)),
+      view_row_offsets(static_cast<std::size_t>(options.max_sequences)),
+      view_lengths(static_cast<std::size_t>(options.max_sequences)),
+      view_num_blocks(static_cast<std::size_t>(options.max_sequences)) {}
+
+void BlockTables::Impl::place_tail(Sequence& sequence) noexcept {
+  sequence.next_slot = 0;
+  sequence.room = 0;
+  if (sequence.length == 0) return;
+  const std::int64_t in_last = (sequence.length - 1) % block_size + 1;
+  const BlockId last = sequence.table.id_at(pages, sequence.filled_blocks - 1);
+  sequence.next_slot = last.value * block_size + in_last;
+  sequence.room = static_cast<std::int32_t>(block_size - in_last);
+}
+
+Status BlockTables::Impl::check_ticket(Ticket ticket, std::int64_t released) const noexcept {
+  if (ticket == kNoTicket) return {};
+  if (!manager->is_open(ticket)) return not_found(Resource::ticket, ticket.value);
+  const std::int64_t available = manager->fence_entries_available();
+  if (released <= available) return {};
+  return exhausted(Resource::fence_entry, static_cast<std::uint64_t>(released),
+                   static_cast<std::uint64_t>(available));
+}
+
+Status BlockTables::Impl::release_entries(Sequence& sequence, std::int64_t keep, Ticket ticket) {
+  std::array<BlockId, kPageEntries> ids;
+  std::array<Generation, kPageEntries> generations;
+  PageTree& table = sequence.table;
+  while (table.num_entries > keep) {
+    const std::int64_t on_leaf = table.on_last_leaf();
+    const std::int64_t count = std::min(on_leaf, table.num_entries - keep);
+    const std::int64_t first = on_leaf - count;
+    const auto size = static_cast<std::size_t>(count);
+    std::reverse_copy(pages.ids(table.last_leaf) + first, pages.ids(table.last_leaf) + on_leaf,
+                      ids.begin());
+    std::reverse_copy(pages.generations(table.last_leaf) + first,
+                      pages.generations(table.last_leaf) + on_leaf, generations.begin());
+    const std::span<const BlockId> last_first(ids.data(), size);
+    const std::span<const Generation> their(generations.data(), size);
+    const Status status =
+        ticket == kNoTicket ? manager->release(sequence.holder, last_first, their)
+                            : manager->release_after(ticket, sequence.holder, last_first, their);
+    if (!status) return status;
+    table.remove_last(pages, static_cast<std::int32_t>(count));
+    entries -= count;
+  }
+  return {};
+}
+
+void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
+  // Its holder has no references left, so this cannot fail.
+  static_cast<void>(manager->unregister_holder(sequence.holder));
+  tokens -= sequence.length;
+  sequences.erase(id);
+}
+
+Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options) {
+  if (Status s = check_range(Resource::sequence_length, options.max_length_tokens, 0, kMaxTokens);
+      !s) {
+    return s;
+  }
+  if (sequences.is_full()) {
+    return exhausted(Resource::sequence, 1, 0);
+  }
+  const Result<HolderId> holder =
+      manager->register_holder({.owner = sequences.next_id().value,
+                                .purpose = "sequence",
+                                .since_ns = options.since_ns,
+                                .deadline_ns = options.deadline_ns});
+  if (!holder) return holder.status();
+  const SequenceId id = sequences.insert();
+  Sequence& sequence = *sequences.find(id);
+  sequence.holder = *holder;
+  sequence.max_length = static_cast<std::int32_t>(
+      options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
+  ++sequences_ever;
+  return id;
+}
+
+Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child,
+                                       std::int64_t length) {
+  const std::int64_t shared = blocks_for(length);
+  for (std::int64_t first = 0; first < shared; first += kPageEntries) {
+    const std::int32_t leaf = parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, shared - first));
+    const Status status = manager->retain(child.holder, std::span(pages.ids(leaf), count),
+                                          std::span(pages.generations(leaf), count));
+    if (!status) return status;
+    child.table.append(pages, pages.ids(leaf), pages.generations(leaf),
+                       static_cast<std::int32_t>(count));
+    entries += static_cast<std::int64_t>(count);
+  }
+  return {};
+}
+
+Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTablesOptions& given) {
+  BlockTablesOptions options = given;
+  if (Status s = check_range(Resource::block_size, options.block_size_tokens, 1, kMaxBlockSize); !s) {
+    return s;
+  }
+  if (Status s = check_range(Resource::num_sequences, options.max_sequences, 1, kMaxSequences); !s) {
+    return s;
+  }
+  if (Status s = check_range(Resource::num_tokens, options.max_append_tokens, 1, kMaxTokens); !s) {
+    return s;
+  }
+  if (options.max_table_pages == 0) {
+    options.max_table_pages = default_pages(manager.num_blocks(), options.max_sequences);
+  }
+  if (Status s = check_range(Resource::table_page, options.max_table_pages, 1, kMaxTokens); !s) {
+    return s;
+  }
+  try {
+    return BlockTables(std::make_unique<Impl>(manager, options));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, static_cast<std::uint64_t>(options.max_table_pages), 0);
+  }
+}
+
+BlockTables::BlockTables(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+BlockTables::BlockTables(BlockTables&&) noexcept = default;
+
+BlockTables& BlockTables::operator=(BlockTables&& other) noexcept {
+  BlockTables old(std::move(*this));  // releases what was here
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+BlockTables::~BlockTables() {
+  if (impl_ == nullptr) return;
+  impl_->sequences.for_each([this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
+}
+
+Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
+  return impl_->insert(options);
+}
+
+Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
+                                     const SequenceOptions& options) {
+  Impl& t = *impl_;
+  Sequence* parent = t.sequences.find(parent_id);
+  if (parent == nullptr) return not_found(Resource::sequence, parent_id.value);
+  if (Status s = check_range(Resource::sequence_length, length, 0, parent->length); !s) return s;
+  if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
+    return Status{StatusCode::context_length_exceeded, Resource::sequence_length, 0, parent_id.value,
+                  static_cast<std::uint64_t>(length),
+                  static_cast<std::uint64_t>(options.max_length_tokens)};
+  }
+  const std::int64_t pages = PageTree::pages_for(t.blocks_for(length));
+  if (pages > t.pages.available()) {
+    return exhausted(Resource::table_page, static_cast<std::uint64_t>(pages),
+                     static_cast<std::uint64_t>(t.pages.available()), parent_id.value);
+  }
+  Result<SequenceId> id = t.insert(options);
+  if (!id) return id;
+  Sequence& child = *t.sequences.find(*id);
+  if (Status status = t.share_blocks(*parent, child, length); !status) {
+    static_cast<void>(destroy(*id));
+    --t.sequences_ever;
+    return status;
+  }
+  child.length = static_cast<std::int32_t>(length);
+  child.filled_blocks = child.table.num_entries;
+  t.tokens += length;
+  t.place_tail(child);
+  child.may_share_tail = child.room > 0;
+  // The parent's last block is shared too when the child reaches into it; a later look at its
+  // reference count decides.
+  parent->may_share_tail = parent->may_share_tail || (child.room > 0 && parent->room > 0);
+  return id;
+}
+
+Status BlockTables::destroy(SequenceId id, Ticket ticket) {
+  return destroy_many(std::span(&id, 1), ticket);
+}
+
+Status BlockTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket) {
+  Impl& t = *impl_;
+  ++t.calls;
+  std::int64_t released = 0;
+  for (const SequenceId id : ids) {
+    Sequence* sequence = t.sequences.find(id);
+    if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+    if (std::exchange(sequence->call_stamp, t.calls) == t.calls) {
+      return duplicate_argument(Resource::sequence, id.value);
+    }
+    released += sequence->table.num_entries;
+  }
+  if (Status status = t.check_ticket(ticket, released); !status) return status;
+  for (const SequenceId id : ids) {
+    Sequence& sequence = *t.sequences.find(id);
+    if (Status status = t.release_entries(sequence, 0, ticket); !status) return status;
+    t.erase(id, sequence);
+  }
+  return {};
+}
+
+Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) {
+  Impl& t = *impl_;
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status s = check_range(Resource::sequence_length, length, 0, sequence->length); !s) return s;
+  Sequence& s = *sequence;
+  const auto cut = static_cast<std::int32_t>(s.length - length);
+  const bool within_last_block =
+      cut < t.block_size - s.room && s.table.num_entries == s.filled_blocks && s.length > 0;
+  if (within_last_block && ticket == kNoTicket) [[likely]] {
+    s.may_share_tail = s.may_share_tail || (s.room == 0 && cut > 0);
+    s.length -= cut;
+    s.room += cut;
+    s.next_slot -= cut;
+    t.tokens -= cut;
+    return {};
+  }
+  const std::int64_t keep = t.blocks_for(length);
+  if (Status status = t.check_ticket(ticket, s.table.num_entries - keep); !status) return status;
+  if (Status status = t.release_entries(s, keep, ticket); !status) return status;
+  s.length = static_cast<std::int32_t>(length);
+  s.filled_blocks = static_cast<std::int32_t>(keep);
+  t.tokens -= cut;
+  t.place_tail(s);
+  s.may_share_tail = s.room > 0;
+  return {};
+}
+
+Status BlockTables::promise_capacity(SequenceId id, std::int64_t capacity) {
+  Impl& t = *impl_;
+  const Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status s = check_range(Resource::capacity, capacity, 0, kMaxTokens); !s) return s;
+  if (capacity > sequence->max_length) {
+    return {StatusCode::context_length_exceeded, Resource::sequence_length, 0, id.value,
+            static_cast<std::uint64_t>(capacity), static_cast<std::uint64_t>(sequence->max_length)};
+  }
+  const std::int64_t missing = t.blocks_for(capacity) - sequence->table.num_entries;
+  Status status = t.manager->reserve(sequence->holder, std::max<std::int64_t>(0, missing));
+  if (status.code == StatusCode::exhausted) status.subject = id.value;
+  return status;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,183 @@
+// The questions BlockTables answers: lookup, views, figures, invariants.
+
+#include "blocktable/block_tables_impl.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+Status violated(Invariant invariant, Resource resource, std::uint64_t subject, std::int64_t expected,
+                std::int64_t found) noexcept {
+  return {StatusCode::invariant_violated,
+          resource,
+          static_cast<std::int32_t>(invariant),
+          subject,
+          static_cast<std::uint64_t>(expected),
+          static_cast<std::uint64_t>(found)};
+}
+
+/// Marks a tree's pages; false when one is out of range or marked already.
+bool mark_pages(const PagePool& pool, std::int32_t page, std::int32_t level, std::int32_t leaves,
+                std::vector<bool>& marked) {
+  if (page < 0 || page >= pool.num_pages() || marked[static_cast<std::size_t>(page)]) return false;
+  marked[static_cast<std::size_t>(page)] = true;
+  if (level == 0) return true;
+  const std::int32_t below = std::int32_t{1} << (kPageShift * (level - 1));  // leaves of one child
+  for (std::int32_t child = 0; child * below < leaves; ++child) {
+    const std::int32_t left = std::min(below, leaves - child * below);
+    if (!mark_pages(pool, pool.ids(page)[child].value, level - 1, left, marked)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<SequenceInfo> BlockTables::info(SequenceId id) const {
+  const Sequence* s = impl_->sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  const std::int64_t max_length = s->max_length;
+  return SequenceInfo{
+      .length_tokens = s->length,
+      .num_blocks = s->table.num_entries,
+      .max_length_tokens = max_length == std::numeric_limits<std::int32_t>::max() ? 0 : max_length,
+      .waste_tokens = s->table.num_entries * impl_->block_size - s->length,
+      .holder = s->holder};
+}
+
+Result<BlockId> BlockTables::lookup(SequenceId id, std::int64_t index) const {
+  const Sequence* s = impl_->sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (index < 0 || index >= s->table.num_entries) {
+    return invalid_argument(Resource::block_index, index, 0, s->table.num_entries - 1);
+  }
+  return s->table.id_at(impl_->pages, static_cast<std::int32_t>(index));
+}
+
+Result<std::int64_t> BlockTables::slot_of(SequenceId id, std::int64_t index) const {
+  const Sequence* s = impl_->sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (index < 0 || index >= s->length) {
+    return invalid_argument(Resource::token_index, index, 0, s->length - 1);
+  }
+  const std::int64_t size = impl_->block_size;
+  const BlockId block = s->table.id_at(impl_->pages, static_cast<std::int32_t>(index / size));
+  return block.value * size + index % size;
+}
+
+Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> out) const {
+  const Sequence* s = impl_->sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  const std::int64_t count = s->table.num_entries;
+  if (static_cast<std::int64_t>(out.size()) < count) {
+    return invalid_argument(Resource::span_size, static_cast<std::int64_t>(out.size()), count,
+                            std::numeric_limits<std::int32_t>::max());
+  }
+  for (std::int32_t leaf = 0; leaf < s->table.num_leaves(); ++leaf) {
+    const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
+    std::copy_n(impl_->pages.ids(s->table.leaf_page(impl_->pages, leaf)),
+                std::min<std::int64_t>(kPageEntries, count - first), out.begin() + first);
+  }
+  return count;
+}
+
+Result<BatchView> BlockTables::view(std::span<const SequenceId> ids) {
+  Impl& t = *impl_;
+  ++t.calls;
+  std::int64_t num_pages = 0;
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    Sequence* s = t.sequences.find(ids[row]);
+    if (s == nullptr) return not_found(Resource::sequence, ids[row].value);
+    if (std::exchange(s->call_stamp, t.calls) == t.calls) {
+      return duplicate_argument(Resource::sequence, ids[row].value);
+    }
+    t.view_row_offsets[row] = num_pages;
+    t.view_lengths[row] = s->length;
+    t.view_num_blocks[row] = s->filled_blocks;
+    for (std::int32_t leaf = 0; leaf << kPageShift < s->filled_blocks; ++leaf) {
+      t.view_pages[static_cast<std::size_t>(num_pages++)] = s->table.leaf_page(t.pages, leaf);
+    }
+  }
+  const auto num_rows = static_cast<std::int32_t>(ids.size());
+  return BatchView{.tables = {.entries = t.pages.all_ids(),
+                              .pages = t.view_pages.data(),
+                              .row_offsets = t.view_row_offsets.data(),
+                              .page_shift = kPageShift,
+                              .num_rows = num_rows},
+                   .seq_lens = t.view_lengths.data(),
+                   .num_blocks = t.view_num_blocks.data(),
+                   .num_rows = num_rows};
+}
+
+TableStats BlockTables::stats() const noexcept {
+  const Impl& t = *impl_;
+  return {.sequences = t.sequences.size(),
+          .tokens = t.tokens,
+          .entries = t.entries,
+          .waste_tokens = t.entries * t.block_size - t.tokens,
+          .pages_used = t.pages.used(),
+          .pages_total = t.pages.num_pages(),
+          .sequences_ever = t.sequences_ever,
+          .copies_on_write = t.copies_ever};
+}
+
+std::vector<SequenceId> BlockTables::sequences() const {
+  std::vector<SequenceId> ids;
+  ids.reserve(static_cast<std::size_t>(impl_->sequences.size()));
+  impl_->sequences.for_each([&ids](SequenceId id, const Sequence&) { ids.push_back(id); });
+  return ids;
+}
+
+Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const {
+  const std::int64_t count = s.table.num_entries;
+  if (s.length > count * block_size || s.filled_blocks != blocks_for(s.length)) {
+    return violated(Invariant::sequence_length, Resource::sequence, id.value, s.length,
+                    count * block_size);
+  }
+  const Result<HolderReport> holder = manager->holder(s.holder);
+  if (!holder || holder->references != count) {
+    return violated(Invariant::table_counts, Resource::sequence, id.value, count,
+                    holder ? holder->references : -1);
+  }
+  for (std::int64_t index = 0; index < count; ++index) {
+    const std::int32_t page = s.table.leaf_page(pages, static_cast<std::int32_t>(index >> kPageShift));
+    const BlockId block = pages.ids(page)[index & kPageMask];
+    const Generation generation = pages.generations(page)[index & kPageMask];
+    const bool exists = block.value >= 0 && block.value < manager->num_blocks();
+    if (!exists || manager->reference_count(block) == 0 || manager->generation(block) != generation) {
+      return violated(Invariant::table_entries, Resource::sequence, id.value, index, block.value);
+    }
+  }
+  return {};
+}
+
+Status BlockTables::check_invariants() const {
+  const Impl& t = *impl_;
+  std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));
+  std::int64_t tokens = 0;
+  std::int64_t entries = 0;
+  Status first;
+  t.sequences.for_each([&](SequenceId id, const Sequence& s) {
+    if (!first) return;
+    tokens += s.length;
+    entries += s.table.num_entries;
+    const bool whole = s.table.num_entries == 0 ||
+                       mark_pages(t.pages, s.table.root, s.table.depth, s.table.num_leaves(), marked);
+    first = whole ? t.check_sequence(id, s)
+                  : violated(Invariant::table_pages, Resource::sequence, id.value, 1, 0);
+  });
+  if (!first) return first;
+  const auto used = std::count(marked.begin(), marked.end(), true);
+  if (used != t.pages.used()) {
+    return violated(Invariant::table_pages, Resource::table_page, 0, t.pages.used(), used);
+  }
+  if (tokens != t.tokens || entries != t.entries) {
+    return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);
+  }
+  return {};
+}
+
+}  // namespace kvarena

@@ -1,0 +1,99 @@
+#pragma once
+
+/// @file
+/// What BlockTables is made of; shared by its sources.
+
+#include "base/lazy_array.hpp"
+#include "blocktable/page_tree.hpp"
+#include "blocktable/sequence_table.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kvarena {
+
+struct BlockTables::Impl {
+  Impl(BlockManager& block_manager, const BlockTablesOptions& options);
+
+  std::int64_t blocks_for(std::int64_t tokens) const noexcept {
+    return (tokens + block_size - 1) / block_size;
+  }
+  /// Sets next_slot and room after the length or the last filled block has changed.
+  void place_tail(Sequence& sequence) noexcept;
+  /// Gives up the entries from `keep` on, last first. The caller has checked that this cannot fail.
+  Status release_entries(Sequence& sequence, std::int64_t keep, Ticket ticket);
+  /// Whether `entries` references can be given up against `ticket`.
+  Status check_ticket(Ticket ticket, std::int64_t entries) const noexcept;
+  void erase(SequenceId id, Sequence& sequence) noexcept;
+
+  Result<SequenceId> insert(const SequenceOptions& options);
+  Status check_sequence(SequenceId id, const Sequence& sequence) const;
+  Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t length);
+
+  // append.cpp
+  template <class Demands>
+  Result<AppendResult> append(const Demands& demands, Urgency urgency);
+  template <class Demands>
+  Status plan_append(const Demands& demands);
+  void plan_growth(SequenceId id, Sequence& sequence, std::int64_t capacity, std::size_t demand,
+                   bool writes);
+  void resolve_shared_tails();
+  Status check_pages();
+  Status take_blocks(Urgency urgency);
+  void apply_growths();
+  void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
+  Status fail(std::int64_t demand, Status status) noexcept {
+    failed_demand = demand;
+    return status;
+  }
+
+  /// A demand of the call at work that takes blocks.
+  struct Growth {
+    std::size_t demand = 0;         ///< its index
+    Sequence* sequence = nullptr;
+    SequenceId id;
+    std::int64_t new_entries = 0;   ///< blocks past the table's end
+    bool shares_tail = false;       ///< its last block is copied first
+    BlockId tail;                   ///< that block
+  };
+  /// Orders growths with a shared tail by block, then by demand.
+  struct SharedTail {
+    BlockId block;
+    std::uint32_t growth;
+    friend auto operator<=>(const SharedTail&, const SharedTail&) = default;
+  };
+
+  BlockManager* manager;
+  std::int64_t block_size;
+  std::int64_t max_append_tokens;
+  SequenceTable sequences;
+  PagePool pages;
+  std::int64_t tokens = 0;   // sum of lengths
+  std::int64_t entries = 0;  // sum of table entries
+  std::uint64_t sequences_ever = 0;
+  std::uint64_t copies_ever = 0;
+  std::uint64_t calls = 0;   // stamps
+  std::int64_t failed_demand = -1;
+
+  // Scratch of one call, sized at create.
+  LazyArray<std::int64_t> slots;
+  LazyArray<BlockId> new_ids;
+  LazyArray<Generation> new_generations;
+  LazyArray<Growth> growths;
+  std::size_t num_growths = 0;
+  LazyArray<HolderDemand> holder_demands;
+  LazyArray<SharedTail> shared_tails;
+  std::size_t num_shared_tails = 0;
+  LazyArray<BlockCopy> copies;
+  std::size_t num_copies = 0;
+  std::int64_t num_new_blocks = 0;
+  std::int64_t num_new_tokens = 0;
+  // Arrays behind the last view.
+  LazyArray<std::int32_t> view_pages;
+  LazyArray<std::int64_t> view_row_offsets;
+  LazyArray<std::int32_t> view_lengths;
+  LazyArray<std::int32_t> view_num_blocks;
+};
+
+}  // namespace kvarena

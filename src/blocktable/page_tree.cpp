@@ -1,0 +1,126 @@
+#include "blocktable/page_tree.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace kvarena {
+namespace {
+
+/// Which child of a directory at `level` (1 is just above the leaves) leads to `leaf`.
+std::int32_t child_of(std::int32_t leaf, std::int32_t level) noexcept {
+  return (leaf >> (kPageShift * (level - 1))) & kPageMask;
+}
+
+/// Whether `leaf` is the first below a directory at `level`.
+bool is_first_below(std::int32_t leaf, std::int32_t level) noexcept {
+  return (leaf & ((std::int32_t{1} << (kPageShift * level)) - 1)) == 0;
+}
+
+}  // namespace
+
+PagePool::PagePool(std::int64_t num_pages)
+    : ids_(static_cast<std::size_t>(num_pages << kPageShift)),
+      generations_(static_cast<std::size_t>(num_pages << kPageShift)),
+      num_pages_(num_pages) {}
+
+std::int32_t PagePool::take() noexcept {
+  ++used_;
+  if (first_free_ == kNoPage) return untouched_++;
+  const std::int32_t page = first_free_;
+  first_free_ = ids(page)[0].value;
+  return page;
+}
+
+void PagePool::put_back(std::int32_t page) noexcept {
+  --used_;
+  ids(page)[0] = BlockId(first_free_);
+  first_free_ = page;
+}
+
+std::int64_t PageTree::pages_for(std::int64_t entries) noexcept {
+  std::int64_t level = (entries + kPageMask) >> kPageShift;
+  std::int64_t pages = level;
+  while (level > 1) {
+    level = (level + kPageMask) >> kPageShift;
+    pages += level;
+  }
+  return pages;
+}
+
+std::int32_t PageTree::leaf_page(const PagePool& pool, std::int32_t leaf) const noexcept {
+  std::int32_t page = root;
+  for (std::int32_t level = depth; level > 0; --level) {
+    page = pool.ids(page)[child_of(leaf, level)].value;
+  }
+  return page;
+}
+
+void PageTree::append(PagePool& pool, const BlockId* ids, const Generation* generations,
+                      std::int32_t count) noexcept {
+  while (count > 0) {
+    const std::int32_t place = num_entries & kPageMask;
+    if (place == 0) add_leaf(pool);
+    const std::int32_t run = std::min(count, BlockTables::kPageEntries - place);
+    std::copy_n(ids, run, pool.ids(last_leaf) + place);
+    std::copy_n(generations, run, pool.generations(last_leaf) + place);
+    num_entries += run;
+    ids += run;
+    generations += run;
+    count -= run;
+  }
+}
+
+void PageTree::remove_last(PagePool& pool, std::int32_t count) noexcept {
+  num_entries -= count;
+  if ((num_entries & kPageMask) == 0 && count > 0) remove_leaf(pool);
+}
+
+void PageTree::add_leaf(PagePool& pool) noexcept {
+  const std::int32_t leaf = num_entries >> kPageShift;
+  last_leaf = pool.take();
+  if (leaf == 0) {
+    root = last_leaf;
+    return;
+  }
+  if (leaf >> (kPageShift * depth) != 0) {  // the tree is full: a new root above the old one
+    const std::int32_t above = pool.take();
+    pool.ids(above)[0] = BlockId(root);
+    root = above;
+    ++depth;
+  }
+  std::int32_t page = root;
+  for (std::int32_t level = depth; level > 1; --level) {
+    BlockId& child = pool.ids(page)[child_of(leaf, level)];
+    if (is_first_below(leaf, level - 1)) child = BlockId(pool.take());
+    page = child.value;
+  }
+  pool.ids(page)[child_of(leaf, 1)] = BlockId(last_leaf);
+}
+
+void PageTree::remove_leaf(PagePool& pool) noexcept {
+  const std::int32_t leaf = num_entries >> kPageShift;  // the one that has become empty
+  std::array<std::int32_t, 5> path{};                   // path[level] is the page at that level
+  path[static_cast<std::size_t>(depth)] = root;
+  for (std::int32_t level = depth; level > 0; --level) {
+    const BlockId* children = pool.ids(path[static_cast<std::size_t>(level)]);
+    path[static_cast<std::size_t>(level) - 1] = children[child_of(leaf, level)].value;
+  }
+  pool.put_back(path[0]);
+  for (std::int32_t level = 1; level < depth && is_first_below(leaf, level); ++level) {
+    pool.put_back(path[static_cast<std::size_t>(level)]);
+  }
+  if (leaf == 0) {
+    *this = PageTree{};
+    return;
+  }
+  // `leaf` leaves remain; a root with one child gives way to it.
+  if (depth > 0 && leaf == std::int32_t{1} << (kPageShift * (depth - 1))) {
+    const std::int32_t child = pool.ids(root)[0].value;
+    pool.put_back(root);
+    root = child;
+    --depth;
+  }
+  last_leaf = leaf_page(pool, leaf - 1);
+}
+
+}  // namespace kvarena

@@ -1,0 +1,97 @@
+#pragma once
+
+/// @file
+/// `PagePool` and `PageTree`: where table entries live. A page holds kPageEntries block ids and, in
+/// parallel, their generations. A sequence's entries fill leaf pages in order; when one leaf is not
+/// enough, directory pages (their ids are page numbers) stand above them in a radix tree that grows
+/// at the root, so that any entry is found in O(depth), depth <= 4.
+
+#include "base/lazy_array.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <cstdint>
+
+namespace kvarena {
+
+inline constexpr std::int32_t kPageShift = 7;  ///< log2 of entries a page
+inline constexpr std::int32_t kPageMask = (1 << kPageShift) - 1;
+static_assert(BlockTables::kPageEntries == 1 << kPageShift);
+
+/// All pages, fixed at create. Memory is touched only when a page is first used.
+class PagePool {
+ public:
+  static constexpr std::int32_t kNoPage = -1;
+
+  explicit PagePool(std::int64_t num_pages);
+
+  std::int64_t num_pages() const noexcept { return num_pages_; }
+  std::int64_t used() const noexcept { return used_; }
+  std::int64_t available() const noexcept { return num_pages_ - used_; }
+
+  /// Requires available() > 0. Last freed first.
+  std::int32_t take() noexcept;
+  void put_back(std::int32_t page) noexcept;
+
+  /// [kPageEntries] ids of a page.
+  BlockId* ids(std::int32_t page) noexcept { return ids_.data() + first(page); }
+  const BlockId* ids(std::int32_t page) const noexcept { return ids_.data() + first(page); }
+  /// [kPageEntries] generations of a page.
+  Generation* generations(std::int32_t page) noexcept { return generations_.data() + first(page); }
+  const Generation* generations(std::int32_t page) const noexcept {
+    return generations_.data() + first(page);
+  }
+  /// [num_pages * kPageEntries], for views.
+  const BlockId* all_ids() const noexcept { return ids_.data(); }
+
+ private:
+  static std::int64_t first(std::int32_t page) noexcept {
+    return static_cast<std::int64_t>(page) << kPageShift;
+  }
+  LazyArray<BlockId> ids_;
+  LazyArray<Generation> generations_;
+  std::int64_t num_pages_;
+  std::int64_t used_ = 0;
+  std::int32_t untouched_ = 0;           // pages from here on were never used
+  std::int32_t first_free_ = kNoPage;    // put back, linked through their first id
+};
+
+/// One sequence's tree. Trivially copyable; its pages belong to whoever holds it.
+struct PageTree {
+  std::int32_t root = PagePool::kNoPage;
+  std::int32_t depth = 0;       ///< directory levels above the leaves
+  std::int32_t last_leaf = PagePool::kNoPage;
+  std::int32_t num_entries = 0;
+
+  /// Pages, directories included, that `entries` entries need.
+  static std::int64_t pages_for(std::int64_t entries) noexcept;
+
+  std::int32_t num_leaves() const noexcept { return (num_entries + kPageMask) >> kPageShift; }
+  /// Page of leaf `leaf`. Requires leaf < num_leaves(). O(depth).
+  std::int32_t leaf_page(const PagePool& pool, std::int32_t leaf) const noexcept;
+  /// Entry `index`. Requires index < num_entries. O(depth).
+  BlockId& id_at(PagePool& pool, std::int32_t index) const noexcept {
+    return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
+  }
+  BlockId id_at(const PagePool& pool, std::int32_t index) const noexcept {
+    return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
+  }
+  Generation& generation_at(PagePool& pool, std::int32_t index) const noexcept {
+    return pool.generations(leaf_page(pool, index >> kPageShift))[index & kPageMask];
+  }
+  /// Appends entries. Requires pages_for(new) - pages_for(old) available pages.
+  void append(PagePool& pool, const BlockId* ids, const Generation* generations,
+              std::int32_t count) noexcept;
+  /// Forgets the last `count` entries, all on the last leaf, and frees pages that became empty.
+  void remove_last(PagePool& pool, std::int32_t count) noexcept;
+  /// Entries on the last leaf.
+  std::int32_t on_last_leaf() const noexcept {
+    return num_entries == 0 ? 0 : ((num_entries - 1) & kPageMask) + 1;
+  }
+
+ private:
+  void add_leaf(PagePool& pool) noexcept;
+  void remove_leaf(PagePool& pool) noexcept;
+};
+
+}  // namespace kvarena
