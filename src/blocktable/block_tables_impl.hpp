@@ -16,8 +16,8 @@ namespace kvarena {
 struct BlockTables::Impl {
   Impl(BlockManager& block_manager, const BlockTablesOptions& options);
 
-  std::int64_t blocks_for(std::int64_t tokens) const noexcept {
-    return (tokens + block_size - 1) / block_size;
+  std::int64_t blocks_for(std::int64_t num_tokens) const noexcept {
+    return (num_tokens + block_size - 1) / block_size;
   }
   /// Sets next_slot and room after the length or the last filled block has changed.
   void place_tail(Sequence& sequence) noexcept;
@@ -52,10 +52,10 @@ struct BlockTables::Impl {
   struct Growth {
     std::size_t demand = 0;         ///< its index
     Sequence* sequence = nullptr;
-    SequenceId id;
+    SequenceId id{};
     std::int64_t new_entries = 0;   ///< blocks past the table's end
     bool shares_tail = false;       ///< its last block is copied first
-    BlockId tail;                   ///< that block
+    BlockId tail{};                 ///< that block
   };
   /// Orders growths with a shared tail by block, then by demand.
   struct SharedTail {
