@@ -1,0 +1,51 @@
+# Installs kvarena (static: this build; shared: a build of its own) into an empty prefix, moves the
+# prefix, and consumes it there: from a separate CMake project, and with the compiler and pkg-config.
+
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "failed (${result}): ${command}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK_DIR}/prefix ${WORK_DIR}/moved ${WORK_DIR}/consumer)
+file(MAKE_DIRECTORY ${WORK_DIR})
+
+if(KIND STREQUAL "shared")
+  set(BUILD_DIR ${WORK_DIR}/library)
+  run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${BUILD_DIR} -G Ninja -DCMAKE_BUILD_TYPE=Release
+    -DCMAKE_CXX_COMPILER=${CXX} -DBUILD_SHARED_LIBS=ON -DKVARENA_BUILD_EXAMPLES=OFF -DKVARENA_CUDA=OFF)
+  run(${CMAKE_COMMAND} --build ${BUILD_DIR})
+endif()
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
+
+# find_package must work wherever the tree stands.
+file(RENAME ${WORK_DIR}/prefix ${WORK_DIR}/moved)
+set(prefix ${WORK_DIR}/moved)
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK_DIR}/consumer -G Ninja
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix}
+  -DEXPECTED_KIND=${KIND})
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/consumer)
+run(${WORK_DIR}/consumer/consumer)
+
+find_program(pkg_config pkg-config)
+if(NOT pkg_config)
+  message(FATAL_ERROR "pkg-config is not installed (apt-get install pkg-config)")
+endif()
+file(GLOB_RECURSE pc ${prefix}/*/kvarena.pc)
+get_filename_component(pc_dir ${pc} DIRECTORY)
+get_filename_component(lib_dir ${pc_dir} DIRECTORY)
+set(ENV{PKG_CONFIG_PATH} ${pc_dir})
+# The prefix written at install is gone; --define-prefix takes it from where the file lies. In a
+# multiarch lib directory that guess is one level off, so it is given.
+foreach(question --cflags --libs)
+  execute_process(COMMAND ${pkg_config} --define-variable=prefix=${prefix} ${question} kvarena
+    OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(flags${question} UNIX_COMMAND "${answer}")
+endforeach()
+run(${CXX} -std=c++20 ${CMAKE_CURRENT_LIST_DIR}/consumer/main.cpp ${flags--cflags} ${flags--libs}
+  -Wl,-rpath,${lib_dir} -o ${WORK_DIR}/with_pkg_config)
+run(${WORK_DIR}/with_pkg_config)

@@ -1,0 +1,92 @@
+// docs/memory-layout.md shows numbers; these tests compute each of them with KvLayout.
+
+#include "kvarena/base/layout.hpp"
+#include "kvarena/base/shapes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+namespace kvarena {
+namespace {
+
+using Table = std::map<std::string, std::int64_t>;
+
+constexpr std::int64_t kNumBlocks = 1000;
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(' ');
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') + 1 - first);
+}
+
+/// Rows `| label | arithmetic | number |` below the heading `## title`.
+Table table_of(std::istream& page, const std::string& title) {
+  Table table;
+  bool in_section = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) in_section = line == "## " + title;
+    if (!in_section || !line.starts_with("| ")) continue;
+    std::istringstream cells(line.substr(1));
+    std::string label, arithmetic, number, digits;
+    std::getline(cells, label, '|');
+    std::getline(cells, arithmetic, '|');
+    std::getline(cells, number, '|');
+    for (const char c : number) {
+      if (std::isdigit(static_cast<unsigned char>(c)) != 0) digits += c;
+    }
+    if (!digits.empty()) table[trimmed(label)] = std::stoll(digits);
+  }
+  return table;
+}
+
+/// Offset of block 7, layer 3, V, last head, token 5, element 10.
+std::int64_t element_offset(const KvLayout& layout, const ModelShape& shape, BlockOrder order) {
+  const std::int32_t plane = layout.plane_of(3, PlaneKind::value);
+  return layout.plane_offset(plane, order, kNumBlocks) + 7 * layout.block_stride(plane, order) +
+         (shape.num_kv_heads - 1) * layout.head_stride(plane) + 5 * layout.token_stride(plane) +
+         10 * bytes_of(shape.dtype);
+}
+
+Table computed(const ModelShape& shape) {
+  const auto layout = KvLayout::create({.num_layers = shape.num_layers,
+                                        .num_kv_heads = shape.num_kv_heads,
+                                        .head_dim_k = shape.head_dim,
+                                        .dtype = shape.dtype});
+  return {{"token, all layers", layout->bytes_per_token()},
+          {"token stride", layout->token_stride(0)},
+          {"head stride", layout->head_stride(0)},
+          {"plane", layout->plane_bytes(0)},
+          {"block", layout->block_bytes()},
+          {"pool", layout->pool_bytes(kNumBlocks).value()},
+          {"element, block-major", element_offset(*layout, shape, BlockOrder::block_major)},
+          {"element, layer-major", element_offset(*layout, shape, BlockOrder::layer_major)}};
+}
+
+class MemoryLayoutPage : public testing::TestWithParam<const char*> {};
+
+TEST_P(MemoryLayoutPage, ShowsWhatTheLayoutComputes) {
+  std::ifstream page(KVARENA_SOURCE_DIR "/docs/memory-layout.md");
+  ASSERT_TRUE(page) << "docs/memory-layout.md cannot be read";
+  const ModelShape* shape = find_model_shape(GetParam());
+  ASSERT_NE(shape, nullptr);
+  EXPECT_EQ(table_of(page, GetParam()), computed(*shape));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MemoryLayoutPage, testing::Values("Qwen2.5-0.5B", "Llama-3.1-8B"),
+                         [](const auto& instance) {
+                           std::string name = instance.param;
+                           std::erase_if(name, [](char c) { return c == '.' || c == '-'; });
+                           return name;
+                         });
+
+TEST(MemoryLayoutPageReader, SeesAWrongNumber) {
+  std::istringstream page("## A\n| block | 1 * 2 | 2 |\n## B\n| block | 3 * 3 | 1,009 |\n");
+  EXPECT_EQ(table_of(page, "B"), (Table{{"block", 1009}}));
+}
+
+}  // namespace
+}  // namespace kvarena

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Each tidy check passes a clean tree and fails on a bad sample."""
+
+import argparse
+import contextlib
+import io
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+import check_docs
+import check_format
+import check_headers
+import check_layers
+import check_pages
+import check_sizes
+import check_words
+
+COMPILER = "c++"
+SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+STATUS = "enum class StatusCode : unsigned {\n  ok = 0,  ///< , not\n  not_found,\n};\n"
+ERRORS = "| code | when | do |\n| --- | --- | --- |\n| `ok` | a | b |\n| `not_found` | a | b |\n"
+CLEAN = {
+    "include/kvarena/base/status.hpp": "#pragma once\n" + STATUS,
+    "include/kvarena/device/device.hpp": '#pragma once\n#include "kvarena/base/status.hpp"\n\n#include <span>\n',
+    "src/allocator/free_list.hpp": '#pragma once\n#include "kvarena/base/status.hpp"\n',
+    "src/allocator/free_list.cpp": '#include "allocator/free_list.hpp"\n',
+    "examples/engine.cpp": '#include "kvarena/device/device.hpp"\nint main() {}\n',
+    "docs/errors.md": ERRORS,
+    "README.md": "# A page\n[errors](docs/errors.md) [up](#a-page)\n",
+}
+
+
+class Sample(unittest.TestCase):
+    """A small clean tree, and what a check says after one file was changed."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name).resolve()
+        for path, text in CLEAN.items():
+            self.write(path, text)
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def expect(self, check, said, path, text, args=None):
+        """`check` is silent before `path` becomes `text`, and says `said` about it afterwards."""
+        self.assertEqual(check(self.root, args), [])
+        self.write(path, text)
+        problems = check(self.root, args)
+        self.assertTrue(any(said in problem for problem in problems), f"{said!r} not in {problems}")
+
+
+class Layers(Sample):
+    def refuse(self, path, text, said):
+        self.expect(check_layers.check, said, path, text)
+
+    def test_up(self):
+        self.refuse(
+            "src/base/a.cpp", '#include "kvarena/device/device.hpp"\n', "goes up from room 0"
+        )
+
+    def test_up_in_angle_brackets(self):
+        self.refuse(
+            "src/base/a.cpp", "#include <kvarena/device/device.hpp>\n", "goes up from room 0"
+        )
+
+    def test_sideways(self):
+        self.write("tools/a.hpp", "")
+        self.refuse("examples/b.cpp", '#include "tools/a.hpp"\n', "public headers only")
+
+    def test_attention_and_allocator(self):
+        self.refuse(
+            "src/attention/a.cpp",
+            '#include "allocator/free_list.hpp"\n',
+            "never includes `allocator`",
+        )
+
+    def test_blocktable_and_device(self):
+        self.refuse(
+            "src/blocktable/a.cpp",
+            '#include "kvarena/device/device.hpp"\n',
+            "never includes `device`",
+        )
+
+    def test_example_and_private_header(self):
+        self.refuse("examples/b.cpp", '#include "allocator/free_list.hpp"\n', "public headers only")
+
+    def test_public_and_private_header(self):
+        self.refuse(
+            "include/kvarena/cache/a.hpp",
+            '#include "allocator/free_list.hpp"\n',
+            "public headers only",
+        )
+
+    def test_public_and_library(self):
+        self.refuse("include/kvarena/base/a.hpp", "#include <spdlog/spdlog.h>\n", "keep it in src/")
+
+    def test_unknown_room(self):
+        self.refuse("src/misc/a.cpp", "", "is no room")
+
+    def test_unknown_file(self):
+        self.refuse("src/base/a.cpp", '#include "nowhere.hpp"\n', "is no file of the tree")
+
+    def test_product_and_tests(self):
+        self.write("tests/support/a.hpp", "")
+        self.refuse("src/base/a.cpp", '#include "support/a.hpp"\n', "may not include tests")
+
+
+class Headers(Sample):
+    def test_missing_include(self):
+        self.expect(
+            check_headers.check,
+            "does not compile alone",
+            "src/base/a.hpp",
+            "#pragma once\nstd::string name();\n",
+            SimpleNamespace(compiler=COMPILER),
+        )
+
+    def test_missing_pragma_once(self):
+        self.expect(
+            check_headers.check,
+            "does not compile alone",
+            "include/kvarena/base/a.hpp",
+            "struct A {};\n",
+            SimpleNamespace(compiler=COMPILER),
+        )
+
+
+class Sizes(Sample):
+    def refuse(self, path, text, said):
+        self.expect(check_sizes.check, said, path, text)
+
+    def test_long_header(self):
+        self.refuse("include/kvarena/base/a.hpp", "\n" * 251, "file has 251 lines")
+
+    def test_long_source(self):
+        self.refuse("src/base/a.cpp", "\n" * 351, "file has 351 lines")
+
+    def test_long_function(self):
+        self.refuse(
+            "src/base/a.cpp", "int f(int a) {" + "\n" * 50 + "}\n", "function f has 51 lines"
+        )
+
+    def test_long_method_with_initializers(self):
+        text = (
+            "namespace n {\nclass A {\n  A() noexcept : a_{1}, b_(2) {" + "\n" * 50 + "}\n};\n}\n"
+        )
+        self.refuse("src/base/a.cpp", text, "function A has 51 lines")
+
+    def test_function_after_a_string_with_braces(self):
+        self.refuse(
+            "src/base/a.cpp", 'auto s = "}{";\nvoid g() {' + "\n" * 50 + "}\n", "function g has 51"
+        )
+
+    def test_long_kernel(self):
+        self.refuse(
+            "src/base/a.cuh",
+            "__global__ void k(int a) {" + "\n" * 120 + "}\n",
+            "function k has 121",
+        )
+
+    def test_long_line(self):
+        self.refuse("src/base/a.cpp", "//" + "x" * 99 + "\n", "101 columns")
+
+    def test_exception_needs_a_reason(self):
+        self.write("src/base/a.cpp", "\n" * 351)
+        self.write(check_sizes.ALLOWED, "src/base/a.cpp 400 one subject, and long tables\n")
+        self.expect(
+            check_sizes.check, "file has 351 lines", check_sizes.ALLOWED, "src/base/a.cpp 400\n"
+        )
+
+    def test_exception_that_is_over(self):
+        self.refuse(check_sizes.ALLOWED, "src/base/a.cpp 400 long tables\n", "needs no exception")
+
+
+class Words(Sample):
+    def refuse(self, path, text, said):
+        self.expect(check_words.check, said, path, text)
+
+    def test_names(self):
+        for name in (
+            "int get_size();",
+            "void process_batch();",
+            "class PoolManager;",
+            "struct BlockUtils;",
+        ):
+            with self.subTest(name):
+                self.setUp()
+                self.refuse("src/base/a.cpp", name + "\n", "the name")
+
+    def test_file_name(self):
+        self.refuse("src/base/string_utils.cpp", "", "the file name")
+
+    def test_calls(self):
+        for call, said in (
+            ("void f() { std::exit(1); }", "ends the process"),
+            ("void f() { abort(); }", "ends the process"),
+            ("void f() { std::cout << 1; }", "never prints"),
+            ('void f() { printf("x"); }', "never prints"),
+            ("void f() { cudaMalloc(0, 1); }", "allocates device memory"),
+        ):
+            with self.subTest(call):
+                self.setUp()
+                self.refuse("src/cache/a.cpp", call + "\n", said)
+
+    def test_clock_in_the_allocator(self):
+        self.refuse(
+            "src/allocator/a.cpp",
+            "auto t = std::chrono::steady_clock::now();\n",
+            "never depend on clocks",
+        )
+
+    def test_unfinished(self):
+        self.refuse("src/base/a.cpp", "// TODO later\n", "finish it")
+
+    def test_comments_and_strings_are_free(self):
+        self.write("src/base/a.cpp", '// get_size would abort(); std::cout\nauto s = "exit(1)";\n')
+        self.assertEqual(check_words.check(self.root), [])
+
+    def test_home_of_device_memory(self):
+        self.write("src/device/a.cpp", "void f() { cudaMalloc(0, 1); }\n")
+        self.assertEqual(check_words.check(self.root), [])
+
+
+class Pages(Sample):
+    def refuse(self, path, text, said):
+        self.expect(check_pages.check, said, path, text)
+
+    def test_code_without_row(self):
+        self.refuse("docs/errors.md", ERRORS.replace("| `not_found` | a | b |\n", ""), "no row for")
+
+    def test_row_without_code(self):
+        self.refuse("docs/errors.md", ERRORS + "| `gone` | a | b |\n", "is no StatusCode")
+
+    def test_empty_cell(self):
+        self.refuse("docs/errors.md", ERRORS.replace("| a | b |\n", "| a | |\n"), "empty cell")
+
+    def test_missing_page(self):
+        (self.root / "docs/errors.md").unlink()
+        self.assertIn("is missing", check_pages.check(self.root)[0])
+
+    def test_link(self):
+        self.refuse("README.md", "[x](docs/nowhere.md)\n", "leads to no file")
+
+    def test_anchor(self):
+        self.refuse("README.md", "[x](docs/errors.md#nowhere)\n", "no heading for")
+
+    def test_sum(self):
+        self.refuse("README.md", "| block | 1,000 * 3 + 1 | 3,002 |\n", "is 3,001, not 3,002")
+
+    def test_compiled_block(self):
+        self.write(
+            "README.md", "<!-- compiled: examples/engine.cpp -->\n```cpp\nint main() {}\n```\n"
+        )
+        self.refuse(
+            "README.md",
+            "<!-- compiled: examples/engine.cpp -->\n```cpp\nint other() {}\n```\n",
+            "differs",
+        )
+
+    def test_compiled_without_block(self):
+        self.refuse(
+            "README.md", "<!-- compiled: examples/engine.cpp -->\ntext\n", "has no ```cpp block"
+        )
+
+
+@unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")
+class Docs(Sample):
+    def test_undocumented(self):
+        shutil.copy(SOURCE_ROOT / "Doxyfile", self.root)
+        self.write("include/kvarena/base/status.hpp", "#pragma once\n/// @file\n/// A page.\n")
+        self.write("README.md", "# A page\n")
+        self.expect(
+            check_docs.check,
+            "is not documented",
+            "include/kvarena/base/a.hpp",
+            "#pragma once\n/// @file\n/// A page.\nint f(int a);\n",
+            SimpleNamespace(output=None),
+        )
+
+
+@unittest.skipUnless(shutil.which("clang-format"), "clang-format is not installed")
+class Format(Sample):
+    def test_unformatted(self):
+        shutil.copy(SOURCE_ROOT / ".clang-format", self.root)
+        self.write("include/kvarena/base/status.hpp", "#pragma once\n")
+        args = SimpleNamespace(clang_format="clang-format", fix=False)
+        self.expect(check_format.check, "is not formatted", "src/base/a.cpp", "int  f( ) ;\n", args)
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_format.check(self.root, SimpleNamespace(clang_format="clang-format", fix=True))
+        self.assertEqual(check_format.check(self.root, args), [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--compiler", default=COMPILER)
+    known, rest = parser.parse_known_args()
+    COMPILER = known.compiler
+    unittest.main(argv=[sys.argv[0], *rest])
