@@ -52,7 +52,7 @@ struct AllocationRequest {
   std::uint64_t alignment_bytes = 256;             ///< power of two, <= 4096
   MemoryPurpose purpose = MemoryPurpose::unknown;  ///< what for
   MemoryKind kind = MemoryKind::device;            ///< what it must be
-  std::string_view description;                    ///< for reports; copied
+  std::string_view description = {};               ///< for reports; copied
 };
 
 /// What a device must offer. docs/design.md, room 1.

@@ -21,7 +21,7 @@ namespace kvarena {
 class KVARENA_EXPORT HostMemorySource {
  public:
   virtual ~HostMemorySource() = default;
-  /// `bytes` of zero-filled, lazily committed memory aligned to `alignment_bytes`, or nullptr with
+  /// `bytes` of lazily committed memory aligned to `alignment_bytes`, or nullptr with
   /// `*native_error` set to an errno value.
   virtual void* allocate(std::uint64_t bytes, std::uint64_t alignment_bytes,
                          std::int32_t* native_error) noexcept = 0;

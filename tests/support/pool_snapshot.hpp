@@ -1,0 +1,58 @@
+#pragma once
+
+/// @file
+/// Everything a BlockManager shows, as values, so that a test can say "nothing changed".
+
+#include "kvarena/allocator/block_manager.hpp"
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace kvarena::test {
+
+/// A copy of the accounts, every block's state and count, and every holder's totals. Lifetime
+/// counters of refusals (`exhaustions`) are left out: a refused call may count itself.
+struct PoolSnapshot {
+  using Holder = std::tuple<HolderId, std::uint64_t, std::string, std::int64_t, std::int64_t>;
+
+  std::vector<std::int64_t> counts;
+  std::vector<BlockState> states;
+  std::vector<std::uint32_t> references;
+  std::vector<Holder> holders;
+
+  friend bool operator==(const PoolSnapshot&, const PoolSnapshot&) = default;
+};
+
+/// Reads a snapshot. O(num_blocks).
+inline PoolSnapshot snapshot_of(const BlockManager& manager) {
+  PoolSnapshot snapshot;
+  const BlockStats s = manager.stats();
+  snapshot.counts = {s.num_blocks,
+                     s.free,
+                     s.referenced,
+                     s.fenced,
+                     s.evictable,
+                     s.offline,
+                     s.reserved,
+                     s.watermark,
+                     s.holders,
+                     s.references,
+                     s.fence_entries,
+                     s.peak_allocated,
+                     static_cast<std::int64_t>(s.allocations),
+                     static_cast<std::int64_t>(s.releases),
+                     static_cast<std::int64_t>(s.evictions)};
+  for (std::int32_t i = 0; i < s.num_blocks; ++i) {
+    snapshot.states.push_back(manager.state(BlockId(i)));
+    snapshot.references.push_back(manager.reference_count(BlockId(i)));
+  }
+  for (const HolderReport& holder : manager.holders()) {
+    snapshot.holders.emplace_back(holder.holder, holder.owner, std::string(holder.purpose),
+                                  holder.references, holder.reserved);
+  }
+  return snapshot;
+}
+
+}  // namespace kvarena::test
