@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# Shared by ./run and ./check: install what is missing, and know how much the machine can build at once.
+
+# Everything for people goes to standard error; standard output belongs to the program that is run.
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "$0: $*"
+  exit 1
+}
+
+# is_missing PACKAGE[=PROGRAM]: a program that is there counts, wherever it came from.
+is_missing() {
+  local package=${1%%=*} program=${1#*=}
+  if [[ $1 == *=* ]] && command -v "$program" > /dev/null; then return 1; fi
+  [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null) != installed ]]
+}
+
+# ensure_packages PACKAGE[=PROGRAM]...: installs the Debian packages that are missing, and only those.
+ensure_packages() {
+  if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+    say "Not a Debian system: please see to these packages (Debian's names): ${*%%=*}"
+    return
+  fi
+  local missing=() as_root=() package
+  for package in "$@"; do
+    if is_missing "$package"; then missing+=("${package%%=*}"); fi
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+  if ((EUID != 0)); then
+    command -v sudo > /dev/null || die "missing packages, and neither root nor sudo to install them:" \
+      "apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "Installing: ${missing[*]}"
+  local options=(-qq -o Dpkg::Use-Pty=0)
+  "${as_root[@]}" apt-get "${options[@]}" update >&2 || die "apt-get update failed (is there a network?)"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" install -y \
+    --no-install-recommends "${missing[@]}" >&2 || die "could not install: ${missing[*]}"
+}
+
+# What the library and the command need; tests and checks name theirs in ./check.
+# shellcheck disable=SC2034
+TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libcli11-dev)
+
+# Compilers to run at once: one a core, and 1.5 GiB of free memory for each.
+build_jobs() {
+  local cores memory_kib by_memory
+  cores=$(nproc)
+  memory_kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+  by_memory=$((memory_kib / 1572864))
+  echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
+}
+
+# Builds repeat faster where ccache is installed; nothing depends on it.
+if command -v ccache > /dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}; fi
