@@ -6,7 +6,8 @@
 /// is a block id (the device's int32) and, in parallel, its generation.
 ///
 /// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager, which
-/// must outlive this object and which no one else may use for these sequences' holders. Ids of
+/// must outlive this object at its address (do not move it meanwhile) and which no one else may use for
+/// these sequences' holders. Ids of
 /// sequences are never reused; an unknown or destroyed one is not_found, never a crash.
 ///
 /// One thread at a time. Move-only. No heap allocation after create.
