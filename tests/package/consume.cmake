@@ -39,8 +39,7 @@ file(GLOB_RECURSE pc ${prefix}/*/kvarena.pc)
 get_filename_component(pc_dir ${pc} DIRECTORY)
 get_filename_component(lib_dir ${pc_dir} DIRECTORY)
 set(ENV{PKG_CONFIG_PATH} ${pc_dir})
-# The prefix written at install is gone; --define-prefix takes it from where the file lies. In a
-# multiarch lib directory that guess is one level off, so it is given.
+# The prefix written at install is gone, so the new one is given.
 foreach(question --cflags --libs)
   execute_process(COMMAND ${pkg_config} --define-variable=prefix=${prefix} ${question} kvarena
     OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
