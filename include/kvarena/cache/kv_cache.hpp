@@ -125,7 +125,7 @@ class KVARENA_EXPORT KvCache {
   // ---- a step --------------------------------------------------------------------------------
 
   /// Waits for step n - steps_in_flight and retires the fences of that step and older ones. Returns
-  /// failed_precondition (event) inside a step, or the failure of earlier work, once.
+  /// failed_precondition (event) inside a step. (The failure of earlier work comes from synchronize.)
   Status begin_step();
   /// Grows the sequences of the step, queues copies on write, and plans attention: rows are the
   /// demands, query tokens their new tokens. Once a step (again after a failure). Returns what
