@@ -13,12 +13,14 @@ namespace {
 thread_local const HostStreamTable* running_table = nullptr;
 
 Status run(const HostOperation& operation) noexcept {
+  // memcpy and memset forbid nullptr even for no bytes; a Device allows it.
+  const bool is_empty = operation.bytes == 0;
   switch (operation.kind) {
     case HostOperation::Kind::copy:
-      std::memcpy(operation.target, operation.source, operation.bytes);
+      if (!is_empty) std::memcpy(operation.target, operation.source, operation.bytes);
       break;
     case HostOperation::Kind::fill:
-      std::memset(operation.target, operation.value, operation.bytes);
+      if (!is_empty) std::memset(operation.target, operation.value, operation.bytes);
       break;
     case HostOperation::Kind::host_function: return operation.function(operation.argument);
     case HostOperation::Kind::wait: break;

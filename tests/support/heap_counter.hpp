@@ -1,0 +1,71 @@
+#pragma once
+
+/// @file
+/// Counts C++ heap allocations of the whole program. It replaces the global operators, so include
+/// it in exactly one source file of a test program. Thread-safe.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace kvarena::test {
+
+/// Allocations since the program started, on all threads.
+inline std::atomic<std::int64_t> heap_allocations{0};
+
+/// How many allocations happened while it lives.
+class HeapCounter {
+ public:
+  /// Allocations since construction.
+  std::int64_t count() const noexcept { return heap_allocations.load() - start_; }
+
+ private:
+  std::int64_t start_ = heap_allocations.load();
+};
+
+}  // namespace kvarena::test
+
+namespace kvarena::test {
+
+/// Counted memory, or nullptr. Never inlined: the compiler would see malloc's memory go to operator
+/// delete, and warn.
+[[gnu::noinline]] inline void* counted_allocation(std::size_t bytes,
+                                                  std::size_t alignment) noexcept {
+  ++heap_allocations;
+  return std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+}
+/// `pointer`; throws bad_alloc for nullptr.
+inline void* required(void* pointer) {
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+/// Gives counted memory back.
+[[gnu::noinline]] inline void release(void* pointer) noexcept { std::free(pointer); }
+/// What operator new without an alignment promises.
+inline constexpr std::size_t kDefaultAlignment = alignof(std::max_align_t);
+
+}  // namespace kvarena::test
+
+// The array and sized forms of the standard library call these.
+void* operator new(std::size_t bytes) {
+  return kvarena::test::required(
+      kvarena::test::counted_allocation(bytes, kvarena::test::kDefaultAlignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return kvarena::test::counted_allocation(bytes, kvarena::test::kDefaultAlignment);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return kvarena::test::required(
+      kvarena::test::counted_allocation(bytes, static_cast<std::size_t>(alignment)));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return kvarena::test::counted_allocation(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* pointer) noexcept { kvarena::test::release(pointer); }
+void operator delete(void* pointer, std::size_t) noexcept { kvarena::test::release(pointer); }
+void operator delete(void* pointer, std::align_val_t) noexcept { kvarena::test::release(pointer); }
+void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
+  kvarena::test::release(pointer);
+}
