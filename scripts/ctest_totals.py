@@ -38,7 +38,12 @@ def summarise(folder):
     for path in sorted(folder.glob("*.junit.xml")):
         preset = path.name.removesuffix(".junit.xml")
         counts = collections.Counter()
-        for case in ElementTree.parse(path).getroot().iter("testcase"):
+        try:
+            cases = ElementTree.parse(path).getroot()
+        except ElementTree.ParseError as error:
+            failures.append(f"{preset}: {path.name} cannot be read: {error}")
+            continue
+        for case in cases.iter("testcase"):
             what, reason = outcome(case)
             counts[what] += 1
             if what == "skipped":

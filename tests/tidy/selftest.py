@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import io
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -21,6 +22,7 @@ import check_words
 
 COMPILER = "c++"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
+TOTALS = SOURCE_ROOT / "scripts/ctest_totals.py"
 
 STATUS = "enum class StatusCode : unsigned {\n  ok = 0,  ///< , not\n  not_found,\n};\n"
 ERRORS = "| code | when | do |\n| --- | --- | --- |\n| `ok` | a | b |\n| `not_found` | a | b |\n"
@@ -296,6 +298,44 @@ class Format(Sample):
         with contextlib.redirect_stdout(io.StringIO()):
             check_format.check(self.root, SimpleNamespace(clang_format="clang-format", fix=True))
         self.assertEqual(check_format.check(self.root, args), [])
+
+
+class Totals(Sample):
+    """The last line of ./check, from what ctest writes."""
+
+    PASSED = '<testcase name="a" status="run"/>'
+    SKIPPED = """<testcase name="b" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+        <system-out>b.cpp:3: Skipped\nno GPU\n</system-out></testcase>"""
+    FAILED = '<testcase name="c" status="fail"/>'
+    NOT_BUILT = """<testcase name="d" status="notrun"><skipped message="Unable to find executable"/>
+        </testcase>"""
+
+    def totals(self, cases, steps=""):
+        self.write("r/ci.junit.xml", f"<testsuite>{cases}</testsuite>")
+        if steps:
+            self.write("r/failed_steps.txt", steps)
+        command = [sys.executable, str(TOTALS), str(self.root / "r")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    def test_skips_are_counted_with_their_reason(self):
+        status, lines = self.totals(self.PASSED + self.SKIPPED)
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+        self.assertIn("skipped 1: no GPU", lines)
+
+    def test_failures_and_what_could_not_run(self):
+        status, lines = self.totals(self.PASSED + self.FAILED + self.NOT_BUILT, "tsan: build\n")
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 3 failed, 0 skipped"))
+
+    def test_nothing_ran(self):
+        self.assertEqual(
+            self.totals(""),
+            (1, ["ci: 0 passed, 0 failed, 0 skipped", "0 passed, 0 failed, 0 skipped"]),
+        )
+
+    def test_broken_file(self):
+        status, lines = self.totals("<broken")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
 
 
 if __name__ == "__main__":
