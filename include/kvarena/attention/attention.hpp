@@ -69,7 +69,8 @@ KVARENA_EXPORT CpuPath best_cpu_path() noexcept;
 /// Whether `args` can run. O(num_rows); `checked`: O(table entries).
 /// Returns invalid_argument with the value and the accepted range (null or misaligned pointers:
 /// `pointer`, `alignment`; a table entry out of range: `block_index`), or unsupported with the value
-/// (`dtype`, `tile_order`). `describe_attention` gives the sentence.
+/// (`dtype`, `tile_order`); `scale` and `soft_cap` are given in millionths. `Status::native` numbers the
+/// check, from which `describe_attention` makes the sentence.
 KVARENA_EXPORT Status validate(const AttentionArgs& args,
                                Validation validation = Validation::fast) noexcept;
 
@@ -87,16 +88,16 @@ struct AttentionPlan {
   AttentionLimits limits;                ///< as given, `path` resolved
   std::int32_t num_rows = 0;             ///< planned rows
   std::int64_t num_q_tokens = 0;         ///< planned query tokens
-  std::int64_t kv_tokens = 0;            ///< tokens that one kv head reads
+  std::int64_t kv_tokens = 0;            ///< planned tokens of all sequences
   std::int32_t window_tokens = 0;        ///< planned window
   std::int32_t num_parts = 0;            ///< parts that workers take in order
 };
 
 /// Cuts the work of `args` (lengths, query tokens, window; the pointers to K, V, Q and out are not
 /// used) into parts of equal bytes. One plan serves every layer with the same lengths and window.
-/// `workspace` is 64-byte aligned. O(num_rows + query tokens); no allocation.
+/// `workspace` is 64-byte aligned. O(num_rows + query tokens); no allocation. q and out may be null.
 /// Returns what `validate` and attention_workspace_bytes return; invalid_argument for a batch past
-/// the limits; exhausted (workspace) with the bytes needed and given; invalid_argument (alignment).
+/// the limits or whose heads differ from them; exhausted (workspace) with the bytes needed and given; invalid_argument (alignment).
 KVARENA_EXPORT Result<AttentionPlan> plan_attention(const AttentionArgs& args,
                                                     const AttentionLimits& limits,
                                                     std::span<std::byte> workspace) noexcept;

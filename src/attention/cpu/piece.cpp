@@ -1,0 +1,276 @@
+#include "attention/cpu/piece.hpp"
+
+#include "base/half.hpp"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+namespace kvarena::attention {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLog2E = std::numbers::log2e_v<float>;
+
+// Up to kChunkTokens tokens of one segment, and whether they begin and end this part's piece of it.
+struct Chunk {
+  Cursor at;
+  std::int64_t end = 0;
+  bool first = false;
+  bool last = false;
+  std::int32_t count() const noexcept { return static_cast<std::int32_t>(end - at.token); }
+};
+
+// The chunks of one part, in order. Chunks end at multiples of kChunkTokens.
+class Walk {
+ public:
+  Walk(const Step& step, const Cursor& begin, const Cursor& end) : step_(step), at_(begin), end_(end) {}
+
+  bool next(Chunk& chunk) noexcept {
+    const bool in_last = same_segment(at_, end_);
+    if (in_last && at_.token == end_.token) return false;
+    const TokenSpan span = step_.span(at_.row, at_.tile);
+    const std::int64_t piece_end = in_last ? end_.token : span.end;
+    chunk.at = at_;
+    chunk.end = std::min(piece_end, (at_.token / kChunkTokens + 1) * kChunkTokens);
+    chunk.first = first_;
+    chunk.last = chunk.end == piece_end;
+    first_ = chunk.last;
+    at_.token = chunk.end;
+    if (chunk.last && !in_last) at_ = step_.next_segment(at_);
+    return true;
+  }
+
+ private:
+  const Step& step_;
+  Cursor at_;
+  Cursor end_;
+  bool first_ = true;
+};
+
+// Addresses of the tokens' elements of one head; the rest of the list repeats the last one.
+void resolve(const PlaneView& plane, std::int32_t block_size, const BlockTableView& tables,
+             const Chunk& chunk, const std::byte** rows) noexcept {
+  std::int32_t filled = 0;
+  for (std::int64_t token = chunk.at.token; token < chunk.end;) {
+    const std::int64_t index = token / block_size;
+    const std::int64_t offset = token - index * block_size;
+    const std::int64_t block = tables.block(chunk.at.row, index).value;
+    const std::byte* row = plane.base + block * plane.block_stride +
+                           chunk.at.head * plane.head_stride + offset * plane.token_stride;
+    const std::int64_t here = std::min(block_size - offset, chunk.end - token);
+    for (std::int64_t i = 0; i < here; ++i) rows[filled++] = row + i * plane.token_stride;
+    token += here;
+  }
+  for (std::int32_t i = filled; filled > 0 && i < kRowSlots; ++i) rows[i] = rows[filled - 1];
+}
+
+void prefetch_rest(const std::byte* const* rows, std::int32_t from, std::int32_t to,
+                   std::int64_t row_bytes) noexcept {
+  for (std::int32_t i = from; i < to; ++i) {
+    for (std::int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(rows[i] + at, 0, 2);
+  }
+}
+
+// Position of dim d in a row of q or acc.
+std::int64_t place_of(std::int32_t d, bool interleaved) noexcept {
+  if (!interleaved) return d;
+  return (d & ~(kDimPad - 1)) + (d & 1) * (kDimPad / 2) + (d & (kDimPad - 1)) / 2;
+}
+
+// One worker in one part.
+class PartRunner {
+ public:
+  PartRunner(const Run& run, std::int32_t part, std::int32_t worker) noexcept
+      : run_(run),
+        p_(*run.params),
+        geometry_(run.map->geometry()),
+        parts_(run.map->parts(run.workspace)),
+        part_(part),
+        scratch_(run.map->scratch(run.workspace, worker)) {}
+
+  void operator()() noexcept {
+    Walk walk(run_.step, parts_[part_].begin, parts_[part_ + 1].begin);
+    Chunk chunk;
+    Chunk ahead;
+    if (!walk.next(chunk)) return;
+    resolve_rows(chunk);
+    for (bool more = true; more; chunk = ahead) {
+      std::swap(now_, later_);
+      more = walk.next(ahead);
+      if (more) resolve_rows(ahead);
+      if (chunk.first) begin_piece(chunk);
+      attend(chunk, more ? ahead.count() : 0);
+      if (chunk.last) end_piece(chunk);
+    }
+  }
+
+ private:
+  void resolve_rows(const Chunk& chunk) noexcept {
+    resolve(p_.kv.key, p_.kv.block_size, p_.batch.tables, chunk, scratch_.key_rows[later_]);
+    resolve(p_.kv.value, p_.kv.block_size, p_.batch.tables, chunk, scratch_.value_rows[later_]);
+  }
+
+  std::int32_t rows_of(const Chunk& chunk) const noexcept {
+    return run_.step.tile_count(chunk.at.row, chunk.at.tile) * geometry_.group;
+  }
+
+  // Index of (query token, query head) of row `r` of the chunk's tile.
+  std::int64_t output_index(const Chunk& chunk, std::int32_t r) const noexcept {
+    const std::int64_t token = run_.step.q_begin(chunk.at.row) +
+                               chunk.at.tile * geometry_.tile_tokens + r / geometry_.group;
+    return token * p_.num_q_heads + chunk.at.head * geometry_.group + r % geometry_.group;
+  }
+
+  // Logits come out in base 2: with a soft cap as the argument of tanh.
+  void begin_piece(const Chunk& chunk) noexcept {
+    const float factor = p_.soft_cap > 0.0F ? p_.scale / p_.soft_cap : p_.scale * kLog2E;
+    const std::int32_t dim = p_.kv.key.head_dim;
+    const std::int32_t rows = rows_of(chunk);
+    for (std::int32_t r = 0; r < rows; ++r) {
+      float* to = scratch_.q + r * geometry_.q_stride;
+      std::fill(to, to + geometry_.q_stride, 0.0F);
+      const std::int64_t first = output_index(chunk, r) * dim;
+      for (std::int32_t d = 0; d < dim; ++d) {
+        to[place_of(d, run_.key_ops->interleaved)] = load_f32(p_.q, p_.q_dtype, first + d) * factor;
+      }
+    }
+    std::fill_n(scratch_.state.m, rows, kLowest);
+    std::fill_n(scratch_.state.l, rows, 0.0F);
+    std::fill_n(scratch_.state.acc, rows * geometry_.acc_stride, 0.0F);
+  }
+
+  // All rows at once where every query token sees the whole chunk; else each token's rows over the
+  // tokens it sees, so that nothing unseen is multiplied.
+  void attend(const Chunk& chunk, std::int32_t ahead) noexcept {
+    const std::int32_t tokens = run_.step.tile_count(chunk.at.row, chunk.at.tile);
+    const std::int64_t first = chunk.at.tile * geometry_.tile_tokens;
+    const TokenSpan narrowest{run_.step.visible(chunk.at.row, first + tokens - 1).begin,
+                              run_.step.visible(chunk.at.row, first).end};
+    if (chunk.count() == 0) return prefetch(0, ahead);
+    if (narrowest.begin <= chunk.at.token && chunk.end <= narrowest.end) {
+      attend_rows(0, tokens * geometry_.group, 0, chunk.count(), ahead > 0);
+      return prefetch(chunk.count(), ahead);
+    }
+    prefetch(0, ahead);
+    for (std::int32_t i = 0; i < tokens; ++i) {
+      const TokenSpan seen = run_.step.visible(chunk.at.row, first + i);
+      const std::int64_t begin = std::max(seen.begin, chunk.at.token);
+      const std::int64_t end = std::min(seen.end, chunk.end);
+      if (begin >= end) continue;
+      attend_rows(i * geometry_.group, geometry_.group,
+                  static_cast<std::int32_t>(begin - chunk.at.token),
+                  static_cast<std::int32_t>(end - begin), false);
+    }
+  }
+
+  void prefetch(std::int32_t from, std::int32_t to) const noexcept {
+    const PlaneView& key = p_.kv.key;
+    const PlaneView& value = p_.kv.value;
+    prefetch_rest(scratch_.key_rows[later_], from, to, key.head_dim * bytes_of(key.dtype));
+    prefetch_rest(scratch_.value_rows[later_], from, to, value.head_dim * bytes_of(value.dtype));
+  }
+
+  // Query rows [row, row + rows) over the chunk's tokens [token, token + count).
+  void attend_rows(std::int32_t row, std::int32_t rows, std::int32_t token, std::int32_t count,
+                   bool prefetch) noexcept {
+    const TokenRows keys{scratch_.key_rows[now_] + token,
+                         prefetch ? scratch_.key_rows[later_] : nullptr, count};
+    const TokenRows values{scratch_.value_rows[now_] + token,
+                           prefetch ? scratch_.value_rows[later_] : nullptr, count};
+    const Partial& state = scratch_.state;
+    run_.key_ops->score(scratch_.q + row * geometry_.q_stride, geometry_.q_stride, rows, keys,
+                        p_.kv.key.head_dim, scratch_.scores);
+    const float cap = p_.soft_cap * kLog2E;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      scratch_.correction[r] = run_.value_ops->soften(scratch_.scores + r * kChunkTokens, count, cap,
+                                                      state.m + row + r, state.l + row + r);
+    }
+    run_.value_ops->weigh(scratch_.scores, scratch_.correction, rows, values, p_.kv.value.head_dim,
+                          state.acc + row * geometry_.acc_stride, geometry_.acc_stride);
+  }
+
+  // A whole segment is stored; a piece of one becomes a partial, and the last of them to arrive
+  // combines all.
+  void end_piece(const Chunk& chunk) noexcept {
+    const TokenSpan span = run_.step.span(chunk.at.row, chunk.at.tile);
+    const Part& part = parts_[part_];
+    const bool runs_in = same_segment(part.begin, chunk.at) && part.begin.token > span.begin;
+    const bool runs_out = chunk.end < span.end;
+    if (!runs_in && !runs_out) return store(chunk);
+    const std::int32_t first = runs_in ? part.first_part : part_;
+    save(run_.map->partial(run_.workspace, part_, !runs_in), rows_of(chunk));
+    const std::atomic_ref<std::int32_t> missing(run_.map->missing(run_.workspace)[first]);
+    if (missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    combine(first, parts_[first].pieces, rows_of(chunk));
+    store(chunk);
+  }
+
+  void save(const Partial& to, std::int32_t rows) const noexcept {
+    std::copy_n(scratch_.state.m, rows, to.m);
+    std::copy_n(scratch_.state.l, rows, to.l);
+    std::copy_n(scratch_.state.acc, rows * geometry_.acc_stride, to.acc);
+  }
+
+  // state = the partials of parts first .. first + pieces - 1, in that order.
+  void combine(std::int32_t first, std::int32_t pieces, std::int32_t rows) noexcept {
+    const Partial& state = scratch_.state;
+    for (std::int32_t r = 0; r < rows; ++r) {
+      float largest = kLowest;
+      for (std::int32_t i = 0; i < pieces; ++i) {
+        largest = std::max(largest, run_.map->partial(run_.workspace, first + i, i == 0).m[r]);
+      }
+      const float shift = largest == kLowest ? 0.0F : largest;
+      float* acc = state.acc + r * geometry_.acc_stride;
+      std::fill_n(acc, geometry_.acc_stride, 0.0F);
+      float total = 0.0F;
+      for (std::int32_t i = 0; i < pieces; ++i) {
+        const Partial partial = run_.map->partial(run_.workspace, first + i, i == 0);
+        const float weight = std::exp2(partial.m[r] - shift);
+        const float* from = partial.acc + r * geometry_.acc_stride;
+        total += weight * partial.l[r];
+        for (std::int64_t d = 0; d < geometry_.acc_stride; ++d) acc[d] += weight * from[d];
+      }
+      state.m[r] = largest;
+      state.l[r] = total;
+    }
+  }
+
+  void store(const Chunk& chunk) const noexcept {
+    const std::int32_t dim = p_.kv.value.head_dim;
+    const std::int32_t rows = rows_of(chunk);
+    for (std::int32_t r = 0; r < rows; ++r) {
+      const float l = scratch_.state.l[r];
+      const bool empty = l == 0.0F;
+      const float factor = empty ? 0.0F : 1.0F / l;
+      const float* acc = scratch_.state.acc + r * geometry_.acc_stride;
+      const std::int64_t index = output_index(chunk, r);
+      for (std::int32_t d = 0; d < dim; ++d) {
+        store_f32(p_.out, p_.out_dtype, index * dim + d,
+                  acc[place_of(d, run_.value_ops->interleaved)] * factor);
+      }
+      if (p_.lse == nullptr) continue;
+      p_.lse[index] = empty ? kLowest
+                            : scratch_.state.m[r] * std::numbers::ln2_v<float> + std::log(l);
+    }
+  }
+
+  const Run& run_;
+  const kernels::AttentionParams& p_;
+  const Geometry& geometry_;
+  const Part* parts_;
+  std::int32_t part_;
+  Scratch scratch_;
+  std::int32_t now_ = 0;
+  std::int32_t later_ = 1;
+};
+
+}  // namespace
+
+void run_part(const Run& run, std::int32_t part, std::int32_t worker) noexcept {
+  PartRunner(run, part, worker)();
+}
+
+}  // namespace kvarena::attention

@@ -1,0 +1,155 @@
+#include "kvarena/attention/kv_write.hpp"
+
+#include "attention/checks.hpp"
+#include "base/half.hpp"
+#include "kernels/params.h"
+
+#include <cstring>
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+using namespace attention;
+
+template <class From, class To, class Convert>
+void convert_row(const void* from, void* to, std::int32_t dim, Convert convert) noexcept {
+  const auto* source = static_cast<const From*>(from);
+  auto* target = static_cast<To*>(to);
+  for (std::int32_t d = 0; d < dim; ++d) target[d] = convert(source[d]);
+}
+
+// `dim` elements of one head. Rows are aligned to their elements, as validation has checked.
+void write_row(const void* from, DType from_dtype, void* to, DType to_dtype, std::int32_t dim) noexcept {
+  using Half = std::uint16_t;
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<std::size_t>(dim * bytes_of(to_dtype)));
+    return;
+  }
+  const auto widen = [](DType dtype) { return dtype == DType::f16 ? f32_from_f16 : f32_from_bf16; };
+  const bool to_f16 = to_dtype == DType::f16;
+  if (from_dtype == DType::f32 && to_f16) return convert_row<float, Half>(from, to, dim, f16_from_f32);
+  if (from_dtype == DType::f32) return convert_row<float, Half>(from, to, dim, bf16_from_f32);
+  if (to_dtype == DType::f32) return convert_row<Half, float>(from, to, dim, widen(from_dtype));
+  if (to_f16) {
+    return convert_row<Half, Half>(from, to, dim,
+                                   [](Half bits) { return f16_from_f32(f32_from_bf16(bits)); });
+  }
+  convert_row<Half, Half>(from, to, dim,
+                          [](Half bits) { return bf16_from_f32(f32_from_f16(bits)); });
+}
+
+struct AppendRun {
+  kernels::AppendParams params;
+  std::int32_t num_workers;
+};
+
+void append_plane(const kernels::AppendParams& p, const PlaneView& plane, const void* input,
+                  std::int64_t begin, std::int64_t end) noexcept {
+  const std::int64_t head_bytes = plane.head_dim * bytes_of(p.dtype);
+  for (std::int64_t token = begin; token < end; ++token) {
+    const std::int64_t slot = p.slots[token];
+    if (slot < 0) continue;
+    const std::int64_t block = slot / p.kv.block_size;
+    const std::int64_t offset = slot - block * p.kv.block_size;
+    const auto* from = static_cast<const std::byte*>(input) + token * plane.num_heads * head_bytes;
+    std::byte* to = plane.base + block * plane.block_stride + offset * plane.token_stride;
+    for (std::int32_t head = 0; head < plane.num_heads; ++head) {
+      write_row(from + head * head_bytes, p.dtype, to + head * plane.head_stride, plane.dtype,
+                plane.head_dim);
+    }
+  }
+}
+
+void append_share(void* argument, std::int32_t worker) noexcept {
+  const AppendRun& run = *static_cast<const AppendRun*>(argument);
+  const kernels::AppendParams& p = run.params;
+  const std::int64_t begin = p.num_tokens * worker / run.num_workers;
+  const std::int64_t end = p.num_tokens * (worker + 1) / run.num_workers;
+  append_plane(p, p.kv.key, p.key, begin, end);
+  if (p.value != nullptr) append_plane(p, p.kv.value, p.value, begin, end);
+}
+
+Status check_append(const AppendArgs& args) noexcept {
+  if (Status s = check_layer(args.kv); !s) return s;
+  if (Status s = cpu_dtype(Check::input_dtype, args.dtype); !s) return s;
+  if (Status s = in_range(Check::num_tokens, Resource::num_tokens, args.num_tokens, 0,
+                          std::numeric_limits<std::int32_t>::max());
+      !s) {
+    return s;
+  }
+  if (args.num_tokens == 0) return {};
+  if (Status s = element_pointer(Check::key_pointer, Check::input_alignment, args.key, args.dtype);
+      !s) {
+    return s;
+  }
+  const bool aliased = args.kv.value.base == args.kv.key.base;
+  if (args.value != nullptr || !aliased) {
+    if (Status s =
+            element_pointer(Check::value_pointer, Check::input_alignment, args.value, args.dtype);
+        !s) {
+      return s;
+    }
+  }
+  if (Status s = not_null(Check::slots_pointer, args.slots); !s) return s;
+  const std::int64_t last = args.kv.num_blocks * args.kv.block_size - 1;
+  for (std::int64_t i = 0; i < args.num_tokens; ++i) {
+    if (Status s = in_range(Check::slot, Resource::token_index, args.slots[i], -1, last); !s) return s;
+  }
+  return {};
+}
+
+Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegion> regions,
+                    std::int64_t num_blocks) noexcept {
+  for (const BlockRegion& region : regions) {
+    if (Status s = not_null(Check::region_pointer, region.base); !s) return s;
+    if (Status s = in_range(Check::region_bytes, Resource::block_bytes, region.bytes, 0,
+                            region.block_stride);
+        !s) {
+      return s;
+    }
+  }
+  for (const BlockCopy& copy : copies) {
+    for (const BlockId block : {copy.source, copy.target}) {
+      if (Status s = in_range(Check::copy_block, Resource::block_index, block.value, 0,
+                              num_blocks - 1);
+          !s) {
+        return s;
+      }
+    }
+    if (copy.source == copy.target) {
+      return with(Check::copy_block, invalid_argument(Resource::block_index, copy.target.value, 0,
+                                                      num_blocks - 1));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status append_kv(const AppendArgs& args, CpuWorkers* workers) noexcept {
+  if (Status s = check_append(args); !s) return s;
+  AppendRun run{{args.kv, args.key, args.value, args.slots, args.num_tokens, args.dtype}, 1};
+  if (workers == nullptr) {
+    append_share(&run, 0);
+  } else {
+    run.num_workers = workers->num_threads();
+    workers->run(append_share, &run);
+  }
+  return {};
+}
+
+Status copy_blocks(std::span<const BlockCopy> copies, std::span<const BlockRegion> regions,
+                   std::int64_t num_blocks) noexcept {
+  if (Status s = check_copies(copies, regions, num_blocks); !s) return s;
+  for (const BlockCopy& copy : copies) {
+    for (const BlockRegion& region : regions) {
+      std::memcpy(region.base + copy.target.value * region.block_stride,
+                  region.base + copy.source.value * region.block_stride,
+                  static_cast<std::size_t>(region.bytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace kvarena

@@ -1,0 +1,292 @@
+#include "kernel/attention_case.hpp"
+
+#include "base/half.hpp"
+#include "kernels/reference/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+namespace kvarena::test {
+namespace {
+
+constexpr std::int32_t kLayers = 2;  // the problem is layer 1 of 2
+constexpr std::int32_t kPageShift = 2;
+constexpr std::int32_t kPageEntries = 1 << kPageShift;
+
+std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+std::int64_t blocks_of(std::int32_t seq_len, std::int32_t block_size) {
+  return (seq_len + block_size - 1) / block_size;
+}
+
+template <class T>
+void print(std::ostream& out, const char* name, const std::vector<T>& values) {
+  out << ' ' << name << "=[";
+  for (const T& value : values) out << value << ' ';
+  out << ']';
+}
+
+float poison_value(Poison poison) {
+  switch (poison) {
+    case Poison::nan: return std::numeric_limits<float>::quiet_NaN();
+    case Poison::infinity: return std::numeric_limits<float>::infinity();
+    case Poison::zero: return 0.0F;
+  }
+  return 0.0F;
+}
+
+}  // namespace
+
+std::string to_string(const AttentionCase& c) {
+  std::ostringstream out;
+  out << "case seed=" << c.seed << " k=" << name_of(c.key_dtype) << " v=" << name_of(c.value_dtype)
+      << " q=" << name_of(c.q_dtype) << " out=" << name_of(c.out_dtype)
+      << " kv_heads=" << c.num_kv_heads << " group=" << c.group << " dk=" << c.head_dim_k
+      << " dv=" << c.head_dim_v << " block_size=" << c.block_size << " window=" << c.window_tokens
+      << " cap=" << c.soft_cap << " paged=" << c.paged_table << " block_major=" << c.block_major
+      << " alias=" << c.value_aliases_key;
+  print(out, "lens", c.seq_lens);
+  print(out, "q", c.q_counts);
+  return out.str();
+}
+
+AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case_(c) {
+  q_offsets_.push_back(0);
+  for (std::size_t row = 0; row < c.seq_lens.size(); ++row) {
+    q_offsets_.push_back(q_offsets_.back() + (c.q_counts.empty() ? 1 : c.q_counts[row]));
+  }
+  total_q_ = q_offsets_.back();
+  build_tables();
+  lay_out_planes();
+  fill_pool(poison);
+
+  std::mt19937_64 random(c.seed + 17);
+  std::normal_distribution<float> normal(0.0F, 1.0F);
+  q_.resize(size(lse_elements() * c.head_dim_k * bytes_of(c.q_dtype)));
+  for (std::int64_t i = 0; i < lse_elements() * c.head_dim_k; ++i) {
+    store_f32(q_.data(), c.q_dtype, i, normal(random));
+  }
+  exact_.resize(size(out_elements()));
+  exact_lse_.resize(size(lse_elements()));
+  const AttentionArgs a = args(nullptr, exact_lse_.data());
+  const kernels::AttentionParams params{a.kv,          a.batch,         a.q_offsets, a.q,
+                                        nullptr,       a.lse,           a.num_q_heads,
+                                        a.window_tokens, a.scale,       a.soft_cap,  a.q_dtype,
+                                        a.out_dtype};
+  kernels::reference::attention_paged_exact(params, exact_.data());
+}
+
+std::int64_t AttentionProblem::num_pool_blocks() const {
+  std::int64_t used = 0;
+  for (const std::int32_t n : num_blocks_) used += n;
+  return used + used / 3 + 2;
+}
+
+// Blocks in random order over the pool; in the paged form each row's pages lie in random order too.
+void AttentionProblem::build_tables() {
+  std::mt19937_64 random(case_.seed);
+  for (const std::int32_t length : case_.seq_lens) {
+    num_blocks_.push_back(static_cast<std::int32_t>(blocks_of(length, case_.block_size)));
+  }
+  std::vector<std::int32_t> ids(size(num_pool_blocks()));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::shuffle(ids.begin(), ids.end(), random);
+  std::size_t next = 0;
+  if (!case_.paged_table) {
+    for (const std::int32_t blocks : num_blocks_) {
+      row_offsets_.push_back(static_cast<std::int64_t>(entries_.size()));
+      for (std::int32_t j = 0; j < blocks; ++j) entries_.emplace_back(ids[next++]);
+    }
+    return;
+  }
+  for (const std::int32_t blocks : num_blocks_) {
+    row_offsets_.push_back(static_cast<std::int64_t>(pages_.size()));
+    for (std::int32_t j = 0; j < blocks; j += kPageEntries) {
+      pages_.push_back(static_cast<std::int32_t>(pages_.size()));
+    }
+  }
+  std::shuffle(pages_.begin(), pages_.end(), random);
+  entries_.assign(pages_.size() * size(kPageEntries), BlockId{1 << 28});
+  for (std::size_t row = 0; row < num_blocks_.size(); ++row) {
+    for (std::int32_t j = 0; j < num_blocks_[row]; ++j) {
+      const std::int32_t page = pages_[size(row_offsets_[row] + j / kPageEntries)];
+      entries_[size(page * kPageEntries + j % kPageEntries)] = BlockId{ids[next++]};
+    }
+  }
+}
+
+void AttentionProblem::lay_out_planes() {
+  const AttentionCase& c = case_;
+  const auto plane = [&c](std::int32_t dim, DType dtype) {
+    PlaneView view;
+    view.num_heads = c.num_kv_heads;
+    view.head_dim = dim;
+    view.dtype = dtype;
+    view.token_stride = dim * bytes_of(dtype);
+    view.head_stride = view.token_stride * c.block_size;
+    return view;
+  };
+  kv_.key = plane(c.head_dim_k, c.key_dtype);
+  kv_.value = plane(c.head_dim_v, c.value_dtype);
+  kv_.block_size = c.block_size;
+  kv_.num_blocks = num_pool_blocks();
+  const auto padded = [](const PlaneView& p) { return (p.head_stride * p.num_heads + 15) / 16 * 16; };
+  const std::int64_t key_bytes = padded(kv_.key);
+  const std::int64_t value_bytes = c.value_aliases_key ? 0 : padded(kv_.value);
+  const std::int64_t block_bytes = kLayers * (key_bytes + value_bytes);
+  pool_.resize(size(block_bytes * kv_.num_blocks));
+  if (c.block_major) {
+    kv_.key.base = pool_.data() + key_bytes + value_bytes;
+    kv_.value.base = kv_.key.base + key_bytes;
+    kv_.key.block_stride = block_bytes;
+    kv_.value.block_stride = block_bytes;
+  } else {
+    kv_.key.base = pool_.data() + (key_bytes + value_bytes) * kv_.num_blocks;
+    kv_.value.base = kv_.key.base + key_bytes * kv_.num_blocks;
+    kv_.key.block_stride = key_bytes;
+    kv_.value.block_stride = value_bytes;
+  }
+  if (c.value_aliases_key) {
+    const std::int32_t dim = kv_.value.head_dim;
+    kv_.value = kv_.key;
+    kv_.value.head_dim = dim;
+  }
+}
+
+void AttentionProblem::fill_pool(Poison poison) {
+  const std::int64_t key_bytes = bytes_of(case_.key_dtype);
+  const float value = poison_value(poison);
+  if (key_bytes == bytes_of(case_.value_dtype)) {
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(pool_.size()) / key_bytes; ++i) {
+      store_f32(pool_.data(), case_.key_dtype, i, value);
+    }
+  } else {
+    std::fill(pool_.begin(), pool_.end(), poison == Poison::zero ? std::byte{0} : std::byte{0xFF});
+  }
+  std::mt19937_64 random(case_.seed + 5);
+  std::normal_distribution<float> normal(0.0F, 1.0F);
+  const BatchView batch = args(nullptr, nullptr).batch;
+  const auto write = [&](const PlaneView& plane, std::int32_t row, std::int32_t token) {
+    const std::int64_t block = batch.tables.block(row, token / case_.block_size).value;
+    for (std::int32_t head = 0; head < plane.num_heads; ++head) {
+      std::byte* to = plane.base + block * plane.block_stride + head * plane.head_stride +
+                      (token % case_.block_size) * plane.token_stride;
+      for (std::int32_t d = 0; d < plane.head_dim; ++d) store_f32(to, plane.dtype, d, normal(random));
+    }
+  };
+  for (std::int32_t row = 0; row < batch.num_rows; ++row) {
+    for (std::int32_t token = 0; token < batch.seq_lens[row]; ++token) {
+      write(kv_.key, row, token);
+      if (!case_.value_aliases_key) write(kv_.value, row, token);
+    }
+  }
+}
+
+AttentionArgs AttentionProblem::args(void* out, float* lse) const {
+  const auto rows = static_cast<std::int32_t>(case_.seq_lens.size());
+  AttentionArgs a;
+  a.kv = kv_;
+  a.batch.tables = {entries_.data(), case_.paged_table ? pages_.data() : nullptr, row_offsets_.data(),
+                    kPageShift, rows};
+  a.batch.seq_lens = case_.seq_lens.data();
+  a.batch.num_blocks = num_blocks_.data();
+  a.batch.num_rows = rows;
+  a.q_offsets = case_.q_counts.empty() ? nullptr : q_offsets_.data();
+  a.q = q_.data();
+  a.q_dtype = case_.q_dtype;
+  a.out = out;
+  a.out_dtype = case_.out_dtype;
+  a.lse = lse;
+  a.num_q_heads = case_.num_kv_heads * case_.group;
+  a.scale = 1.0F / std::sqrt(static_cast<float>(case_.head_dim_k));
+  a.window_tokens = case_.window_tokens;
+  a.soft_cap = case_.soft_cap;
+  return a;
+}
+
+AttentionLimits AttentionProblem::limits(std::int32_t num_threads, CpuPath path) const {
+  AttentionLimits limits;
+  limits.max_rows = std::max(1, static_cast<std::int32_t>(case_.seq_lens.size()));
+  limits.max_q_tokens = std::max<std::int64_t>(1, total_q_);
+  limits.num_q_heads = case_.num_kv_heads * case_.group;
+  limits.num_kv_heads = case_.num_kv_heads;
+  limits.head_dim_k = case_.head_dim_k;
+  limits.head_dim_v = case_.head_dim_v;
+  limits.num_threads = num_threads;
+  limits.path = path;
+  return limits;
+}
+
+std::int64_t AttentionProblem::lse_elements() const {
+  return total_q_ * case_.num_kv_heads * case_.group;
+}
+
+std::int64_t AttentionProblem::out_elements() const { return lse_elements() * case_.head_dim_v; }
+
+AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
+                         std::int32_t num_workers) {
+  AttentionOutput output;
+  output.out.assign(size(problem.out_elements() * bytes_of(problem.shape().out_dtype)),
+                    std::byte{0xFF});
+  output.lse.assign(size(problem.lse_elements()), std::numeric_limits<float>::quiet_NaN());
+  auto workers = CpuWorkers::create(num_workers);
+  const auto bytes = attention_workspace_bytes(limits);
+  if (!workers.is_ok() || !bytes.is_ok()) {
+    ADD_FAILURE() << describe_attention(bytes.status());
+    return output;
+  }
+  std::vector<std::byte> storage(size(bytes.value() + 64), std::byte{0xFF});
+  const std::size_t skip = (64 - reinterpret_cast<std::uintptr_t>(storage.data()) % 64) % 64;
+  const AttentionArgs args = problem.args(output.out.data(), output.lse.data());
+  const Status valid = validate(args, Validation::checked);
+  EXPECT_TRUE(valid.is_ok()) << describe_attention(valid);
+  const auto plan = plan_attention(args, limits, std::span(storage).subspan(skip, size(*bytes)));
+  if (!plan.is_ok()) {
+    ADD_FAILURE() << describe_attention(plan.status());
+    return output;
+  }
+  const Status status = run_attention(*plan, args, *workers);
+  EXPECT_TRUE(status.is_ok()) << describe_attention(status);
+  return output;
+}
+
+void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
+                  const std::string& what) {
+  const DType dtype = problem.shape().out_dtype;
+  const std::vector<double>& exact = problem.exact();
+  double norm = 0.0;
+  double rounding = 0.0;
+  double error = 0.0;
+  for (std::int64_t i = 0; i < problem.out_elements(); ++i) {
+    const double want = exact[size(i)];
+    std::uint32_t cell = 0;
+    store_f32(&cell, dtype, 0, static_cast<float>(want));
+    const double rounded = static_cast<double>(load_f32(&cell, dtype, 0)) - want;
+    const double wrong = static_cast<double>(load_f32(output.out.data(), dtype, i)) - want;
+    norm += want * want;
+    rounding += rounded * rounded;
+    error += wrong * wrong;
+  }
+  const double bound = 2.0 * std::sqrt(rounding) + 2e-6 * std::sqrt(norm);
+  EXPECT_TRUE(std::sqrt(error) <= bound)
+      << what << ": L2 error " << std::sqrt(error) << " > " << bound << " of norm "
+      << std::sqrt(norm) << "; " << to_string(problem.shape());
+  for (std::int64_t i = 0; i < problem.lse_elements(); ++i) {
+    const float want = problem.exact_lse()[size(i)];
+    const float have = output.lse[size(i)];
+    if (std::isinf(want)) {
+      ASSERT_EQ(have, want) << what << " lse " << i << "; " << to_string(problem.shape());
+    } else {
+      ASSERT_NEAR(have, want, 1e-4F) << what << " lse " << i << "; " << to_string(problem.shape());
+    }
+  }
+}
+
+}  // namespace kvarena::test

@@ -1,0 +1,101 @@
+#pragma once
+
+/// @file
+/// One attention problem for tests: a pool whose every byte is poison but the tokens of the batch, block
+/// tables in random order, and the exact answer from the reference. Same case, same bytes.
+
+#include "kvarena/attention/attention.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvarena::test {
+
+/// What a problem looks like. Printed when a test fails.
+struct AttentionCase {
+  std::uint64_t seed = 1;
+  DType key_dtype = DType::bf16;
+  DType value_dtype = DType::bf16;
+  DType q_dtype = DType::bf16;
+  DType out_dtype = DType::bf16;
+  std::int32_t num_kv_heads = 2;
+  std::int32_t group = 4;
+  std::int32_t head_dim_k = 64;
+  std::int32_t head_dim_v = 64;
+  std::int32_t block_size = 16;
+  std::vector<std::int32_t> seq_lens;
+  std::vector<std::int32_t> q_counts;  ///< empty: one a row, no q_offsets
+  std::int32_t window_tokens = 0;
+  float soft_cap = 0.0F;
+  bool paged_table = false;
+  bool block_major = true;
+  bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
+};
+
+/// All of a case in one line.
+std::string to_string(const AttentionCase& c);
+
+/// What unowned slots hold.
+enum class Poison : std::uint8_t { nan, infinity, zero };
+
+/// A case with its memory.
+class AttentionProblem {
+ public:
+  explicit AttentionProblem(const AttentionCase& c, Poison poison = Poison::nan);
+
+  /// Arguments that point into this object; out and lse are the caller's.
+  AttentionArgs args(void* out, float* lse) const;
+  /// Limits that fit exactly.
+  AttentionLimits limits(std::int32_t num_threads, CpuPath path) const;
+  /// Elements of the output.
+  std::int64_t out_elements() const;
+  /// Query tokens times query heads.
+  std::int64_t lse_elements() const;
+  /// The answer in double precision, [total_q, num_q_heads, head_dim_v].
+  const std::vector<double>& exact() const { return exact_; }
+  /// The log-sum-exp of the reference.
+  const std::vector<float>& exact_lse() const { return exact_lse_; }
+
+  /// Table entries, for tests that spoil them.
+  std::vector<BlockId>& entries() { return entries_; }
+  /// The case.
+  const AttentionCase& shape() const { return case_; }
+
+ private:
+  void lay_out_planes();
+  void build_tables();
+  void fill_pool(Poison poison);
+  std::int64_t num_pool_blocks() const;
+
+  AttentionCase case_;
+  std::int64_t total_q_ = 0;
+  std::vector<std::byte> pool_;
+  KvLayerView kv_;
+  std::vector<BlockId> entries_;
+  std::vector<std::int32_t> pages_;
+  std::vector<std::int64_t> row_offsets_;
+  std::vector<std::int32_t> num_blocks_;
+  std::vector<std::int64_t> q_offsets_;
+  std::vector<std::byte> q_;
+  std::vector<double> exact_;
+  std::vector<float> exact_lse_;
+};
+
+/// What a run gave.
+struct AttentionOutput {
+  std::vector<std::byte> out;
+  std::vector<float> lse;
+};
+
+/// Plans with `limits` and runs with `num_workers` threads; out is filled with 0xFF first. Fails the
+/// test when a status is not ok.
+AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
+                         std::int32_t num_workers);
+
+/// Fails the test, printing the case, unless out is within twice the rounding of the exact answer to
+/// the output's type (plus 2e-6 of its norm, float arithmetic), in relative L2, and lse within 1e-4.
+void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
+                  const std::string& what);
+
+}  // namespace kvarena::test
