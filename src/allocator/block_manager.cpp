@@ -4,6 +4,7 @@
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/violation.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <utility>
@@ -142,9 +143,11 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
                      static_cast<std::uint64_t>(holder->reserved + usable(Urgency::growth)),
                      holder_id.value);
   }
+  revived = 0;  // a block named twice was counted twice, and is revived once
   for (const BlockId id : ids) {
     switch (pool.state(id)) {
       case BlockState::evictable:
+        ++revived;
         pool.unlink_evictable(id);
         pool.record(id).word = BlockPool::kHeld | BlockPool::kCached | 1;
         ++pool.mutable_counts().referenced;
@@ -170,8 +173,10 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
   Holder* holder = holders.find(holder_id);
   if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
   const auto count = static_cast<std::int64_t>(ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (release_one(ids[i], generations[i])) [[likely]] continue;
+  for (std::size_t i = 0;; ++i) {
+    i += pool.release_plain(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
+    if (i == ids.size()) break;
+    if (release_one(ids[i], generations[i])) continue;
     const Status refused = refuse_handle(ids[i], generations[i]);
     while (i-- > 0) undo_release_one(ids[i]);
     return report_violation(refused, "BlockManager::release");
@@ -340,7 +345,8 @@ Status BlockManager::unregister_holder(HolderId id) {
 
 Status BlockManager::reserve(HolderId id, std::int64_t count) {
   Impl& m = *impl_;
-  Status status = check_range(Resource::reservation, count, 0, m.pool.num_blocks());
+  Status status = check_range(Resource::reservation, count, 0,
+                              std::numeric_limits<std::int64_t>::max());
   if (Holder* holder = m.holders.find(id); holder == nullptr) {
     status = not_found(Resource::holder, id.value);
   } else if (status.is_ok()) {
@@ -362,12 +368,9 @@ Status BlockManager::reserve(HolderId id, std::int64_t count) {
 
 Result<std::int64_t> BlockManager::allocate(HolderId holder, std::span<BlockId> ids,
                                             std::span<Generation> generations, Urgency urgency) {
-  if (ids.size() > static_cast<std::size_t>(impl_->pool.num_blocks())) {
-    ++impl_->exhaustions;
-    return exhausted(Resource::block, ids.size(), static_cast<std::uint64_t>(impl_->usable(urgency)),
-                     holder.value);
-  }
-  const HolderDemand demand{holder, static_cast<std::uint32_t>(ids.size())};
+  // No pool has so many blocks that the count does not fit: larger requests are refused as exhausted.
+  constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
+  const HolderDemand demand{holder, static_cast<std::uint32_t>(std::min(ids.size(), kMost))};
   return allocate_each(std::span(&demand, 1), ids, generations, urgency);
 }
 

@@ -25,6 +25,9 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   const std::int64_t from_free = std::min(count, counts_.free);
   const BlockId* top = free_stack_.data() + counts_.free - 1;
   for (std::int64_t i = 0; i < from_free; ++i) {
+    if (counts_.free - i > kPrefetchDistance) {
+      __builtin_prefetch(&records_[index(top[-kPrefetchDistance])], 1);
+    }
     const BlockId id = *top--;
     Record& r = records_[index(id)];
     r.word = kHeld | 1;
@@ -42,6 +45,28 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   }
   counts_.referenced += count;
   return count - from_free;
+}
+
+std::size_t BlockPool::release_plain(std::span<const BlockId> ids,
+                                     std::span<const Generation> generations,
+                                     bool any_fenced) noexcept {
+  BlockId* top = free_stack_.data() + counts_.free;
+  std::size_t i = 0;
+  for (; i < ids.size(); ++i) {
+    constexpr auto kAhead = static_cast<std::size_t>(kPrefetchDistance);
+    if (i + kAhead < ids.size() && contains(ids[i + kAhead])) {
+      __builtin_prefetch(&records_[index(ids[i + kAhead])], 1);
+    }
+    if (!contains(ids[i])) [[unlikely]] break;
+    Record& r = records_[index(ids[i])];
+    if (r.word != (kHeld | 1) || r.generation != generations[i].value) [[unlikely]] break;
+    if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]] break;
+    r = {0, r.generation + 1};
+    *top++ = ids[i];
+  }
+  counts_.free += static_cast<std::int64_t>(i);
+  counts_.referenced -= static_cast<std::int64_t>(i);
+  return i;
 }
 
 void BlockPool::drop_marked(BlockId id) noexcept {

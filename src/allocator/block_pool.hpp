@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace kvarena {
@@ -65,6 +66,10 @@ class BlockPool {
   /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
   /// number is returned. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
+  /// Releases the leading blocks of a list that have one plain reference each: not cached, not
+  /// quarantined, not fenced, of the right generation. Returns how many those are.
+  std::size_t release_plain(std::span<const BlockId> ids, std::span<const Generation> generations,
+                            bool any_fenced) noexcept;
   /// A held block whose last reference, live or fenced, is going: becomes free, evictable or offline.
   /// The caller has accounted for the state it leaves.
   void drop(BlockId id) noexcept {
@@ -97,6 +102,9 @@ class BlockPool {
   std::int64_t total_live_references() const noexcept;
 
  private:
+  // Records lie in random order after a while; this many blocks ahead their lines are asked for.
+  static constexpr std::int64_t kPrefetchDistance = 16;
+
   static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
   static BlockId block(std::uint32_t raw) noexcept { return BlockId(static_cast<std::int32_t>(raw)); }
   void drop_marked(BlockId id) noexcept;

@@ -1,0 +1,114 @@
+// Cost of the block manager: a block allocated and released, beside an array-stack pop and push of the
+// same blocks, from pools that fit every cache to pools that fit none.
+
+#include "kvarena/allocator/block_manager.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kBatch = 1024;
+
+/// A pool whose free list is in random order, as after a long run.
+struct ShuffledPool {
+  explicit ShuffledPool(std::int64_t num_blocks)
+      : manager(BlockManager::create({.num_blocks = num_blocks}).value()),
+        holder(manager.register_holder({.purpose = "bench"}).value()),
+        ids(static_cast<std::size_t>(num_blocks)),
+        generations(static_cast<std::size_t>(num_blocks)) {
+    static_cast<void>(manager.allocate(holder, ids, generations));
+    std::vector<std::size_t> order(ids.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
+    std::vector<BlockId> shuffled(ids.size());
+    std::vector<Generation> their(ids.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      shuffled[i] = ids[order[i]];
+      their[i] = generations[order[i]];
+    }
+    static_cast<void>(manager.release(holder, shuffled, their));
+  }
+  BlockManager manager;
+  HolderId holder;
+  std::vector<BlockId> ids;
+  std::vector<Generation> generations;
+};
+
+/// Batches are taken until the pool is empty and then given back in the order taken.
+void allocate_and_release(benchmark::State& state, bool time_allocate) {
+  ShuffledPool pool(state.range(0));
+  const auto batch = static_cast<std::size_t>(std::min(kBatch, state.range(0)));
+  const std::size_t batches = pool.ids.size() / batch;
+  std::size_t next = 0;
+  const auto span_of = [&](std::size_t i) { return std::span(pool.ids).subspan(i * batch, batch); };
+  const auto generations_of = [&](std::size_t i) {
+    return std::span(pool.generations).subspan(i * batch, batch);
+  };
+  const auto allocate_all = [&] {
+    for (std::size_t i = 0; i < batches; ++i) {
+      static_cast<void>(pool.manager.allocate(pool.holder, span_of(i), generations_of(i)));
+    }
+  };
+  const auto release_all = [&] {
+    for (std::size_t i = 0; i < batches; ++i) {
+      static_cast<void>(pool.manager.release(pool.holder, span_of(i), generations_of(i)));
+    }
+  };
+  if (!time_allocate) allocate_all();
+  for (auto _ : state) {
+    if (next == batches) {
+      state.PauseTiming();
+      time_allocate ? release_all() : allocate_all();
+      next = 0;
+      state.ResumeTiming();
+    }
+    const bool ok =
+        time_allocate
+            ? pool.manager.allocate(pool.holder, span_of(next), generations_of(next)).is_ok()
+            : pool.manager.release(pool.holder, span_of(next), generations_of(next)).is_ok();
+    if (!ok) state.SkipWithError("the call was refused");
+    ++next;
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch));
+}
+
+void BM_allocate(benchmark::State& state) { allocate_and_release(state, true); }
+void BM_release(benchmark::State& state) { allocate_and_release(state, false); }
+
+/// The limit: pop from, or push to, a plain array of ids.
+void BM_array_stack_pop_and_push(benchmark::State& state) {
+  std::vector<std::int32_t> stack(static_cast<std::size_t>(state.range(0)));
+  std::iota(stack.begin(), stack.end(), 0);
+  std::shuffle(stack.begin(), stack.end(), std::mt19937_64(7));
+  const std::int64_t batch = std::min(kBatch, state.range(0));
+  std::vector<std::int32_t> out(static_cast<std::size_t>(batch));
+  std::int64_t top = state.range(0);
+  for (auto _ : state) {
+    for (std::int64_t i = 0; i < batch; ++i) {
+      out[static_cast<std::size_t>(i)] = stack[static_cast<std::size_t>(--top)];
+      benchmark::DoNotOptimize(top);
+    }
+    for (std::int64_t i = 0; i < batch; ++i) {
+      stack[static_cast<std::size_t>(top++)] = out[static_cast<std::size_t>(i)];
+      benchmark::DoNotOptimize(top);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * batch * 2);
+}
+
+BENCHMARK(BM_allocate)->RangeMultiplier(10)->Range(1000, 10'000'000)->Arg(65536);
+BENCHMARK(BM_release)->RangeMultiplier(10)->Range(1000, 10'000'000)->Arg(65536);
+BENCHMARK(BM_array_stack_pop_and_push)->RangeMultiplier(10)->Range(1000, 10'000'000)->Arg(65536);
+
+}  // namespace
+}  // namespace kvarena
+
+BENCHMARK_MAIN();
