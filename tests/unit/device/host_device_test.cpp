@@ -87,6 +87,7 @@ TEST_F(HostDeviceTest, StagingDoesNotCountAgainstTheCapacity) {
   ASSERT_OK(staging);
   EXPECT_EQ(device_->memory_info()->free_bytes, 10000U);
   EXPECT_OK(device_->free(*staging));
+  EXPECT_EQ(device_->memory_info()->free_bytes, 10000U);
   memory_.available = 50;
   EXPECT_FAILS(device_->allocate({.bytes = 51, .kind = MemoryKind::pinned_staging}), exhausted,
                host_memory);
