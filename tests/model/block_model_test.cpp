@@ -1,0 +1,97 @@
+// A naive model and the real manager and tables play the same games; nothing they show may differ.
+//
+// KVARENA_SEED=<n> replays one seed in every game (a failure prints it); KVARENA_MODEL_OPS=<n> sets
+// the number of operations of all games together.
+
+#include "model/model_driver.hpp"
+#include "support/environment.hpp"
+#include "support/process_memory.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kvarena::model {
+namespace {
+
+constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 100'000 : 1'000'000;
+constexpr std::uint64_t kDefaultSeed = 20250117;
+
+/// A game's sizes; `share` is its part of all operations, in thousandths.
+struct Table {
+  const char* name;
+  std::int64_t num_blocks;
+  std::int32_t block_size;
+  std::int32_t max_sequences;
+  std::int64_t longest_chunk;
+  std::int64_t watermark;
+  int share;
+  std::int32_t max_open_tickets = 8;
+  std::int64_t max_fence_entries = 0;
+  std::int64_t max_table_pages = 0;
+  std::int32_t spare_holders = 6;
+};
+
+constexpr Table kTables[] = {
+    {"OneBlockOneToken", 1, 1, 2, 2, 0, 20},
+    {"OneBlock", 1, 16, 3, 20, 0, 20},
+    {"TwoBlocksWatermark", 2, 7, 4, 10, 1, 30},
+    {"FiveBlocksOfOne", 5, 1, 4, 4, 0, 60},
+    {"TinyManySharers", 8, 7, 12, 20, 0, 120},
+    {"TinyFewSequences", 12, 16, 3, 60, 2, 80},
+    {"SmallOneToken", 40, 1, 8, 12, 4, 90},
+    {"SmallSevens", 40, 7, 10, 40, 3, 110},
+    {"SmallSixteens", 64, 16, 16, 120, 0, 110},
+    {"SmallLargeBlocks", 24, 128, 6, 700, 2, 60},
+    {"FewTicketsFewFences", 32, 16, 8, 90, 0, 60, 2, 3},
+    {"FewHolders", 20, 7, 8, 30, 0, 40, 8, 0, 0, -4},
+    {"FewPages", 64, 1, 12, 20, 0, 40, 8, 0, 6},
+    {"MediumPages", 1000, 1, 12, 300, 10, 30, 8, 0, 24},
+    {"MediumSixteens", 600, 16, 40, 700, 20, 60, 64},
+    {"MediumManySequences", 400, 16, 150, 60, 0, 30, 64},
+    {"LargeSevens", 3000, 7, 30, 2000, 50, 15, 64},
+    {"LargeSixteens", 10'000, 16, 60, 9000, 100, 8, 64, 2000},
+    {"LargeLargeBlocks", 10'000, 128, 20, 60'000, 0, 6, 64},
+    {"LargeOneToken", 10'000, 1, 20, 1500, 0, 8, 64},
+};
+
+Game game_of(const Table& table) {
+  Game game;
+  game.name = table.name;
+  game.pool = {.num_blocks = table.num_blocks,
+               .watermark_blocks = table.watermark,
+               .max_holders = table.max_sequences + table.spare_holders,
+               .max_open_tickets = table.max_open_tickets,
+               .max_fence_entries = table.max_fence_entries};
+  game.tables = {.block_size_tokens = table.block_size,
+                 .max_sequences = table.max_sequences,
+                 .max_table_pages = table.max_table_pages,
+                 .max_append_tokens = table.longest_chunk * 3};
+  game.longest_chunk = table.longest_chunk;
+  game.seed = test::number_from_environment("KVARENA_SEED", kDefaultSeed);
+  const std::uint64_t all =
+      test::number_from_environment("KVARENA_MODEL_OPS", kDefaultOperations);
+  game.operations = static_cast<std::int64_t>(all) * table.share / 1000;
+  return game;
+}
+
+class BlockModelTest : public ::testing::TestWithParam<Table> {};
+
+TEST_P(BlockModelTest, NothingDiffers) {
+  const Game game = game_of(GetParam());
+  ModelDriver driver(game);
+  const std::string failure = driver.play();
+  EXPECT_TRUE(failure.empty()) << failure << "\nAgain: KVARENA_SEED=" << game.seed
+                               << " KVARENA_MODEL_OPS=<as before> model_tests --gtest_filter='*"
+                               << game.name << "'";
+}
+
+INSTANTIATE_TEST_SUITE_P(Games, BlockModelTest, ::testing::ValuesIn(kTables),
+                         [](const auto& game) { return std::string(game.param.name); });
+
+TEST(BlockModelGames, AllOperationsArePlayed) {
+  int shares = 0;
+  for (const Table& table : kTables) shares += table.share;
+  EXPECT_GE(shares, 990) << "the games' shares must add up to all operations";
+}
+
+}  // namespace
+}  // namespace kvarena::model

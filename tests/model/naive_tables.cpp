@@ -1,0 +1,348 @@
+#include "model/naive_tables.hpp"
+
+#include <limits>
+
+namespace kvarena::model {
+namespace {
+
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+
+std::uint64_t raw(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+Status too_long(SequenceId id, std::int64_t length, std::int64_t maximum) {
+  return {StatusCode::context_length_exceeded, Resource::sequence_length, 0, id.value, raw(length),
+          raw(maximum)};
+}
+
+/// Pages of entries, and the directories above them until one page is left.
+std::int64_t pages_for(std::int64_t entries) {
+  std::int64_t pages = 0;
+  while (entries > 0) {
+    entries = (entries + BlockTables::kPageEntries - 1) / BlockTables::kPageEntries;
+    pages += entries;
+    if (entries == 1) break;
+  }
+  return pages;
+}
+
+std::int64_t maximum_of(const NaiveTables::Sequence& sequence) {
+  return sequence.max_length == 0 ? kMaxTokens : sequence.max_length;
+}
+
+std::int64_t count_of(const std::vector<Handle>& handles) {
+  return static_cast<std::int64_t>(handles.size());
+}
+
+}  // namespace
+
+NaiveTables::NaiveTables(NaivePool& pool, const BlockTablesOptions& options,
+                         std::int64_t total_pages)
+    : pool_(pool),
+      block_size_(options.block_size_tokens),
+      max_sequences_(options.max_sequences),
+      max_append_tokens_(options.max_append_tokens),
+      total_pages_(total_pages) {}
+
+std::int64_t NaiveTables::blocks_for(std::int64_t tokens) const {
+  return (tokens + block_size_ - 1) / block_size_;
+}
+
+// ---- life of a sequence --------------------------------------------------------------------------
+
+Status NaiveTables::can_create(const SequenceOptions& options) const {
+  if (options.max_length_tokens < 0 || options.max_length_tokens > kMaxTokens) {
+    return invalid_argument(Resource::sequence_length, options.max_length_tokens, 0, kMaxTokens);
+  }
+  if (static_cast<std::int64_t>(sequences_.size()) >= max_sequences_) {
+    return exhausted(Resource::sequence, 1, 0);
+  }
+  return pool_.can_register();
+}
+
+bool NaiveTables::adopt(SequenceId id, HolderId holder, const SequenceOptions& options) {
+  const bool new_holder = pool_.adopt_holder(holder, {.owner = id.value,
+                                                      .purpose = "sequence",
+                                                      .since_ns = options.since_ns,
+                                                      .deadline_ns = options.deadline_ns});
+  Sequence& sequence = sequences_[id];
+  sequence.holder = holder;
+  sequence.max_length = options.max_length_tokens;
+  return new_holder && id != kNoSequence && ever_.insert(id).second;
+}
+
+Status NaiveTables::can_fork(SequenceId parent_id, std::int64_t length,
+                             const SequenceOptions& options) const {
+  const auto parent = sequences_.find(parent_id);
+  if (parent == sequences_.end()) return not_found(Resource::sequence, parent_id.value);
+  if (length < 0 || length > parent->second.length) {
+    return invalid_argument(Resource::sequence_length, length, 0, parent->second.length);
+  }
+  if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
+    return too_long(parent_id, length, options.max_length_tokens);
+  }
+  const std::int64_t needed = pages_for(blocks_for(length));
+  if (needed > total_pages_ - pages_used()) {
+    return exhausted(Resource::table_page, raw(needed), raw(total_pages_ - pages_used()),
+                     parent_id.value);
+  }
+  return can_create(options);
+}
+
+bool NaiveTables::adopt_fork(SequenceId parent_id, std::int64_t length, SequenceId child_id,
+                             HolderId holder, const SequenceOptions& options) {
+  const bool fresh = adopt(child_id, holder, options);
+  const std::vector<Handle>& blocks = sequences_.at(parent_id).blocks;
+  Sequence& child = sequences_.at(child_id);
+  child.blocks.assign(blocks.begin(), blocks.begin() + blocks_for(length));
+  child.length = length;
+  return pool_.retain(holder, child.blocks).is_ok() && fresh;
+}
+
+Status NaiveTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket) {
+  std::set<SequenceId> named;
+  std::int64_t references = 0;
+  for (const SequenceId id : ids) {
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+    if (!named.insert(id).second) return duplicate_argument(Resource::sequence, id.value);
+    references += count_of(found->second.blocks);
+  }
+  if (Status s = check_ticket(ticket, references); !s) return s;
+  for (const SequenceId id : ids) {
+    Sequence& sequence = sequences_.at(id);
+    give_up(sequence, 0, ticket);
+    static_cast<void>(pool_.unregister_holder(sequence.holder));
+    sequences_.erase(id);
+  }
+  return {};
+}
+
+// ---- growth --------------------------------------------------------------------------------------
+
+Status NaiveTables::check_demands(std::span<const AppendDemand> demands) {
+  std::set<SequenceId> named;
+  std::int64_t tokens = 0;
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    failed_demand_ = static_cast<std::int64_t>(i);
+    const auto [id, count] = demands[i];
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+    if (!named.insert(id).second) return duplicate_argument(Resource::sequence, id.value);
+    if (count < 0) return invalid_argument(Resource::num_tokens, count, 0, max_append_tokens_);
+    const std::int64_t length = found->second.length + count;
+    if (length > maximum_of(found->second)) {
+      return too_long(id, length, maximum_of(found->second));
+    }
+    tokens += count;
+    if (tokens > max_append_tokens_) {
+      return invalid_argument(Resource::num_tokens, tokens, 0, max_append_tokens_);
+    }
+  }
+  failed_demand_ = -1;
+  return {};
+}
+
+bool NaiveTables::tail_is_shared(const Sequence& sequence,
+                                 const std::map<BlockId, std::uint32_t>& given_up) const {
+  if (sequence.length % block_size_ == 0) return false;
+  const BlockId tail = sequence.blocks[static_cast<std::size_t>(sequence.length / block_size_)].id;
+  const auto gone = given_up.find(tail);
+  return pool_.reference_count(tail) - (gone == given_up.end() ? 0 : gone->second) > 1;
+}
+
+Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgency urgency) {
+  if (Status s = check_demands(demands); !s) return s;
+
+  std::vector<bool> copies(demands.size());
+  std::vector<Want> wants;
+  std::map<BlockId, std::uint32_t> given_up;
+  std::int64_t pages = 0;
+  std::int64_t first_without_pages = -1;
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const Sequence& sequence = sequences_.at(demands[i].sequence);
+    const std::int64_t before = count_of(sequence.blocks);
+    const std::int64_t after =
+        std::max(before, blocks_for(sequence.length + demands[i].num_tokens));
+    copies[i] = demands[i].num_tokens > 0 && tail_is_shared(sequence, given_up);
+    if (copies[i]) {
+      ++given_up[sequence.blocks[static_cast<std::size_t>(sequence.length / block_size_)].id];
+    }
+    wants.push_back({sequence.holder, after - before + (copies[i] ? 1 : 0)});
+    pages += pages_for(after) - pages_for(before);
+    if (first_without_pages < 0 && pages > total_pages_ - pages_used()) {
+      first_without_pages = static_cast<std::int64_t>(i);
+    }
+  }
+  if (first_without_pages >= 0 && NaivePool(pool_).allocate(wants, urgency).is_ok()) {
+    failed_demand_ = first_without_pages;
+    return exhausted(Resource::table_page, raw(pages), raw(total_pages_ - pages_used()),
+                     demands[static_cast<std::size_t>(first_without_pages)].sequence.value);
+  }
+  Result<Grant> grant = pool_.allocate(wants, urgency);
+  if (!grant) {
+    Status status = grant.status();
+    for (std::size_t i = 0; i < demands.size(); ++i) {
+      if (wants[i].holder.value != status.subject) continue;
+      failed_demand_ = static_cast<std::int64_t>(i);
+      status.subject = demands[i].sequence.value;
+      break;
+    }
+    return status;
+  }
+
+  Growth growth;
+  growth.new_blocks = count_of(grant->handles);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    Sequence& sequence = sequences_.at(demands[i].sequence);
+    std::int64_t taken = wants[i].count;
+    if (copies[i]) {
+      Handle& place = sequence.blocks[static_cast<std::size_t>(sequence.length / block_size_)];
+      const Handle source = place;
+      place = grant->handles[next++];
+      --taken;
+      growth.copies.push_back({source.id, place.id});
+      static_cast<void>(pool_.release(sequence.holder, std::span(&source, 1)));
+      ++copies_;
+    }
+    for (; taken > 0; --taken) sequence.blocks.push_back(grant->handles[next++]);
+    for (std::int32_t token = 0; token < demands[i].num_tokens; ++token) {
+      const std::int64_t index = sequence.length++;
+      const Handle& block = sequence.blocks[static_cast<std::size_t>(index / block_size_)];
+      growth.slots.push_back(block.id.value * block_size_ + index % block_size_);
+    }
+  }
+  return growth;
+}
+
+Status NaiveTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  Sequence& sequence = found->second;
+  if (capacity < 0 || capacity > kMaxTokens) {
+    return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
+  }
+  if (capacity > maximum_of(sequence)) return too_long(id, capacity, maximum_of(sequence));
+  const std::int64_t before = count_of(sequence.blocks);
+  const std::int64_t after = std::max(before, blocks_for(capacity));
+  const Want want{sequence.holder, after - before};
+  const std::int64_t pages = pages_for(after) - pages_for(before);
+  if (pages > total_pages_ - pages_used() &&
+      NaivePool(pool_).allocate(std::span(&want, 1), urgency).is_ok()) {
+    return exhausted(Resource::table_page, raw(pages), raw(total_pages_ - pages_used()), id.value);
+  }
+  const Result<Grant> grant = pool_.allocate(std::span(&want, 1), urgency);
+  if (!grant) {
+    Status status = grant.status();
+    status.subject = id.value;
+    return status;
+  }
+  sequence.blocks.insert(sequence.blocks.end(), grant->handles.begin(), grant->handles.end());
+  return {};
+}
+
+Status NaiveTables::promise_capacity(SequenceId id, std::int64_t capacity) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  const Sequence& sequence = found->second;
+  if (capacity < 0 || capacity > kMaxTokens) {
+    return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
+  }
+  if (capacity > maximum_of(sequence)) return too_long(id, capacity, maximum_of(sequence));
+  const std::int64_t missing = blocks_for(capacity) - count_of(sequence.blocks);
+  Status status = pool_.reserve(sequence.holder, std::max<std::int64_t>(0, missing));
+  if (!status) status.subject = id.value;
+  return status;
+}
+
+Status NaiveTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  Sequence& sequence = found->second;
+  if (length < 0 || length > sequence.length) {
+    return invalid_argument(Resource::sequence_length, length, 0, sequence.length);
+  }
+  const std::int64_t keep = blocks_for(length);
+  if (Status s = check_ticket(ticket, count_of(sequence.blocks) - keep); !s) return s;
+  give_up(sequence, static_cast<std::size_t>(keep), ticket);
+  sequence.length = length;
+  return {};
+}
+
+// ---- questions -----------------------------------------------------------------------------------
+
+Result<SequenceInfo> NaiveTables::info(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  const Sequence& sequence = found->second;
+  return SequenceInfo{
+      .length_tokens = sequence.length,
+      .num_blocks = count_of(sequence.blocks),
+      .max_length_tokens = sequence.max_length,
+      .waste_tokens = count_of(sequence.blocks) * block_size_ - sequence.length,
+      .holder = sequence.holder};
+}
+
+Result<BlockId> NaiveTables::lookup(SequenceId id, std::int64_t index) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  const std::int64_t count = count_of(found->second.blocks);
+  if (index < 0 || index >= count) {
+    return invalid_argument(Resource::block_index, index, 0, count - 1);
+  }
+  return found->second.blocks[static_cast<std::size_t>(index)].id;
+}
+
+Result<std::int64_t> NaiveTables::slot_of(SequenceId id, std::int64_t index) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  if (index < 0 || index >= found->second.length) {
+    return invalid_argument(Resource::token_index, index, 0, found->second.length - 1);
+  }
+  const Handle& block = found->second.blocks[static_cast<std::size_t>(index / block_size_)];
+  return block.id.value * block_size_ + index % block_size_;
+}
+
+TableStats NaiveTables::stats() const {
+  TableStats stats;
+  stats.sequences = static_cast<std::int64_t>(sequences_.size());
+  for (const auto& [id, sequence] : sequences_) {
+    stats.tokens += sequence.length;
+    stats.entries += count_of(sequence.blocks);
+    stats.waste_tokens += count_of(sequence.blocks) * block_size_ - sequence.length;
+  }
+  stats.pages_used = pages_used();
+  stats.pages_total = total_pages_;
+  stats.sequences_ever = ever_.size();
+  stats.copies_on_write = copies_;
+  return stats;
+}
+
+// ---- parts ---------------------------------------------------------------------------------------
+
+Status NaiveTables::check_ticket(Ticket ticket, std::int64_t references) const {
+  if (ticket == kNoTicket) return {};
+  if (!pool_.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
+  if (references > pool_.fence_entries_left()) {
+    return exhausted(Resource::fence_entry, raw(references), raw(pool_.fence_entries_left()));
+  }
+  return {};
+}
+
+std::int64_t NaiveTables::pages_used() const {
+  std::int64_t pages = 0;
+  for (const auto& [id, sequence] : sequences_) pages += pages_for(count_of(sequence.blocks));
+  return pages;
+}
+
+void NaiveTables::give_up(Sequence& sequence, std::size_t keep, Ticket ticket) {
+  while (sequence.blocks.size() > keep) {
+    const Handle last = sequence.blocks.back();
+    sequence.blocks.pop_back();
+    static_cast<void>(ticket == kNoTicket
+                          ? pool_.release(sequence.holder, std::span(&last, 1))
+                          : pool_.release_after(ticket, sequence.holder, std::span(&last, 1)));
+  }
+}
+
+}  // namespace kvarena::model
