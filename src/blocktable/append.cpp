@@ -100,7 +100,19 @@ void BlockTables::Impl::resolve_shared_tails() {
   }
 }
 
-Status BlockTables::Impl::check_pages() {
+/// Whether the manager has the blocks of all holder_demands. O(growths).
+bool BlockTables::Impl::blocks_suffice(Urgency urgency) const {
+  std::int64_t beyond_promises = 0;
+  for (std::size_t g = 0; g < num_growths; ++g) {
+    const Result<HolderReport> holder = manager->holder(holder_demands[g].holder);
+    const std::int64_t promised = holder ? holder->reserved : 0;
+    beyond_promises += std::max<std::int64_t>(0, holder_demands[g].count - promised);
+  }
+  return manager->can_allocate(beyond_promises, urgency);
+}
+
+/// Want of blocks is named before want of pages: the manager then refuses and explains.
+Status BlockTables::Impl::check_pages(Urgency urgency) {
   std::int64_t needed = 0;
   const Growth* misfit = nullptr;
   for (std::size_t g = 0; g < num_growths; ++g) {
@@ -110,7 +122,7 @@ Status BlockTables::Impl::check_pages() {
     needed += PageTree::pages_for(before + growth.new_entries) - PageTree::pages_for(before);
     if (misfit == nullptr && needed > pages.available()) misfit = &growth;
   }
-  if (misfit == nullptr) return {};
+  if (misfit == nullptr || !blocks_suffice(urgency)) return {};
   return fail(static_cast<std::int64_t>(misfit->demand),
               exhausted(Resource::table_page, static_cast<std::uint64_t>(needed),
                         static_cast<std::uint64_t>(pages.available()), misfit->id.value));
@@ -119,12 +131,12 @@ Status BlockTables::Impl::check_pages() {
 Status BlockTables::Impl::take_blocks(Urgency urgency) {
   if (num_growths == 0) return {};
   resolve_shared_tails();
-  if (Status status = check_pages(); !status) return status;
   for (std::size_t g = 0; g < num_growths; ++g) {
     const std::int64_t wanted = growths[g].new_entries + (growths[g].shares_tail ? 1 : 0);
     holder_demands[g] = {growths[g].sequence->holder, static_cast<std::uint32_t>(wanted)};
     num_new_blocks += wanted;
   }
+  if (Status status = check_pages(urgency); !status) return status;
   // More than the whole pool is refused for want of blocks before the spans are looked at.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));
   const Result<std::int64_t> evicted = manager->allocate_each(
@@ -218,9 +230,11 @@ Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgen
   t.num_growths = t.num_shared_tails = t.num_copies = 0;
   t.num_new_blocks = 0;
   t.plan_growth(id, *sequence, capacity, 0, false);
-  if (Status status = t.take_blocks(urgency); !status) return status;
-  t.apply_growths();
-  return {};
+  const std::int64_t failed_append = t.failed_demand;
+  const Status status = t.take_blocks(urgency);
+  t.failed_demand = failed_append;
+  if (status) t.apply_growths();
+  return status;
 }
 
 }  // namespace kvarena

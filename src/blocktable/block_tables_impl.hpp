@@ -39,7 +39,8 @@ struct BlockTables::Impl {
   void plan_growth(SequenceId id, Sequence& sequence, std::int64_t capacity, std::size_t demand,
                    bool writes);
   void resolve_shared_tails();
-  Status check_pages();
+  bool blocks_suffice(Urgency urgency) const;
+  Status check_pages(Urgency urgency);
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
