@@ -1,43 +1,17 @@
-// What every Device must do. A device joins by adding a line to device_cases(). Device memory is
-// only read and written through the device, so the same tests hold where the host cannot touch it.
+// What every Device must do with streams and events.
 
-#include "support/log_capture.hpp"
-#include "support/status_matchers.hpp"
+#include "contract/device_contract.hpp"
 
-#include "kvarena/device/host_device.hpp"
-
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <numeric>
-#include <ostream>
-#include <string>
 #include <thread>
 #include <vector>
 
 namespace kvarena {
 namespace {
-
-struct DeviceCase {
-  const char* name;
-  std::unique_ptr<Device> (*make)();
-};
-
-void PrintTo(const DeviceCase& device_case, std::ostream* out) { *out << device_case.name; }
-
-template <HostStreams kStreams>
-std::unique_ptr<Device> make_host() {
-  auto device = HostDevice::create({.capacity_bytes = 64 << 20, .streams = kStreams});
-  return device ? std::move(device).value() : nullptr;
-}
-
-std::vector<DeviceCase> device_cases() {
-  return {{"host_threads", make_host<HostStreams::threads>},
-          {"host_manual", make_host<HostStreams::manual>}};
-}
 
 /// Holds a stream back until it is opened, or lets a manual stream pass when it is run afterwards.
 class Gate {
@@ -59,170 +33,11 @@ Status count(void* counter) {
   return {};
 }
 
-class DeviceContract : public ::testing::TestWithParam<DeviceCase> {
- protected:
-  void SetUp() override {
-    device_ = GetParam().make();
-    ASSERT_NE(device_, nullptr);
-  }
-
-  void* allocate(std::uint64_t bytes, MemoryPurpose purpose = MemoryPurpose::unknown) {
-    const auto memory =
-        device_->allocate({.bytes = bytes, .purpose = purpose, .description = "contract"});
-    EXPECT_OK(memory);
-    return memory ? *memory : nullptr;
-  }
-  StreamId stream() {
-    const auto created = device_->create_stream();
-    EXPECT_OK(created);
-    return created ? *created : StreamId{};
-  }
-  EventId event() {
-    const auto created = device_->create_event();
-    EXPECT_OK(created);
-    return created ? *created : EventId{};
-  }
-  bool is_complete(EventId event) {
-    const auto complete = device_->is_complete(event);
-    EXPECT_OK(complete);
-    return complete && *complete;
-  }
-
-  std::unique_ptr<Device> device_;
-};
-
-// ---- memory -------------------------------------------------------------------------------------
-
-TEST_P(DeviceContract, FreeMemoryFollowsAllocations) {
-  const auto before = device_->memory_info();
-  ASSERT_OK(before);
-  EXPECT_GT(before->total_bytes, 0U);
-  EXPECT_LE(before->free_bytes, before->total_bytes);
-  void* memory = allocate(8 << 20);
-  const auto during = device_->memory_info();
-  ASSERT_OK(during);
-  EXPECT_LE(during->free_bytes + (8 << 20), before->free_bytes);
-  ASSERT_OK(device_->free(memory));
-  const auto after = device_->memory_info();
-  ASSERT_OK(after);
-  EXPECT_GE(after->free_bytes, during->free_bytes + (8 << 20));
-}
-
-TEST_P(DeviceContract, HonoursEveryAlignment) {
-  for (std::uint64_t alignment = 1; alignment <= 4096; alignment *= 2) {
-    const auto memory = device_->allocate({.bytes = 3, .alignment_bytes = alignment});
-    ASSERT_OK(memory);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(*memory) % alignment, 0U) << alignment;
-    EXPECT_OK(device_->free(*memory));
-  }
-}
-
-TEST_P(DeviceContract, RefusesNonsenseRequests) {
-  EXPECT_FAILS(device_->allocate({.bytes = 0}), invalid_argument, pool_bytes);
-  EXPECT_FAILS(device_->allocate({.bytes = ~std::uint64_t{0}}), invalid_argument, pool_bytes);
-  for (const std::uint64_t alignment : {0U, 3U, 8192U}) {
-    EXPECT_FAILS(device_->allocate({.bytes = 16, .alignment_bytes = alignment}), invalid_argument,
-                 alignment);
-  }
-  EXPECT_FAILS(
-      device_->allocate(
-          {.bytes = 16, .purpose = MemoryPurpose::kv_cache, .kind = MemoryKind::pinned_staging}),
-      unsupported, allocation);
-  EXPECT_EQ(device_->tracker().breakdown().allocations_ever, 0U);
-}
-
-TEST_P(DeviceContract, RefusesToFreeWhatIsNotAllocated) {
-  int local = 0;
-  void* memory = allocate(64);
-  EXPECT_FAILS(device_->free(nullptr), invalid_argument, pointer);
-  EXPECT_FAILS(device_->free(&local), not_found, allocation);
-  EXPECT_FAILS(device_->free(static_cast<char*>(memory) + 8), not_found, allocation);
-  EXPECT_EQ(device_->tracker().breakdown().total.bytes, 64U);
-  EXPECT_OK(device_->free(memory));
-  EXPECT_FAILS(device_->free(memory), not_found, allocation);
-}
-
-TEST_P(DeviceContract, TracksEveryAllocationWithItsPurpose) {
-  void* weights = allocate(1000, MemoryPurpose::model_weights);
-  void* cache = allocate(3000, MemoryPurpose::kv_cache);
-  const auto staging = device_->allocate({.bytes = 500, .kind = MemoryKind::pinned_staging});
-  ASSERT_OK(staging);
-  MemoryBreakdown now = device_->tracker().breakdown();
-  EXPECT_EQ(now.total.bytes, 4000U);
-  EXPECT_EQ(now.total.count, 2U);
-  EXPECT_EQ(now.staging.bytes, 500U);
-  EXPECT_EQ(now.by_purpose[static_cast<std::size_t>(MemoryPurpose::kv_cache)].bytes, 3000U);
-  const auto found = device_->tracker().find(static_cast<char*>(cache) + 2999);
-  ASSERT_OK(found);
-  EXPECT_EQ(found->pointer, cache);
-  EXPECT_EQ(found->description, "contract");
-  for (void* memory : {weights, cache, *staging}) EXPECT_OK(device_->free(memory));
-  now = device_->tracker().breakdown();
-  EXPECT_EQ(now.total.bytes + now.staging.bytes, 0U);
-  EXPECT_EQ(now.total.peak_bytes, 4000U);
-  EXPECT_EQ(now.frees_ever, 3U);
-}
-
-TEST_P(DeviceContract, ExplainsExhaustionAndRecovers) {
-  void* cache = allocate(1 << 20, MemoryPurpose::kv_cache);
-  const auto memory = device_->memory_info();
-  ASSERT_OK(memory);
-  const std::uint64_t wanted = memory->total_bytes + 1;
-  const auto refused = device_->allocate(
-      {.bytes = wanted, .purpose = MemoryPurpose::model_weights, .description = "too much"});
-  EXPECT_FAILS(refused, insufficient_vram, device_memory);
-  EXPECT_EQ(refused.status().required, wanted);
-  EXPECT_LT(refused.status().available, wanted);
-  EXPECT_EQ(device_->tracker().breakdown().total.bytes, std::uint64_t{1} << 20);
-
-  // The explanation is that of the failure's instant, whatever has happened since.
-  ASSERT_OK(device_->free(cache));
-  const std::string text = device_->describe(refused.status());
-  EXPECT_NE(text.find("ModelWeights \"too much\""), std::string::npos) << text;
-  EXPECT_NE(text.find("1048576"), std::string::npos) << text;
-  EXPECT_NE(text.find("Missing"), std::string::npos) << text;
-  void* again = allocate(1 << 20);
-  EXPECT_OK(device_->free(again));
-}
-
-TEST_P(DeviceContract, AllocatesFromManyThreads) {
-  constexpr int kThreads = 4;
-  constexpr int kRounds = 50;
-  std::vector<std::thread> threads;
-  std::atomic<int> failures{0};
-  for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < kRounds; ++i) {
-        const auto memory = device_->allocate({.bytes = 4096, .description = "thread"});
-        if (!memory || !device_->free(*memory)) ++failures;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(failures, 0);
-  EXPECT_EQ(device_->tracker().breakdown().allocations_ever, kThreads * kRounds + 0U);
-  EXPECT_EQ(device_->tracker().breakdown().total.bytes, 0U);
-}
-
-TEST_P(DeviceContract, WarnsOfLeaksByName) {
-  test::LogCapture log(LogLevel::warning);
-  ASSERT_OK(device_->allocate({.bytes = 777, .description = "forgotten buffer"}));
-  device_.reset();
-  EXPECT_TRUE(log.contains(LogLevel::warning, "forgotten buffer"));
-}
-
-TEST_P(DeviceContract, SaysNothingWhenNothingLeaks) {
-  test::LogCapture log(LogLevel::warning);
-  EXPECT_OK(device_->free(allocate(777)));
-  stream();
-  event();
-  device_.reset();
-  EXPECT_TRUE(log.lines().empty());
-}
+class DeviceStreamContract : public test::DeviceContract {};
 
 // ---- streams ------------------------------------------------------------------------------------
 
-TEST_P(DeviceContract, CopiesAndFillsInOrder) {
+TEST_P(DeviceStreamContract, CopiesAndFillsInOrder) {
   const StreamId s = stream();
   std::vector<std::uint8_t> source(10000);
   std::iota(source.begin(), source.end(), std::uint8_t{1});
@@ -241,7 +56,7 @@ TEST_P(DeviceContract, CopiesAndFillsInOrder) {
   EXPECT_OK(device_->free(second));
 }
 
-TEST_P(DeviceContract, AcceptsEmptyCopiesAndRefusesBadOnes) {
+TEST_P(DeviceStreamContract, AcceptsEmptyCopiesAndRefusesBadOnes) {
   const StreamId s = stream();
   std::array<char, 64> bytes{};
   EXPECT_OK(device_->copy(nullptr, nullptr, 0, s));
@@ -256,7 +71,7 @@ TEST_P(DeviceContract, AcceptsEmptyCopiesAndRefusesBadOnes) {
   EXPECT_OK(device_->synchronize(s));
 }
 
-TEST_P(DeviceContract, UnknownStreamsAndEventsAreErrors) {
+TEST_P(DeviceStreamContract, UnknownStreamsAndEventsAreErrors) {
   const StreamId s = stream();
   const EventId e = event();
   ASSERT_OK(device_->destroy_stream(s));
@@ -278,7 +93,7 @@ TEST_P(DeviceContract, UnknownStreamsAndEventsAreErrors) {
   EXPECT_FAILS(device_->wait(s, event()), not_found, stream);
 }
 
-TEST_P(DeviceContract, IdsAreNotReused) {
+TEST_P(DeviceStreamContract, IdsAreNotReused) {
   const StreamId s = stream();
   const EventId e = event();
   ASSERT_OK(device_->destroy_stream(s));
@@ -287,7 +102,7 @@ TEST_P(DeviceContract, IdsAreNotReused) {
   EXPECT_NE(event(), e);
 }
 
-TEST_P(DeviceContract, QueueingDoesNotWaitForTheWork) {
+TEST_P(DeviceStreamContract, QueueingDoesNotWaitForTheWork) {
   const StreamId s = stream();
   const EventId done = event();
   Gate gate;
@@ -302,7 +117,7 @@ TEST_P(DeviceContract, QueueingDoesNotWaitForTheWork) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST_P(DeviceContract, DestroyingAStreamCompletesItsWork) {
+TEST_P(DeviceStreamContract, DestroyingAStreamCompletesItsWork) {
   const StreamId s = stream();
   const EventId done = event();
   int ran = 0;
@@ -314,7 +129,7 @@ TEST_P(DeviceContract, DestroyingAStreamCompletesItsWork) {
   EXPECT_OK(device_->synchronize(done));
 }
 
-TEST_P(DeviceContract, DestroyingTheDeviceCompletesItsWork) {
+TEST_P(DeviceStreamContract, DestroyingTheDeviceCompletesItsWork) {
   const StreamId s = stream();
   int ran = 0;
   for (int i = 0; i < 100; ++i) EXPECT_OK(device_->launch_host(count, &ran, s));
@@ -324,7 +139,7 @@ TEST_P(DeviceContract, DestroyingTheDeviceCompletesItsWork) {
 
 // ---- events -------------------------------------------------------------------------------------
 
-TEST_P(DeviceContract, AnEventNeverRecordedIsComplete) {
+TEST_P(DeviceStreamContract, AnEventNeverRecordedIsComplete) {
   const EventId e = event();
   const StreamId s = stream();
   EXPECT_TRUE(is_complete(e));
@@ -333,7 +148,7 @@ TEST_P(DeviceContract, AnEventNeverRecordedIsComplete) {
   EXPECT_OK(device_->synchronize(s));
 }
 
-TEST_P(DeviceContract, AStreamWaitsForAnotherStreamsEvent) {
+TEST_P(DeviceStreamContract, AStreamWaitsForAnotherStreamsEvent) {
   const StreamId producer = stream();
   const StreamId consumer = stream();
   const EventId produced = event();
@@ -357,7 +172,7 @@ TEST_P(DeviceContract, AStreamWaitsForAnotherStreamsEvent) {
   EXPECT_OK(device_->free(shared));
 }
 
-TEST_P(DeviceContract, RecordingAgainDoesNotChangeEarlierWaits) {
+TEST_P(DeviceStreamContract, RecordingAgainDoesNotChangeEarlierWaits) {
   const StreamId slow = stream();
   const StreamId quick = stream();
   const StreamId waiting = stream();
@@ -377,7 +192,7 @@ TEST_P(DeviceContract, RecordingAgainDoesNotChangeEarlierWaits) {
   EXPECT_TRUE(is_complete(waited));
 }
 
-TEST_P(DeviceContract, AnEventMayBeDestroyedWhileWaitedFor) {
+TEST_P(DeviceStreamContract, AnEventMayBeDestroyedWhileWaitedFor) {
   const StreamId producer = stream();
   const StreamId consumer = stream();
   const EventId e = event();
@@ -393,7 +208,7 @@ TEST_P(DeviceContract, AnEventMayBeDestroyedWhileWaitedFor) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST_P(DeviceContract, ChainsOfStreamsRunInOrder) {
+TEST_P(DeviceStreamContract, ChainsOfStreamsRunInOrder) {
   std::vector<StreamId> streams;
   for (int i = 0; i < 4; ++i) streams.push_back(stream());
   const EventId e = event();
@@ -411,7 +226,7 @@ TEST_P(DeviceContract, ChainsOfStreamsRunInOrder) {
 
 // ---- failures of queued work --------------------------------------------------------------------
 
-TEST_P(DeviceContract, AFailureSkipsWhatFollowsAndIsReturnedOnce) {
+TEST_P(DeviceStreamContract, AFailureSkipsWhatFollowsAndIsReturnedOnce) {
   const StreamId s = stream();
   int before = 0;
   int after = 0;
@@ -427,7 +242,7 @@ TEST_P(DeviceContract, AFailureSkipsWhatFollowsAndIsReturnedOnce) {
   EXPECT_EQ(after, 1);
 }
 
-TEST_P(DeviceContract, EventsBehindAFailureAreFailed) {
+TEST_P(DeviceStreamContract, EventsBehindAFailureAreFailed) {
   const StreamId s = stream();
   const EventId good = event();
   const EventId bad = event();
@@ -447,7 +262,7 @@ TEST_P(DeviceContract, EventsBehindAFailureAreFailed) {
   EXPECT_OK(device_->synchronize(bad));
 }
 
-TEST_P(DeviceContract, WhoWaitsForAFailedStreamFailsToo) {
+TEST_P(DeviceStreamContract, WhoWaitsForAFailedStreamFailsToo) {
   const StreamId producer = stream();
   const StreamId consumer = stream();
   const EventId e = event();
@@ -464,15 +279,14 @@ TEST_P(DeviceContract, WhoWaitsForAFailedStreamFailsToo) {
   EXPECT_EQ(used, 1);
 }
 
-TEST_P(DeviceContract, DestroyingAFailedStreamReturnsItsFailure) {
+TEST_P(DeviceStreamContract, DestroyingAFailedStreamReturnsItsFailure) {
   const StreamId s = stream();
   EXPECT_OK(device_->launch_host(fail, nullptr, s));
   EXPECT_EQ(device_->destroy_stream(s), kFailure);
   EXPECT_FAILS(device_->synchronize(s), not_found, stream);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceContract, ::testing::ValuesIn(device_cases()),
-                         [](const auto& one) { return std::string(one.param.name); });
+KVARENA_ON_EVERY_DEVICE(DeviceStreamContract);
 
 }  // namespace
 }  // namespace kvarena
