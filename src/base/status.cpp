@@ -3,7 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <array>
-#include <cstring>
+#include <system_error>
 
 namespace kvarena {
 namespace {
@@ -30,16 +30,16 @@ constexpr std::array<std::string_view, 17> kCodeNames = {
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::verification_failed) + 1);
 
 constexpr std::array<std::string_view, 48> kResourceNames = {
-    "none",         "block",        "reservation", "holder",          "ticket",
-    "fence_entry",  "sequence",     "table_page",  "device_memory",   "host_memory",
-    "workspace",    "stream",       "event",       "allocation",      "file",
-    "thread",       "num_layers",   "num_groups",  "num_planes",      "num_kv_heads",
-    "num_q_heads",  "group_size",   "head_dim",    "block_size",      "num_blocks",
-    "dtype",        "tile_order",   "block_order", "layer",           "alignment",
-    "block_bytes",  "pool_bytes",   "watermark",   "num_sequences",   "sequence_length",
-    "num_tokens",   "token_index",  "block_index", "span_size",       "pointer",
-    "capacity",     "scale",        "window",      "soft_cap",        "num_threads",
-    "num_holders",  "num_tickets",  "name",
+    "none",        "block",       "reservation", "holder",        "ticket",
+    "fence_entry", "sequence",    "table_page",  "device_memory", "host_memory",
+    "workspace",   "stream",      "event",       "allocation",    "file",
+    "thread",      "num_layers",  "num_groups",  "num_planes",    "num_kv_heads",
+    "num_q_heads", "group_size",  "head_dim",    "block_size",    "num_blocks",
+    "dtype",       "tile_order",  "block_order", "layer",         "alignment",
+    "block_bytes", "pool_bytes",  "watermark",   "num_sequences", "sequence_length",
+    "num_tokens",  "token_index", "block_index", "span_size",     "pointer",
+    "capacity",    "scale",       "window",      "soft_cap",      "num_threads",
+    "num_holders", "num_tickets", "name",
 };
 static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::name) + 1);
 
@@ -48,7 +48,8 @@ std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::i
 std::string describe_native(const Status& status) {
   if (status.native == 0) return {};
   if (status.code == StatusCode::io_error) {
-    return fmt::format(" (errno {}: {})", status.native, std::strerror(status.native));
+    return fmt::format(" (errno {}: {})", status.native,
+                       std::generic_category().message(status.native));
   }
   return fmt::format(" (native code {})", status.native);
 }
@@ -69,8 +70,7 @@ std::string describe(const Status& status) {
   const std::string_view what = name_of(status.resource);
   const std::string native = describe_native(status);
   switch (status.code) {
-    case StatusCode::ok:
-      return "ok";
+    case StatusCode::ok: return "ok";
     case StatusCode::invalid_argument:
       return fmt::format("invalid {}: got {}, expected {} to {}", what, as_signed(status.subject),
                          as_signed(status.required), as_signed(status.available));
@@ -84,14 +84,14 @@ std::string describe(const Status& status) {
       return fmt::format("{} {} not found: it was never created here or is destroyed{}", what,
                          status.subject, native);
     case StatusCode::failed_precondition:
-      return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}", what,
-                         status.subject, status.required, status.available, native);
+      return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
+                         what, status.subject, status.required, status.available, native);
     case StatusCode::exhausted:
       return fmt::format("out of {}s: {} required, {} available", what, status.required,
                          status.available);
     case StatusCode::insufficient_vram:
-      return fmt::format("InsufficientVram: {} bytes required, {} bytes available{}", status.required,
-                         status.available, native);
+      return fmt::format("InsufficientVram: {} bytes required, {} bytes available{}",
+                         status.required, status.available, native);
     case StatusCode::context_length_exceeded:
       return fmt::format("sequence {} cannot grow to {} tokens: its maximum is {}", status.subject,
                          status.required, status.available);
@@ -105,8 +105,8 @@ std::string describe(const Status& status) {
       return fmt::format("{} {} released {} references but holds {}", what, status.subject,
                          status.required, status.available);
     case StatusCode::invariant_violated:
-      return fmt::format("invariant {} violated at {} {}: expected {}, found {}", status.native, what,
-                         status.subject, status.required, status.available);
+      return fmt::format("invariant {} violated at {} {}: expected {}, found {}", status.native,
+                         what, status.subject, status.required, status.available);
     case StatusCode::device_error:
       return fmt::format("device error on {} {}{}", what, status.subject, native);
     case StatusCode::io_error:
@@ -114,8 +114,8 @@ std::string describe(const Status& status) {
     case StatusCode::parse_error:
       return fmt::format("malformed input: {} at position {}", what, status.subject);
     case StatusCode::verification_failed:
-      return fmt::format("verification failed at {} {}: expected {}, found {}", what, status.subject,
-                         status.required, status.available);
+      return fmt::format("verification failed at {} {}: expected {}, found {}", what,
+                         status.subject, status.required, status.available);
   }
   return "unknown status";
 }
