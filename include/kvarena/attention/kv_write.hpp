@@ -33,7 +33,7 @@ struct AppendArgs {
 /// unsupported (`dtype`, `tile_order`); nothing is written then. O(bytes).
 KVARENA_EXPORT Status append_kv(const AppendArgs& args, CpuWorkers* workers = nullptr) noexcept;
 
-/// A part of every block: bytes `base + block * block_stride .. + bytes`. A block-major pool is one
+/// A part of every block: `bytes` bytes at `base + block * block_stride`. A block-major pool is one
 /// region of whole blocks, a layer-major pool has one for each plane that is no alias.
 struct BlockRegion {
   std::byte* base = nullptr;       ///< of block 0
