@@ -26,17 +26,23 @@ void write_row(const void* from, DType from_dtype, void* to, DType to_dtype, std
     std::memcpy(to, from, static_cast<std::size_t>(dim * bytes_of(to_dtype)));
     return;
   }
-  const auto widen = [](DType dtype) { return dtype == DType::f16 ? f32_from_f16 : f32_from_bf16; };
-  const bool to_f16 = to_dtype == DType::f16;
-  if (from_dtype == DType::f32 && to_f16) return convert_row<float, Half>(from, to, dim, f16_from_f32);
-  if (from_dtype == DType::f32) return convert_row<float, Half>(from, to, dim, bf16_from_f32);
-  if (to_dtype == DType::f32) return convert_row<Half, float>(from, to, dim, widen(from_dtype));
-  if (to_f16) {
-    return convert_row<Half, Half>(from, to, dim,
-                                   [](Half bits) { return f16_from_f32(f32_from_bf16(bits)); });
+  const auto to_f16 = [](float value) { return f16_from_f32(value); };
+  const auto to_bf16 = [](float value) { return bf16_from_f32(value); };
+  const auto f16 = [](Half bits) { return f32_from_f16(bits); };
+  const auto bf16 = [](Half bits) { return f32_from_bf16(bits); };
+  const auto bf16_to_f16 = [](Half bits) { return f16_from_f32(f32_from_bf16(bits)); };
+  const auto f16_to_bf16 = [](Half bits) { return bf16_from_f32(f32_from_f16(bits)); };
+  switch (from_dtype) {
+    case DType::f16:
+      if (to_dtype == DType::f32) return convert_row<Half, float>(from, to, dim, f16);
+      return convert_row<Half, Half>(from, to, dim, f16_to_bf16);
+    case DType::bf16:
+      if (to_dtype == DType::f32) return convert_row<Half, float>(from, to, dim, bf16);
+      return convert_row<Half, Half>(from, to, dim, bf16_to_f16);
+    default:
+      if (to_dtype == DType::f16) return convert_row<float, Half>(from, to, dim, to_f16);
+      return convert_row<float, Half>(from, to, dim, to_bf16);
   }
-  convert_row<Half, Half>(from, to, dim,
-                          [](Half bits) { return bf16_from_f32(f32_from_f16(bits)); });
 }
 
 struct AppendRun {

@@ -52,9 +52,9 @@ INSTANTIATE_TEST_SUITE_P(
     All, AttentionCross,
     testing::Combine(testing::Values(DType::f32, DType::f16, DType::bf16),
                      testing::Values(64, 96, 128, 256, 80, 7)),
-    [](const auto& info) {
-      return std::string(name_of(std::get<0>(info.param))) + "_d" +
-             std::to_string(std::get<1>(info.param));
+    [](const auto& test) {
+      return std::string(name_of(std::get<0>(test.param))) + "_d" +
+             std::to_string(std::get<1>(test.param));
     });
 
 // Chunked prefill, windows, soft caps, mixed dtypes, distinct or shared K and V, by seed.

@@ -102,7 +102,8 @@ KVARENA_EXPORT Result<AttentionPlan> plan_attention(const AttentionArgs& args,
                                                     const AttentionLimits& limits,
                                                     std::span<std::byte> workspace) noexcept;
 
-/// Runs one layer. `args` has the lengths, query offsets and window of the plan, unchanged since.
+/// Runs one layer on at most `limits.num_threads` workers. `args` has the lengths, query offsets and
+/// window of the plan, unchanged since.
 /// Reads K and V of each kv head once for all query heads of its group. No allocation.
 /// Deterministic: same inputs and same limits, same bits, whatever the number of workers; another
 /// `limits.num_threads` may cut sequences elsewhere and round differently.
