@@ -9,6 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <ostream>
+#include <string>
+#include <string_view>
+
 namespace kvarena::model {
 namespace {
 
@@ -53,6 +58,8 @@ constexpr Table kTables[] = {
     {"LargeOneToken", 10'000, 1, 20, 1500, 0, 8, 64},
 };
 
+void PrintTo(const Table& table, std::ostream* out) { *out << table.name; }
+
 Game game_of(const Table& table) {
   Game game;
   game.name = table.name;
@@ -91,6 +98,102 @@ TEST(BlockModelGames, AllOperationsArePlayed) {
   int shares = 0;
   for (const Table& table : kTables) shares += table.share;
   EXPECT_GE(shares, 990) << "the games' shares must add up to all operations";
+}
+
+// The games are worth nothing if some way to fail never happens in them.
+TEST(BlockModelGames, EveryOutcomeHappens) {
+  std::map<std::string, std::uint64_t> outcomes;
+  for (const char* name : {"TinyManySharers", "FewTicketsFewFences", "FewHolders", "FewPages"}) {
+    for (const Table& table : kTables) {
+      if (table.name != std::string_view(name)) continue;
+      Game game = game_of(table);
+      game.seed = kDefaultSeed;
+      game.operations = 20'000;
+      game.count_outcomes = true;
+      ModelDriver driver(game);
+      EXPECT_EQ(driver.play(), "");
+      for (const auto& [outcome, count] : driver.outcomes()) outcomes[outcome] += count;
+    }
+  }
+  for (const char* outcome : {
+           "create_sequence: ok/none",
+           "create_sequence: exhausted/sequence",
+           "create_sequence: exhausted/holder",
+           "create_sequence: invalid_argument/sequence_length",
+           "fork: ok/none",
+           "fork: not_found/sequence",
+           "fork: invalid_argument/sequence_length",
+           "fork: context_length_exceeded/sequence_length",
+           "fork: exhausted/sequence",
+           "fork: exhausted/holder",
+           "fork: exhausted/table_page",
+           "destroy: ok/none",
+           "destroy: not_found/sequence",
+           "destroy: not_found/ticket",
+           "destroy: exhausted/fence_entry",
+           "destroy_many: ok/none",
+           "destroy_many: duplicate_argument/sequence",
+           "destroy_many: not_found/sequence",
+           "append: ok/none",
+           "append: not_found/sequence",
+           "append: duplicate_argument/sequence",
+           "append: invalid_argument/num_tokens",
+           "append: context_length_exceeded/sequence_length",
+           "append: exhausted/block",
+           "append: exhausted/table_page",
+           "reserve_capacity: ok/none",
+           "reserve_capacity: exhausted/block",
+           "reserve_capacity: invalid_argument/capacity",
+           "reserve_capacity: context_length_exceeded/sequence_length",
+           "promise_capacity: ok/none",
+           "promise_capacity: exhausted/reservation",
+           "truncate: ok/none",
+           "truncate: invalid_argument/sequence_length",
+           "truncate: not_found/ticket",
+           "truncate: exhausted/fence_entry",
+           "view: ok/none",
+           "view: not_found/sequence",
+           "view: duplicate_argument/sequence",
+           "lookup: invalid_argument/block_index",
+           "slot_of: invalid_argument/token_index",
+           "register_holder: ok/none",
+           "register_holder: exhausted/holder",
+           "unregister_holder: failed_precondition/holder",
+           "unregister_holder: not_found/holder",
+           "reserve: ok/none",
+           "reserve: exhausted/reservation",
+           "reserve: invalid_argument/reservation",
+           "allocate: ok/none",
+           "allocate: exhausted/block",
+           "allocate: not_found/holder",
+           "allocate: duplicate_argument/holder",
+           "retain: ok/none",
+           "retain: stale_handle/block",
+           "retain: not_found/block",
+           "retain: exhausted/block",
+           "release: ok/none",
+           "release_after: ok/none",
+           "release_after: not_found/ticket",
+           "release_after: exhausted/fence_entry",
+           "release of a wrong handle: double_release/block",
+           "release of a wrong handle: stale_handle/block",
+           "release of a wrong handle: reference_underflow/holder",
+           "release of a wrong handle: not_found/block",
+           "release_after of a wrong handle: double_release/block",
+           "set_cached: ok/none",
+           "set_cached: double_release/block",
+           "set_cached: stale_handle/block",
+           "quarantine: ok/none",
+           "quarantine: exhausted/reservation",
+           "restore: ok/none",
+           "restore: failed_precondition/block",
+           "open_ticket: ok/none",
+           "open_ticket: exhausted/ticket",
+           "retire: ok/none",
+           "retire: not_found/ticket",
+       }) {
+    EXPECT_GT(outcomes[outcome], 0U) << outcome << " never happened";
+  }
 }
 
 }  // namespace

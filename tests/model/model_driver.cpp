@@ -112,6 +112,10 @@ void ModelDriver::fail(const std::string& what) {
 }
 
 void ModelDriver::expect_status(const Status& real, const Status& predicted, const char* what) {
+  if (game_.count_outcomes) {
+    ++outcomes_[std::string(what) + ": " + std::string(name_of(predicted.code)) + "/" +
+                std::string(name_of(predicted.resource))];
+  }
   if (same(real, predicted)) return;
   fail(std::string(what) + " returned " + text_of(real) + ", the model says " + text_of(predicted));
 }

@@ -10,8 +10,9 @@
 #include "model/naive_tables.hpp"
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct Game {
   std::int64_t longest_chunk = 0; ///< tokens of the longest prefill chunk
   std::uint64_t seed = 0;         ///< of the random numbers
   std::int64_t operations = 0;    ///< how many
+  bool count_outcomes = false;    ///< fill outcomes()
 };
 
 /// The options and the seed, for a person who wants to see a failure again.
@@ -37,6 +39,8 @@ class ModelDriver {
   explicit ModelDriver(const Game& game);
   /// Plays all operations, then gives everything back. Empty, or what differed at which operation.
   std::string play();
+  /// How often each call ended in each way: "append: exhausted/block" and the like.
+  const std::map<std::string, std::uint64_t>& outcomes() const { return outcomes_; }
 
  private:
   struct Outsider {  // a holder that is not a sequence: a cache, a transfer
@@ -128,6 +132,7 @@ class ModelDriver {
   std::int64_t operation_ = 0;
   const char* move_ = "create";
   std::string failure_;
+  std::map<std::string, std::uint64_t> outcomes_;
 };
 
 }  // namespace kvarena::model
