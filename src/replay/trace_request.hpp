@@ -8,8 +8,9 @@
 
 namespace kvarena::replay {
 
-/// Largest number of prompt or output tokens of one request that a reader accepts.
-inline constexpr std::int64_t kMaxTraceTokens = std::int64_t{1} << 30;
+/// Largest number of prompt or output tokens of one request that a reader accepts: both together fit a
+/// sequence length.
+inline constexpr std::int64_t kMaxTraceTokens = (std::int64_t{1} << 30) - 1;
 /// Latest time stamp that a reader accepts, microseconds (about three years).
 inline constexpr std::int64_t kMaxTraceMicroseconds = 100'000'000'000'000;
 

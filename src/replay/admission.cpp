@@ -1,0 +1,110 @@
+#include "replay/admission.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvarena::replay {
+
+Admission::Admission(const ReplayOptions& options, EnginePool& pool)
+    : reserve_(options.reserve), block_size_(pool.block_size()),
+      max_context_(options.limits.max_context_tokens),
+      max_batched_(options.limits.max_batched_tokens), samples_(options.samples), pool_(pool) {}
+
+std::string Admission::reason_never(const TraceRequest& request) const {
+  const std::int64_t length = request.input_tokens + request.output_tokens;
+  if (max_context_ > 0 && length > max_context_) {
+    return fmt::format("{} tokens, past the context of {}", length, max_context_);
+  }
+  const BlockStats stats = pool_.manager().stats();
+  const std::int64_t final_blocks = blocks_for(length, block_size_);
+  if (final_blocks > stats.num_blocks) {
+    return fmt::format("{} blocks at its final length, of {} in the pool", final_blocks,
+                       stats.num_blocks);
+  }
+  // A sequence that was preempted late comes back with all its tokens to prefill.
+  const std::int64_t first = max_batched_ > 0 ? std::min(max_batched_, length) : length;
+  const std::int64_t forks =
+      fork_blocks(request, request.output_tokens > 0 ? samples_ - 1 : 0);
+  const std::int64_t needed =
+      std::max(secured_blocks(length, length, first) + forks, final_blocks);
+  if (needed <= stats.num_blocks - stats.watermark) return {};
+  return fmt::format("{} blocks to be admitted, of {} in the pool less a watermark of {}", needed,
+                     stats.num_blocks, stats.watermark);
+}
+
+std::int64_t Admission::secured_blocks(std::int64_t final_length, std::int64_t prefill_length,
+                                       std::int64_t first_chunk) const noexcept {
+  switch (reserve_) {
+    case Reserve::full: return blocks_for(final_length, block_size_);
+    case Reserve::prompt: return blocks_for(prefill_length, block_size_);
+    case Reserve::none: break;
+  }
+  return blocks_for(first_chunk, block_size_);
+}
+
+// With everything reserved, sequences that fork off later need their outputs' blocks too, and one more
+// for whoever first writes to the shared last block.
+std::int64_t Admission::fork_blocks(const TraceRequest& request,
+                                    std::int32_t to_fork) const noexcept {
+  if (reserve_ != Reserve::full || to_fork == 0) return 0;
+  const std::int64_t final_length = request.input_tokens + request.output_tokens;
+  const std::int64_t shared = request.input_tokens / block_size_;
+  return to_fork * (blocks_for(final_length, block_size_) - shared) + 1;
+}
+
+std::int64_t Admission::growth_blocks(const Job& job, std::int64_t tokens) const noexcept {
+  if (reserve_ == Reserve::full) return 0;
+  if (reserve_ == Reserve::prompt && !job.decodes()) return 0;
+  return blocks_for(job.length + tokens, block_size_) - blocks_for(job.length, block_size_);
+}
+
+Status Admission::secure(const Job& job, std::int64_t fork_blocks) {
+  const std::int64_t final_length = job.request->final_length();
+  if (reserve_ == Reserve::prompt) return pool_.promise_capacity(job.sequence, job.prefill_length);
+  if (reserve_ == Reserve::none) return {};
+  Status status = pool_.reserve_capacity(job.sequence, final_length);
+  if (!status || fork_blocks == 0) return status;
+  const std::int64_t own = blocks_for(final_length, block_size_);
+  return pool_.promise_capacity(job.sequence, (own + fork_blocks) * block_size_);
+}
+
+Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
+                          std::int64_t pending_blocks) {
+  const std::int64_t forks = fork_blocks(*job.request->trace, job.to_fork);
+  const std::int64_t needed =
+      secured_blocks(job.request->final_length(), job.prefill_length, first_chunk) + forks;
+  if (!pool_.manager().can_allocate(needed + pending_blocks, Urgency::admission)) {
+    return Admitted::later;
+  }
+  auto sequence = pool_.create_sequence(now_ns);
+  if (!sequence) {
+    failure_ = sequence.status();
+    return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;
+  }
+  job.sequence = *sequence;
+  failure_ = secure(job, forks);
+  if (failure_) return Admitted::yes;
+  const bool full = failure_.code == StatusCode::exhausted;
+  const Status undone = withdraw(job);
+  if (full && undone) return Admitted::later;
+  if (!undone) failure_ = undone;
+  return Admitted::failed;
+}
+
+Status Admission::withdraw(Job& job) {
+  const Status status = pool_.destroy(job.sequence);
+  job.sequence = kNoSequence;
+  return status;
+}
+
+void Admission::pass_on(const Job& parent, const Job& child) {
+  if (reserve_ != Reserve::full) return;
+  // The parent's promise ends with its last child. A child that gets nothing grows block by block.
+  const std::int64_t own = blocks_for(parent.request->final_length(), block_size_);
+  const std::int64_t left = fork_blocks(*parent.request->trace, parent.to_fork);
+  static_cast<void>(pool_.promise_capacity(parent.sequence, (own + left) * block_size_));
+  static_cast<void>(pool_.reserve_capacity(child.sequence, child.request->final_length()));
+}
+
+}  // namespace kvarena::replay

@@ -1,0 +1,58 @@
+#pragma once
+
+/// @file
+/// `Admission`: which request may run. First come, first served: the caller offers the head of its
+/// queue and stops at the first that has to wait. Secures blocks as `Reserve` says, under the
+/// manager's watermark. One thread at a time.
+
+#include "replay/engine_pool.hpp"
+#include "replay/job.hpp"
+#include "replay/replay_options.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace kvarena::replay {
+
+/// The answer to one offer.
+enum class Admitted : std::uint8_t { yes, later, failed };
+
+/// Decides and secures.
+class Admission {
+ public:
+  Admission(const ReplayOptions& options, EnginePool& pool);
+
+  /// Why a request can never be served by this pool and these limits, or "".
+  std::string reason_never(const TraceRequest& request) const;
+
+  /// Offers a job, which becomes an empty sequence with its blocks secured, or has to wait.
+  /// `first_chunk` are the tokens it would start with, `pending_blocks` what the running sequences
+  /// take in the same step. `failed` leaves the cause in failure().
+  Admitted offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
+                 std::int64_t pending_blocks);
+  /// Undoes an offer whose first chunk did not fit after all.
+  Status withdraw(Job& job);
+  /// Hands what was secured for sequences to fork over to `child`, just forked from `parent`.
+  void pass_on(const Job& parent, const Job& child);
+  /// The Status that made offer() fail.
+  Status failure() const noexcept { return failure_; }
+
+  /// Blocks that a job's growth by `tokens` takes from those nobody has promised or taken.
+  std::int64_t growth_blocks(const Job& job, std::int64_t tokens) const noexcept;
+
+ private:
+  std::int64_t secured_blocks(std::int64_t final_length, std::int64_t prefill_length,
+                              std::int64_t first_chunk) const noexcept;
+  std::int64_t fork_blocks(const TraceRequest& request, std::int32_t to_fork) const noexcept;
+  Status secure(const Job& job, std::int64_t fork_blocks);
+
+  Reserve reserve_;
+  std::int64_t block_size_;
+  std::int64_t max_context_;
+  std::int64_t max_batched_;
+  std::int32_t samples_;
+  EnginePool& pool_;
+  Status failure_;
+};
+
+}  // namespace kvarena::replay

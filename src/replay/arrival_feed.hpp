@@ -1,0 +1,51 @@
+#pragma once
+
+/// @file
+/// `ArrivalFeed`: the trace as an engine consumes it: one request of look-ahead, totals of what has
+/// been read, a limit on the number of requests. Move-only; one thread at a time.
+
+#include "replay/failure.hpp"
+#include "replay/trace_reader.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace kvarena::replay {
+
+/// The requests of a trace in order of arrival.
+class ArrivalFeed {
+ public:
+  /// `max_requests` 0 means all.
+  ArrivalFeed(TraceReader reader, std::int64_t max_requests);
+
+  /// The next request, or nullptr after the last and after a failure. Valid until take().
+  const TraceRequest* peek();
+  /// Takes what peek() showed. Requires that there is one.
+  std::shared_ptr<const TraceRequest> take();
+  /// Why the trace ended early.
+  MaybeFailure failure() const;
+
+  /// Requests taken so far.
+  std::int64_t requests() const noexcept { return requests_; }
+  /// Prompt tokens of the requests taken.
+  std::int64_t input_tokens() const noexcept { return input_tokens_; }
+  /// Output tokens of the requests taken.
+  std::int64_t output_tokens() const noexcept { return output_tokens_; }
+  /// As TraceReader.
+  TraceFormat format() const noexcept { return reader_.format(); }
+
+ private:
+  TraceReader reader_;
+  std::int64_t max_requests_;
+  std::shared_ptr<TraceRequest> next_;
+  bool ended_ = false;
+  bool failed_ = false;
+  std::int64_t requests_ = 0;
+  std::int64_t input_tokens_ = 0;
+  std::int64_t output_tokens_ = 0;
+};
+
+/// A defect of the trace as a failure of the replay.
+ReplayFailure bad_trace(const ParseFailure& defect);
+
+}  // namespace kvarena::replay

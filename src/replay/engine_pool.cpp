@@ -1,0 +1,155 @@
+#include "replay/engine_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvarena::replay {
+namespace {
+
+// Sequences that are created before others are destroyed within a step: none, but fork needs its
+// parent while the child is made.
+constexpr std::int64_t kSpareSequences = 8;
+constexpr std::int64_t kMaxSequences = std::int64_t{1} << 24;
+
+std::int64_t watermark_of(const ReplayOptions& options, std::int64_t num_blocks, bool unlimited) {
+  if (options.pool.watermark_blocks) return *options.pool.watermark_blocks;
+  if (unlimited || options.reserve == Reserve::full) return 0;
+  return num_blocks * options.pool.watermark_permille / 1000;
+}
+
+std::int64_t max_sequences_of(const TraceSurvey& survey) {
+  return std::min(survey.worst_sequences + kSpareSequences, kMaxSequences);
+}
+
+// Entries of all tables at worst: forked sequences share blocks, so that a block is in several.
+std::int64_t table_pages_of(const ReplayOptions& options, std::int64_t num_blocks,
+                            std::int64_t max_sequences) {
+  if (options.samples == 1) return 0;
+  const std::int64_t leaves =
+      num_blocks * options.samples / BlockTables::kPageEntries + 2 * max_sequences;
+  return leaves + std::min(max_sequences, leaves) + leaves / 64 + 4;
+}
+
+ReplayFailure pool_failure(const char* what, const Status& status, std::string text) {
+  const bool options_wrong = status.code == StatusCode::invalid_argument ||
+                             status.code == StatusCode::unsupported;
+  return {options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
+          fmt::format("{}: {}", what, text), "",
+          options_wrong ? "change --blocks, --block-size, --watermark or the model shape"
+                        : "give a smaller pool with --blocks or --pool-bytes, choose a smaller "
+                          "model shape, or use --attention off, which needs no memory for KV"};
+}
+
+}  // namespace
+
+MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey& survey,
+                                std::unique_ptr<EnginePool>* pool) {
+  const UniformLayoutOptions& shape = options.attention.shape;
+  std::int64_t num_blocks = options.pool.num_blocks.value_or(survey.worst_blocks);
+  if (options.pool.pool_bytes) {
+    auto layout = KvLayout::create(shape);
+    if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
+    num_blocks = *options.pool.pool_bytes / layout->block_bytes();
+    if (num_blocks == 0) {
+      return ReplayFailure{ReplayEnd::does_not_fit,
+                           fmt::format("a pool of {} bytes does not hold one block",
+                                       *options.pool.pool_bytes),
+                           fmt::format("at least {} bytes", layout->block_bytes()),
+                           "raise --pool-bytes or lower --block-size"};
+    }
+  }
+  std::unique_ptr<EnginePool> made(new EnginePool);
+  made->block_size_ = shape.block_size_tokens;
+  auto failure = options.attention.mode == AttentionMode::off
+                     ? made->create_tables(options, survey, num_blocks)
+                     : made->create_cache(options, survey, num_blocks);
+  if (failure) return failure;
+  *pool = std::move(made);
+  return std::nullopt;
+}
+
+MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const TraceSurvey& survey,
+                                       std::int64_t num_blocks) {
+  const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
+  const std::int64_t sequences = std::min(max_sequences_of(survey), num_blocks * options.samples +
+                                                                        kSpareSequences);
+  BlockManagerOptions blocks;
+  blocks.num_blocks = num_blocks;
+  blocks.watermark_blocks = watermark_of(options, num_blocks, unlimited);
+  blocks.max_holders = static_cast<std::int32_t>(sequences + kSpareSequences);
+  blocks.max_fence_entries = 1;
+  auto manager = BlockManager::create(blocks);
+  if (!manager) {
+    return pool_failure("the block manager", manager.status(), describe(manager.status()));
+  }
+  manager_.emplace(std::move(*manager));
+  BlockTablesOptions tables;
+  tables.block_size_tokens = block_size_;
+  tables.max_sequences = static_cast<std::int32_t>(sequences);
+  tables.max_table_pages = table_pages_of(options, num_blocks, sequences);
+  tables.max_append_tokens = std::max(tables.max_append_tokens, options.limits.max_batched_tokens);
+  auto made = BlockTables::create(*manager_, tables);
+  if (!made) return pool_failure("the block tables", made.status(), describe(made.status()));
+  tables_.emplace(std::move(*made));
+  return std::nullopt;
+}
+
+MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceSurvey& survey,
+                                      std::int64_t num_blocks) {
+  const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
+  auto device = HostDevice::create();
+  if (!device) return unexpected("HostDevice::create", device.status());
+  device_ = std::move(*device);
+  KvCacheOptions cache;
+  cache.layout = options.attention.shape;
+  cache.size.num_blocks = num_blocks;
+  cache.num_q_heads = options.attention.num_q_heads;
+  cache.max_sequences = static_cast<std::int32_t>(max_sequences_of(survey));
+  cache.max_step_tokens = options.limits.max_batched_tokens;
+  cache.max_batch_blocks = num_blocks * std::max(4, options.samples);
+  cache.watermark_blocks = watermark_of(options, num_blocks, unlimited);
+  cache.num_threads = options.attention.num_threads;
+  auto made = KvCache::create(*device_, cache);
+  if (!made) return pool_failure("the KV cache", made.status(), device_->describe(made.status()));
+  cache_.emplace(std::move(*made));
+  return std::nullopt;
+}
+
+Result<SequenceId> EnginePool::create_sequence(std::int64_t since_ns) {
+  const SequenceOptions options{.since_ns = since_ns};
+  return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
+}
+
+Result<SequenceId> EnginePool::fork(SequenceId parent, std::int64_t length_tokens,
+                                    std::int64_t since_ns) {
+  const SequenceOptions options{.since_ns = since_ns};
+  return cache_ ? cache_->fork(parent, length_tokens, options)
+                : tables_->fork(parent, length_tokens, options);
+}
+
+Status EnginePool::destroy(SequenceId sequence) {
+  return cache_ ? cache_->destroy(sequence) : tables_->destroy(sequence);
+}
+
+Status EnginePool::reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens) {
+  return cache_ ? cache_->reserve_capacity(sequence, capacity_tokens)
+                : tables_->reserve_capacity(sequence, capacity_tokens);
+}
+
+Status EnginePool::promise_capacity(SequenceId sequence, std::int64_t capacity_tokens) {
+  return cache_ ? cache_->promise_capacity(sequence, capacity_tokens)
+                : tables_->promise_capacity(sequence, capacity_tokens);
+}
+
+Status EnginePool::append(std::span<const AppendDemand> demands) {
+  return cache_ ? cache_->append(demands).status() : tables_->append(demands).status();
+}
+
+Status EnginePool::check_invariants() const {
+  if (cache_) return cache_->check_invariants();
+  const Status status = manager_->check_invariants();
+  return status ? tables_->check_invariants() : status;
+}
+
+}  // namespace kvarena::replay

@@ -1,0 +1,80 @@
+#pragma once
+
+/// @file
+/// `EnginePool`: the memory of a replay. With attention on it is a KvCache on a host device; with
+/// attention off only a block manager and block tables, so that a pool of any size costs no bytes. The
+/// same calls serve both. Sized once, before the replay starts. Not movable; one thread at a time.
+
+#include "replay/failure.hpp"
+#include "replay/replay_options.hpp"
+#include "replay/trace_survey.hpp"
+
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/cache/kv_cache.hpp"
+#include "kvarena/device/host_device.hpp"
+
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace kvarena::replay {
+
+/// Manager, tables and, with attention on, bytes.
+class EnginePool {
+ public:
+  /// Sizes and creates everything; `*pool` is set when nothing failed.
+  static MaybeFailure create(const ReplayOptions& options, const TraceSurvey& survey,
+                             std::unique_ptr<EnginePool>* pool);
+  EnginePool(const EnginePool&) = delete;
+  EnginePool& operator=(const EnginePool&) = delete;
+
+  /// The accounts.
+  const BlockManager& manager() const noexcept { return cache_ ? cache_->manager() : *manager_; }
+  /// The tables.
+  const BlockTables& tables() const noexcept { return cache_ ? cache_->tables() : *tables_; }
+  /// nullptr with attention off.
+  KvCache* cache() noexcept { return cache_ ? &*cache_ : nullptr; }
+  /// Tokens a block.
+  std::int32_t block_size() const noexcept { return block_size_; }
+
+  /// BlockTables::create_sequence.
+  Result<SequenceId> create_sequence(std::int64_t since_ns);
+  /// BlockTables::fork.
+  Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens, std::int64_t since_ns);
+  /// BlockTables::destroy.
+  Status destroy(SequenceId sequence);
+  /// BlockTables::reserve_capacity, as admission.
+  Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens);
+  /// BlockTables::promise_capacity.
+  Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
+
+  /// KvCache::begin_step; nothing with attention off.
+  Status begin_step() { return cache_ ? cache_->begin_step() : Status{}; }
+  /// Grows the sequences of a step; once a step, again after a failure.
+  Status append(std::span<const AppendDemand> demands);
+  /// KvCache::end_step; nothing with attention off.
+  Status end_step() { return cache_ ? cache_->end_step() : Status{}; }
+
+  /// The manager's explanation of why `blocks` more do not fit.
+  std::string explain(std::int64_t blocks, Urgency urgency) const {
+    return to_string(manager().explain(blocks, urgency));
+  }
+  /// Proves manager and tables. O(blocks + entries).
+  Status check_invariants() const;
+
+ private:
+  EnginePool() = default;
+  MaybeFailure create_tables(const ReplayOptions& options, const TraceSurvey& survey,
+                             std::int64_t num_blocks);
+  MaybeFailure create_cache(const ReplayOptions& options, const TraceSurvey& survey,
+                            std::int64_t num_blocks);
+
+  std::int32_t block_size_ = 0;
+  std::unique_ptr<HostDevice> device_;  // before the cache, which uses it to the end
+  std::optional<KvCache> cache_;
+  std::optional<BlockManager> manager_;
+  std::optional<BlockTables> tables_;   // behind the manager, which its destructor uses
+};
+
+}  // namespace kvarena::replay

@@ -1,0 +1,133 @@
+#include "replay/linear_engine.hpp"
+
+#include "replay/fault_planter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+namespace kvarena::replay {
+namespace {
+
+// Tokens of one append; the tables' scratch is sized for that many.
+constexpr std::int64_t kChunkTokens = 1 << 20;
+
+}  // namespace
+
+LinearEngine::LinearEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
+                           Instruments& instruments)
+    : options_(options), feed_(feed), pool_(pool), instruments_(instruments),
+      admission_(options, pool) {}
+
+void LinearEngine::record() {
+  instruments_.meter.record(
+      now_ns_, {.blocks = pool_.manager().stats().allocated(),
+                .running = static_cast<std::int64_t>(holds_.size()),
+                .waiting = static_cast<std::int64_t>(waiting_.size()),
+                .tokens = pool_.tables().stats().tokens,
+                .preemptions = 0,
+                .completed = instruments_.ledger.completed()});
+}
+
+void LinearEngine::take_arrival() {
+  auto request = feed_.take();
+  if (!admission_.reason_never(*request).empty()) {
+    instruments_.ledger.reject();
+    return;
+  }
+  auto job = std::make_unique<Job>();
+  job->request = std::make_shared<ActiveRequest>();
+  job->prefill_length = request->input_tokens;
+  job->request->trace = std::move(request);
+  waiting_.push_back(std::move(job));
+}
+
+// Appends in calls of bounded size. The blocks are there already.
+MaybeFailure LinearEngine::grow(Job& job, std::int64_t tokens) {
+  while (tokens > 0) {
+    const std::int64_t chunk = std::min(tokens, kChunkTokens);
+    const AppendDemand demand{job.sequence, static_cast<std::int32_t>(chunk)};
+    if (Status status = pool_.append({&demand, 1}); !status) return unexpected("append", status);
+    job.length += chunk;
+    tokens -= chunk;
+  }
+  return std::nullopt;
+}
+
+MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
+  const auto end_ns = linear_end_ns(*job->request->trace, now_ns_, options_.costs);
+  if (!end_ns) {
+    return ReplayFailure{ReplayEnd::bad_options,
+                         fmt::format("request {} would end past 2^63 ns of virtual time",
+                                     job->request->trace->index),
+                         "times that fit", "lower --prefill-us or --decode-us"};
+  }
+  if (auto failure = grow(*job, job->request->trace->input_tokens)) return failure;
+  instruments_.ledger.start(job->request->arrival_ns(), now_ns_);
+  instruments_.counters.prefill_tokens += job->request->trace->input_tokens;
+  holds_.push_back({*end_ns, started_++, std::move(job)});
+  std::push_heap(holds_.begin(), holds_.end(), std::greater<>());
+  record();
+  return std::nullopt;
+}
+
+MaybeFailure LinearEngine::start_waiting() {
+  const auto limit = static_cast<std::size_t>(options_.limits.max_running);
+  while (!waiting_.empty() && (limit == 0 || holds_.size() < limit)) {
+    const Admitted answer = admission_.offer(*waiting_.front(), now_ns_, 0, 0);
+    if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
+    if (answer == Admitted::later) break;
+    auto job = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (auto failure = start(std::move(job))) return failure;
+  }
+  if (waiting_.empty() || !holds_.empty()) return std::nullopt;
+  const ActiveRequest& request = *waiting_.front()->request;
+  const std::int64_t needed = blocks_for(request.final_length(), pool_.block_size());
+  return lost_blocks(*request.trace, pool_.explain(needed, Urgency::admission));
+}
+
+MaybeFailure LinearEngine::finish(Job& job) {
+  if (auto failure = grow(job, job.request->trace->output_tokens)) return failure;
+  const auto info = pool_.tables().info(job.sequence);
+  if (!info) return unexpected("info", info.status());
+  instruments_.ledger.finish_sequence(info->length_tokens, info->num_blocks);
+  instruments_.counters.decode_tokens += job.request->trace->output_tokens;
+  if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
+  if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
+  instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
+  instruments_.report_progress(now_ns_);
+  return std::nullopt;
+}
+
+MaybeFailure LinearEngine::end_holds_until(std::int64_t time_ns) {
+  while (!holds_.empty() && holds_.front().end_ns <= time_ns) {
+    now_ns_ = holds_.front().end_ns;
+    while (!holds_.empty() && holds_.front().end_ns == now_ns_) {
+      std::pop_heap(holds_.begin(), holds_.end(), std::greater<>());
+      const auto job = std::move(holds_.back().job);
+      holds_.pop_back();
+      if (auto failure = finish(*job)) return failure;
+    }
+    record();
+    if (auto failure = start_waiting()) return failure;
+  }
+  return std::nullopt;
+}
+
+MaybeFailure LinearEngine::run() {
+  if (feed_.peek() != nullptr) record();
+  while (const TraceRequest* next = feed_.peek()) {
+    const std::int64_t arrival_ns = next->arrival_us * 1000;
+    if (auto failure = end_holds_until(arrival_ns)) return failure;
+    now_ns_ = arrival_ns;
+    take_arrival();
+    if (auto failure = start_waiting()) return failure;
+  }
+  if (auto failure = feed_.failure()) return failure;
+  return end_holds_until(std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace kvarena::replay

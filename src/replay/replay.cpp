@@ -1,0 +1,263 @@
+#include "replay/replay.hpp"
+
+#include "replay/fault_planter.hpp"
+#include "replay/linear_engine.hpp"
+#include "replay/step_engine.hpp"
+#include "replay/verifier.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace kvarena::replay {
+namespace {
+
+constexpr std::int64_t kMaxSamples = 256;
+
+ReplayFailure contradiction(std::string happened, std::string expected, std::string advice) {
+  return {ReplayEnd::bad_options, std::move(happened), std::move(expected), std::move(advice)};
+}
+
+MaybeFailure check_linear(const ReplayOptions& options) {
+  if (options.clock != ClockKind::linear) return std::nullopt;
+  if (options.reserve != Reserve::full) {
+    return contradiction("the linear clock with less than everything reserved",
+                         "--reserve full: on that clock a request holds its final length throughout",
+                         "use --reserve full, or --clock step");
+  }
+  if (options.samples != 1 || options.attention.mode != AttentionMode::off) {
+    return contradiction("the linear clock with --samples or --attention",
+                         "the step clock: only it computes tokens one after another",
+                         "use --clock step");
+  }
+  return std::nullopt;
+}
+
+MaybeFailure check_batch(const ReplayOptions& options) {
+  if (options.clock == ClockKind::linear) return std::nullopt;
+  const ReplayLimits& limits = options.limits;
+  if (limits.max_running > 0 && options.samples > limits.max_running) {
+    return contradiction(fmt::format("{} samples a request, {} running sequences", options.samples,
+                                     limits.max_running),
+                         "room for all samples of one request",
+                         "raise --max-running or lower --samples");
+  }
+  if (limits.max_batched_tokens == 0) {
+    if (options.attention.mode == AttentionMode::off) return std::nullopt;
+    return contradiction("attention with an unlimited number of tokens in a step",
+                         "a limit, from which its memory is sized",
+                         "give --max-batched-tokens, for example 2048");
+  }
+  if (limits.max_running > 0 && limits.max_running <= limits.max_batched_tokens) return std::nullopt;
+  return contradiction(
+      limits.max_running == 0
+          ? fmt::format("unlimited running sequences, {} tokens a step", limits.max_batched_tokens)
+          : fmt::format("{} running sequences, {} tokens a step", limits.max_running,
+                        limits.max_batched_tokens),
+      "a token of each running sequence in every step",
+      "raise --max-batched-tokens (0: unlimited) or lower --max-running");
+}
+
+MaybeFailure check_attention(const ReplayOptions& options) {
+  if (options.attention.mode == AttentionMode::off) return std::nullopt;
+  const DType dtype = options.attention.shape.dtype;
+  if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
+    return contradiction(fmt::format("attention over KV of type {}", name_of(dtype)),
+                         "f32, f16 or bf16: what the CPU kernels read",
+                         "give --dtype bf16, or --attention off");
+  }
+  auto layout = KvLayout::create(options.attention.shape);
+  if (layout) return std::nullopt;
+  return contradiction(fmt::format("the model shape: {}", describe(layout.status())), "",
+                       "change --model or the shape's numbers");
+}
+
+MaybeFailure check_options(const ReplayOptions& options) {
+  if (options.samples < 1 || options.samples > kMaxSamples) {
+    return contradiction(fmt::format("{} samples", options.samples),
+                         fmt::format("1 .. {}", kMaxSamples), "change --samples");
+  }
+  if (auto failure = check_linear(options)) return failure;
+  if (auto failure = check_batch(options)) return failure;
+  return check_attention(options);
+}
+
+MaybeFailure open_feed(const ReplayOptions& options, std::optional<ArrivalFeed>& feed) {
+  ParseFailure defect;
+  auto reader = TraceReader::open(options.trace, &defect);
+  if (!reader) return bad_trace(defect);
+  if (!reader->is_rereadable()) {
+    return ReplayFailure{ReplayEnd::bad_input,
+                         fmt::format("{} cannot be read twice", options.trace.path),
+                         "a file: the first pass finds out the worst case",
+                         "save the stream to a file first"};
+  }
+  feed.emplace(std::move(*reader), options.limits.max_requests);
+  return std::nullopt;
+}
+
+bool everything_free(EnginePool& pool) {
+  const BlockStats stats = pool.manager().stats();
+  return stats.balanced() && stats.free == stats.num_blocks && stats.references == 0 &&
+         stats.reserved == 0 && stats.holders == 0 && pool.tables().stats().sequences == 0;
+}
+
+// One replay from the second pass on.
+class Replay {
+ public:
+  Replay(const ReplayOptions& options, const TraceSurvey& survey, ProgressSink* sink)
+      : options_(options), survey_(survey) {
+    instruments_.sink = sink;
+    instruments_.progress.requests_total = survey.requests;
+    instruments_.progress.tokens_total = survey.tokens;
+  }
+
+  MaybeFailure run(ArrivalFeed& feed) {
+    if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
+    if (auto failure = open_timeline()) return failure;
+    if (options_.attention.mode != AttentionMode::off) {
+      verifier_.emplace(options_, *pool_);
+      instruments_.verifier = &*verifier_;
+    }
+    if (options_.attention.fault != Fault::none) {
+      faults_.emplace(options_.attention, *pool_);
+      instruments_.faults = &*faults_;
+    }
+    if (options_.clock == ClockKind::linear) {
+      return run_engine(LinearEngine(options_, feed, *pool_, instruments_));
+    }
+    return run_engine(StepEngine(options_, feed, *pool_, instruments_));
+  }
+
+  bool began() const noexcept { return pool_ != nullptr; }
+
+  // The account at the end. `served`: the engine came to its end.
+  MaybeFailure close(bool served) {
+    const Status proof = pool_->check_invariants();
+    balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
+    if (Status status = instruments_.meter.finish(end_ns_); !status) return timeline_failure(status);
+    if (!served || balanced_) return std::nullopt;
+    const std::string account =
+        proof ? pool_->explain(0, Urgency::growth) : "invariants: " + describe(proof);
+    return ReplayFailure{ReplayEnd::check_failed,
+                         "the account does not balance after the last request\n" + account,
+                         "every block free, no sequence and no holder left",
+                         "a release was lost; this is a bug in kvarena, please report it"};
+  }
+
+  void write_report(const ArrivalFeed& feed, ReplayReport& report) {
+    const BlockStats stats = pool_->manager().stats();
+    report.trace_format = name_of(feed.format());
+    report.requests = feed.requests();
+    report.input_tokens = feed.input_tokens();
+    report.output_tokens = feed.output_tokens();
+    report.block_size = pool_->block_size();
+    report.num_blocks = stats.num_blocks;
+    report.pool_bytes = pool_->cache() != nullptr ? pool_->cache()->arena().bytes() : 0;
+    report.watermark_blocks = stats.watermark;
+    report.peak_blocks = stats.peak_allocated;
+    report.peak_requests = instruments_.meter.peak_running();
+    report.time_mean_blocks = instruments_.meter.time_mean_blocks();
+    instruments_.ledger.write_to(report);
+    report.virtual_us = instruments_.meter.elapsed_ns() / 1000;
+    const EngineCounters& counters = instruments_.counters;
+    report.steps = counters.steps;
+    report.prefill_tokens = counters.prefill_tokens;
+    report.decode_tokens = counters.decode_tokens;
+    report.preemptions = counters.preemptions;
+    report.recomputed_tokens = counters.recomputed_tokens;
+    report.forks = counters.forks;
+    report.copies_on_write = static_cast<std::int64_t>(pool_->tables().stats().copies_on_write);
+    report.account = stats;
+    report.balanced = balanced_;
+    if (verifier_) report.verification = verifier_->report();
+  }
+
+ private:
+  template <class Engine>
+  MaybeFailure run_engine(Engine engine) {
+    auto failure = engine.run();
+    end_ns_ = engine.now_ns();
+    return failure;
+  }
+
+  MaybeFailure open_timeline() {
+    if (options_.timeline_path.empty()) return std::nullopt;
+    const Status status = instruments_.meter.open_timeline(
+        options_.timeline_path, options_.timeline_ns, pool_->block_size());
+    return status ? std::nullopt : MaybeFailure(timeline_failure(status));
+  }
+  ReplayFailure timeline_failure(const Status& status) const {
+    return {ReplayEnd::environment,
+            fmt::format("--timeline {}: {}", options_.timeline_path, std::strerror(status.native)),
+            "a writable file", "check the folder, its permissions and the disk"};
+  }
+
+  const ReplayOptions& options_;
+  const TraceSurvey& survey_;
+  Instruments instruments_;
+  std::unique_ptr<EnginePool> pool_;
+  std::optional<KvVerifier> verifier_;
+  std::optional<FaultPlanter> faults_;
+  std::int64_t end_ns_ = 0;
+  bool balanced_ = false;
+};
+
+void put(MaybeFailure failure, ReplayOutcome& outcome) {
+  if (!failure || outcome.end != ReplayEnd::completed) return;
+  outcome.end = failure->end;
+  outcome.happened = std::move(failure->happened);
+  outcome.expected = std::move(failure->expected);
+  outcome.advice = std::move(failure->advice);
+}
+
+}  // namespace
+
+std::string_view name_of(ClockKind clock) noexcept {
+  return clock == ClockKind::step ? "step" : "linear";
+}
+
+std::string_view name_of(Reserve reserve) noexcept {
+  switch (reserve) {
+    case Reserve::full: return "full";
+    case Reserve::prompt: return "prompt";
+    case Reserve::none: return "none";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(AttentionMode mode) noexcept {
+  switch (mode) {
+    case AttentionMode::off: return "off";
+    case AttentionMode::sample: return "sample";
+    case AttentionMode::full: return "full";
+  }
+  return "unknown";
+}
+
+ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink) {
+  ReplayOutcome outcome;
+  std::optional<ArrivalFeed> feed;
+  TraceSurvey survey;
+  auto failure = check_options(options);
+  if (!failure) failure = open_feed(options, feed);
+  if (!failure) failure = survey_trace(*feed, options, survey);
+  if (!failure) failure = open_feed(options, feed);
+  if (failure) {
+    put(std::move(failure), outcome);
+    return outcome;
+  }
+  Replay replay(options, survey, sink);
+  failure = replay.run(*feed);
+  const bool served = !failure;
+  put(std::move(failure), outcome);
+  if (!replay.began()) return outcome;
+  put(replay.close(served), outcome);
+  outcome.has_report = true;
+  replay.write_report(*feed, outcome.report);
+  return outcome;
+}
+
+}  // namespace kvarena::replay

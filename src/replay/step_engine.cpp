@@ -1,0 +1,259 @@
+#include "replay/step_engine.hpp"
+
+#include "replay/fault_planter.hpp"
+#include "replay/verifier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace kvarena::replay {
+
+StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
+                       Instruments& instruments)
+    : options_(options), feed_(feed), pool_(pool), instruments_(instruments),
+      admission_(options, pool) {}
+
+void StepEngine::record() {
+  instruments_.meter.record(
+      now_ns_, {.blocks = pool_.manager().stats().allocated(),
+                .running = static_cast<std::int64_t>(running_.size()),
+                .waiting = static_cast<std::int64_t>(waiting_.size()),
+                .tokens = pool_.tables().stats().tokens,
+                .preemptions = instruments_.counters.preemptions,
+                .completed = instruments_.ledger.completed()});
+}
+
+void StepEngine::take_arrivals() {
+  const TraceRequest* next = nullptr;
+  while ((next = feed_.peek()) != nullptr && next->arrival_us * 1000 <= now_ns_) {
+    auto request = feed_.take();
+    if (!admission_.reason_never(*request).empty()) {
+      instruments_.ledger.reject();
+      continue;
+    }
+    auto job = std::make_unique<Job>();
+    job->request = std::make_shared<ActiveRequest>();
+    job->prefill_length = request->input_tokens;
+    job->to_fork = request->output_tokens > 0 ? options_.samples - 1 : 0;
+    job->request->unfinished = 1 + job->to_fork;
+    job->request->trace = std::move(request);
+    job->stream = TokenStream(job->request->trace, 0);
+    waiting_.push_back(std::move(job));
+  }
+}
+
+std::int64_t StepEngine::seats_taken() const noexcept {
+  return static_cast<std::int64_t>(running_.size()) + promised_forks_;
+}
+
+void StepEngine::add_row(Job& job, std::int64_t tokens) {
+  rows_.push_back({&job, static_cast<std::int32_t>(tokens)});
+  demands_.push_back({job.sequence, static_cast<std::int32_t>(tokens)});
+  budget_ -= tokens;
+}
+
+// Decodes come first in the budget, which holds at least one token for every running sequence.
+void StepEngine::plan_running() {
+  rows_.clear();
+  demands_.clear();
+  const std::int64_t limit = options_.limits.max_batched_tokens;
+  budget_ = limit > 0 ? limit : std::numeric_limits<std::int32_t>::max();
+  std::int64_t decoding = 0;
+  for (const JobPtr& job : running_) decoding += job->decodes() ? 1 : 0;
+  std::int64_t for_prompts = budget_ - decoding;
+  for (const JobPtr& job : running_) {
+    if (job->decodes()) {
+      add_row(*job, 1);
+      continue;
+    }
+    const std::int64_t chunk = std::min(job->prefill_length - job->length, for_prompts);
+    if (chunk == 0) continue;
+    for_prompts -= chunk;
+    add_row(*job, chunk);
+  }
+}
+
+MaybeFailure StepEngine::admit() {
+  if (waiting_.empty() || budget_ == 0) return std::nullopt;
+  const std::int64_t max_running = options_.limits.max_running;
+  std::int64_t pending = 0;
+  for (const StepRow& row : rows_) pending += admission_.growth_blocks(*row.job, row.tokens);
+  while (!waiting_.empty() && budget_ > 0) {
+    Job& job = *waiting_.front();
+    if (max_running > 0 && seats_taken() + 1 + job.to_fork > max_running) break;
+    const std::int64_t chunk = std::min(job.prefill_length, budget_);
+    const Admitted answer = admission_.offer(job, now_ns_, chunk, pending);
+    if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
+    if (answer == Admitted::later) break;
+    pending += admission_.growth_blocks(job, chunk);
+    promised_forks_ += job.to_fork;
+    add_row(job, chunk);
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return std::nullopt;
+}
+
+// A request that fits an empty pool does not fit although nothing else runs.
+MaybeFailure StepEngine::blocks_lost(const Job& job) const {
+  return lost_blocks(*job.request->trace,
+                     pool_.explain(blocks_for(job.request->final_length(), pool_.block_size()),
+                                   Urgency::admission));
+}
+
+MaybeFailure StepEngine::preempt_newest(const Status& cause) {
+  if (cause.code != StatusCode::exhausted) return unexpected("append", cause);
+  if (running_.size() == 1) return blocks_lost(*running_.front());
+  JobPtr victim = std::move(running_.back());
+  running_.pop_back();
+  if (!rows_.empty() && rows_.back().job == victim.get()) {
+    rows_.pop_back();
+    demands_.pop_back();
+  }
+  promised_forks_ -= victim->to_fork;
+  if (victim->length > 0) {  // one that was admitted in this very step has nothing to lose
+    ++instruments_.counters.preemptions;
+    instruments_.counters.recomputed_tokens += victim->length;
+  }
+  victim->prefill_length = std::max(victim->prefill_length, victim->length);
+  victim->length = 0;
+  victim->stream = TokenStream(victim->request->trace, victim->sample);
+  if (Status status = admission_.withdraw(*victim); !status) return unexpected("destroy", status);
+  waiting_.push_front(std::move(victim));
+  return std::nullopt;
+}
+
+MaybeFailure StepEngine::grow() {
+  FaultPlanter* faults = instruments_.faults;
+  while (true) {
+    if (faults != nullptr) faults->before_append(demands_);
+    const Status status = pool_.append(demands_);
+    if (status) break;
+    if (auto failure = preempt_newest(status)) return failure;
+  }
+  if (faults != nullptr) faults->after_append();
+  for (const StepRow& row : rows_) {
+    Job& job = *row.job;
+    if (!job.request->started) {
+      job.request->started = true;
+      instruments_.ledger.start(job.request->arrival_ns(), now_ns_);
+    }
+    job.length += row.tokens;
+  }
+  return std::nullopt;
+}
+
+void StepEngine::pass_time() {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t decodes = 0;
+  for (const StepRow& row : rows_) {
+    const bool decode = row.job->length > row.job->prefill_length;
+    (decode ? decodes : prompt_tokens) += row.tokens;
+  }
+  const ReplayCosts& costs = options_.costs;
+  std::int64_t prefill = 0;
+  time_overflow_ |= __builtin_mul_overflow(prompt_tokens, costs.prefill_ns, &prefill);
+  time_overflow_ |= __builtin_add_overflow(now_ns_, prefill, &now_ns_);
+  const std::int64_t fixed = costs.step_ns + (decodes > 0 ? costs.decode_ns : 0);
+  time_overflow_ |= __builtin_add_overflow(now_ns_, fixed, &now_ns_);
+  instruments_.counters.prefill_tokens += prompt_tokens;
+  instruments_.counters.decode_tokens += decodes;
+  ++instruments_.counters.steps;
+}
+
+// The prompt is computed: the other samples of the request begin as forks of it.
+MaybeFailure StepEngine::fork_samples(std::size_t root) {
+  std::vector<JobPtr> children;
+  Job& parent = *running_[root];
+  while (parent.to_fork > 0) {
+    auto sequence = pool_.fork(parent.sequence, parent.length, now_ns_);
+    if (!sequence) return unexpected("fork", sequence.status());
+    auto child = std::make_unique<Job>(parent);
+    child->sample = parent.request->unfinished - parent.to_fork;
+    child->to_fork = 0;
+    child->sequence = *sequence;
+    child->stream = parent.stream.as_sample(child->sample);
+    --parent.to_fork;
+    --promised_forks_;
+    ++instruments_.counters.forks;
+    admission_.pass_on(parent, *child);
+    children.push_back(std::move(child));
+  }
+  running_.insert(running_.begin() + static_cast<std::ptrdiff_t>(root) + 1,
+                  std::make_move_iterator(children.begin()),
+                  std::make_move_iterator(children.end()));
+  return std::nullopt;
+}
+
+MaybeFailure StepEngine::finish(Job& job) {
+  if (instruments_.verifier != nullptr) {
+    if (auto failure = instruments_.verifier->check_sequence(job)) return failure;
+  }
+  const auto info = pool_.tables().info(job.sequence);
+  if (!info) return unexpected("info", info.status());
+  instruments_.ledger.finish_sequence(info->length_tokens, info->num_blocks);
+  if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
+  if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
+  if (--job.request->unfinished == 0) {
+    instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
+  }
+  return std::nullopt;
+}
+
+MaybeFailure StepEngine::finish_step() {
+  bool any_finished = false;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Job& job = *running_[i];
+    if (job.to_fork > 0 && job.decodes()) {
+      if (auto failure = fork_samples(i)) return failure;
+    }
+    if (!running_[i]->is_finished()) continue;
+    if (auto failure = finish(*running_[i])) return failure;
+    running_[i].reset();
+    any_finished = true;
+  }
+  if (!any_finished) return std::nullopt;
+  std::erase_if(running_, [](const JobPtr& job) { return job == nullptr; });
+  record();
+  return std::nullopt;
+}
+
+MaybeFailure StepEngine::step() {
+  if (Status status = pool_.begin_step(); !status) return unexpected("begin_step", status);
+  plan_running();
+  if (auto failure = admit()) return failure;
+  if (running_.empty()) return blocks_lost(*waiting_.front());
+  if (auto failure = grow()) return failure;
+  record();
+  if (instruments_.verifier != nullptr) {
+    if (auto failure = instruments_.verifier->write_step(rows_)) return failure;
+  }
+  if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
+  pass_time();
+  if (time_overflow_) {
+    return ReplayFailure{ReplayEnd::bad_options, "virtual time passes 2^63 nanoseconds",
+                         "times that fit", "lower --prefill-us, --decode-us or --step-us"};
+  }
+  if (instruments_.faults != nullptr) instruments_.faults->between_steps(running_);
+  return finish_step();
+}
+
+MaybeFailure StepEngine::run() {
+  if (feed_.peek() != nullptr) record();
+  while (true) {
+    take_arrivals();
+    if (running_.empty() && waiting_.empty()) {
+      const TraceRequest* next = feed_.peek();
+      if (next == nullptr) break;
+      now_ns_ = next->arrival_us * 1000;
+      continue;
+    }
+    if (auto failure = step()) return failure;
+    instruments_.report_progress(now_ns_);
+  }
+  return feed_.failure();
+}
+
+}  // namespace kvarena::replay

@@ -1,0 +1,67 @@
+#pragma once
+
+/// @file
+/// `StepEngine`: the step clock, continuous batching as serving engines do it. A step decodes one token
+/// of every running sequence past its prompt, gives what is left of the token budget to prompts (in
+/// chunks, oldest first) and to new requests (first come, first served), and grows all of them in one
+/// append. When blocks run out, the newest sequence is preempted: its blocks go, and it waits at the
+/// head of the queue to be computed again. A step takes `step_ns + prefill_ns * prompt tokens +
+/// decode_ns if anything decodes`; time in which nothing runs is skipped.
+
+#include "replay/admission.hpp"
+#include "replay/arrival_feed.hpp"
+#include "replay/engine_pool.hpp"
+#include "replay/instruments.hpp"
+#include "replay/kv_writer.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace kvarena::replay {
+
+/// One replay on the step clock.
+class StepEngine {
+ public:
+  StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
+             Instruments& instruments);
+  /// Replays to the end of the trace.
+  MaybeFailure run();
+  /// Virtual time reached.
+  std::int64_t now_ns() const noexcept { return now_ns_; }
+
+ private:
+  using JobPtr = std::unique_ptr<Job>;
+
+  void take_arrivals();
+  MaybeFailure step();
+  void plan_running();
+  MaybeFailure admit();
+  MaybeFailure grow();
+  MaybeFailure preempt_newest(const Status& cause);
+  MaybeFailure finish_step();
+  MaybeFailure fork_samples(std::size_t root);
+  MaybeFailure finish(Job& job);
+  void pass_time();
+  MaybeFailure blocks_lost(const Job& job) const;
+  void add_row(Job& job, std::int64_t tokens);
+  std::int64_t seats_taken() const noexcept;
+  void record();
+
+  const ReplayOptions& options_;
+  ArrivalFeed& feed_;
+  EnginePool& pool_;
+  Instruments& instruments_;
+  Admission admission_;
+  std::deque<JobPtr> waiting_;         // first come first; preempted jobs in front
+  std::vector<JobPtr> running_;        // in order of admission
+  std::vector<StepRow> rows_;          // of this step, in the order of running_
+  std::vector<AppendDemand> demands_;  // the same
+  std::int64_t budget_ = 0;            // tokens left in this step
+  std::int64_t promised_forks_ = 0;    // sequences that running jobs will fork
+  std::int64_t now_ns_ = 0;
+  bool time_overflow_ = false;
+};
+
+}  // namespace kvarena::replay
