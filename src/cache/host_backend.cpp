@@ -39,6 +39,11 @@ Result<HostBackend> HostBackend::create(Device& device, const Arena& arena,
   if (!workers) return workers.status();
   Result<KvLayerView> view = arena.layer_view(0);
   if (!view) return view.status();
+  AttentionArgs nothing;  // what every batch shares: types, tile order, heads
+  nothing.kv = *view;
+  nothing.num_q_heads = options.num_q_heads;
+  nothing.scale = 1.0F;
+  if (Status status = validate(nothing); !status) return status;
   HostBackend backend(device, arena, std::move(*workers));
   backend.planned_view_ = *view;
   backend.window_tokens_ = options.window_tokens;
@@ -101,7 +106,7 @@ HostBackend::~HostBackend() {
 Result<HostBackend::Operation*> HostBackend::next_operation(std::size_t index) {
   Step& step = steps_[index];
   if (step.num_operations == step.operations.size()) {
-    return exhausted(Resource::workspace, step.num_operations + 1, step.operations.size());
+    return exhausted(Resource::workspace, step.num_operations, step.operations.size() - 1);
   }
   Operation* operation = &step.operations[step.num_operations];
   operation->backend = this;
@@ -110,7 +115,7 @@ Result<HostBackend::Operation*> HostBackend::next_operation(std::size_t index) {
 
 Status HostBackend::begin(std::size_t index, const StepSlot& slot, StreamId stream) {
   Step& step = steps_[index];
-  step.num_operations = 0;
+  step.num_operations = 1;  // the first is the copies'
   AttentionArgs shape;
   shape.kv = planned_view_;
   shape.batch = slot.batch();
@@ -126,19 +131,19 @@ Status HostBackend::begin(std::size_t index, const StepSlot& slot, StreamId stre
     step.plan[i] = *plan;
   }
   if (slot.num_copies == 0) return {};
-  Result<Operation*> operation = next_operation(index);
-  if (!operation) return operation.status();
-  (*operation)->copies = std::span(slot.copies.data(), slot.num_copies);
-  ++step.num_operations;
-  return device_->launch_host(run_copies, *operation, stream);
+  Operation& operation = step.operations.front();
+  operation.backend = this;
+  operation.copies = std::span(slot.copies.data(), slot.num_copies);
+  return device_->launch_host(run_copies, &operation, stream);
 }
 
 Status HostBackend::write_kv(std::size_t index, const AppendArgs& args, StreamId stream) {
   Result<Operation*> operation = next_operation(index);
   if (!operation) return operation.status();
   (*operation)->append = args;
+  if (Status s = device_->launch_host(run_append, *operation, stream); !s) return s;
   ++steps_[index].num_operations;
-  return device_->launch_host(run_append, *operation, stream);
+  return {};
 }
 
 Status HostBackend::attend(std::size_t index, const AttentionArgs& args, StreamId stream) {
@@ -147,8 +152,9 @@ Status HostBackend::attend(std::size_t index, const AttentionArgs& args, StreamI
   if (!operation) return operation.status();
   (*operation)->attention = args;
   (*operation)->plan = &steps_[index].plan[args.window_tokens == 0 ? 0 : 1];
+  if (Status s = device_->launch_host(run_attention, *operation, stream); !s) return s;
   ++steps_[index].num_operations;
-  return device_->launch_host(run_attention, *operation, stream);
+  return {};
 }
 
 Status HostBackend::run_copies(void* operation) {

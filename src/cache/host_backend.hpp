@@ -56,8 +56,8 @@ class HostBackend {
   struct Step {
     std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed
     AttentionPlan plan[2];
-    std::vector<Operation> operations;             ///< sized at create
-    std::size_t num_operations = 0;
+    std::vector<Operation> operations;             ///< sized at create; the first is the copies'
+    std::size_t num_operations = 0;                ///< used, that of the copies included
   };
 
   HostBackend(Device& device, const Arena& arena, CpuWorkers workers)

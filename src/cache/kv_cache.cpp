@@ -1,10 +1,13 @@
 #include "kvarena/cache/kv_cache.hpp"
 
+#include "base/half.hpp"
+#include "cache/cache_options.hpp"
 #include "cache/host_backend.hpp"
 #include "step/step_ring.hpp"
 #include "step/ticket_events.hpp"
 
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -13,31 +16,14 @@
 namespace kvarena {
 namespace {
 
-constexpr std::int64_t kMaxStepsInFlight = 16;
-constexpr std::int64_t kMaxRows = 1 << 20;
-constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
-Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
-                   std::int64_t largest) noexcept {
-  if (value >= smallest && value <= largest) return {};
-  return invalid_argument(argument, value, smallest, largest);
-}
-
-/// Fills in the defaults and refuses what no part below checks.
-Status complete(KvCacheOptions& options) {
-  if (options.max_batch_rows == 0) options.max_batch_rows = options.max_sequences;
-  if (Status s = check_range(Resource::num_sequences, options.max_batch_rows, 1, kMaxRows); !s) return s;
-  if (Status s = check_range(Resource::num_tokens, options.max_step_tokens, 1, kMaxTokens); !s) return s;
-  if (Status s = check_range(Resource::window, options.window_tokens, 0, kMaxTokens); !s) return s;
-  if (Status s = check_range(Resource::event, options.steps_in_flight, 1, kMaxStepsInFlight); !s) return s;
-  if (Status s = check_range(Resource::num_threads, options.num_threads, 0, CpuWorkers::kMaxThreads); !s) {
-    return s;
-  }
-  const std::int32_t kv_heads = options.layout.num_kv_heads;
-  if (options.num_q_heads < kv_heads || options.num_q_heads % kv_heads != 0) {
-    return invalid_argument(Resource::num_q_heads, options.num_q_heads, kv_heads, 4096);
-  }
-  return {};
+/// K or V of new tokens: there, and aligned to its elements.
+Status check_input(const void* input, DType dtype) noexcept {
+  if (input == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
+  const auto element = static_cast<std::uintptr_t>(bytes_of(dtype));
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(input) % element);
+  return check_range(Resource::alignment, past, 0, 0);
 }
 
 }  // namespace
@@ -53,15 +39,16 @@ struct KvCache::Impl {
   Status create_parts();
   ~Impl() {
     if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
+    if (fences) fences->wait_for_all();  // they read the arena
     backend.reset();
     fences.reset();
     ring.reset();
     if (stream != StreamId{}) static_cast<void>(device->destroy_stream(stream));
   }
 
-  Status check_batch(std::span<const AppendDemand> demands) const;
+  Status check_batch(std::span<const AppendDemand> demands);
   Status check_layer(std::int32_t layer) const {
-    if (!in_step || !appended) return failed_precondition(Resource::event, step, 1, 0);
+    if (!in_step || !planned) return failed_precondition(Resource::event, step, 1, 0);
     return check_range(Resource::layer, layer, 0, arena.layout().num_layers() - 1);
   }
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
@@ -77,7 +64,9 @@ struct KvCache::Impl {
   std::optional<HostBackend> backend;
   std::uint64_t step = 0;             // the step at work, or the next one
   bool in_step = false;
-  bool appended = false;
+  bool appended = false;              // in this step the tables have grown
+  bool planned = false;               // and the device knows it
+  std::int64_t failed_demand = -1;
   mutable std::mutex snapshot_mutex;
   CacheSnapshot published;
 };
@@ -186,53 +175,64 @@ Status KvCache::begin_step() {
     if (Status status = c.fences->retire_completed(c.manager); !status) return status;
   }
   c.in_step = true;
-  c.appended = false;
+  c.appended = c.planned = false;
   return {};
 }
 
-Status KvCache::Impl::check_batch(std::span<const AppendDemand> demands) const {
+Status KvCache::Impl::check_batch(std::span<const AppendDemand> demands) {
   const auto num_rows = static_cast<std::int64_t>(demands.size());
   if (Status s = check_range(Resource::num_sequences, num_rows, 0, options.max_batch_rows); !s) return s;
   std::int64_t blocks = 0;
   const std::int64_t block_size = options.layout.block_size_tokens;
-  for (const AppendDemand& demand : demands) {
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const AppendDemand& demand = demands[i];
     const Result<SequenceInfo> info = tables->info(demand.sequence);
-    if (!info) continue;  // the tables name it
+    if (!info || demand.num_tokens < 0) continue;  // the tables name it
     blocks += (info->length_tokens + demand.num_tokens + block_size - 1) / block_size;
+    if (blocks <= options.max_batch_blocks) continue;
+    failed_demand = static_cast<std::int64_t>(i);
+    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
+                     static_cast<std::uint64_t>(options.max_batch_blocks), demand.sequence.value);
   }
-  if (blocks <= options.max_batch_blocks) return {};
-  return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                   static_cast<std::uint64_t>(options.max_batch_blocks));
+  return {};
 }
 
 Result<StepBatch> KvCache::append(std::span<const AppendDemand> demands, Urgency urgency) {
   Impl& c = *impl_;
+  c.failed_demand = -1;
   if (!c.in_step || c.appended) return failed_precondition(Resource::event, c.step, 1, 0);
   if (Status status = c.check_batch(demands); !status) return status;
   const Result<AppendResult> appended = c.tables->append(demands, urgency);
-  if (!appended) return appended.status();
+  if (!appended) {
+    c.failed_demand = c.tables->failed_demand();
+    return appended.status();
+  }
   c.appended = true;
   StepSlot& slot = c.ring->slot(c.slot_index());
   if (Status status = capture_step(slot, *c.tables, demands, *appended); !status) return status;
   if (Status status = c.backend->begin(c.slot_index(), slot, c.stream); !status) return status;
+  c.planned = true;
   return StepBatch{.slots = std::span(slot.slots.data(), static_cast<std::size_t>(slot.num_tokens)),
                    .num_tokens = slot.num_tokens,
                    .num_copies = static_cast<std::int64_t>(slot.num_copies),
                    .new_blocks = appended->new_blocks};
 }
 
-std::int64_t KvCache::failed_demand() const noexcept { return impl_->tables->failed_demand(); }
+std::int64_t KvCache::failed_demand() const noexcept { return impl_->failed_demand; }
 
 Status KvCache::write_kv(const WriteKvArgs& args) {
   Impl& c = *impl_;
   if (Status status = c.check_layer(args.layer); !status) return status;
-  if (args.key == nullptr || args.value == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
-  if (args.dtype != DType::f32 && args.dtype != DType::f16 && args.dtype != DType::bf16) {
+  if (!is_cpu_float(args.dtype)) {
     return unsupported(Resource::dtype, static_cast<std::uint64_t>(args.dtype));
+  }
+  const StepSlot& slot = c.ring->slot(c.slot_index());
+  for (const void* input : {args.key, args.value}) {
+    if (slot.num_tokens == 0) break;
+    if (Status status = check_input(input, args.dtype); !status) return status;
   }
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
-  const StepSlot& slot = c.ring->slot(c.slot_index());
   return c.backend->write_kv(c.slot_index(),
                              {.kv = *view,
                               .key = args.key,
@@ -304,6 +304,9 @@ std::string KvCache::describe(const Status& status) const {
            to_string(impl_->manager.explain(static_cast<std::int64_t>(status.required)));
   }
   if (status.code == StatusCode::insufficient_vram) return impl_->device->describe(status);
+  if (status.code == StatusCode::invalid_argument || status.code == StatusCode::unsupported) {
+    return describe_attention(status);  // knows the sentence of its own, describes others plainly
+  }
   return kvarena::describe(status);
 }
 

@@ -1,5 +1,7 @@
 #include "step/step_ring.hpp"
 
+#include "step/event_wait.hpp"
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -61,7 +63,9 @@ StepRing::~StepRing() {
   }
 }
 
-Status StepRing::wait(std::size_t index) { return device_->synchronize(slots_[index].done); }
+Status StepRing::wait(std::size_t index) {
+  return wait_until_over(*device_, slots_[index].done);
+}
 
 Status StepRing::mark(std::size_t index, StreamId stream) {
   return device_->record(slots_[index].done, stream);

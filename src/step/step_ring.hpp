@@ -58,7 +58,7 @@ class StepRing {
   /// Index of the slot of step `step`.
   std::size_t index_of(std::uint64_t step) const noexcept { return step % slots_.size(); }
   StepSlot& slot(std::size_t index) noexcept { return slots_[index]; }
-  /// Waits until the work that last used the slot has completed.
+  /// Waits until the work that last used the slot has completed, even if it failed.
   Status wait(std::size_t index);
   /// Marks the end of the work on `stream` that uses the slot.
   Status mark(std::size_t index, StreamId stream);

@@ -1,6 +1,7 @@
 #include "step/ticket_events.hpp"
 
 #include "base/log_internal.hpp"
+#include "step/event_wait.hpp"
 
 #include <utility>
 
@@ -53,17 +54,21 @@ Status TicketEvents::retire_at(BlockManager& manager, std::size_t index) {
 
 Status TicketEvents::retire_through(BlockManager& manager, std::uint64_t last_step) {
   while (!fences_.empty() && fences_.front().step <= last_step) {
-    if (Status status = device_->synchronize(fences_.front().event); !status) return status;
+    if (Status status = wait_until_over(*device_, fences_.front().event); !status) return status;
     if (Status status = retire_at(manager, 0); !status) return status;
   }
   return {};
 }
 
+void TicketEvents::wait_for_all() {
+  for (const Fence& fence : fences_) static_cast<void>(device_->synchronize(fence.event));
+}
+
 Status TicketEvents::retire_completed(BlockManager& manager) {
   for (std::size_t i = 0; i < fences_.size();) {
-    const Result<bool> complete = device_->is_complete(fences_[i].event);
-    if (!complete) return complete.status();
-    if (!*complete) {
+    const Result<bool> over = is_over(*device_, fences_[i].event);
+    if (!over) return over.status();
+    if (!*over) {
       ++i;
       continue;
     }

@@ -26,10 +26,13 @@ class TicketEvents {
   /// Opens a ticket for the work queued on `stream` so far. Returns exhausted (ticket), or what
   /// Device::record returns; nothing is left open then.
   Result<Ticket> fence(BlockManager& manager, StreamId stream, std::uint64_t step);
-  /// Retires every ticket opened in step `last_step` or before, waiting for its work.
+  /// Retires every ticket opened in step `last_step` or before, waiting for its work; work that failed
+  /// is over too.
   Status retire_through(BlockManager& manager, std::uint64_t last_step);
   /// Retires every ticket whose work has completed, oldest first, and logs each.
   Status retire_completed(BlockManager& manager);
+  /// Waits for the work of every open ticket, retiring none.
+  void wait_for_all();
 
  private:
   struct Fence {

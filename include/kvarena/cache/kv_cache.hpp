@@ -50,7 +50,7 @@ struct KvCacheOptions {
   std::int64_t watermark_blocks = 0;         ///< see BlockManagerOptions
   std::int32_t window_tokens = 0;            ///< sliding window of `windowed` layers; 0: none
   std::int32_t steps_in_flight = 2;          ///< k: step n waits for step n - k; 1 .. 16
-  std::int32_t max_open_tickets = 64;        ///< fences not retired yet
+  std::int32_t max_open_tickets = 64;        ///< fences not retired yet, 1 .. 65536
   bool eager_retire = false;                 ///< retire fences as soon as they have completed; see fence
   std::int32_t num_threads = 0;              ///< host device: attention threads; 0: one a core
   OperationLog* log = nullptr;               ///< see BlockManagerOptions
@@ -99,7 +99,7 @@ class KVARENA_EXPORT KvCache {
   /// (IntermediateBuffers). Returns invalid_argument naming the option, insufficient_vram,
   /// unsupported, exhausted (host_memory, thread, stream); nothing is left behind then.
   static Result<KvCache> create(Device& device, const KvCacheOptions& options);
-  /// Waits for the work under way, then frees everything.
+  /// Waits for the work under way, that of open fences included, then frees everything.
   ~KvCache();
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
@@ -131,12 +131,14 @@ class KVARENA_EXPORT KvCache {
   /// demands, query tokens their new tokens. Once a step (again after a failure). Returns what
   /// BlockTables::append returns, invalid_argument (num_tokens, num_sequences) past the options,
   /// exhausted (workspace) past max_batch_blocks (checked before anything changes),
-  /// failed_precondition (event) outside a step or after a successful append.
+  /// failed_precondition (event) outside a step or after a successful append. When the device does
+  /// not take the work (device_error; exhausted (stream)) the sequences have grown by tokens that
+  /// nobody wrote: destroy them; the step takes no further append.
   Result<StepBatch> append(std::span<const AppendDemand> demands, Urgency urgency = Urgency::growth);
   /// Index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
   /// Queues writing K and V of the step's new tokens. Returns invalid_argument (layer, pointer, ...),
-  /// unsupported (dtype), exhausted (workspace) past 4 calls a layer and step,
+  /// unsupported (dtype), exhausted (workspace) past 4 calls a layer (attend's count too) in a step,
   /// failed_precondition (event) without an append.
   Status write_kv(const WriteKvArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv returns.
