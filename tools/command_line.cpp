@@ -1,0 +1,79 @@
+#include "command_line.hpp"
+
+#include "replay_command.hpp"
+#include "shapes_command.hpp"
+
+#include "kvarena/base/version.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <exception>
+
+namespace kvarena::tools {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena shapes Llama-3.1-8B                     what a token of that model's KV cache takes
+  kvarena replay trace.jsonl                      serve a request trace with a memory plan of its own
+  kvarena replay trace.csv --blocks 4096          ... from a pool of 4096 blocks
+  kvarena COMMAND --help                          the options of one command, with examples
+
+Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
+5 the operating system refused, or a bug. Data goes to standard output, messages to standard error.
+)";
+
+// CLI11's own words, with the command to ask for help.
+ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
+  const auto chosen = app.get_subcommands();
+  const std::string command = chosen.empty() ? "kvarena" : "kvarena " + chosen.front()->get_name();
+  console.error(error.what(), "", fmt::format("'{} --help' lists the options with examples",
+                                              command));
+  return ExitCode::usage;
+}
+
+ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
+  CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
+               "kvarena"};
+  app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING, "Print the version and exit");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.get_formatter()->column_width(28);
+  bool no_color = false;
+  app.add_flag("--no-color", no_color, "No colours (also: NO_COLOR set in the environment)");
+  app.add_flag("--quiet,-q", console.quiet, "Only errors, warnings and the data asked for");
+
+  ReplayCommand replay;
+  ShapesCommand shapes;
+  const CLI::App* replay_app = replay.declare(app);
+  shapes.declare(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    static_cast<void>(app.exit(help, console.out, console.err));
+    return ExitCode::ok;
+  } catch (const CLI::CallForVersion& version) {
+    static_cast<void>(app.exit(version, console.out, console.err));
+    return ExitCode::ok;
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error, console);
+  }
+  if (no_color) console.color = false;
+  return replay_app->parsed() ? replay.run(console) : shapes.run(console);
+}
+
+}  // namespace
+
+ExitCode run_command_line(int argc, const char* const* argv, Console& console) noexcept {
+  try {
+    return parse_and_run(argc, argv, console);
+  } catch (const std::exception& error) {
+    console.error(fmt::format("unexpected: {}", error.what()), "",
+                  "this is a bug in kvarena, or the machine is out of memory; please report it");
+  }
+  return ExitCode::environment;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,15 @@
+#pragma once
+
+/// @file
+/// The kvarena command as a function of its arguments and streams, so that tests call it.
+
+#include "console.hpp"
+#include "exit_codes.hpp"
+
+namespace kvarena::tools {
+
+/// Parses the arguments, runs the command they name and returns the exit code. Data goes to
+/// `console.out`, messages to `console.err`. Throws nothing.
+ExitCode run_command_line(int argc, const char* const* argv, Console& console) noexcept;
+
+}  // namespace kvarena::tools

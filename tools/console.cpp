@@ -1,0 +1,30 @@
+#include "console.hpp"
+
+namespace kvarena::tools {
+
+std::string_view Console::code(const std::ostream& stream, std::string_view sequence) const {
+  const bool terminal = &stream == &out ? out_is_terminal : err_is_terminal;
+  return color && terminal ? sequence : std::string_view{};
+}
+
+void Console::error(std::string_view happened, std::string_view expected,
+                    std::string_view advice) const {
+  out.flush();
+  err << bold(err) << red(err) << "error: " << plain(err) << happened << '\n';
+  if (!expected.empty()) err << "  expected: " << expected << '\n';
+  if (!advice.empty()) err << "  to do: " << advice << '\n';
+  err.flush();
+}
+
+void Console::warning(std::string_view message) const {
+  err << yellow(err) << "warning: " << plain(err) << message << '\n';
+  err.flush();
+}
+
+void Console::note(std::string_view message) const {
+  if (quiet) return;
+  err << message << '\n';
+  err.flush();
+}
+
+}  // namespace kvarena::tools

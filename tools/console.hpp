@@ -1,0 +1,44 @@
+#pragma once
+
+/// @file
+/// `Console`: where a command's words go. Data on `out`, messages on `err`. Injected, so that tests
+/// read both. One thread at a time.
+
+#include <ostream>
+#include <string_view>
+
+namespace kvarena::tools {
+
+/// The two streams and how they may be used.
+struct Console {
+  std::ostream& out;           ///< data: what the command was asked for
+  std::ostream& err;           ///< messages: errors, warnings, progress
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+  bool color = true;           ///< colour where the stream is a terminal
+  bool quiet = false;          ///< no notes, no progress, no summary; errors and warnings stay
+
+  /// An error: what happened, what was expected, what to do. Empty parts are left out.
+  void error(std::string_view happened, std::string_view expected = {},
+             std::string_view advice = {}) const;
+  /// Something the user should know although the command goes on.
+  void warning(std::string_view message) const;
+  /// A remark; silent when quiet.
+  void note(std::string_view message) const;
+
+  /// Escape sequences for `stream`, or nothing where it is not a terminal or colour is off.
+  std::string_view bold(const std::ostream& stream) const { return code(stream, "\x1b[1m"); }
+  /// As bold.
+  std::string_view red(const std::ostream& stream) const { return code(stream, "\x1b[31m"); }
+  /// As bold.
+  std::string_view green(const std::ostream& stream) const { return code(stream, "\x1b[32m"); }
+  /// As bold.
+  std::string_view yellow(const std::ostream& stream) const { return code(stream, "\x1b[33m"); }
+  /// Ends bold and colours.
+  std::string_view plain(const std::ostream& stream) const { return code(stream, "\x1b[0m"); }
+
+ private:
+  std::string_view code(const std::ostream& stream, std::string_view sequence) const;
+};
+
+}  // namespace kvarena::tools

@@ -1,0 +1,30 @@
+#pragma once
+
+/// @file
+/// `--json FILE|-`: the one way in which commands write JSON.
+
+#include "console.hpp"
+#include "exit_codes.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace kvarena::tools {
+
+/// Declares `--json FILE|-` on `command`.
+void declare_json_option(CLI::App& command, std::string& target);
+
+/// Whether `--json` claims standard output for itself.
+inline bool json_on_stdout(const std::string& target) { return target == "-"; }
+
+/// Writes `document` and a newline to `target`: "" writes nothing, "-" is standard output, anything
+/// else a file, replaced. Reports a failure on the console.
+ExitCode write_json(const Console& console, const std::string& target,
+                    const nlohmann::ordered_json& document);
+
+}  // namespace kvarena::tools

@@ -1,0 +1,20 @@
+#include "command_line.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+int main(int argc, char** argv) {
+  using namespace kvarena::tools;
+  std::ios::sync_with_stdio(false);
+  const char* no_color = std::getenv("NO_COLOR");
+  Console console{std::cout, std::cerr};
+  console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
+  console.color = no_color == nullptr || *no_color == '\0';
+  const ExitCode code = run_command_line(argc, argv, console);
+  std::cout.flush();
+  if (code == ExitCode::ok && !std::cout) return static_cast<int>(ExitCode::environment);
+  return static_cast<int>(code);
+}

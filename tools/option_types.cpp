@@ -1,0 +1,39 @@
+#include "option_types.hpp"
+
+#include "quantity.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+namespace kvarena::tools {
+
+CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
+                              std::optional<std::int64_t>& bytes, const std::string& help) {
+  const auto take = [name, &bytes](const std::string& text) {
+    bytes = parse_bytes(text);
+    if (bytes && *bytes > 0) return;
+    throw CLI::ValidationError(name, fmt::format("\"{}\" is not a size; expected a number above 0 "
+                                                 "with a suffix such as 24GiB, 512MiB, 80GB",
+                                                 text));
+  };
+  return command.add_option_function<std::string>(name, take, help)->type_name("SIZE");
+}
+
+CLI::Option* add_microseconds_option(CLI::App& command, const std::string& name, std::int64_t& ns,
+                                     const std::string& help) {
+  const auto take = [name, &ns](const std::string& text) {
+    const auto value = parse_microseconds(text);
+    if (!value) {
+      throw CLI::ValidationError(
+          name, fmt::format("\"{}\" is not a time; expected microseconds 0 .. 1000000000 with at "
+                            "most three decimals, such as 20000 or 0.5", text));
+    }
+    ns = *value;
+  };
+  return command.add_option_function<std::string>(name, take, help)
+      ->type_name("US")
+      ->default_str(ns % 1000 == 0 ? fmt::format("{}", ns / 1000)
+                                   : fmt::format("{}.{:03}", ns / 1000, ns % 1000));
+}
+
+}  // namespace kvarena::tools

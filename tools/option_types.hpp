@@ -1,0 +1,26 @@
+#pragma once
+
+/// @file
+/// Options whose values are not plain numbers: bytes with suffixes, microseconds with decimals. Each
+/// refuses anything else while the command line is parsed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}
+
+namespace kvarena::tools {
+
+/// `--name SIZE`, e.g. 24GiB, 512MiB, 80GB.
+CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
+                              std::optional<std::int64_t>& bytes, const std::string& help);
+
+/// `--name US`, microseconds with up to three decimals, into nanoseconds; `ns` is the default.
+CLI::Option* add_microseconds_option(CLI::App& command, const std::string& name, std::int64_t& ns,
+                                     const std::string& help);
+
+}  // namespace kvarena::tools

@@ -1,0 +1,251 @@
+#include "replay_command.hpp"
+
+#include "json_output.hpp"
+#include "option_types.hpp"
+#include "progress_bar.hpp"
+#include "quantity.hpp"
+#include "replay_output.hpp"
+
+#include "replay/replay.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+namespace kvarena::tools {
+namespace {
+
+using replay::AttentionMode;
+using replay::ClockKind;
+using replay::ReplayEnd;
+using replay::ReplayOutcome;
+using replay::Reserve;
+
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena replay trace.jsonl
+      an engine of 256 sequences with as many blocks as it can need; no KV bytes exist
+  kvarena replay trace.jsonl --blocks 20000 --reserve none
+      a small pool and careless admission: watch the preemptions
+  kvarena replay trace.jsonl --model Llama-3.1-8B --pool-bytes 24GiB --timeline series.csv
+      the pool of a 24 GiB budget, and how full it was in every second
+  kvarena replay trace.jsonl --requests 50 --attention sample --model Qwen2.5-0.5B
+      with real bytes: all KV of 24 layers is written, and read back through the tables
+  kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
+      --prefill-us 100 --decode-us 20000 --json -
+      the occupancy of an ideal device as one JSON object
+
+Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/traces.md).
+)";
+
+ExitCode exit_code_of(ReplayEnd end) {
+  switch (end) {
+    case ReplayEnd::completed: return ExitCode::ok;
+    case ReplayEnd::check_failed: return ExitCode::check_failed;
+    case ReplayEnd::bad_options: return ExitCode::usage;
+    case ReplayEnd::does_not_fit: return ExitCode::does_not_fit;
+    case ReplayEnd::bad_input: return ExitCode::bad_input;
+    case ReplayEnd::environment: break;
+  }
+  return ExitCode::environment;
+}
+
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// Permille of "2%", "0.5%".
+std::optional<std::int32_t> permille(std::string_view text) {
+  if (!text.ends_with('%')) return std::nullopt;
+  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
+  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
+  return static_cast<std::int32_t>(*thousandths / 100);
+}
+
+}  // namespace
+
+CLI::App* ReplayCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "replay", "Serve a request trace through the block manager on a virtual clock");
+  command->footer(kFooter);
+  command->add_option("TRACE", options_.trace.path, "The trace file")->required();
+  command->add_option("--format", format_, "Its format")
+      ->check(CLI::IsMember({"auto", "mooncake", "azure", "agent", "vllm"}))
+      ->capture_default_str();
+  command->add_option("--requests", options_.limits.max_requests,
+                      "Only the first N requests; 0: all")
+      ->check(CLI::Range(std::int64_t{0}, kMaxCount))->capture_default_str();
+  declare_engine(*command);
+  declare_pool(*command);
+  shape_.declare(*command);
+  declare_attention(*command);
+  command->add_option("--timeline", options_.timeline_path,
+                      "Write the series of running, waiting, blocks ... to FILE as CSV")
+      ->type_name("FILE");
+  command->add_option("--timeline-ms", timeline_ms_, "Virtual time between its rows")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))->capture_default_str();
+  declare_json_option(*command, json_);
+  return command;
+}
+
+void ReplayCommand::declare_engine(CLI::App& command) {
+  constexpr const char* kGroup = "Engine";
+  const CLI::Range count(std::int64_t{0}, kMaxCount);
+  command.add_option("--clock", clock_,
+                     "step: an engine of steps. linear: each request on its own time line, holding "
+                     "its final length")
+      ->check(CLI::IsMember({"step", "linear"}))->capture_default_str()->group(kGroup);
+  add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns, "Cost of a prompt token")
+      ->group(kGroup);
+  add_microseconds_option(command, "--decode-us", options_.costs.decode_ns,
+                          "Cost of a step that decodes (linear: of an output token)")
+      ->group(kGroup);
+  add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top")
+      ->group(kGroup);
+  command.add_option("--reserve", reserve_,
+                     "What admission secures: full (prompt and output), prompt, none "
+                     "[default: prompt; linear: full]")
+      ->check(CLI::IsMember({"full", "prompt", "none"}))->group(kGroup);
+  command.add_option("--max-running", max_running_,
+                     "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
+      ->check(count)->group(kGroup);
+  command.add_option("--max-batched-tokens", options_.limits.max_batched_tokens,
+                     "Tokens a step; prompts are cut into chunks; 0: unlimited")
+      ->check(CLI::Range(std::int64_t{0}, (std::int64_t{1} << 31) - 1))
+      ->capture_default_str()->group(kGroup);
+  command.add_option("--max-context", options_.limits.max_context_tokens,
+                     "Longest prompt + output; longer requests are rejected; 0: unlimited")
+      ->check(count)->capture_default_str()->group(kGroup);
+  command.add_option("--samples", options_.samples,
+                     "Sequences a request forks into after its prompt (copy-on-write)")
+      ->check(CLI::Range(1, 256))->capture_default_str()->group(kGroup);
+}
+
+void ReplayCommand::declare_pool(CLI::App& command) {
+  constexpr const char* kGroup = "Pool";
+  auto* blocks = command.add_option("--blocks", blocks_,
+                                    "Blocks, or unlimited: the trace's own worst case "
+                                    "[default: unlimited]");
+  blocks->type_name("N|unlimited")->group(kGroup);
+  add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
+                   "Or as many blocks of the model shape as fit")
+      ->group(kGroup)->excludes(blocks);
+  command.add_option("--watermark", watermark_,
+                     "Blocks that admission leaves for running sequences "
+                     "[default: 1%; none with --reserve full or an unlimited pool]")
+      ->type_name("N|P%")->group(kGroup);
+}
+
+void ReplayCommand::declare_attention(CLI::App& command) {
+  constexpr const char* kGroup = "Attention";
+  command.add_option("--attention", attention_,
+                     "off: no bytes exist. sample: all KV is written; every sequence's bytes are "
+                     "compared in one layer, and attention in some steps. full: compare all")
+      ->check(CLI::IsMember({"off", "sample", "full"}))->capture_default_str()->group(kGroup);
+  command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
+      ->capture_default_str()->group("Model shape");
+  command.add_option("--sample-every", options_.attention.sample_every,
+                     "Steps from one compared step to the next")
+      ->check(CLI::Range(std::int64_t{1}, kMaxCount))->capture_default_str()->group(kGroup);
+  command.add_option("--threads", threads_, "Threads of attention; 0: one a core")
+      ->check(CLI::Range(0, 256))->capture_default_str()->group(kGroup);
+}
+
+bool ReplayCommand::take_blocks(const Console& console) {
+  if (blocks_.empty() || blocks_ == "unlimited") return true;
+  const auto count = whole_number(blocks_);
+  if (count && *count >= 1 && *count <= KvLayout::kMaxBlocks) {
+    options_.pool.num_blocks = *count;
+    return true;
+  }
+  console.error(fmt::format("--blocks {}", blocks_),
+                fmt::format("a whole number 1 .. {}, or unlimited", KvLayout::kMaxBlocks),
+                "for a size in bytes use --pool-bytes");
+  return false;
+}
+
+bool ReplayCommand::take_watermark(const Console& console) {
+  if (watermark_.empty()) return true;
+  if (const auto share = permille(watermark_)) {
+    options_.pool.watermark_permille = *share;
+    return true;
+  }
+  options_.pool.watermark_blocks = whole_number(watermark_);
+  if (options_.pool.watermark_blocks) return true;
+  console.error(fmt::format("--watermark {}", watermark_),
+                "a number of blocks, or a share of the pool such as 2% (at most 90%)", "");
+  return false;
+}
+
+bool ReplayCommand::complete(const Console& console) {
+  const auto shape = shape_.choose(console, model_);
+  if (!shape || !take_blocks(console) || !take_watermark(console)) return false;
+  model_name_ = shape->name;
+  options_.trace.format = *replay::trace_format_of(format_);
+  options_.clock = clock_ == "linear" ? ClockKind::linear : ClockKind::step;
+  const bool linear = options_.clock == ClockKind::linear;
+  if (reserve_.empty()) reserve_ = linear ? "full" : "prompt";
+  options_.reserve = reserve_ == "full"     ? Reserve::full
+                     : reserve_ == "prompt" ? Reserve::prompt
+                                            : Reserve::none;
+  options_.limits.max_running = max_running_.value_or(linear ? 0 : 256);
+  options_.timeline_ns = timeline_ms_ * 1'000'000;
+  auto& attention = options_.attention;
+  attention.mode = attention_ == "off"      ? AttentionMode::off
+                   : attention_ == "sample" ? AttentionMode::sample
+                                            : AttentionMode::full;
+  attention.num_q_heads = shape->num_q_heads;
+  attention.num_threads =
+      threads_ > 0 ? threads_
+                   : static_cast<std::int32_t>(std::clamp(std::thread::hardware_concurrency(), 1U,
+                                                          256U));
+  attention.shape.num_layers = shape->num_layers;
+  attention.shape.num_kv_heads = shape->num_kv_heads;
+  attention.shape.head_dim_k = shape->head_dim_k;
+  attention.shape.head_dim_v = shape->head_dim_v;
+  attention.shape.dtype = shape->dtype;
+  attention.shape.block_size_tokens = shape->block_size;
+  return true;
+}
+
+ExitCode ReplayCommand::run(const Console& console) {
+  if (!complete(console)) return ExitCode::usage;
+  const Clock& clock = steady_clock();
+  const std::int64_t start_ns = clock.now_ns();
+  ReplayOutcome outcome;
+  {
+    ProgressBar bar(console, clock);
+    outcome = run_replay(options_, &bar);
+  }
+  const double elapsed_s = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
+  if (outcome.end != ReplayEnd::completed) {
+    console.error(outcome.happened, outcome.expected, outcome.advice);
+  }
+  if (!outcome.has_report) return exit_code_of(outcome.end);
+  const auto& report = outcome.report;
+  if (report.rejected > 0) {
+    console.warning(fmt::format("{} of {} requests were rejected: longer than the context or the pool "
+                                "can ever hold", report.rejected, report.requests));
+  }
+  if (!console.quiet) {
+    std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
+    stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
+  }
+  console.note(fmt::format("replayed in {:.2f} s ({:.1f}M tokens a second)", elapsed_s,
+                           static_cast<double>(report.prefill_tokens + report.decode_tokens) /
+                               std::max(elapsed_s, 1e-9) / 1e6));
+  const ExitCode written = write_json(console, json_, json_of(options_, outcome));
+  const ExitCode code = exit_code_of(outcome.end);
+  return code == ExitCode::ok ? written : code;
+}
+
+}  // namespace kvarena::tools

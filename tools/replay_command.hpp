@@ -1,0 +1,50 @@
+#pragma once
+
+/// @file
+/// `kvarena replay`: serve a request trace through the block manager on a virtual clock.
+
+#include "console.hpp"
+#include "exit_codes.hpp"
+#include "shape_options.hpp"
+
+#include "replay/replay_options.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvarena::tools {
+
+/// The command's options and its work.
+class ReplayCommand {
+ public:
+  /// Declares the command below `parent` and returns it.
+  CLI::App* declare(CLI::App& parent);
+  /// Replays and reports.
+  ExitCode run(const Console& console);
+
+ private:
+  void declare_engine(CLI::App& command);
+  void declare_pool(CLI::App& command);
+  void declare_attention(CLI::App& command);
+  bool complete(const Console& console);
+  bool take_blocks(const Console& console);
+  bool take_watermark(const Console& console);
+
+  replay::ReplayOptions options_;
+  ShapeOptions shape_;
+  std::string model_name_;
+  std::string model_ = "Qwen2.5-0.5B";
+  std::string format_ = "auto";
+  std::string clock_ = "step";
+  std::string reserve_;
+  std::string attention_ = "off";
+  std::string blocks_;
+  std::string watermark_;
+  std::optional<std::int64_t> max_running_;
+  std::int64_t timeline_ms_ = 1000;
+  std::int32_t threads_ = 0;
+  std::string json_;
+};
+
+}  // namespace kvarena::tools

@@ -1,0 +1,140 @@
+#include "shape_options.hpp"
+
+#include "kvarena/base/shapes.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <vector>
+
+namespace kvarena::tools {
+namespace {
+
+constexpr std::int32_t kMaxShapeNumber = 4096;
+constexpr std::int32_t kMaxBlockSize = 65536;
+constexpr std::array<DType, 5> kTypes{DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
+                                      DType::int8};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+// Built-in names that share their start or a part with `wanted`.
+std::string similar_names(std::string_view wanted) {
+  const std::string key = lower(wanted);
+  std::vector<std::string> found;
+  for (const ModelShape& shape : model_shapes()) {
+    const std::string name = lower(shape.name);
+    if (name.find(key) != name.npos || key.find(name) != key.npos ||
+        (key.size() >= 3 && name.compare(0, 3, key, 0, 3) == 0)) {
+      found.emplace_back(shape.name);
+    }
+  }
+  if (found.size() > 8) found.resize(8);
+  return found.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(found, ", "));
+}
+
+std::optional<DType> dtype_of(std::string_view name) {
+  for (const DType dtype : kTypes) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ShapeOptions::declare(CLI::App& command) {
+  const CLI::Range range(1, kMaxShapeNumber);
+  constexpr const char* kGroup = "Model shape";
+  command.add_option("--layers", layers_, "Attention layers")->check(range)->group(kGroup);
+  command.add_option("--kv-heads", kv_heads_, "KV heads")->check(range)->group(kGroup);
+  command.add_option("--q-heads", q_heads_, "Query heads, a multiple of the KV heads")
+      ->check(range)->group(kGroup);
+  command.add_option("--head-dim", head_dim_, "Elements a head")->check(range)->group(kGroup);
+  command.add_option("--head-dim-v", head_dim_v_, "Elements a head of V, where it differs from K")
+      ->check(range)->group(kGroup);
+  std::vector<std::string> names;
+  for (const DType dtype : kTypes) names.emplace_back(name_of(dtype));
+  command.add_option("--dtype", dtype_, "Type of K and V")
+      ->check(CLI::IsMember(names))->group(kGroup);
+  command.add_option("--block-size", block_size_, "Tokens a block")
+      ->check(CLI::Range(1, kMaxBlockSize))->capture_default_str()->group(kGroup);
+}
+
+bool ShapeOptions::any_number() const {
+  return layers_ != 0 || kv_heads_ != 0 || q_heads_ != 0 || head_dim_ != 0 || head_dim_v_ != 0 ||
+         !dtype_.empty();
+}
+
+std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
+                                                const std::string& model) const {
+  ChosenShape shape;
+  shape.name = "custom";
+  shape.block_size = block_size_;
+  if (!model.empty()) {
+    const ModelShape* known = find_model_shape(model);
+    if (known == nullptr) {
+      console.error(fmt::format("no built-in model shape is called \"{}\"", model),
+                    similar_names(model) + "a name from 'kvarena shapes'",
+                    "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
+      return std::nullopt;
+    }
+    shape.name = any_number() ? fmt::format("{} (changed)", known->name) : std::string(known->name);
+    shape.num_layers = known->num_layers;
+    shape.num_q_heads = known->num_q_heads;
+    shape.num_kv_heads = known->num_kv_heads;
+    shape.head_dim_k = shape.head_dim_v = known->head_dim;
+    shape.dtype = known->dtype;
+    shape.max_position = known->max_position;
+  }
+  if (layers_ != 0) shape.num_layers = layers_;
+  if (kv_heads_ != 0) shape.num_kv_heads = kv_heads_;
+  if (q_heads_ != 0) shape.num_q_heads = q_heads_;
+  if (shape.num_q_heads == 0) shape.num_q_heads = shape.num_kv_heads;
+  if (head_dim_ != 0) shape.head_dim_k = shape.head_dim_v = head_dim_;
+  if (head_dim_v_ != 0) shape.head_dim_v = head_dim_v_;
+  if (!dtype_.empty()) shape.dtype = *dtype_of(dtype_);
+
+  std::vector<std::string_view> missing;
+  if (shape.num_layers == 0) missing.emplace_back("--layers");
+  if (shape.num_kv_heads == 0) missing.emplace_back("--kv-heads");
+  if (shape.head_dim_k == 0) missing.emplace_back("--head-dim");
+  if (!missing.empty()) {
+    console.error(fmt::format("the model shape is incomplete: {} missing", fmt::join(missing, ", ")),
+                  "a built-in model's name, or at least --layers, --kv-heads and --head-dim",
+                  "'kvarena shapes' lists the names");
+    return std::nullopt;
+  }
+  if (shape.num_q_heads % shape.num_kv_heads != 0) {
+    console.error(fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
+                              shape.num_kv_heads),
+                  "a multiple of the KV heads", "change --q-heads or --kv-heads");
+    return std::nullopt;
+  }
+  return shape;
+}
+
+std::optional<KvLayout> layout_of(const Console& console, const ChosenShape& shape) {
+  UniformLayoutOptions options;
+  options.num_layers = shape.num_layers;
+  options.num_kv_heads = shape.num_kv_heads;
+  options.head_dim_k = shape.head_dim_k;
+  options.head_dim_v = shape.head_dim_v;
+  options.dtype = shape.dtype;
+  options.block_size_tokens = shape.block_size;
+  auto layout = KvLayout::create(options);
+  if (!layout) {
+    console.error(fmt::format("this model shape has no layout: {}", describe(layout.status())), "",
+                  "change the shape's numbers or --block-size");
+    return std::nullopt;
+  }
+  return std::move(*layout);
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,61 @@
+#pragma once
+
+/// @file
+/// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a name
+/// with some numbers replaced.
+
+#include "console.hpp"
+#include "exit_codes.hpp"
+
+#include "kvarena/base/layout.hpp"
+
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace kvarena::tools {
+
+/// A model's attention shape with its layout.
+struct ChosenShape {
+  std::string name;               ///< the model's, or "custom"
+  std::int32_t num_layers = 0;
+  std::int32_t num_q_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim_k = 0;
+  std::int32_t head_dim_v = 0;
+  DType dtype = DType::f16;
+  std::int32_t block_size = 16;
+  std::int64_t max_position = 0;  ///< tokens the model was published for; 0 when unknown
+};
+
+/// What was given on the command line; zeros and empty strings mean "not given".
+class ShapeOptions {
+ public:
+  /// Declares --layers, --kv-heads, --q-heads, --head-dim, --head-dim-v, --dtype and --block-size.
+  void declare(CLI::App& command);
+
+  /// Whether any number of a shape was given.
+  bool any_number() const;
+  /// `model` ("" for none) with the numbers given put in its place. Reports what is wrong or missing
+  /// on the console and returns nothing.
+  std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
+  /// Tokens a block.
+  std::int32_t block_size() const { return block_size_; }
+
+ private:
+  std::int32_t layers_ = 0;
+  std::int32_t kv_heads_ = 0;
+  std::int32_t q_heads_ = 0;
+  std::int32_t head_dim_ = 0;
+  std::int32_t head_dim_v_ = 0;
+  std::string dtype_;
+  std::int32_t block_size_ = 16;
+};
+
+/// The layout of a shape; reports what is wrong on the console and returns nothing.
+std::optional<KvLayout> layout_of(const Console& console, const ChosenShape& shape);
+
+}  // namespace kvarena::tools

@@ -1,0 +1,152 @@
+#include "shapes_command.hpp"
+
+#include "json_output.hpp"
+#include "option_types.hpp"
+#include "quantity.hpp"
+
+#include "kvarena/base/shapes.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace kvarena::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena shapes                                    every built-in shape
+  kvarena shapes Llama-3.1-8B                       one shape, with the arithmetic
+  kvarena shapes Llama-3.1-8B --pool-bytes 24GiB    and how many tokens a pool of that size holds
+  kvarena shapes Llama-3.1-8B --dtype int8          a built-in shape with one number changed
+  kvarena shapes --layers 24 --kv-heads 2 --head-dim 64 --dtype bf16 --json -
+)";
+
+ChosenShape chosen(const ModelShape& model, std::int32_t block_size) {
+  ChosenShape shape;
+  shape.name = model.name;
+  shape.num_layers = model.num_layers;
+  shape.num_q_heads = model.num_q_heads;
+  shape.num_kv_heads = model.num_kv_heads;
+  shape.head_dim_k = shape.head_dim_v = model.head_dim;
+  shape.dtype = model.dtype;
+  shape.block_size = block_size;
+  shape.max_position = model.max_position;
+  return shape;
+}
+
+Json json_of(const ChosenShape& shape, const KvLayout& layout) {
+  Json json;
+  json["name"] = shape.name;
+  json["layers"] = shape.num_layers;
+  json["q_heads"] = shape.num_q_heads;
+  json["kv_heads"] = shape.num_kv_heads;
+  json["head_dim_k"] = shape.head_dim_k;
+  json["head_dim_v"] = shape.head_dim_v;
+  json["dtype"] = name_of(shape.dtype);
+  json["block_size"] = shape.block_size;
+  json["bytes_per_token"] = layout.bytes_per_token();
+  json["bytes_per_block"] = layout.block_bytes();
+  json["max_position"] = shape.max_position;
+  return json;
+}
+
+}  // namespace
+
+CLI::App* ShapesCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "shapes", "Bytes of KV cache per token and per block, for built-in models or given numbers");
+  command->footer(kFooter);
+  command->add_option("MODEL", model_, "A built-in model; without it (and without numbers), all");
+  shape_.declare(*command);
+  add_bytes_option(*command, "--pool-bytes", pool_bytes_,
+                   "Also say how many blocks and tokens a pool of this size holds, e.g. 24GiB");
+  command->add_option("--context", context_, "Also say what one sequence of this many tokens takes")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  declare_json_option(*command, json_);
+  return command;
+}
+
+ExitCode ShapesCommand::run(const Console& console) const {
+  if (model_.empty() && !shape_.any_number()) {
+    if (!pool_bytes_ && context_ == 0) return list_all(console);
+    console.error("--pool-bytes and --context need a shape", "a MODEL or the numbers of a shape",
+                  "for example: kvarena shapes Llama-3.1-8B --pool-bytes 24GiB");
+    return ExitCode::usage;
+  }
+  const auto shape = shape_.choose(console, model_);
+  return shape ? show_one(console, *shape) : ExitCode::usage;
+}
+
+ExitCode ShapesCommand::list_all(const Console& console) const {
+  Json list = Json::array();
+  std::string text = fmt::format("{:<26} {:>6} {:>7} {:>8} {:>8} {:>5} {:>13} {:>14}\n", "model",
+                                 "layers", "q heads", "kv heads", "head dim", "type",
+                                 "bytes / token", "bytes / block");
+  for (const ModelShape& model : model_shapes()) {
+    const ChosenShape shape = chosen(model, shape_.block_size());
+    const auto layout = layout_of(console, shape);
+    if (!layout) return ExitCode::usage;
+    list.push_back(json_of(shape, *layout));
+    text += fmt::format("{:<26} {:>6} {:>7} {:>8} {:>8} {:>5} {:>13} {:>14}\n", shape.name,
+                        shape.num_layers, shape.num_q_heads, shape.num_kv_heads, shape.head_dim_k,
+                        name_of(shape.dtype), grouped(layout->bytes_per_token()),
+                        grouped(layout->block_bytes()));
+  }
+  text += fmt::format("A block holds {} tokens (--block-size).\n", shape_.block_size());
+  if (!json_on_stdout(json_)) console.out << text;
+  return write_json(console, json_, {{"block_size", shape_.block_size()}, {"shapes", list}});
+}
+
+ExitCode ShapesCommand::show_one(const Console& console, const ChosenShape& shape) const {
+  const auto layout = layout_of(console, shape);
+  if (!layout) return ExitCode::usage;
+  const std::int64_t token = layout->bytes_per_token();
+  const std::int64_t block = layout->block_bytes();
+  Json json = json_of(shape, *layout);
+  std::string text = fmt::format(
+      "{}{}{}: {} layers, {} query heads over {} KV heads, head dim {}{}, {}\n"
+      "  per token   {} layers x {} heads x ({} + {}) elements x {} B = {} B\n"
+      "  per block   {} tokens x {} B = {} B ({})\n",
+      console.bold(console.out), shape.name, console.plain(console.out), shape.num_layers,
+      shape.num_q_heads, shape.num_kv_heads, shape.head_dim_k,
+      shape.head_dim_v != shape.head_dim_k ? fmt::format(" (V {})", shape.head_dim_v) : "",
+      name_of(shape.dtype), shape.num_layers, shape.num_kv_heads, shape.head_dim_k,
+      shape.head_dim_v, bytes_of(shape.dtype), grouped(token), shape.block_size, grouped(token),
+      grouped(block), human_bytes(block));
+  if (block != token * shape.block_size) {
+    text += fmt::format("              of it {} B of alignment\n", block - token * shape.block_size);
+  }
+  const auto sequence_line = [&](std::int64_t tokens, const char* what) {
+    const std::int64_t blocks = (tokens + shape.block_size - 1) / shape.block_size;
+    text += fmt::format("  {} {} tokens take {} blocks, {}\n", what, grouped(tokens),
+                        grouped(blocks), human_bytes(blocks * block));
+    return blocks;
+  };
+  if (shape.max_position > 0) sequence_line(shape.max_position, "one full context:");
+  if (context_ > 0) {
+    const std::int64_t blocks = sequence_line(context_, "one sequence:");
+    json["context"] = {{"tokens", context_}, {"blocks", blocks}, {"bytes", blocks * block}};
+  }
+  if (pool_bytes_) {
+    const std::int64_t blocks = *pool_bytes_ / block;
+    text += fmt::format("  a pool of {} holds {} blocks, {} tokens\n", human_bytes(*pool_bytes_),
+                        grouped(blocks), grouped(blocks * shape.block_size));
+    json["pool"] = {{"bytes", *pool_bytes_}, {"blocks", blocks},
+                    {"tokens", blocks * shape.block_size}, {"unused_bytes", *pool_bytes_ % block}};
+    if (blocks == 0) {
+      console.error(fmt::format("a pool of {} does not hold one block", human_bytes(*pool_bytes_)),
+                    fmt::format("at least {} B", block), "raise --pool-bytes or lower --block-size");
+      return ExitCode::does_not_fit;
+    }
+  }
+  if (!json_on_stdout(json_)) console.out << text;
+  return write_json(console, json_, json);
+}
+
+}  // namespace kvarena::tools
