@@ -95,13 +95,14 @@ std::string human_bytes(std::int64_t bytes) {
 }
 
 std::string grouped(std::int64_t number) {
-  std::string digits = fmt::format("{}", number);
+  const std::string digits = fmt::format("{}", number);
   const std::size_t first = number < 0 ? 1 : 0;
-  for (std::size_t at = digits.size(); at > first + 3;) {
-    at -= 3;
-    digits.insert(at, ",");
+  std::string out;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
   }
-  return digits;
+  return out;
 }
 
 }  // namespace kvarena::tools
