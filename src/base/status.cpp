@@ -45,6 +45,11 @@ static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::name) 
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
+std::string plural(std::string_view noun) {
+  if (noun.ends_with('y')) return fmt::format("{}ies", noun.substr(0, noun.size() - 1));
+  return fmt::format("{}s", noun);
+}
+
 std::string describe_native(const Status& status) {
   if (status.native == 0) return {};
   if (status.code == StatusCode::io_error) {
@@ -87,7 +92,7 @@ std::string describe(const Status& status) {
       return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
                          what, status.subject, status.required, status.available, native);
     case StatusCode::exhausted:
-      return fmt::format("out of {}s: {} required, {} available", what, status.required,
+      return fmt::format("out of {}: {} required, {} available", plural(what), status.required,
                          status.available);
     case StatusCode::insufficient_vram:
       return fmt::format("InsufficientVram: {} bytes required, {} bytes available{}",
