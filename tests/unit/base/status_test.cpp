@@ -1,0 +1,113 @@
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/base/status.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_set>
+
+namespace kvarena {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Status, IsSmallAndOkByDefault) {
+  static_assert(sizeof(Status) <= 32 && std::is_trivially_copyable_v<Status>);
+  const Status status;
+  EXPECT_TRUE(status.is_ok());
+  EXPECT_TRUE(static_cast<bool>(status));
+  EXPECT_EQ(describe(status), "ok");
+  EXPECT_EQ(status, Status{});
+}
+
+TEST(Status, EveryCodeHasItsOwnNameAndText) {
+  std::set<std::string> names;
+  for (std::uint16_t raw = 0;
+       raw <= static_cast<std::uint16_t>(StatusCode::verification_failed); ++raw) {
+    const auto code = static_cast<StatusCode>(raw);
+    EXPECT_TRUE(names.insert(std::string(name_of(code))).second) << raw;
+    EXPECT_FALSE(describe(Status{.code = code, .resource = Resource::block}).empty());
+  }
+  EXPECT_EQ(name_of(StatusCode::exhausted), "exhausted");
+  EXPECT_EQ(name_of(StatusCode::duplicate_argument), "duplicate_argument");
+  EXPECT_EQ(name_of(StatusCode::verification_failed), "verification_failed");
+}
+
+TEST(Status, EveryResourceHasItsOwnName) {
+  std::set<std::string> names;
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::name); ++raw) {
+    EXPECT_TRUE(names.insert(std::string(name_of(static_cast<Resource>(raw)))).second) << raw;
+  }
+  EXPECT_EQ(name_of(Resource::num_kv_heads), "num_kv_heads");
+  EXPECT_EQ(name_of(Resource::name), "name");
+}
+
+TEST(Status, NumbersBeyondTheEnumsAreNamedToo) {
+  EXPECT_FALSE(name_of(static_cast<StatusCode>(9999)).empty());
+  EXPECT_FALSE(name_of(static_cast<Resource>(9999)).empty());
+  EXPECT_FALSE(describe(Status{.code = static_cast<StatusCode>(9999)}).empty());
+}
+
+TEST(Status, TextsCarryTheNumbers) {
+  const std::string invalid = describe(invalid_argument(Resource::block_size, -7, 1, 65536));
+  EXPECT_TRUE(contains(invalid, "block_size")) << invalid;
+  EXPECT_TRUE(contains(invalid, "-7")) << invalid;
+  EXPECT_TRUE(contains(invalid, "65536")) << invalid;
+  const std::string out = describe(exhausted(Resource::block, 12, 5));
+  EXPECT_TRUE(contains(out, "out of blocks") && contains(out, "12") && contains(out, "5")) << out;
+  EXPECT_TRUE(contains(describe(exhausted(Resource::fence_entry, 1, 0)), "fence_entries"));
+  const std::string vram = describe(insufficient_vram(1000, 10));
+  EXPECT_TRUE(contains(vram, "InsufficientVram") && contains(vram, "1000")) << vram;
+  EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
+  EXPECT_TRUE(contains(describe(duplicate_argument(Resource::sequence, 31)), "31"));
+  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype"));
+  EXPECT_TRUE(contains(describe(failed_precondition(Resource::holder, 3, 0, 9)), "9"));
+  const Status too_long{StatusCode::context_length_exceeded, Resource::sequence_length, 0, 8, 100, 64};
+  EXPECT_TRUE(contains(describe(too_long), "100") && contains(describe(too_long), "64"));
+  const Status io{StatusCode::io_error, Resource::file, 2, 0, 0, 0};
+  EXPECT_TRUE(contains(describe(io), "errno 2")) << describe(io);
+}
+
+TEST(Result, HoldsAValueOrAStatus) {
+  const Result<int> good = 5;
+  EXPECT_TRUE(good);
+  EXPECT_TRUE(good.status().is_ok());
+  EXPECT_EQ(*good, 5);
+  const Result<int> bad = not_found(Resource::file, 1);
+  EXPECT_FALSE(bad.is_ok());
+  EXPECT_EQ(bad.status().code, StatusCode::not_found);
+}
+
+TEST(Result, MovesWhatItOwns) {
+  Result<std::unique_ptr<int>> owner = std::make_unique<int>(3);
+  const std::unique_ptr<int> taken = std::move(owner).value();
+  EXPECT_EQ(*taken, 3);
+  Result<std::string> text = std::string("abc");
+  text->push_back('d');
+  EXPECT_EQ(text.value(), "abcd");
+}
+
+TEST(ResultDeathTest, TheValueOfAFailureAborts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Result<int> bad = not_found(Resource::file, 1);
+  EXPECT_DEATH(static_cast<void>(bad.value()), "");
+  EXPECT_DEATH(static_cast<void>(*bad), "");
+}
+
+TEST(Ids, AreStrongComparableAndHashable) {
+  static_assert(!std::is_convertible_v<BlockId, SequenceId>);
+  static_assert(!std::is_convertible_v<std::int32_t, BlockId>);
+  EXPECT_LT(BlockId(3), BlockId(4));
+  EXPECT_EQ(kNoBlock.value, -1);
+  EXPECT_EQ(SequenceId(), kNoSequence);
+  const std::unordered_set<BlockId> set{BlockId(1), BlockId(2), BlockId(1)};
+  EXPECT_EQ(set.size(), 2U);
+}
+
+}  // namespace
+}  // namespace kvarena
