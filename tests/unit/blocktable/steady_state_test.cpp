@@ -1,0 +1,139 @@
+// After create and one warm-up round nothing allocates on the heap: every global operator new is
+// counted here.
+
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new[](std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace kvarena {
+namespace {
+
+constexpr std::size_t kSequences = 64;
+
+/// One round of everything an engine does in its steady state, in preallocated arrays.
+class Engine {
+ public:
+  Engine()
+      : manager_(BlockManager::create({.num_blocks = 4096, .watermark_blocks = 16}).value()),
+        tables_(BlockTables::create(manager_, {.max_sequences = 256}).value()),
+        living_(kSequences),
+        forks_(kSequences / 2),
+        demands_(kSequences),
+        blocks_(4096) {}
+
+  void round() {
+    for (std::size_t i = 0; i < kSequences; ++i) {
+      living_[i] = tables_.create_sequence({.max_length_tokens = 100'000}).value();
+      demands_[i] = {living_[i], static_cast<std::int32_t>(17 * i + 1)};
+    }
+    expect(tables_.append(demands_, Urgency::admission).status());
+    for (int step = 0; step < 20; ++step) {
+      expect(tables_.append_one_each(living_).status());
+      expect(tables_.view(living_).status());
+    }
+    for (std::size_t i = 0; i < forks_.size(); ++i) {
+      forks_[i] = tables_.fork(living_[i], 17 * static_cast<std::int64_t>(i) + 3).value();
+    }
+    expect(tables_.append_one_each(forks_).status());  // copies on write
+    for (const SequenceId id : living_) {
+      const std::int64_t length = tables_.info(id)->length_tokens;
+      expect(tables_.truncate(id, length - 1));
+      expect(tables_.reserve_capacity(id, length + 40));
+      expect(tables_.promise_capacity(id, length + 100));
+      expect(tables_.lookup(id, 0).status());
+      expect(tables_.slot_of(id, 0).status());
+      expect(tables_.blocks_of(id, blocks_).status());
+    }
+    demands_[0].num_tokens = 99'999;  // refused: exhausted or too long
+    if (tables_.append(demands_)) ++failures_;
+    const Ticket ticket = manager_.open_ticket().value();
+    expect(tables_.truncate(living_[5], 1, ticket));
+    expect(tables_.destroy_many(forks_, ticket));
+    expect(tables_.destroy(living_[0]));
+    expect(tables_.destroy_many(std::span(living_).subspan(1)));
+    expect(manager_.retire(ticket));
+    static_cast<void>(manager_.stats());
+    static_cast<void>(manager_.available_after(ticket));
+    static_cast<void>(manager_.explain(3));
+    static_cast<void>(tables_.stats());
+  }
+
+  std::int64_t free_blocks() const { return manager_.stats().free; }
+  std::uint64_t copies() const { return tables_.stats().copies_on_write; }
+  int failures() const { return failures_; }
+
+ private:
+  void expect(const Status& status) { failures_ += status.is_ok() ? 0 : 1; }
+
+  BlockManager manager_;
+  BlockTables tables_;
+  std::vector<SequenceId> living_;
+  std::vector<SequenceId> forks_;
+  std::vector<AppendDemand> demands_;
+  std::vector<BlockId> blocks_;
+  int failures_ = 0;
+};
+
+TEST(SteadyState, TheCounterCounts) {
+  const std::uint64_t before = allocations.load();
+  const std::vector<int> something(100);
+  EXPECT_EQ(allocations.load(), before + 1) << something.size();
+}
+
+TEST(SteadyState, NoCallAllocatesAfterWarmUp) {
+  Engine engine;
+  engine.round();
+  const std::uint64_t before = allocations.load();
+  for (int i = 0; i < 50; ++i) engine.round();
+  const std::uint64_t after = allocations.load();
+  EXPECT_EQ(after - before, 0U);
+  EXPECT_EQ(engine.failures(), 0);
+  EXPECT_GT(engine.copies(), 500U);
+  EXPECT_EQ(engine.free_blocks(), 4096);
+}
+
+TEST(SteadyState, NotEvenTheFirstRoundAllocates) {
+  Engine engine;
+  const std::uint64_t before = allocations.load();
+  engine.round();
+  EXPECT_EQ(allocations.load(), before);
+}
+
+}  // namespace
+}  // namespace kvarena
