@@ -1,0 +1,125 @@
+// Steps of an engine, attention included, take nothing from the C++ heap and nothing from the device.
+
+#include "support/heap_counter.hpp"
+#include "support/status_matchers.hpp"
+
+#include "kvarena/cache/kv_cache.hpp"
+#include "kvarena/device/host_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int32_t kLayers = 2;
+constexpr std::int32_t kHeads = 4;
+constexpr std::int32_t kDim = 16;
+constexpr std::size_t kRows = 6;
+constexpr std::int32_t kChunk = 7;
+
+/// Space for a step's inputs and outputs, large enough for all rows' chunks.
+struct Buffers {
+  std::vector<float> in = std::vector<float>(kRows * kChunk * kHeads * kDim, 0.5F);
+  std::vector<float> out = std::vector<float>(kRows * kChunk * kHeads * kDim);
+  std::vector<float> windowed_out = out;
+};
+
+class SteadyEngine {
+ public:
+  explicit SteadyEngine(KvCache& cache) : cache_(cache) {
+    for (SequenceId& id : ids_) id = *cache_.create_sequence();
+  }
+
+  /// A whole step: half of the sequences decode, half take a chunk; then some of everything else.
+  Status step(std::size_t n) {
+    if (Status s = cache_.begin_step(); !s) return s;
+    for (std::size_t row = 0; row < kRows; ++row) {
+      demands_[row] = {ids_[row], (row + n) % 2 == 0 ? 1 : kChunk};
+    }
+    const Result<StepBatch> batch = cache_.append(demands_);
+    if (!batch) return batch.status();
+    for (std::int32_t layer = 0; layer < kLayers; ++layer) {
+      if (Status s = cache_.write_kv({layer, buffers_.in.data(), buffers_.in.data(), DType::f32}); !s) {
+        return s;
+      }
+      AttendArgs args{.layer = layer, .q = buffers_.in.data(), .q_dtype = DType::f32,
+                      .out = buffers_.out.data(), .out_dtype = DType::f32};
+      if (Status s = cache_.attend(args); !s) return s;
+      args.out = buffers_.windowed_out.data();
+      args.windowed = true;
+      if (Status s = cache_.attend(args); !s) return s;
+    }
+    if (Status s = cache_.end_step(); !s) return s;
+    return change(n);
+  }
+
+ private:
+  /// Rollback, fork, destruction against a fence, reservation, a refused call, a snapshot.
+  Status change(std::size_t n) {
+    SequenceId& id = ids_[n % kRows];
+    const std::int64_t length = cache_.tables().info(id)->length_tokens;
+    if (Status s = cache_.truncate(id, length - 1); !s) return s;
+    if (Status s = cache_.reserve_capacity(id, length + 20); !s) return s;
+    if (Status s = cache_.promise_capacity(id, length + 40); !s) return s;
+    SequenceId& other = ids_[(n + 1) % kRows];
+    const Result<SequenceId> child = cache_.fork(id, length - 1);
+    const Result<Ticket> ticket = cache_.fence(cache_.home_stream());
+    if (!child || !ticket) return child ? ticket.status() : child.status();
+    if (Status s = cache_.destroy(other, *ticket); !s) return s;
+    other = *child;
+    if (length > 60) {
+      if (Status s = cache_.truncate(id, 5); !s) return s;
+    }
+    refused_ += cache_.reserve_capacity(id, 1 << 20).code == StatusCode::exhausted ? 1 : 0;
+    published_ = cache_.snapshot();
+    return {};
+  }
+
+  KvCache& cache_;
+  std::array<SequenceId, kRows> ids_;
+  std::array<AppendDemand, kRows> demands_;
+  Buffers buffers_;
+  int refused_ = 0;
+  CacheSnapshot published_;
+};
+
+TEST(SteadyState, TheCounterCounts) {
+  const test::HeapCounter heap;
+  const auto one = std::make_unique<int>(1);
+  *const_cast<volatile int*>(one.get()) = 2;  // or the compiler does without the allocation
+  EXPECT_GE(heap.count(), 1);
+}
+
+TEST(SteadyState, ManyStepsAllocateNothing) {
+  const auto device = HostDevice::create().value();
+  KvCache cache = KvCache::create(*device, {.layout = {.num_layers = kLayers,
+                                                       .num_kv_heads = kHeads,
+                                                       .head_dim_k = kDim},
+                                            .size = {.num_blocks = 200},
+                                            .num_q_heads = kHeads,
+                                            .max_sequences = 8,
+                                            .max_step_tokens = kRows * kChunk,
+                                            .window_tokens = 10,
+                                            .steps_in_flight = 2,
+                                            .num_threads = 2})
+                      .value();
+  SteadyEngine engine(cache);
+  const HostCallCounts calls = device->call_counts();
+  Status status;
+  const test::HeapCounter heap;
+  for (std::size_t n = 0; n < 500 && status; ++n) status = engine.step(n);
+  if (status) status = cache.synchronize();
+  const std::int64_t allocations = heap.count();
+  EXPECT_OK(status);
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(device->call_counts().allocate, calls.allocate);
+  EXPECT_EQ(device->call_counts().free, calls.free);
+  EXPECT_OK(cache.check_invariants());
+}
+
+}  // namespace
+}  // namespace kvarena
