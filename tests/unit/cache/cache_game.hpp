@@ -20,8 +20,8 @@ namespace kvarena::test {
 struct GameOptions {
   std::int32_t num_steps = 60;
   std::int64_t max_sequences = 6;
-  std::int64_t max_length = 60;   ///< tokens of a sequence
-  std::int32_t max_chunk = 9;     ///< tokens of a prefill chunk
+  std::int64_t max_length = 60;  ///< tokens of a sequence
+  std::int32_t max_chunk = 9;    ///< tokens of a prefill chunk
   std::uint64_t seed = 1;
 };
 

@@ -88,15 +88,18 @@ constexpr auto kThreads = HostStreams::threads;
 INSTANTIATE_TEST_SUITE_P(
     Shapes, KvCacheAttention,
     ::testing::Values(
-        Case{.name = "f32"},
-        Case{.name = "f32_layer_major", .order = kLayerMajor},
+        Case{.name = "f32"}, Case{.name = "f32_layer_major", .order = kLayerMajor},
         Case{.name = "f32_block_1", .block_size = 1, .steps_in_flight = 1},
         Case{.name = "f32_block_1_layer_major", .block_size = 1, .order = kLayerMajor},
         Case{.name = "f32_block_7", .block_size = 7, .steps_in_flight = 3},
         Case{.name = "f16", .kv_dtype = DType::f16, .io_dtype = DType::f16},
         Case{.name = "f16_given_f32", .kv_dtype = DType::f16, .block_size = 7},
-        Case{.name = "f16_layer_major_block_7", .kv_dtype = DType::f16, .io_dtype = DType::f16,
-             .block_size = 7, .order = kLayerMajor, .steps_in_flight = 3},
+        Case{.name = "f16_layer_major_block_7",
+             .kv_dtype = DType::f16,
+             .io_dtype = DType::f16,
+             .block_size = 7,
+             .order = kLayerMajor,
+             .steps_in_flight = 3},
         Case{.name = "bf16", .kv_dtype = DType::bf16, .io_dtype = DType::bf16},
         Case{.name = "bf16_given_f32_window", .kv_dtype = DType::bf16, .window = 11},
         Case{.name = "window_block_1", .block_size = 1, .window = 5},
@@ -104,7 +107,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "soft_cap", .soft_cap = 0.5F, .steps_in_flight = 1},
         Case{.name = "many_heads", .q_heads = 3, .kv_heads = 3, .head_dim_k = 24},
         Case{.name = "one_kv_head", .q_heads = 8, .kv_heads = 1, .head_dim_k = 8},
-        Case{.name = "wide_group_narrow_v", .q_heads = 6, .kv_heads = 2, .head_dim_k = 20,
+        Case{.name = "wide_group_narrow_v",
+             .q_heads = 6,
+             .kv_heads = 2,
+             .head_dim_k = 20,
              .head_dim_v = 12},
         Case{.name = "odd_dim_bf16", .kv_dtype = DType::bf16, .head_dim_k = 7, .head_dim_v = 3},
         Case{.name = "one_thread", .num_threads = 1}),
@@ -112,12 +118,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Asynchronous, KvCacheAttention,
-    ::testing::Values(
-        Case{.name = "one_step", .steps_in_flight = 1, .streams = kThreads},
-        Case{.name = "two_steps", .steps_in_flight = 2, .streams = kThreads},
-        Case{.name = "three_steps_f16_layer_major", .kv_dtype = DType::f16, .block_size = 7,
-             .order = kLayerMajor, .window = 9, .steps_in_flight = 3, .streams = kThreads},
-        Case{.name = "three_steps_manual", .steps_in_flight = 3}),
+    ::testing::Values(Case{.name = "one_step", .steps_in_flight = 1, .streams = kThreads},
+                      Case{.name = "two_steps", .steps_in_flight = 2, .streams = kThreads},
+                      Case{.name = "three_steps_f16_layer_major",
+                           .kv_dtype = DType::f16,
+                           .block_size = 7,
+                           .order = kLayerMajor,
+                           .window = 9,
+                           .steps_in_flight = 3,
+                           .streams = kThreads},
+                      Case{.name = "three_steps_manual", .steps_in_flight = 3}),
     case_name);
 
 }  // namespace

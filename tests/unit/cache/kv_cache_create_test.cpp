@@ -122,7 +122,8 @@ TEST(KvCacheCreate, OnePoolAllocationAndWorkspacesByName) {
 
 TEST(KvCacheCreate, BytesReturnExactlyAfterEachOfManyLives) {
   test::FakeMemorySource memory;
-  const auto device = HostDevice::create({.streams = HostStreams::manual, .memory = &memory}).value();
+  const auto device =
+      HostDevice::create({.streams = HostStreams::manual, .memory = &memory}).value();
   for (int life = 0; life < 20; ++life) {
     Result<KvCache> cache = KvCache::create(*device, small_options());
     ASSERT_OK(cache);

@@ -172,8 +172,8 @@ class CallOrder final : public OperationLog {
   std::vector<std::uint64_t> retired;
 };
 
-/// Three sequences destroyed against work on three streams that completes in the order `completion`,
-/// then a new one that takes all blocks.
+/// Three sequences destroyed against work on three streams that completes in the order
+/// `completion`, then a new one that takes all blocks.
 void play(const std::vector<std::size_t>& completion, bool eager, CallOrder& log) {
   KvCacheOptions options = test::small_options();
   options.log = &log;

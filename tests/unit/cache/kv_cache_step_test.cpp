@@ -76,7 +76,9 @@ TEST(KvCacheStep, RefusedAppendsChangeNothingAndNameTheDemand) {
       {{{a, 1}, {limited, 5}}, StatusCode::context_length_exceeded, Resource::sequence_length, 1},
       {{{a, 10}, {b, 11}}, StatusCode::invalid_argument, Resource::num_tokens, 1},
       {{{a, 1}, {b, 1}, {limited, 1}, {fourth, 1}},
-       StatusCode::invalid_argument, Resource::num_sequences, -1},
+       StatusCode::invalid_argument,
+       Resource::num_sequences,
+       -1},
       {{{b, 1}, {a, 19}}, StatusCode::exhausted, Resource::block, 1},
       {{{b, 16}, {a, 16}}, StatusCode::exhausted, Resource::workspace, 1},
   };
@@ -135,10 +137,13 @@ TEST(KvCacheStep, WriteAndAttendRefuseWhatCannotRun) {
   ASSERT_OK(t.cache.begin_step());
   ASSERT_OK(t.cache.append(Demands{{id, 2}}));
   const auto* odd = reinterpret_cast<const std::byte*>(t.buffer.data()) + 1;
-  const WriteKvArgs write{.layer = 0, .key = t.buffer.data(), .value = t.buffer.data(),
-                          .dtype = DType::f32};
-  const AttendArgs attend{.layer = 0, .q = t.buffer.data(), .q_dtype = DType::f32,
-                          .out = t.buffer.data(), .out_dtype = DType::f32};
+  const WriteKvArgs write{
+      .layer = 0, .key = t.buffer.data(), .value = t.buffer.data(), .dtype = DType::f32};
+  const AttendArgs attend{.layer = 0,
+                          .q = t.buffer.data(),
+                          .q_dtype = DType::f32,
+                          .out = t.buffer.data(),
+                          .out_dtype = DType::f32};
   const auto writing = [&](auto spoil) {
     WriteKvArgs args = write;
     spoil(args);

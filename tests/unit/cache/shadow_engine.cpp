@@ -58,7 +58,8 @@ std::size_t ShadowEngine::bytes(std::int64_t elements) const noexcept {
   return static_cast<std::size_t>(elements * bytes_of(options_.io_dtype));
 }
 
-// ---- sequences -----------------------------------------------------------------------------------
+// ---- sequences
+// -----------------------------------------------------------------------------------
 
 SequenceId ShadowEngine::create_sequence() {
   const Result<SequenceId> id = cache_->create_sequence();
@@ -142,7 +143,8 @@ Status ShadowEngine::poison_tail(SequenceId sequence) {
   return {};
 }
 
-// ---- a step --------------------------------------------------------------------------------------
+// ---- a step
+// --------------------------------------------------------------------------------------
 
 void ShadowEngine::check_slots(const StepBatch& batch, std::span<const AppendDemand> demands) {
   std::size_t next = 0;
@@ -253,7 +255,8 @@ Status ShadowEngine::finish() {
   return {};
 }
 
-// ---- comparison ----------------------------------------------------------------------------------
+// ---- comparison
+// ----------------------------------------------------------------------------------
 
 void ShadowEngine::compare(Record& record) {
   record.is_pending = false;
@@ -266,8 +269,8 @@ void ShadowEngine::compare(Record& record) {
   const std::int64_t all = std::ssize(tokens) * num_layers;
   const std::int64_t count = sampled ? std::min<std::int64_t>(all, options_.checked_outputs) : all;
   for (std::int64_t n = 0; n < count; ++n) {
-    const auto pick = static_cast<std::size_t>(
-        sampled ? random_() % static_cast<std::uint64_t>(all) : static_cast<std::uint64_t>(n));
+    const auto pick = static_cast<std::size_t>(sampled ? random_() % static_cast<std::uint64_t>(all)
+                                                       : static_cast<std::uint64_t>(n));
     const auto index = pick % static_cast<std::size_t>(num_layers);
     const auto& [row, token] = tokens[pick / static_cast<std::size_t>(num_layers)];
     const Layer& layer = record.layers[index];
@@ -329,8 +332,8 @@ void ShadowEngine::compare_token(const Row& row, std::int64_t token, const Outpu
   const auto& out = output.windowed ? output.layer->windowed_out : output.layer->out;
   const auto& got_lse = output.windowed ? output.layer->windowed_lse : output.layer->lse;
   for (std::int64_t e = 0; e < q_heads_ * dim_v_; ++e) {
-    const auto got = static_cast<double>(
-        load_f32(out.data(), options_.io_dtype, index * q_heads_ * dim_v_ + e));
+    const auto got =
+        static_cast<double>(load_f32(out.data(), options_.io_dtype, index * q_heads_ * dim_v_ + e));
     const auto expected = static_cast<double>(expected_[static_cast<std::size_t>(e)]);
     note(std::abs(got - expected) <= tolerance(options_.io_dtype), got, expected, where);
   }

@@ -1,11 +1,11 @@
 #pragma once
 
 /// @file
-/// `ShadowEngine`: a small serving engine on a KvCache that knows what every output must be. It keeps
-/// the seed of each token of each sequence, writes K and V that follow from the seeds, poisons blocks
-/// with NaN as they are freed, and compares attention with contiguous attention computed
-/// independently. Results of a step are looked at when the contract says they are there: after
-/// begin_step `steps_in_flight` steps later, or after synchronize.
+/// `ShadowEngine`: a small serving engine on a KvCache that knows what every output must be. It
+/// keeps the seed of each token of each sequence, writes K and V that follow from the seeds,
+/// poisons blocks with NaN as they are freed, and compares attention with contiguous attention
+/// computed independently. Results of a step are looked at when the contract says they are there:
+/// after begin_step `steps_in_flight` steps later, or after synchronize.
 
 #include "unit/cache/token_content.hpp"
 
@@ -23,10 +23,10 @@ namespace kvarena::test {
 /// What an engine does besides the cache's own options.
 struct EngineOptions {
   KvCacheOptions cache;
-  DType io_dtype = DType::f32;   ///< of K, V and Q given, and of the outputs
+  DType io_dtype = DType::f32;  ///< of K, V and Q given, and of the outputs
   float soft_cap = 0.0F;
   float scale = 0.0F;
-  bool poison = true;            ///< fill freed blocks with NaN, on the home stream
+  bool poison = true;                ///< fill freed blocks with NaN, on the home stream
   std::int32_t checked_outputs = 0;  ///< query tokens compared a step, all layers; 0: every one
   std::uint64_t seed = 1;
 };
@@ -60,7 +60,8 @@ class ShadowEngine {
   Status step(std::span<const AppendDemand> demands);
   /// synchronize, then compares what is left.
   Status finish();
-  /// K and V of a sequence, read through its table, against the shadow. The home stream must be idle.
+  /// K and V of a sequence, read through its table, against the shadow. The home stream must be
+  /// idle.
   void compare_bytes(SequenceId sequence);
 
   /// Everything compared so far.
@@ -73,9 +74,9 @@ class ShadowEngine {
   };
   struct Row {
     SequenceId sequence;
-    Seeds seeds;                  // of all tokens, the step's new ones included
-    std::int64_t num_tokens = 0;  // new ones
-    std::int64_t first_token = 0; // index of the first in the step
+    Seeds seeds;                   // of all tokens, the step's new ones included
+    std::int64_t num_tokens = 0;   // new ones
+    std::int64_t first_token = 0;  // index of the first in the step
   };
   /// A step's inputs and outputs.
   struct Record {

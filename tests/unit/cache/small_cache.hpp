@@ -15,8 +15,8 @@
 
 namespace kvarena::test {
 
-inline constexpr std::int64_t kSmallBlocks = 8;   ///< in the pool
-inline constexpr std::int32_t kSmallBlockSize = 4; ///< tokens a block
+inline constexpr std::int64_t kSmallBlocks = 8;     ///< in the pool
+inline constexpr std::int32_t kSmallBlockSize = 4;  ///< tokens a block
 
 /// Options of the small cache.
 inline KvCacheOptions small_options() {

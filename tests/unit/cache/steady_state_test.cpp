@@ -1,4 +1,5 @@
-// Steps of an engine, attention included, take nothing from the C++ heap and nothing from the device.
+// Steps of an engine, attention included, take nothing from the C++ heap and nothing from the
+// device.
 
 #include "support/heap_counter.hpp"
 #include "support/status_matchers.hpp"
@@ -43,11 +44,15 @@ class SteadyEngine {
     const Result<StepBatch> batch = cache_.append(demands_);
     if (!batch) return batch.status();
     for (std::int32_t layer = 0; layer < kLayers; ++layer) {
-      if (Status s = cache_.write_kv({layer, buffers_.in.data(), buffers_.in.data(), DType::f32}); !s) {
+      if (Status s = cache_.write_kv({layer, buffers_.in.data(), buffers_.in.data(), DType::f32});
+          !s) {
         return s;
       }
-      AttendArgs args{.layer = layer, .q = buffers_.in.data(), .q_dtype = DType::f32,
-                      .out = buffers_.out.data(), .out_dtype = DType::f32};
+      AttendArgs args{.layer = layer,
+                      .q = buffers_.in.data(),
+                      .q_dtype = DType::f32,
+                      .out = buffers_.out.data(),
+                      .out_dtype = DType::f32};
       if (Status s = cache_.attend(args); !s) return s;
       args.out = buffers_.windowed_out.data();
       args.windowed = true;
@@ -96,17 +101,17 @@ TEST(SteadyState, TheCounterCounts) {
 
 TEST(SteadyState, ManyStepsAllocateNothing) {
   const auto device = HostDevice::create().value();
-  KvCache cache = KvCache::create(*device, {.layout = {.num_layers = kLayers,
-                                                       .num_kv_heads = kHeads,
-                                                       .head_dim_k = kDim},
-                                            .size = {.num_blocks = 200},
-                                            .num_q_heads = kHeads,
-                                            .max_sequences = 8,
-                                            .max_step_tokens = kRows * kChunk,
-                                            .window_tokens = 10,
-                                            .steps_in_flight = 2,
-                                            .num_threads = 2})
-                      .value();
+  KvCache cache =
+      KvCache::create(
+          *device, {.layout = {.num_layers = kLayers, .num_kv_heads = kHeads, .head_dim_k = kDim},
+                    .size = {.num_blocks = 200},
+                    .num_q_heads = kHeads,
+                    .max_sequences = 8,
+                    .max_step_tokens = kRows * kChunk,
+                    .window_tokens = 10,
+                    .steps_in_flight = 2,
+                    .num_threads = 2})
+          .value();
   SteadyEngine engine(cache);
   const HostCallCounts calls = device->call_counts();
   Status status;

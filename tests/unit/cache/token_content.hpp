@@ -24,7 +24,8 @@ class TokenContent {
     bytes_.resize(static_cast<std::size_t>(kElements * bytes_of(dtype)));
     std::mt19937_64 random(seed);
     std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-    for (std::int64_t i = 0; i < kElements; ++i) store_f32(bytes_.data(), dtype, i, uniform(random));
+    for (std::int64_t i = 0; i < kElements; ++i)
+      store_f32(bytes_.data(), dtype, i, uniform(random));
   }
 
   DType dtype() const noexcept { return dtype_; }

@@ -77,7 +77,9 @@ TEST_F(StepRingTest, CapturesRaggedRowsOverSeveralPagesOfTheTables) {
   const SequenceId three = *tables.create_sequence();
   const auto page_tokens = BlockTables::kPageEntries * kBlockSize;
   StepSlot& slot = ring.slot(0);
-  capture(slot, {{one_page, 3}, {three, 2 * page_tokens + 1}, {empty, 0}, {exactly_two, 2 * page_tokens}});
+  capture(
+      slot,
+      {{one_page, 3}, {three, 2 * page_tokens + 1}, {empty, 0}, {exactly_two, 2 * page_tokens}});
   ASSERT_EQ(slot.num_rows, 4);
   EXPECT_EQ(slot.num_tokens, 3 + 4 * page_tokens + 1);
   const std::vector<std::int64_t> offsets(slot.q_offsets.begin(), slot.q_offsets.begin() + 5);
