@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace kvarena::replay {
 
 Admission::Admission(const ReplayOptions& options, EnginePool& pool)
     : reserve_(options.reserve), block_size_(pool.block_size()),
-      max_context_(options.limits.max_context_tokens),
-      max_batched_(options.limits.max_batched_tokens), samples_(options.samples), pool_(pool) {}
+      max_context_(options.limits.max_context_tokens), samples_(options.samples), pool_(pool) {}
 
 std::string Admission::reason_never(const TraceRequest& request) const {
   const std::int64_t length = request.input_tokens + request.output_tokens;
@@ -23,24 +20,16 @@ std::string Admission::reason_never(const TraceRequest& request) const {
                        stats.num_blocks);
   }
   // A sequence that was preempted late comes back with all its tokens to prefill.
-  const std::int64_t first = max_batched_ > 0 ? std::min(max_batched_, length) : length;
-  const std::int64_t forks =
-      fork_blocks(request, request.output_tokens > 0 ? samples_ - 1 : 0);
-  const std::int64_t needed =
-      std::max(secured_blocks(length, length, first) + forks, final_blocks);
+  const std::int64_t forks = fork_blocks(request, request.output_tokens > 0 ? samples_ - 1 : 0);
+  const std::int64_t needed = secured_blocks(length, length) + forks;
   if (needed <= stats.num_blocks - stats.watermark) return {};
   return fmt::format("{} blocks to be admitted, of {} in the pool less a watermark of {}", needed,
                      stats.num_blocks, stats.watermark);
 }
 
-std::int64_t Admission::secured_blocks(std::int64_t final_length, std::int64_t prefill_length,
-                                       std::int64_t first_chunk) const noexcept {
-  switch (reserve_) {
-    case Reserve::full: return blocks_for(final_length, block_size_);
-    case Reserve::prompt: return blocks_for(prefill_length, block_size_);
-    case Reserve::none: break;
-  }
-  return blocks_for(first_chunk, block_size_);
+std::int64_t Admission::secured_blocks(std::int64_t final_length,
+                                       std::int64_t prefill_length) const noexcept {
+  return blocks_for(reserve_ == Reserve::full ? final_length : prefill_length, block_size_);
 }
 
 // With everything reserved, sequences that fork off later need their outputs' blocks too, and one more
@@ -72,8 +61,9 @@ Status Admission::secure(const Job& job, std::int64_t fork_blocks) {
 Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
                           std::int64_t pending_blocks) {
   const std::int64_t forks = fork_blocks(*job.request->trace, job.to_fork);
-  const std::int64_t needed =
-      secured_blocks(job.request->final_length(), job.prefill_length, first_chunk) + forks;
+  const bool first_chunk_only = reserve_ == Reserve::none && !job.preempted;
+  const std::int64_t prefill = first_chunk_only ? first_chunk : job.prefill_length;
+  const std::int64_t needed = secured_blocks(job.request->final_length(), prefill) + forks;
   if (!pool_.manager().can_allocate(needed + pending_blocks, Urgency::admission)) {
     return Admitted::later;
   }

@@ -32,6 +32,7 @@ struct Job {
   std::int32_t sample = 0;            ///< which of the request's sequences
   std::int32_t to_fork = 0;           ///< sequences still to fork off after the prompt
   SequenceId sequence = kNoSequence;  ///< while running
+  bool preempted = false;             ///< lost its blocks at least once
   std::int64_t length = 0;            ///< tokens in the tables
   std::int64_t prefill_length = 0;    ///< tokens to prefill: the prompt and what was lost of the output
   TokenStream stream;                 ///< content of the tokens in the tables

@@ -114,6 +114,7 @@ MaybeFailure StepEngine::preempt_newest(const Status& cause) {
   }
   promised_forks_ -= victim->to_fork;
   if (victim->length > 0) {  // one that was admitted in this very step has nothing to lose
+    victim->preempted = true;
     ++instruments_.counters.preemptions;
     instruments_.counters.recomputed_tokens += victim->length;
   }
