@@ -5,9 +5,9 @@
 /// Arguments of queued work live in the operation slots of their step until the step has completed.
 
 #include "base/lazy_array.hpp"
+#include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
-#include "kvarena/allocator/arena.hpp"
 #include "kvarena/device/device.hpp"
 #include "step/step_ring.hpp"
 
@@ -21,7 +21,7 @@ namespace kvarena {
 struct HostBackendOptions {
   std::int32_t num_q_heads = 0;
   std::int32_t window_tokens = 0;
-  std::int32_t num_threads = 0;       ///< 0: one a core
+  std::int32_t num_threads = 0;  ///< 0: one a core
   StepLimits limits;
 };
 
@@ -56,8 +56,8 @@ class HostBackend {
   struct Step {
     std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed
     AttentionPlan plan[2];
-    std::vector<Operation> operations;             ///< sized at create; the first is the copies'
-    std::size_t num_operations = 0;                ///< used, that of the copies included
+    std::vector<Operation> operations;  ///< sized at create; the first is the copies'
+    std::size_t num_operations = 0;     ///< used, that of the copies included
   };
 
   HostBackend(Device& device, const Arena& arena, CpuWorkers workers)
@@ -71,12 +71,12 @@ class HostBackend {
   Device* device_;
   CpuWorkers workers_;
   AttentionLimits limits_;
-  KvLayerView planned_view_;            // any layer: planning looks at shapes alone
+  KvLayerView planned_view_;  // any layer: planning looks at shapes alone
   std::int32_t window_tokens_ = 0;
   std::int64_t workspace_bytes_ = 0;
   std::int64_t num_blocks_;
-  std::vector<BlockRegion> regions_;    // what a block copy copies
-  std::vector<Step> steps_;             // one for each slot of the ring
+  std::vector<BlockRegion> regions_;  // what a block copy copies
+  std::vector<Step> steps_;           // one for each slot of the ring
 };
 
 }  // namespace kvarena

@@ -62,20 +62,20 @@ struct KvCache::Impl {
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::optional<HostBackend> backend;
-  std::uint64_t step = 0;             // the step at work, or the next one
+  std::uint64_t step = 0;  // the step at work, or the next one
   bool in_step = false;
-  bool appended = false;              // in this step the tables have grown
-  bool planned = false;               // and the device knows it
+  bool appended = false;  // in this step the tables have grown
+  bool planned = false;   // and the device knows it
   std::int64_t failed_demand = -1;
   mutable std::mutex snapshot_mutex;
   CacheSnapshot published;
 };
 
 Status KvCache::Impl::create_parts() {
-  Result<BlockTables> its_tables = BlockTables::create(
-      manager, {.block_size_tokens = options.layout.block_size_tokens,
-                .max_sequences = options.max_sequences,
-                .max_append_tokens = options.max_step_tokens});
+  Result<BlockTables> its_tables =
+      BlockTables::create(manager, {.block_size_tokens = options.layout.block_size_tokens,
+                                    .max_sequences = options.max_sequences,
+                                    .max_append_tokens = options.max_step_tokens});
   if (!its_tables) return its_tables.status();
   tables.emplace(std::move(*its_tables));
   const Result<StreamId> its_stream = device->create_stream();
@@ -91,11 +91,11 @@ Status KvCache::Impl::create_parts() {
   Result<TicketEvents> its_fences = TicketEvents::create(*device, options.max_open_tickets);
   if (!its_fences) return its_fences.status();
   fences.emplace(std::move(*its_fences));
-  Result<HostBackend> its_backend =
-      HostBackend::create(*device, arena, {.num_q_heads = options.num_q_heads,
-                                           .window_tokens = options.window_tokens,
-                                           .num_threads = options.num_threads,
-                                           .limits = limits});
+  Result<HostBackend> its_backend = HostBackend::create(*device, arena,
+                                                        {.num_q_heads = options.num_q_heads,
+                                                         .window_tokens = options.window_tokens,
+                                                         .num_threads = options.num_threads,
+                                                         .limits = limits});
   if (!its_backend) return its_backend.status();
   backend.emplace(std::move(*its_backend));
   published.blocks = manager.stats();
@@ -109,18 +109,19 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) {
   const Result<KvLayout> layout = KvLayout::create(options.layout);
   if (!layout) return layout.status();
   if (Status status = complete(options); !status) return status;
-  Result<Arena> arena = Arena::create(device, *layout, {.size = options.size, .order = options.order});
+  Result<Arena> arena =
+      Arena::create(device, *layout, {.size = options.size, .order = options.order});
   if (!arena) return arena.status();
   if (options.max_batch_blocks == 0) options.max_batch_blocks = 4 * arena->num_blocks();
-  if (Status s = check_range(Resource::table_page, options.max_batch_blocks, 1, kMaxTokens * 4); !s) {
+  if (Status s = check_range(Resource::table_page, options.max_batch_blocks, 1, kMaxTokens * 4);
+      !s) {
     return s;
   }
-  Result<BlockManager> manager =
-      BlockManager::create({.num_blocks = arena->num_blocks(),
-                            .watermark_blocks = options.watermark_blocks,
-                            .max_holders = options.max_sequences,
-                            .max_open_tickets = options.max_open_tickets,
-                            .log = options.log});
+  Result<BlockManager> manager = BlockManager::create({.num_blocks = arena->num_blocks(),
+                                                       .watermark_blocks = options.watermark_blocks,
+                                                       .max_holders = options.max_sequences,
+                                                       .max_open_tickets = options.max_open_tickets,
+                                                       .log = options.log});
   if (!manager) return manager.status();
   try {
     auto impl = std::make_unique<Impl>(device, options, std::move(*arena), std::move(*manager));
@@ -136,7 +137,8 @@ KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 
-// ---- sequences -----------------------------------------------------------------------------------
+// ---- sequences
+// -----------------------------------------------------------------------------------
 
 Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
   return impl_->tables->create_sequence(options);
@@ -161,7 +163,8 @@ Status KvCache::promise_capacity(SequenceId sequence, std::int64_t capacity) {
   return impl_->tables->promise_capacity(sequence, capacity);
 }
 
-// ---- a step --------------------------------------------------------------------------------------
+// ---- a step
+// --------------------------------------------------------------------------------------
 
 Status KvCache::begin_step() {
   Impl& c = *impl_;
@@ -181,7 +184,8 @@ Status KvCache::begin_step() {
 
 Status KvCache::Impl::check_batch(std::span<const AppendDemand> demands) {
   const auto num_rows = static_cast<std::int64_t>(demands.size());
-  if (Status s = check_range(Resource::num_sequences, num_rows, 0, options.max_batch_rows); !s) return s;
+  if (Status s = check_range(Resource::num_sequences, num_rows, 0, options.max_batch_rows); !s)
+    return s;
   std::int64_t blocks = 0;
   const std::int64_t block_size = options.layout.block_size_tokens;
   for (std::size_t i = 0; i < demands.size(); ++i) {
@@ -282,7 +286,8 @@ Status KvCache::end_step() {
 
 Status KvCache::synchronize() { return impl_->device->synchronize(impl_->stream); }
 
-// ---- other streams, questions --------------------------------------------------------------------
+// ---- other streams, questions
+// --------------------------------------------------------------------
 
 Result<Ticket> KvCache::fence(StreamId other) {
   return impl_->fences->fence(impl_->manager, other, impl_->step);

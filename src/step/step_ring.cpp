@@ -63,9 +63,7 @@ StepRing::~StepRing() {
   }
 }
 
-Status StepRing::wait(std::size_t index) {
-  return wait_until_over(*device_, slots_[index].done);
-}
+Status StepRing::wait(std::size_t index) { return wait_until_over(*device_, slots_[index].done); }
 
 Status StepRing::mark(std::size_t index, StreamId stream) {
   return device_->record(slots_[index].done, stream);

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `StepRing`: what the work of a step reads while later steps are already being prepared: a copy of
-/// the batch's tables and lengths, slots and copy lists, in one of k slots guarded by the event that
-/// marks the step's end. One thread at a time; owns its events. All memory is sized at create.
+/// `StepRing`: what the work of a step reads while later steps are already being prepared: a copy
+/// of the batch's tables and lengths, slots and copy lists, in one of k slots guarded by the event
+/// that marks the step's end. One thread at a time; owns its events. All memory is sized at create.
 
 #include "base/lazy_array.hpp"
 #include "kvarena/base/result.hpp"
@@ -19,10 +19,10 @@ namespace kvarena {
 
 /// The largest step.
 struct StepLimits {
-  std::int32_t steps_in_flight = 2;    ///< slots
-  std::int32_t max_rows = 0;           ///< sequences
-  std::int64_t max_tokens = 0;         ///< new tokens
-  std::int64_t max_blocks = 0;         ///< table entries of all rows
+  std::int32_t steps_in_flight = 2;  ///< slots
+  std::int32_t max_rows = 0;         ///< sequences
+  std::int64_t max_tokens = 0;       ///< new tokens
+  std::int64_t max_blocks = 0;       ///< table entries of all rows
 };
 
 /// One step's copy. The views stay valid until the slot is reused, steps_in_flight steps later.
@@ -71,8 +71,8 @@ class StepRing {
   std::vector<StepSlot> slots_;
 };
 
-/// Copies what an append gave, and the tables of its sequences, into `slot`. The caller has checked the
-/// limits, so this fails only when a sequence vanished in between (not_found).
+/// Copies what an append gave, and the tables of its sequences, into `slot`. The caller has checked
+/// the limits, so this fails only when a sequence vanished in between (not_found).
 Status capture_step(StepSlot& slot, BlockTables& tables, std::span<const AppendDemand> demands,
                     const AppendResult& appended);
 

@@ -2,8 +2,8 @@
 
 /// @file
 /// `TicketEvents`: which event stands for which ticket, so that a ticket retires when the work it
-/// stands for has completed, at a step that the history of calls decides. One thread at a time; owns
-/// its events.
+/// stands for has completed, at a step that the history of calls decides. One thread at a time;
+/// owns its events.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/base/result.hpp"
@@ -26,8 +26,8 @@ class TicketEvents {
   /// Opens a ticket for the work queued on `stream` so far. Returns exhausted (ticket), or what
   /// Device::record returns; nothing is left open then.
   Result<Ticket> fence(BlockManager& manager, StreamId stream, std::uint64_t step);
-  /// Retires every ticket opened in step `last_step` or before, waiting for its work; work that failed
-  /// is over too.
+  /// Retires every ticket opened in step `last_step` or before, waiting for its work; work that
+  /// failed is over too.
   Status retire_through(BlockManager& manager, std::uint64_t last_step);
   /// Retires every ticket whose work has completed, oldest first, and logs each.
   Status retire_completed(BlockManager& manager);

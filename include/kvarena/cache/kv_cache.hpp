@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `KvCache`: the one object an engine holds: arena, block manager, block tables, attention, and one
-/// home stream of the device on which all of its work is queued in order.
+/// `KvCache`: the one object an engine holds: arena, block manager, block tables, attention, and
+/// one home stream of the device on which all of its work is queued in order.
 ///
 /// A step:
 ///
@@ -15,9 +15,10 @@
 ///     cache.end_step();                                    // returns while the work is under way
 ///
 /// Work is asynchronous: pointers given to write_kv and attend must stay valid until the work has
-/// completed (synchronize(), or `steps_in_flight` steps later). Blocks released by destroy and truncate
-/// are reused in the order of the home stream, so no wait is needed; work on other streams is fenced by
-/// a ticket (fence()). A failed append changes nothing: preempt and call it again in the same step.
+/// completed (synchronize(), or `steps_in_flight` steps later). Blocks released by destroy and
+/// truncate are reused in the order of the home stream, so no wait is needed; work on other streams
+/// is fenced by a ticket (fence()). A failed append changes nothing: preempt and call it again in
+/// the same step.
 ///
 /// One thread at a time, but snapshot() from any. Move-only. The device must outlive it. No heap
 /// allocation and no device allocation after create.
@@ -39,21 +40,21 @@ namespace kvarena {
 
 /// Options of a cache.
 struct KvCacheOptions {
-  UniformLayoutOptions layout;               ///< planes and block size
-  PoolSize size;                             ///< how many blocks
+  UniformLayoutOptions layout{};               ///< planes and block size
+  PoolSize size{};                             ///< how many blocks
   BlockOrder order = BlockOrder::block_major;  ///< which bytes lie together
-  std::int32_t num_q_heads = 0;              ///< of attend; a multiple of the KV heads
-  std::int32_t max_sequences = 1024;         ///< sequences at a time
-  std::int32_t max_batch_rows = 0;           ///< sequences in a step; 0: max_sequences
-  std::int64_t max_step_tokens = 8192;       ///< new tokens in a step
-  std::int64_t max_batch_blocks = 0;         ///< table entries of a step's sequences; 0: 4 x blocks
-  std::int64_t watermark_blocks = 0;         ///< see BlockManagerOptions
-  std::int32_t window_tokens = 0;            ///< sliding window of `windowed` layers; 0: none
-  std::int32_t steps_in_flight = 2;          ///< k: step n waits for step n - k; 1 .. 16
-  std::int32_t max_open_tickets = 64;        ///< fences not retired yet, 1 .. 65536
-  bool eager_retire = false;                 ///< retire fences as soon as they have completed; see fence
-  std::int32_t num_threads = 0;              ///< host device: attention threads; 0: one a core
-  OperationLog* log = nullptr;               ///< see BlockManagerOptions
+  std::int32_t num_q_heads = 0;                ///< of attend; a multiple of the KV heads
+  std::int32_t max_sequences = 1024;           ///< sequences at a time
+  std::int32_t max_batch_rows = 0;             ///< sequences in a step; 0: max_sequences
+  std::int64_t max_step_tokens = 8192;         ///< new tokens in a step
+  std::int64_t max_batch_blocks = 0;   ///< table entries of a step's sequences; 0: 4 x blocks
+  std::int64_t watermark_blocks = 0;   ///< see BlockManagerOptions
+  std::int32_t window_tokens = 0;      ///< sliding window of `windowed` layers; 0: none
+  std::int32_t steps_in_flight = 2;    ///< k: step n waits for step n - k; 1 .. 16
+  std::int32_t max_open_tickets = 64;  ///< fences not retired yet, 1 .. 65536
+  bool eager_retire = false;           ///< retire fences as soon as they have completed; see fence
+  std::int32_t num_threads = 0;        ///< host device: attention threads; 0: one a core
+  OperationLog* log = nullptr;         ///< see BlockManagerOptions
 };
 
 /// What a step's append gave: the batch in the order of the demands. Valid until end_step.
@@ -66,30 +67,30 @@ struct StepBatch {
 
 /// K and V of the step's new tokens for one layer.
 struct WriteKvArgs {
-  std::int32_t layer = 0;         ///< 0-based
-  const void* key = nullptr;      ///< [num_tokens, num_kv_heads, head_dim_k]
-  const void* value = nullptr;    ///< [num_tokens, num_kv_heads, head_dim_v]
-  DType dtype = DType::f16;       ///< of key and value; converted to the layout's
+  std::int32_t layer = 0;       ///< 0-based
+  const void* key = nullptr;    ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
+  DType dtype = DType::f16;     ///< of key and value; converted to the layout's
 };
 
 /// Attention of the step's new tokens over one layer.
 struct AttendArgs {
-  std::int32_t layer = 0;         ///< 0-based
-  const void* q = nullptr;        ///< [num_tokens, num_q_heads, head_dim_k]
-  DType q_dtype = DType::f16;     ///< of q
-  void* out = nullptr;            ///< [num_tokens, num_q_heads, head_dim_v]
-  DType out_dtype = DType::f16;   ///< of out
-  float* lse = nullptr;           ///< [num_tokens, num_q_heads] log-sum-exp, or nullptr
-  float scale = 0.0F;             ///< of the logits; 0: 1 / sqrt(head_dim_k)
-  float soft_cap = 0.0F;          ///< of the logits; 0: none
-  bool windowed = false;          ///< see only the last KvCacheOptions::window_tokens
+  std::int32_t layer = 0;        ///< 0-based
+  const void* q = nullptr;       ///< [num_tokens, num_q_heads, head_dim_k]
+  DType q_dtype = DType::f16;    ///< of q
+  void* out = nullptr;           ///< [num_tokens, num_q_heads, head_dim_v]
+  DType out_dtype = DType::f16;  ///< of out
+  float* lse = nullptr;          ///< [num_tokens, num_q_heads] log-sum-exp, or nullptr
+  float scale = 0.0F;            ///< of the logits; 0: 1 / sqrt(head_dim_k)
+  float soft_cap = 0.0F;         ///< of the logits; 0: none
+  bool windowed = false;         ///< see only the last KvCacheOptions::window_tokens
 };
 
 /// Figures published at the end of each step.
 struct CacheSnapshot {
-  std::uint64_t step = 0;   ///< steps ended so far
-  BlockStats blocks;        ///< of the block manager
-  TableStats tables;        ///< of the block tables
+  std::uint64_t step = 0;  ///< steps ended so far
+  BlockStats blocks;       ///< of the block manager
+  TableStats tables;       ///< of the block tables
 };
 
 /// Arena, manager, tables and attention behind one object.
@@ -125,7 +126,8 @@ class KVARENA_EXPORT KvCache {
   // ---- a step --------------------------------------------------------------------------------
 
   /// Waits for step n - steps_in_flight and retires the fences of that step and older ones. Returns
-  /// failed_precondition (event) inside a step. (The failure of earlier work comes from synchronize.)
+  /// failed_precondition (event) inside a step. (The failure of earlier work comes from
+  /// synchronize.)
   Status begin_step();
   /// Grows the sequences of the step, queues copies on write, and plans attention: rows are the
   /// demands, query tokens their new tokens. Once a step (again after a failure). Returns what
@@ -134,14 +136,16 @@ class KVARENA_EXPORT KvCache {
   /// failed_precondition (event) outside a step or after a successful append. When the device does
   /// not take the work (device_error; exhausted (stream)) the sequences have grown by tokens that
   /// nobody wrote: destroy them; the step takes no further append.
-  Result<StepBatch> append(std::span<const AppendDemand> demands, Urgency urgency = Urgency::growth);
+  Result<StepBatch> append(std::span<const AppendDemand> demands,
+                           Urgency urgency = Urgency::growth);
   /// Index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
-  /// Queues writing K and V of the step's new tokens. Returns invalid_argument (layer, pointer, ...),
-  /// unsupported (dtype), exhausted (workspace) past 4 calls a layer (attend's count too) in a step,
-  /// failed_precondition (event) without an append.
+  /// Queues writing K and V of the step's new tokens. Returns invalid_argument (layer, pointer,
+  /// ...), unsupported (dtype), exhausted (workspace) past 4 calls a layer (attend's count too) in
+  /// a step, failed_precondition (event) without an append.
   Status write_kv(const WriteKvArgs& args);
-  /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv returns.
+  /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
+  /// returns.
   Status attend(const AttendArgs& args);
   /// Marks the end of the step's work and publishes the snapshot. Does not wait.
   Status end_step();
@@ -151,9 +155,9 @@ class KVARENA_EXPORT KvCache {
   // ---- other streams -------------------------------------------------------------------------
 
   /// A ticket for the work queued on `other` so far, to release blocks against that it still reads.
-  /// It is retired by begin_step `steps_in_flight` steps later, waiting for that work if need be; with
-  /// eager_retire by the first begin_step that finds it completed, which is logged.
-  /// Returns exhausted (ticket) past max_open_tickets.
+  /// It is retired by begin_step `steps_in_flight` steps later, waiting for that work if need be;
+  /// with eager_retire by the first begin_step that finds it completed, which is logged. Returns
+  /// exhausted (ticket) past max_open_tickets.
   Result<Ticket> fence(StreamId other);
   /// The stream on which all of the cache's work is queued.
   StreamId home_stream() const noexcept;
