@@ -25,18 +25,19 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Built-in names that share their start or a part with `wanted`.
+// Built-in names that contain `wanted`, or else that begin with the same three letters.
 std::string similar_names(std::string_view wanted) {
+  constexpr std::size_t kMaxNames = 6;
   const std::string key = lower(wanted);
-  std::vector<std::string> found;
+  std::vector<std::string> containing;
+  std::vector<std::string> alike;
   for (const ModelShape& shape : model_shapes()) {
     const std::string name = lower(shape.name);
-    if (name.find(key) != name.npos || key.find(name) != key.npos ||
-        (key.size() >= 3 && name.compare(0, 3, key, 0, 3) == 0)) {
-      found.emplace_back(shape.name);
-    }
+    if (name.find(key) != name.npos) containing.emplace_back(shape.name);
+    if (name.compare(0, 3, key, 0, 3) == 0) alike.emplace_back(shape.name);
   }
-  if (found.size() > 8) found.resize(8);
+  std::vector<std::string>& found = containing.empty() ? alike : containing;
+  if (found.size() > kMaxNames) found.resize(kMaxNames);
   return found.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(found, ", "));
 }
 

@@ -32,7 +32,8 @@ std::int64_t table_pages_of(const ReplayOptions& options, std::int64_t num_block
 }
 
 ReplayFailure pool_failure(const char* what, const Status& status, std::string text) {
-  const bool options_wrong = status.code == StatusCode::invalid_argument ||
+  const bool options_wrong = (status.code == StatusCode::invalid_argument &&
+                              status.resource != Resource::pool_bytes) ||
                              status.code == StatusCode::unsupported;
   return {options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
           fmt::format("{}: {}", what, text), "",

@@ -29,6 +29,13 @@ inline ReplayFailure unexpected(const char* call, const Status& status) {
           "this is a bug in kvarena; please report it with the command line"};
 }
 
+/// Virtual time does not fit 63 bits of nanoseconds.
+inline ReplayFailure time_overflow(const TraceRequest& request) {
+  return {ReplayEnd::bad_options,
+          "request " + std::to_string(request.index) + " ends past 2^63 ns of virtual time",
+          "times that fit", "lower --prefill-us, --decode-us or --step-us"};
+}
+
 /// A request that fits an empty pool cannot run although nothing else does.
 inline ReplayFailure lost_blocks(const TraceRequest& request, const std::string& explanation) {
   return {ReplayEnd::check_failed,

@@ -2,8 +2,6 @@
 
 #include "replay/fault_planter.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -58,12 +56,7 @@ MaybeFailure LinearEngine::grow(Job& job, std::int64_t tokens) {
 
 MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
   const auto end_ns = linear_end_ns(*job->request->trace, now_ns_, options_.costs);
-  if (!end_ns) {
-    return ReplayFailure{ReplayEnd::bad_options,
-                         fmt::format("request {} would end past 2^63 ns of virtual time",
-                                     job->request->trace->index),
-                         "times that fit", "lower --prefill-us or --decode-us"};
-  }
+  if (!end_ns) return time_overflow(*job->request->trace);
   if (auto failure = grow(*job, job->request->trace->input_tokens)) return failure;
   instruments_.ledger.start(job->request->arrival_ns(), now_ns_);
   instruments_.counters.prefill_tokens += job->request->trace->input_tokens;

@@ -3,8 +3,6 @@
 #include "replay/fault_planter.hpp"
 #include "replay/verifier.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -233,10 +231,7 @@ MaybeFailure StepEngine::step() {
   }
   if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
   pass_time();
-  if (time_overflow_) {
-    return ReplayFailure{ReplayEnd::bad_options, "virtual time passes 2^63 nanoseconds",
-                         "times that fit", "lower --prefill-us, --decode-us or --step-us"};
-  }
+  if (time_overflow_) return time_overflow(*running_.front()->request->trace);
   if (instruments_.faults != nullptr) instruments_.faults->between_steps(running_);
   return finish_step();
 }

@@ -90,7 +90,8 @@ std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions
     if (!exact) continue;
     const std::int64_t start_ns = request->arrival_us * 1000;
     const auto end_ns = linear_end_ns(*request, start_ns, options.costs);
-    if (end_ns) holds.add(start_ns, *end_ns, blocks);
+    if (!end_ns) return time_overflow(*request);
+    holds.add(start_ns, *end_ns, blocks);
   }
   survey.requests = feed.requests();
   const std::int64_t sequences = survey.requests * samples;

@@ -1,0 +1,76 @@
+// Percentiles and means of the ledger, and the weighing of occupancy with time.
+
+#include "replay/occupancy.hpp"
+#include "replay/request_ledger.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kvarena::replay {
+namespace {
+
+TEST(RequestLedger, PercentilesAreNearestRank) {
+  RequestLedger ledger;
+  for (std::int64_t i = 100; i >= 1; --i) ledger.start(0, i * 1000);
+  ReplayReport report;
+  report.block_size = 16;
+  ledger.write_to(report);
+  EXPECT_EQ(report.queueing.count, 100);
+  EXPECT_DOUBLE_EQ(report.queueing.mean_us, 50.5);
+  EXPECT_EQ(report.queueing.p50_us, 50);
+  EXPECT_EQ(report.queueing.p90_us, 90);
+  EXPECT_EQ(report.queueing.p99_us, 99);
+  EXPECT_EQ(report.queueing.max_us, 100);
+  EXPECT_EQ(report.latency.count, 0);
+}
+
+TEST(RequestLedger, OneValueIsEveryPercentile) {
+  RequestLedger ledger;
+  ledger.finish_request(5'000, 12'999);
+  ReplayReport report;
+  report.block_size = 16;
+  ledger.write_to(report);
+  EXPECT_EQ(report.latency.p50_us, 7);
+  EXPECT_EQ(report.latency.p99_us, 7);
+  EXPECT_EQ(report.completed, 1);
+}
+
+TEST(RequestLedger, WasteIsTheShareOfEmptySlots) {
+  RequestLedger ledger;
+  ledger.finish_sequence(17, 2);
+  ledger.finish_sequence(16, 1);
+  ReplayReport report;
+  report.block_size = 16;
+  ledger.write_to(report);
+  EXPECT_EQ(report.final_blocks, 3);
+  EXPECT_EQ(report.final_tokens, 33);
+  EXPECT_DOUBLE_EQ(report.waste, 1.0 - 33.0 / 48.0);
+}
+
+TEST(OccupancyMeter, WeighsWithTimeExactly) {
+  OccupancyMeter meter;
+  meter.record(1'000, {.blocks = 4, .running = 1});
+  meter.record(3'000, {.blocks = 10, .running = 7});
+  meter.record(3'000, {.blocks = 2, .running = 2});
+  meter.record(7'000, {.blocks = 0});
+  ASSERT_TRUE(meter.finish(11'000).is_ok());
+  EXPECT_EQ(meter.elapsed_ns(), 10'000);
+  EXPECT_DOUBLE_EQ(meter.time_mean_blocks(), (4.0 * 2 + 2.0 * 4) / 10);
+  EXPECT_EQ(meter.peak_running(), 7);
+}
+
+TEST(OccupancyMeter, NoTimeNoMean) {
+  OccupancyMeter meter;
+  meter.record(5, {.blocks = 4});
+  EXPECT_EQ(meter.time_mean_blocks(), 0.0);
+}
+
+TEST(OccupancyMeter, LongRunsDoNotOverflow) {
+  OccupancyMeter meter;
+  constexpr std::int64_t kYears = 4'000'000'000'000'000'000;
+  meter.record(0, {.blocks = 500'000'000});
+  ASSERT_TRUE(meter.finish(kYears).is_ok());
+  EXPECT_DOUBLE_EQ(meter.time_mean_blocks(), 5e8);
+}
+
+}  // namespace
+}  // namespace kvarena::replay

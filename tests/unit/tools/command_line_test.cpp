@@ -1,0 +1,272 @@
+// The command as a person or a script sees it: what goes to which stream, exit codes, messages.
+
+#include "command_line.hpp"
+#include "unit/replay/trace_text.hpp"
+
+#include "kvarena/base/shapes.hpp"
+#include "kvarena/base/version.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kvarena::tools {
+namespace {
+
+using nlohmann::json;
+using test::TempFile;
+
+struct Outcome {
+  ExitCode code = ExitCode::environment;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<std::string> arguments, bool terminal = false) {
+  std::vector<const char*> argv{"kvarena"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err};
+  console.out_is_terminal = console.err_is_terminal = terminal;
+  const ExitCode code = run_command_line(static_cast<int>(argv.size()), argv.data(), console);
+  return {code, out.str(), err.str()};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string small_trace() { return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}}); }
+
+// ---- the command itself ------------------------------------------------------------------------
+
+TEST(CommandLine, VersionAndHelpGoToStandardOutput) {
+  const auto version = run({"--version"});
+  EXPECT_EQ(version.code, ExitCode::ok);
+  EXPECT_EQ(version.out, "kvarena " KVARENA_VERSION_STRING "\n");
+  EXPECT_EQ(version.err, "");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"replay", "--help"}, {"shapes", "-h"}}) {
+    const auto help = run(arguments);
+    EXPECT_EQ(help.code, ExitCode::ok);
+    EXPECT_TRUE(contains(help.out, "Examples:")) << help.out;
+    EXPECT_EQ(help.err, "");
+  }
+}
+
+TEST(CommandLine, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"repaly"},
+      {"replay"},
+      {"replay", "x", "--no-such-option"},
+      {"replay", "x", "--clock", "sundial"},
+      {"replay", "x", "--block-size", "0"},
+      {"replay", "x", "--block-size", "sixteen"},
+      {"replay", "x", "--blocks", "0"},
+      {"replay", "x", "--blocks", "many"},
+      {"replay", "x", "--blocks", "10GiB"},
+      {"replay", "x", "--blocks", "10", "--pool-bytes", "1GiB"},
+      {"replay", "x", "--pool-bytes", "1gig"},
+      {"replay", "x", "--pool-bytes", "0"},
+      {"replay", "x", "--prefill-us", "-1"},
+      {"replay", "x", "--prefill-us", "fast"},
+      {"replay", "x", "--watermark", "101%"},
+      {"replay", "x", "--model", "GPT-9"},
+      {"replay", "x", "--q-heads", "3"},
+      {"replay", "x", "--samples", "0"},
+      {"shapes", "GPT-9"},
+      {"shapes", "--layers", "3"},
+      {"shapes", "--pool-bytes", "1GiB"},
+      {"shapes", "Llama-3.1-8B", "--dtype", "f64"},
+  };
+  for (const auto& arguments : wrong) {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.code, ExitCode::usage) << testing::PrintToString(arguments);
+    EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+  EXPECT_TRUE(contains(run({"replay", "x", "--clock", "sundial"}).err, "'kvarena replay --help'"));
+  EXPECT_TRUE(contains(run({"shapes", "llama-3"}).err, "did you mean Llama-3.1"));
+  EXPECT_TRUE(contains(run({"replay", "x", "--pool-bytes", "1gig"}).err, "24GiB"));
+}
+
+TEST(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
+  EXPECT_FALSE(contains(run({"shapes", "Llama-3.1-8B"}).out, "\x1b"));
+  EXPECT_TRUE(contains(run({"shapes", "Llama-3.1-8B"}, true).out, "\x1b[1m"));
+  EXPECT_FALSE(contains(run({"--no-color", "shapes", "Llama-3.1-8B"}, true).out, "\x1b"));
+  EXPECT_FALSE(contains(run({"shapes", "Llama-3.1-8B", "--no-color"}, true).out, "\x1b"));
+  EXPECT_TRUE(contains(run({"shapes", "GPT-9"}, true).err, "\x1b"));
+}
+
+// ---- shapes ------------------------------------------------------------------------------------
+
+TEST(ShapesCommand, ListsEveryBuiltInShape) {
+  const auto outcome = run({"shapes"});
+  EXPECT_EQ(outcome.code, ExitCode::ok);
+  for (const ModelShape& shape : model_shapes()) {
+    EXPECT_TRUE(contains(outcome.out, shape.name)) << shape.name;
+  }
+  const auto list = json::parse(run({"shapes", "--json", "-"}).out);
+  EXPECT_EQ(list.at("shapes").size(), model_shapes().size());
+}
+
+TEST(ShapesCommand, OneShapeWithItsArithmetic) {
+  const auto outcome = run({"shapes", "llama-3.1-8b"});
+  EXPECT_EQ(outcome.code, ExitCode::ok);
+  EXPECT_TRUE(contains(outcome.out, "32 layers x 8 heads x (128 + 128) elements x 2 B = 131,072 B"))
+      << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "16 tokens x 131,072 B = 2,097,152 B (2.00 MiB)")) << outcome.out;
+  const auto object = json::parse(
+      run({"shapes", "Llama-3.1-8B", "--pool-bytes", "1GiB", "--context", "1000", "--json", "-"}).out);
+  EXPECT_EQ(object.at("bytes_per_token"), 131072);
+  EXPECT_EQ(object.at("bytes_per_block"), 2097152);
+  EXPECT_EQ(object.at("pool").at("blocks"), 512);
+  EXPECT_EQ(object.at("context").at("blocks"), 63);
+}
+
+TEST(ShapesCommand, NumbersAndChanges) {
+  const auto custom = json::parse(run({"shapes", "--layers", "24", "--kv-heads", "2", "--head-dim",
+                                       "64", "--dtype", "bf16", "--json", "-"})
+                                      .out);
+  EXPECT_EQ(custom.at("bytes_per_token"), 24 * 2 * 128 * 2);
+  const auto changed = json::parse(
+      run({"shapes", "Llama-3.1-8B", "--dtype", "int8", "--block-size", "7", "--json", "-"}).out);
+  EXPECT_EQ(changed.at("bytes_per_token"), 65536);
+  EXPECT_EQ(changed.at("block_size"), 7);
+  EXPECT_EQ(changed.at("name"), "Llama-3.1-8B (changed)");
+}
+
+TEST(ShapesCommand, APoolBelowOneBlockDoesNotFit) {
+  const auto outcome = run({"shapes", "Llama-3.1-8B", "--pool-bytes", "1MiB"});
+  EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
+  EXPECT_TRUE(contains(outcome.err, "2097152"));
+}
+
+// ---- replay ------------------------------------------------------------------------------------
+
+TEST(ReplayCommand, SummaryIsDataForPeople) {
+  const TempFile trace(small_trace());
+  const auto outcome = run({"replay", trace.path(), "--blocks", "100"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  for (const char* part : {"requests", "3 served, of 3", "queueing", "preemptions", "waste", "balanced",
+                           "in use", "attention      off"}) {
+    EXPECT_TRUE(contains(outcome.out, part)) << part << '\n' << outcome.out;
+  }
+  EXPECT_TRUE(contains(outcome.err, "replayed in"));
+  const auto quiet = run({"--quiet", "replay", trace.path(), "--blocks", "100"});
+  EXPECT_EQ(quiet.out, "");
+  EXPECT_EQ(quiet.err, "");
+}
+
+TEST(ReplayCommand, JsonOnStandardOutputStandsAlone) {
+  const TempFile trace(small_trace());
+  const auto outcome = run({"replay", trace.path(), "--reserve", "full", "--blocks", "unlimited",
+                            "--clock", "linear", "--prefill-us", "100", "--decode-us", "20000",
+                            "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto object = json::parse(outcome.out);
+  EXPECT_TRUE(object.is_object());
+  EXPECT_EQ(object.at("requests"), 3);
+  EXPECT_EQ(object.at("input_tokens"), 750);
+  EXPECT_EQ(object.at("output_tokens"), 65);
+  EXPECT_EQ(object.at("peak_blocks"), 7 + 39 + 6);
+  EXPECT_EQ(object.at("peak_requests"), 3);
+  EXPECT_EQ(object.at("final_blocks"), 52);
+  EXPECT_GT(object.at("time_mean_blocks").get<double>(), 0.0);
+  EXPECT_NEAR(object.at("waste").get<double>(), 1.0 - 815.0 / 832.0, 1e-12);
+  EXPECT_EQ(object.at("preemptions"), 0);
+  EXPECT_EQ(object.at("balanced"), true);
+  EXPECT_TRUE(contains(outcome.err, "balanced")) << "the summary moves to standard error";
+}
+
+TEST(ReplayCommand, JsonFileHasTheSameFigures) {
+  const TempFile trace(small_trace());
+  const TempFile file("old content");
+  const auto outcome = run({"replay", trace.path(), "--json", file.path(), "--quiet"});
+  EXPECT_EQ(outcome.code, ExitCode::ok);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(file.content(), run({"replay", trace.path(), "--json", "-"}).out)
+      << "and two runs give the same bytes";
+  EXPECT_EQ(run({"replay", trace.path(), "--json", "/nonexistent/x.json"}).code,
+            ExitCode::environment);
+}
+
+TEST(ReplayCommand, ExitCodesTellWhy) {
+  const TempFile trace(small_trace());
+  EXPECT_EQ(run({"replay", "/nonexistent"}).code, ExitCode::bad_input);
+  const TempFile broken(small_trace() + "{\"timestamp\": x}\n");
+  const auto bad = run({"replay", broken.path()});
+  EXPECT_EQ(bad.code, ExitCode::bad_input);
+  EXPECT_EQ(bad.out, "");
+  EXPECT_TRUE(contains(bad.err, broken.path() + ":4:")) << bad.err;
+  EXPECT_TRUE(contains(bad.err, "expected: "));
+  EXPECT_TRUE(contains(bad.err, "to do: "));
+  EXPECT_EQ(run({"replay", trace.path(), "--pool-bytes", "1KiB"}).code, ExitCode::does_not_fit);
+  EXPECT_EQ(run({"replay", trace.path(), "--clock", "linear", "--samples", "2"}).code,
+            ExitCode::usage);
+  EXPECT_EQ(run({"replay", trace.path(), "--timeline", "/nonexistent/x"}).code,
+            ExitCode::environment);
+  const auto huge = run({"replay", trace.path(), "--attention", "sample", "--model",
+                         "Llama-3.1-405B", "--blocks", "100000000"});
+  EXPECT_EQ(huge.code, ExitCode::does_not_fit) << huge.err;
+}
+
+TEST(ReplayCommand, RejectedRequestsAreAWarning) {
+  const TempFile trace(small_trace());
+  const auto outcome = run({"replay", trace.path(), "--max-context", "300", "--quiet"});
+  EXPECT_EQ(outcome.code, ExitCode::ok);
+  EXPECT_TRUE(contains(outcome.err, "warning: 1 of 3 requests were rejected")) << outcome.err;
+}
+
+TEST(ReplayCommand, AttentionThroughTheCommand) {
+  const TempFile trace(small_trace());
+  const auto outcome =
+      run({"replay", trace.path(), "--attention", "full", "--layers", "2", "--kv-heads", "1",
+           "--q-heads", "2", "--head-dim", "16", "--blocks", "80", "--samples", "2", "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto seen = json::parse(outcome.out).at("verification");
+  EXPECT_EQ(seen.at("failures"), 0);
+  EXPECT_GT(seen.at("attention_rows"), 0);
+  EXPECT_GT(seen.at("kv_bytes_compared"), 0);
+}
+
+TEST(ReplayCommand, ProgressIsDrawnOnTerminalsOnly) {
+  // Long enough for a few redraws is not needed: what is drawn is erased again.
+  const TempFile trace(small_trace());
+  EXPECT_FALSE(contains(run({"replay", trace.path()}).err, "\r"));
+}
+
+// ---- the program -------------------------------------------------------------------------------
+
+TEST(Program, PrintsExactlyOneJsonObject) {
+  const TempFile trace(small_trace());
+  const std::string command = std::string(KVARENA_PROGRAM) + " replay " + trace.path() +
+                              " --reserve full --blocks unlimited --clock linear --prefill-us 100 "
+                              "--decode-us 20000 --json - 2>/dev/null";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string text;
+  std::array<char, 4096> part{};
+  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;) {
+    text.append(part.data(), got);
+  }
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_EQ(json::parse(text).at("requests"), 3);
+}
+
+TEST(Program, ExitCodesReachTheShell) {
+  const std::string program = KVARENA_PROGRAM;
+  EXPECT_EQ(WEXITSTATUS(std::system((program + " >/dev/null 2>&1").c_str())), 2);
+  EXPECT_EQ(WEXITSTATUS(std::system((program + " replay /nonexistent 2>/dev/null").c_str())), 4);
+  EXPECT_EQ(WEXITSTATUS(std::system((program + " shapes > /dev/full 2>/dev/null").c_str())), 5);
+}
+
+}  // namespace
+}  // namespace kvarena::tools
