@@ -8,7 +8,7 @@ int main() {
   using namespace kvarena;
   auto device = HostDevice::create().value();
   KvCacheOptions options{.layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim_k = 64}};
-  options.size.num_blocks = 128;  // of 16 tokens: one allocation, the only one
+  options.size.num_blocks = 128;  // of 16 tokens
   options.num_q_heads = 1;
   auto cache = KvCache::create(*device, options).value();
   const std::array prompt{AppendDemand{cache.create_sequence().value(), 20}};  // tokens

@@ -49,6 +49,9 @@ ShadowEngine::ShadowEngine(Device& device, const EngineOptions& options)
   for (Record& record : records_) {
     record.layers.resize(static_cast<std::size_t>(options.cache.layout.num_layers));
   }
+  keys_.resize(static_cast<std::size_t>(options.longest_tokens * kv_heads_ * dim_k_ * 4));
+  values_.resize(static_cast<std::size_t>(options.longest_tokens * kv_heads_ * dim_v_ * 4));
+  for (Record& record : records_) resize(record, options.cache.max_step_tokens);
   const Arena& arena = cache_->arena();
   created_ = device.fill(arena.base(), kNaNByte, static_cast<std::uint64_t>(arena.bytes()),
                          cache_->home_stream());
@@ -171,12 +174,17 @@ void ShadowEngine::grow(Record& record, std::span<const AppendDemand> demands) {
     record.rows.push_back({demand.sequence, seeds, demand.num_tokens, next});
     next += demand.num_tokens;
   }
+  resize(record, next);
+}
+
+/// Buffers for a step of that many tokens.
+void ShadowEngine::resize(Record& record, std::int64_t tokens) const {
   for (Layer& layer : record.layers) {
-    layer.key.resize(bytes(next * kv_heads_ * dim_k_));
-    layer.value.resize(bytes(next * kv_heads_ * dim_v_));
-    layer.query.resize(bytes(next * q_heads_ * dim_k_));
-    layer.out.resize(bytes(next * q_heads_ * dim_v_));
-    layer.lse.resize(static_cast<std::size_t>(next * q_heads_));
+    layer.key.resize(bytes(tokens * kv_heads_ * dim_k_));
+    layer.value.resize(bytes(tokens * kv_heads_ * dim_v_));
+    layer.query.resize(bytes(tokens * q_heads_ * dim_k_));
+    layer.out.resize(bytes(tokens * q_heads_ * dim_v_));
+    layer.lse.resize(static_cast<std::size_t>(tokens * q_heads_));
     if (options_.cache.window_tokens == 0) continue;
     layer.windowed_out.resize(layer.out.size());
     layer.windowed_lse.resize(layer.lse.size());

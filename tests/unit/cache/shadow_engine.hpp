@@ -28,6 +28,7 @@ struct EngineOptions {
   float scale = 0.0F;
   bool poison = true;                ///< fill freed blocks with NaN, on the home stream
   std::int32_t checked_outputs = 0;  ///< query tokens compared a step, all layers; 0: every one
+  std::int64_t longest_tokens = 0;   ///< of a sequence, if known: comparisons then allocate nothing
   std::uint64_t seed = 1;
 };
 
@@ -97,6 +98,7 @@ class ShadowEngine {
   std::vector<BlockId> unshared_blocks(SequenceId sequence, std::int64_t first) const;
   void check_slots(const StepBatch& batch, std::span<const AppendDemand> demands);
   void grow(Record& record, std::span<const AppendDemand> demands);
+  void resize(Record& record, std::int64_t tokens) const;
   void fill_inputs(Record& record, std::int32_t layer) const;
   Status queue_layer(Record& record, std::int32_t layer);
   void compare(Record& record);
@@ -111,10 +113,10 @@ class ShadowEngine {
   std::mt19937_64 random_;
   std::int64_t q_heads_, kv_heads_, dim_k_, dim_v_;
   Status created_;
-  std::vector<KvCache> owner_;  // none or one
-  KvCache* cache_ = nullptr;
   std::map<SequenceId, Seeds> sequences_;
   std::vector<Record> records_;  // steps_in_flight, used in turn
+  std::vector<KvCache> owner_;   // none or one; ends before the buffers that its work uses
+  KvCache* cache_ = nullptr;
   std::uint64_t step_ = 0;
   bool in_step_ = false;
   Mismatches mismatches_;
