@@ -18,7 +18,7 @@ function(kvarena_options target)
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Wold-style-cast;-Wcast-align;-Woverloaded-virtual>
     $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
   if(KVARENA_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${KVARENA_SANITIZE})
   endif()
 endfunction()
