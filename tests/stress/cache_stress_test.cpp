@@ -57,8 +57,9 @@ test::EngineOptions stress_options() {
 
 /// A point in the run.
 struct Sample {
-  double seconds = 0;      ///< since the start
-  double decode_step = 0;  ///< seconds of a step in which all rows decode; 0: it was none
+  double seconds = 0;    ///< since the start
+  double step_ms = 0;    ///< of the engine's step, the sampled comparison included
+  double decode_ns = 0;  ///< of a step in which all rows decode, for each token cached; 0: none
   std::uint64_t device_bytes = 0;
   std::int64_t resident_bytes = 0;
 };
@@ -169,8 +170,12 @@ class StressRun {
     ASSERT_TRUE(now.blocks.balanced());
     const bool decodes = now.tables.tokens - last_tokens_ <= std::ssize(members_);
     last_tokens_ = now.tables.tokens;
-    samples_.push_back({elapsed(), decodes ? elapsed() - before : 0.0,
-                        device_.tracker().breakdown().total.bytes, test::resident_bytes()});
+    const double step = elapsed() - before;
+    samples_.push_back({.seconds = elapsed(),
+                        .step_ms = 1e3 * step,
+                        .decode_ns = decodes ? 1e9 * step / static_cast<double>(last_tokens_) : 0,
+                        .device_bytes = device_.tracker().breakdown().total.bytes,
+                        .resident_bytes = test::resident_bytes()});
   }
 
   Device& device_;
@@ -185,16 +190,16 @@ class StressRun {
   std::int64_t num_preemptions_ = 0;
 };
 
-/// Median decode step of the samples between two fractions of the run, milliseconds; 0: none.
-double median_step_ms(const std::vector<Sample>& samples, double from, double to) {
-  std::vector<double> steps;
+/// Median of a figure over the samples between two fractions of the run that have it; 0: none has.
+double median(const std::vector<Sample>& samples, double Sample::*figure, double from, double to) {
+  std::vector<double> values;
   for (const Sample& sample : samples) {
     const double part = sample.seconds / samples.back().seconds;
-    if (part >= from && part <= to && sample.decode_step > 0) steps.push_back(sample.decode_step);
+    if (part >= from && part <= to && sample.*figure > 0) values.push_back(sample.*figure);
   }
-  if (steps.empty()) return 0;
-  std::nth_element(steps.begin(), steps.begin() + std::ssize(steps) / 2, steps.end());
-  return 1e3 * steps[steps.size() / 2];
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
 }
 
 TEST(CacheStress, ALongRunStaysAsItWas) {
@@ -222,12 +227,15 @@ TEST(CacheStress, ALongRunStaysAsItWas) {
     std::printf(
         "%zu steps, %lld batches, %lld preemptions, %lld numbers compared\n"
         "from 10 %% to the end: %llu device bytes, resident %+lld bytes at most\n"
-        "median decode step: %.2f ms in the first tenth, %.2f ms in the last\n",
+        "median step: %.2f ms in the first tenth, %.2f ms in the last; decode for each cached "
+        "token: "
+        "%.0f ns and %.0f ns (0: none)\n",
         all.size(), static_cast<long long>(run.num_batches()),
         static_cast<long long>(run.num_preemptions()),
         static_cast<long long>(engine.mismatches().compared),
         static_cast<unsigned long long>(tenth->device_bytes), static_cast<long long>(growth),
-        median_step_ms(all, 0, 0.1), median_step_ms(all, 0.9, 1));
+        median(all, &Sample::step_ms, 0, 0.1), median(all, &Sample::step_ms, 0.9, 1),
+        median(all, &Sample::decode_ns, 0, 0.1), median(all, &Sample::decode_ns, 0.9, 1));
     EXPECT_GT(engine.mismatches().compared, 0);
     if (!test::kSanitized) {
       EXPECT_LE(growth, kMaxGrowthBytes);
