@@ -5,8 +5,8 @@
 
 #include "kvarena/base/version.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <exception>
 
@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kFooter = R"(
 Examples:
   kvarena shapes Llama-3.1-8B                     what a token of that model's KV cache takes
-  kvarena replay trace.jsonl                      serve a request trace with a memory plan of its own
-  kvarena replay trace.csv --blocks 4096          ... from a pool of 4096 blocks
+  kvarena replay trace.jsonl                      serve a request trace, memory as it needs
+  kvarena replay trace.csv --blocks 4096          serve it from a pool of 4096 blocks
   kvarena COMMAND --help                          the options of one command, with examples
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
@@ -28,15 +28,16 @@ Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory;
 ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
   const auto chosen = app.get_subcommands();
   const std::string command = chosen.empty() ? "kvarena" : "kvarena " + chosen.front()->get_name();
-  console.error(error.what(), "", fmt::format("'{} --help' lists the options with examples",
-                                              command));
+  console.error(error.what(), "",
+                fmt::format("'{} --help' lists the options with examples", command));
   return ExitCode::usage;
 }
 
 ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
                "kvarena"};
-  app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING, "Print the version and exit");
+  app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING,
+                       "Print the version and exit");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();

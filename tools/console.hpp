@@ -11,12 +11,12 @@ namespace kvarena::tools {
 
 /// The two streams and how they may be used.
 struct Console {
-  std::ostream& out;           ///< data: what the command was asked for
-  std::ostream& err;           ///< messages: errors, warnings, progress
+  std::ostream& out;  ///< data: what the command was asked for
+  std::ostream& err;  ///< messages: errors, warnings, progress
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  bool color = true;           ///< colour where the stream is a terminal
-  bool quiet = false;          ///< no notes, no progress, no summary; errors and warnings stay
+  bool color = true;   ///< colour where the stream is a terminal
+  bool quiet = false;  ///< no notes, no progress, no summary; errors and warnings stay
 
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},

@@ -9,7 +9,7 @@ namespace kvarena::tools {
 enum class ExitCode : int {
   ok = 0,            ///< done, and every check that was asked for held
   check_failed = 1,  ///< the run finished or stopped because a check failed: verification, balance
-  usage = 2,         ///< the command line is wrong: unknown option, value out of range, contradiction
+  usage = 2,  ///< the command line is wrong: unknown option, value out of range, contradiction
   does_not_fit = 3,  ///< the device's memory or the pool is too small for what was asked
   bad_input = 4,     ///< an input file cannot be opened, or is not what it should be
   environment = 5,   ///< the operating system refused something else, or there is a bug in kvarena

@@ -1,7 +1,7 @@
 #include "json_output.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
@@ -12,9 +12,10 @@
 namespace kvarena::tools {
 
 void declare_json_option(CLI::App& command, std::string& target) {
-  command.add_option("--json", target,
-                     "Write the result as one JSON object to FILE, or to standard output for '-' "
-                     "(everything else then goes to standard error)")
+  command
+      .add_option("--json", target,
+                  "Write the result as one JSON object to FILE, or to standard output for '-' "
+                  "(everything else then goes to standard error)")
       ->type_name("FILE|-");
 }
 

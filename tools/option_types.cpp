@@ -2,10 +2,33 @@
 
 #include "quantity.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 namespace kvarena::tools {
+
+template <class Number>
+CLI::Option* add_count_option(CLI::App& command, const std::string& name, Number& value,
+                              std::int64_t smallest, std::int64_t largest,
+                              const std::string& help) {
+  return command.add_option(name, value, help)
+      ->type_name("N")
+      ->check(CLI::Range(smallest, largest).description(""));
+}
+
+template CLI::Option* add_count_option(CLI::App&, const std::string&, std::int32_t&, std::int64_t,
+                                       std::int64_t, const std::string&);
+template CLI::Option* add_count_option(CLI::App&, const std::string&, std::int64_t&, std::int64_t,
+                                       std::int64_t, const std::string&);
+template CLI::Option* add_count_option(CLI::App&, const std::string&, std::optional<std::int64_t>&,
+                                       std::int64_t, std::int64_t, const std::string&);
+
+CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::string& value,
+                               const std::vector<std::string>& choices, const std::string& help) {
+  return command.add_option(name, value, help)
+      ->type_name(fmt::format("{}", fmt::join(choices, "|")))
+      ->check(CLI::IsMember(choices).description(""));
+}
 
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
                               std::optional<std::int64_t>& bytes, const std::string& help) {
@@ -26,7 +49,8 @@ CLI::Option* add_microseconds_option(CLI::App& command, const std::string& name,
     if (!value) {
       throw CLI::ValidationError(
           name, fmt::format("\"{}\" is not a time; expected microseconds 0 .. 1000000000 with at "
-                            "most three decimals, such as 20000 or 0.5", text));
+                            "most three decimals, such as 20000 or 0.5",
+                            text));
     }
     ns = *value;
   };

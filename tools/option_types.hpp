@@ -1,19 +1,29 @@
 #pragma once
 
 /// @file
-/// Options whose values are not plain numbers: bytes with suffixes, microseconds with decimals. Each
-/// refuses anything else while the command line is parsed.
+/// Options whose values are not plain numbers: bytes with suffixes, microseconds with decimals.
+/// Each refuses anything else while the command line is parsed.
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
 class Option;
-}
+}  // namespace CLI
 
 namespace kvarena::tools {
+
+/// `--name N`, a whole number `smallest` .. `largest`.
+template <class Number>
+CLI::Option* add_count_option(CLI::App& command, const std::string& name, Number& value,
+                              std::int64_t smallest, std::int64_t largest, const std::string& help);
+
+/// `--name CHOICE`, one of `choices`; the help names them.
+CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::string& value,
+                               const std::vector<std::string>& choices, const std::string& help);
 
 /// `--name SIZE`, e.g. 24GiB, 512MiB, 80GB.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,

@@ -28,14 +28,13 @@ std::string rate_text(double per_second) {
 }  // namespace
 
 std::string progress_line(const replay::ReplayProgress& progress, double elapsed_s) {
-  const double rate =
-      elapsed_s > 0.0 ? static_cast<double>(progress.tokens_done) / elapsed_s : 0.0;
+  const double rate = elapsed_s > 0.0 ? static_cast<double>(progress.tokens_done) / elapsed_s : 0.0;
   if (progress.tokens_total == 0) {
     return fmt::format("{} requests  {}", grouped(progress.requests_done), rate_text(rate));
   }
   // Recomputed tokens are done but not in the total: the share stays below 1 until the end.
-  const double share = std::min(1.0, static_cast<double>(progress.tokens_done) /
-                                         static_cast<double>(progress.tokens_total));
+  const double share = std::min(
+      1.0, static_cast<double>(progress.tokens_done) / static_cast<double>(progress.tokens_total));
   const auto filled = static_cast<std::size_t>(share * kBarCells);
   const double left_s =
       rate > 0.0 ? (1.0 - share) * static_cast<double>(progress.tokens_total) / rate : 0.0;
@@ -46,8 +45,11 @@ std::string progress_line(const replay::ReplayProgress& progress, double elapsed
 }
 
 ProgressBar::ProgressBar(const Console& console, const Clock& clock)
-    : console_(console), clock_(clock), enabled_(console.err_is_terminal && !console.quiet),
-      start_ns_(clock.now_ns()), next_ns_(start_ns_ + kRedrawNs) {}
+    : console_(console),
+      clock_(clock),
+      enabled_(console.err_is_terminal && !console.quiet),
+      start_ns_(clock.now_ns()),
+      next_ns_(start_ns_ + kRedrawNs) {}
 
 ProgressBar::~ProgressBar() { erase(); }
 
@@ -57,7 +59,8 @@ void ProgressBar::on_progress(const replay::ReplayProgress& progress) {
   if (now_ns < next_ns_) return;
   next_ns_ = now_ns + kRedrawNs;
   drawn_ = true;
-  console_.err << "\r\x1b[K" << progress_line(progress, static_cast<double>(now_ns - start_ns_) / 1e9)
+  console_.err << "\r\x1b[K"
+               << progress_line(progress, static_cast<double>(now_ns - start_ns_) / 1e9)
                << std::flush;
 }
 

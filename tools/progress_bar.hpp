@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `ProgressBar`: one line on a terminal's standard error, redrawn a few times a second: share done,
-/// rate, time left. Draws nothing where standard error is no terminal or the command is quiet.
+/// `ProgressBar`: one line on a terminal's standard error, redrawn a few times a second: share
+/// done, rate, time left. Draws nothing where standard error is no terminal or the command is
+/// quiet.
 
 #include "console.hpp"
 #include "replay/instruments.hpp"

@@ -8,8 +8,8 @@
 
 #include "replay/replay.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -77,57 +77,65 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "replay", "Serve a request trace through the block manager on a virtual clock");
   command->footer(kFooter);
-  command->add_option("TRACE", options_.trace.path, "The trace file")->required();
-  command->add_option("--format", format_, "Its format")
-      ->check(CLI::IsMember({"auto", "mooncake", "azure", "agent", "vllm"}))
+  command->add_option("TRACE", options_.trace.path, "The trace file")
+      ->required()
+      ->type_name("FILE");
+  add_choice_option(*command, "--format", format_, {"auto", "mooncake", "azure", "agent", "vllm"},
+                    "Its format")
       ->capture_default_str();
-  command->add_option("--requests", options_.limits.max_requests,
-                      "Only the first N requests; 0: all")
-      ->check(CLI::Range(std::int64_t{0}, kMaxCount))->capture_default_str();
+  add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
+                   "Only the first N requests; 0: all")
+      ->capture_default_str();
   declare_engine(*command);
   declare_pool(*command);
   shape_.declare(*command);
   declare_attention(*command);
-  command->add_option("--timeline", options_.timeline_path,
-                      "Write the series of running, waiting, blocks ... to FILE as CSV")
+  command
+      ->add_option("--timeline", options_.timeline_path,
+                   "Write the series of running, waiting, blocks ... to FILE as CSV")
       ->type_name("FILE");
-  command->add_option("--timeline-ms", timeline_ms_, "Virtual time between its rows")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))->capture_default_str();
+  add_count_option(*command, "--timeline-ms", timeline_ms_, 1, std::int64_t{1} << 32,
+                   "Virtual time between its rows")
+      ->capture_default_str();
   declare_json_option(*command, json_);
   return command;
 }
 
 void ReplayCommand::declare_engine(CLI::App& command) {
   constexpr const char* kGroup = "Engine";
-  const CLI::Range count(std::int64_t{0}, kMaxCount);
-  command.add_option("--clock", clock_,
-                     "step: an engine of steps. linear: each request on its own time line, holding "
-                     "its final length")
-      ->check(CLI::IsMember({"step", "linear"}))->capture_default_str()->group(kGroup);
-  add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns, "Cost of a prompt token")
+  add_choice_option(command, "--clock", clock_, {"step", "linear"},
+                    "step: an engine that runs one step after another. linear: each request on its "
+                    "own time line, holding its final length")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns,
+                          "Cost of a prompt token")
       ->group(kGroup);
   add_microseconds_option(command, "--decode-us", options_.costs.decode_ns,
                           "Cost of a step that decodes (linear: of an output token)")
       ->group(kGroup);
   add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top")
       ->group(kGroup);
-  command.add_option("--reserve", reserve_,
-                     "What admission secures: full (prompt and output), prompt, none "
-                     "[default: prompt; linear: full]")
-      ->check(CLI::IsMember({"full", "prompt", "none"}))->group(kGroup);
-  command.add_option("--max-running", max_running_,
-                     "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
-      ->check(count)->group(kGroup);
-  command.add_option("--max-batched-tokens", options_.limits.max_batched_tokens,
-                     "Tokens a step; prompts are cut into chunks; 0: unlimited")
-      ->check(CLI::Range(std::int64_t{0}, (std::int64_t{1} << 31) - 1))
-      ->capture_default_str()->group(kGroup);
-  command.add_option("--max-context", options_.limits.max_context_tokens,
-                     "Longest prompt + output; longer requests are rejected; 0: unlimited")
-      ->check(count)->capture_default_str()->group(kGroup);
-  command.add_option("--samples", options_.samples,
-                     "Sequences a request forks into after its prompt (copy-on-write)")
-      ->check(CLI::Range(1, 256))->capture_default_str()->group(kGroup);
+  add_choice_option(command, "--reserve", reserve_, {"full", "prompt", "none"},
+                    "What admission secures: full (prompt and output), prompt, none "
+                    "[default: prompt; linear: full]")
+      ->group(kGroup);
+  add_count_option(command, "--max-running", max_running_, 0, kMaxCount,
+                   "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
+      ->group(kGroup);
+  add_count_option(command, "--max-batched-tokens", options_.limits.max_batched_tokens, 0,
+                   (std::int64_t{1} << 31) - 1,
+                   "Tokens a step; prompts are cut into chunks; 0: unlimited")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--max-context", options_.limits.max_context_tokens, 0, kMaxCount,
+                   "Longest prompt + output; longer requests are rejected; 0: unlimited")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--samples", options_.samples, 1, 256,
+                   "Sequences a request forks into after its prompt (copy-on-write)")
+      ->capture_default_str()
+      ->group(kGroup);
 }
 
 void ReplayCommand::declare_pool(CLI::App& command) {
@@ -138,26 +146,34 @@ void ReplayCommand::declare_pool(CLI::App& command) {
   blocks->type_name("N|unlimited")->group(kGroup);
   add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
                    "Or as many blocks of the model shape as fit")
-      ->group(kGroup)->excludes(blocks);
-  command.add_option("--watermark", watermark_,
-                     "Blocks that admission leaves for running sequences "
-                     "[default: 1%; none with --reserve full or an unlimited pool]")
-      ->type_name("N|P%")->group(kGroup);
+      ->group(kGroup)
+      ->excludes(blocks);
+  command
+      .add_option("--watermark", watermark_,
+                  "Blocks that admission leaves for running sequences "
+                  "[default: 1%; none with --reserve full or an unlimited pool]")
+      ->type_name("N|P%")
+      ->group(kGroup);
 }
 
 void ReplayCommand::declare_attention(CLI::App& command) {
   constexpr const char* kGroup = "Attention";
-  command.add_option("--attention", attention_,
-                     "off: no bytes exist. sample: all KV is written; every sequence's bytes are "
-                     "compared in one layer, and attention in some steps. full: compare all")
-      ->check(CLI::IsMember({"off", "sample", "full"}))->capture_default_str()->group(kGroup);
+  add_choice_option(command, "--attention", attention_, {"off", "sample", "full"},
+                    "off: no bytes exist. sample: all KV is written; each sequence's bytes are "
+                    "compared in one layer, attention in some steps. full: compare all")
+      ->capture_default_str()
+      ->group(kGroup);
   command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
-      ->capture_default_str()->group("Model shape");
-  command.add_option("--sample-every", options_.attention.sample_every,
-                     "Steps from one compared step to the next")
-      ->check(CLI::Range(std::int64_t{1}, kMaxCount))->capture_default_str()->group(kGroup);
-  command.add_option("--threads", threads_, "Threads of attention; 0: one a core")
-      ->check(CLI::Range(0, 256))->capture_default_str()->group(kGroup);
+      ->type_name("MODEL")
+      ->capture_default_str()
+      ->group("Model shape");
+  add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
+                   "Steps from one compared step to the next")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--threads", threads_, 0, 256, "Threads of attention; 0: one a core")
+      ->capture_default_str()
+      ->group(kGroup);
 }
 
 bool ReplayCommand::take_blocks(const Console& console) {
@@ -205,9 +221,9 @@ bool ReplayCommand::complete(const Console& console) {
                                             : AttentionMode::full;
   attention.num_q_heads = shape->num_q_heads;
   attention.num_threads =
-      threads_ > 0 ? threads_
-                   : static_cast<std::int32_t>(std::clamp(std::thread::hardware_concurrency(), 1U,
-                                                          256U));
+      threads_ > 0
+          ? threads_
+          : static_cast<std::int32_t>(std::clamp(std::thread::hardware_concurrency(), 1U, 256U));
   attention.shape.num_layers = shape->num_layers;
   attention.shape.num_kv_heads = shape->num_kv_heads;
   attention.shape.head_dim_k = shape->head_dim_k;
@@ -233,8 +249,10 @@ ExitCode ReplayCommand::run(const Console& console) {
   if (!outcome.has_report) return exit_code_of(outcome.end);
   const auto& report = outcome.report;
   if (report.rejected > 0) {
-    console.warning(fmt::format("{} of {} requests were rejected: longer than the context or the pool "
-                                "can ever hold", report.rejected, report.requests));
+    console.warning(
+        fmt::format("{} of {} requests were rejected: longer than the context or the pool "
+                    "can ever hold",
+                    report.rejected, report.requests));
   }
   if (!console.quiet) {
     std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;

@@ -17,14 +17,16 @@ using replay::ReplayOutcome;
 using replay::ReplayReport;
 
 Json json_of(const DurationSummary& durations) {
-  return {{"count", durations.count}, {"mean_us", durations.mean_us}, {"p50_us", durations.p50_us},
-          {"p90_us", durations.p90_us}, {"p99_us", durations.p99_us}, {"max_us", durations.max_us}};
+  return {{"count", durations.count},   {"mean_us", durations.mean_us},
+          {"p50_us", durations.p50_us}, {"p90_us", durations.p90_us},
+          {"p99_us", durations.p99_us}, {"max_us", durations.max_us}};
 }
 
 Json json_of(const BlockStats& stats) {
-  return {{"num_blocks", stats.num_blocks}, {"free", stats.free}, {"fenced", stats.fenced},
-          {"evictable", stats.evictable}, {"referenced", stats.referenced},
-          {"offline", stats.offline}, {"reserved", stats.reserved}, {"holders", stats.holders},
+  return {{"num_blocks", stats.num_blocks},   {"free", stats.free},
+          {"fenced", stats.fenced},           {"evictable", stats.evictable},
+          {"referenced", stats.referenced},   {"offline", stats.offline},
+          {"reserved", stats.reserved},       {"holders", stats.holders},
           {"allocations", stats.allocations}, {"exhaustions", stats.exhaustions}};
 }
 
@@ -70,9 +72,9 @@ std::string traffic_lines(const ReplayReport& r) {
       "  requests       {} served{}, of {}; {} prompt and {} output tokens\n"
       "  virtual time   {:.1f} s\n",
       grouped(r.completed),
-      r.rejected > 0 ? fmt::format(", {} rejected (too long for pool or context)",
-                                   grouped(r.rejected))
-                     : "",
+      r.rejected > 0
+          ? fmt::format(", {} rejected (too long for pool or context)", grouped(r.rejected))
+          : "",
       grouped(r.requests), grouped(r.input_tokens), grouped(r.output_tokens),
       static_cast<double>(r.virtual_us) / 1e6);
 }
@@ -101,8 +103,7 @@ std::string pool_lines(const ReplayOptions& options, const ReplayReport& r) {
       "  pool           {} blocks of {} tokens{}{}{}\n"
       "  in use         peak {} blocks ({:.1f} %), mean over time {:.3f}; peak {} sequences\n"
       "  waste          {:.4f} % of the slots of {} blocks at final lengths\n",
-      grouped(r.num_blocks), r.block_size,
-      unlimited ? ", sized for the worst case" : "",
+      grouped(r.num_blocks), r.block_size, unlimited ? ", sized for the worst case" : "",
       r.pool_bytes > 0 ? ", " + human_bytes(r.pool_bytes) : "",
       r.watermark_blocks > 0 ? fmt::format(", watermark {}", grouped(r.watermark_blocks)) : "",
       grouped(r.peak_blocks), percent(static_cast<double>(r.peak_blocks), total),
@@ -170,17 +171,17 @@ std::string summary_of(const Console& console, const std::ostream& stream,
                        const std::string& model_name) {
   const ReplayReport& r = outcome.report;
   const bool ok = outcome.end == replay::ReplayEnd::completed;
-  std::string text =
-      fmt::format("{}{}{} ({} trace, {} clock, reserve {})\n", console.bold(stream),
-                  options.trace.path, console.plain(stream), r.trace_format,
-                  name_of(options.clock), name_of(options.reserve));
+  std::string text = fmt::format("{}{}{} ({} trace, {} clock, reserve {})\n", console.bold(stream),
+                                 options.trace.path, console.plain(stream), r.trace_format,
+                                 name_of(options.clock), name_of(options.reserve));
   text += traffic_lines(r);
   text += engine_lines(options, r);
   text += pool_lines(options, r);
   text += verification_lines(options, r, model_name);
   const BlockStats& a = r.account;
   text += fmt::format(
-      "  account        {}{}{}: {} free + {} fenced + {} evictable + {} referenced + {} offline = {}\n",
+      "  account        {}{}{}: {} free + {} fenced + {} evictable + {} referenced + {} offline = "
+      "{}\n",
       ok && r.balanced ? console.green(stream) : console.red(stream),
       r.balanced ? "balanced" : "NOT balanced", console.plain(stream), grouped(a.free),
       grouped(a.fenced), grouped(a.evictable), grouped(a.referenced), grouped(a.offline),

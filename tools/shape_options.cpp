@@ -1,9 +1,11 @@
 #include "shape_options.hpp"
 
+#include "option_types.hpp"
+
 #include "kvarena/base/shapes.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -51,21 +53,21 @@ std::optional<DType> dtype_of(std::string_view name) {
 }  // namespace
 
 void ShapeOptions::declare(CLI::App& command) {
-  const CLI::Range range(1, kMaxShapeNumber);
   constexpr const char* kGroup = "Model shape";
-  command.add_option("--layers", layers_, "Attention layers")->check(range)->group(kGroup);
-  command.add_option("--kv-heads", kv_heads_, "KV heads")->check(range)->group(kGroup);
-  command.add_option("--q-heads", q_heads_, "Query heads, a multiple of the KV heads")
-      ->check(range)->group(kGroup);
-  command.add_option("--head-dim", head_dim_, "Elements a head")->check(range)->group(kGroup);
-  command.add_option("--head-dim-v", head_dim_v_, "Elements a head of V, where it differs from K")
-      ->check(range)->group(kGroup);
+  const auto number = [&](const char* name, std::int32_t& value, const char* help) {
+    add_count_option(command, name, value, 1, kMaxShapeNumber, help)->group(kGroup);
+  };
+  number("--layers", layers_, "Attention layers");
+  number("--kv-heads", kv_heads_, "KV heads");
+  number("--q-heads", q_heads_, "Query heads, a multiple of the KV heads");
+  number("--head-dim", head_dim_, "Elements a head");
+  number("--head-dim-v", head_dim_v_, "Elements a head of V, where it differs from K");
   std::vector<std::string> names;
   for (const DType dtype : kTypes) names.emplace_back(name_of(dtype));
-  command.add_option("--dtype", dtype_, "Type of K and V")
-      ->check(CLI::IsMember(names))->group(kGroup);
-  command.add_option("--block-size", block_size_, "Tokens a block")
-      ->check(CLI::Range(1, kMaxBlockSize))->capture_default_str()->group(kGroup);
+  add_choice_option(command, "--dtype", dtype_, names, "Type of K and V")->group(kGroup);
+  add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block")
+      ->capture_default_str()
+      ->group(kGroup);
 }
 
 bool ShapeOptions::any_number() const {
@@ -107,15 +109,16 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
   if (shape.num_kv_heads == 0) missing.emplace_back("--kv-heads");
   if (shape.head_dim_k == 0) missing.emplace_back("--head-dim");
   if (!missing.empty()) {
-    console.error(fmt::format("the model shape is incomplete: {} missing", fmt::join(missing, ", ")),
-                  "a built-in model's name, or at least --layers, --kv-heads and --head-dim",
-                  "'kvarena shapes' lists the names");
+    console.error(
+        fmt::format("the model shape is incomplete: {} missing", fmt::join(missing, ", ")),
+        "a built-in model's name, or at least --layers, --kv-heads and --head-dim",
+        "'kvarena shapes' lists the names");
     return std::nullopt;
   }
   if (shape.num_q_heads % shape.num_kv_heads != 0) {
-    console.error(fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
-                              shape.num_kv_heads),
-                  "a multiple of the KV heads", "change --q-heads or --kv-heads");
+    console.error(
+        fmt::format("{} query heads over {} KV heads", shape.num_q_heads, shape.num_kv_heads),
+        "a multiple of the KV heads", "change --q-heads or --kv-heads");
     return std::nullopt;
   }
   return shape;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a name
-/// with some numbers replaced.
+/// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a
+/// name with some numbers replaced.
 
 #include "console.hpp"
 #include "exit_codes.hpp"
@@ -20,7 +20,7 @@ namespace kvarena::tools {
 
 /// A model's attention shape with its layout.
 struct ChosenShape {
-  std::string name;               ///< the model's, or "custom"
+  std::string name;  ///< the model's, or "custom"
   std::int32_t num_layers = 0;
   std::int32_t num_q_heads = 0;
   std::int32_t num_kv_heads = 0;
@@ -39,8 +39,8 @@ class ShapeOptions {
 
   /// Whether any number of a shape was given.
   bool any_number() const;
-  /// `model` ("" for none) with the numbers given put in its place. Reports what is wrong or missing
-  /// on the console and returns nothing.
+  /// `model` ("" for none) with the numbers given put in its place. Reports what is wrong or
+  /// missing on the console and returns nothing.
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
   /// Tokens a block.
   std::int32_t block_size() const { return block_size_; }

@@ -6,8 +6,8 @@
 
 #include "kvarena/base/shapes.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <utility>
@@ -66,8 +66,8 @@ CLI::App* ShapesCommand::declare(CLI::App& parent) {
   shape_.declare(*command);
   add_bytes_option(*command, "--pool-bytes", pool_bytes_,
                    "Also say how many blocks and tokens a pool of this size holds, e.g. 24GiB");
-  command->add_option("--context", context_, "Also say what one sequence of this many tokens takes")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));
+  add_count_option(*command, "--context", context_, 1, std::int64_t{1} << 31,
+                   "Also say what one sequence of this many tokens takes");
   declare_json_option(*command, json_);
   return command;
 }
@@ -85,9 +85,9 @@ ExitCode ShapesCommand::run(const Console& console) const {
 
 ExitCode ShapesCommand::list_all(const Console& console) const {
   Json list = Json::array();
-  std::string text = fmt::format("{:<26} {:>6} {:>7} {:>8} {:>8} {:>5} {:>13} {:>14}\n", "model",
-                                 "layers", "q heads", "kv heads", "head dim", "type",
-                                 "bytes / token", "bytes / block");
+  std::string text =
+      fmt::format("{:<26} {:>6} {:>7} {:>8} {:>8} {:>5} {:>13} {:>14}\n", "model", "layers",
+                  "q heads", "kv heads", "head dim", "type", "bytes / token", "bytes / block");
   for (const ModelShape& model : model_shapes()) {
     const ChosenShape shape = chosen(model, shape_.block_size());
     const auto layout = layout_of(console, shape);
@@ -120,7 +120,8 @@ ExitCode ShapesCommand::show_one(const Console& console, const ChosenShape& shap
       shape.head_dim_v, bytes_of(shape.dtype), grouped(token), shape.block_size, grouped(token),
       grouped(block), human_bytes(block));
   if (block != token * shape.block_size) {
-    text += fmt::format("              of it {} B of alignment\n", block - token * shape.block_size);
+    text +=
+        fmt::format("              of it {} B of alignment\n", block - token * shape.block_size);
   }
   const auto sequence_line = [&](std::int64_t tokens, const char* what) {
     const std::int64_t blocks = (tokens + shape.block_size - 1) / shape.block_size;
@@ -137,11 +138,14 @@ ExitCode ShapesCommand::show_one(const Console& console, const ChosenShape& shap
     const std::int64_t blocks = *pool_bytes_ / block;
     text += fmt::format("  a pool of {} holds {} blocks, {} tokens\n", human_bytes(*pool_bytes_),
                         grouped(blocks), grouped(blocks * shape.block_size));
-    json["pool"] = {{"bytes", *pool_bytes_}, {"blocks", blocks},
-                    {"tokens", blocks * shape.block_size}, {"unused_bytes", *pool_bytes_ % block}};
+    json["pool"] = {{"bytes", *pool_bytes_},
+                    {"blocks", blocks},
+                    {"tokens", blocks * shape.block_size},
+                    {"unused_bytes", *pool_bytes_ % block}};
     if (blocks == 0) {
       console.error(fmt::format("a pool of {} does not hold one block", human_bytes(*pool_bytes_)),
-                    fmt::format("at least {} B", block), "raise --pool-bytes or lower --block-size");
+                    fmt::format("at least {} B", block),
+                    "raise --pool-bytes or lower --block-size");
       return ExitCode::does_not_fit;
     }
   }

@@ -5,8 +5,11 @@
 namespace kvarena::replay {
 
 Admission::Admission(const ReplayOptions& options, EnginePool& pool)
-    : reserve_(options.reserve), block_size_(pool.block_size()),
-      max_context_(options.limits.max_context_tokens), samples_(options.samples), pool_(pool) {}
+    : reserve_(options.reserve),
+      block_size_(pool.block_size()),
+      max_context_(options.limits.max_context_tokens),
+      samples_(options.samples),
+      pool_(pool) {}
 
 std::string Admission::reason_never(const TraceRequest& request) const {
   const std::int64_t length = request.input_tokens + request.output_tokens;
@@ -32,8 +35,8 @@ std::int64_t Admission::secured_blocks(std::int64_t final_length,
   return blocks_for(reserve_ == Reserve::full ? final_length : prefill_length, block_size_);
 }
 
-// With everything reserved, sequences that fork off later need their outputs' blocks too, and one more
-// for whoever first writes to the shared last block.
+// With everything reserved, sequences that fork off later need their outputs' blocks too, and one
+// more for whoever first writes to the shared last block.
 std::int64_t Admission::fork_blocks(const TraceRequest& request,
                                     std::int32_t to_fork) const noexcept {
   if (reserve_ != Reserve::full || to_fork == 0) return 0;

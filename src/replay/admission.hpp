@@ -3,8 +3,8 @@
 /// @file
 /// `Admission`: which request may run. First come, first served: the caller offers the head of its
 /// queue and stops at the first that has to wait. Secures blocks as `Reserve` says, under the
-/// manager's watermark; a sequence that was preempted comes back only when all that it lost fits, or
-/// it would be thrown out again at once. One thread at a time.
+/// manager's watermark; a sequence that was preempted comes back only when all that it lost fits,
+/// or it would be thrown out again at once. One thread at a time.
 
 #include "replay/engine_pool.hpp"
 #include "replay/job.hpp"
@@ -42,7 +42,8 @@ class Admission {
   std::int64_t growth_blocks(const Job& job, std::int64_t tokens) const noexcept;
 
  private:
-  std::int64_t secured_blocks(std::int64_t final_length, std::int64_t prefill_length) const noexcept;
+  std::int64_t secured_blocks(std::int64_t final_length,
+                              std::int64_t prefill_length) const noexcept;
   std::int64_t fork_blocks(const TraceRequest& request, std::int32_t to_fork) const noexcept;
   Status secure(const Job& job, std::int64_t fork_blocks);
 

@@ -7,10 +7,8 @@
 namespace kvarena::replay {
 
 ReplayFailure bad_trace(const ParseFailure& defect) {
-  std::string where = defect.file;
-  if (defect.line > 0) where += fmt::format(":{}", defect.line);
-  if (defect.line > 0 && defect.column > 0) where += fmt::format(":{}", defect.column);
-  return {ReplayEnd::bad_input, fmt::format("{}: found {}", where, defect.found), defect.expected,
+  return {ReplayEnd::bad_input, fmt::format("{}: found {}", place_of(defect), defect.found),
+          defect.expected,
           defect.advice.empty() ? "correct the trace; docs/traces.md describes the formats"
                                 : defect.advice};
 }

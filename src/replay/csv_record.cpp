@@ -85,8 +85,8 @@ std::optional<std::int64_t> wall_clock_us(Cursor& cursor) {
 
 std::optional<LineDefect> token_count(Cursor& cursor, std::string_view name, std::int64_t smallest,
                                       std::int64_t& value) {
-  const std::string expected = fmt::format("{}: a whole number {} .. {}", name, smallest,
-                                           kMaxTraceTokens);
+  const std::string expected =
+      fmt::format("{}: a whole number {} .. {}", name, smallest, kMaxTraceTokens);
   const std::size_t first = cursor.at;
   value = 0;
   for (; cursor.at < cursor.line.size() && cursor.line[cursor.at] != ','; ++cursor.at) {

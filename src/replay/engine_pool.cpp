@@ -32,9 +32,9 @@ std::int64_t table_pages_of(const ReplayOptions& options, std::int64_t num_block
 }
 
 ReplayFailure pool_failure(const char* what, const Status& status, std::string text) {
-  const bool options_wrong = (status.code == StatusCode::invalid_argument &&
-                              status.resource != Resource::pool_bytes) ||
-                             status.code == StatusCode::unsupported;
+  const bool options_wrong =
+      (status.code == StatusCode::invalid_argument && status.resource != Resource::pool_bytes) ||
+      status.code == StatusCode::unsupported;
   return {options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
           fmt::format("{}: {}", what, text), "",
           options_wrong ? "change --blocks, --block-size, --watermark or the model shape"
@@ -53,11 +53,11 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
     if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
     num_blocks = *options.pool.pool_bytes / layout->block_bytes();
     if (num_blocks == 0) {
-      return ReplayFailure{ReplayEnd::does_not_fit,
-                           fmt::format("a pool of {} bytes does not hold one block",
-                                       *options.pool.pool_bytes),
-                           fmt::format("at least {} bytes", layout->block_bytes()),
-                           "raise --pool-bytes or lower --block-size"};
+      return ReplayFailure{
+          ReplayEnd::does_not_fit,
+          fmt::format("a pool of {} bytes does not hold one block", *options.pool.pool_bytes),
+          fmt::format("at least {} bytes", layout->block_bytes()),
+          "raise --pool-bytes or lower --block-size"};
     }
   }
   std::unique_ptr<EnginePool> made(new EnginePool);
@@ -73,8 +73,8 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
 MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const TraceSurvey& survey,
                                        std::int64_t num_blocks) {
   const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
-  const std::int64_t sequences = std::min(max_sequences_of(survey), num_blocks * options.samples +
-                                                                        kSpareSequences);
+  const std::int64_t sequences =
+      std::min(max_sequences_of(survey), num_blocks * options.samples + kSpareSequences);
   BlockManagerOptions blocks;
   blocks.num_blocks = num_blocks;
   blocks.watermark_blocks = watermark_of(options, num_blocks, unlimited);

@@ -2,8 +2,9 @@
 
 /// @file
 /// `EnginePool`: the memory of a replay. With attention on it is a KvCache on a host device; with
-/// attention off only a block manager and block tables, so that a pool of any size costs no bytes. The
-/// same calls serve both. Sized once, before the replay starts. Not movable; one thread at a time.
+/// attention off only a block manager and block tables, so that a pool of any size costs no bytes.
+/// The same calls serve both. Sized once, before the replay starts. Not movable; one thread at a
+/// time.
 
 #include "replay/failure.hpp"
 #include "replay/replay_options.hpp"
@@ -74,7 +75,7 @@ class EnginePool {
   std::unique_ptr<HostDevice> device_;  // before the cache, which uses it to the end
   std::optional<KvCache> cache_;
   std::optional<BlockManager> manager_;
-  std::optional<BlockTables> tables_;   // behind the manager, which its destructor uses
+  std::optional<BlockTables> tables_;  // behind the manager, which its destructor uses
 };
 
 }  // namespace kvarena::replay

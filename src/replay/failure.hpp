@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `ReplayFailure`: why a replay cannot go on, for a person. Replay's own functions return an optional
-/// one: nothing means all is well.
+/// `ReplayFailure`: why a replay cannot go on, for a person. Replay's own functions return an
+/// optional one: nothing means all is well.
 
 #include "replay/replay_report.hpp"
 #include "replay/trace_request.hpp"

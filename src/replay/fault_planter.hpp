@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `FaultPlanter`: plants one defect in a running replay, the way a bug of an engine, a kernel or the
-/// library would, so that tests prove that verification finds it. It goes around the API on purpose.
+/// `FaultPlanter`: plants one defect in a running replay, the way a bug of an engine, a kernel or
+/// the library would, so that tests prove that verification finds it. It goes around the API on
+/// purpose.
 
 #include "replay/engine_pool.hpp"
 #include "replay/job.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What an engine reports to while it runs: occupancy, the ledger, progress, and with attention on the
-/// writer and verifier of KV. Borrowed by the engines, owned by run_replay.
+/// What an engine reports to while it runs: occupancy, the ledger, progress, and with attention on
+/// the writer and verifier of KV. Borrowed by the engines, owned by run_replay.
 
 #include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
@@ -47,9 +47,9 @@ struct Instruments {
   RequestLedger ledger;
   EngineCounters counters;
   ReplayProgress progress;
-  ProgressSink* sink = nullptr;      ///< may be null
-  KvVerifier* verifier = nullptr;    ///< null with attention off
-  FaultPlanter* faults = nullptr;    ///< null unless a fault is planted
+  ProgressSink* sink = nullptr;    ///< may be null
+  KvVerifier* verifier = nullptr;  ///< null with attention off
+  FaultPlanter* faults = nullptr;  ///< null unless a fault is planted
 
   /// Passes the progress on.
   void report_progress(std::int64_t now_ns) {

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// What an engine schedules. A request becomes one job, or after its prompt as many as it has samples;
-/// from then on each is admitted, preempted and finished on its own. Plain data of the engines.
+/// What an engine schedules. A request becomes one job, or after its prompt as many as it has
+/// samples; from then on each is admitted, preempted and finished on its own. Plain data of the
+/// engines.
 
 #include "replay/token_content.hpp"
 #include "replay/trace_request.hpp"
@@ -17,8 +18,8 @@ namespace kvarena::replay {
 /// A request under way.
 struct ActiveRequest {
   std::shared_ptr<const TraceRequest> trace;
-  std::int32_t unfinished = 1;   ///< sequences that have not reached their final length
-  bool started = false;          ///< was admitted once
+  std::int32_t unfinished = 1;  ///< sequences that have not reached their final length
+  bool started = false;         ///< was admitted once
 
   /// Virtual nanoseconds.
   std::int64_t arrival_ns() const noexcept { return trace->arrival_us * 1000; }
@@ -34,9 +35,10 @@ struct Job {
   SequenceId sequence = kNoSequence;  ///< while running
   bool preempted = false;             ///< lost its blocks at least once
   std::int64_t length = 0;            ///< tokens in the tables
-  std::int64_t prefill_length = 0;    ///< tokens to prefill: the prompt and what was lost of the output
-  TokenStream stream;                 ///< content of the tokens in the tables
-  std::uint64_t last_hash = 0;        ///< prefix hash of the last token in the tables
+  std::int64_t prefill_length =
+      0;                        ///< tokens to prefill: the prompt and what was lost of the output
+  TokenStream stream;           ///< content of the tokens in the tables
+  std::uint64_t last_hash = 0;  ///< prefix hash of the last token in the tables
 
   /// Whether it decodes: its prefill is done.
   bool decodes() const noexcept { return length >= prefill_length; }

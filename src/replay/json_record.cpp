@@ -17,7 +17,14 @@ constexpr int kMaxDepth = 8;
 constexpr std::size_t kMaxUnknownFields = 64;
 
 enum class Field : std::uint8_t {
-  timestamp, input_length, output_length, hash_ids, session, turn, scheduled_ms, unknown
+  timestamp,
+  input_length,
+  output_length,
+  hash_ids,
+  session,
+  turn,
+  scheduled_ms,
+  unknown
 };
 
 constexpr std::array<std::pair<std::string_view, Field>, 7> kFields{{
@@ -123,7 +130,8 @@ class RecordHandler {
     const bool twice = field_ == Field::unknown
                            ? std::find(unknown_.begin(), unknown_.end(), name) != unknown_.end()
                            : given_[static_cast<std::size_t>(field_)];
-    if (twice) return refuse(fmt::format("the field {} again", excerpt_of(name)), "each field once");
+    if (twice)
+      return refuse(fmt::format("the field {} again", excerpt_of(name)), "each field once");
     if (field_ != Field::unknown) {
       given_[static_cast<std::size_t>(field_)] = true;
       return true;

@@ -10,7 +10,8 @@ constexpr std::int64_t kRingBytes = std::int64_t{32} << 20;
 }  // namespace
 
 KvWriter::KvWriter(KvCache& cache, const UniformLayoutOptions& shape, std::int64_t max_step_tokens)
-    : cache_(cache), shape_(shape),
+    : cache_(cache),
+      shape_(shape),
       key_bytes_(std::int64_t{shape.num_kv_heads} * shape.head_dim_k * bytes_of(shape.dtype)),
       value_bytes_(std::int64_t{shape.num_kv_heads} * shape.head_dim_v * bytes_of(shape.dtype)) {
   // At least two layers, so that one is made while the other is written.
@@ -48,8 +49,8 @@ Status KvWriter::write(std::span<const StepRow> rows) {
   }
   const std::int64_t layer_bytes =
       static_cast<std::int64_t>(hashes_.size()) * (key_bytes_ + value_bytes_);
-  const std::int64_t slots = static_cast<std::int64_t>(ring_.size()) / std::max<std::int64_t>(
-                                                                          1, layer_bytes);
+  const std::int64_t slots =
+      static_cast<std::int64_t>(ring_.size()) / std::max<std::int64_t>(1, layer_bytes);
   // The ring is cut anew for each step: what the steps before queued has to be done.
   if (Status status = cache_.synchronize(); !status) return status;
   next_slot_ = 0;
@@ -58,8 +59,8 @@ Status KvWriter::write(std::span<const StepRow> rows) {
       if (Status status = cache_.synchronize(); !status) return status;
       next_slot_ = 0;
     }
-    const auto staging = std::span(ring_).subspan(static_cast<std::size_t>(next_slot_ * layer_bytes),
-                                                  static_cast<std::size_t>(layer_bytes));
+    const auto staging = std::span(ring_).subspan(
+        static_cast<std::size_t>(next_slot_ * layer_bytes), static_cast<std::size_t>(layer_bytes));
     if (Status status = write_layer(layer, staging); !status) return status;
     ++next_slot_;
     bytes_written_ += layer_bytes;

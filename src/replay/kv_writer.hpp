@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `KvWriter`: makes K and V of a step's new tokens and hands them to the cache, layer by layer. Owns a
-/// ring of staging memory that the cache's queued work reads; the cache must outlive it or be
-/// synchronised first. One thread at a time.
+/// `KvWriter`: makes K and V of a step's new tokens and hands them to the cache, layer by layer.
+/// Owns a ring of staging memory that the cache's queued work reads; the cache must outlive it or
+/// be synchronised first. One thread at a time.
 
 #include "replay/job.hpp"
 
@@ -27,8 +27,8 @@ class KvWriter {
   /// `max_step_tokens`: the most new tokens in a step.
   KvWriter(KvCache& cache, const UniformLayoutOptions& shape, std::int64_t max_step_tokens);
 
-  /// After a successful append: moves each job's stream on by its new tokens and queues their K and V
-  /// for all layers. Returns what KvCache::write_kv and synchronize return.
+  /// After a successful append: moves each job's stream on by its new tokens and queues their K and
+  /// V for all layers. Returns what KvCache::write_kv and synchronize return.
   Status write(std::span<const StepRow> rows);
 
   /// Prefix hashes of the new tokens of the latest write, row by row.
@@ -41,9 +41,9 @@ class KvWriter {
 
   KvCache& cache_;
   UniformLayoutOptions shape_;
-  std::int64_t key_bytes_;     // of one token in one layer
+  std::int64_t key_bytes_;  // of one token in one layer
   std::int64_t value_bytes_;
-  std::int64_t slots_;         // layers of staging in the ring
+  std::int64_t slots_;  // layers of staging in the ring
   std::vector<std::byte> ring_;
   std::vector<std::uint64_t> hashes_;
   std::int64_t next_slot_ = 0;

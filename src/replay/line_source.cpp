@@ -34,7 +34,9 @@ Result<LineSource> LineSource::open(const std::string& path, std::size_t max_lin
 }
 
 LineSource::LineSource(int descriptor, std::int64_t total, std::size_t max_line_bytes)
-    : descriptor_(descriptor), total_(total), max_line_bytes_(max_line_bytes),
+    : descriptor_(descriptor),
+      total_(total),
+      max_line_bytes_(max_line_bytes),
       buffer_(std::min(kFirstBufferBytes, max_line_bytes + 2)) {}
 
 LineSource::~LineSource() {
@@ -42,10 +44,17 @@ LineSource::~LineSource() {
 }
 
 LineSource::LineSource(LineSource&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), total_(other.total_),
-      max_line_bytes_(other.max_line_bytes_), buffer_(std::move(other.buffer_)),
-      begin_(other.begin_), end_(other.end_), at_end_(other.at_end_), native_(other.native_),
-      consumed_(other.consumed_), number_(other.number_), spent_(other.spent_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      total_(other.total_),
+      max_line_bytes_(other.max_line_bytes_),
+      buffer_(std::move(other.buffer_)),
+      begin_(other.begin_),
+      end_(other.end_),
+      at_end_(other.at_end_),
+      native_(other.native_),
+      consumed_(other.consumed_),
+      number_(other.number_),
+      spent_(other.spent_) {}
 
 LineSource& LineSource::operator=(LineSource&& other) noexcept {
   if (this != &other) {

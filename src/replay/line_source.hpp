@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `LineSource`: the lines of a file, one at a time, in bounded memory: a line longer than the limit
-/// is an outcome, not an allocation. Owns its descriptor; move-only; one thread at a time.
+/// `LineSource`: the lines of a file, one at a time, in bounded memory: a line longer than the
+/// limit is an outcome, not an allocation. Owns its descriptor; move-only; one thread at a time.
 
 #include "kvarena/base/result.hpp"
 
@@ -19,9 +19,9 @@ enum class LineOutcome : std::uint8_t { line, end_of_file, too_long, read_failed
 /// One line of a file. The text is valid until the next call.
 struct Line {
   LineOutcome outcome = LineOutcome::end_of_file;
-  std::string_view text;      ///< without LF and without a CR before it
-  std::int64_t number = 0;    ///< from 1
-  std::int32_t native = 0;    ///< errno, for read_failed
+  std::string_view text;    ///< without LF and without a CR before it
+  std::int64_t number = 0;  ///< from 1
+  std::int32_t native = 0;  ///< errno, for read_failed
 };
 
 /// A file's lines in order. A last line without LF counts as a line.
@@ -54,8 +54,8 @@ class LineSource {
   std::int64_t total_ = -1;
   std::size_t max_line_bytes_ = 0;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;       // first unconsumed byte of buffer_
-  std::size_t end_ = 0;         // one past the last byte read
+  std::size_t begin_ = 0;  // first unconsumed byte of buffer_
+  std::size_t end_ = 0;    // one past the last byte read
   bool at_end_ = false;
   std::int32_t native_ = 0;
   std::int64_t consumed_ = 0;

@@ -16,17 +16,19 @@ constexpr std::int64_t kChunkTokens = 1 << 20;
 
 LinearEngine::LinearEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
                            Instruments& instruments)
-    : options_(options), feed_(feed), pool_(pool), instruments_(instruments),
+    : options_(options),
+      feed_(feed),
+      pool_(pool),
+      instruments_(instruments),
       admission_(options, pool) {}
 
 void LinearEngine::record() {
-  instruments_.meter.record(
-      now_ns_, {.blocks = pool_.manager().stats().allocated(),
-                .running = static_cast<std::int64_t>(holds_.size()),
-                .waiting = static_cast<std::int64_t>(waiting_.size()),
-                .tokens = pool_.tables().stats().tokens,
-                .preemptions = 0,
-                .completed = instruments_.ledger.completed()});
+  instruments_.meter.record(now_ns_, {.blocks = pool_.manager().stats().allocated(),
+                                      .running = static_cast<std::int64_t>(holds_.size()),
+                                      .waiting = static_cast<std::int64_t>(waiting_.size()),
+                                      .tokens = pool_.tables().stats().tokens,
+                                      .preemptions = 0,
+                                      .completed = instruments_.ledger.completed()});
 }
 
 void LinearEngine::take_arrival() {

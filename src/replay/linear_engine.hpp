@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `LinearEngine`: the linear clock. Each request holds the blocks of its final length from its start
-/// for `prefill_ns * input + decode_ns * output`, as if it were alone; requests start on arrival, or
-/// when the blocks are there. At equal times ends come before starts. With an unlimited pool this is
-/// the hold model of the trace folder's README, through the real block manager.
+/// `LinearEngine`: the linear clock. Each request holds the blocks of its final length from its
+/// start for `prefill_ns * input + decode_ns * output`, as if it were alone; requests start on
+/// arrival, or when the blocks are there. At equal times ends come before starts. With an unlimited
+/// pool this is the hold model of the trace folder's README, through the real block manager.
 
 #include "replay/admission.hpp"
 #include "replay/arrival_feed.hpp"

@@ -21,9 +21,8 @@ Status OccupancyMeter::open_timeline(const std::string& path, std::int64_t inter
 
 void OccupancyMeter::write_row(std::int64_t at_ns) {
   const std::int64_t slots = state_.blocks * block_size_;
-  const double waste = slots == 0 ? 0.0
-                                  : 1.0 - static_cast<double>(state_.tokens) /
-                                              static_cast<double>(slots);
+  const double waste =
+      slots == 0 ? 0.0 : 1.0 - static_cast<double>(state_.tokens) / static_cast<double>(slots);
   timeline_ << fmt::format("{}.{:06},{},{},{},{},{:.6f},{},{}\n", at_ns / 1'000'000'000,
                            at_ns % 1'000'000'000 / 1000, state_.running, state_.waiting,
                            state_.blocks, state_.tokens, waste, state_.preemptions,

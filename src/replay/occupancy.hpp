@@ -26,8 +26,8 @@ struct EngineState {
 /// Integrates EngineState over time.
 class OccupancyMeter {
  public:
-  /// Also writes a row to `path` for every `interval_ns` of virtual time in which something changed.
-  /// Returns io_error (file) with errno.
+  /// Also writes a row to `path` for every `interval_ns` of virtual time in which something
+  /// changed. Returns io_error (file) with errno.
   Status open_timeline(const std::string& path, std::int64_t interval_ns, std::int32_t block_size);
 
   /// From `now_ns` on the state is `state`. Times never go back.

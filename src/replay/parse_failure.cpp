@@ -4,19 +4,26 @@
 
 namespace kvarena::replay {
 
+std::string place_of(const ParseFailure& failure) {
+  if (failure.line == 0) return failure.file;
+  if (failure.column == 0) return fmt::format("{}:{}", failure.file, failure.line);
+  return fmt::format("{}:{}:{}", failure.file, failure.line, failure.column);
+}
+
 std::string to_string(const ParseFailure& failure) {
-  std::string where = failure.file;
-  if (failure.line > 0) where += fmt::format(":{}", failure.line);
-  if (failure.line > 0 && failure.column > 0) where += fmt::format(":{}", failure.column);
-  std::string text = fmt::format("{}: found {}; expected {}.", where, failure.found,
-                                 failure.expected);
-  if (!failure.advice.empty()) text += ' ' + failure.advice;
+  std::string text =
+      fmt::format("{}: found {}; expected {}", place_of(failure), failure.found, failure.expected);
+  if (!failure.advice.empty()) text += "; " + failure.advice;
   return text;
 }
 
 Status status_of(const ParseFailure& failure) noexcept {
-  return {StatusCode::parse_error, Resource::file, 0, static_cast<std::uint64_t>(failure.line),
-          static_cast<std::uint64_t>(failure.column), 0};
+  return {StatusCode::parse_error,
+          Resource::file,
+          0,
+          static_cast<std::uint64_t>(failure.line),
+          static_cast<std::uint64_t>(failure.column),
+          0};
 }
 
 std::string excerpt_of(std::string_view text, std::size_t max_bytes) {

@@ -14,21 +14,26 @@ namespace kvarena::replay {
 
 /// One defect of an input file. Line and column count from 1; 0 means the file as a whole.
 struct ParseFailure {
-  std::string file;        ///< as the caller named it
-  std::int64_t line = 0;   ///< counts LF-terminated lines
-  std::int64_t column = 0; ///< counts bytes
-  std::string found;       ///< what is there, quoted and shortened
-  std::string expected;    ///< what should have been there
-  std::string advice;      ///< what to do; may be empty
+  std::string file;         ///< as the caller named it
+  std::int64_t line = 0;    ///< counts LF-terminated lines
+  std::int64_t column = 0;  ///< counts bytes
+  std::string found;        ///< what is there, quoted and shortened
+  std::string expected;     ///< what should have been there
+  std::string advice;       ///< what to do; may be empty
 };
 
-/// "FILE:LINE:COLUMN: found ...; expected ... ADVICE", in one line without control characters.
+/// "FILE:LINE:COLUMN", as far as they are known.
+std::string place_of(const ParseFailure& failure);
+
+/// "FILE:LINE:COLUMN: found ...; expected ...; ADVICE", in one line without control characters.
 std::string to_string(const ParseFailure& failure);
 
-/// The Status that goes with a failure: parse_error (file) with subject = line and required = column.
+/// The Status that goes with a failure: parse_error (file) with subject = line and required =
+/// column.
 Status status_of(const ParseFailure& failure) noexcept;
 
-/// `text` in quotes, control characters and bytes past ASCII written as \xNN, cut after `max_bytes`.
+/// `text` in quotes, control characters and bytes past ASCII written as \xNN, cut after
+/// `max_bytes`.
 std::string excerpt_of(std::string_view text, std::size_t max_bytes = 40);
 
 }  // namespace kvarena::replay

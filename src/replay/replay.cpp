@@ -23,9 +23,10 @@ ReplayFailure contradiction(std::string happened, std::string expected, std::str
 MaybeFailure check_linear(const ReplayOptions& options) {
   if (options.clock != ClockKind::linear) return std::nullopt;
   if (options.reserve != Reserve::full) {
-    return contradiction("the linear clock with less than everything reserved",
-                         "--reserve full: on that clock a request holds its final length throughout",
-                         "use --reserve full, or --clock step");
+    return contradiction(
+        "the linear clock with less than everything reserved",
+        "--reserve full: on that clock a request holds its final length throughout",
+        "use --reserve full, or --clock step");
   }
   if (options.samples != 1 || options.attention.mode != AttentionMode::off) {
     return contradiction("the linear clock with --samples or --attention",
@@ -50,7 +51,8 @@ MaybeFailure check_batch(const ReplayOptions& options) {
                          "a limit, from which its memory is sized",
                          "give --max-batched-tokens, for example 2048");
   }
-  if (limits.max_running > 0 && limits.max_running <= limits.max_batched_tokens) return std::nullopt;
+  if (limits.max_running > 0 && limits.max_running <= limits.max_batched_tokens)
+    return std::nullopt;
   return contradiction(
       limits.max_running == 0
           ? fmt::format("unlimited running sequences, {} tokens a step", limits.max_batched_tokens)
@@ -89,10 +91,9 @@ MaybeFailure open_feed(const ReplayOptions& options, std::optional<ArrivalFeed>&
   auto reader = TraceReader::open(options.trace, &defect);
   if (!reader) return bad_trace(defect);
   if (!reader->is_rereadable()) {
-    return ReplayFailure{ReplayEnd::bad_input,
-                         fmt::format("{} cannot be read twice", options.trace.path),
-                         "a file: the first pass finds out the worst case",
-                         "save the stream to a file first"};
+    return ReplayFailure{
+        ReplayEnd::bad_input, fmt::format("{} cannot be read twice", options.trace.path),
+        "a file: the first pass finds out the worst case", "save the stream to a file first"};
   }
   feed.emplace(std::move(*reader), options.limits.max_requests);
   return std::nullopt;
@@ -137,7 +138,8 @@ class Replay {
   MaybeFailure close(bool served) {
     const Status proof = pool_->check_invariants();
     balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
-    if (Status status = instruments_.meter.finish(end_ns_); !status) return timeline_failure(status);
+    if (Status status = instruments_.meter.finish(end_ns_); !status)
+      return timeline_failure(status);
     if (!served || balanced_) return std::nullopt;
     const std::string account =
         proof ? pool_->explain(0, Urgency::growth) : "invariants: " + describe(proof);

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `run_replay`: plays a request trace through the block manager and block tables, and with attention
-/// on through a KvCache with real bytes, on a virtual clock. Prints nothing. Deterministic.
+/// `run_replay`: plays a request trace through the block manager and block tables, and with
+/// attention on through a KvCache with real bytes, on a virtual clock. Prints nothing.
+/// Deterministic.
 
 #include "replay/instruments.hpp"
 #include "replay/replay_options.hpp"
@@ -10,8 +11,9 @@
 
 namespace kvarena::replay {
 
-/// Reads the trace twice (once to know its size and worst case), replays it, and proves the accounts.
-/// `sink` may be null. The outcome has a report as soon as the replay began, also when a check failed.
+/// Reads the trace twice (once to know its size and worst case), replays it, and proves the
+/// accounts. `sink` may be null. The outcome has a report as soon as the replay began, also when a
+/// check failed.
 ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink = nullptr);
 
 }  // namespace kvarena::replay

@@ -13,13 +13,14 @@
 
 namespace kvarena::replay {
 
-/// How virtual time passes. `step`: an engine that runs one step after another, each with the decode
-/// tokens of all running sequences and chunks of prefill. `linear`: every request lives on a time line
-/// of its own, as if it had the device for itself; it holds its final length from start to end.
+/// How virtual time passes. `step`: an engine that runs one step after another, each with the
+/// decode tokens of all running sequences and chunks of prefill. `linear`: every request lives on a
+/// time line of its own, as if it had the device for itself; it holds its final length from start
+/// to end.
 enum class ClockKind : std::uint8_t { step, linear };
 
-/// What admission secures. `full`: the blocks of prompt and output are taken. `prompt`: the blocks of
-/// the prompt are promised. `none`: only the first chunk has to fit.
+/// What admission secures. `full`: the blocks of prompt and output are taken. `prompt`: the blocks
+/// of the prompt are promised. `none`: only the first chunk has to fit.
 enum class Reserve : std::uint8_t { full, prompt, none };
 
 /// How much of the attention is computed and verified. `off`: no bytes exist. `sample`: all KV is
@@ -38,36 +39,37 @@ enum class Fault : std::uint8_t {
 
 /// Costs of the virtual engine, nanoseconds.
 struct ReplayCosts {
-  std::int64_t prefill_ns = 10'000;       ///< a prompt token
-  std::int64_t decode_ns = 20'000'000;    ///< step: a step that decodes; linear: an output token
-  std::int64_t step_ns = 0;               ///< any step
+  std::int64_t prefill_ns = 10'000;     ///< a prompt token
+  std::int64_t decode_ns = 20'000'000;  ///< step: a step that decodes; linear: an output token
+  std::int64_t step_ns = 0;             ///< any step
 };
 
 /// Limits of the virtual engine. 0 means unlimited.
 struct ReplayLimits {
-  std::int64_t max_running = 256;           ///< sequences at a time
-  std::int64_t max_context_tokens = 0;      ///< prompt + output; longer requests are rejected
-  std::int64_t max_batched_tokens = 8192;   ///< tokens of one step
-  std::int64_t max_requests = 0;            ///< only the first so many of the trace
+  std::int64_t max_running = 256;          ///< sequences at a time
+  std::int64_t max_context_tokens = 0;     ///< prompt + output; longer requests are rejected
+  std::int64_t max_batched_tokens = 8192;  ///< tokens of one step
+  std::int64_t max_requests = 0;           ///< only the first so many of the trace
 };
 
 /// The pool. Neither count nor bytes means as many blocks as the trace can need at worst.
 struct ReplayPool {
-  std::optional<std::int64_t> num_blocks;       ///< that many
-  std::optional<std::int64_t> pool_bytes;       ///< or as many as fit
-  std::optional<std::int64_t> watermark_blocks; ///< admission leaves these; absent: watermark_permille
-  std::int32_t watermark_permille = 10;         ///< of the pool, where running sequences may grow
+  std::optional<std::int64_t> num_blocks;  ///< that many
+  std::optional<std::int64_t> pool_bytes;  ///< or as many as fit
+  std::optional<std::int64_t>
+      watermark_blocks;                  ///< admission leaves these; absent: watermark_permille
+  std::int32_t watermark_permille = 10;  ///< of the pool, where running sequences may grow
 };
 
 /// Verification of KV.
 struct ReplayAttention {
   AttentionMode mode = AttentionMode::off;
-  UniformLayoutOptions shape;            ///< of the model; block_size_tokens is the replay's too
-  std::int32_t num_q_heads = 0;          ///< a multiple of the KV heads
-  std::int64_t sample_every = 64;        ///< steps from one verified decode step to the next
-  std::int32_t num_threads = 1;          ///< for writing KV and for attention
-  Fault fault = Fault::none;             ///< planted once
-  std::int64_t fault_after = 0;          ///< at the first opportunity after that many
+  UniformLayoutOptions shape;      ///< of the model; block_size_tokens is the replay's too
+  std::int32_t num_q_heads = 0;    ///< a multiple of the KV heads
+  std::int64_t sample_every = 64;  ///< steps from one verified decode step to the next
+  std::int32_t num_threads = 1;    ///< for writing KV and for attention
+  Fault fault = Fault::none;       ///< planted once
+  std::int64_t fault_after = 0;    ///< at the first opportunity after that many
 };
 
 /// All of it.
@@ -79,8 +81,8 @@ struct ReplayOptions {
   ReplayLimits limits;
   ReplayPool pool;
   ReplayAttention attention;
-  std::int32_t samples = 1;              ///< sequences a request forks into after its prompt
-  std::string timeline_path;             ///< CSV of the series; empty: none
+  std::int32_t samples = 1;                  ///< sequences a request forks into after its prompt
+  std::string timeline_path;                 ///< CSV of the series; empty: none
   std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between rows
 };
 

@@ -16,12 +16,12 @@ namespace kvarena::replay {
 
 /// How a replay ended.
 enum class ReplayEnd : std::uint8_t {
-  completed,          ///< every request was served or rejected, and every check held
-  check_failed,       ///< verification or the accounts failed
-  bad_options,        ///< the options contradict one another or the trace
-  does_not_fit,       ///< the pool or the device's memory is too small
-  bad_input,          ///< the trace
-  environment,        ///< the operating system, or a bug
+  completed,     ///< every request was served or rejected, and every check held
+  check_failed,  ///< verification or the accounts failed
+  bad_options,   ///< the options contradict one another or the trace
+  does_not_fit,  ///< the pool or the device's memory is too small
+  bad_input,     ///< the trace
+  environment,   ///< the operating system, or a bug
 };
 
 /// Nearest-rank percentiles of a set of durations, microseconds.
@@ -36,35 +36,35 @@ struct DurationSummary {
 
 /// What verification looked at.
 struct VerificationReport {
-  std::int64_t kv_bytes_written = 0;   ///< K and V of all tokens
-  std::int64_t kv_bytes_compared = 0;  ///< read back through the tables and compared exactly
-  std::int64_t sequences_compared = 0; ///< of which bytes were compared
-  std::int64_t attention_rows = 0;     ///< query tokens compared with the reference, per layer
-  double max_error = 0.0;              ///< largest difference from the reference
-  double tolerance = 0.0;              ///< largest difference accepted
-  std::int64_t failures = 0;           ///< checks that failed
+  std::int64_t kv_bytes_written = 0;    ///< K and V of all tokens
+  std::int64_t kv_bytes_compared = 0;   ///< read back through the tables and compared exactly
+  std::int64_t sequences_compared = 0;  ///< of which bytes were compared
+  std::int64_t attention_rows = 0;      ///< query tokens compared with the reference, per layer
+  double max_error = 0.0;               ///< largest difference from the reference
+  double tolerance = 0.0;               ///< largest difference accepted
+  std::int64_t failures = 0;            ///< checks that failed
 };
 
 /// The figures.
 struct ReplayReport {
-  std::string trace_format;            ///< "mooncake", ...
-  std::int64_t requests = 0;           ///< read from the trace
-  std::int64_t completed = 0;          ///< requests served to the end
-  std::int64_t rejected = 0;           ///< requests that can never fit pool or context
-  std::int64_t input_tokens = 0;       ///< of the requests read
-  std::int64_t output_tokens = 0;      ///< of the requests read
+  std::string trace_format;        ///< "mooncake", ...
+  std::int64_t requests = 0;       ///< read from the trace
+  std::int64_t completed = 0;      ///< requests served to the end
+  std::int64_t rejected = 0;       ///< requests that can never fit pool or context
+  std::int64_t input_tokens = 0;   ///< of the requests read
+  std::int64_t output_tokens = 0;  ///< of the requests read
 
-  std::int32_t block_size = 0;         ///< tokens
-  std::int64_t num_blocks = 0;         ///< of the pool
-  std::int64_t pool_bytes = 0;         ///< of the arena; 0 when no bytes exist
-  std::int64_t watermark_blocks = 0;   ///< that admission left
+  std::int32_t block_size = 0;        ///< tokens
+  std::int64_t num_blocks = 0;        ///< of the pool
+  std::int64_t pool_bytes = 0;        ///< of the arena; 0 when no bytes exist
+  std::int64_t watermark_blocks = 0;  ///< that admission left
 
-  std::int64_t peak_blocks = 0;        ///< the manager's own peak
-  std::int64_t peak_requests = 0;      ///< sequences at a time
-  double time_mean_blocks = 0.0;       ///< over time, first arrival to last end
-  std::int64_t final_blocks = 0;       ///< sum over finished sequences of blocks at their final length
-  std::int64_t final_tokens = 0;       ///< sum over finished sequences of their final length
-  double waste = 0.0;                  ///< 1 - final_tokens / (block_size * final_blocks)
+  std::int64_t peak_blocks = 0;    ///< the manager's own peak
+  std::int64_t peak_requests = 0;  ///< sequences at a time
+  double time_mean_blocks = 0.0;   ///< over time, first arrival to last end
+  std::int64_t final_blocks = 0;   ///< sum over finished sequences of blocks at their final length
+  std::int64_t final_tokens = 0;   ///< sum over finished sequences of their final length
+  double waste = 0.0;              ///< 1 - final_tokens / (block_size * final_blocks)
 
   DurationSummary queueing;            ///< arrival to first admission
   DurationSummary latency;             ///< arrival to the end of a request's last sequence
@@ -77,18 +77,18 @@ struct ReplayReport {
   std::int64_t forks = 0;              ///< sequences forked
   std::int64_t copies_on_write = 0;    ///< blocks copied
 
-  BlockStats account;                  ///< the manager's account at the end
-  bool balanced = false;               ///< everything is free again and all invariants hold
-  VerificationReport verification;     ///< all zero with attention off
+  BlockStats account;               ///< the manager's account at the end
+  bool balanced = false;            ///< everything is free again and all invariants hold
+  VerificationReport verification;  ///< all zero with attention off
 };
 
 /// How it ended, in words, and the figures as far as they go.
 struct ReplayOutcome {
   ReplayEnd end = ReplayEnd::completed;
-  std::string happened;                ///< empty when completed
-  std::string expected;                ///< may be empty
-  std::string advice;                  ///< may be empty
-  bool has_report = false;             ///< whether the replay began
+  std::string happened;     ///< empty when completed
+  std::string expected;     ///< may be empty
+  std::string advice;       ///< may be empty
+  bool has_report = false;  ///< whether the replay began
   ReplayReport report;
 };
 

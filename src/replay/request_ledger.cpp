@@ -34,8 +34,8 @@ void RequestLedger::write_to(ReplayReport& report) {
   report.final_tokens = final_tokens_;
   report.final_blocks = final_blocks_;
   const std::int64_t slots = final_blocks_ * report.block_size;
-  report.waste = slots == 0 ? 0.0
-                            : 1.0 - static_cast<double>(final_tokens_) / static_cast<double>(slots);
+  report.waste =
+      slots == 0 ? 0.0 : 1.0 - static_cast<double>(final_tokens_) / static_cast<double>(slots);
   report.queueing = summarise(queueing_us_);
   report.latency = summarise(latency_us_);
 }

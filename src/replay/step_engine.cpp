@@ -10,17 +10,19 @@ namespace kvarena::replay {
 
 StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
                        Instruments& instruments)
-    : options_(options), feed_(feed), pool_(pool), instruments_(instruments),
+    : options_(options),
+      feed_(feed),
+      pool_(pool),
+      instruments_(instruments),
       admission_(options, pool) {}
 
 void StepEngine::record() {
-  instruments_.meter.record(
-      now_ns_, {.blocks = pool_.manager().stats().allocated(),
-                .running = static_cast<std::int64_t>(running_.size()),
-                .waiting = static_cast<std::int64_t>(waiting_.size()),
-                .tokens = pool_.tables().stats().tokens,
-                .preemptions = instruments_.counters.preemptions,
-                .completed = instruments_.ledger.completed()});
+  instruments_.meter.record(now_ns_, {.blocks = pool_.manager().stats().allocated(),
+                                      .running = static_cast<std::int64_t>(running_.size()),
+                                      .waiting = static_cast<std::int64_t>(waiting_.size()),
+                                      .tokens = pool_.tables().stats().tokens,
+                                      .preemptions = instruments_.counters.preemptions,
+                                      .completed = instruments_.ledger.completed()});
 }
 
 void StepEngine::take_arrivals() {

@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// `StepEngine`: the step clock, continuous batching as serving engines do it. A step decodes one token
-/// of every running sequence past its prompt, gives what is left of the token budget to prompts (in
-/// chunks, oldest first) and to new requests (first come, first served), and grows all of them in one
-/// append. When blocks run out, the newest sequence is preempted: its blocks go, and it waits at the
-/// head of the queue to be computed again. A step takes `step_ns + prefill_ns * prompt tokens +
-/// decode_ns if anything decodes`; time in which nothing runs is skipped.
+/// `StepEngine`: the step clock, continuous batching as serving engines do it. A step decodes one
+/// token of every running sequence past its prompt, gives what is left of the token budget to
+/// prompts (in chunks, oldest first) and to new requests (first come, first served), and grows all
+/// of them in one append. When blocks run out, the newest sequence is preempted: its blocks go, and
+/// it waits at the head of the queue to be computed again. A step takes `step_ns + prefill_ns *
+/// prompt tokens + decode_ns if anything decodes`; time in which nothing runs is skipped.
 
 #include "replay/admission.hpp"
 #include "replay/arrival_feed.hpp"

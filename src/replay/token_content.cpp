@@ -16,8 +16,8 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 32);
 }
 
-// Which bits of a lane are random and which are set, so that each element is a finite number with one
-// of two exponents: sign, the lowest exponent bit and the mantissa are random.
+// Which bits of a lane are random and which are set, so that each element is a finite number with
+// one of two exponents: sign, the lowest exponent bit and the mantissa are random.
 struct Pattern {
   std::uint32_t random;
   std::uint32_t set;
@@ -104,8 +104,9 @@ void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKin
   const auto bytes = static_cast<std::uint32_t>(count * bytes_of(dtype));
   fill(seed, bytes / 4, pattern, out);
   if (bytes % 4 != 0) {
-    const std::uint32_t last = lane(static_cast<std::uint32_t>(seed),
-                                    static_cast<std::uint32_t>(seed >> 32) | 1U, bytes / 4, pattern);
+    const std::uint32_t last =
+        lane(static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) | 1U,
+             bytes / 4, pattern);
     std::memcpy(out + bytes / 4 * 4, &last, bytes % 4);
   }
 }

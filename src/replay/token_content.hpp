@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The K and V of a token as a pure function of the whole prefix of its sequence: a running hash over
-/// token ids, and elements expanded from it, straight in the element type. Two sequences with the same
-/// prefix have the same bytes, any other prefix, layer, head or position has others. Nothing here
-/// reads a cache: what was written can be derived again without it. Any thread.
+/// The K and V of a token as a pure function of the whole prefix of its sequence: a running hash
+/// over token ids, and elements expanded from it, straight in the element type. Two sequences with
+/// the same prefix have the same bytes, any other prefix, layer, head or position has others.
+/// Nothing here reads a cache: what was written can be derived again without it. Any thread.
 
 #include "replay/trace_request.hpp"
 
@@ -17,9 +17,9 @@
 
 namespace kvarena::replay {
 
-/// The tokens of one sequence of a request, first to last, as prefix hashes. Prompt tokens come from
-/// the trace's block ids (shared between requests), the rest from the request, output tokens also
-/// from the sample. A cheap value.
+/// The tokens of one sequence of a request, first to last, as prefix hashes. Prompt tokens come
+/// from the trace's block ids (shared between requests), the rest from the request, output tokens
+/// also from the sample. A cheap value.
 class TokenStream {
  public:
   TokenStream() = default;

@@ -31,13 +31,20 @@ std::optional<LineDefect> missing_field(const JsonRecord& record, TraceFormat fo
                                         std::string_view line) {
   const bool session = format == TraceFormat::agent;
   std::string_view missing;
-  if (!record.timestamp_us) missing = "timestamp";
-  else if (!record.input_tokens) missing = "input_length";
-  else if (!record.output_tokens) missing = "output_length";
-  else if (!record.has_hash_ids) missing = "hash_ids";
-  else if (session && !record.session) missing = "session";
-  else if (session && !record.turn) missing = "turn";
-  else return std::nullopt;
+  if (!record.timestamp_us)
+    missing = "timestamp";
+  else if (!record.input_tokens)
+    missing = "input_length";
+  else if (!record.output_tokens)
+    missing = "output_length";
+  else if (!record.has_hash_ids)
+    missing = "hash_ids";
+  else if (session && !record.session)
+    missing = "session";
+  else if (session && !record.turn)
+    missing = "turn";
+  else
+    return std::nullopt;
   return LineDefect{static_cast<std::int64_t>(line.size()), "the end of the object",
                     fmt::format("the field \"{}\" ({} trace)", missing, name_of(format))};
 }
@@ -52,11 +59,11 @@ std::optional<LineDefect> wrong_id_count(const JsonRecord& record, TraceFormat f
   const auto given = static_cast<std::int64_t>(record.hash_ids.size());
   if (given == wanted) return std::nullopt;
   const auto at = line.find("\"hash_ids\"");
-  return LineDefect{static_cast<std::int64_t>(at == line.npos ? 0 : at) + 1,
-                    fmt::format("{} ids in \"hash_ids\"", given),
-                    fmt::format("{}: one for each {}block of {} tokens of a prompt of {} ({} trace)",
-                                wanted, partial ? "started " : "full ", block, tokens,
-                                name_of(format))};
+  return LineDefect{
+      static_cast<std::int64_t>(at == line.npos ? 0 : at) + 1,
+      fmt::format("{} ids in \"hash_ids\"", given),
+      fmt::format("{}: one for each {}block of {} tokens of a prompt of {} ({} trace)", wanted,
+                  partial ? "started " : "full ", block, tokens, name_of(format))};
 }
 
 }  // namespace
@@ -83,9 +90,12 @@ Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, ParseFa
   if (!lines) {
     const Status status = lines.status();
     if (failure != nullptr) {
-      *failure = {options.path, 0, 0,
-                  fmt::format("the answer \"{}\" when opening it", std::strerror(status.native)),
-                  "a readable trace file", "Check the path and its permissions."};
+      *failure = {options.path,
+                  0,
+                  0,
+                  fmt::format("no way to open it ({})", std::strerror(status.native)),
+                  "a readable trace file",
+                  "check the path and its permissions"};
     }
     return status;
   }
@@ -108,20 +118,23 @@ Status TraceReader::fail_line(const Line& line) {
   if (line.outcome == LineOutcome::too_long) {
     return fail({path_, line.number, static_cast<std::int64_t>(lines_.max_line_bytes()) + 1,
                  fmt::format("a line longer than {} bytes", lines_.max_line_bytes()),
-                 "one request a line", "Is this a trace?"});
+                 "one request a line", "check that this is a trace"});
   }
   if (line.outcome == LineOutcome::read_failed) {
-    failure_ = {path_, line.number + 1, 0,
-                fmt::format("the answer \"{}\" when reading it", std::strerror(line.native)),
-                "the rest of the file", ""};
+    failure_ = {path_,
+                line.number + 1,
+                0,
+                fmt::format("no way to read on ({})", std::strerror(line.native)),
+                "the rest of the file",
+                ""};
     status_ = {StatusCode::io_error, Resource::file, line.native, 0, 0, 0};
     return status_;
   }
   return fail({path_, 0, 0, "no request in the file", "at least one request", ""});
 }
 
-// The next line with something in it, or the outcome that ended the search. A byte order mark is not
-// content.
+// The next line with something in it, or the outcome that ended the search. A byte order mark is
+// not content.
 Line TraceReader::next_content_line() {
   while (true) {
     Line line = lines_.next();
@@ -158,7 +171,7 @@ Status TraceReader::detect_format(std::string_view line) {
   constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
   if (line.starts_with(kGzipMagic) || line.starts_with(kZstdMagic)) {
     return fail({path_, line_number_, 1, "compressed data", std::string(kAnyFormat),
-                 "Decompress the file first."});
+                 "decompress the file first"});
   }
   if (line.starts_with("TIMESTAMP")) {
     format_ = TraceFormat::azure;
@@ -166,7 +179,7 @@ Status TraceReader::detect_format(std::string_view line) {
   }
   if (line.front() != '{') {
     return fail({path_, line_number_, 1, excerpt_of(line), std::string(kAnyFormat),
-                 "Name the format with --format when it is one of these."});
+                 "name the format with --format when it is one of these"});
   }
   JsonRecord record;
   format_ = TraceFormat::mooncake;
@@ -183,7 +196,7 @@ Status TraceReader::parse(std::string_view text, TraceRequest& request) {
   };
   if (const auto nul = text.find('\0'); nul != text.npos) {
     return refuse({static_cast<std::int64_t>(nul) + 1, "a NUL byte", "text"},
-                  "The file is damaged or not a text file.");
+                  "the file is damaged or not a text file");
   }
   std::int64_t stamp_us = 0;
   if (format_ == TraceFormat::azure) {
@@ -208,9 +221,10 @@ Status TraceReader::parse(std::string_view text, TraceRequest& request) {
   }
   if (num_requests_ == 0) first_us_ = latest_us_ = stamp_us;
   if (stamp_us < latest_us_) {
-    return refuse({1, fmt::format("a time stamp {} us before the request above",
-                                  latest_us_ - stamp_us), "requests in order of arrival"},
-                  "Sort the file by time stamp.");
+    return refuse(
+        {1, fmt::format("a time stamp {} us before the request above", latest_us_ - stamp_us),
+         "requests in order of arrival"},
+        "sort the file by time stamp");
   }
   if (stamp_us - first_us_ > kMaxTraceMicroseconds) {
     return refuse({1, fmt::format("a time stamp {} us after the first", stamp_us - first_us_),

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `TraceReader`: the requests of a trace file, one at a time, in bounded memory. docs/traces.md has
-/// the formats. A malformed line ends the reading with parse_error and a ParseFailure that names
-/// file, line, column, what was found and what was expected. Move-only; one thread at a time.
+/// `TraceReader`: the requests of a trace file, one at a time, in bounded memory. docs/traces.md
+/// has the formats. A malformed line ends the reading with parse_error and a ParseFailure that
+/// names file, line, column, what was found and what was expected. Move-only; one thread at a time.
 
 #include "replay/line_source.hpp"
 #include "replay/parse_failure.hpp"
@@ -36,13 +36,14 @@ struct TraceReaderOptions {
 /// Reads a trace from its first request to its last.
 class TraceReader {
  public:
-  /// Opens the file and settles its format. Returns io_error (file) with errno, or parse_error (file);
+  /// Opens the file and settles its format. Returns io_error (file) with errno, or parse_error
+  /// (file);
   /// `*failure` then says in words what is wrong.
   static Result<TraceReader> open(const TraceReaderOptions& options, ParseFailure* failure);
 
-  /// The next request, or nothing after the last. Returns parse_error (file) or io_error (file), and
-  /// failure() says in words what is wrong; every later call returns the same.
-  /// A file without any request is a parse_error too.
+  /// The next request, or nothing after the last. Returns parse_error (file) or io_error (file),
+  /// and failure() says in words what is wrong; every later call returns the same. A file without
+  /// any request is a parse_error too.
   Result<std::optional<TraceRequest>> next();
 
   /// The defect that ended the reading; empty strings when there is none.
@@ -68,12 +69,12 @@ class TraceReader {
   std::string path_;
   LineSource lines_;
   TraceFormat format_ = TraceFormat::detect;
-  std::string first_line_;          // the line that settled the format, still to be parsed
+  std::string first_line_;  // the line that settled the format, still to be parsed
   std::int64_t first_line_number_ = 0;
   bool first_line_pending_ = false;
   std::int64_t line_number_ = 0;
   std::int64_t num_requests_ = 0;
-  std::int64_t first_us_ = 0;       // absolute time stamps of the first and latest request
+  std::int64_t first_us_ = 0;  // absolute time stamps of the first and latest request
   std::int64_t latest_us_ = 0;
   Status status_;
   ParseFailure failure_;

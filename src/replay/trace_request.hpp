@@ -8,14 +8,14 @@
 
 namespace kvarena::replay {
 
-/// Largest number of prompt or output tokens of one request that a reader accepts: both together fit a
-/// sequence length.
+/// Largest number of prompt or output tokens of one request that a reader accepts: both together
+/// fit a sequence length.
 inline constexpr std::int64_t kMaxTraceTokens = (std::int64_t{1} << 30) - 1;
 /// Latest time stamp that a reader accepts, microseconds (about three years).
 inline constexpr std::int64_t kMaxTraceMicroseconds = 100'000'000'000'000;
 
-/// One request. Ids in `prefix_blocks` name the whole prompt up to and including their block, so two
-/// requests that share an id share all tokens before it too.
+/// One request. Ids in `prefix_blocks` name the whole prompt up to and including their block, so
+/// two requests that share an id share all tokens before it too.
 struct TraceRequest {
   std::int64_t index = 0;                   ///< position in the file, from 0
   std::int64_t arrival_us = 0;              ///< microseconds since the first request

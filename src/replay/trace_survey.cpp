@@ -96,9 +96,9 @@ std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions
   survey.requests = feed.requests();
   const std::int64_t sequences = survey.requests * samples;
   survey.worst_blocks = std::max<std::int64_t>(1, exact ? holds.peak_blocks() : largest.sum());
-  survey.worst_sequences = exact                     ? holds.peak_requests()
+  survey.worst_sequences = exact                    ? holds.peak_requests()
                            : limits.max_running > 0 ? std::min(limits.max_running, sequences)
-                                                     : sequences;
+                                                    : sequences;
   survey.worst_sequences = std::max<std::int64_t>(1, survey.worst_sequences);
   return feed.failure();
 }

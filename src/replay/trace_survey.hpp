@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The first pass over a trace: its totals, and the most blocks and sequences that a replay of it can
-/// hold at a time, so that an unlimited pool can be sized before the replay starts.
+/// The first pass over a trace: its totals, and the most blocks and sequences that a replay of it
+/// can hold at a time, so that an unlimited pool can be sized before the replay starts.
 
 #include "replay/arrival_feed.hpp"
 #include "replay/replay_options.hpp"
@@ -13,10 +13,10 @@ namespace kvarena::replay {
 
 /// What a replay of the trace needs at worst.
 struct TraceSurvey {
-  std::int64_t requests = 0;        ///< those that will be replayed or rejected
-  std::int64_t tokens = 0;          ///< prompts and outputs of all samples
-  std::int64_t worst_blocks = 1;    ///< never more at a time
-  std::int64_t worst_sequences = 1; ///< never more at a time
+  std::int64_t requests = 0;         ///< those that will be replayed or rejected
+  std::int64_t tokens = 0;           ///< prompts and outputs of all samples
+  std::int64_t worst_blocks = 1;     ///< never more at a time
+  std::int64_t worst_sequences = 1;  ///< never more at a time
 };
 
 /// Blocks of `tokens` tokens.
@@ -28,8 +28,8 @@ constexpr std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) 
 std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
                                           const ReplayCosts& costs) noexcept;
 
-/// Reads `feed` to its end. For the linear clock without limits the worst case is exact (the peak of
-/// the holds); otherwise it is the sum over the largest requests that may run together.
+/// Reads `feed` to its end. For the linear clock without limits the worst case is exact (the peak
+/// of the holds); otherwise it is the sum over the largest requests that may run together.
 /// O(requests * log(requests at a time)).
 std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions& options,
                                           TraceSurvey& survey);

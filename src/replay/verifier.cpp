@@ -22,10 +22,13 @@ constexpr double kTolerance = 1e-4;
 }  // namespace
 
 KvVerifier::KvVerifier(const ReplayOptions& options, EnginePool& pool)
-    : mode_(options.attention.mode), shape_(options.attention.shape),
+    : mode_(options.attention.mode),
+      shape_(options.attention.shape),
       num_q_heads_(options.attention.num_q_heads),
-      sample_every_(std::max<std::int64_t>(1, options.attention.sample_every)), pool_(pool),
-      cache_(*pool.cache()), writer_(cache_, shape_, options.limits.max_batched_tokens) {
+      sample_every_(std::max<std::int64_t>(1, options.attention.sample_every)),
+      pool_(pool),
+      cache_(*pool.cache()),
+      writer_(cache_, shape_, options.limits.max_batched_tokens) {
   report_.tolerance = kTolerance;
 }
 
@@ -62,17 +65,10 @@ MaybeFailure KvVerifier::write_step(std::span<const StepRow> rows) {
 }
 
 MaybeFailure KvVerifier::attend(std::span<const StepRow> rows, std::int32_t layer) {
-  const std::int64_t row_bytes = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
   const auto hashes = writer_.hashes();
+  derive_queries(hashes, layer, queries_);
   const std::size_t heads = hashes.size() * static_cast<std::size_t>(num_q_heads_);
-  queries_.resize(heads * static_cast<std::size_t>(row_bytes));
   outputs_.assign(heads * static_cast<std::size_t>(shape_.head_dim_v), std::nanf(""));
-  std::byte* query = queries_.data();
-  for (const std::uint64_t hash : hashes) {
-    for (std::int32_t head = 0; head < num_q_heads_; ++head, query += row_bytes) {
-      fill_row(shape_.dtype, hash, layer, RowKind::query, head, shape_.head_dim_k, query);
-    }
-  }
   AttendArgs args;
   args.layer = layer;
   args.q = queries_.data();
@@ -98,6 +94,19 @@ std::vector<std::uint64_t> KvVerifier::derive_hashes(const Job& job) const {
   return hashes;
 }
 
+void KvVerifier::derive_queries(std::span<const std::uint64_t> hashes, std::int32_t layer,
+                                std::vector<std::byte>& queries) const {
+  const std::int64_t row_bytes = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
+  const std::size_t rows = hashes.size() * static_cast<std::size_t>(num_q_heads_);
+  queries.resize(rows * static_cast<std::size_t>(row_bytes));
+  std::byte* query = queries.data();
+  for (const std::uint64_t hash : hashes) {
+    for (std::int32_t head = 0; head < num_q_heads_; ++head, query += row_bytes) {
+      fill_row(shape_.dtype, hash, layer, RowKind::query, head, shape_.head_dim_k, query);
+    }
+  }
+}
+
 void KvVerifier::derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer) {
   const std::int64_t key_row = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
   const std::int64_t value_row = std::int64_t{shape_.head_dim_v} * bytes_of(shape_.dtype);
@@ -121,14 +130,8 @@ MaybeFailure KvVerifier::check_row(const StepRow& row, std::int64_t first_out_to
   const auto hashes = derive_hashes(*row.job);
   derive_layer(hashes, layer);
   const std::int64_t compared = std::min<std::int64_t>(row.tokens, kComparedQueries);
-  const std::int64_t query_row = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
-  std::vector<std::byte> queries(static_cast<std::size_t>(compared * num_q_heads_ * query_row));
-  std::byte* query = queries.data();
-  for (const std::uint64_t hash : std::span(hashes).last(static_cast<std::size_t>(compared))) {
-    for (std::int32_t head = 0; head < num_q_heads_; ++head, query += query_row) {
-      fill_row(shape_.dtype, hash, layer, RowKind::query, head, shape_.head_dim_k, query);
-    }
-  }
+  std::vector<std::byte> queries;
+  derive_queries(std::span(hashes).last(static_cast<std::size_t>(compared)), layer, queries);
   const std::int64_t out_row = std::int64_t{num_q_heads_} * shape_.head_dim_v;
   std::vector<float> wanted(static_cast<std::size_t>(compared * out_row));
   kernels::ContiguousAttentionParams params{};
@@ -158,10 +161,11 @@ MaybeFailure KvVerifier::check_row(const StepRow& row, std::int64_t first_out_to
     const auto at = static_cast<std::int64_t>(i);
     return ReplayFailure{
         ReplayEnd::check_failed,
-        fmt::format("attention of request {} sample {}, length {}, layer {}, query head {}, element "
-                    "{} is {:.7g}, contiguous attention gives {:.7g}",
-                    row.job->request->trace->index, row.job->sample, row.job->length, layer,
-                    at % out_row / shape_.head_dim_v, at % shape_.head_dim_v, found[i], wanted[i]),
+        fmt::format(
+            "attention of request {} sample {}, length {}, layer {}, query head {}, element "
+            "{} is {:.7g}, contiguous attention gives {:.7g}",
+            row.job->request->trace->index, row.job->sample, row.job->length, layer,
+            at % out_row / shape_.head_dim_v, at % shape_.head_dim_v, found[i], wanted[i]),
         fmt::format("a difference of at most {}", kTolerance),
         "the KV of this sequence or the kernel that read it is wrong; report it"};
   }
@@ -195,8 +199,8 @@ MaybeFailure KvVerifier::check_bytes(const Job& job, std::int32_t first_layer,
       const std::int64_t bytes = std::int64_t{plane.head_dim} * bytes_of(plane.dtype);
       for (std::int64_t token = 0; token < job.length; ++token) {
         const BlockId block = blocks_[static_cast<std::size_t>(token / block_size)];
-        const std::byte* found = plane.base + block.value * plane.block_stride +
-                                 token % block_size * plane.token_stride;
+        const std::byte* found =
+            plane.base + block.value * plane.block_stride + token % block_size * plane.token_stride;
         for (std::int32_t head = 0; head < plane.num_heads; ++head) {
           if (std::memcmp(found, wanted, static_cast<std::size_t>(bytes)) != 0) {
             return wrong_byte(job, token, layer, kind, head, found, wanted, bytes);
@@ -219,11 +223,12 @@ MaybeFailure KvVerifier::wrong_byte(const Job& job, std::int64_t token, std::int
   const std::int64_t index = token / shape_.block_size_tokens;
   return ReplayFailure{
       ReplayEnd::check_failed,
-      fmt::format("{} of request {} sample {}, token {}, layer {}, head {}, byte {} is {:#04x} (block "
-                  "{} of the pool, entry {} of its table)",
-                  kind == RowKind::key ? "K" : "V", job.request->trace->index, job.sample, token,
-                  layer, head, at, static_cast<unsigned>(found[at]),
-                  blocks_[static_cast<std::size_t>(index)].value, index),
+      fmt::format(
+          "{} of request {} sample {}, token {}, layer {}, head {}, byte {} is {:#04x} (block "
+          "{} of the pool, entry {} of its table)",
+          kind == RowKind::key ? "K" : "V", job.request->trace->index, job.sample, token, layer,
+          head, at, static_cast<unsigned>(found[at]),
+          blocks_[static_cast<std::size_t>(index)].value, index),
       fmt::format("{:#04x}, what was written for this token", static_cast<unsigned>(wanted[at])),
       "a block was overwritten, mapped wrongly or not copied; report it"};
 }

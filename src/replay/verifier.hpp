@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `KvVerifier`: holds a replay's KV to account. The bytes that the tables lead to are compared with
-/// bytes derived again from the trace alone, and attention through the tables with plain attention in
-/// double precision over K and V derived likewise. Nothing of what is compared against comes from the
-/// cache. One thread at a time.
+/// `KvVerifier`: holds a replay's KV to account. The bytes that the tables lead to are compared
+/// with bytes derived again from the trace alone, and attention through the tables with plain
+/// attention in double precision over K and V derived likewise. Nothing of what is compared against
+/// comes from the cache. One thread at a time.
 
 #include "replay/engine_pool.hpp"
 #include "replay/failure.hpp"
@@ -39,6 +39,8 @@ class KvVerifier {
                           std::int32_t head, const std::byte* found, const std::byte* wanted,
                           std::int64_t bytes);
   std::vector<std::uint64_t> derive_hashes(const Job& job) const;
+  void derive_queries(std::span<const std::uint64_t> hashes, std::int32_t layer,
+                      std::vector<std::byte>& queries) const;
   void derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer);
 
   AttentionMode mode_;
@@ -48,13 +50,13 @@ class KvVerifier {
   EnginePool& pool_;
   KvCache& cache_;
   KvWriter writer_;
-  std::vector<std::byte> queries_;   // [tokens, num_q_heads, head_dim_k]
-  std::vector<float> outputs_;       // [tokens, num_q_heads, head_dim_v]
-  std::vector<std::byte> keys_;      // derived, contiguous [length, num_kv_heads, head_dim_k]
+  std::vector<std::byte> queries_;  // [tokens, num_q_heads, head_dim_k]
+  std::vector<float> outputs_;      // [tokens, num_q_heads, head_dim_v]
+  std::vector<std::byte> keys_;     // derived, contiguous [length, num_kv_heads, head_dim_k]
   std::vector<std::byte> values_;
   std::vector<BlockId> blocks_;
   std::int64_t steps_ = 0;
-  std::int64_t next_turn_ = 0;       // the step from which on one is verified
+  std::int64_t next_turn_ = 0;  // the step from which on one is verified
   std::int64_t turns_ = 0;
   VerificationReport report_;
 };

@@ -1,5 +1,5 @@
-// The linear clock against the trace folder's reference figures: the hold model and the paging waste,
-// through the real block manager.
+// The linear clock against the trace folder's reference figures: the hold model and the paging
+// waste, through the real block manager.
 
 #include "unit/replay/trace_text.hpp"
 
@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Traces, HoldModel,
                                          "vllm_rtx4090_llama31_8b"));
 
 TEST(LinearClock, HoldsByHand) {
-  // 20 tokens: 2 blocks for 10 * 0.1 + 10 * 20 = 201 ms. 33 tokens: 3 blocks for 3.2 + 20 = 23.2 ms.
+  // 20 tokens: 2 blocks for 10 * 0.1 + 10 * 20 = 201 ms. 33 tokens: 3 blocks for 3.2 + 20 = 23.2
+  // ms.
   const auto report = report_of({{0, 10, 10}, {100, 32, 1}}, linear_options());
   EXPECT_EQ(report.peak_blocks, 5);
   EXPECT_EQ(report.peak_requests, 2);

@@ -1,7 +1,7 @@
 // Percentiles and means of the ledger, and the weighing of occupancy with time.
 
-#include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
+#include "replay/occupancy.hpp"
 
 #include <gtest/gtest.h>
 

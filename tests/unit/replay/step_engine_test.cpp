@@ -88,9 +88,9 @@ TEST(StepClock, NewestIsPreemptedAndComputedAgain) {
   ReplayOptions options = plain_options();
   options.pool.num_blocks = 4;
   options.pool.watermark_blocks = 0;
-  // Two sequences of 16 prompt tokens hold one block each, two after the next token, and each wants a
-  // third at its 33rd token: the second is thrown out with 32 tokens, waits for the first to end, and
-  // computes its 32 tokens again.
+  // Two sequences of 16 prompt tokens hold one block each, two after the next token, and each wants
+  // a third at its 33rd token: the second is thrown out with 32 tokens, waits for the first to end,
+  // and computes its 32 tokens again.
   const auto report = report_of({{0, 16, 32}, {0, 16, 32}}, options);
   EXPECT_EQ(report.preemptions, 1);
   EXPECT_EQ(report.recomputed_tokens, 32);

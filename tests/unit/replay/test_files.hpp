@@ -46,6 +46,6 @@ inline std::string data_dir() {
 }  // namespace kvarena::test
 
 /// Skips a test that needs the trace folder where there is none.
-#define KVARENA_REQUIRE_DATA()                                                                 \
-  if (kvarena::test::data_dir().empty())                                                       \
+#define KVARENA_REQUIRE_DATA()           \
+  if (kvarena::test::data_dir().empty()) \
   GTEST_SKIP() << "no trace folder: set KVARENA_DATA_DIR to the folder that has reference.json"

@@ -17,9 +17,11 @@ using test::TempFile;
 constexpr std::string_view kMooncakeLine =
     R"({"timestamp": 0, "input_length": 513, "output_length": 5, "hash_ids": [0, 1]})";
 constexpr std::string_view kAgentLine =
-    R"({"timestamp":1.5,"session":3,"turn":2,"input_length":33,"output_length":4,"hash_ids":[7,8]})";
+    R"({"timestamp":1.5,"session":3,"turn":2,"input_length":33,"output_length":4,)"
+    R"("hash_ids":[7,8]})";
 constexpr std::string_view kVllmLine =
-    R"({"id":0,"timestamp":0.0,"input_length":16,"output_length":1,"scheduled_ms":0.021,"hash_ids":[0]})";
+    R"({"id":0,"timestamp":0.0,"input_length":16,"output_length":1,"scheduled_ms":0.021,)"
+    R"("hash_ids":[0]})";
 
 struct Reading {
   std::vector<TraceRequest> requests;
@@ -114,10 +116,11 @@ TEST(TraceReader, TimesAreExactAndSinceTheFirst) {
 }
 
 TEST(TraceReader, BlankLinesByteOrderMarkAndUnknownFieldsAreFine) {
-  const auto reading = read_all(
-      "\xef\xbb\xbf\n  \n" + std::string(kMooncakeLine) + "\r\n\n" +
-      R"({"hash_ids": [5], "extra": {"a": [1, {"b": null}]}, "timestamp": 7, )"
-      R"("note": "\u00e4 \"q\"", "output_length": 0, "input_length": 512})" + "\n\n");
+  const auto reading =
+      read_all("\xef\xbb\xbf\n  \n" + std::string(kMooncakeLine) + "\r\n\n" +
+               R"({"hash_ids": [5], "extra": {"a": [1, {"b": null}]}, "timestamp": 7, )"
+               R"("note": "\u00e4 \"q\"", "output_length": 0, "input_length": 512})" +
+               "\n\n");
   ASSERT_TRUE(reading.status.is_ok()) << to_string(reading.failure);
   EXPECT_EQ(reading.requests.size(), 2U);
 }
@@ -203,11 +206,15 @@ const std::vector<Malformed> kMalformed = {
      "end of the object", "output_length"},
     {"missing_ids", after_good(R"({"timestamp": 1, "input_length": 5, "output_length": 1})"), 2, 55,
      "end of the object", "hash_ids"},
-    {"wrong_count", after_good(R"({"timestamp": 1, "input_length": 5, "output_length": 1, )"
-                               R"("hash_ids": [1, 2]})"), 2, 57, "2 ids", "1: one for each"},
-    {"time_back", std::string(R"({"timestamp": 9, "input_length": 5, "output_length": 1, )"
-                              R"("hash_ids": [1]})") + "\n" + std::string(kMooncakeLine), 2, 1,
-     "9000 us before", "order of arrival"},
+    {"wrong_count",
+     after_good(R"({"timestamp": 1, "input_length": 5, "output_length": 1, )"
+                R"("hash_ids": [1, 2]})"),
+     2, 57, "2 ids", "1: one for each"},
+    {"time_back",
+     std::string(R"({"timestamp": 9, "input_length": 5, "output_length": 1, )"
+                 R"("hash_ids": [1]})") +
+         "\n" + std::string(kMooncakeLine),
+     2, 1, "9000 us before", "order of arrival"},
     {"nul_byte", after_good(std::string_view("{\"timestamp\": 1\0}", 17)), 2, 16, "NUL", "text"},
     {"nul_lines", after_good(std::string_view("\0\0\0", 3)), 2, 1, "NUL", "text"},
     {"deep", after_good("{\"x\": " + std::string(100000, '[') + "}"), 2, 14, "an array", "levels"},

@@ -26,9 +26,9 @@ inline std::string mooncake_trace(const std::vector<Arrival>& arrivals) {
   std::string text;
   std::int64_t id = 0;
   for (const Arrival& a : arrivals) {
-    text += "{\"timestamp\": " + std::to_string(a.ms) + ", \"input_length\": " +
-            std::to_string(a.input) + ", \"output_length\": " + std::to_string(a.output) +
-            ", \"hash_ids\": [";
+    text += "{\"timestamp\": " + std::to_string(a.ms) +
+            ", \"input_length\": " + std::to_string(a.input) +
+            ", \"output_length\": " + std::to_string(a.output) + ", \"hash_ids\": [";
     for (std::int64_t i = 0; i < (a.input + 511) / 512; ++i) {
       text += (i == 0 ? "" : ", ") + std::to_string(id++);
     }
@@ -37,7 +37,8 @@ inline std::string mooncake_trace(const std::vector<Arrival>& arrivals) {
   return text;
 }
 
-/// Options with an unlimited pool of blocks of 16 and costs of 1 ms a prompt token, 1 s a decode step.
+/// Options with an unlimited pool of blocks of 16 and costs of 1 ms a prompt token, 1 s a decode
+/// step.
 inline replay::ReplayOptions plain_options() {
   replay::ReplayOptions options;
   options.costs = {1'000'000, 1'000'000'000, 0};

@@ -81,7 +81,8 @@ TEST(Verification, SharedPrefixesHaveSharedContentOnlyWhereTheyAreShared) {
   const test::TempFile file(
       R"({"timestamp":0,"session":0,"turn":1,"input_length":40,"output_length":3,"hash_ids":[1,2]})"
       "\n"
-      R"({"timestamp":0,"session":0,"turn":2,"input_length":60,"output_length":3,"hash_ids":[1,2,3]})");
+      R"({"timestamp":0,"session":0,"turn":2,"input_length":60,"output_length":3,)"
+      R"("hash_ids":[1,2,3]})");
   ReplayOptions options = full_options();
   options.trace.path = file.path();
   const auto outcome = run_replay(options);
@@ -112,13 +113,13 @@ TEST_P(PlantedFault, MakesTheRunFail) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, PlantedFault,
-    testing::Values(Planted{"flip_byte", Fault::flip_byte, 1, "request"},
-                    Planted{"swap_entries", Fault::swap_entries, 1, "request"},
-                    Planted{"drop_copy", Fault::drop_copy, 3, "request"},
-                    Planted{"lose_release", Fault::lose_release, 1, "does not balance"}),
-    [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kinds, PlantedFault,
+                         testing::Values(Planted{"flip_byte", Fault::flip_byte, 1, "request"},
+                                         Planted{"swap_entries", Fault::swap_entries, 1, "request"},
+                                         Planted{"drop_copy", Fault::drop_copy, 3, "request"},
+                                         Planted{"lose_release", Fault::lose_release, 1,
+                                                 "does not balance"}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(Verification, SamplingFindsWhatTouchesAllLayers) {
   for (const Fault fault : {Fault::swap_entries, Fault::drop_copy}) {

@@ -1,6 +1,6 @@
 // The command as a person or a script sees it: what goes to which stream, exit codes, messages.
 
-#include "command_line.hpp"
+#include "tools/command_line.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include "kvarena/base/shapes.hpp"
@@ -42,7 +42,9 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string small_trace() { return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}}); }
+std::string small_trace() {
+  return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}});
+}
 
 // ---- the command itself ------------------------------------------------------------------------
 
@@ -122,9 +124,11 @@ TEST(ShapesCommand, OneShapeWithItsArithmetic) {
   EXPECT_EQ(outcome.code, ExitCode::ok);
   EXPECT_TRUE(contains(outcome.out, "32 layers x 8 heads x (128 + 128) elements x 2 B = 131,072 B"))
       << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "16 tokens x 131,072 B = 2,097,152 B (2.00 MiB)")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "16 tokens x 131,072 B = 2,097,152 B (2.00 MiB)"))
+      << outcome.out;
   const auto object = json::parse(
-      run({"shapes", "Llama-3.1-8B", "--pool-bytes", "1GiB", "--context", "1000", "--json", "-"}).out);
+      run({"shapes", "Llama-3.1-8B", "--pool-bytes", "1GiB", "--context", "1000", "--json", "-"})
+          .out);
   EXPECT_EQ(object.at("bytes_per_token"), 131072);
   EXPECT_EQ(object.at("bytes_per_block"), 2097152);
   EXPECT_EQ(object.at("pool").at("blocks"), 512);
@@ -155,8 +159,8 @@ TEST(ReplayCommand, SummaryIsDataForPeople) {
   const TempFile trace(small_trace());
   const auto outcome = run({"replay", trace.path(), "--blocks", "100"});
   EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
-  for (const char* part : {"requests", "3 served, of 3", "queueing", "preemptions", "waste", "balanced",
-                           "in use", "attention      off"}) {
+  for (const char* part : {"requests", "3 served, of 3", "queueing", "preemptions", "waste",
+                           "balanced", "in use", "attention      off"}) {
     EXPECT_TRUE(contains(outcome.out, part)) << part << '\n' << outcome.out;
   }
   EXPECT_TRUE(contains(outcome.err, "replayed in"));
@@ -167,9 +171,9 @@ TEST(ReplayCommand, SummaryIsDataForPeople) {
 
 TEST(ReplayCommand, JsonOnStandardOutputStandsAlone) {
   const TempFile trace(small_trace());
-  const auto outcome = run({"replay", trace.path(), "--reserve", "full", "--blocks", "unlimited",
-                            "--clock", "linear", "--prefill-us", "100", "--decode-us", "20000",
-                            "--json", "-"});
+  const auto outcome =
+      run({"replay", trace.path(), "--reserve", "full", "--blocks", "unlimited", "--clock",
+           "linear", "--prefill-us", "100", "--decode-us", "20000", "--json", "-"});
   EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   const auto object = json::parse(outcome.out);
   EXPECT_TRUE(object.is_object());
@@ -227,9 +231,9 @@ TEST(ReplayCommand, RejectedRequestsAreAWarning) {
 
 TEST(ReplayCommand, AttentionThroughTheCommand) {
   const TempFile trace(small_trace());
-  const auto outcome =
-      run({"replay", trace.path(), "--attention", "full", "--layers", "2", "--kv-heads", "1",
-           "--q-heads", "2", "--head-dim", "16", "--blocks", "80", "--samples", "2", "--json", "-"});
+  const auto outcome = run({"replay", trace.path(), "--attention", "full", "--layers", "2",
+                            "--kv-heads", "1", "--q-heads", "2", "--head-dim", "16", "--blocks",
+                            "80", "--samples", "2", "--json", "-"});
   EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   const auto seen = json::parse(outcome.out).at("verification");
   EXPECT_EQ(seen.at("failures"), 0);

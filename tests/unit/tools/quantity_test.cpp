@@ -1,7 +1,7 @@
 // Numbers of the command line: strict about what they accept.
 
-#include "progress_bar.hpp"
-#include "quantity.hpp"
+#include "tools/quantity.hpp"
+#include "tools/progress_bar.hpp"
 
 #include <gtest/gtest.h>
 
@@ -24,10 +24,33 @@ TEST(ParseBytes, AcceptsNumbersWithSuffixes) {
 }
 
 TEST(ParseBytes, RefusesEverythingElse) {
-  for (const char* text :
-       {"", " ", "GiB", "-1", "+1", "1.", ".5GiB", "1..5GiB", "1,5GiB", "1e9", "0x10", "1Gib", "1gb",
-        "1G", "1GiB ", " 1GiB", "1 GiB x", "1  GiB", "1.5B", "0.3KiB", "9223372036854775808",
-        "9999999999TiB", "99999999999999999999999999", "0.0000000001TB", "1GiBGiB", "nan", "inf"}) {
+  for (const char* text : {"",
+                           " ",
+                           "GiB",
+                           "-1",
+                           "+1",
+                           "1.",
+                           ".5GiB",
+                           "1..5GiB",
+                           "1,5GiB",
+                           "1e9",
+                           "0x10",
+                           "1Gib",
+                           "1gb",
+                           "1G",
+                           "1GiB ",
+                           " 1GiB",
+                           "1 GiB x",
+                           "1  GiB",
+                           "1.5B",
+                           "0.3KiB",
+                           "9223372036854775808",
+                           "9999999999TiB",
+                           "99999999999999999999999999",
+                           "0.0000000001TB",
+                           "1GiBGiB",
+                           "nan",
+                           "inf"}) {
     EXPECT_FALSE(parse_bytes(text).has_value()) << '"' << text << '"';
   }
 }
@@ -38,7 +61,8 @@ TEST(ParseMicroseconds, ThreeDecimalsAtMost) {
   EXPECT_EQ(parse_microseconds("0"), 0);
   EXPECT_EQ(parse_microseconds("1.234"), 1234);
   EXPECT_EQ(parse_microseconds("1000000000"), 1'000'000'000'000);
-  for (const char* text : {"", "-1", "1.2345", "1000000001", "1us", "1 ", "1.", "99999999999999999999"}) {
+  for (const char* text :
+       {"", "-1", "1.2345", "1000000001", "1us", "1 ", "1.", "99999999999999999999"}) {
     EXPECT_FALSE(parse_microseconds(text).has_value()) << text;
   }
 }
