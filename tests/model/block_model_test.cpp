@@ -74,8 +74,7 @@ Game game_of(const Table& table) {
                  .max_append_tokens = table.longest_chunk * 3};
   game.longest_chunk = table.longest_chunk;
   game.seed = test::number_from_environment("KVARENA_SEED", kDefaultSeed);
-  const std::uint64_t all =
-      test::number_from_environment("KVARENA_MODEL_OPS", kDefaultOperations);
+  const std::uint64_t all = test::number_from_environment("KVARENA_MODEL_OPS", kDefaultOperations);
   game.operations = static_cast<std::int64_t>(all) * table.share / 1000;
   return game;
 }

@@ -1,5 +1,5 @@
-// The same calls give the same ids, whatever else happens: histories are replayed from their log bit
-// for bit, and the order in which simulated events complete changes nothing.
+// The same calls give the same ids, whatever else happens: histories are replayed from their log
+// bit for bit, and the order in which simulated events complete changes nothing.
 
 #include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -85,7 +85,9 @@ std::vector<Recorded> successes(const std::vector<Recorded>& operations) {
 Game game(std::uint64_t seed, std::int64_t num_blocks, std::int32_t block_size) {
   Game game;
   game.name = "Determinism";
-  game.pool = {.num_blocks = num_blocks, .watermark_blocks = num_blocks / 20, .max_holders = 30,
+  game.pool = {.num_blocks = num_blocks,
+               .watermark_blocks = num_blocks / 20,
+               .max_holders = 30,
                .max_open_tickets = 8};
   game.tables = {.block_size_tokens = block_size, .max_sequences = 20, .max_append_tokens = 4096};
   game.longest_chunk = 60;
@@ -150,7 +152,7 @@ TEST(Determinism, EveryPrefixOfALogLeadsToTheSameState) {
   }
 }
 
-// ---- events --------------------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------------------
 
 /// Work on another stream: it completes when the test says so, in any order.
 class SimulatedEvents {

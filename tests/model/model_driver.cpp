@@ -13,8 +13,8 @@ constexpr std::int64_t kSampleEvery = 64;
 
 /// Statuses of misuse promise the id only; every other promises all its numbers.
 bool same(const Status& real, const Status& predicted) {
-  const bool only_id = predicted.code == StatusCode::double_release ||
-                       predicted.code == StatusCode::stale_handle;
+  const bool only_id =
+      predicted.code == StatusCode::double_release || predicted.code == StatusCode::stale_handle;
   if (!only_id) return real == predicted;
   return real.code == predicted.code && real.resource == predicted.resource &&
          real.subject == predicted.subject;
@@ -102,7 +102,7 @@ std::string ModelDriver::play() {
   return failure_;
 }
 
-// ---- comparison ----------------------------------------------------------------------------------
+// ---- comparison ---------------------------------------------------------------------------------
 
 void ModelDriver::fail(const std::string& what) {
   if (failed()) return;
@@ -280,7 +280,7 @@ void ModelDriver::hand_everything_back() {
   }
 }
 
-// ---- luck ----------------------------------------------------------------------------------------
+// ---- luck ---------------------------------------------------------------------------------------
 
 SequenceId ModelDriver::any_sequence() {
   if (one_in(40)) {
@@ -324,7 +324,8 @@ std::int64_t ModelDriver::chunk_tokens() {
 }
 
 BlockId ModelDriver::any_block() {
-  if (one_in(100)) return BlockId(one_in(2) ? -1 : static_cast<std::int32_t>(game_.pool.num_blocks));
+  if (one_in(100))
+    return BlockId(one_in(2) ? -1 : static_cast<std::int32_t>(game_.pool.num_blocks));
   return BlockId(
       static_cast<std::int32_t>(below(static_cast<std::uint64_t>(game_.pool.num_blocks))));
 }

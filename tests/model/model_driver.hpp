@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `ModelDriver`: plays weighted random operations on a real BlockManager and BlockTables and on the
-/// naive model of both, and compares everything that can be seen after each. Errors are made on
+/// `ModelDriver`: plays weighted random operations on a real BlockManager and BlockTables and on
+/// the naive model of both, and compares everything that can be seen after each. Errors are made on
 /// purpose: unknown ids, stale handles, double releases, overlong and oversized demands.
 
 #include "kvarena/blocktable/block_tables.hpp"
@@ -21,13 +21,13 @@ namespace kvarena::model {
 
 /// One game: the sizes of the pool and the temper of the player.
 struct Game {
-  std::string name;               ///< for messages
-  BlockManagerOptions pool;       ///< of the real manager
-  BlockTablesOptions tables;      ///< of the real tables
-  std::int64_t longest_chunk = 0; ///< tokens of the longest prefill chunk
-  std::uint64_t seed = 0;         ///< of the random numbers
-  std::int64_t operations = 0;    ///< how many
-  bool count_outcomes = false;    ///< fill outcomes()
+  std::string name;                ///< for messages
+  BlockManagerOptions pool;        ///< of the real manager
+  BlockTablesOptions tables;       ///< of the real tables
+  std::int64_t longest_chunk = 0;  ///< tokens of the longest prefill chunk
+  std::uint64_t seed = 0;          ///< of the random numbers
+  std::int64_t operations = 0;     ///< how many
+  bool count_outcomes = false;     ///< fill outcomes()
 };
 
 /// The options and the seed, for a person who wants to see a failure again.
@@ -126,9 +126,9 @@ class ModelDriver {
   std::vector<SequenceId> living_;
   std::vector<SequenceId> dead_;
   std::vector<Outsider> outsiders_;
-  std::vector<Handle> former_;   // handles given up, for misuse
+  std::vector<Handle> former_;  // handles given up, for misuse
   std::set<SequenceId> changed_;
-  bool small_;                   // compare everything after every operation
+  bool small_;  // compare everything after every operation
   std::int64_t operation_ = 0;
   const char* move_ = "create";
   std::string failure_;

@@ -163,9 +163,8 @@ void ModelDriver::release_handles_after() {
   const Spans spans(handles);
   const Ticket ticket = any_ticket();
   const Status predicted = pool_.release_after(ticket, outsider->holder, handles);
-  expect_status(
-      manager_.release_after(ticket, outsider->holder, spans.ids, spans.generations), predicted,
-      "release_after");
+  expect_status(manager_.release_after(ticket, outsider->holder, spans.ids, spans.generations),
+                predicted, "release_after");
   if (!predicted) return;
   outsider->handles.resize(outsider->handles.size() - handles.size());
   for (const Handle& handle : handles) forget(handle);
@@ -201,8 +200,8 @@ void ModelDriver::misuse_handles() {
       if (a.id == b.id && a.generation != b.generation) return;
     }
   }
-  // A holder that gives up another's reference in place of its own cannot be told apart: the manager
-  // keeps totals a holder, not a list. Only misuse that it promises to catch is tried.
+  // A holder that gives up another's reference in place of its own cannot be told apart: the
+  // manager keeps totals a holder, not a list. Only misuse that it promises to catch is tried.
   if (owns(*outsider, handles) || pool_.check_release(outsider->holder, handles)) return;
   const Spans spans(handles);
   if (one_in(2)) {
@@ -257,8 +256,8 @@ void ModelDriver::retire_ticket() {
 }
 
 void ModelDriver::ask_pool() {
-  const auto requested = static_cast<std::int64_t>(
-      below(static_cast<std::uint64_t>(game_.pool.num_blocks) + 4));
+  const auto requested =
+      static_cast<std::int64_t>(below(static_cast<std::uint64_t>(game_.pool.num_blocks) + 4));
   const Urgency urgency = any_urgency();
   const Ticket ticket = any_ticket();
   expect_equal(manager_.available_after(ticket), pool_.available_after(ticket), "available_after");

@@ -23,7 +23,7 @@ NaivePool::NaivePool(const BlockManagerOptions& options)
   }
 }
 
-// ---- holders -------------------------------------------------------------------------------------
+// ---- holders ------------------------------------------------------------------------------------
 
 Status NaivePool::can_register() const {
   if (static_cast<std::int64_t>(holders_.size()) < max_holders_) return {};
@@ -62,7 +62,7 @@ Status NaivePool::reserve(HolderId id, std::int64_t count) {
   return {};
 }
 
-// ---- blocks --------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------
 
 Result<Grant> NaivePool::allocate(std::span<const Want> wants, Urgency urgency) {
   std::set<HolderId> named;
@@ -120,8 +120,8 @@ Status NaivePool::retain(HolderId id, std::span<const Handle> handles) {
     const Block& block = at(handle.id);
     const bool kept_for_reuse = block.cached && !block.leaving && !block.offline;
     if (block.generation != handle.generation.value || (block.live == 0 && !kept_for_reuse)) {
-      return {StatusCode::stale_handle, Resource::block, 0, raw(handle.id), handle.generation.value,
-              block.generation};
+      return {StatusCode::stale_handle, Resource::block,         0,
+              raw(handle.id),           handle.generation.value, block.generation};
     }
     if (state(handle.id) == BlockState::evictable) ++named_evictable;
   }
@@ -228,12 +228,11 @@ Status NaivePool::restore(BlockId id) {
   return failed_precondition(Resource::block, raw(id));
 }
 
-// ---- tickets -------------------------------------------------------------------------------------
+// ---- tickets ------------------------------------------------------------------------------------
 
 Result<Ticket> NaivePool::open_ticket() {
   const Ticket next(newest_.value + 1);
-  if (!tickets_.empty() &&
-      next.value - tickets_.begin()->first.value >= raw(max_open_tickets_)) {
+  if (!tickets_.empty() && next.value - tickets_.begin()->first.value >= raw(max_open_tickets_)) {
     return exhausted(Resource::ticket, 1, 0, tickets_.begin()->first.value);
   }
   newest_ = next;
@@ -253,7 +252,7 @@ Status NaivePool::retire(Ticket ticket) {
   return {};
 }
 
-// ---- questions -----------------------------------------------------------------------------------
+// ---- questions ----------------------------------------------------------------------------------
 
 BlockState NaivePool::state(BlockId id) const {
   const Block& block = at(id);
@@ -346,17 +345,21 @@ std::vector<Ticket> NaivePool::open_tickets() const {
   return open;
 }
 
-// ---- parts ---------------------------------------------------------------------------------------
+// ---- parts --------------------------------------------------------------------------------------
 
 Status NaivePool::refuse(Handle handle) const {
   if (!exists(handle.id)) return not_found(Resource::block, raw(handle.id));
   const Block& block = at(handle.id);
-  // The block's last reference went and nobody has it since: its own generation (fenced or cached) or
-  // the one that has just ended.
+  // The block's last reference went and nobody has it since: its own generation (fenced or cached)
+  // or the one that has just ended.
   const bool nobody_since = block.live == 0 && (handle.generation.value == block.generation ||
                                                 handle.generation.value + 1 == block.generation);
-  return {nobody_since ? StatusCode::double_release : StatusCode::stale_handle, Resource::block, 0,
-          raw(handle.id), handle.generation.value, block.generation};
+  return {nobody_since ? StatusCode::double_release : StatusCode::stale_handle,
+          Resource::block,
+          0,
+          raw(handle.id),
+          handle.generation.value,
+          block.generation};
 }
 
 Status NaivePool::check_release(HolderId id, std::span<const Handle> handles) const {
@@ -369,7 +372,7 @@ Status NaivePool::check_release(HolderId id, std::span<const Handle> handles) co
     if (block.generation != handle.generation.value || block.live == 0) return refuse(handle);
     if (++given_up[handle.id] > block.live) {
       return {StatusCode::double_release, Resource::block, 0, raw(handle.id),
-              handle.generation.value, block.generation};
+              handle.generation.value,    block.generation};
     }
   }
   if (static_cast<std::int64_t>(handles.size()) > found->second.references) {

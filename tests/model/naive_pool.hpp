@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `NaivePool`: what BlockManager promises, written as plainly as possible. Vectors and maps, linear
-/// searches, no shared tricks with the real thing, so that it is right by reading. It predicts ids and
-/// statuses from the documented orders; only holder ids are told to it, because no order of those is
-/// documented.
+/// `NaivePool`: what BlockManager promises, written as plainly as possible. Vectors and maps,
+/// linear searches, no shared tricks with the real thing, so that it is right by reading. It
+/// predicts ids and statuses from the documented orders; only holder ids are told to it, because no
+/// order of those is documented.
 
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -84,7 +84,7 @@ class NaivePool {
     std::uint32_t live = 0;    // references that are not fenced
     std::uint32_t fenced = 0;  // references that wait for a ticket
     bool cached = false;
-    bool leaving = false;      // quarantined while held
+    bool leaving = false;  // quarantined while held
     bool offline = false;
   };
   struct Holder {

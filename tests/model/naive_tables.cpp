@@ -10,7 +10,11 @@ constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 std::uint64_t raw(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 
 Status too_long(SequenceId id, std::int64_t length, std::int64_t maximum) {
-  return {StatusCode::context_length_exceeded, Resource::sequence_length, 0, id.value, raw(length),
+  return {StatusCode::context_length_exceeded,
+          Resource::sequence_length,
+          0,
+          id.value,
+          raw(length),
           raw(maximum)};
 }
 
@@ -47,7 +51,7 @@ std::int64_t NaiveTables::blocks_for(std::int64_t tokens) const {
   return (tokens + block_size_ - 1) / block_size_;
 }
 
-// ---- life of a sequence --------------------------------------------------------------------------
+// ---- life of a sequence -------------------------------------------------------------------------
 
 Status NaiveTables::can_create(const SequenceOptions& options) const {
   if (options.max_length_tokens < 0 || options.max_length_tokens > kMaxTokens) {
@@ -117,7 +121,7 @@ Status NaiveTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
   return {};
 }
 
-// ---- growth --------------------------------------------------------------------------------------
+// ---- growth -------------------------------------------------------------------------------------
 
 Status NaiveTables::check_demands(std::span<const AppendDemand> demands) {
   std::set<SequenceId> named;
@@ -269,18 +273,17 @@ Status NaiveTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   return {};
 }
 
-// ---- questions -----------------------------------------------------------------------------------
+// ---- questions ----------------------------------------------------------------------------------
 
 Result<SequenceInfo> NaiveTables::info(SequenceId id) const {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
   const Sequence& sequence = found->second;
-  return SequenceInfo{
-      .length_tokens = sequence.length,
-      .num_blocks = count_of(sequence.blocks),
-      .max_length_tokens = sequence.max_length,
-      .waste_tokens = count_of(sequence.blocks) * block_size_ - sequence.length,
-      .holder = sequence.holder};
+  return SequenceInfo{.length_tokens = sequence.length,
+                      .num_blocks = count_of(sequence.blocks),
+                      .max_length_tokens = sequence.max_length,
+                      .waste_tokens = count_of(sequence.blocks) * block_size_ - sequence.length,
+                      .holder = sequence.holder};
 }
 
 Result<BlockId> NaiveTables::lookup(SequenceId id, std::int64_t index) const {
@@ -318,7 +321,7 @@ TableStats NaiveTables::stats() const {
   return stats;
 }
 
-// ---- parts ---------------------------------------------------------------------------------------
+// ---- parts --------------------------------------------------------------------------------------
 
 Status NaiveTables::check_ticket(Ticket ticket, std::int64_t references) const {
   if (ticket == kNoTicket) return {};

@@ -1,5 +1,5 @@
-// Turnover of sequences before going live: many short lives, ragged lengths, exhaustion and recovery,
-// many managers, many table operations. Every scenario ends with every block free.
+// Turnover of sequences before going live: many short lives, ragged lengths, exhaustion and
+// recovery, many managers, many table operations. Every scenario ends with every block free.
 
 #include "kvarena/blocktable/block_tables.hpp"
 #include "support/environment.hpp"

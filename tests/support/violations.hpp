@@ -32,7 +32,9 @@ class ViolationRecorder {
   }
 
  private:
-  static void record(const Status& status, const char* call) { entries().push_back({status, call}); }
+  static void record(const Status& status, const char* call) {
+    entries().push_back({status, call});
+  }
 
   ViolationHandler former_;
 };

@@ -131,14 +131,25 @@ TEST_F(BlockAccountsTest, ExplainListsTheLargestEightLargestFirstThenById) {
   EXPECT_EQ(e.largest[7].holder, holders[1]);
 }
 
+TEST_F(BlockAccountsTest, ExplainCountsPromisesAsHeld) {
+  create(20);
+  const HolderId holding = holder(1);
+  const HolderId promised = holder(2);
+  holder(3);
+  take(holding, 4);
+  ASSERT_OK(manager().reserve(promised, 9));
+  const Explanation e = manager().explain(8);
+  ASSERT_EQ(e.num_largest, 2U) << "who has nothing is not listed";
+  EXPECT_EQ(e.largest[0].holder, promised);
+  EXPECT_EQ(e.largest[1].holder, holding);
+}
+
 TEST_F(BlockAccountsTest, TheLeakReportNamesWhoHoldsWhatSinceWhen) {
   create(5);
-  const HolderId h = manager()
-                         .register_holder({.owner = 7,
-                                           .purpose = "transfer",
-                                           .since_ns = 100,
-                                           .deadline_ns = 250})
-                         .value();
+  const HolderId h =
+      manager()
+          .register_holder({.owner = 7, .purpose = "transfer", .since_ns = 100, .deadline_ns = 250})
+          .value();
   const HolderId idle = holder(8);
   take(h, 2);
   ASSERT_OK(manager().reserve(h, 1));

@@ -86,11 +86,11 @@ class BlockManagerTest : public ::testing::Test {
 };
 
 /// Evaluates `call` and expects this failure and an unchanged pool.
-#define EXPECT_REFUSED(call, code, resource)                          \
-  do {                                                                \
-    const auto before_ = ::kvarena::test::snapshot_of(manager());     \
-    EXPECT_FAILS(call, code, resource);                               \
-    EXPECT_TRUE(before_ == ::kvarena::test::snapshot_of(manager()));  \
+#define EXPECT_REFUSED(call, code, resource)                         \
+  do {                                                               \
+    const auto before_ = ::kvarena::test::snapshot_of(manager());    \
+    EXPECT_FAILS(call, code, resource);                              \
+    EXPECT_TRUE(before_ == ::kvarena::test::snapshot_of(manager())); \
   } while (false)
 
 }  // namespace kvarena::test

@@ -23,7 +23,8 @@ TEST_F(BlockRefusalTest, CreateNamesTheOptionItsValueAndItsRange) {
   };
   expect({.num_blocks = 0}, Resource::num_blocks, 0, 1);
   expect({.num_blocks = -3}, Resource::num_blocks, -3, 1);
-  expect({.num_blocks = KvLayout::kMaxBlocks + 1}, Resource::num_blocks, KvLayout::kMaxBlocks + 1, 1);
+  expect({.num_blocks = KvLayout::kMaxBlocks + 1}, Resource::num_blocks, KvLayout::kMaxBlocks + 1,
+         1);
   expect({.num_blocks = 4, .watermark_blocks = -1}, Resource::watermark, -1, 0);
   expect({.num_blocks = 4, .watermark_blocks = 5}, Resource::watermark, 5, 0);
   expect({.num_blocks = 4, .max_holders = 0}, Resource::num_holders, 0, 1);

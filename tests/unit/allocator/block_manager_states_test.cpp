@@ -163,6 +163,16 @@ TEST_F(BlockStatesTest, QuarantineOfAHeldBlockWaitsForItsLastReference) {
   EXPECT_EQ(manager().state(one.ids[0]), BlockState::free);
 }
 
+TEST_F(BlockStatesTest, RestoreCallsOffAQuarantineThatStillWaits) {
+  create(1);
+  const HolderId h = holder();
+  const Handles one = take(h, 1);
+  EXPECT_FALSE(manager().quarantine(one.ids[0]).value());
+  ASSERT_OK(manager().restore(one.ids[0]));
+  ASSERT_OK(release(h, one));
+  EXPECT_EQ(manager().state(one.ids[0]), BlockState::free);
+}
+
 TEST_F(BlockStatesTest, APromiseIsKeptAgainstEverybodyElse) {
   create(6);
   const HolderId promised = holder();

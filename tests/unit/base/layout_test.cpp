@@ -138,11 +138,10 @@ TEST(KvLayout, PoolBytesRefusesTooManyBlocks) {
     EXPECT_EQ(status.resource, Resource::num_blocks);
     EXPECT_NE(describe(status).find(std::to_string(blocks)), std::string::npos);
   }
-  const KvLayout large = KvLayout::create({.num_layers = 128,
-                                           .num_kv_heads = 128,
-                                           .head_dim_k = 512,
-                                           .block_size_tokens = 32768})
-                             .value();
+  const KvLayout large =
+      KvLayout::create(
+          {.num_layers = 128, .num_kv_heads = 128, .head_dim_k = 512, .block_size_tokens = 32768})
+          .value();
   EXPECT_EQ(large.block_bytes(), std::int64_t{1} << 40);
   EXPECT_EQ(large.pool_bytes((1 << 23) - 1).value(), (std::int64_t{1} << 40) * ((1 << 23) - 1));
   EXPECT_FAILS(large.pool_bytes(1 << 23), invalid_argument, pool_bytes);
@@ -170,9 +169,9 @@ TEST(KvLayout, GroupsOfThisVersion) {
 
 TEST(KvLayout, VMayAliasK) {
   GroupSpec group;
-  group.planes = {{.layer = 0, .num_heads = 1, .head_dim = 576},
-                  {.layer = 0, .kind = PlaneKind::value, .num_heads = 1, .head_dim = 512,
-                   .alias_of = 0}};
+  group.planes = {
+      {.layer = 0, .num_heads = 1, .head_dim = 576},
+      {.layer = 0, .kind = PlaneKind::value, .num_heads = 1, .head_dim = 512, .alias_of = 0}};
   const KvLayout layout = KvLayout::create(std::span(&group, 1)).value();
   EXPECT_EQ(layout.bytes_per_token(), 576 * 2);
   EXPECT_EQ(layout.plane_bytes(1), 0);
@@ -192,14 +191,17 @@ TEST(KvLayout, VMayAliasK) {
 
 TEST(KvLayout, PerTokenScalesTakeBytes) {
   GroupSpec group;
-  group.planes = {{.layer = 0, .num_heads = 2, .head_dim = 64, .dtype = DType::fp8_e4m3,
+  group.planes = {{.layer = 0,
+                   .num_heads = 2,
+                   .head_dim = 64,
+                   .dtype = DType::fp8_e4m3,
                    .scale = ScaleKind::per_token_head}};
   EXPECT_EQ(KvLayout::create(std::span(&group, 1))->bytes_per_token(), 2 * (64 + 4));
   group.planes[0].scale = ScaleKind::per_head;
   EXPECT_EQ(KvLayout::create(std::span(&group, 1))->bytes_per_token(), 2 * 64);
 }
 
-// ---- shapes --------------------------------------------------------------------------------------
+// ---- shapes -------------------------------------------------------------------------------------
 
 TEST(ModelShapes, AreSortedFoundInAnyCaseAndLayOut) {
   const auto shapes = model_shapes();

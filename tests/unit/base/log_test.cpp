@@ -30,8 +30,8 @@ TEST(Log, IsSilentByDefaultAndFormatsForTheInstalledSink) {
 
 TEST(Log, KeepsLevelsApart) {
   const test::LogCapture capture(LogLevel::debug);
-  for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error,
-                               LogLevel::critical}) {
+  for (const LogLevel level :
+       {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error, LogLevel::critical}) {
     log_line(level, "x");
     EXPECT_EQ(capture.lines().back().level, level);
   }

@@ -1,6 +1,6 @@
+#include "kvarena/base/status.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
-#include "kvarena/base/status.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ TEST(Status, IsSmallAndOkByDefault) {
 
 TEST(Status, EveryCodeHasItsOwnNameAndText) {
   std::set<std::string> names;
-  for (std::uint16_t raw = 0;
-       raw <= static_cast<std::uint16_t>(StatusCode::verification_failed); ++raw) {
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(StatusCode::verification_failed);
+       ++raw) {
     const auto code = static_cast<StatusCode>(raw);
     EXPECT_TRUE(names.insert(std::string(name_of(code))).second) << raw;
     EXPECT_FALSE(describe(Status{.code = code, .resource = Resource::block}).empty());
@@ -67,7 +67,8 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(describe(duplicate_argument(Resource::sequence, 31)), "31"));
   EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype"));
   EXPECT_TRUE(contains(describe(failed_precondition(Resource::holder, 3, 0, 9)), "9"));
-  const Status too_long{StatusCode::context_length_exceeded, Resource::sequence_length, 0, 8, 100, 64};
+  const Status too_long{
+      StatusCode::context_length_exceeded, Resource::sequence_length, 0, 8, 100, 64};
   EXPECT_TRUE(contains(describe(too_long), "100") && contains(describe(too_long), "64"));
   const Status io{StatusCode::io_error, Resource::file, 2, 0, 0, 0};
   EXPECT_TRUE(contains(describe(io), "errno 2")) << describe(io);

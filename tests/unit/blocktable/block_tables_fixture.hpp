@@ -75,11 +75,11 @@ class BlockTablesTest : public ::testing::Test {
 };
 
 /// Evaluates `call` and expects this failure and unchanged tables.
-#define EXPECT_REFUSED(call, code, resource)  \
-  do {                                        \
-    const auto before_ = picture();           \
-    EXPECT_FAILS(call, code, resource);       \
-    EXPECT_TRUE(before_ == picture());        \
+#define EXPECT_REFUSED(call, code, resource) \
+  do {                                       \
+    const auto before_ = picture();          \
+    EXPECT_FAILS(call, code, resource);      \
+    EXPECT_TRUE(before_ == picture());       \
   } while (false)
 
 }  // namespace kvarena::test

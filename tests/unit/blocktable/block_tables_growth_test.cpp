@@ -260,8 +260,7 @@ TEST_F(TableGrowthTest, StatsAddUp) {
 
 TEST_F(TableGrowthTest, HoldersAreReportedAsSequences) {
   create(8, 4);
-  const SequenceId a =
-      tables().create_sequence({.since_ns = 5, .deadline_ns = 9}).value();
+  const SequenceId a = tables().create_sequence({.since_ns = 5, .deadline_ns = 9}).value();
   ASSERT_OK(grow(a, 5));
   const HolderReport report = manager().holder(tables().info(a)->holder).value();
   EXPECT_EQ(report.owner, a.value);

@@ -9,7 +9,8 @@ class TableRefusalTest : public BlockTablesTest {};
 
 TEST_F(TableRefusalTest, CreateNamesTheOptionItsValueAndItsRange) {
   BlockManager manager = BlockManager::create({.num_blocks = 4}).value();
-  const auto expect = [&](const BlockTablesOptions& options, Resource resource, std::int64_t value) {
+  const auto expect = [&](const BlockTablesOptions& options, Resource resource,
+                          std::int64_t value) {
     const Status status = BlockTables::create(manager, options).status();
     EXPECT_EQ(status.code, StatusCode::invalid_argument);
     EXPECT_EQ(status.resource, resource) << describe(status);
