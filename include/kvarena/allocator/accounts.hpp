@@ -77,7 +77,8 @@ struct Explanation {
   BlockStats stats;                  ///< the accounts
   std::int64_t fenced_returning = 0; ///< blocks that come back when every open ticket has retired
   Ticket oldest_open_ticket;         ///< the ticket to wait for first; kNoTicket when none is open
-  std::array<HolderReport, kMaxHolders> largest{};  ///< by references, largest first, then by id
+  std::array<HolderReport, kMaxHolders> largest{};  ///< by references + reserved, largest first,
+                                                    ///< then by id; those with neither are left out
   std::size_t num_largest = 0;       ///< used entries of `largest`
 };
 

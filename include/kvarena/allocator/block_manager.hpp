@@ -78,7 +78,8 @@ class KVARENA_EXPORT BlockManager {
   Status unregister_holder(HolderId holder);
   /// Promises `count` available blocks to `holder` in place of what was promised before: its next
   /// allocations use them, nobody else's can. An increase follows the admission rule.
-  /// Returns exhausted (reservation), not_found (holder). O(1).
+  /// Returns exhausted (reservation), not_found (holder), invalid_argument (reservation) when negative.
+  /// O(1).
   Status reserve(HolderId holder, std::int64_t count);
 
   // ---- blocks --------------------------------------------------------------------------------
@@ -113,10 +114,11 @@ class KVARENA_EXPORT BlockManager {
   /// of free. `false` takes the mark away; an evictable block then becomes free.
   Status set_cached(BlockId id, Generation generation, bool cached);
   /// Takes a block out of service: a free or evictable one at once, a held one when its last reference
-  /// goes. Returns whether it is offline now. Cold: O(num_blocks) for a free block.
+  /// goes. Returns whether it is offline now, exhausted (reservation) when all that is available is
+  /// promised, not_found (block). Cold: O(num_blocks) for a free block.
   Result<bool> quarantine(BlockId id);
-  /// Puts an offline block back to the free ones. Returns failed_precondition (block) when it is not
-  /// offline.
+  /// Puts an offline block back to the free ones, or calls off a quarantine that still waits. Returns
+  /// failed_precondition (block) when there is neither, not_found (block).
   Status restore(BlockId id);
 
   // ---- tickets -------------------------------------------------------------------------------
