@@ -28,8 +28,9 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
   for (std::size_t i = 0; i < e.num_largest; ++i) {
     released += e.largest[i].references + e.largest[i].reserved;
     if (released < e.missing) continue;
-    fmt::format_to(out, "to make it fit: release the {} largest holder{} ({} blocks at most)\n", i + 1,
-                   i == 0 ? "" : "s", released);
+    const std::string who =
+        i == 0 ? "the largest holder" : fmt::format("the {} largest holders", i + 1);
+    fmt::format_to(out, "to make it fit: release {} (up to {} blocks return)\n", who, released);
     return;
   }
   fmt::format_to(out, "to make it fit: release {} more blocks\n", e.missing);
@@ -51,7 +52,7 @@ std::string_view name_of(BlockState state) noexcept {
 std::string to_string(const Explanation& e) {
   std::string text;
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{}: {} blocks requested, {} usable, {} missing\n",
+  fmt::format_to(out, "{}: {} requested, {} usable, {} missing\n",
                  e.fits ? "blocks" : "out of blocks", e.requested, e.usable, e.missing);
   fmt::format_to(out,
                  "pool of {}: {} free + {} evictable + {} fenced + {} referenced + {} offline; {} "

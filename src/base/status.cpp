@@ -89,6 +89,9 @@ std::string describe(const Status& status) {
       return fmt::format("{} {} not found: it was never created here or is destroyed{}", what,
                          status.subject, native);
     case StatusCode::failed_precondition:
+      if (status.required == 0 && status.available == 0) {
+        return fmt::format("{} {} is in a state that forbids the call{}", what, status.subject, native);
+      }
       return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
                          what, status.subject, status.required, status.available, native);
     case StatusCode::exhausted:

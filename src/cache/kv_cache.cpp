@@ -305,8 +305,7 @@ CacheSnapshot KvCache::snapshot() const {
 
 std::string KvCache::describe(const Status& status) const {
   if (status.code == StatusCode::exhausted && status.resource == Resource::block) {
-    return kvarena::describe(status) + "\n" +
-           to_string(impl_->manager.explain(static_cast<std::int64_t>(status.required)));
+    return to_string(impl_->manager.explain(static_cast<std::int64_t>(status.required)));
   }
   if (status.code == StatusCode::insufficient_vram) return impl_->device->describe(status);
   if (status.code == StatusCode::invalid_argument || status.code == StatusCode::unsupported) {

@@ -172,7 +172,7 @@ class KVARENA_EXPORT KvCache {
   const BlockTables& tables() const noexcept;
   /// The figures of the last ended step. Thread-safe.
   CacheSnapshot snapshot() const;
-  /// describe(status) with what the cache knows beside it: for exhausted blocks the manager's
+  /// describe(status), or more where the cache knows it: for exhausted blocks the manager's
   /// explanation, for insufficient_vram the device's breakdown.
   std::string describe(const Status& status) const;
   /// Proves manager and tables. O(blocks + entries).

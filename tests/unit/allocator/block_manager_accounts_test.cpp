@@ -73,7 +73,7 @@ TEST_F(BlockAccountsTest, ExhaustionIsExplainedAndOverAfterOneRelease) {
   EXPECT_EQ(e.largest[0].references, 5);
   EXPECT_EQ(e.largest[1].holder, small);
   const std::string text = to_string(e);
-  EXPECT_TRUE(contains(text, "2 blocks requested")) << text;
+  EXPECT_TRUE(contains(text, "2 requested")) << text;
   EXPECT_TRUE(contains(text, "0 usable")) << text;
   EXPECT_TRUE(contains(text, "2 missing")) << text;
   EXPECT_TRUE(contains(text, "8 referenced")) << text;
