@@ -240,7 +240,9 @@ int main(int argc, char** argv) {
     halves[i] = static_cast<std::uint16_t>(0x3000 + (i * 2654435761) % 0x0C00);  // f16 of 0.125 to 1
   }
   Batch batch(sequences);
-  std::vector<Series> all{{"f16", DType::f16, CpuPath::best, {}}, {"bf16", DType::bf16, CpuPath::best, {}}};
+  std::vector<Series> all{{"f16", DType::f16, CpuPath::best, {}},
+                          {"bf16", DType::bf16, CpuPath::best, {}},
+                          {"bf16, portable", DType::bf16, CpuPath::portable, {}}};
   std::vector<double> read[kThreads];
   for (int round = 0; round < rounds; ++round) {
     for (std::int32_t t = 0; t < kThreads; ++t) {
