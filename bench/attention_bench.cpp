@@ -1,6 +1,7 @@
-// Decode attention beside the machine's read bandwidth, in one run: 32 query heads, 8 KV heads, D = 128,
-// 4,096 tokens a sequence, 32 layers, blocks of 16 tokens in random order, pool beyond all caches.
-// Reading and attention alternate; medians over rounds. Usage: attention_bench [rounds] [sequences].
+// Decode attention beside the machine's read bandwidth, in one run: 32 query heads, 8 KV heads, D =
+// 128, 4,096 tokens a sequence, 32 layers, blocks of 16 tokens in random order, pool beyond all
+// caches. Reading and attention alternate; medians over rounds. Usage: attention_bench [rounds]
+// [sequences].
 
 #include "kvarena/attention/attention.hpp"
 
@@ -123,7 +124,8 @@ std::vector<ReadKernel> read_kernels() {
 }
 
 /// Reads `bytes` with all workers; returns GB/s.
-double read_rate(CpuWorkers& workers, ReadKernel kernel, const std::byte* from, std::int64_t bytes) {
+double read_rate(CpuWorkers& workers, ReadKernel kernel, const std::byte* from,
+                 std::int64_t bytes) {
   struct Job {
     ReadKernel kernel;
     const std::byte* from;
@@ -172,8 +174,10 @@ struct Batch {
     AttentionArgs a;
     a.kv = {plane(2 * layer * kPlaneBytes), plane((2 * layer + 1) * kPlaneBytes), kBlockSize,
             static_cast<std::int64_t>(entries.size())};
-    a.batch = {{entries.data(), nullptr, row_offsets.data(), 0, rows}, seq_lens.data(),
-               num_blocks.data(), rows};
+    a.batch = {{entries.data(), nullptr, row_offsets.data(), 0, rows},
+               seq_lens.data(),
+               num_blocks.data(),
+               rows};
     a.q = q.data();
     a.q_dtype = dtype;
     a.out = out.data();
@@ -185,8 +189,8 @@ struct Batch {
 };
 
 /// One decode step, all layers; returns GB/s of K and V.
-double attention_rate(CpuWorkers& workers, Batch& batch, std::byte* pool, std::int64_t bytes, DType dtype,
-                      CpuPath path) {
+double attention_rate(CpuWorkers& workers, Batch& batch, std::byte* pool, std::int64_t bytes,
+                      DType dtype, CpuPath path) {
   AttentionLimits limits;
   limits.max_rows = static_cast<std::int32_t>(batch.seq_lens.size());
   limits.max_q_tokens = limits.max_rows;
@@ -199,8 +203,8 @@ double attention_rate(CpuWorkers& workers, Batch& batch, std::byte* pool, std::i
   const Memory workspace(static_cast<std::int64_t>(workspace_bytes));
   bool ok = true;
   const double seconds = seconds_of([&] {
-    const auto plan = plan_attention(batch.args(pool, 0, dtype), limits,
-                                     {workspace.base(), workspace_bytes});
+    const auto plan =
+        plan_attention(batch.args(pool, 0, dtype), limits, {workspace.base(), workspace_bytes});
     for (std::int32_t layer = 0; layer < kLayers; ++layer) {
       ok = ok && run_attention(plan.value(), batch.args(pool, layer, dtype), workers).is_ok();
     }
@@ -237,7 +241,8 @@ int main(int argc, char** argv) {
   const Memory pool(bytes);
   auto* halves = reinterpret_cast<std::uint16_t*>(pool.base());
   for (std::int64_t i = 0; i < bytes / 2; ++i) {
-    halves[i] = static_cast<std::uint16_t>(0x3000 + (i * 2654435761) % 0x0C00);  // f16 of 0.125 to 1
+    halves[i] =
+        static_cast<std::uint16_t>(0x3000 + (i * 2654435761) % 0x0C00);  // f16 of 0.125 to 1
   }
   Batch batch(sequences);
   std::vector<Series> all{{"f16", DType::f16, CpuPath::best, {}},
@@ -259,11 +264,12 @@ int main(int argc, char** argv) {
     }
   }
   const double machine = median(read[kThreads - 1]);
-  std::printf("decode attention, %d q heads, %d kv heads, D=%d, %d sequences of %d tokens, %d layers, "
-              "block %d, %.2f GB of KV a step; %s path; medians of %d rounds\n",
-              kQueryHeads, kKvHeads, kHeadDim, sequences, kContext, kLayers, kBlockSize,
-              static_cast<double>(bytes) / 1e9,
-              best_cpu_path() == CpuPath::avx512 ? "avx512" : "portable", rounds);
+  std::printf(
+      "decode attention, %d q heads, %d kv heads, D=%d, %d sequences of %d tokens, %d layers, "
+      "block %d, %.2f GB of KV a step; %s path; medians of %d rounds\n",
+      kQueryHeads, kKvHeads, kHeadDim, sequences, kContext, kLayers, kBlockSize,
+      static_cast<double>(bytes) / 1e9, best_cpu_path() == CpuPath::avx512 ? "avx512" : "portable",
+      rounds);
   std::printf("%-16s %7s %10s %12s %16s %19s\n", "K and V", "threads", "GB/s", "read GB/s",
               "of read, same", "of machine's read");
   for (const Series& series : all) print(series, read, machine);

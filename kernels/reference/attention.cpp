@@ -49,7 +49,8 @@ struct Query {
   double soft_cap;
 };
 
-/// out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens; returns the log-sum-exp.
+/// out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens; returns the
+/// log-sum-exp.
 template <class Head>
 double attend(const Query& query, const Head& key, const Head& value, double* out) {
   std::fill_n(out, query.head_dim_v, 0.0);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Append by slot mapping and block copies, element by element: what the fast versions must equal to
-/// the bit.
+/// Append by slot mapping and block copies, element by element: what the fast versions must equal
+/// to the bit.
 
 #include "kernels/params.h"
 

@@ -11,7 +11,8 @@ namespace {
 
 using namespace attention;
 
-constexpr std::int64_t kMaxStepTokens = std::int64_t{1} << 44;  // keeps the schedule's costs in 63 bits
+constexpr std::int64_t kMaxStepTokens = std::int64_t{1}
+                                        << 44;  // keeps the schedule's costs in 63 bits
 constexpr std::int64_t kWorkspaceAlignment = 64;
 
 std::int64_t sequence_tokens(const BatchView& batch) noexcept {
@@ -27,7 +28,8 @@ Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept
   const auto same = [](Check check, Resource what, std::int64_t value, std::int64_t planned) {
     return in_range(check, what, value, planned, planned);
   };
-  if (Status s = same(Check::plan_rows, Resource::num_sequences, args.batch.num_rows, plan.num_rows);
+  if (Status s =
+          same(Check::plan_rows, Resource::num_sequences, args.batch.num_rows, plan.num_rows);
       !s) {
     return s;
   }
@@ -49,8 +51,9 @@ Step step_of(const AttentionArgs& args, const Geometry& geometry) noexcept {
 }
 
 kernels::AttentionParams params_of(const AttentionArgs& args) noexcept {
-  return {args.kv,          args.batch,         args.q_offsets, args.q,        args.out,     args.lse,
-          args.num_q_heads, args.window_tokens, args.scale,     args.soft_cap, args.q_dtype, args.out_dtype};
+  return {args.kv,    args.batch,    args.q_offsets,   args.q,
+          args.out,   args.lse,      args.num_q_heads, args.window_tokens,
+          args.scale, args.soft_cap, args.q_dtype,     args.out_dtype};
 }
 
 const TileOps& ops_of(CpuPath path, DType dtype) noexcept {
@@ -109,15 +112,16 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
       !s) {
     return s;
   }
-  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(workspace.data()));
+  const auto address =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(workspace.data()));
   if (Status s = aligned(Check::workspace_alignment, address, kWorkspaceAlignment); !s) return s;
   const WorkspaceMap map(limits);
   if (static_cast<std::int64_t>(workspace.size()) < map.bytes()) {
-    return with(Check::workspace_bytes, exhausted(Resource::workspace,
-                                                  static_cast<std::uint64_t>(map.bytes()),
-                                                  workspace.size()));
+    return with(
+        Check::workspace_bytes,
+        exhausted(Resource::workspace, static_cast<std::uint64_t>(map.bytes()), workspace.size()));
   }
-  AttentionPlan plan{workspace.data(), limits,           args.batch.num_rows, total_q(args), tokens,
+  AttentionPlan plan{workspace.data(),   limits, args.batch.num_rows, total_q(args), tokens,
                      args.window_tokens, 0};
   if (limits.path == CpuPath::best) plan.limits.path = best_cpu_path();
   plan.num_parts = cut(step_of(args, map.geometry()), limits, workspace.data());

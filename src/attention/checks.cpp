@@ -21,7 +21,8 @@ Status check_plane(const PlaneView& plane, bool is_key) noexcept {
                 unsupported(Resource::tile_order, static_cast<std::uint64_t>(plane.tile_order)));
   }
   const Check heads = pick(Check::key_heads, Check::value_heads);
-  if (Status s = in_range(heads, Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
+  if (Status s = in_range(heads, Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s)
+    return s;
   const Check dim = pick(Check::head_dim_k, Check::head_dim_v);
   if (Status s = in_range(dim, Resource::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
   const Check misaligned = pick(Check::key_alignment, Check::value_alignment);
@@ -37,9 +38,12 @@ Status check_plane(const PlaneView& plane, bool is_key) noexcept {
 std::string_view sentence_of(Check check) noexcept {
   switch (check) {
     case Check::none: return "";
-    case Check::key_pointer: return "kv.key.base is null; give the address of block 0 of the K plane";
-    case Check::value_pointer: return "V is null: kv.value.base, or `value` while V does not alias K";
-    case Check::tables_pointer: return "batch.tables.entries is null; rows with blocks need a table";
+    case Check::key_pointer:
+      return "kv.key.base is null; give the address of block 0 of the K plane";
+    case Check::value_pointer:
+      return "V is null: kv.value.base, or `value` while V does not alias K";
+    case Check::tables_pointer:
+      return "batch.tables.entries is null; rows with blocks need a table";
     case Check::row_offsets_pointer: return "batch.tables.row_offsets is null; give [num_rows]";
     case Check::seq_lens_pointer: return "batch.seq_lens is null; give [num_rows]";
     case Check::num_blocks_pointer: return "batch.num_blocks is null; give [num_rows]";
@@ -61,8 +65,10 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::block_size: return "block_size (tokens)";
     case Check::num_blocks: return "num_blocks of the pool";
     case Check::q_heads: return "num_q_heads, which must be a multiple of the KV heads";
-    case Check::key_alignment: return "K plane: address and strides must be multiples of the element";
-    case Check::value_alignment: return "V plane: address and strides must be multiples of the element";
+    case Check::key_alignment:
+      return "K plane: address and strides must be multiples of the element";
+    case Check::value_alignment:
+      return "V plane: address and strides must be multiples of the element";
     case Check::q_alignment: return "q: its address must be a multiple of the element";
     case Check::out_alignment: return "out: its address must be a multiple of the element";
     case Check::input_alignment: return "new K and V: addresses must be multiples of the element";
@@ -74,8 +80,10 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::page_shift: return "batch.tables.page_shift";
     case Check::seq_len: return "a row's seq_len, which its blocks must hold";
     case Check::row_blocks: return "a row's number of blocks";
-    case Check::q_count: return "a row's query tokens (q_offsets must not decrease), at most its seq_len";
-    case Check::table_entry: return "a table entry that the batch reads: it must be a block of the pool";
+    case Check::q_count:
+      return "a row's query tokens (q_offsets must not decrease), at most its seq_len";
+    case Check::table_entry:
+      return "a table entry that the batch reads: it must be a block of the pool";
     case Check::num_tokens: return "num_tokens";
     case Check::slot: return "a slot (-1: skip), which must lie in the pool";
     case Check::copy_block: return "a block of a copy: in the pool, source and target distinct";
@@ -88,8 +96,10 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::plan_rows: return "batch.num_rows, which must be the plan's";
     case Check::plan_q_tokens: return "query tokens, which must be the plan's";
     case Check::plan_window: return "window_tokens, which must be the plan's";
-    case Check::plan_kv_tokens: return "tokens of all sequences, which must be the plan's: plan again when lengths change";
-    case Check::workspace_bytes: return "workspace is too small; ask attention_workspace_bytes(limits)";
+    case Check::plan_kv_tokens:
+      return "tokens of all sequences, which must be the plan's: plan again when lengths change";
+    case Check::workspace_bytes:
+      return "workspace is too small; ask attention_workspace_bytes(limits)";
   }
   return "";
 }
@@ -117,8 +127,8 @@ Status check_layer(const KvLayerView& kv) noexcept {
       !s) {
     return s;
   }
-  if (Status s = in_range(Check::num_blocks, Resource::num_blocks, kv.num_blocks, 1,
-                          KvLayout::kMaxBlocks);
+  if (Status s =
+          in_range(Check::num_blocks, Resource::num_blocks, kv.num_blocks, 1, KvLayout::kMaxBlocks);
       !s) {
     return s;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What validation can find, numbered: `Status::native` carries the number, so that describe_attention
-/// can say which argument it was.
+/// What validation can find, numbered: `Status::native` carries the number, so that
+/// describe_attention can say which argument it was.
 
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/views.hpp"
@@ -14,18 +14,59 @@ namespace kvarena::attention {
 /// Which check failed. checks.cpp has a sentence for each.
 enum class Check : std::int32_t {
   none = 0,
-  key_pointer, value_pointer, tables_pointer, row_offsets_pointer, seq_lens_pointer,
-  num_blocks_pointer, q_pointer, out_pointer, slots_pointer, region_pointer,
-  key_dtype, value_dtype, q_dtype, out_dtype, input_dtype,
-  key_order, value_order,
-  key_heads, value_heads, head_dim_k, head_dim_v, block_size, num_blocks, q_heads,
-  key_alignment, value_alignment, q_alignment, out_alignment, input_alignment,
+  key_pointer,
+  value_pointer,
+  tables_pointer,
+  row_offsets_pointer,
+  seq_lens_pointer,
+  num_blocks_pointer,
+  q_pointer,
+  out_pointer,
+  slots_pointer,
+  region_pointer,
+  key_dtype,
+  value_dtype,
+  q_dtype,
+  out_dtype,
+  input_dtype,
+  key_order,
+  value_order,
+  key_heads,
+  value_heads,
+  head_dim_k,
+  head_dim_v,
+  block_size,
+  num_blocks,
+  q_heads,
+  key_alignment,
+  value_alignment,
+  q_alignment,
+  out_alignment,
+  input_alignment,
   workspace_alignment,
-  scale, window, soft_cap,
-  num_rows, page_shift, seq_len, row_blocks, q_count, table_entry, num_tokens, slot,
-  copy_block, region_bytes,
-  limit_rows, limit_q_tokens, limit_threads, limit_path, limit_shape, plan_rows, plan_q_tokens,
-  plan_window, plan_kv_tokens, workspace_bytes,
+  scale,
+  window,
+  soft_cap,
+  num_rows,
+  page_shift,
+  seq_len,
+  row_blocks,
+  q_count,
+  table_entry,
+  num_tokens,
+  slot,
+  copy_block,
+  region_bytes,
+  limit_rows,
+  limit_q_tokens,
+  limit_threads,
+  limit_path,
+  limit_shape,
+  plan_rows,
+  plan_q_tokens,
+  plan_window,
+  plan_kv_tokens,
+  workspace_bytes,
 };
 
 /// `status` with the check's number.

@@ -20,7 +20,8 @@ void convert_row(const void* from, void* to, std::int32_t dim, Convert convert) 
 }
 
 // `dim` elements of one head. Rows are aligned to their elements, as validation has checked.
-void write_row(const void* from, DType from_dtype, void* to, DType to_dtype, std::int32_t dim) noexcept {
+void write_row(const void* from, DType from_dtype, void* to, DType to_dtype,
+               std::int32_t dim) noexcept {
   using Half = std::uint16_t;
   if (from_dtype == to_dtype) {
     std::memcpy(to, from, static_cast<std::size_t>(dim * bytes_of(to_dtype)));
@@ -100,7 +101,8 @@ Status check_append(const AppendArgs& args) noexcept {
   if (Status s = not_null(Check::slots_pointer, args.slots); !s) return s;
   const std::int64_t last = args.kv.num_blocks * args.kv.block_size - 1;
   for (std::int64_t i = 0; i < args.num_tokens; ++i) {
-    if (Status s = in_range(Check::slot, Resource::token_index, args.slots[i], -1, last); !s) return s;
+    if (Status s = in_range(Check::slot, Resource::token_index, args.slots[i], -1, last); !s)
+      return s;
   }
   return {};
 }
@@ -117,15 +119,15 @@ Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegi
   }
   for (const BlockCopy& copy : copies) {
     for (const BlockId block : {copy.source, copy.target}) {
-      if (Status s = in_range(Check::copy_block, Resource::block_index, block.value, 0,
-                              num_blocks - 1);
+      if (Status s =
+              in_range(Check::copy_block, Resource::block_index, block.value, 0, num_blocks - 1);
           !s) {
         return s;
       }
     }
     if (copy.source == copy.target) {
-      return with(Check::copy_block, invalid_argument(Resource::block_index, copy.target.value, 0,
-                                                      num_blocks - 1));
+      return with(Check::copy_block,
+                  invalid_argument(Resource::block_index, copy.target.value, 0, num_blocks - 1));
     }
   }
   return {};

@@ -52,7 +52,8 @@ bool same_place(const Cursor& a, const Cursor& b) noexcept {
   return same_segment(a, b) && a.token == b.token;
 }
 
-// Parts that hold a piece of the same segment learn where it began; that part learns how many they are.
+// Parts that hold a piece of the same segment learn where it began; that part learns how many they
+// are.
 void link_pieces(const Step& step, Part* parts, std::int32_t count) noexcept {
   const auto begins_inside = [&step](const Cursor& at) {
     return at.token > step.span(at.row, at.tile).begin;

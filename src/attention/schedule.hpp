@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The workspace of a plan and the schedule in it. The step's work, laid end to end, is cut into parts
-/// of equal cost (tokens read, or multiplied where a tile has many query tokens). A cut may fall inside
-/// a segment: each part then leaves a partial result, and the part that arrives last combines them in
-/// the order of parts, so that results do not depend on which worker was faster.
+/// The workspace of a plan and the schedule in it. The step's work, laid end to end, is cut into
+/// parts of equal cost (tokens read, or multiplied where a tile has many query tokens). A cut may
+/// fall inside a segment: each part then leaves a partial result, and the part that arrives last
+/// combines them in the order of parts, so that results do not depend on which worker was faster.
 
 #include "attention/step.hpp"
 #include "kvarena/attention/attention.hpp"
@@ -28,9 +28,9 @@ struct Geometry {
 
 /// One part of the schedule; it ends where the next begins.
 struct Part {
-  Cursor begin;              ///< where its work begins
-  std::int32_t first_part;   ///< the part in which the segment that runs into this one began
-  std::int32_t pieces;       ///< parts that share the segment which begins here and runs out of it
+  Cursor begin;             ///< where its work begins
+  std::int32_t first_part;  ///< the part in which the segment that runs into this one began
+  std::int32_t pieces;      ///< parts that share the segment which begins here and runs out of it
 };
 
 /// A partial result: unnormalised rows in base 2.
@@ -66,7 +66,8 @@ class WorkspaceMap {
   std::int32_t* next_part(std::byte* workspace) const noexcept;
   /// [max_parts] pieces of the segment begun in that part which are still missing.
   std::int32_t* missing(std::byte* workspace) const noexcept;
-  /// The partial of the segment that begins in `part` and runs out of it (`tail`), or that runs into it.
+  /// The partial of the segment that begins in `part` and runs out of it (`tail`), or that runs
+  /// into it.
   Partial partial(std::byte* workspace, std::int32_t part, bool tail) const noexcept;
   /// Scratch of one worker.
   Scratch scratch(std::byte* workspace, std::int32_t worker) const noexcept;

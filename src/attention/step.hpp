@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The order of a step's work, which the schedule cuts and the workers walk: rows, in each row tiles
-/// of query tokens, for each tile all kv heads, for each head the tokens that the tile sees. A
-/// *segment* is (row, tile, head) with all its tokens. Pure functions of the batch's lengths.
+/// The order of a step's work, which the schedule cuts and the workers walk: rows, in each row
+/// tiles of query tokens, for each tile all kv heads, for each head the tokens that the tile sees.
+/// A *segment* is (row, tile, head) with all its tokens. Pure functions of the batch's lengths.
 
 #include "attention/cpu/tile_ops.hpp"
 #include "kvarena/base/views.hpp"

@@ -39,8 +39,10 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
   if (args.q_offsets == nullptr) return {};
   const std::int64_t first = args.q_offsets[row];
   const std::int64_t count = args.q_offsets[row + 1] - first;
-  if (first < 0) return with(Check::q_count, invalid_argument(Resource::num_tokens, first, 0, kNoLimit));
-  return in_range(Check::q_count, Resource::num_tokens, count, 0, length > 0 ? length : kMaxQTokens);
+  if (first < 0)
+    return with(Check::q_count, invalid_argument(Resource::num_tokens, first, 0, kNoLimit));
+  return in_range(Check::q_count, Resource::num_tokens, count, 0,
+                  length > 0 ? length : kMaxQTokens);
 }
 
 // Every table entry that a query token sees is a block of the pool.
@@ -52,8 +54,8 @@ Status check_entries(const AttentionArgs& args) noexcept {
     const std::int64_t first = step.visible(row, 0).begin / args.kv.block_size;
     for (std::int64_t j = first; j * args.kv.block_size < length; ++j) {
       const std::int64_t block = args.batch.tables.block(row, j).value;
-      if (Status s = in_range(Check::table_entry, Resource::block_index, block, 0,
-                              args.kv.num_blocks - 1);
+      if (Status s =
+              in_range(Check::table_entry, Resource::block_index, block, 0, args.kv.num_blocks - 1);
           !s) {
         return s;
       }
@@ -79,7 +81,8 @@ Status check_shape(const AttentionArgs& args) noexcept {
                 invalid_argument(Resource::num_q_heads, args.num_q_heads, heads, kMaxHeads));
   }
   if (!std::isfinite(args.scale) || args.scale <= 0.0F) {
-    return with(Check::scale, invalid_argument(Resource::scale, millionths(args.scale), 1, kNoLimit));
+    return with(Check::scale,
+                invalid_argument(Resource::scale, millionths(args.scale), 1, kNoLimit));
   }
   if (!std::isfinite(args.soft_cap) || args.soft_cap < 0.0F) {
     return with(Check::soft_cap,
@@ -136,7 +139,8 @@ Status check_limits(const AttentionLimits& limits) noexcept {
       !s) {
     return s;
   }
-  if (Status s = in_range(Check::key_heads, Resource::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
+  if (Status s =
+          in_range(Check::key_heads, Resource::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
       !s) {
     return s;
   }
@@ -164,7 +168,8 @@ Status check_same_shape(const AttentionArgs& args, const AttentionLimits& limits
     return in_range(Check::limit_shape, what, value, expected, expected);
   };
   if (Status s = same(Resource::num_q_heads, args.num_q_heads, limits.num_q_heads); !s) return s;
-  if (Status s = same(Resource::num_kv_heads, args.kv.key.num_heads, limits.num_kv_heads); !s) return s;
+  if (Status s = same(Resource::num_kv_heads, args.kv.key.num_heads, limits.num_kv_heads); !s)
+    return s;
   if (Status s = same(Resource::head_dim, args.kv.key.head_dim, limits.head_dim_k); !s) return s;
   return same(Resource::head_dim, args.kv.value.head_dim, limits.head_dim_v);
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The checks of attention's arguments by what they cost, for plan and run to combine. Each returns ok or
-/// the first thing that is wrong, numbered; nothing is written anywhere.
+/// The checks of attention's arguments by what they cost, for plan and run to combine. Each returns
+/// ok or the first thing that is wrong, numbered; nothing is written anywhere.
 
 #include "attention/checks.hpp"
 #include "attention/step.hpp"

@@ -27,19 +27,21 @@ constexpr std::uint16_t bf16_from_f32(float value) noexcept {
   return static_cast<std::uint16_t>(is_nan ? nan_bits : rounded);
 }
 
-/// The f32 of these f16 bits; exact. The magnitude is scaled by 2^112, which corrects the exponent's
-/// bias and makes subnormals normal in one multiplication; exponent 31 becomes 255.
+/// The f32 of these f16 bits; exact. The magnitude is scaled by 2^112, which corrects the
+/// exponent's bias and makes subnormals normal in one multiplication; exponent 31 becomes 255.
 constexpr float f32_from_f16(std::uint16_t bits) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7FFFU) << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
   const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
-  const std::uint32_t special = magnitude | 0x7F800000U | ((magnitude & 0x7FFFFFU) != 0 ? 0x400000U : 0U);
+  const std::uint32_t special =
+      magnitude | 0x7F800000U | ((magnitude & 0x7FFFFFU) != 0 ? 0x400000U : 0U);
   return std::bit_cast<float>(sign | (magnitude >= 0x0F800000U ? special : finite));
 }
 
-/// The nearest f16. Below 2^-14, adding 0.5 lets the f32 adder round to f16's subnormal step of 2^-24;
-/// from 65520 on the result is infinite. Selections instead of branches, so that loops vectorise.
+/// The nearest f16. Below 2^-14, adding 0.5 lets the f32 adder round to f16's subnormal step of
+/// 2^-24; from 65520 on the result is infinite. Selections instead of branches, so that loops
+/// vectorise.
 constexpr std::uint16_t f16_from_f32(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;

@@ -1,5 +1,5 @@
-// Results to the bit: whatever garbage lies in slots that a query does not see, whatever the form of
-// the table, whichever worker was faster.
+// Results to the bit: whatever garbage lies in slots that a query does not see, whatever the form
+// of the table, whichever worker was faster.
 
 #include "kernel/attention_case.hpp"
 
@@ -44,7 +44,8 @@ TEST(AttentionBits, DoNotDependOnUnownedSlots) {
       const AttentionProblem zero(c, Poison::zero);
       const AttentionOutput want = run_case(zero, zero.limits(2, path), 2);
       expect_same_bits(want, run_case(nan, nan.limits(2, path), 2), "nan " + to_string(c));
-      expect_same_bits(want, run_case(infinity, infinity.limits(2, path), 2), "inf " + to_string(c));
+      expect_same_bits(want, run_case(infinity, infinity.limits(2, path), 2),
+                       "inf " + to_string(c));
     }
   }
 }
@@ -99,14 +100,16 @@ TEST(AttentionBits, FutureTokensAreNotMultiplied) {
     AttentionOutput output = run_case(problem, problem.limits(1, path), 1);
     const AttentionArgs args = problem.args(output.out.data(), output.lse.data());
     const std::int64_t block = args.batch.tables.block(0, 1).value;
-    std::byte* last = args.kv.value.base + block * args.kv.value.block_stride +
-                      3 * args.kv.value.token_stride;
+    std::byte* last =
+        args.kv.value.base + block * args.kv.value.block_stride + 3 * args.kv.value.token_stride;
     std::vector<std::byte> saved(last, last + args.kv.value.token_stride);
-    for (std::int32_t d = 0; d < c.head_dim_v; ++d) store_f32(last, c.value_dtype, d, std::nanf(""));
+    for (std::int32_t d = 0; d < c.head_dim_v; ++d)
+      store_f32(last, c.value_dtype, d, std::nanf(""));
     const AttentionOutput spoiled = run_case(problem, problem.limits(1, path), 1);
     std::copy(saved.begin(), saved.end(), last);
     for (std::int64_t i = 0; i < 2 * c.head_dim_v; ++i) {
-      EXPECT_EQ(load_f32(spoiled.out.data(), DType::f32, i), load_f32(output.out.data(), DType::f32, i));
+      EXPECT_EQ(load_f32(spoiled.out.data(), DType::f32, i),
+                load_f32(output.out.data(), DType::f32, i));
     }
     EXPECT_TRUE(std::isnan(load_f32(spoiled.out.data(), DType::f32, 2 * c.head_dim_v)));
   }
@@ -138,10 +141,10 @@ TEST(AttentionReference, PagedEqualsContiguous) {
   const std::vector<std::byte> value = gather(args.kv.value);
   std::vector<float> out(static_cast<std::size_t>(problem.out_elements()));
   std::vector<float> lse(static_cast<std::size_t>(problem.lse_elements()));
-  kernels::reference::attention_contiguous({key.data(), value.data(), args.q, out.data(), lse.data(), 77,
-                                            9, args.num_q_heads, c.num_kv_heads, c.head_dim_k,
-                                            c.head_dim_v, c.window_tokens, args.scale, c.soft_cap,
-                                            c.key_dtype, c.q_dtype, DType::f32});
+  kernels::reference::attention_contiguous({key.data(), value.data(), args.q, out.data(),
+                                            lse.data(), 77, 9, args.num_q_heads, c.num_kv_heads,
+                                            c.head_dim_k, c.head_dim_v, c.window_tokens, args.scale,
+                                            c.soft_cap, c.key_dtype, c.q_dtype, DType::f32});
   for (std::size_t i = 0; i < out.size(); ++i) {
     ASSERT_EQ(out[i], static_cast<float>(problem.exact()[i])) << i;
   }
@@ -155,8 +158,8 @@ TEST(AttentionReference, HandWorkedExample) {
   const float q = 1.0F;
   float out = 0.0F;
   float lse = 0.0F;
-  kernels::reference::attention_contiguous({key.data(), value.data(), &q, &out, &lse, 2, 1, 1, 1, 1, 1,
-                                            0, 1.0F, 0.0F, DType::f32, DType::f32, DType::f32});
+  kernels::reference::attention_contiguous({key.data(), value.data(), &q, &out, &lse, 2, 1, 1, 1, 1,
+                                            1, 0, 1.0F, 0.0F, DType::f32, DType::f32, DType::f32});
   EXPECT_NEAR(out, 7.0F, 1e-6F);
   EXPECT_NEAR(lse, std::log(4.0F), 1e-6F);
 }

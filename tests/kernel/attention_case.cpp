@@ -76,10 +76,9 @@ AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case
   exact_.resize(size(out_elements()));
   exact_lse_.resize(size(lse_elements()));
   const AttentionArgs a = args(nullptr, exact_lse_.data());
-  const kernels::AttentionParams params{a.kv,          a.batch,         a.q_offsets, a.q,
-                                        nullptr,       a.lse,           a.num_q_heads,
-                                        a.window_tokens, a.scale,       a.soft_cap,  a.q_dtype,
-                                        a.out_dtype};
+  const kernels::AttentionParams params{a.kv,    a.batch,    a.q_offsets,   a.q,
+                                        nullptr, a.lse,      a.num_q_heads, a.window_tokens,
+                                        a.scale, a.soft_cap, a.q_dtype,     a.out_dtype};
   kernels::reference::attention_paged_exact(params, exact_.data());
 }
 
@@ -137,7 +136,9 @@ void AttentionProblem::lay_out_planes() {
   kv_.value = plane(c.head_dim_v, c.value_dtype);
   kv_.block_size = c.block_size;
   kv_.num_blocks = num_pool_blocks();
-  const auto padded = [](const PlaneView& p) { return (p.head_stride * p.num_heads + 15) / 16 * 16; };
+  const auto padded = [](const PlaneView& p) {
+    return (p.head_stride * p.num_heads + 15) / 16 * 16;
+  };
   const std::int64_t key_bytes = padded(kv_.key);
   const std::int64_t value_bytes = c.value_aliases_key ? 0 : padded(kv_.value);
   const std::int64_t block_bytes = kLayers * (key_bytes + value_bytes);
@@ -178,7 +179,8 @@ void AttentionProblem::fill_pool(Poison poison) {
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       std::byte* to = plane.base + block * plane.block_stride + head * plane.head_stride +
                       (token % case_.block_size) * plane.token_stride;
-      for (std::int32_t d = 0; d < plane.head_dim; ++d) store_f32(to, plane.dtype, d, normal(random));
+      for (std::int32_t d = 0; d < plane.head_dim; ++d)
+        store_f32(to, plane.dtype, d, normal(random));
     }
   };
   for (std::int32_t row = 0; row < batch.num_rows; ++row) {
@@ -193,8 +195,8 @@ AttentionArgs AttentionProblem::args(void* out, float* lse) const {
   const auto rows = static_cast<std::int32_t>(case_.seq_lens.size());
   AttentionArgs a;
   a.kv = kv_;
-  a.batch.tables = {entries_.data(), case_.paged_table ? pages_.data() : nullptr, row_offsets_.data(),
-                    kPageShift, rows};
+  a.batch.tables = {entries_.data(), case_.paged_table ? pages_.data() : nullptr,
+                    row_offsets_.data(), kPageShift, rows};
   a.batch.seq_lens = case_.seq_lens.data();
   a.batch.num_blocks = num_blocks_.data();
   a.batch.num_rows = rows;

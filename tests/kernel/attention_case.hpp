@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// One attention problem for tests: a pool whose every byte is poison but the tokens of the batch, block
-/// tables in random order, and the exact answer from the reference. Same case, same bytes.
+/// One attention problem for tests: a pool whose every byte is poison but the tokens of the batch,
+/// block tables in random order, and the exact answer from the reference. Same case, same bytes.
 
 #include "kvarena/attention/attention.hpp"
 
@@ -30,7 +30,7 @@ struct AttentionCase {
   float soft_cap = 0.0F;
   bool paged_table = false;
   bool block_major = true;
-  bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
+  bool value_aliases_key = false;  ///< needs head_dim_v <= head_dim_k and equal dtypes
 };
 
 /// All of a case in one line.
@@ -88,13 +88,14 @@ struct AttentionOutput {
   std::vector<float> lse;
 };
 
-/// Plans with `limits` and runs with `num_workers` threads; out is filled with 0xFF first. Fails the
-/// test when a status is not ok.
+/// Plans with `limits` and runs with `num_workers` threads; out is filled with 0xFF first. Fails
+/// the test when a status is not ok.
 AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
                          std::int32_t num_workers);
 
-/// Fails the test, printing the case, unless out is within twice the rounding of the exact answer to
-/// the output's type (plus 2e-6 of its norm, float arithmetic), in relative L2, and lse within 1e-4.
+/// Fails the test, printing the case, unless out is within twice the rounding of the exact answer
+/// to the output's type (plus 2e-6 of its norm, float arithmetic), in relative L2, and lse within
+/// 1e-4.
 void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
                   const std::string& what);
 

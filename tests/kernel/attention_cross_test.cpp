@@ -17,7 +17,8 @@ std::vector<CpuPath> paths() {
 }
 
 std::string label(CpuPath path, std::int32_t threads) {
-  return (path == CpuPath::avx512 ? "avx512, threads " : "portable, threads ") + std::to_string(threads);
+  return (path == CpuPath::avx512 ? "avx512, threads " : "portable, threads ") +
+         std::to_string(threads);
 }
 
 // ThreadSanitizer is after the threads, not the arithmetic; the plain reference is slow under it.
@@ -59,14 +60,13 @@ TEST_P(AttentionCross, MatchesReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, AttentionCross,
-    testing::Combine(testing::Values(DType::f32, DType::f16, DType::bf16),
-                     testing::Values(64, 96, 128, 256, 80, 7)),
-    [](const auto& test) {
-      return std::string(name_of(std::get<0>(test.param))) + "_d" +
-             std::to_string(std::get<1>(test.param));
-    });
+INSTANTIATE_TEST_SUITE_P(All, AttentionCross,
+                         testing::Combine(testing::Values(DType::f32, DType::f16, DType::bf16),
+                                          testing::Values(64, 96, 128, 256, 80, 7)),
+                         [](const auto& test) {
+                           return std::string(name_of(std::get<0>(test.param))) + "_d" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
 
 // Chunked prefill, windows, soft caps, mixed dtypes, distinct or shared K and V, by seed.
 class AttentionRandom : public testing::TestWithParam<std::uint64_t> {};

@@ -145,8 +145,8 @@ TEST(CopyBlocks, CopiesExactlyTheTargets) {
     std::mt19937 random(7);
     for (std::byte& b : ours.bytes) b = static_cast<std::byte>(random());
     std::vector<std::byte> want = ours.bytes;
-    const std::vector<BlockCopy> copies{{BlockId{0}, BlockId{8}}, {BlockId{0}, BlockId{3}},
-                                        {BlockId{5}, BlockId{1}}};
+    const std::vector<BlockCopy> copies{
+        {BlockId{0}, BlockId{8}}, {BlockId{0}, BlockId{3}}, {BlockId{5}, BlockId{1}}};
     std::vector<BlockRegion> regions;
     const std::int64_t stride = ours.kv.key.block_stride;
     if (block_major) {
@@ -156,8 +156,9 @@ TEST(CopyBlocks, CopiesExactlyTheTargets) {
                  {ours.kv.value.base, ours.kv.value.block_stride, ours.kv.value.block_stride}};
     }
     for (const BlockRegion& r : regions) {
-      kernels::reference::copy_blocks({want.data() + (r.base - ours.bytes.data()), r.block_stride, r.bytes,
-                                       copies.data(), static_cast<std::int64_t>(copies.size())});
+      kernels::reference::copy_blocks({want.data() + (r.base - ours.bytes.data()), r.block_stride,
+                                       r.bytes, copies.data(),
+                                       static_cast<std::int64_t>(copies.size())});
     }
     ASSERT_TRUE(copy_blocks(copies, regions, kBlocks).is_ok());
     EXPECT_EQ(ours.bytes, want);

@@ -18,13 +18,13 @@ namespace kvarena {
 
 /// K and V of new tokens of one layer, and where they go.
 struct AppendArgs {
-  KvLayerView kv;                        ///< f32, f16 or bf16, rows order
-  const void* key = nullptr;             ///< [num_tokens, num_kv_heads, head_dim_k]
-  const void* value = nullptr;           ///< [num_tokens, num_kv_heads, head_dim_v]; may be null
-                                         ///< when the V plane aliases the K plane
-  DType dtype = DType::f16;              ///< of `key` and `value`: f32, f16 or bf16
-  const std::int64_t* slots = nullptr;   ///< [num_tokens] block * block_size + offset; -1: skip
-  std::int64_t num_tokens = 0;           ///< 0 is valid and does nothing
+  KvLayerView kv;                       ///< f32, f16 or bf16, rows order
+  const void* key = nullptr;            ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value = nullptr;          ///< [num_tokens, num_kv_heads, head_dim_v]; may be null
+                                        ///< when the V plane aliases the K plane
+  DType dtype = DType::f16;             ///< of `key` and `value`: f32, f16 or bf16
+  const std::int64_t* slots = nullptr;  ///< [num_tokens] block * block_size + offset; -1: skip
+  std::int64_t num_tokens = 0;          ///< 0 is valid and does nothing
 };
 
 /// Writes exactly the slots named, converting to the planes' types (round to nearest even). Slots
@@ -36,9 +36,9 @@ KVARENA_EXPORT Status append_kv(const AppendArgs& args, CpuWorkers* workers = nu
 /// A part of every block: `bytes` bytes at `base + block * block_stride`. A block-major pool is one
 /// region of whole blocks, a layer-major pool has one for each plane that is no alias.
 struct BlockRegion {
-  std::byte* base = nullptr;       ///< of block 0
-  std::int64_t block_stride = 0;   ///< bytes from one block to the next
-  std::int64_t bytes = 0;          ///< to copy, at most block_stride
+  std::byte* base = nullptr;      ///< of block 0
+  std::int64_t block_stride = 0;  ///< bytes from one block to the next
+  std::int64_t bytes = 0;         ///< to copy, at most block_stride
 };
 
 /// Makes each target block equal to its source in all `regions`. Targets must be distinct, and no
@@ -49,6 +49,7 @@ KVARENA_EXPORT Status copy_blocks(std::span<const BlockCopy> copies,
                                   std::span<const BlockRegion> regions,
                                   std::int64_t num_blocks) noexcept;
 
-static_assert(std::is_trivially_copyable_v<AppendArgs> && std::is_trivially_copyable_v<BlockRegion>);
+static_assert(std::is_trivially_copyable_v<AppendArgs> &&
+              std::is_trivially_copyable_v<BlockRegion>);
 
 }  // namespace kvarena

@@ -26,7 +26,8 @@ struct Chunk {
 // The chunks of one part, in order. Chunks end at multiples of kChunkTokens.
 class Walk {
  public:
-  Walk(const Step& step, const Cursor& begin, const Cursor& end) : step_(step), at_(begin), end_(end) {}
+  Walk(const Step& step, const Cursor& begin, const Cursor& end)
+      : step_(step), at_(begin), end_(end) {}
 
   bool next(Chunk& chunk) noexcept {
     const bool in_last = same_segment(at_, end_);
@@ -185,8 +186,8 @@ class PartRunner {
                         p_.kv.key.head_dim, scratch_.scores);
     const float cap = p_.soft_cap * kLog2E;
     for (std::int32_t r = 0; r < rows; ++r) {
-      scratch_.correction[r] = run_.value_ops->soften(scratch_.scores + r * kChunkTokens, count, cap,
-                                                      state.m + row + r, state.l + row + r);
+      scratch_.correction[r] = run_.value_ops->soften(scratch_.scores + r * kChunkTokens, count,
+                                                      cap, state.m + row + r, state.l + row + r);
     }
     run_.value_ops->weigh(scratch_.scores, scratch_.correction, rows, values, p_.kv.value.head_dim,
                           state.acc + row * geometry_.acc_stride, geometry_.acc_stride);
@@ -252,8 +253,8 @@ class PartRunner {
                   acc[place_of(d, run_.value_ops->interleaved)] * factor);
       }
       if (p_.lse == nullptr) continue;
-      p_.lse[index] = empty ? kLowest
-                            : scratch_.state.m[r] * std::numbers::ln2_v<float> + std::log(l);
+      p_.lse[index] =
+          empty ? kLowest : scratch_.state.m[r] * std::numbers::ln2_v<float> + std::log(l);
     }
   }
 

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// One part of a schedule, on one worker: walks its chunks of tokens, with the next chunk's rows being
-/// prefetched through the block table while this one is computed, and leaves results or partials.
+/// One part of a schedule, on one worker: walks its chunks of tokens, with the next chunk's rows
+/// being prefetched through the block table while this one is computed, and leaves results or
+/// partials.
 
 #include "attention/schedule.hpp"
 #include "kernels/params.h"

@@ -1,6 +1,6 @@
 // Compiled with AVX-512 flags of its own, called only where the CPU has it. Everything here has
-// internal linkage but the one function at the end, and no standard library template is used: a copy
-// of an inline function made with these flags could be the one the linker keeps for everybody.
+// internal linkage but the one function at the end, and no standard library template is used: a
+// copy of an inline function made with these flags could be the one the linker keeps for everybody.
 
 #include "attention/cpu/tile_ops.hpp"
 
@@ -60,8 +60,8 @@ void prefetch_pair(const std::byte* p) {
   if constexpr (T::kBytes == 4) _mm_prefetch(reinterpret_cast<const char*>(p + 64), _MM_HINT_T1);
 }
 
-// Sums of 16 vectors, lane i of the result being the sum of v[i]: halves are swapped and added until
-// each vector holds 16 / 2^k partial sums of 2^k inputs.
+// Sums of 16 vectors, lane i of the result being the sum of v[i]: halves are swapped and added
+// until each vector holds 16 / 2^k partial sums of 2^k inputs.
 __m512 sum_each(const __m512 (&v)[16]) {
   __m512 a[8];
   for (int i = 0; i < 8; ++i) {  // 32-bit pairs
@@ -69,16 +69,17 @@ __m512 sum_each(const __m512 (&v)[16]) {
                          _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
   }
   __m512 b[4];
-  for (int i = 0; i < 4; ++i) {  // 64-bit pairs: each 128-bit lane is now (v4i, v4i+1, v4i+2, v4i+3)
+  for (int i = 0; i < 4;
+       ++i) {  // 64-bit pairs: each 128-bit lane is now (v4i, v4i+1, v4i+2, v4i+3)
     const __m512d x = _mm512_castps_pd(a[2 * i]);
     const __m512d y = _mm512_castps_pd(a[2 * i + 1]);
     b[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
                          _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
   }
-  const __m512 c0 = _mm512_add_ps(_mm512_shuffle_f32x4(b[0], b[1], 0x88),
-                                  _mm512_shuffle_f32x4(b[0], b[1], 0xDD));
-  const __m512 c1 = _mm512_add_ps(_mm512_shuffle_f32x4(b[2], b[3], 0x88),
-                                  _mm512_shuffle_f32x4(b[2], b[3], 0xDD));
+  const __m512 c0 =
+      _mm512_add_ps(_mm512_shuffle_f32x4(b[0], b[1], 0x88), _mm512_shuffle_f32x4(b[0], b[1], 0xDD));
+  const __m512 c1 =
+      _mm512_add_ps(_mm512_shuffle_f32x4(b[2], b[3], 0x88), _mm512_shuffle_f32x4(b[2], b[3], 0xDD));
   return _mm512_add_ps(_mm512_shuffle_f32x4(c0, c1, 0x88), _mm512_shuffle_f32x4(c0, c1, 0xDD));
 }
 
@@ -211,8 +212,8 @@ void weigh(const float* p, const float* correction, std::int32_t num_q, const To
   }
 }
 
-// 2^x: 2^round(x) by exponent, the rest by the Taylor series of exp(f ln 2), |f| <= 1/2, whose first
-// omitted term is 5e-9. NaN stays NaN; below -160 the result is 0.
+// 2^x: 2^round(x) by exponent, the rest by the Taylor series of exp(f ln 2), |f| <= 1/2, whose
+// first omitted term is 5e-9. NaN stays NaN; below -160 the result is 0.
 __m512 exp2(__m512 x) {
   x = _mm512_max_ps(_mm512_set1_ps(-160.0F), x);
   const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

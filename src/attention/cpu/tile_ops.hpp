@@ -16,8 +16,8 @@ inline constexpr std::int32_t kChunkTokens = 64;  ///< tokens of a tile; the sco
 inline constexpr std::int32_t kRowSlots = 80;     ///< entries of a row list: a tile and 16 more
 inline constexpr std::int32_t kDimPad = 32;       ///< query and accumulator rows are padded to this
 
-/// Where tokens' elements of one head lie. Up to 15 entries past `count` are read too, and what they
-/// point to, but do not count.
+/// Where tokens' elements of one head lie. Up to 15 entries past `count` are read too, and what
+/// they point to, but do not count.
 struct TokenRows {
   const std::byte* const* rows;   ///< [count + 15] tokens to compute with
   const std::byte* const* ahead;  ///< [count + 15] rows to prefetch meanwhile; null: none
@@ -35,8 +35,8 @@ struct TileOps {
   float (*soften)(float* s, std::int32_t count, float cap, float* m, float* l);
   /// acc[r] = acc[r] * correction[r] + sum_t p[r][t] * value[t]; p is [num_q, kChunkTokens], acc is
   /// [num_q, acc_stride].
-  void (*weigh)(const float* p, const float* correction, std::int32_t num_q, const TokenRows& values,
-                std::int32_t dim, float* acc, std::int64_t acc_stride);
+  void (*weigh)(const float* p, const float* correction, std::int32_t num_q,
+                const TokenRows& values, std::int32_t dim, float* acc, std::int64_t acc_stride);
   /// Whether rows of q and acc keep each 32 dims as 16 even ones, then 16 odd ones.
   bool interleaved;
 };

@@ -17,7 +17,8 @@ TEST(CpuWorkers, EveryWorkerRunsOncePerRound) {
     for (int round = 1; round <= 200; ++round) {
       workers->run([](void* counts, std::int32_t worker) { ++static_cast<int*>(counts)[worker]; },
                    calls.data());
-      for (std::int32_t w = 0; w < threads; ++w) ASSERT_EQ(calls[static_cast<std::size_t>(w)], round);
+      for (std::int32_t w = 0; w < threads; ++w)
+        ASSERT_EQ(calls[static_cast<std::size_t>(w)], round);
     }
     EXPECT_EQ(calls[static_cast<std::size_t>(threads)], 0);
   }
@@ -38,7 +39,8 @@ TEST(CpuWorkers, MovesAndIsReplaced) {
   workers = std::move(second).value();
   EXPECT_EQ(workers.num_threads(), 2);
   int calls[2] = {};
-  workers.run([](void* counts, std::int32_t worker) { ++static_cast<int*>(counts)[worker]; }, calls);
+  workers.run([](void* counts, std::int32_t worker) { ++static_cast<int*>(counts)[worker]; },
+              calls);
   EXPECT_EQ(calls[0] + calls[1], 2);
 }
 

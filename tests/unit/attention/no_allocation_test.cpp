@@ -53,7 +53,8 @@ TEST(AttentionAllocation, NoneInTheSteadyState) {
   for (int i = 0; i < 20; ++i) {
     const auto plan = plan_attention(args, limits, std::span(storage).subspan(skip));
     ok = ok && plan.is_ok() && run_attention(*plan, args, *workers).is_ok();
-    ok = ok && append_kv({args.kv, fresh.data(), fresh.data(), DType::f32, &slot, 1}, &*workers).is_ok();
+    ok = ok &&
+         append_kv({args.kv, fresh.data(), fresh.data(), DType::f32, &slot, 1}, &*workers).is_ok();
     ok = ok && copy_blocks({&copy, 1}, {&region, 1}, kBlocks).is_ok();
   }
   EXPECT_EQ(heap.count(), 0);

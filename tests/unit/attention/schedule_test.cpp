@@ -26,8 +26,8 @@ struct Planned {
     limits = {batch.num_rows, 1 << 20, heads * group, heads, 16, 16, threads, CpuPath::portable};
     const WorkspaceMap map(limits);
     storage.resize(static_cast<std::size_t>(map.bytes() / 8 + 1));
-    step = {&batch, q_offsets.empty() ? nullptr : q_offsets.data(), window, map.geometry().tile_tokens,
-            heads};
+    step = {&batch, q_offsets.empty() ? nullptr : q_offsets.data(), window,
+            map.geometry().tile_tokens, heads};
     count = cut(step, limits, bytes());
   }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(storage.data()); }
@@ -40,7 +40,8 @@ std::vector<std::int64_t> tokens_by_part(Planned& planned) {
   const Part* parts = planned.parts();
   Cursor at = planned.step.first_segment(0);
   for (std::int32_t p = 0; p < planned.count; ++p) {
-    EXPECT_TRUE(same_segment(at, parts[p].begin) && at.token == parts[p].begin.token) << "part " << p;
+    EXPECT_TRUE(same_segment(at, parts[p].begin) && at.token == parts[p].begin.token)
+        << "part " << p;
     const Cursor end = parts[p + 1].begin;
     while (!(same_segment(at, end) && at.token == end.token)) {
       const TokenSpan span = planned.step.span(at.row, at.tile);
@@ -76,7 +77,8 @@ TEST(Schedule, EveryTokenIsCoveredOnceForAnyBatch) {
     for (int row = 0; row < rows; ++row) {
       const auto length = static_cast<std::int32_t>(random() % 3000 * (random() % 2));
       lens.push_back(length);
-      const std::int64_t queries = length == 0 ? 0 : static_cast<std::int32_t>(random() >> 1) % length;
+      const std::int64_t queries =
+          length == 0 ? 0 : static_cast<std::int32_t>(random() >> 1) % length;
       offsets.push_back(offsets.back() + queries);
     }
     const auto heads = static_cast<std::int32_t>(1 + random() % 4);

@@ -35,8 +35,8 @@ struct Small {
     args.kv.value.base = base + 2 * 16 * 8 * 4;
     args.kv.block_size = 16;
     args.kv.num_blocks = 3;
-    args.batch = {{entries.data(), nullptr, row_offsets.data(), 0, 2}, seq_lens.data(),
-                  num_blocks.data(), 2};
+    args.batch = {
+        {entries.data(), nullptr, row_offsets.data(), 0, 2}, seq_lens.data(), num_blocks.data(), 2};
     args.q_offsets = q_offsets.data();
     args.q = q.data();
     args.q_dtype = DType::f32;
@@ -61,52 +61,73 @@ const std::vector<BadArgument>& bad_arguments() {
   constexpr auto kInvalid = StatusCode::invalid_argument;
   constexpr auto kUnsupported = StatusCode::unsupported;
   static const std::vector<BadArgument> cases{
-      {"key null", [](Small& s) { s.args.kv.key.base = nullptr; }, kInvalid, Resource::pointer, "K plane"},
-      {"value null", [](Small& s) { s.args.kv.value.base = nullptr; }, kInvalid, Resource::pointer, "V is null"},
-      {"key fp8", [](Small& s) { s.args.kv.key.dtype = DType::fp8_e4m3; }, kUnsupported, Resource::dtype,
-       "dtype of K: got fp8_e4m3; supported: f32, f16, bf16"},
-      {"value int8", [](Small& s) { s.args.kv.value.dtype = DType::int8; }, kUnsupported, Resource::dtype,
-       "dtype of V: got int8"},
-      {"q int8", [](Small& s) { s.args.q_dtype = DType::int8; }, kUnsupported, Resource::dtype, "dtype of q"},
-      {"out fp8", [](Small& s) { s.args.out_dtype = DType::fp8_e4m3; }, kUnsupported, Resource::dtype,
-       "dtype of out"},
+      {"key null", [](Small& s) { s.args.kv.key.base = nullptr; }, kInvalid, Resource::pointer,
+       "K plane"},
+      {"value null", [](Small& s) { s.args.kv.value.base = nullptr; }, kInvalid, Resource::pointer,
+       "V is null"},
+      {"key fp8", [](Small& s) { s.args.kv.key.dtype = DType::fp8_e4m3; }, kUnsupported,
+       Resource::dtype, "dtype of K: got fp8_e4m3; supported: f32, f16, bf16"},
+      {"value int8", [](Small& s) { s.args.kv.value.dtype = DType::int8; }, kUnsupported,
+       Resource::dtype, "dtype of V: got int8"},
+      {"q int8", [](Small& s) { s.args.q_dtype = DType::int8; }, kUnsupported, Resource::dtype,
+       "dtype of q"},
+      {"out fp8", [](Small& s) { s.args.out_dtype = DType::fp8_e4m3; }, kUnsupported,
+       Resource::dtype, "dtype of out"},
       {"chunked", [](Small& s) { s.args.kv.key.tile_order = TileOrder::chunked; }, kUnsupported,
        Resource::tile_order, "`rows` only"},
-      {"no kv heads", [](Small& s) { s.args.kv.key.num_heads = 0; }, kInvalid, Resource::num_kv_heads, "got 0"},
+      {"no kv heads", [](Small& s) { s.args.kv.key.num_heads = 0; }, kInvalid,
+       Resource::num_kv_heads, "got 0"},
       {"v heads", [](Small& s) { s.args.kv.value.num_heads = 1; }, kInvalid, Resource::num_kv_heads,
        "heads of V"},
       {"head_dim", [](Small& s) { s.args.kv.key.head_dim = 5000; }, kInvalid, Resource::head_dim,
        "got 5000, expected 1 to 4096"},
-      {"block size", [](Small& s) { s.args.kv.block_size = 0; }, kInvalid, Resource::block_size, "got 0"},
-      {"num_blocks", [](Small& s) { s.args.kv.num_blocks = 0; }, kInvalid, Resource::num_blocks, "got 0"},
-      {"q heads", [](Small& s) { s.args.num_q_heads = 5; }, kInvalid, Resource::num_q_heads, "got 5"},
+      {"block size", [](Small& s) { s.args.kv.block_size = 0; }, kInvalid, Resource::block_size,
+       "got 0"},
+      {"num_blocks", [](Small& s) { s.args.kv.num_blocks = 0; }, kInvalid, Resource::num_blocks,
+       "got 0"},
+      {"q heads", [](Small& s) { s.args.num_q_heads = 5; }, kInvalid, Resource::num_q_heads,
+       "got 5"},
       {"misaligned key", [](Small& s) { s.args.kv.key.base += 2; }, kInvalid, Resource::alignment,
        "misaligned K plane"},
       {"misaligned stride", [](Small& s) { s.args.kv.value.token_stride = 33; }, kInvalid,
        Resource::alignment, "misaligned V plane"},
       {"zero scale", [](Small& s) { s.args.scale = 0.0F; }, kInvalid, Resource::scale, "got 0"},
-      {"negative scale", [](Small& s) { s.args.scale = -0.5F; }, kInvalid, Resource::scale, "got -500000"},
-      {"nan scale", [](Small& s) { s.args.scale = std::nanf(""); }, kInvalid, Resource::scale, "scale"},
-      {"infinite cap", [](Small& s) { s.args.soft_cap = std::numeric_limits<float>::infinity(); }, kInvalid,
-       Resource::soft_cap, "soft_cap"},
+      {"negative scale", [](Small& s) { s.args.scale = -0.5F; }, kInvalid, Resource::scale,
+       "got -500000"},
+      {"nan scale", [](Small& s) { s.args.scale = std::nanf(""); }, kInvalid, Resource::scale,
+       "scale"},
+      {"infinite cap", [](Small& s) { s.args.soft_cap = std::numeric_limits<float>::infinity(); },
+       kInvalid, Resource::soft_cap, "soft_cap"},
       {"window", [](Small& s) { s.args.window_tokens = -1; }, kInvalid, Resource::window, "got -1"},
-      {"rows", [](Small& s) { s.args.batch.num_rows = 3; }, kInvalid, Resource::num_sequences, "got 3"},
-      {"no lengths", [](Small& s) { s.args.batch.seq_lens = nullptr; }, kInvalid, Resource::pointer, "seq_lens"},
-      {"no counts", [](Small& s) { s.args.batch.num_blocks = nullptr; }, kInvalid, Resource::pointer,
-       "num_blocks"},
-      {"no offsets", [](Small& s) { s.args.batch.tables.row_offsets = nullptr; }, kInvalid, Resource::pointer,
-       "row_offsets"},
-      {"no entries", [](Small& s) { s.args.batch.tables.entries = nullptr; }, kInvalid, Resource::pointer,
-       "entries"},
+      {"rows", [](Small& s) { s.args.batch.num_rows = 3; }, kInvalid, Resource::num_sequences,
+       "got 3"},
+      {"no lengths", [](Small& s) { s.args.batch.seq_lens = nullptr; }, kInvalid, Resource::pointer,
+       "seq_lens"},
+      {"no counts", [](Small& s) { s.args.batch.num_blocks = nullptr; }, kInvalid,
+       Resource::pointer, "num_blocks"},
+      {"no offsets", [](Small& s) { s.args.batch.tables.row_offsets = nullptr; }, kInvalid,
+       Resource::pointer, "row_offsets"},
+      {"no entries", [](Small& s) { s.args.batch.tables.entries = nullptr; }, kInvalid,
+       Resource::pointer, "entries"},
       {"long row", [](Small& s) { s.seq_lens[1] = 33; }, kInvalid, Resource::sequence_length,
        "got 33, expected 0 to 32"},
-      {"negative row", [](Small& s) { s.seq_lens[0] = -1; }, kInvalid, Resource::sequence_length, "got -1"},
-      {"negative blocks", [](Small& s) { s.num_blocks[0] = -1; }, kInvalid, Resource::num_blocks, "got -1"},
-      {"q offsets fall", [](Small& s) { s.q_offsets[1] = 3; }, kInvalid, Resource::num_tokens, "got -1"},
-      {"more q than tokens", [](Small& s) { s.q_offsets = {0, 4, 5}; s.limits.max_q_tokens = 9; }, kInvalid,
-       Resource::num_tokens, "got 4, expected 0 to 3"},
-      {"page shift", [](Small& s) { s.args.batch.tables.pages = s.seq_lens.data();
-                                    s.args.batch.tables.page_shift = 31; },
+      {"negative row", [](Small& s) { s.seq_lens[0] = -1; }, kInvalid, Resource::sequence_length,
+       "got -1"},
+      {"negative blocks", [](Small& s) { s.num_blocks[0] = -1; }, kInvalid, Resource::num_blocks,
+       "got -1"},
+      {"q offsets fall", [](Small& s) { s.q_offsets[1] = 3; }, kInvalid, Resource::num_tokens,
+       "got -1"},
+      {"more q than tokens",
+       [](Small& s) {
+         s.q_offsets = {0, 4, 5};
+         s.limits.max_q_tokens = 9;
+       },
+       kInvalid, Resource::num_tokens, "got 4, expected 0 to 3"},
+      {"page shift",
+       [](Small& s) {
+         s.args.batch.tables.pages = s.seq_lens.data();
+         s.args.batch.tables.page_shift = 31;
+       },
        kInvalid, Resource::block_index, "page_shift"},
   };
   return cases;
@@ -148,7 +169,8 @@ TEST(AttentionValidate, RunRefusesWithoutWriting) {
   };
   refused([](Small& s) { s.args.q = nullptr; }, Resource::pointer);
   refused([](Small& s) { s.args.out = nullptr; }, Resource::pointer);
-  refused([](Small& s) { s.args.out = reinterpret_cast<std::byte*>(s.out.data()) + 1; }, Resource::alignment);
+  refused([](Small& s) { s.args.out = reinterpret_cast<std::byte*>(s.out.data()) + 1; },
+          Resource::alignment);
   refused([](Small& s) { s.args.kv.key.dtype = DType::int8; }, Resource::dtype);
   refused([](Small& s) { s.args.num_q_heads = 8; }, Resource::num_q_heads);
   refused([](Small& s) { s.args.window_tokens = 4; }, Resource::window);
@@ -175,7 +197,8 @@ TEST(AttentionValidate, CheckedModeFindsEntriesOutsideThePool) {
 
 TEST(AttentionPlanning, RefusesBadLimitsAndWorkspaces) {
   Small small;
-  const auto refused = [&small](const std::function<void(AttentionLimits&)>& spoil, Resource resource) {
+  const auto refused = [&small](const std::function<void(AttentionLimits&)>& spoil,
+                                Resource resource) {
     AttentionLimits limits = small.limits;
     spoil(limits);
     const auto plan = plan_attention(small.args, limits, small.workspace);
