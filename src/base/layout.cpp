@@ -105,7 +105,8 @@ Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) {
   layout.plane_of_.assign(2 * index(layout.num_layers_), -1);
   for (std::size_t i = 0; i < layout.group_.planes.size(); ++i) {
     const PlaneSpec& plane = layout.group_.planes[i];
-    std::int32_t& slot = layout.plane_of_[2 * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
+    std::int32_t& slot =
+        layout.plane_of_[2 * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
     if (slot != -1) return invalid_argument(Resource::layer, plane.layer, 0, kMaxLayers - 1);
     slot = static_cast<std::int32_t>(i);
     if (plane.alias_of != -1) {

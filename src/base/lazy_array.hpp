@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `LazyArray<T>`: a fixed-size array of zero bytes whose memory the system commits when it is first
-/// touched, so that a table sized for the worst case costs what is used. Move-only, not resizable.
-/// Elements start as all-zero bytes, whatever T's default is.
+/// `LazyArray<T>`: a fixed-size array of zero bytes whose memory the system commits when it is
+/// first touched, so that a table sized for the worst case costs what is used. Move-only, not
+/// resizable. Elements start as all-zero bytes, whatever T's default is.
 
 #include <cstdlib>
 #include <memory>

@@ -44,7 +44,8 @@ class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& line) override {
     if (function_) {
-      function_(from_spdlog(line.level), std::string_view(line.payload.data(), line.payload.size()));
+      function_(from_spdlog(line.level),
+                std::string_view(line.payload.data(), line.payload.size()));
     }
   }
   void flush_() override {}

@@ -6,9 +6,9 @@
 namespace kvarena {
 namespace {
 
-// From the models' public configuration files (config.json on their model pages): num_hidden_layers,
-// num_attention_heads, num_key_value_heads, head_dim, torch_dtype, max_position_embeddings.
-// Only models whose layers all keep K and V alike.
+// From the models' public configuration files (config.json on their model pages):
+// num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, torch_dtype,
+// max_position_embeddings. Only models whose layers all keep K and V alike.
 constexpr std::array<ModelShape, 27> kShapes = {{
     {"Gemma-2-27B", 46, 32, 16, 128, DType::bf16, 8192},
     {"Gemma-2-9B", 42, 16, 8, 256, DType::bf16, 8192},

@@ -90,7 +90,8 @@ std::string describe(const Status& status) {
                          status.subject, native);
     case StatusCode::failed_precondition:
       if (status.required == 0 && status.available == 0) {
-        return fmt::format("{} {} is in a state that forbids the call{}", what, status.subject, native);
+        return fmt::format("{} {} is in a state that forbids the call{}", what, status.subject,
+                           native);
       }
       return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
                          what, status.subject, status.required, status.available, native);

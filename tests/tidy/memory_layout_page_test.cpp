@@ -20,7 +20,8 @@ constexpr std::int64_t kNumBlocks = 1000;
 
 std::string trimmed(const std::string& text) {
   const auto first = text.find_first_not_of(' ');
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') + 1 - first);
+  return first == std::string::npos ? ""
+                                    : text.substr(first, text.find_last_not_of(' ') + 1 - first);
 }
 
 /// Rows `| label | arithmetic | number |` below the heading `## title`.

@@ -5,9 +5,9 @@
 /// block and per plane, and strides; all arithmetic is 64-bit and checked once, at create. An
 /// immutable value: copy it, read it from any thread.
 ///
-/// A layout is groups of planes. A plane is K or V of one layer: `[num_heads, block_size, head_dim]`
-/// for one block. A group shares block ids and tables: `address = base + id * block_stride +
-/// plane_offset`. docs/memory-layout.md works an example.
+/// A layout is groups of planes. A plane is K or V of one layer: `[num_heads, block_size,
+/// head_dim]` for one block. A group shares block ids and tables: `address = base + id *
+/// block_stride + plane_offset`. docs/memory-layout.md works an example.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/export.hpp"
@@ -35,47 +35,49 @@ enum class BlockOrder : std::uint8_t { block_major, layer_major };
 /// head, behind the plane's elements) take bytes in the block.
 enum class ScaleKind : std::uint8_t { none, per_tensor, per_head, per_token_head };
 
-/// Which tokens stay readable: all, the last `window_tokens`, or a fixed number of bytes a sequence.
+/// Which tokens stay readable: all, the last `window_tokens`, or a fixed number of bytes a
+/// sequence.
 enum class Retention : std::uint8_t { full, window, fixed };
 
 /// K or V of one layer.
 struct PlaneSpec {
-  std::int32_t layer = 0;              ///< the model's layer, 0-based
-  PlaneKind kind = PlaneKind::key;     ///< K or V
-  std::int32_t num_heads = 0;          ///< KV heads
-  std::int32_t head_dim = 0;           ///< elements a head
-  DType dtype = DType::f16;            ///< element type
-  ScaleKind scale = ScaleKind::none;   ///< scales of quantised elements
-  std::int32_t alias_of = -1;          ///< index of an earlier plane whose bytes these are (V as K)
+  std::int32_t layer = 0;             ///< the model's layer, 0-based
+  PlaneKind kind = PlaneKind::key;    ///< K or V
+  std::int32_t num_heads = 0;         ///< KV heads
+  std::int32_t head_dim = 0;          ///< elements a head
+  DType dtype = DType::f16;           ///< element type
+  ScaleKind scale = ScaleKind::none;  ///< scales of quantised elements
+  std::int32_t alias_of = -1;         ///< index of an earlier plane whose bytes these are (V as K)
 };
 
 /// Planes that share block ids and tables.
 struct GroupSpec {
-  std::vector<PlaneSpec> planes;             ///< in address order for block-major
-  std::int32_t block_size_tokens = 16;       ///< tokens a block, >= 1
-  Retention retention = Retention::full;     ///< which tokens stay readable
-  std::int32_t window_tokens = 0;            ///< for Retention::window
-  TileOrder tile_order = TileOrder::rows;    ///< order inside a head's tile
+  std::vector<PlaneSpec> planes;           ///< in address order for block-major
+  std::int32_t block_size_tokens = 16;     ///< tokens a block, >= 1
+  Retention retention = Retention::full;   ///< which tokens stay readable
+  std::int32_t window_tokens = 0;          ///< for Retention::window
+  TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
 };
 
 /// The usual case: every layer alike, K and V separate.
 struct UniformLayoutOptions {
-  std::int32_t num_layers = 0;            ///< 1 .. 4096
-  std::int32_t num_kv_heads = 0;          ///< 1 .. 4096
-  std::int32_t head_dim_k = 0;            ///< 1 .. 4096
-  std::int32_t head_dim_v = 0;            ///< 1 .. 4096; 0 means as K
-  DType dtype = DType::f16;               ///< of K and V
-  std::int32_t block_size_tokens = 16;    ///< 1 .. 65536
-  TileOrder tile_order = TileOrder::rows; ///< order inside a head's tile
+  std::int32_t num_layers = 0;             ///< 1 .. 4096
+  std::int32_t num_kv_heads = 0;           ///< 1 .. 4096
+  std::int32_t head_dim_k = 0;             ///< 1 .. 4096
+  std::int32_t head_dim_v = 0;             ///< 1 .. 4096; 0 means as K
+  DType dtype = DType::f16;                ///< of K and V
+  std::int32_t block_size_tokens = 16;     ///< 1 .. 65536
+  TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
 };
 
 /// Bytes and strides of the planes of one group. Immutable.
 class KVARENA_EXPORT KvLayout {
  public:
-  static constexpr std::int64_t kPlaneAlignment = 16;        ///< every plane starts so aligned
-  static constexpr std::int64_t kMaxBlocks = (1LL << 29) - 1; ///< block ids are 29 bits and a sign
+  static constexpr std::int64_t kPlaneAlignment = 16;          ///< every plane starts so aligned
+  static constexpr std::int64_t kMaxBlocks = (1LL << 29) - 1;  ///< block ids are 29 bits and a sign
 
-  /// One group of identical layers. Returns invalid_argument naming the option, its value and range.
+  /// One group of identical layers. Returns invalid_argument naming the option, its value and
+  /// range.
   static Result<KvLayout> create(const UniformLayoutOptions& options);
   /// The general form. One group in this version: more is `unsupported` (num_groups), as are
   /// retention other than full. Returns invalid_argument for anything outside its range, an alias
@@ -109,8 +111,8 @@ class KVARENA_EXPORT KvLayout {
   std::int64_t head_stride(std::int32_t plane) const noexcept;
   /// Bytes from one token to the next within a head (rows order): head_dim elements.
   std::int64_t token_stride(std::int32_t plane) const noexcept;
-  /// Bytes of `num_blocks` blocks. Returns invalid_argument (num_blocks) outside 1 .. kMaxBlocks, or
-  /// (pool_bytes) when the product does not fit 63 bits.
+  /// Bytes of `num_blocks` blocks. Returns invalid_argument (num_blocks) outside 1 .. kMaxBlocks,
+  /// or (pool_bytes) when the product does not fit 63 bits.
   Result<std::int64_t> pool_bytes(std::int64_t num_blocks) const noexcept;
 
  private:
@@ -118,9 +120,9 @@ class KVARENA_EXPORT KvLayout {
   static std::size_t index(std::int32_t plane) noexcept { return static_cast<std::size_t>(plane); }
 
   GroupSpec group_;
-  std::vector<std::int64_t> bytes_;        // per plane, padded; 0 for an alias
-  std::vector<std::int64_t> offset_;       // per plane: prefix sum of bytes_, an alias has its target's
-  std::vector<std::int32_t> plane_of_;     // [num_layers, 2]
+  std::vector<std::int64_t> bytes_;   // per plane, padded; 0 for an alias
+  std::vector<std::int64_t> offset_;  // per plane: prefix sum of bytes_, an alias has its target's
+  std::vector<std::int32_t> plane_of_;  // [num_layers, 2]
   std::int32_t num_layers_ = 0;
   std::int64_t bytes_per_token_ = 0;
   std::int64_t block_bytes_ = 0;

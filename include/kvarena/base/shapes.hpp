@@ -15,13 +15,13 @@ namespace kvarena {
 
 /// What a model's configuration says about attention.
 struct ModelShape {
-  std::string_view name;          ///< the public name, e.g. "Qwen2.5-0.5B"
-  std::int32_t num_layers;        ///< attention layers
-  std::int32_t num_q_heads;       ///< query heads
-  std::int32_t num_kv_heads;      ///< KV heads
-  std::int32_t head_dim;          ///< elements a head, of K and of V
-  DType dtype;                    ///< the published weights' type
-  std::int32_t max_position;      ///< the longest context the model was published for, tokens
+  std::string_view name;      ///< the public name, e.g. "Qwen2.5-0.5B"
+  std::int32_t num_layers;    ///< attention layers
+  std::int32_t num_q_heads;   ///< query heads
+  std::int32_t num_kv_heads;  ///< KV heads
+  std::int32_t head_dim;      ///< elements a head, of K and of V
+  DType dtype;                ///< the published weights' type
+  std::int32_t max_position;  ///< the longest context the model was published for, tokens
 };
 
 /// All built-in shapes, sorted by name. Numbers are from the models' public configuration files.

@@ -40,13 +40,54 @@ enum class StatusCode : std::uint16_t {
 enum class Resource : std::uint16_t {
   none = 0,
   // pools and objects
-  block, reservation, holder, ticket, fence_entry, sequence, table_page, device_memory,
-  host_memory, workspace, stream, event, allocation, file, thread,
+  block,
+  reservation,
+  holder,
+  ticket,
+  fence_entry,
+  sequence,
+  table_page,
+  device_memory,
+  host_memory,
+  workspace,
+  stream,
+  event,
+  allocation,
+  file,
+  thread,
   // arguments and options
-  num_layers, num_groups, num_planes, num_kv_heads, num_q_heads, group_size, head_dim, block_size,
-  num_blocks, dtype, tile_order, block_order, layer, alignment, block_bytes, pool_bytes, watermark,
-  num_sequences, sequence_length, num_tokens, token_index, block_index, span_size, pointer,
-  capacity, scale, window, soft_cap, num_threads, num_holders, num_tickets, name,
+  num_layers,
+  num_groups,
+  num_planes,
+  num_kv_heads,
+  num_q_heads,
+  group_size,
+  head_dim,
+  block_size,
+  num_blocks,
+  dtype,
+  tile_order,
+  block_order,
+  layer,
+  alignment,
+  block_bytes,
+  pool_bytes,
+  watermark,
+  num_sequences,
+  sequence_length,
+  num_tokens,
+  token_index,
+  block_index,
+  span_size,
+  pointer,
+  capacity,
+  scale,
+  window,
+  soft_cap,
+  num_threads,
+  num_holders,
+  num_tickets,
+  name,
 };
 
 /// The outcome of a call. Default-constructed: ok.
@@ -75,12 +116,16 @@ struct [[nodiscard]] Status {
 
 static_assert(sizeof(Status) <= 32 && std::is_trivially_copyable_v<Status>);
 
-/// `value` was given for `argument`, which accepts `smallest`..`largest`. Negative values are passed
-/// as their two's complement and rendered as negative.
+/// `value` was given for `argument`, which accepts `smallest`..`largest`. Negative values are
+/// passed as their two's complement and rendered as negative.
 constexpr Status invalid_argument(Resource argument, std::int64_t value, std::int64_t smallest,
                                   std::int64_t largest) noexcept {
-  return {StatusCode::invalid_argument, argument, 0, static_cast<std::uint64_t>(value),
-          static_cast<std::uint64_t>(smallest), static_cast<std::uint64_t>(largest)};
+  return {StatusCode::invalid_argument,
+          argument,
+          0,
+          static_cast<std::uint64_t>(value),
+          static_cast<std::uint64_t>(smallest),
+          static_cast<std::uint64_t>(largest)};
 }
 /// `value` of `argument` is valid but cannot be done here.
 constexpr Status unsupported(Resource argument, std::uint64_t value = 0) noexcept {
@@ -108,7 +153,11 @@ constexpr Status exhausted(Resource resource, std::uint64_t required, std::uint6
 /// The device can provide `available_bytes` where `required_bytes` were asked for.
 constexpr Status insufficient_vram(std::uint64_t required_bytes,
                                    std::uint64_t available_bytes) noexcept {
-  return {StatusCode::insufficient_vram, Resource::device_memory, 0, 0, required_bytes,
+  return {StatusCode::insufficient_vram,
+          Resource::device_memory,
+          0,
+          0,
+          required_bytes,
           available_bytes};
 }
 

@@ -19,22 +19,22 @@ namespace kvarena {
 /// rows order: `base + block * block_stride + head * head_stride + token * token_stride + dim *
 /// bytes_of(dtype)`, all in bytes.
 struct PlaneView {
-  std::byte* base = nullptr;         ///< block 0 of this plane
-  std::int64_t block_stride = 0;     ///< bytes
-  std::int64_t head_stride = 0;      ///< bytes
-  std::int64_t token_stride = 0;     ///< bytes, rows order
-  std::int32_t num_heads = 0;        ///< KV heads
-  std::int32_t head_dim = 0;         ///< elements
-  DType dtype = DType::f16;          ///< element type
+  std::byte* base = nullptr;               ///< block 0 of this plane
+  std::int64_t block_stride = 0;           ///< bytes
+  std::int64_t head_stride = 0;            ///< bytes
+  std::int64_t token_stride = 0;           ///< bytes, rows order
+  std::int32_t num_heads = 0;              ///< KV heads
+  std::int32_t head_dim = 0;               ///< elements
+  DType dtype = DType::f16;                ///< element type
   TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
 };
 
 /// K and V of one layer of a pool.
 struct KvLayerView {
-  PlaneView key;                     ///< K
-  PlaneView value;                   ///< V; may alias K
-  std::int32_t block_size = 0;       ///< tokens a block
-  std::int64_t num_blocks = 0;       ///< blocks in the pool
+  PlaneView key;                ///< K
+  PlaneView value;              ///< V; may alias K
+  std::int32_t block_size = 0;  ///< tokens a block
+  std::int64_t num_blocks = 0;  ///< blocks in the pool
 };
 
 /// The block tables of a batch. Block `j` of row `r` is
@@ -42,11 +42,11 @@ struct KvLayerView {
 /// - paged rows: `entries[(pages[row_offsets[r] + (j >> page_shift)] << page_shift) + (j & mask)]`
 ///   with `mask = (1 << page_shift) - 1`.
 struct BlockTableView {
-  const BlockId* entries = nullptr;            ///< block ids
-  const std::int32_t* pages = nullptr;         ///< page numbers, or nullptr for contiguous rows
-  const std::int64_t* row_offsets = nullptr;   ///< [num_rows]
-  std::int32_t page_shift = 0;                 ///< log2 of entries a page
-  std::int32_t num_rows = 0;                   ///< sequences in the batch
+  const BlockId* entries = nullptr;           ///< block ids
+  const std::int32_t* pages = nullptr;        ///< page numbers, or nullptr for contiguous rows
+  const std::int64_t* row_offsets = nullptr;  ///< [num_rows]
+  std::int32_t page_shift = 0;                ///< log2 of entries a page
+  std::int32_t num_rows = 0;                  ///< sequences in the batch
 
   /// Block `j` of row `r`; `j` must be below the row's number of blocks.
   BlockId block(std::int32_t row, std::int64_t j) const noexcept {
@@ -59,10 +59,10 @@ struct BlockTableView {
 
 /// A batch of sequences as the tables see it.
 struct BatchView {
-  BlockTableView tables;                       ///< block ids by row
-  const std::int32_t* seq_lens = nullptr;      ///< [num_rows] tokens in each sequence
-  const std::int32_t* num_blocks = nullptr;    ///< [num_rows] blocks that hold them
-  std::int32_t num_rows = 0;                   ///< sequences
+  BlockTableView tables;                     ///< block ids by row
+  const std::int32_t* seq_lens = nullptr;    ///< [num_rows] tokens in each sequence
+  const std::int32_t* num_blocks = nullptr;  ///< [num_rows] blocks that hold them
+  std::int32_t num_rows = 0;                 ///< sequences
 };
 
 /// One block to copy within a pool, all planes: `target` becomes equal to `source`.

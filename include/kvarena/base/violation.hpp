@@ -1,17 +1,17 @@
 #pragma once
 
 /// @file
-/// Programmer errors: double release, stale handle, count underflow, failed integrity check. They are
-/// found in release builds too. The library calls the installed handler; when that returns, the call
-/// is refused with the same Status and nothing has changed. Thread-safe.
+/// Programmer errors: double release, stale handle, count underflow, failed integrity check. They
+/// are found in release builds too. The library calls the installed handler; when that returns, the
+/// call is refused with the same Status and nothing has changed. Thread-safe.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/status.hpp"
 
 namespace kvarena {
 
-/// Called with the violation's status and the name of the refused call (a static string). May abort,
-/// throw nothing, and must not call back into the object that reported.
+/// Called with the violation's status and the name of the refused call (a static string). May
+/// abort, throw nothing, and must not call back into the object that reported.
 using ViolationHandler = void (*)(const Status& status, const char* call);
 
 /// Installs `handler` and returns the one before. nullptr restores the default, which logs at
