@@ -108,6 +108,9 @@ def block_problems(root, page, text):
             problems.append(
                 f"{where}: the code block differs from {match.group('file')}; copy it again"
             )
+    blocks = len(re.findall(r"^```(?:cpp|c\+\+)$", text, re.MULTILINE))
+    if str(page) == "README.md" and blocks != len(_COMPILED.findall(text)):
+        problems.append(f"{page}:1: each ```cpp block needs its `<!-- compiled: FILE -->` line")
     if len(_COMPILED.findall(text)) != len(re.findall(r"<!-- compiled:", text)):
         problems.append(f"{page}:1: a `<!-- compiled: FILE -->` line has no ```cpp block after it")
     return problems

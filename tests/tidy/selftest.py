@@ -267,6 +267,9 @@ class Pages(Sample):
             "differs",
         )
 
+    def test_block_that_nothing_compiles(self):
+        self.refuse("README.md", "```cpp\nint main() {}\n```\n", "needs its")
+
     def test_compiled_without_block(self):
         self.refuse(
             "README.md", "<!-- compiled: examples/engine.cpp -->\ntext\n", "has no ```cpp block"
