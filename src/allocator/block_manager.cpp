@@ -174,7 +174,7 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
   if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
   const auto count = static_cast<std::int64_t>(ids.size());
   for (std::size_t i = 0;; ++i) {
-    i += pool.release_plain(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
+    i += pool.release_leading(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
     if (i == ids.size()) break;
     if (release_one(ids[i], generations[i])) continue;
     const Status refused = refuse_handle(ids[i], generations[i]);

@@ -47,7 +47,7 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   return count - from_free;
 }
 
-std::size_t BlockPool::release_plain(std::span<const BlockId> ids,
+std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
                                      std::span<const Generation> generations,
                                      bool any_fenced) noexcept {
   BlockId* top = free_stack_.data() + counts_.free;
@@ -59,13 +59,20 @@ std::size_t BlockPool::release_plain(std::span<const BlockId> ids,
     }
     if (!contains(ids[i])) [[unlikely]] break;
     Record& r = records_[index(ids[i])];
-    if (r.word != (kHeld | 1) || r.generation != generations[i].value) [[unlikely]] break;
-    if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]] break;
-    r = {0, r.generation + 1};
-    *top++ = ids[i];
+    if (r.generation != generations[i].value) [[unlikely]] break;
+    if (r.word == (kHeld | 1)) {
+      if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]] break;
+      r = {0, r.generation + 1};
+      *top++ = ids[i];
+    } else if ((r.word & kHeld) != 0 && (r.word & kLow) > 1) {
+      --r.word;
+    } else {
+      break;
+    }
   }
-  counts_.free += static_cast<std::int64_t>(i);
-  counts_.referenced -= static_cast<std::int64_t>(i);
+  const std::int64_t freed = top - (free_stack_.data() + counts_.free);
+  counts_.free += freed;
+  counts_.referenced -= freed;
   return i;
 }
 

@@ -66,9 +66,10 @@ class BlockPool {
   /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
   /// number is returned. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
-  /// Releases the leading blocks of a list that have one plain reference each: not cached, not
-  /// quarantined, not fenced, of the right generation. Returns how many those are.
-  std::size_t release_plain(std::span<const BlockId> ids, std::span<const Generation> generations,
+  /// Gives up one reference on the leading blocks of a list, as long as each either keeps another live
+  /// reference or becomes free: up to the first that is cached, quarantined, fenced or no live handle.
+  /// Returns how many those are.
+  std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
                             bool any_fenced) noexcept;
   /// A held block whose last reference, live or fenced, is going: becomes free, evictable or offline.
   /// The caller has accounted for the state it leaves.

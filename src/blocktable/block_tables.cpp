@@ -11,7 +11,7 @@ namespace kvarena {
 namespace {
 
 constexpr std::int64_t kMaxBlockSize = 65536;
-constexpr std::int64_t kMaxSequences = 1 << 24;
+constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
@@ -106,14 +106,14 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options) {
   if (sequences.is_full()) {
     return exhausted(Resource::sequence, 1, 0);
   }
+  const SequenceId id = sequences.new_id();
   const Result<HolderId> holder =
-      manager->register_holder({.owner = sequences.next_id().value,
+      manager->register_holder({.owner = id.value,
                                 .purpose = "sequence",
                                 .since_ns = options.since_ns,
                                 .deadline_ns = options.deadline_ns});
   if (!holder) return holder.status();
-  const SequenceId id = sequences.insert();
-  Sequence& sequence = *sequences.find(id);
+  Sequence& sequence = sequences.insert(id);
   sequence.holder = *holder;
   sequence.max_length = static_cast<std::int32_t>(
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);

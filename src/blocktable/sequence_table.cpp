@@ -1,6 +1,14 @@
 #include "blocktable/sequence_table.hpp"
 
+#include <atomic>
+
 namespace kvarena {
+namespace {
+
+/// Of the whole process, so that two tables never give equal ids. Orders nothing but ids.
+std::atomic<std::uint64_t> next_serial{1};
+
+}  // namespace
 
 SequenceTable::SequenceTable(std::int32_t capacity)
     : slots_(static_cast<std::size_t>(capacity)), free_slots_(static_cast<std::size_t>(capacity)) {
@@ -9,23 +17,23 @@ SequenceTable::SequenceTable(std::int32_t capacity)
   }
 }
 
-SequenceId SequenceTable::insert() noexcept {
-  const SequenceId id = next_id();
+SequenceId SequenceTable::new_id() const noexcept {
+  const std::uint64_t serial = next_serial.fetch_add(1, std::memory_order_relaxed);
+  return SequenceId(serial * kMaxSlots + free_slots_[capacity_left() - 1]);
+}
+
+Sequence& SequenceTable::insert(SequenceId id) noexcept {
   ++size_;
-  Sequence& sequence = slots_[id.value & 0xffffffffU];
-  const std::uint32_t generation = sequence.generation;
+  Sequence& sequence = slots_[slot_of(id)];
   sequence = Sequence{};
-  sequence.generation = generation;
-  sequence.exists = true;
-  return id;
+  sequence.id = id;
+  return sequence;
 }
 
 void SequenceTable::erase(SequenceId id) noexcept {
-  const std::size_t slot = id.value & 0xffffffffU;
-  slots_[slot].exists = false;
-  ++slots_[slot].generation;
+  slots_[slot_of(id)].id = kNoSequence;
   --size_;
-  free_slots_[capacity_left() - 1] = static_cast<std::uint32_t>(slot);
+  free_slots_[capacity_left() - 1] = static_cast<std::uint32_t>(slot_of(id));
 }
 
 }  // namespace kvarena

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `SequenceTable`: the records of existing sequences, found by id in O(1): an id is a slot and the
-/// number of times the slot has been used, so it never comes back. Slots are reused last freed first.
+/// `SequenceTable`: the records of existing sequences, found by id in O(1): an id is a slot and a
+/// serial number that the process never gives again. Slots are reused last freed first.
 
 #include "blocktable/page_tree.hpp"
 #include "kvarena/base/ids.hpp"
@@ -23,49 +23,48 @@ struct Sequence {
   PageTree table;
   HolderId holder;
   std::uint64_t call_stamp = 0;    ///< the last call that named it
-  std::uint32_t generation = 1;    ///< of the slot
-  bool exists = false;
+  SequenceId id;                   ///< kNoSequence in a free slot
   bool may_share_tail = false;     ///< the partly filled last block may have other holders
 };
 
 /// Fixed-size table of sequences.
 class SequenceTable {
  public:
+  static constexpr std::uint64_t kMaxSlots = 1 << 24;  ///< the low bits of an id; serials above
+
   explicit SequenceTable(std::int32_t capacity);
 
   std::int64_t size() const noexcept { return size_; }
   std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool is_full() const noexcept { return size_ == capacity(); }
 
-  /// A fresh record. Requires !is_full().
-  SequenceId insert() noexcept;
+  /// An id for the slot that insert() takes next. Requires !is_full().
+  SequenceId new_id() const noexcept;
+  /// A fresh record for an id that new_id() gave last. Requires !is_full().
+  Sequence& insert(SequenceId id) noexcept;
   void erase(SequenceId id) noexcept;
   /// nullptr when the id does not exist.
   Sequence* find(SequenceId id) noexcept {
-    const std::uint64_t slot = id.value & 0xffffffffU;
-    if (slot >= slots_.size()) [[unlikely]] return nullptr;
-    Sequence& sequence = slots_[slot];
-    return sequence.exists && sequence.generation == id.value >> 32 ? &sequence : nullptr;
+    const std::uint64_t slot = slot_of(id);
+    if (slot >= slots_.size() || slots_[slot].id != id || id == kNoSequence) [[unlikely]] {
+      return nullptr;
+    }
+    return &slots_[slot];
   }
   const Sequence* find(SequenceId id) const noexcept {
     return const_cast<SequenceTable*>(this)->find(id);
   }
-  /// The id that insert() will give next. Requires !is_full().
-  SequenceId next_id() const noexcept { return id_of(free_slots_[capacity_left() - 1]); }
-
   /// Calls visit(SequenceId, const Sequence&) for each, by slot.
   template <class Visit>
   void for_each(Visit visit) const {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].exists) visit(id_of(i), slots_[i]);
+    for (const Sequence& sequence : slots_) {
+      if (sequence.id != kNoSequence) visit(sequence.id, sequence);
     }
   }
 
  private:
   std::size_t capacity_left() const noexcept { return slots_.size() - static_cast<std::size_t>(size_); }
-  SequenceId id_of(std::size_t slot) const noexcept {
-    return SequenceId(std::uint64_t{slots_[slot].generation} << 32 | slot);
-  }
+  static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
 
   std::vector<Sequence> slots_;
   std::vector<std::uint32_t> free_slots_;

@@ -29,7 +29,7 @@ struct StrongId {
 using BlockId = StrongId<struct BlockTag, std::int32_t>;
 /// How often a block has been handed out before; a handle with an old generation is stale.
 using Generation = StrongId<struct GenerationTag, std::uint32_t>;
-/// A registered holder of block references. Never reused within a process.
+/// A registered holder of block references. Never reused by the manager that issued it.
 using HolderId = StrongId<struct HolderTag, std::uint64_t>;
 /// A sequence. Never reused within a process.
 using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;

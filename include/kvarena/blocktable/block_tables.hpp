@@ -7,7 +7,8 @@
 ///
 /// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager, which
 /// must outlive this object at its address (do not move it meanwhile) and which no one else may use for
-/// these sequences' holders. Ids of
+/// these sequences' holders; whoever else retains blocks of a sequence retains full ones only, since
+/// a partly filled last block is still being written. Ids of
 /// sequences are never reused; an unknown or destroyed one is not_found, never a crash.
 ///
 /// One thread at a time. Move-only. No heap allocation after create.
