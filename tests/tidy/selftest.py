@@ -281,7 +281,8 @@ class Docs(Sample):
     def test_undocumented(self):
         shutil.copy(SOURCE_ROOT / "Doxyfile", self.root)
         self.write("include/kvarena/base/status.hpp", "#pragma once\n/// @file\n/// A page.\n")
-        self.write("README.md", "# A page\n")
+        for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+            self.write(page, "# A page\n")
         self.expect(
             check_docs.check,
             "is not documented",
