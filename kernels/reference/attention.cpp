@@ -1,6 +1,7 @@
 #include "kernels/reference/attention.hpp"
 
 #include "base/half.hpp"
+#include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,11 +18,14 @@ struct PagedHead {
   std::int32_t row;
   std::int32_t block_size;
   std::int32_t head;
+  PlaneKind kind;
 
   double at(std::int64_t token, std::int32_t dim) const {
     const std::int64_t block = tables->block(row, token / block_size).value;
-    const std::byte* tile = plane->base + block * plane->block_stride + head * plane->head_stride;
-    return load_f32(tile + (token % block_size) * plane->token_stride, plane->dtype, dim);
+    const auto in_block = static_cast<std::int32_t>(token % block_size);
+    const auto bytes = static_cast<std::int32_t>(bytes_of(plane->dtype));
+    return load_f32(plane->base + element_offset(*plane, kind, bytes, block, head, in_block, dim),
+                    plane->dtype, 0);
   }
 };
 
@@ -95,8 +99,10 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
         const std::int32_t kv_head = head / group;
-        const PagedHead key{&p.kv.key, &p.batch.tables, row, p.kv.block_size, kv_head};
-        const PagedHead value{&p.kv.value, &p.batch.tables, row, p.kv.block_size, kv_head};
+        const PagedHead key{&p.kv.key,       &p.batch.tables, row,
+                            p.kv.block_size, kv_head,         PlaneKind::key};
+        const PagedHead value{&p.kv.value,     &p.batch.tables, row,
+                              p.kv.block_size, kv_head,         PlaneKind::value};
         const Query query{p.q,
                           p.q_dtype,
                           ((first + i) * p.num_q_heads + head) * p.kv.key.head_dim,

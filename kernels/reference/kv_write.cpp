@@ -1,21 +1,22 @@
 #include "kernels/reference/kv_write.hpp"
 
 #include "base/half.hpp"
+#include "kvarena/base/tile_order.hpp"
 
 namespace kvarena::kernels::reference {
 namespace {
 
-void append_plane(const AppendParams& p, const PlaneView& plane, const void* from) {
+void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind, const void* from) {
+  const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
   for (std::int64_t token = 0; token < p.num_tokens; ++token) {
     if (p.slots[token] < 0) continue;
     const std::int64_t block = p.slots[token] / p.kv.block_size;
-    const std::int64_t offset = p.slots[token] % p.kv.block_size;
+    const auto offset = static_cast<std::int32_t>(p.slots[token] % p.kv.block_size);
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-      std::byte* to = plane.base + block * plane.block_stride + head * plane.head_stride +
-                      offset * plane.token_stride;
       const std::int64_t first = (token * plane.num_heads + head) * plane.head_dim;
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
-        store_f32(to, plane.dtype, d, load_f32(from, p.dtype, first + d));
+        std::byte* to = plane.base + element_offset(plane, kind, bytes, block, head, offset, d);
+        store_f32(to, plane.dtype, 0, load_f32(from, p.dtype, first + d));
       }
     }
   }
@@ -24,8 +25,10 @@ void append_plane(const AppendParams& p, const PlaneView& plane, const void* fro
 }  // namespace
 
 void append(const AppendParams& params) {
-  append_plane(params, params.kv.key, params.key);
-  if (params.value != nullptr) append_plane(params, params.kv.value, params.value);
+  append_plane(params, params.kv.key, PlaneKind::key, params.key);
+  if (params.value != nullptr) {
+    append_plane(params, params.kv.value, PlaneKind::value, params.value);
+  }
 }
 
 void copy_blocks(const CopyBlocksParams& p) {

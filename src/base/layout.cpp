@@ -1,5 +1,7 @@
 #include "kvarena/base/layout.hpp"
 
+#include "kvarena/base/tile_order.hpp"
+
 #include <algorithm>
 #include <limits>
 
@@ -39,13 +41,27 @@ Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
   return {};
 }
 
+// The chunked order of an alias would be that of the plane whose bytes it reads, K read as V.
+Status check_chunked(const PlaneSpec& plane) noexcept {
+  if (plane.alias_of != -1) {
+    return unsupported(Resource::num_planes, static_cast<std::uint64_t>(plane.alias_of));
+  }
+  if (!has_chunked_order(plane.dtype)) {
+    return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.dtype));
+  }
+  if (plane.head_dim % kChunkedDimStep != 0) {
+    return unsupported(Resource::head_dim, static_cast<std::uint64_t>(plane.head_dim));
+  }
+  return {};
+}
+
 Status check_group(const GroupSpec& group) noexcept {
   const auto num_planes = static_cast<std::int64_t>(group.planes.size());
   if (Status s = check_range(Resource::num_planes, num_planes, 1, kMaxPlanes); !s) return s;
   if (Status s = check_range(Resource::block_size, group.block_size_tokens, 1, kMaxBlockSize); !s) {
     return s;
   }
-  if (group.tile_order == TileOrder::chunked && group.block_size_tokens % 16 != 0) {
+  if (group.tile_order == TileOrder::chunked && group.block_size_tokens % kTileTokens != 0) {
     return unsupported(Resource::tile_order, static_cast<std::uint64_t>(group.block_size_tokens));
   }
   if (group.retention != Retention::full) {
@@ -53,6 +69,8 @@ Status check_group(const GroupSpec& group) noexcept {
   }
   for (std::size_t i = 0; i < group.planes.size(); ++i) {
     if (Status s = check_plane(group.planes, i); !s) return s;
+    if (group.tile_order == TileOrder::rows) continue;
+    if (Status s = check_chunked(group.planes[i]); !s) return s;
   }
   return {};
 }

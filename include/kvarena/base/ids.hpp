@@ -5,6 +5,8 @@
 /// can never be passed where a sequence id is meant, and so that an array of ids has exactly the
 /// bytes that a device reads. No function here fails or allocates.
 
+#include "kvarena/base/export.hpp"
+
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -21,7 +23,7 @@ struct StrongId {
 
   constexpr StrongId() noexcept = default;
   /// The id with that raw number.
-  constexpr explicit StrongId(Rep raw) noexcept : value(raw) {}
+  KVARENA_HOST_DEVICE constexpr explicit StrongId(Rep raw) noexcept : value(raw) {}
   friend constexpr auto operator<=>(StrongId, StrongId) noexcept = default;
 };
 
@@ -36,10 +38,10 @@ using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
 /// Queued work on another stream. Issued in increasing order, never reused.
 using Ticket = StrongId<struct TicketTag, std::uint64_t>;
 
-inline constexpr BlockId kNoBlock{-1};        ///< "no block" in a table row or a list link
-inline constexpr SequenceId kNoSequence{0};   ///< never issued
-inline constexpr HolderId kNoHolder{0};       ///< never issued
-inline constexpr Ticket kNoTicket{0};         ///< never issued
+inline constexpr BlockId kNoBlock{-1};       ///< "no block" in a table row or a list link
+inline constexpr SequenceId kNoSequence{0};  ///< never issued
+inline constexpr HolderId kNoHolder{0};      ///< never issued
+inline constexpr Ticket kNoTicket{0};        ///< never issued
 
 static_assert(sizeof(BlockId) == sizeof(std::int32_t) && std::is_trivially_copyable_v<BlockId>);
 static_assert(sizeof(Generation) == sizeof(std::uint32_t));

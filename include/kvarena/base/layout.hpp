@@ -23,8 +23,9 @@ namespace kvarena {
 enum class PlaneKind : std::uint8_t { key, value };
 
 /// Order of elements inside one head's tile of a plane. `rows` is [block_size, head_dim]. `chunked`
-/// keeps sixteen bytes of one token together in the order of the tensor cores' operands, for block
-/// sizes that are a multiple of 16; the CPU kernels refuse it.
+/// keeps sixteen bytes of one token together in the order of the tensor cores' operands
+/// (tile_order.hpp), for block sizes that are a multiple of 16, head dims that are a multiple of 32
+/// and elements of one or two bytes; the CPU kernels refuse it.
 enum class TileOrder : std::uint8_t { rows, chunked };
 
 /// `block_major`: a block's bytes for all planes lie together, so moving a block is one copy.
@@ -80,8 +81,10 @@ class KVARENA_EXPORT KvLayout {
   /// range.
   static Result<KvLayout> create(const UniformLayoutOptions& options);
   /// The general form. One group in this version: more is `unsupported` (num_groups), as are
-  /// retention other than full. Returns invalid_argument for anything outside its range, an alias
-  /// that does not point to an earlier plane of the same shape, or block bytes past 2^40.
+  /// retention other than full, and chunked tiles that do not fit: (tile_order) with the block
+  /// size, (head_dim), (dtype), or (num_planes) for an alias. Returns invalid_argument for anything
+  /// outside its range, an alias that does not point to an earlier plane of the same shape, or
+  /// block bytes past 2^40.
   static Result<KvLayout> create(std::span<const GroupSpec> groups);
 
   /// Tokens a block.

@@ -6,6 +6,7 @@
 /// brackets, C order.
 
 #include "kvarena/base/dtype.hpp"
+#include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/layout.hpp"
 
@@ -17,7 +18,7 @@ namespace kvarena {
 
 /// K or V of one layer: where the element (block, head, token, dim) of a pool lies.
 /// rows order: `base + block * block_stride + head * head_stride + token * token_stride + dim *
-/// bytes_of(dtype)`, all in bytes.
+/// bytes_of(dtype)`, all in bytes. Either order: `element_offset` of tile_order.hpp.
 struct PlaneView {
   std::byte* base = nullptr;               ///< block 0 of this plane
   std::int64_t block_stride = 0;           ///< bytes
@@ -49,7 +50,7 @@ struct BlockTableView {
   std::int32_t num_rows = 0;                  ///< sequences in the batch
 
   /// Block `j` of row `r`; `j` must be below the row's number of blocks.
-  BlockId block(std::int32_t row, std::int64_t j) const noexcept {
+  KVARENA_HOST_DEVICE BlockId block(std::int32_t row, std::int64_t j) const noexcept {
     const std::int64_t first = row_offsets[row];
     if (pages == nullptr) return entries[first + j];
     const std::int64_t page = pages[first + (j >> page_shift)];

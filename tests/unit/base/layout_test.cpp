@@ -161,6 +161,7 @@ TEST(KvLayout, GroupsOfThisVersion) {
   group.block_size_tokens = 8;
   EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().resource, Resource::tile_order);
   group.block_size_tokens = 32;
+  group.planes[0].head_dim = 32;
   EXPECT_TRUE(KvLayout::create(std::span(&group, 1)));
   group.planes.push_back(group.planes[0]);
   EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().resource, Resource::layer)

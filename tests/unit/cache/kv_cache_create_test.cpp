@@ -59,6 +59,7 @@ const std::vector<Refusal>& refusals() {
       {kUnsupported, Resource::tile_order,
        [](auto& o) {
          o.layout.block_size_tokens = 16;
+         o.layout.head_dim_k = 32;
          o.layout.tile_order = TileOrder::chunked;
        }},
   };
