@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 17> kCodeNames = {
 };
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::verification_failed) + 1);
 
-constexpr std::array<std::string_view, 48> kResourceNames = {
+constexpr std::array<std::string_view, 49> kResourceNames = {
     "none",        "block",       "reservation", "holder",        "ticket",
     "fence_entry", "sequence",    "table_page",  "device_memory", "host_memory",
     "workspace",   "stream",      "event",       "allocation",    "file",
@@ -39,9 +39,9 @@ constexpr std::array<std::string_view, 48> kResourceNames = {
     "block_bytes", "pool_bytes",  "watermark",   "num_sequences", "sequence_length",
     "num_tokens",  "token_index", "block_index", "span_size",     "pointer",
     "capacity",    "scale",       "window",      "soft_cap",      "num_threads",
-    "num_holders", "num_tickets", "name",
+    "num_holders", "num_tickets", "name",        "device",
 };
-static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::name) + 1);
+static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::device) + 1);
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 

@@ -2,7 +2,6 @@
 
 #include "base/log_internal.hpp"
 
-#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -11,22 +10,6 @@ namespace {
 
 /// The table whose host function runs on this thread.
 thread_local const HostStreamTable* running_table = nullptr;
-
-Status run(const HostOperation& operation) noexcept {
-  // memcpy and memset forbid nullptr even for no bytes; a Device allows it.
-  const bool is_empty = operation.bytes == 0;
-  switch (operation.kind) {
-    case HostOperation::Kind::copy:
-      if (!is_empty) std::memcpy(operation.target, operation.source, operation.bytes);
-      break;
-    case HostOperation::Kind::fill:
-      if (!is_empty) std::memset(operation.target, operation.value, operation.bytes);
-      break;
-    case HostOperation::Kind::host_function: return operation.function(operation.argument);
-    case HostOperation::Kind::wait: break;
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -67,18 +50,12 @@ bool HostStreamTable::is_ready(const Stream& stream) const noexcept {
 
 Status HostStreamTable::failure_at(const StreamPoint& point) const noexcept {
   const Stream* stream = find(point.stream);
-  if (stream == nullptr) return {};
-  if (stream->current.covers(point.position)) return stream->current.status;
-  if (stream->taken.covers(point.position)) return stream->taken.status;
-  return {};
+  return stream != nullptr ? stream->failures.at(point.position) : Status{};
 }
 
 Status HostStreamTable::take_failure(Stream& stream) noexcept {
-  const Status status = stream.current.status;
+  const Status status = stream.failures.take(stream.queued);
   if (status.is_ok()) return status;
-  stream.taken = stream.current;
-  stream.taken.last = stream.queued;
-  stream.current = {};
   // Points from now on must differ from those behind the failure, though nothing was queued
   // between.
   ++stream.queued;
@@ -97,7 +74,7 @@ void HostStreamTable::run_head(Lock& lock, Stream& stream) noexcept {
   Status status;
   if (operation.kind == HostOperation::Kind::wait) {
     status = failure_at(operation.point);
-  } else if (stream.current.status.is_ok()) {
+  } else if (stream.failures.current().is_ok()) {
     lock.unlock();
     running_table = this;
     status = run(operation);
@@ -105,10 +82,7 @@ void HostStreamTable::run_head(Lock& lock, Stream& stream) noexcept {
     lock.lock();
   }
   ++stream.completed;
-  if (!status && stream.current.status.is_ok()) {
-    stream.current.status = status;
-    stream.current.first = stream.completed;
-  }
+  if (!status) stream.failures.fail(status, stream.completed);
   if (num_waiting_ > 0) progress_.notify_all();
 }
 

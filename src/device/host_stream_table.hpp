@@ -16,6 +16,9 @@
 ///
 /// Thread-safety: as Device says. One mutex guards everything; operations run without it.
 
+#include "device/host_operation.hpp"
+#include "device/stream_failures.hpp"
+
 #include "kvarena/device/device.hpp"
 #include "kvarena/device/host_device.hpp"
 
@@ -28,27 +31,6 @@
 #include <vector>
 
 namespace kvarena {
-
-/// A place in a stream's order of work. Reached also when the stream has been destroyed.
-struct StreamPoint {
-  StreamId stream;             ///< which stream; 0: always reached
-  std::uint64_t position = 0;  ///< reached when that many operations have completed
-};
-
-/// One queued operation.
-struct HostOperation {
-  /// What to do.
-  enum class Kind : std::uint8_t { copy, fill, host_function, wait };
-
-  Kind kind = Kind::wait;           ///< which of the fields below count
-  std::uint8_t value = 0;           ///< fill
-  void* target = nullptr;           ///< copy, fill
-  const void* source = nullptr;     ///< copy
-  std::uint64_t bytes = 0;          ///< copy, fill
-  HostFunction function = nullptr;  ///< host_function
-  void* argument = nullptr;         ///< host_function
-  StreamPoint point{};              ///< wait
-};
 
 /// All streams and events of one host device.
 class HostStreamTable {
@@ -80,24 +62,13 @@ class HostStreamTable {
   Result<bool> run_one(StreamId stream);
 
  private:
-  /// A failure and the points behind it: those in [first, last].
-  struct Failure {
-    Status status;
-    std::uint64_t first = 0;
-    std::uint64_t last = UINT64_MAX;
-
-    bool covers(std::uint64_t position) const noexcept {
-      return !status.is_ok() && position >= first && position <= last;
-    }
-  };
   /// Invariant: completed <= queued <= completed + ring.size(). Operation n is ring[n % size].
   struct Stream {
     StreamId id;
     std::vector<HostOperation> ring;
     std::uint64_t queued = 0;
     std::uint64_t completed = 0;
-    Failure current;  // not yet taken by synchronize
-    Failure taken;    // the last one that was
+    StreamFailures failures;
     bool stopping = false;
     std::condition_variable work;  // threads: something was queued, or stopping
     std::thread thread;

@@ -5,6 +5,7 @@
 /// device_cases(). Device memory is only read and written through the device, so the same tests
 /// hold where the host cannot touch it.
 
+#include "support/gpu.hpp"
 #include "support/status_matchers.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -23,6 +24,7 @@ namespace kvarena::test {
 struct DeviceCase {
   const char* name;                   ///< in the names of the tests
   std::unique_ptr<Device> (*make)();  ///< a fresh one, or nullptr when it cannot be had
+  bool needs_gpu = false;             ///< skipped where there is none
 };
 
 /// How GoogleTest prints a case.
@@ -35,16 +37,22 @@ std::unique_ptr<Device> make_host() {
   return device ? std::move(device).value() : nullptr;
 }
 
+/// GPU 0, if there is one.
+inline std::unique_ptr<Device> make_gpu() { return make_cuda(); }
+
 /// Every device that this build has.
 inline std::vector<DeviceCase> device_cases() {
-  return {{"host_threads", make_host<HostStreams::threads>},
-          {"host_manual", make_host<HostStreams::manual>}};
+  std::vector<DeviceCase> cases = {{"host_threads", make_host<HostStreams::threads>},
+                                   {"host_manual", make_host<HostStreams::manual>}};
+  if (is_built_with_cuda()) cases.push_back({"cuda", make_gpu, true});
+  return cases;
 }
 
 /// Runs a test on one device.
 class DeviceContract : public ::testing::TestWithParam<DeviceCase> {
  protected:
   void SetUp() override {
+    if (GetParam().needs_gpu) KVARENA_NEEDS_GPU();
     device_ = GetParam().make();
     ASSERT_NE(device_, nullptr);
   }

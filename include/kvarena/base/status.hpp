@@ -88,6 +88,7 @@ enum class Resource : std::uint16_t {
   num_holders,
   num_tickets,
   name,
+  device,
 };
 
 /// The outcome of a call. Default-constructed: ok.

@@ -40,11 +40,11 @@ TEST(Status, EveryCodeHasItsOwnNameAndText) {
 
 TEST(Status, EveryResourceHasItsOwnName) {
   std::set<std::string> names;
-  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::name); ++raw) {
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::device); ++raw) {
     EXPECT_TRUE(names.insert(std::string(name_of(static_cast<Resource>(raw)))).second) << raw;
   }
   EXPECT_EQ(name_of(Resource::num_kv_heads), "num_kv_heads");
-  EXPECT_EQ(name_of(Resource::name), "name");
+  EXPECT_EQ(name_of(Resource::device), "device");
 }
 
 TEST(Status, NumbersBeyondTheEnumsAreNamedToo) {

@@ -1,0 +1,35 @@
+// The CUDA device in a build without CUDA: it says so.
+
+#include "kvarena/device/cuda_device.hpp"
+
+namespace kvarena {
+namespace {
+
+constexpr const char* kAdvice =
+    "this build of kvarena has no CUDA: configure it with -DKVARENA_CUDA=ON on a machine with the "
+    "CUDA toolkit";
+
+}  // namespace
+
+bool is_built_with_cuda() noexcept { return false; }
+
+CudaDeviceList list_devices() {
+  CudaDeviceList list;
+  list.status = unsupported(Resource::device);
+  list.error = kAdvice;
+  return list;
+}
+
+std::string describe_cuda(const Status& status) {
+  std::string text = describe(status);
+  if (status.code == StatusCode::unsupported && status.resource == Resource::device) {
+    text += std::string("\n") + kAdvice;
+  }
+  return text;
+}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& options) {
+  return unsupported(Resource::device, static_cast<std::uint64_t>(options.ordinal));
+}
+
+}  // namespace kvarena

@@ -1,0 +1,279 @@
+#include "kvarena/device/cuda_device.hpp"
+
+#include "base/log_internal.hpp"
+#include "device/allocation_failure.hpp"
+#include "device/cuda_device_list.hpp"
+#include "device/cuda_memory.hpp"
+#include "device/cuda_stream_table.hpp"
+#include "device/memory_report.hpp"
+#include "device/request_checks.hpp"
+
+#include "kvarena/device/host_device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <new>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::uint32_t kMaxStreams = 4096;
+constexpr std::uint32_t kMaxHostFunctions = 1U << 20;
+constexpr std::uint64_t kMinBounceBytes = 4096;
+constexpr std::uint64_t kMaxBounceBytes = std::uint64_t{64} << 20;
+
+class CudaDeviceImpl final : public CudaDevice {
+ public:
+  CudaDeviceImpl(const CudaDeviceOptions& options, std::unique_ptr<CudaContext> context,
+                 std::string name)
+      : context_(std::move(context)),
+        name_(std::move(name)),
+        bounce_bytes_(options.bounce_bytes),
+        memory_(*context_),
+        streams_(*context_, options.max_streams, options.max_host_functions) {}
+  ~CudaDeviceImpl() override;
+
+  DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
+  std::string name() const override { return name_; }
+  Result<MemoryInfo> memory_info() const override { return memory_.info(); }
+
+  Result<void*> allocate(const AllocationRequest& request) override;
+  Status free(void* pointer) override;
+
+  Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override;
+  Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) override;
+  Status launch_host(HostFunction function, void* argument, StreamId stream) override;
+
+  Result<StreamId> create_stream() override { return create_stream_on(nullptr); }
+  Status destroy_stream(StreamId stream) override;
+  Status synchronize(StreamId stream) override { return streams_.synchronize(stream); }
+  Result<EventId> create_event() override { return streams_.create_event(); }
+  Status destroy_event(EventId event) override { return streams_.destroy_event(event); }
+  Status record(EventId event, StreamId stream) override { return streams_.record(event, stream); }
+  Status wait(StreamId stream, EventId event) override { return streams_.wait(stream, event); }
+  Result<bool> is_complete(EventId event) override { return streams_.is_complete(event); }
+  Status synchronize(EventId event) override { return streams_.synchronize(event); }
+
+  VramTracker& tracker() noexcept override { return tracker_; }
+  const VramTracker& tracker() const noexcept override { return tracker_; }
+  std::string describe(const Status& status) const override {
+    return failure_.describe(status) + cuda_remark(status);
+  }
+
+  std::int32_t ordinal() const noexcept override { return context_->ordinal(); }
+  CudaDeviceInfo info() const override { return cuda_device_info(*context_); }
+  std::int32_t lost_to() const noexcept override { return context_->lost_to(); }
+  Result<void*> native_stream(StreamId stream) const override { return opaque(streams_.native(stream)); }
+  Result<void*> native_event(EventId event) const override { return opaque(streams_.native(event)); }
+  Result<StreamId> adopt_stream(void* native_stream) override;
+  Status check(std::int32_t cuda_error, Resource resource) const override {
+    const auto subject = static_cast<std::uint64_t>(ordinal());
+    return cuda_error == 0 ? Status{} : context_->failure(cuda_error, resource, subject);
+  }
+
+ private:
+  template <class Handle>
+  static Result<void*> opaque(const Result<Handle>& handle) {
+    if (!handle) return handle.status();
+    return static_cast<void*>(*handle);
+  }
+  /// Explains why the driver gave no memory, and keeps the explanation.
+  Status refused(const AllocationRequest& request, const Status& status);
+  Result<StreamId> create_stream_on(CUstream_st* adopted);
+
+  std::unique_ptr<CudaContext> context_;
+  const std::string name_;
+  const std::uint64_t bounce_bytes_;
+  CudaMemory memory_;
+  VramTracker tracker_;
+  AllocationFailure failure_;
+  CudaStreamTable streams_;  // last: its work ends before the rest goes
+};
+
+CudaDeviceImpl::~CudaDeviceImpl() {
+  for (const StreamId stream : streams_.streams()) {
+    const Status status = destroy_stream(stream);
+    if (!status) {
+      log_line(LogLevel::warning, "stream {} destroyed with a failure nobody took: {}",
+               stream.value, describe(status));
+    }
+  }
+  const std::vector<AllocationRecord> leaked = tracker_.allocations();
+  if (leaked.empty()) return;
+  std::uint64_t bytes = 0;
+  for (const AllocationRecord& record : leaked) bytes += record.bytes;
+  log_line(LogLevel::warning, "device {} destroyed with {} in {} allocations not freed; {}", name_,
+           bytes_text(bytes), leaked.size(), largest_allocations(leaked, leaked.size()));
+  for (const AllocationRecord& record : leaked) {
+    static_cast<void>(memory_.free(record.kind, record.pointer));
+  }
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+Status CudaDeviceImpl::refused(const AllocationRequest& request, const Status& status) {
+  if (status.code != StatusCode::device_error || status.native != cudaErrorMemoryAllocation) {
+    return status;
+  }
+  const Result<MemoryInfo> asked = memory_.info();
+  MemoryInfo seen = asked ? *asked : MemoryInfo{};
+  Status failed = insufficient_vram(request.bytes, seen.free_bytes);
+  if (request.kind == MemoryKind::pinned_staging) {
+    const std::uint64_t machine = system_memory_source().available_bytes();
+    seen = {machine, machine};
+    failed = exhausted(Resource::host_memory, request.bytes, machine);
+  }
+  failed.native = status.native;
+  return failure_.keep(failed, request, seen, tracker_.breakdown());
+}
+
+Result<void*> CudaDeviceImpl::allocate(const AllocationRequest& request) {
+  if (Status status = check_request(request); !status) return status;
+  const Result<void*> pointer =
+      memory_.allocate(request.kind, request.bytes, request.alignment_bytes);
+  if (!pointer) return refused(request, pointer.status());
+  Status recorded;
+  try {
+    recorded = tracker_.record(
+        {*pointer, request.bytes, request.purpose, request.kind, std::string(request.description)});
+  } catch (const std::bad_alloc&) {
+    recorded = exhausted(Resource::host_memory, sizeof(AllocationRecord), 0);
+  }
+  if (recorded.is_ok()) return pointer;
+  static_cast<void>(memory_.free(request.kind, *pointer));
+  return recorded;
+}
+
+Status CudaDeviceImpl::free(void* pointer) {
+  if (pointer == nullptr) return null_pointer();
+  if (CudaContext::runs_host_function()) return failed_precondition(Resource::stream);
+  // Erased first: once the memory is back with the driver, another thread may be given the address.
+  const Result<AllocationRecord> erased = tracker_.erase(pointer);
+  if (!erased) return erased.status();
+  return memory_.free(erased->kind, pointer);
+}
+
+// ---- work ---------------------------------------------------------------------------------------
+
+Status CudaDeviceImpl::copy(void* target, const void* source, std::uint64_t bytes,
+                            StreamId stream) {
+  if (Status status = check_copy(target, source, bytes); !status) return status;
+  if (bytes == 0) return streams_.copy(target, source, bytes, stream);
+  const Result<CudaPlace> to = memory_.place_of(target);
+  if (!to) return to.status();
+  const Result<CudaPlace> from = memory_.place_of(source);
+  if (!from) return from.status();
+  if (*to != CudaPlace::device && *from != CudaPlace::device) {
+    HostOperation operation;
+    operation.kind = HostOperation::Kind::copy;
+    operation.target = target;
+    operation.source = source;
+    operation.bytes = bytes;
+    return streams_.enqueue(stream, operation);
+  }
+  if (*to == CudaPlace::pageable || *from == CudaPlace::pageable) {
+    return streams_.copy_pageable(target, source, bytes, *to == CudaPlace::device, stream);
+  }
+  return streams_.copy(target, source, bytes, stream);
+}
+
+Status CudaDeviceImpl::fill(void* target, std::uint8_t value, std::uint64_t bytes,
+                            StreamId stream) {
+  if (Status status = check_fill(target, bytes); !status) return status;
+  if (bytes == 0) return streams_.fill(target, value, bytes, stream);
+  const Result<CudaPlace> place = memory_.place_of(target);
+  if (!place) return place.status();
+  if (*place != CudaPlace::pageable) return streams_.fill(target, value, bytes, stream);
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::fill;
+  operation.target = target;
+  operation.value = value;
+  operation.bytes = bytes;
+  return streams_.enqueue(stream, operation);
+}
+
+Status CudaDeviceImpl::launch_host(HostFunction function, void* argument, StreamId stream) {
+  if (function == nullptr) return null_pointer();
+  HostOperation operation;
+  operation.kind = HostOperation::Kind::host_function;
+  operation.function = function;
+  operation.argument = argument;
+  return streams_.enqueue(stream, operation);
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+Result<StreamId> CudaDeviceImpl::create_stream_on(CUstream_st* adopted) {
+  const Result<void*> bounce = allocate({.bytes = bounce_bytes_,
+                                         .purpose = MemoryPurpose::intermediate_buffers,
+                                         .kind = MemoryKind::pinned_staging,
+                                         .description = "a stream's pageable copies"});
+  if (!bounce) return bounce.status();
+  Status failed;
+  try {
+    const Result<StreamId> created = streams_.create_stream({*bounce, bounce_bytes_}, adopted);
+    if (created) return created;
+    failed = created.status();
+  } catch (const std::bad_alloc&) {
+    failed = exhausted(Resource::host_memory, sizeof(HostOperation), 0);
+  }
+  static_cast<void>(free(*bounce));
+  return failed;
+}
+
+Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
+  const auto native = static_cast<cudaStream_t>(native_stream);
+  if (native == nullptr || native == cudaStreamLegacy || native == cudaStreamPerThread) {
+    return null_pointer();
+  }
+  int owner = -1;
+  const Status asked =
+      context_->call(Resource::stream, 0, [&] { return cudaStreamGetDevice(native, &owner); });
+  if (!asked) return asked;
+  if (owner != ordinal()) {
+    return unsupported(Resource::device, static_cast<std::uint64_t>(owner));
+  }
+  return create_stream_on(native);
+}
+
+Status CudaDeviceImpl::destroy_stream(StreamId stream) {
+  BounceBuffer bounce;
+  const Status status = streams_.destroy_stream(stream, &bounce);
+  if (bounce.pointer == nullptr) return status;
+  const Status freed = free(bounce.pointer);
+  return status.is_ok() ? freed : status;
+}
+
+Status check_options(const CudaDeviceOptions& options) {
+  if (options.max_streams < 1 || options.max_streams > kMaxStreams) {
+    return invalid_argument(Resource::stream, options.max_streams, 1, kMaxStreams);
+  }
+  if (options.max_host_functions < 1 || options.max_host_functions > kMaxHostFunctions) {
+    return invalid_argument(Resource::span_size, options.max_host_functions, 1, kMaxHostFunctions);
+  }
+  if (options.bounce_bytes < kMinBounceBytes || options.bounce_bytes > kMaxBounceBytes) {
+    return invalid_argument(Resource::capacity, static_cast<std::int64_t>(options.bounce_bytes),
+                            kMinBounceBytes, kMaxBounceBytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& options) {
+  if (Status status = check_options(options); !status) return status;
+  try {
+    auto context = CudaContext::open(options.ordinal);
+    if (!context) return context.status();
+    const CudaDeviceInfo info = cuda_device_info(**context);
+    if (!info.status) return info.status;
+    std::string name = fmt::format("cuda:{} {}", options.ordinal, info.name);
+    return std::unique_ptr<CudaDevice>(std::make_unique<CudaDeviceImpl>(
+        options, std::move(context).value(), std::move(name)));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(CudaDeviceImpl), 0);
+  }
+}
+
+}  // namespace kvarena

@@ -1,0 +1,68 @@
+#include "device/cuda_device_list.hpp"
+
+#include "device/cuda_memory.hpp"
+
+#include <cuda_runtime_api.h>
+
+namespace kvarena {
+namespace {
+
+/// What is known of a GPU without a context on it.
+CudaDeviceInfo properties_of(std::int32_t ordinal) {
+  CudaDeviceInfo info;
+  info.ordinal = ordinal;
+  cudaDeviceProp properties{};
+  const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    info.status = device_error(error, Resource::device, static_cast<std::uint64_t>(ordinal));
+    return info;
+  }
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.num_sms = properties.multiProcessorCount;
+  return info;
+}
+
+void add_memory(const CudaContext& context, CudaDeviceInfo& info) {
+  const Result<MemoryInfo> memory = CudaMemory(context).info();
+  if (memory) {
+    info.memory = *memory;
+  } else {
+    info.status = memory.status();
+  }
+}
+
+}  // namespace
+
+CudaDeviceInfo cuda_device_info(const CudaContext& context) {
+  CudaDeviceInfo info = properties_of(context.ordinal());
+  add_memory(context, info);
+  return info;
+}
+
+bool is_built_with_cuda() noexcept { return true; }
+
+CudaDeviceList list_devices() {
+  CudaDeviceList list;
+  list.cuda_built = true;
+  const Result<std::int32_t> count = count_cuda_devices();
+  if (!count) {
+    list.status = count.status();
+    list.error = describe_cuda(list.status);
+    return list;
+  }
+  for (std::int32_t ordinal = 0; ordinal < *count; ++ordinal) {
+    CudaDeviceInfo& info = list.devices.emplace_back(properties_of(ordinal));
+    const auto context = CudaContext::open(ordinal);
+    if (context) {
+      add_memory(**context, info);
+    } else {
+      info.status = context.status();
+    }
+  }
+  return list;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,289 @@
+#include "device/cuda_stream_table.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+namespace kvarena {
+namespace {
+
+/// How often a thread that waits for room looks whether the GPU is still there: a lost one runs no
+/// records.
+constexpr std::chrono::milliseconds kLookEvery{20};
+
+}  // namespace
+
+CudaStreamTable::CudaStreamTable(const CudaContext& context, std::uint32_t max_streams,
+                                 std::uint32_t max_records)
+    : context_(context), max_records_(max_records), slots_(max_streams) {}
+
+CudaStreamTable::~CudaStreamTable() {
+  for (const StreamId stream : streams()) {
+    BounceBuffer bounce;
+    static_cast<void>(destroy_stream(stream, &bounce));
+  }
+  for (const auto& [id, event] : events_) {
+    static_cast<void>(context_.call(Resource::event, id, [&] {
+      return cudaEventDestroy(event.native);
+    }));
+  }
+}
+
+// ---- lookups; the mutex is held -----------------------------------------------------------------
+
+CudaStreamTable::Stream* CudaStreamTable::find(StreamId stream) const noexcept {
+  if (stream.value == 0) return nullptr;
+  Stream* found = slots_[(stream.value - 1) % slots_.size()].get();
+  return found != nullptr && found->id == stream ? found : nullptr;
+}
+
+Status CudaStreamTable::failure_at(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  return stream != nullptr ? stream->failures.at(point.position) : Status{};
+}
+
+bool CudaStreamTable::can_fail(const StreamPoint& point) const noexcept {
+  const Stream* stream = find(point.stream);
+  if (stream == nullptr) return false;
+  return stream->completed < point.position || !stream->failures.at(point.position).is_ok();
+}
+
+Status CudaStreamTable::take_failure(Stream& stream) noexcept {
+  const Status status = stream.failures.take(stream.queued);
+  if (status.is_ok()) return status;
+  // Points from now on must differ from those behind the failure, though nothing was queued
+  // between.
+  ++stream.queued;
+  ++stream.completed;
+  return status;
+}
+
+// ---- lookups that lock --------------------------------------------------------------------------
+
+Result<CudaStreamTable::Stream*> CudaStreamTable::find_for_work(StreamId stream) const {
+  const Lock lock(mutex_);
+  Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (!found->failures.current().is_ok()) found = nullptr;
+  return found;
+}
+
+Result<CudaStreamTable::Event> CudaStreamTable::find_event(EventId event) const {
+  const Lock lock(mutex_);
+  const auto it = events_.find(event.value);
+  if (it == events_.end()) return not_found(Resource::event, event.value);
+  return it->second;
+}
+
+Result<CUstream_st*> CudaStreamTable::native(StreamId stream) const {
+  const Lock lock(mutex_);
+  const Stream* found = find(stream);
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  return found->native;
+}
+
+Result<CUevent_st*> CudaStreamTable::native(EventId event) const {
+  const Result<Event> found = find_event(event);
+  if (!found) return found.status();
+  return found->native;
+}
+
+std::vector<StreamId> CudaStreamTable::streams() const {
+  const Lock lock(mutex_);
+  std::vector<StreamId> all;
+  for (const auto& stream : slots_) {
+    if (stream != nullptr) all.push_back(stream->id);
+  }
+  return all;
+}
+
+// ---- host operations ----------------------------------------------------------------------------
+
+void CudaStreamTable::run_record(void* record) noexcept {
+  const Record& mine = *static_cast<const Record*>(record);
+  CudaStreamTable& table = *mine.table;
+  Stream& stream = *mine.stream;
+  Lock lock(table.mutex_);
+  Status status;
+  if (mine.operation.kind == HostOperation::Kind::wait) {
+    status = table.failure_at(mine.operation.point);
+  } else if (stream.failures.current().is_ok()) {
+    lock.unlock();
+    {
+      const CudaContext::InHostFunction here;
+      status = run(mine.operation);
+    }
+    lock.lock();
+  }
+  ++stream.completed;
+  if (!status) stream.failures.fail(status, stream.completed);
+  if (table.num_waiting_ > 0) table.progress_.notify_all();
+}
+
+Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
+                                                              const HostOperation& operation) {
+  Lock lock(mutex_);
+  const std::uint64_t size = stream.ring.size();
+  while (stream.queued - stream.completed == size) {
+    ++num_waiting_;
+    const bool has_room = progress_.wait_for(
+        lock, kLookEvery, [&] { return stream.queued - stream.completed < size; });
+    --num_waiting_;
+    if (has_room) break;
+    lock.unlock();
+    const Result<bool> idle = context_.query(Resource::stream, stream.id.value, [&] {
+      return cudaStreamQuery(stream.native);
+    });
+    if (!idle) return idle.status();
+    lock.lock();
+  }
+  Record& record = stream.ring[stream.queued % size];
+  record = {this, &stream, operation};
+  ++stream.queued;
+  return &record;
+}
+
+Status CudaStreamTable::push(Stream& stream, const HostOperation& operation) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  Status status = context_.call(Resource::stream, stream.id.value, [&] {
+    return cudaStreamIsCapturing(stream.native, &capture);
+  });
+  if (!status) return status;
+  if (capture != cudaStreamCaptureStatusNone) {
+    return failed_precondition(Resource::stream, stream.id.value);
+  }
+  const Result<Record*> record = next_record(stream, operation);
+  if (!record) return record.status();
+  status = context_.call(Resource::stream, stream.id.value, [&] {
+    return cudaLaunchHostFunc(stream.native, run_record, *record);
+  });
+  if (!status) {
+    const Lock lock(mutex_);
+    --stream.queued;
+  }
+  return status;
+}
+
+Status CudaStreamTable::enqueue(StreamId stream, const HostOperation& operation) {
+  const Result<Stream*> found = find_for_work(stream);
+  if (!found) return found.status();
+  return *found == nullptr ? Status{} : push(**found, operation);
+}
+
+// ---- copies and fills ---------------------------------------------------------------------------
+
+Status CudaStreamTable::copy(void* target, const void* source, std::uint64_t bytes,
+                             StreamId stream) {
+  const Result<Stream*> found = find_for_work(stream);
+  if (!found) return found.status();
+  if (*found == nullptr || bytes == 0) return {};
+  return context_.call(Resource::stream, stream.value, [&] {
+    return cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, (*found)->native);
+  });
+}
+
+Status CudaStreamTable::copy_pageable(void* target, const void* source, std::uint64_t bytes,
+                                      bool to_device, StreamId stream) {
+  const Result<Stream*> found = find_for_work(stream);
+  if (!found) return found.status();
+  if (*found == nullptr) return {};
+  const BounceBuffer bounce = (*found)->bounce;
+  HostOperation half;
+  half.kind = HostOperation::Kind::copy;
+  // In stream order a piece is through the buffer before the next one enters it.
+  for (std::uint64_t begin = 0; begin < bytes; begin += half.bytes) {
+    half.bytes = std::min(bounce.bytes, bytes - begin);
+    char* const piece_target = static_cast<char*>(target) + begin;
+    const char* const piece_source = static_cast<const char*>(source) + begin;
+    half.target = to_device ? bounce.pointer : piece_target;
+    half.source = to_device ? piece_source : bounce.pointer;
+    if (!to_device) {
+      if (Status s = copy(bounce.pointer, piece_source, half.bytes, stream); !s) return s;
+    }
+    if (Status s = push(**found, half); !s) return s;
+    if (to_device) {
+      if (Status s = copy(piece_target, bounce.pointer, half.bytes, stream); !s) return s;
+    }
+  }
+  return {};
+}
+
+Status CudaStreamTable::fill(void* target, std::uint8_t value, std::uint64_t bytes,
+                             StreamId stream) {
+  const Result<Stream*> found = find_for_work(stream);
+  if (!found) return found.status();
+  if (*found == nullptr || bytes == 0) return {};
+  return context_.call(Resource::stream, stream.value, [&] {
+    return cudaMemsetAsync(target, value, bytes, (*found)->native);
+  });
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st* adopted) {
+  auto stream = std::make_unique<Stream>();
+  stream->ring.resize(max_records_);
+  stream->bounce = bounce;
+  stream->native = adopted;
+  stream->is_adopted = adopted != nullptr;
+  std::size_t slot = 0;
+  {
+    const Lock lock(mutex_);
+    while (slot < slots_.size() && slots_[slot] != nullptr) ++slot;
+    if (slot == slots_.size()) return exhausted(Resource::stream, slots_.size() + 1, slots_.size());
+    stream->id = StreamId{num_streams_ever_ * slots_.size() + slot + 1};
+    ++num_streams_ever_;
+    slots_[slot] = std::move(stream);
+  }
+  Stream& created = *slots_[slot];
+  if (created.is_adopted) return created.id;
+  const Status status = context_.call(Resource::stream, created.id.value, [&] {
+    return cudaStreamCreateWithFlags(&created.native, cudaStreamNonBlocking);
+  });
+  if (status.is_ok()) return created.id;
+  const Lock lock(mutex_);
+  slots_[slot].reset();
+  return status;
+}
+
+Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
+  if (CudaContext::runs_host_function()) {
+    return failed_precondition(Resource::stream, stream.value);
+  }
+  Stream* found = nullptr;
+  {
+    const Lock lock(mutex_);
+    found = find(stream);
+  }
+  if (found == nullptr) return not_found(Resource::stream, stream.value);
+  // A lost device has no work to wait for, and its streams go all the same.
+  Status status = context_.call(Resource::stream, stream.value, [&] {
+    return cudaStreamSynchronize(found->native);
+  });
+  if (!found->is_adopted) {
+    Status destroyed = context_.call(Resource::stream, stream.value, [&] {
+      return cudaStreamDestroy(found->native);
+    });
+    if (status.is_ok()) status = destroyed;
+  }
+  const Lock lock(mutex_);
+  const Status failure = take_failure(*found);
+  *bounce = found->bounce;
+  slots_[(stream.value - 1) % slots_.size()].reset();
+  return status.is_ok() ? failure : status;
+}
+
+Status CudaStreamTable::synchronize(StreamId stream) {
+  const Result<CUstream_st*> found = native(stream);
+  if (!found) return found.status();
+  Status status = context_.call(Resource::stream, stream.value, [&] {
+    return cudaStreamSynchronize(*found);
+  });
+  if (!status) return status;
+  const Lock lock(mutex_);
+  return take_failure(*find(stream));
+}
+
+}  // namespace kvarena

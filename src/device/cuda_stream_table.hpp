@@ -1,0 +1,133 @@
+#pragma once
+
+/// @file
+/// Streams and events of the CUDA device.
+///
+/// Device work goes straight into CUDA streams. What runs on the host (functions, copies to and
+/// from pageable memory) goes through cudaLaunchHostFunc with a record from the stream's ring, so
+/// nothing is allocated per call. Records are counted by `queued` and `completed` as on the host
+/// device, and a point of a stream is a value of `queued`; only records can make a stream fail. So
+/// a wait for an event needs a record of its own, which passes the failure on in stream order, only
+/// where records lie before the event that have not run, or that failed: never while no host
+/// function is used.
+///
+/// Thread-safety: as Device says. One mutex guards the tables; no CUDA call is made with it held,
+/// because a full queue of CUDA's waits for records to run, and they take the mutex.
+
+#include "device/cuda_context.hpp"
+#include "device/host_operation.hpp"
+#include "device/stream_failures.hpp"
+
+#include "kvarena/device/device.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+struct CUstream_st;
+struct CUevent_st;
+
+namespace kvarena {
+
+/// Pinned memory of one stream that pageable copies pass through.
+struct BounceBuffer {
+  void* pointer = nullptr;  ///< first byte
+  std::uint64_t bytes = 0;  ///< its size
+};
+
+/// All streams and events of one CUDA device.
+class CudaStreamTable {
+ public:
+  /// Up to `max_streams` streams, each with room for `max_records` host operations. `context` must
+  /// outlive this.
+  CudaStreamTable(const CudaContext& context, std::uint32_t max_streams, std::uint32_t max_records);
+  ~CudaStreamTable();
+  CudaStreamTable(const CudaStreamTable&) = delete;
+  CudaStreamTable& operator=(const CudaStreamTable&) = delete;
+
+  // As in Device.
+  Status synchronize(StreamId stream);
+  Result<EventId> create_event();
+  Status destroy_event(EventId event);
+  Status record(EventId event, StreamId stream);
+  Status wait(StreamId stream, EventId event);
+  Result<bool> is_complete(EventId event);
+  Status synchronize(EventId event);
+
+  /// A new stream that owns its native one, or with `adopted` one that does not. `bounce` stays the
+  /// caller's.
+  Result<StreamId> create_stream(BounceBuffer bounce, CUstream_st* adopted);
+  /// As Device::destroy_stream; `*bounce` becomes the stream's.
+  Status destroy_stream(StreamId stream, BounceBuffer* bounce);
+  /// The streams there are.
+  std::vector<StreamId> streams() const;
+
+  /// Queues what runs on the host. Blocks while the stream's ring is full. Returns not_found
+  /// (stream), failed_precondition (stream) while the stream is captured, or device_error.
+  Status enqueue(StreamId stream, const HostOperation& operation);
+  /// Queues a copy that CUDA makes by itself: no side of it is pageable. Skipped on a failed
+  /// stream.
+  Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream);
+  /// Queues a copy between the GPU and pageable host memory, through the bounce buffer.
+  Status copy_pageable(void* target, const void* source, std::uint64_t bytes, bool to_device,
+                       StreamId stream);
+  /// Queues a fill of pinned or device memory. Skipped on a failed stream.
+  Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream);
+
+  /// The native handles. Return not_found.
+  Result<CUstream_st*> native(StreamId stream) const;
+  Result<CUevent_st*> native(EventId event) const;
+
+ private:
+  struct Stream;
+  /// One host operation; CUDA is given its address.
+  struct Record {
+    CudaStreamTable* table = nullptr;
+    Stream* stream = nullptr;
+    HostOperation operation;
+  };
+  /// Invariant: completed <= queued <= completed + ring.size(). Record n is ring[n % size].
+  struct Stream {
+    StreamId id;
+    CUstream_st* native = nullptr;
+    bool is_adopted = false;
+    BounceBuffer bounce;
+    std::vector<Record> ring;
+    std::uint64_t queued = 0;
+    std::uint64_t completed = 0;
+    StreamFailures failures;
+  };
+  struct Event {
+    CUevent_st* native = nullptr;
+    StreamPoint point;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  static void run_record(void* record) noexcept;
+  Stream* find(StreamId stream) const noexcept;
+  Status failure_at(const StreamPoint& point) const noexcept;
+  /// Whether a stream that waits for `point` may have to fail with it.
+  bool can_fail(const StreamPoint& point) const noexcept;
+  /// A stream that takes work: nullptr with ok when what is queued now is to be skipped.
+  Result<Stream*> find_for_work(StreamId stream) const;
+  Result<Event> find_event(EventId event) const;
+  Status push(Stream& stream, const HostOperation& operation);
+  /// A free record of the stream; waits for one.
+  Result<Record*> next_record(Stream& stream, const HostOperation& operation);
+  Status take_failure(Stream& stream) noexcept;
+
+  const CudaContext& context_;
+  const std::uint32_t max_records_;
+  mutable std::mutex mutex_;
+  std::condition_variable progress_;  // a record completed
+  std::uint32_t num_waiting_ = 0;     // threads in next_record
+  std::vector<std::unique_ptr<Stream>> slots_;  // a stream's slot is (id - 1) % size
+  std::uint64_t num_streams_ever_ = 0;
+  std::unordered_map<std::uint64_t, Event> events_;  // by id
+  std::uint64_t num_events_ever_ = 0;
+};
+
+}  // namespace kvarena
