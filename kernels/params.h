@@ -12,6 +12,13 @@
 
 namespace kvarena::kernels {
 
+/// Scales of quantised planes: the value of a stored element is element * scale.
+struct QuantScales {
+  const float* key = nullptr;    ///< [num_kv_heads], or one for all heads; null: 1
+  const float* value = nullptr;  ///< as key
+  bool per_head = false;         ///< whether there is one for each head
+};
+
 /// Writes K and V of new tokens of one layer by slot mapping.
 struct AppendParams {
   KvLayerView kv;             ///< [num_blocks, num_kv_heads, block_size, head_dim] each
@@ -20,6 +27,63 @@ struct AppendParams {
   const std::int64_t* slots;  ///< [num_tokens] block * block_size + offset; -1: skip
   std::int64_t num_tokens;    ///< tokens
   DType dtype;                ///< of key and value
+  QuantScales scales = {};    ///< of fp8 planes; CUDA only
+};
+
+/// Neighbouring tokens of a sequence: the first one's place.
+struct TokenRun {
+  std::int32_t row;    ///< of the block tables
+  std::int32_t start;  ///< position of the first token
+};
+
+/// Writes K and V of new tokens of one layer given as runs of sequences. CUDA only.
+struct AppendRunsParams {
+  KvLayerView kv;                   ///< [num_blocks, num_kv_heads, block_size, head_dim] each
+  BlockTableView tables;            ///< block ids by row
+  const void* key;                  ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value;                ///< [num_tokens, num_kv_heads, head_dim_v]; null: V aliases K
+  const TokenRun* runs;             ///< [num_runs]; row -1: skip
+  const std::int64_t* run_offsets;  ///< [num_runs + 1] first token of each run, from 0
+  std::int64_t num_runs;            ///< runs
+  std::int64_t num_tokens;          ///< of key and value; those past the last run are not written
+  DType dtype;                      ///< of key and value
+  QuantScales scales = {};          ///< of fp8 planes
+};
+
+/// Reads tokens of one sequence of one layer into contiguous memory. CUDA only.
+struct GatherParams {
+  KvLayerView kv;            ///< [num_blocks, num_kv_heads, block_size, head_dim] each
+  BlockTableView tables;     ///< block ids by row
+  std::int32_t row;          ///< the sequence
+  std::int32_t first_token;  ///< position of the first token
+  std::int64_t num_tokens;   ///< tokens
+  void* key;                 ///< [num_tokens, num_kv_heads, head_dim_k] or null
+  void* value;               ///< [num_tokens, num_kv_heads, head_dim_v] or null
+  DType dtype;               ///< of key and value
+  QuantScales scales = {};   ///< of fp8 planes
+};
+
+/// Writes contiguous tokens into one sequence's blocks: the inverse of gather. CUDA only.
+struct ScatterParams {
+  KvLayerView kv;            ///< [num_blocks, num_kv_heads, block_size, head_dim] each
+  BlockTableView tables;     ///< block ids by row
+  std::int32_t row;          ///< the sequence
+  std::int32_t first_token;  ///< position of the first token
+  std::int64_t num_tokens;   ///< tokens
+  const void* key;           ///< [num_tokens, num_kv_heads, head_dim_k] or null
+  const void* value;         ///< [num_tokens, num_kv_heads, head_dim_v] or null
+  DType dtype;               ///< of key and value
+  QuantScales scales = {};   ///< of fp8 planes
+};
+
+/// Copies blocks of one layer into another pool of the same shape, whatever the tile order and
+/// element type of each. CUDA only.
+struct ConvertBlocksParams {
+  KvLayerView from;         ///< [num_blocks, num_kv_heads, block_size, head_dim] each
+  KvLayerView to;           ///< the same but for num_blocks, strides, order and dtype
+  const BlockCopy* copies;  ///< [num_copies] source in `from`, target in `to`
+  std::int64_t num_copies;  ///< copies
+  QuantScales scales = {};  ///< of fp8 planes
 };
 
 /// Decode (one or a few query tokens a row) and prefill (causal, chunked) over paged K and V.
@@ -59,19 +123,38 @@ struct ContiguousAttentionParams {
   DType out_dtype;             ///< of out
 };
 
-/// Copies whole blocks within a pool.
+/// Copies whole blocks within a pool. Block-major: one plane that is the whole block. Layer-major:
+/// planes of equal size at equal distances (K and V of different sizes: one call each).
 struct CopyBlocksParams {
-  std::byte* base;            ///< block 0 of a region
-  std::int64_t block_stride;  ///< bytes from one block to the next
-  std::int64_t bytes;         ///< bytes of a block in this region
-  const BlockCopy* copies;    ///< [num_copies]
-  std::int64_t num_copies;    ///< copies
+  std::byte* base;                ///< block 0 of the first plane
+  std::int64_t block_stride;      ///< bytes from one block to the next
+  std::int64_t bytes;             ///< bytes of a block in a plane
+  const BlockCopy* copies;        ///< [num_copies]; a negative source: skip
+  std::int64_t num_copies;        ///< copies
+  std::int64_t num_blocks = 0;    ///< blocks in the pool
+  std::int64_t num_planes = 1;    ///< planes
+  std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
+};
+
+/// Fills whole blocks of a pool; planes as in CopyBlocksParams.
+struct ScrubParams {
+  std::byte* base;                ///< block 0 of the first plane
+  std::int64_t block_stride;      ///< bytes from one block to the next
+  std::int64_t bytes;             ///< bytes of a block in a plane
+  const BlockId* blocks;          ///< [num_scrubbed]; -1: skip
+  std::int64_t num_scrubbed;      ///< blocks to fill
+  std::uint8_t value;             ///< for every byte
+  std::int64_t num_blocks = 0;    ///< blocks in the pool
+  std::int64_t num_planes = 1;    ///< planes
+  std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
 };
 
 static_assert(std::is_trivially_copyable_v<AppendParams> &&
               std::is_standard_layout_v<AppendParams>);
 static_assert(std::is_trivially_copyable_v<AttentionParams>);
 static_assert(std::is_trivially_copyable_v<ContiguousAttentionParams>);
-static_assert(std::is_trivially_copyable_v<CopyBlocksParams>);
+static_assert(std::is_trivially_copyable_v<CopyBlocksParams> &&
+              std::is_trivially_copyable_v<ScrubParams>);
+static_assert(std::is_trivially_copyable_v<AppendRunsParams> && sizeof(TokenRun) == 8);
 
 }  // namespace kvarena::kernels

@@ -32,10 +32,14 @@ void append(const AppendParams& params) {
 }
 
 void copy_blocks(const CopyBlocksParams& p) {
-  for (std::int64_t i = 0; i < p.num_copies; ++i) {
-    const std::byte* source = p.base + p.copies[i].source.value * p.block_stride;
-    std::byte* target = p.base + p.copies[i].target.value * p.block_stride;
-    for (std::int64_t byte = 0; byte < p.bytes; ++byte) target[byte] = source[byte];
+  for (std::int64_t plane = 0; plane < p.num_planes; ++plane) {
+    std::byte* base = p.base + plane * p.plane_stride;
+    for (std::int64_t i = 0; i < p.num_copies; ++i) {
+      if (p.copies[i].source.value < 0) continue;
+      const std::byte* source = base + p.copies[i].source.value * p.block_stride;
+      std::byte* target = base + p.copies[i].target.value * p.block_stride;
+      for (std::int64_t byte = 0; byte < p.bytes; ++byte) target[byte] = source[byte];
+    }
   }
 }
 

@@ -1,0 +1,56 @@
+#include "kernels/append/append.h"
+
+#include "kernels/append/token_move.h"
+#include "kernels/common/launch_checks.h"
+
+namespace kvarena::kernels {
+namespace {
+
+Status check_new_tokens(const KvLayerView& kv, const void* key, const void* value, DType dtype,
+                        std::int64_t num_tokens) noexcept {
+  if (Status s = check_layer(kv); !s) return s;
+  if (Status s = in_range(Resource::num_tokens, num_tokens, 0, 0x7fffffff); !s) return s;
+  if (num_tokens == 0) return {};
+  if (Status s = element_pointer(key, dtype); !s) return s;
+  if (value == nullptr && kv.value.base == kv.key.base) return {};
+  return element_pointer(value, dtype);
+}
+
+// The kernel reads what `from` points to and never writes it; a plane has one pointer for both
+// uses.
+void* readable(const void* from) noexcept { return const_cast<void*>(from); }
+
+}  // namespace
+
+Status launch_append(const AppendParams& p, cudaStream_t stream) noexcept {
+  if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
+  if (p.num_tokens > 0) {
+    if (Status s = not_null(p.slots); !s) return s;
+  }
+  TokenMove move =
+      make_token_move(p.kv, readable(p.key), readable(p.value), p.dtype, p.scales, true);
+  move.map = TokenMap::slots;
+  move.slots = p.slots;
+  move.num_tokens = p.num_tokens;
+  return launch_token_move(move, stream);
+}
+
+Status launch_append_runs(const AppendRunsParams& p, cudaStream_t stream) noexcept {
+  if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_runs, 0, 0x7fffffff); !s) return s;
+  if (p.num_tokens == 0 || p.num_runs == 0) return {};
+  if (Status s = check_tables(p.tables); !s) return s;
+  if (Status s = not_null(p.runs); !s) return s;
+  if (Status s = not_null(p.run_offsets); !s) return s;
+  TokenMove move =
+      make_token_move(p.kv, readable(p.key), readable(p.value), p.dtype, p.scales, true);
+  move.map = TokenMap::runs;
+  move.runs = p.runs;
+  move.run_offsets = p.run_offsets;
+  move.num_runs = p.num_runs;
+  move.tables = p.tables;
+  move.num_tokens = p.num_tokens;
+  return launch_token_move(move, stream);
+}
+
+}  // namespace kvarena::kernels

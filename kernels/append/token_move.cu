@@ -1,0 +1,138 @@
+#include "kernels/append/token_move.cuh"
+
+#include "kernels/common/launch_checks.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace kvarena::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+// Tokens a thread moves when there is work for several.
+constexpr int kManyTokens = 4;
+// Below this many threads, each takes one token: the device is not full and latency counts.
+constexpr std::int64_t kManyThreads = 132 * 2048;
+
+using Kernel = void (*)(TokenMove);
+
+struct Instance {
+  DType from;
+  DType to;
+  int width;
+  Kernel one;
+  Kernel many;
+};
+
+constexpr Instance kInstances[] = {
+#define KVARENA_TOKEN_MOVE(from, to, From, To)                                                 \
+  {DType::from, DType::to, VectorUnit<From, To>::kWidth, move_tokens<VectorUnit<From, To>, 1>, \
+   move_tokens<VectorUnit<From, To>, kManyTokens>},
+#include "kernels/append/instances.def"
+#undef KVARENA_TOKEN_MOVE
+};
+
+const Instance* find_instance(DType from, DType to) noexcept {
+  for (const Instance& instance : kInstances) {
+    if (instance.from == from && instance.to == to) return &instance;
+  }
+  return nullptr;
+}
+
+/// Whether units of 16 bytes and more can be read and written on this side.
+bool is_vectorisable(const PlaneView& side, int width) noexcept {
+  const std::int64_t strides = side.block_stride | side.head_stride | side.token_stride;
+  return side.head_dim % width == 0 && strides % kChunkBytes == 0 &&
+         is_aligned(side.base, kChunkBytes);
+}
+
+Status launch_planes(const TokenMove& m, const Instance& instance, bool vectors,
+                     cudaStream_t stream) noexcept {
+  const PlaneView& plane = m.planes[0].to;
+  const std::int64_t units =
+      std::int64_t{plane.num_heads} * (plane.head_dim / (vectors ? instance.width : 1));
+  const std::int64_t slices = (units + kThreads - 1) / kThreads;
+  if (Status s = in_range(Resource::head_dim, slices, 1, 65535); !s) return s;
+  // Whole warps of units, whole tokens: a thread block has blockDim.x units of blockDim.y tokens.
+  const std::int64_t wide = ((units + slices - 1) / slices + 31) / 32 * 32;
+  const auto x = static_cast<unsigned>(std::min<std::int64_t>(wide, units));
+  const unsigned y = std::max(1U, kThreads / x);
+  const bool many = m.num_tokens * units * m.num_planes >= kManyTokens * kManyThreads;
+  const std::int64_t per_block = std::int64_t{y} * (many ? kManyTokens : 1);
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      dim3(static_cast<unsigned>((m.num_tokens + per_block - 1) / per_block),
+           static_cast<unsigned>((units + x - 1) / x), static_cast<unsigned>(m.num_planes));
+  config.blockDim = dim3(x, y, 1);
+  config.stream = stream;
+  Kernel kernel = many ? instance.many : instance.one;
+  if (!vectors) kernel = many ? move_tokens<ElementUnit, kManyTokens> : move_tokens<ElementUnit, 1>;
+  return launch_status(cudaLaunchKernelEx(&config, kernel, m));
+}
+
+/// Contiguous [tokens, heads, dim] memory as a plane of one block.
+PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype) noexcept {
+  PlaneView plane;
+  plane.base = static_cast<std::byte*>(base);
+  plane.head_stride = pool.head_dim * bytes_of(dtype);
+  plane.token_stride = pool.num_heads * plane.head_stride;
+  plane.num_heads = pool.num_heads;
+  plane.head_dim = pool.head_dim;
+  plane.dtype = dtype;
+  return plane;
+}
+
+}  // namespace
+
+TokenMove make_token_move(const KvLayerView& kv, void* key, void* value, DType dtype,
+                          const QuantScales& scales, bool to_pool) noexcept {
+  TokenMove move{};
+  const auto add = [&](void* flat, const PlaneView& pool, PlaneKind kind, const float* scale) {
+    if (flat == nullptr) return;
+    const PlaneView other = contiguous_plane(flat, pool, dtype);
+    move.planes[move.num_planes++] = {to_pool ? other : pool, to_pool ? pool : other, scale, kind};
+  };
+  add(key, kv.key, PlaneKind::key, scales.key);
+  add(value, kv.value, PlaneKind::value, scales.value);
+  move.to_pool = to_pool;
+  move.scale_per_head = scales.per_head;
+  move.block_size = kv.block_size;
+  const auto size = static_cast<unsigned>(kv.block_size);
+  move.block_shift = std::has_single_bit(size) ? std::countr_zero(size) : -1;
+  move.num_blocks = kv.num_blocks;
+  return move;
+}
+
+Status launch_token_move(const TokenMove& move, cudaStream_t stream) noexcept {
+  if (Status s = in_range(Resource::num_tokens, move.num_tokens, 0,
+                          std::numeric_limits<std::int32_t>::max());
+      !s) {
+    return s;
+  }
+  const Instance* instances[2] = {};
+  bool vectors[2] = {};
+  for (int i = 0; i < move.num_planes; ++i) {
+    const PlaneMove& plane = move.planes[i];
+    instances[i] = find_instance(plane.from.dtype, plane.to.dtype);
+    if (instances[i] == nullptr) {
+      return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.to.dtype));
+    }
+    vectors[i] = is_vectorisable(plane.from, instances[i]->width) &&
+                 is_vectorisable(plane.to, instances[i]->width);
+  }
+  if (move.num_tokens == 0 || move.num_planes == 0) return {};
+  const bool alike = move.num_planes == 2 && instances[0] == instances[1] &&
+                     vectors[0] == vectors[1] &&
+                     move.planes[0].to.head_dim == move.planes[1].to.head_dim;
+  if (alike) return launch_planes(move, *instances[0], vectors[0], stream);
+  for (int i = 0; i < move.num_planes; ++i) {
+    TokenMove one = move;
+    one.planes[0] = move.planes[i];
+    one.num_planes = 1;
+    if (Status s = launch_planes(one, *instances[i], vectors[i], stream); !s) return s;
+  }
+  return {};
+}
+
+}  // namespace kvarena::kernels

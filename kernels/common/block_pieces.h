@@ -1,0 +1,52 @@
+#pragma once
+
+/// @file
+/// Whole blocks cut into pieces for thread blocks: what copying and scrubbing share. Host code;
+/// pure.
+
+#include "kernels/common/launch_checks.h"
+#include "kernels/params.h"
+
+#include <algorithm>
+
+namespace kvarena::kernels {
+
+inline constexpr int kPieceThreads = 256;  ///< threads of a thread block
+inline constexpr int kPieceUnits = 4;      ///< units a thread moves at once
+
+/// ok when the planes that CopyBlocksParams and ScrubParams describe, and `count` list entries at
+/// `list`, can be addressed.
+template <class Params>
+Status check_blocks(const Params& p, const void* list, std::int64_t count) noexcept {
+  if (Status s = in_range(Resource::num_blocks, p.num_blocks, 1, KvLayout::kMaxBlocks); !s)
+    return s;
+  if (Status s = in_range(Resource::num_planes, p.num_planes, 1, 65535); !s) return s;
+  if (Status s = in_range(Resource::block_bytes, p.bytes, 0, p.block_stride); !s) return s;
+  if (Status s = in_range(Resource::capacity, count, 0, KvLayout::kMaxBlocks); !s) return s;
+  if (count == 0 || p.bytes == 0) return {};
+  if (Status s = not_null(p.base); !s) return s;
+  return not_null(list);
+}
+
+/// Whether blocks can be moved as units of 16 bytes.
+template <class Params>
+bool has_wide_units(const Params& p) noexcept {
+  return is_aligned(p.base, 16) && (p.bytes | p.block_stride | p.plane_stride) % 16 == 0;
+}
+
+/// One thread block a piece: x pieces of a block, y list entries (the kernel strides over more than
+/// fit), z planes.
+template <class Params>
+cudaLaunchConfig_t piece_launch(const Params& p, std::int64_t count, int unit_bytes,
+                                cudaStream_t stream) noexcept {
+  const std::int64_t piece = std::int64_t{kPieceThreads} * kPieceUnits * unit_bytes;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>((p.bytes + piece - 1) / piece),
+                        static_cast<unsigned>(std::min<std::int64_t>(count, 65535)),
+                        static_cast<unsigned>(p.num_planes));
+  config.blockDim = dim3(kPieceThreads, 1, 1);
+  config.stream = stream;
+  return config;
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,57 @@
+#pragma once
+
+/// @file
+/// What every launcher checks before it launches, and what it returns after. Host code; pure.
+
+#include "kvarena/base/status.hpp"
+#include "kvarena/base/tile_order.hpp"
+#include "kvarena/base/views.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+/// ok when smallest <= value <= largest.
+constexpr Status in_range(Resource argument, std::int64_t value, std::int64_t smallest,
+                          std::int64_t largest) noexcept {
+  if (value >= smallest && value <= largest) return {};
+  return invalid_argument(argument, value, smallest, largest);
+}
+
+/// ok when `pointer` is not null. The range says "not 0".
+constexpr Status not_null(const void* pointer) noexcept {
+  if (pointer != nullptr) return {};
+  return invalid_argument(Resource::pointer, 0, 1, -1);
+}
+
+/// Whether an address or stride is a multiple of `alignment`.
+inline bool is_aligned(const void* pointer, std::int64_t alignment) noexcept {
+  return reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) == 0;
+}
+
+/// ok when `pointer` is not null and a multiple of an element of `dtype`.
+inline Status element_pointer(const void* pointer, DType dtype) noexcept {
+  if (Status s = not_null(pointer); !s) return s;
+  if (is_aligned(pointer, bytes_of(dtype))) return {};
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer));
+  return invalid_argument(Resource::alignment, address % bytes_of(dtype), 0, 0);
+}
+
+/// What a launch returned, as a Status.
+constexpr Status launch_status(cudaError_t error) noexcept {
+  if (error == cudaSuccess) return {};
+  return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
+}
+
+/// ok when K or V of a layer has a shape that kernels can address. O(1).
+Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept;
+
+/// ok when K and V of a layer do, and agree in their heads. O(1).
+Status check_layer(const KvLayerView& kv) noexcept;
+
+/// ok when block ids can be read through `tables` on the device (pointers, not contents). O(1).
+Status check_tables(const BlockTableView& tables) noexcept;
+
+}  // namespace kvarena::kernels

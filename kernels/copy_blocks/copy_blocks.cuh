@@ -1,0 +1,48 @@
+#pragma once
+
+/// @file
+/// The kernel of copy_blocks.h: a thread block copies kPieceThreads * kPieceUnits units of one
+/// block of one plane; all loads of a thread are issued before its stores.
+
+#include "kernels/common/block_pieces.h"
+#include "kernels/common/vector_io.cuh"
+
+namespace kvarena::kernels {
+
+template <class Unit>
+__device__ __forceinline__ Unit read_unit(const std::byte* from) {
+  if constexpr (sizeof(Unit) == 16) {
+    return load_once(from);
+  } else {
+    return *reinterpret_cast<const Unit*>(from);
+  }
+}
+
+template <class Unit>
+__global__ void __launch_bounds__(kPieceThreads)
+    copy_block_pieces(const __grid_constant__ CopyBlocksParams p) {
+  constexpr std::int64_t kStep = std::int64_t{kPieceThreads} * sizeof(Unit);
+  const std::int64_t first = std::int64_t{blockIdx.x} * kPieceUnits * kStep +
+                             static_cast<std::int64_t>(threadIdx.x * sizeof(Unit));
+  std::byte* base = p.base + blockIdx.z * p.plane_stride;
+  for (std::int64_t i = blockIdx.y; i < p.num_copies; i += gridDim.y) {
+    const std::int64_t source = p.copies[i].source.value;
+    const std::int64_t target = p.copies[i].target.value;
+    if (source < 0 || source >= p.num_blocks || target < 0 || target >= p.num_blocks) continue;
+    const std::byte* from = base + source * p.block_stride;
+    std::byte* to = base + target * p.block_stride;
+    Unit units[kPieceUnits];
+#pragma unroll
+    for (int u = 0; u < kPieceUnits; ++u) {
+      if (first + u * kStep < p.bytes) units[u] = read_unit<Unit>(from + first + u * kStep);
+    }
+#pragma unroll
+    for (int u = 0; u < kPieceUnits; ++u) {
+      if (first + u * kStep < p.bytes) {
+        *reinterpret_cast<Unit*>(to + first + u * kStep) = units[u];
+      }
+    }
+  }
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,19 @@
+#pragma once
+
+/// @file
+/// Gather and conversion, element by element: what the fast versions must equal to the bit, fp8
+/// excepted, which the CPU does not know.
+
+#include "kernels/params.h"
+
+#include "kvarena/base/export.hpp"
+
+namespace kvarena::kernels::reference {
+
+/// Reads tokens of a sequence into contiguous memory.
+KVARENA_EXPORT void gather(const GatherParams& params);
+
+/// Copies blocks into another pool, whatever the orders and types of both.
+KVARENA_EXPORT void convert_blocks(const ConvertBlocksParams& params);
+
+}  // namespace kvarena::kernels::reference
