@@ -1,5 +1,6 @@
 #include "command_line.hpp"
 
+#include "devices_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
 
@@ -18,6 +19,7 @@ Examples:
   kvarena shapes Llama-3.1-8B                     what a token of that model's KV cache takes
   kvarena replay trace.jsonl                      serve a request trace, memory as it needs
   kvarena replay trace.csv --blocks 4096          serve it from a pool of 4096 blocks
+  kvarena devices                                 the host and every GPU, or why there is no GPU
   kvarena COMMAND --help                          the options of one command, with examples
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
@@ -48,7 +50,9 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
 
   ReplayCommand replay;
   ShapesCommand shapes;
+  DevicesCommand devices;
   const CLI::App* replay_app = replay.declare(app);
+  const CLI::App* devices_app = devices.declare(app);
   shapes.declare(app);
   try {
     app.parse(argc, argv);
@@ -62,6 +66,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
     return report_usage(app, error, console);
   }
   if (no_color) console.color = false;
+  if (devices_app->parsed()) return devices.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);
 }
 

@@ -38,8 +38,8 @@ void look_up(CudaDriverFunctions& driver, const char* symbol, Function& function
   constexpr unsigned int kVersion = 12000;
   void* found = nullptr;
   cudaDriverEntryPointQueryResult outcome{};
-  driver.error = cudaGetDriverEntryPointByVersion(symbol, &found, kVersion, cudaEnableLegacyStream,
-                                                  &outcome);
+  driver.error =
+      cudaGetDriverEntryPointByVersion(symbol, &found, kVersion, cudaEnableLegacyStream, &outcome);
   if (driver.error == cudaSuccess && found == nullptr) driver.error = cudaErrorInsufficientDriver;
   function = reinterpret_cast<Function>(found);
 }
@@ -97,8 +97,8 @@ Result<std::unique_ptr<CudaContext>> CudaContext::open(std::int32_t ordinal) {
   CUresult error = driver.device(&device, ordinal);
   if (error == CUDA_SUCCESS) error = driver.retain(&context, device);
   if (error != CUDA_SUCCESS) return device_error(error, Resource::device, subject);
-  std::unique_ptr<CudaContext> opened(
-      new (std::nothrow) CudaContext(driver, ordinal, device, context));
+  std::unique_ptr<CudaContext> opened(new (std::nothrow)
+                                          CudaContext(driver, ordinal, device, context));
   if (opened == nullptr) {
     static_cast<void>(driver.release(device));
     return exhausted(Resource::host_memory, sizeof(CudaContext), 0);
@@ -110,8 +110,12 @@ Status CudaContext::refusal(std::uint64_t subject) const noexcept {
   if (in_host_function) return failed_precondition(Resource::stream, subject);
   const std::int32_t lost_to = this->lost_to();
   if (lost_to == 0) return {};
-  return {StatusCode::failed_precondition,           Resource::device, lost_to,
-          static_cast<std::uint64_t>(ordinal_), 0,                0};
+  return {StatusCode::failed_precondition,
+          Resource::device,
+          lost_to,
+          static_cast<std::uint64_t>(ordinal_),
+          0,
+          0};
 }
 
 bool CudaContext::is_not_ready(std::int32_t cuda_error) noexcept {

@@ -58,14 +58,18 @@ class CudaDeviceImpl final : public CudaDevice {
   VramTracker& tracker() noexcept override { return tracker_; }
   const VramTracker& tracker() const noexcept override { return tracker_; }
   std::string describe(const Status& status) const override {
-    return failure_.describe(status) + cuda_remark(status);
+    return with_cuda_remark(failure_.describe(status), status);
   }
 
   std::int32_t ordinal() const noexcept override { return context_->ordinal(); }
   CudaDeviceInfo info() const override { return cuda_device_info(*context_); }
   std::int32_t lost_to() const noexcept override { return context_->lost_to(); }
-  Result<void*> native_stream(StreamId stream) const override { return opaque(streams_.native(stream)); }
-  Result<void*> native_event(EventId event) const override { return opaque(streams_.native(event)); }
+  Result<void*> native_stream(StreamId stream) const override {
+    return opaque(streams_.native(stream));
+  }
+  Result<void*> native_event(EventId event) const override {
+    return opaque(streams_.native(event));
+  }
   Result<StreamId> adopt_stream(void* native_stream) override;
   Status check(std::int32_t cuda_error, Resource resource) const override {
     const auto subject = static_cast<std::uint64_t>(ordinal());
@@ -269,8 +273,8 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& 
     const CudaDeviceInfo info = cuda_device_info(**context);
     if (!info.status) return info.status;
     std::string name = fmt::format("cuda:{} {}", options.ordinal, info.name);
-    return std::unique_ptr<CudaDevice>(std::make_unique<CudaDeviceImpl>(
-        options, std::move(context).value(), std::move(name)));
+    return std::unique_ptr<CudaDevice>(
+        std::make_unique<CudaDeviceImpl>(options, std::move(context).value(), std::move(name)));
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(CudaDeviceImpl), 0);
   }

@@ -50,7 +50,7 @@ CudaDeviceList list_devices() {
   const Result<std::int32_t> count = count_cuda_devices();
   if (!count) {
     list.status = count.status();
-    list.error = describe_cuda(list.status);
+    list.error = cuda_remark(list.status);
     return list;
   }
   for (std::int32_t ordinal = 0; ordinal < *count; ++ordinal) {

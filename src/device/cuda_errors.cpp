@@ -24,7 +24,8 @@ std::string driver_advice() {
         needed);
   }
   return fmt::format(
-      "The NVIDIA driver is too old: it serves CUDA {}, this build needs {}. Install a newer driver, "
+      "The NVIDIA driver is too old: it serves CUDA {}, this build needs {}. Install a newer "
+      "driver, "
       "or build kvarena with an older toolkit",
       version_text(driver), needed);
 }
@@ -37,7 +38,8 @@ std::string advice(std::int32_t error) {
       return "The driver sees no GPU. Look at nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, "
              "pass the GPU through";
     case cudaErrorSystemDriverMismatch:
-      return "The kernel module and libcuda are of different versions. Reboot, or reload the module";
+      return "The kernel module and libcuda are of different versions. Reboot, or reload the "
+             "module";
     case cudaErrorSystemNotReady:
       return "The machine's GPUs are not started up. Start nvidia-fabricmanager, then try again";
     case cudaErrorDevicesUnavailable:
@@ -97,10 +99,17 @@ std::string cuda_remark(const Status& status) {
                                               status.code == StatusCode::failed_precondition);
   if (!is_ours) return {};
   const auto error = static_cast<cudaError_t>(status.native);
-  return fmt::format("\n{}: {}. {}.", cudaGetErrorName(error), cudaGetErrorString(error),
+  return fmt::format("{}: {}. {}.", cudaGetErrorName(error), cudaGetErrorString(error),
                      advice(status.native));
 }
 
-std::string describe_cuda(const Status& status) { return describe(status) + cuda_remark(status); }
+std::string with_cuda_remark(std::string text, const Status& status) {
+  const std::string remark = cuda_remark(status);
+  return remark.empty() ? text : text + '\n' + remark;
+}
+
+std::string describe_cuda(const Status& status) {
+  return with_cuda_remark(describe(status), status);
+}
 
 }  // namespace kvarena

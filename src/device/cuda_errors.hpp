@@ -20,8 +20,10 @@ Status device_error(std::int32_t cuda_error, Resource resource, std::uint64_t su
 /// How many GPUs the process sees. Returns device_error (device) when there is no usable driver or
 /// no GPU.
 Result<std::int32_t> count_cuda_devices();
-/// CUDA's name and words for the status's `native`, and what to do about it, on a new line; empty
+/// CUDA's name and words for the status's `native`, and what to do about it, in one line; empty
 /// when the status has no number of CUDA's.
 std::string cuda_remark(const Status& status);
+/// `text`, and the remark on a line of its own.
+std::string with_cuda_remark(std::string text, const Status& status);
 
 }  // namespace kvarena

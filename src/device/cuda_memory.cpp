@@ -64,18 +64,16 @@ Status CudaMemory::free(MemoryKind kind, void* pointer) {
 Result<MemoryInfo> CudaMemory::info() const {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
-  const Status status = context_.call(Resource::device_memory, 0, [&] {
-    return cudaMemGetInfo(&free_bytes, &total_bytes);
-  });
+  const Status status = context_.call(Resource::device_memory, 0,
+                                      [&] { return cudaMemGetInfo(&free_bytes, &total_bytes); });
   if (!status) return status;
   return MemoryInfo{total_bytes, free_bytes};
 }
 
 Result<CudaPlace> CudaMemory::place_of(const void* pointer) const {
   cudaPointerAttributes attributes{};
-  const Status status = context_.call(Resource::pointer, 0, [&] {
-    return cudaPointerGetAttributes(&attributes, pointer);
-  });
+  const Status status = context_.call(
+      Resource::pointer, 0, [&] { return cudaPointerGetAttributes(&attributes, pointer); });
   if (!status) return status;
   switch (attributes.type) {
     case cudaMemoryTypeUnregistered: return CudaPlace::pageable;

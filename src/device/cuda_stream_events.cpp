@@ -19,9 +19,8 @@ Result<EventId> CudaStreamTable::create_event() {
     events_.emplace(num_events_ever_ + 1, event);
     return EventId{++num_events_ever_};
   } catch (const std::bad_alloc&) {
-    static_cast<void>(context_.call(Resource::event, 0, [&] {
-      return cudaEventDestroy(event.native);
-    }));
+    static_cast<void>(
+        context_.call(Resource::event, 0, [&] { return cudaEventDestroy(event.native); }));
     return exhausted(Resource::host_memory, sizeof(Event), 0);
   }
 }
@@ -50,9 +49,8 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
     found = find(stream);
     if (found == nullptr) return not_found(Resource::stream, stream.value);
   }
-  Status status = context_.call(Resource::event, event.value, [&] {
-    return cudaEventRecord(target->native, found->native);
-  });
+  Status status = context_.call(Resource::event, event.value,
+                                [&] { return cudaEventRecord(target->native, found->native); });
   if (!status) return status;
   const Lock lock(mutex_);
   target->point = {stream, found->queued};
@@ -94,9 +92,8 @@ Result<bool> CudaStreamTable::is_complete(EventId event) {
 Status CudaStreamTable::synchronize(EventId event) {
   const Result<Event> found = find_event(event);
   if (!found) return found.status();
-  Status status = context_.call(Resource::event, event.value, [&] {
-    return cudaEventSynchronize(found->native);
-  });
+  Status status = context_.call(Resource::event, event.value,
+                                [&] { return cudaEventSynchronize(found->native); });
   if (!status) return status;
   const Lock lock(mutex_);
   return failure_at(found->point);

@@ -25,9 +25,8 @@ CudaStreamTable::~CudaStreamTable() {
     static_cast<void>(destroy_stream(stream, &bounce));
   }
   for (const auto& [id, event] : events_) {
-    static_cast<void>(context_.call(Resource::event, id, [&] {
-      return cudaEventDestroy(event.native);
-    }));
+    static_cast<void>(
+        context_.call(Resource::event, id, [&] { return cudaEventDestroy(event.native); }));
   }
 }
 
@@ -133,9 +132,8 @@ Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
     --num_waiting_;
     if (has_room) break;
     lock.unlock();
-    const Result<bool> idle = context_.query(Resource::stream, stream.id.value, [&] {
-      return cudaStreamQuery(stream.native);
-    });
+    const Result<bool> idle = context_.query(Resource::stream, stream.id.value,
+                                             [&] { return cudaStreamQuery(stream.native); });
     if (!idle) return idle.status();
     lock.lock();
   }
@@ -147,18 +145,16 @@ Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
 
 Status CudaStreamTable::push(Stream& stream, const HostOperation& operation) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  Status status = context_.call(Resource::stream, stream.id.value, [&] {
-    return cudaStreamIsCapturing(stream.native, &capture);
-  });
+  Status status = context_.call(Resource::stream, stream.id.value,
+                                [&] { return cudaStreamIsCapturing(stream.native, &capture); });
   if (!status) return status;
   if (capture != cudaStreamCaptureStatusNone) {
     return failed_precondition(Resource::stream, stream.id.value);
   }
   const Result<Record*> record = next_record(stream, operation);
   if (!record) return record.status();
-  status = context_.call(Resource::stream, stream.id.value, [&] {
-    return cudaLaunchHostFunc(stream.native, run_record, *record);
-  });
+  status = context_.call(Resource::stream, stream.id.value,
+                         [&] { return cudaLaunchHostFunc(stream.native, run_record, *record); });
   if (!status) {
     const Lock lock(mutex_);
     --stream.queued;
@@ -215,9 +211,8 @@ Status CudaStreamTable::fill(void* target, std::uint8_t value, std::uint64_t byt
   const Result<Stream*> found = find_for_work(stream);
   if (!found) return found.status();
   if (*found == nullptr || bytes == 0) return {};
-  return context_.call(Resource::stream, stream.value, [&] {
-    return cudaMemsetAsync(target, value, bytes, (*found)->native);
-  });
+  return context_.call(Resource::stream, stream.value,
+                       [&] { return cudaMemsetAsync(target, value, bytes, (*found)->native); });
 }
 
 // ---- streams ------------------------------------------------------------------------------------
@@ -259,13 +254,11 @@ Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
   }
   if (found == nullptr) return not_found(Resource::stream, stream.value);
   // A lost device has no work to wait for, and its streams go all the same.
-  Status status = context_.call(Resource::stream, stream.value, [&] {
-    return cudaStreamSynchronize(found->native);
-  });
+  Status status = context_.call(Resource::stream, stream.value,
+                                [&] { return cudaStreamSynchronize(found->native); });
   if (!found->is_adopted) {
-    Status destroyed = context_.call(Resource::stream, stream.value, [&] {
-      return cudaStreamDestroy(found->native);
-    });
+    Status destroyed = context_.call(Resource::stream, stream.value,
+                                     [&] { return cudaStreamDestroy(found->native); });
     if (status.is_ok()) status = destroyed;
   }
   const Lock lock(mutex_);
@@ -278,9 +271,8 @@ Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
 Status CudaStreamTable::synchronize(StreamId stream) {
   const Result<CUstream_st*> found = native(stream);
   if (!found) return found.status();
-  Status status = context_.call(Resource::stream, stream.value, [&] {
-    return cudaStreamSynchronize(*found);
-  });
+  Status status =
+      context_.call(Resource::stream, stream.value, [&] { return cudaStreamSynchronize(*found); });
   if (!status) return status;
   const Lock lock(mutex_);
   return take_failure(*find(stream));

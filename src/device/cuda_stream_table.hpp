@@ -122,8 +122,8 @@ class CudaStreamTable {
   const CudaContext& context_;
   const std::uint32_t max_records_;
   mutable std::mutex mutex_;
-  std::condition_variable progress_;  // a record completed
-  std::uint32_t num_waiting_ = 0;     // threads in next_record
+  std::condition_variable progress_;            // a record completed
+  std::uint32_t num_waiting_ = 0;               // threads in next_record
   std::vector<std::unique_ptr<Stream>> slots_;  // a stream's slot is (id - 1) % size
   std::uint64_t num_streams_ever_ = 0;
   std::unordered_map<std::uint64_t, Event> events_;  // by id

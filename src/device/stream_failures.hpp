@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Which points of a stream lie behind a failure. Of failures already taken, the last is remembered.
-/// Plain state; its owner locks.
+/// Which points of a stream lie behind a failure. Of failures already taken, the last is
+/// remembered. Plain state; its owner locks.
 
 #include "kvarena/base/status.hpp"
 

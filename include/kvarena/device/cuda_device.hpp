@@ -31,21 +31,21 @@ namespace kvarena {
 
 /// Options of a CUDA device.
 struct CudaDeviceOptions {
-  std::int32_t ordinal = 0;                ///< which GPU, counted as CUDA_VISIBLE_DEVICES shows them
-  std::uint32_t max_streams = 64;          ///< 1 .. 4096; create_stream: exhausted past this
-  std::uint32_t max_host_functions = 1024; ///< 1 .. 2^20 that a stream holds; more block
+  std::int32_t ordinal = 0;        ///< which GPU, counted as CUDA_VISIBLE_DEVICES shows them
+  std::uint32_t max_streams = 64;  ///< 1 .. 4096; create_stream: exhausted past this
+  std::uint32_t max_host_functions = 1024;  ///< 1 .. 2^20 that a stream holds; more block
   std::uint64_t bounce_bytes = 256 << 10;  ///< 4 KiB .. 64 MiB pinned a stream, for pageable copies
 };
 
 /// One GPU as this process sees it.
 struct CudaDeviceInfo {
-  std::int32_t ordinal = 0;      ///< for CudaDeviceOptions
-  std::string name;              ///< "NVIDIA H200"
-  MemoryInfo memory;             ///< all zero when `status` failed
-  std::int32_t major = 0;        ///< compute capability
-  std::int32_t minor = 0;        ///< compute capability
-  std::int32_t num_sms = 0;      ///< streaming multiprocessors
-  Status status;                 ///< why the device cannot be used
+  std::int32_t ordinal = 0;  ///< for CudaDeviceOptions
+  std::string name;          ///< "NVIDIA H200"
+  MemoryInfo memory;         ///< all zero when `status` failed
+  std::int32_t major = 0;    ///< compute capability
+  std::int32_t minor = 0;    ///< compute capability
+  std::int32_t num_sms = 0;  ///< streaming multiprocessors
+  Status status;             ///< why the device cannot be used
 };
 
 /// What there is, or why there is nothing.
@@ -53,7 +53,7 @@ struct CudaDeviceList {
   bool cuda_built = false;              ///< whether this build has its CUDA half
   std::vector<CudaDeviceInfo> devices;  ///< by ordinal
   Status status;                        ///< why there is no device; ok when there is one
-  std::string error;                    ///< the same in words: what is missing and what to do
+  std::string error;                    ///< the same in one line: what is missing, what to do
 };
 
 /// Whether this build has its CUDA half.

@@ -4,6 +4,7 @@
 #include <kvarena/allocator/block_manager.hpp>
 #include <kvarena/base/layout.hpp>
 #include <kvarena/base/version.hpp>
+#include <kvarena/device/cuda_device.hpp>
 #include <kvarena/device/host_device.hpp>
 
 #include <array>
@@ -14,6 +15,9 @@ int main() {
       {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 64, .dtype = kvarena::DType::bf16});
   auto device = kvarena::HostDevice::create({.capacity_bytes = 1 << 26});
   if (!layout || !device) return 1;
+  // With CUDA or without, with a GPU or without: there is a device, or a reason.
+  const kvarena::CudaDeviceList gpus = kvarena::list_devices();
+  if (gpus.devices.empty() == gpus.error.empty()) return 5;
   const auto arena = kvarena::Arena::create(**device, *layout, {.size = {.num_blocks = 8}});
   auto manager = kvarena::BlockManager::create({.num_blocks = 8});
   if (!arena || !manager) return 2;

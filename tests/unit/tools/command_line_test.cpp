@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -105,6 +106,36 @@ TEST(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
   EXPECT_FALSE(contains(run({"--no-color", "shapes", "Llama-3.1-8B"}, true).out, "\x1b"));
   EXPECT_FALSE(contains(run({"shapes", "Llama-3.1-8B", "--no-color"}, true).out, "\x1b"));
   EXPECT_TRUE(contains(run({"shapes", "GPT-9"}, true).err, "\x1b"));
+}
+
+// ---- devices -----------------------------------------------------------------------------------
+
+TEST(DevicesCommand, ListsTheHostAndSaysWhyThereIsNoGpu) {
+  const auto outcome = run({"devices"});
+  EXPECT_EQ(outcome.code, ExitCode::ok);
+  EXPECT_TRUE(contains(outcome.out, "\nhost "));
+  EXPECT_EQ(contains(outcome.out, "No GPU: "), !contains(outcome.out, "\ncuda:0 ")) << outcome.out;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(DevicesCommand, JsonGoesToStandardOutputUnlessAFileIsNamed) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"devices", "--json"}, {"devices", "--json", "-"}}) {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.code, ExitCode::ok);
+    const auto list = json::parse(outcome.out);
+    EXPECT_EQ(list.at("devices").at(0).at("device"), "host");
+    EXPECT_GT(list.at("devices").at(0).at("total_bytes"), 0);
+    EXPECT_TRUE(list.at("cuda_built").is_boolean());
+    EXPECT_EQ(list.at("cuda_error").is_null(), list.at("devices").size() > 1);
+  }
+  const TempFile file("");
+  const auto outcome = run({"devices", "--json", file.path()});
+  EXPECT_TRUE(contains(outcome.out, "host"));
+  std::ifstream written(file.path());
+  EXPECT_EQ(json::parse(written).at("devices").at(0).at("kind"), "host");
+  EXPECT_EQ(run({"devices", "--json", "/nonexistent/x"}).code, ExitCode::environment);
+  EXPECT_EQ(run({"devices", "cuda:0"}).code, ExitCode::usage);
 }
 
 // ---- shapes ------------------------------------------------------------------------------------

@@ -1,0 +1,96 @@
+#include "devices_command.hpp"
+
+#include "json_output.hpp"
+#include "quantity.hpp"
+
+#include "kvarena/device/cuda_device.hpp"
+#include "kvarena/device/host_device.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace kvarena::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena devices             the host and every GPU, or why there is no GPU
+  kvarena devices --json      the same for programs, on standard output
+  kvarena devices --json FILE and the same into a file
+)";
+
+std::string memory_text(std::uint64_t bytes) {
+  return human_bytes(static_cast<std::int64_t>(bytes));
+}
+
+std::string line_of(const std::string& device, const std::string& name, const MemoryInfo& memory,
+                    const std::string& remark) {
+  return fmt::format("{:<8} {:<28} {:>11} {:>11}  {}\n", device, name,
+                     memory_text(memory.total_bytes), memory_text(memory.free_bytes), remark);
+}
+
+Json json_of(const std::string& device, const char* kind, const std::string& name,
+             const MemoryInfo& memory) {
+  return {{"device", device},
+          {"kind", kind},
+          {"name", name},
+          {"total_bytes", memory.total_bytes},
+          {"free_bytes", memory.free_bytes}};
+}
+
+Json json_of(const CudaDeviceInfo& gpu) {
+  Json json = json_of(fmt::format("cuda:{}", gpu.ordinal), "cuda", gpu.name, gpu.memory);
+  json["compute_capability"] = fmt::format("{}.{}", gpu.major, gpu.minor);
+  json["multiprocessors"] = gpu.num_sms;
+  json["error"] = gpu.status ? Json() : Json(describe_cuda(gpu.status));
+  return json;
+}
+
+std::string line_of(const CudaDeviceInfo& gpu) {
+  std::string remark =
+      fmt::format("compute capability {}.{}, {} SMs", gpu.major, gpu.minor, gpu.num_sms);
+  if (!gpu.status) remark = describe_cuda(gpu.status);
+  return line_of(fmt::format("cuda:{}", gpu.ordinal), gpu.name, gpu.memory, remark);
+}
+
+}  // namespace
+
+CLI::App* DevicesCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "devices", "The host and each GPU with its memory, or why there is no GPU");
+  command->footer(kFooter);
+  declare_json_option(*command, json_);
+  json_option_ = command->get_option("--json")->expected(0, 1);
+  return command;
+}
+
+ExitCode DevicesCommand::run(const Console& console) const {
+  const auto host = HostDevice::create();
+  const auto host_memory = host ? (*host)->memory_info() : Result<MemoryInfo>(host.status());
+  if (!host_memory) {
+    console.error(describe(host_memory.status()), "a machine that says how much memory it has",
+                  "look at /proc/meminfo and the process's control group");
+    return ExitCode::environment;
+  }
+  const CudaDeviceList gpus = list_devices();
+  Json devices = Json::array({json_of("host", "host", "host memory", *host_memory)});
+  std::string text =
+      fmt::format("{:<8} {:<28} {:>11} {:>11}\n", "device", "name", "memory", "free");
+  text += line_of("host", "host memory", *host_memory, "");
+  for (const CudaDeviceInfo& gpu : gpus.devices) {
+    devices.push_back(json_of(gpu));
+    text += line_of(gpu);
+  }
+  if (!gpus.error.empty()) text += fmt::format("No GPU: {}\n", gpus.error);
+  const std::string target = json_.empty() && json_option_->count() > 0 ? "-" : json_;
+  if (!json_on_stdout(target)) console.out << text;
+  return write_json(console, target,
+                    {{"cuda_built", gpus.cuda_built},
+                     {"devices", devices},
+                     {"cuda_error", gpus.error.empty() ? Json() : Json(gpus.error)}});
+}
+
+}  // namespace kvarena::tools
