@@ -163,7 +163,8 @@ TEST_F(CudaDeviceTest, LeavesTheCallersLastErrorAlone) {
   EXPECT_OK(device_->synchronize(stream));
 }
 
-TEST_F(CudaDeviceTest, WorksWhileTheDefaultStreamsAreBlocked) {
+// Not for compute-sanitizer, which makes every launch wait for the whole device, so for the gate.
+TEST_F(CudaDeviceTest, WorksWhileTheDefaultStreamIsBlocked) {
   const StreamId stream = device_->create_stream().value();
   const EventId event = device_->create_event().value();
   const auto memory = device_->allocate({.bytes = 1 << 20});
