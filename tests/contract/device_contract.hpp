@@ -52,7 +52,9 @@ inline std::vector<DeviceCase> device_cases() {
 class DeviceContract : public ::testing::TestWithParam<DeviceCase> {
  protected:
   void SetUp() override {
-    if (GetParam().needs_gpu) KVARENA_NEEDS_GPU();
+    if (GetParam().needs_gpu) {
+      KVARENA_NEEDS_GPU();
+    }
     device_ = GetParam().make();
     ASSERT_NE(device_, nullptr);
   }

@@ -37,15 +37,15 @@ inline std::unique_ptr<CudaDevice> make_cuda(const CudaDeviceOptions& options = 
 }  // namespace kvarena::test
 
 /// Skips the test where there is no GPU, or fails it where there has to be one.
-#define KVARENA_NEEDS_GPU()                                                          \
-  if (const std::string why = ::kvarena::test::why_no_gpu(); !why.empty()) {         \
+#define KVARENA_NEEDS_GPU()                                                           \
+  if (const std::string why = ::kvarena::test::why_no_gpu(); !why.empty()) {          \
     if (::kvarena::test::is_gpu_required()) FAIL() << "KVARENA_REQUIRE_GPU: " << why; \
-    GTEST_SKIP() << "no GPU: " << why;                                               \
-  }                                                                                  \
+    GTEST_SKIP() << "no GPU: " << why;                                                \
+  }                                                                                   \
   static_assert(true)
 /// Skips the test where there are fewer than `num_gpus` GPUs.
-#define KVARENA_NEEDS_GPUS(num_gpus)                                                       \
-  if (const std::string why = ::kvarena::test::why_no_gpu(num_gpus); !why.empty()) {       \
-    GTEST_SKIP() << why;                                                                   \
-  }                                                                                        \
+#define KVARENA_NEEDS_GPUS(num_gpus)                                                 \
+  if (const std::string why = ::kvarena::test::why_no_gpu(num_gpus); !why.empty()) { \
+    GTEST_SKIP() << why;                                                             \
+  }                                                                                  \
   static_assert(true)

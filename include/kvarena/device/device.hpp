@@ -3,7 +3,7 @@
 /// @file
 /// `Device`: what kvarena asks of a device: memory with a purpose, memory information, asynchronous
 /// copy and fill, streams, events. The only door to device memory; every allocation passes through
-/// the device's VramTracker. Implementations: the host device (host_device.hpp), CUDA (later).
+/// the device's VramTracker. Implementations: host_device.hpp, cuda_device.hpp.
 ///
 /// Thread-safety: allocate, free, memory_info, tracker and describe may be called from any thread;
 /// operations on one stream or event by one thread at a time.
