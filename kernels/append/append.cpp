@@ -22,20 +22,20 @@ void* readable(const void* from) noexcept { return const_cast<void*>(from); }
 
 }  // namespace
 
-Status launch_append(const AppendParams& p, cudaStream_t stream) noexcept {
+Status launch_append(const AppendParams& p, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
   if (p.num_tokens > 0) {
     if (Status s = not_null(p.slots); !s) return s;
   }
   TokenMove move =
-      make_token_move(p.kv, readable(p.key), readable(p.value), p.dtype, p.scales, true);
-  move.map = TokenMap::slots;
+      make_token_move(TokenMap::slots, p.kv, readable(p.key), readable(p.value), p.dtype, p.scales);
+  move.overlap = overlap;
   move.slots = p.slots;
   move.num_tokens = p.num_tokens;
   return launch_token_move(move, stream);
 }
 
-Status launch_append_runs(const AppendRunsParams& p, cudaStream_t stream) noexcept {
+Status launch_append_runs(const AppendRunsParams& p, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
   if (Status s = in_range(Resource::num_sequences, p.num_runs, 0, 0x7fffffff); !s) return s;
   if (p.num_tokens == 0 || p.num_runs == 0) return {};
@@ -43,8 +43,8 @@ Status launch_append_runs(const AppendRunsParams& p, cudaStream_t stream) noexce
   if (Status s = not_null(p.runs); !s) return s;
   if (Status s = not_null(p.run_offsets); !s) return s;
   TokenMove move =
-      make_token_move(p.kv, readable(p.key), readable(p.value), p.dtype, p.scales, true);
-  move.map = TokenMap::runs;
+      make_token_move(TokenMap::runs, p.kv, readable(p.key), readable(p.value), p.dtype, p.scales);
+  move.overlap = overlap;
   move.runs = p.runs;
   move.run_offsets = p.run_offsets;
   move.num_runs = p.num_runs;

@@ -15,9 +15,10 @@ namespace kvarena::kernels {
 /// Queues the append by slot mapping; slots must be distinct. Returns invalid_argument (pointer,
 /// alignment, num_tokens, block_size, ...), unsupported (dtype, tile_order, head_dim) or
 /// device_error; nothing is queued then.
-Status launch_append(const AppendParams& params, cudaStream_t stream) noexcept;
+Status launch_append(const AppendParams& params, bool overlap, cudaStream_t stream) noexcept;
 
 /// Queues the append by runs; their positions must be distinct. Returns as launch_append.
-Status launch_append_runs(const AppendRunsParams& params, cudaStream_t stream) noexcept;
+Status launch_append_runs(const AppendRunsParams& params, bool overlap,
+                          cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

@@ -5,33 +5,45 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 namespace kvarena::kernels {
 namespace {
 
-constexpr int kThreads = 256;
 // Tokens a thread moves when there is work for several.
-constexpr int kManyTokens = 4;
+constexpr int kManyTokens = 2;
 // Below this many threads, each takes one token: the device is not full and latency counts.
 constexpr std::int64_t kManyThreads = 132 * 2048;
 
 using Kernel = void (*)(TokenMove);
 
+/// The kernels of one Unit: [TokenMap], for one token a thread and for several.
 struct Instance {
   DType from;
   DType to;
   int width;
-  Kernel one;
-  Kernel many;
+  Kernel one[kNumTokenMaps];
+  Kernel many[kNumTokenMaps];
 };
 
+template <class Unit>
+constexpr Instance make_instance(DType from, DType to) noexcept {
+  Instance instance{from, to, Unit::kWidth, {}, {}};
+  [&]<int... kMaps>(std::integer_sequence<int, kMaps...>) {
+    ((instance.one[kMaps] = move_tokens<Unit, 1, static_cast<TokenMap>(kMaps)>), ...);
+    ((instance.many[kMaps] = move_tokens<Unit, kManyTokens, static_cast<TokenMap>(kMaps)>), ...);
+  }
+  (std::make_integer_sequence<int, kNumTokenMaps>());
+  return instance;
+}
+
 constexpr Instance kInstances[] = {
-#define KVARENA_TOKEN_MOVE(from, to, From, To)                                                 \
-  {DType::from, DType::to, VectorUnit<From, To>::kWidth, move_tokens<VectorUnit<From, To>, 1>, \
-   move_tokens<VectorUnit<From, To>, kManyTokens>},
+#define KVARENA_TOKEN_MOVE(from, to, From, To) \
+  make_instance<VectorUnit<From, To>>(DType::from, DType::to),
 #include "kernels/append/instances.def"
 #undef KVARENA_TOKEN_MOVE
 };
+constexpr Instance kElementInstance = make_instance<ElementUnit>(DType::f32, DType::f32);
 
 const Instance* find_instance(DType from, DType to) noexcept {
   for (const Instance& instance : kInstances) {
@@ -47,17 +59,17 @@ bool is_vectorisable(const PlaneView& side, int width) noexcept {
          is_aligned(side.base, kChunkBytes);
 }
 
-Status launch_planes(const TokenMove& m, const Instance& instance, bool vectors,
+Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
                      cudaStream_t stream) noexcept {
   const PlaneView& plane = m.planes[0].to;
   const std::int64_t units =
       std::int64_t{plane.num_heads} * (plane.head_dim / (vectors ? instance.width : 1));
-  const std::int64_t slices = (units + kThreads - 1) / kThreads;
+  const std::int64_t slices = (units + kMoveThreads - 1) / kMoveThreads;
   if (Status s = in_range(Resource::head_dim, slices, 1, 65535); !s) return s;
   // Whole warps of units, whole tokens: a thread block has blockDim.x units of blockDim.y tokens.
   const std::int64_t wide = ((units + slices - 1) / slices + 31) / 32 * 32;
   const auto x = static_cast<unsigned>(std::min<std::int64_t>(wide, units));
-  const unsigned y = std::max(1U, kThreads / x);
+  const unsigned y = std::max(1U, kMoveThreads / x);
   const bool many = m.num_tokens * units * m.num_planes >= kManyTokens * kManyThreads;
   const std::int64_t per_block = std::int64_t{y} * (many ? kManyTokens : 1);
   cudaLaunchConfig_t config{};
@@ -66,8 +78,18 @@ Status launch_planes(const TokenMove& m, const Instance& instance, bool vectors,
            static_cast<unsigned>((units + x - 1) / x), static_cast<unsigned>(m.num_planes));
   config.blockDim = dim3(x, y, 1);
   config.stream = stream;
-  Kernel kernel = many ? instance.many : instance.one;
-  if (!vectors) kernel = many ? move_tokens<ElementUnit, kManyTokens> : move_tokens<ElementUnit, 1>;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = m.overlap ? 1 : 0;
+  const std::int64_t per_head = units / plane.num_heads;
+  // A unit times ceil(2^32 / per_head) is exact in its upper half while units * per_head <= 2^32.
+  const bool exact = per_head > 1 && units * per_head <= (std::int64_t{1} << 32);
+  m.head_reciprocal =
+      exact ? static_cast<std::uint32_t>(((std::int64_t{1} << 32) + per_head - 1) / per_head) : 0;
+  const Instance& chosen = vectors ? instance : kElementInstance;
+  const Kernel kernel = (many ? chosen.many : chosen.one)[static_cast<int>(m.map)];
   return launch_status(cudaLaunchKernelEx(&config, kernel, m));
 }
 
@@ -85,9 +107,11 @@ PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype) noexc
 
 }  // namespace
 
-TokenMove make_token_move(const KvLayerView& kv, void* key, void* value, DType dtype,
-                          const QuantScales& scales, bool to_pool) noexcept {
+TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
+                          const QuantScales& scales) noexcept {
   TokenMove move{};
+  move.map = map;
+  const bool to_pool = map != TokenMap::gather && map != TokenMap::copies;
   const auto add = [&](void* flat, const PlaneView& pool, PlaneKind kind, const float* scale) {
     if (flat == nullptr) return;
     const PlaneView other = contiguous_plane(flat, pool, dtype);
@@ -95,7 +119,6 @@ TokenMove make_token_move(const KvLayerView& kv, void* key, void* value, DType d
   };
   add(key, kv.key, PlaneKind::key, scales.key);
   add(value, kv.value, PlaneKind::value, scales.value);
-  move.to_pool = to_pool;
   move.scale_per_head = scales.per_head;
   move.block_size = kv.block_size;
   const auto size = static_cast<unsigned>(kv.block_size);

@@ -16,71 +16,77 @@
 
 namespace kvarena::kernels {
 
-/// A token on one side: its block, and its place in the block.
+inline constexpr int kMoveThreads = 256;  ///< threads of a thread block, at most
+
+/// A token in a pool: its block, -1 for a token to be skipped, and its place in the block.
 struct TokenPlace {
-  std::int64_t block;
+  std::int32_t block;
   std::int32_t token;
 };
 
-/// Both places of a token; `from.block` is -1 when it is to be skipped.
-struct TokenPlaces {
-  TokenPlace from;
-  TokenPlace to;
-};
-
-/// The block and place of the position `at` of a sequence, or of a slot.
+/// The block and place of a slot, or of a position of a sequence.
 __device__ __forceinline__ TokenPlace split_position(const TokenMove& m, std::int64_t at) {
   const std::int64_t block = m.block_shift >= 0 ? at >> m.block_shift : at / m.block_size;
-  return {block, static_cast<std::int32_t>(at - block * m.block_size)};
+  return {static_cast<std::int32_t>(block), static_cast<std::int32_t>(at - block * m.block_size)};
 }
 
 /// Position `at` of a row, through its table.
 __device__ __forceinline__ TokenPlace table_place(const TokenMove& m, std::int32_t row,
                                                   std::int64_t at) {
   if (row < 0 || row >= m.tables.num_rows || at < 0) return {-1, 0};
-  TokenPlace place = split_position(m, at);
-  place.block = m.tables.block(row, place.block).value;
-  return place;
+  const TokenPlace place = split_position(m, at);
+  return {m.tables.block(row, place.block).value, place.token};
 }
 
-/// The place of token `i` of runs: the run whose offsets enclose it. When every run is one token,
-/// as in a decode step, the first guess is right.
-__device__ __forceinline__ TokenPlace run_place(const TokenMove& m, std::int64_t i) {
-  std::int64_t low = 0;
-  std::int64_t high = m.num_runs;
-  if (i < high && m.run_offsets[i] == i) low = i;
-  if (low == i && i < high && m.run_offsets[i + 1] == i + 1) high = i + 1;
-  while (high - low > 1) {
-    const std::int64_t middle = (low + high) / 2;
-    (m.run_offsets[middle] <= i ? low : high) = middle;
-  }
-  if (i >= m.run_offsets[low + 1]) return {-1, 0};
-  const TokenRun run = m.runs[low];
-  return table_place(m, run.row, run.start + (i - m.run_offsets[low]));
+/// The run that a thread has found last: tokens begin .. end - 1. Neighbouring tokens are mostly of
+/// the same one.
+struct RunCursor {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  TokenRun run{-1, 0};
+};
+
+/// Run `index`.
+__device__ __forceinline__ RunCursor load_run(const TokenMove& m, std::int32_t index) {
+  return {m.run_offsets[index], m.run_offsets[index + 1], m.runs[index]};
 }
 
-/// Where token `i` of the move lies on both sides.
-__device__ __forceinline__ TokenPlaces find_token(const TokenMove& m, std::int64_t i) {
-  if (m.map == TokenMap::copies) {
-    const TokenPlace at = split_position(m, i);
-    const BlockCopy copy = m.copies[at.block];
-    const bool inside = copy.source.value < m.num_blocks && copy.target.value >= 0 &&
-                        copy.target.value < m.num_target_blocks;
-    return {{inside ? copy.source.value : -1, at.token}, {copy.target.value, at.token}};
+/// The place of token `i` of runs. In a decode step every run is one token, and token `i` is run
+/// `i`.
+__device__ __forceinline__ TokenPlace run_place(const TokenMove& m, std::int64_t i,
+                                                RunCursor& cursor) {
+  if (m.num_runs == m.num_tokens) cursor = load_run(m, static_cast<std::int32_t>(i));
+  if (i < cursor.begin || i >= cursor.end) {
+    std::int32_t low = 0;
+    auto high = static_cast<std::int32_t>(m.num_runs);
+    while (high - low > 1) {
+      const std::int32_t middle = low + (high - low) / 2;
+      (m.run_offsets[middle] <= i ? low : high) = middle;
+    }
+    cursor = load_run(m, low);
+    if (i >= cursor.end) return {-1, 0};
   }
-  TokenPlace pool{};
-  if (m.map == TokenMap::slots) {
+  return table_place(m, cursor.run.row, cursor.run.start + (i - cursor.begin));
+}
+
+/// Where token `i` of the move lies in the pool (copies: in the source pool); skipped when that is
+/// outside.
+template <TokenMap kMap>
+__device__ __forceinline__ TokenPlace pool_place(const TokenMove& m, std::int64_t i,
+                                                 RunCursor& cursor) {
+  TokenPlace place{-1, 0};
+  if constexpr (kMap == TokenMap::slots) {
     const std::int64_t slot = m.slots[i];
-    pool = slot < 0 ? TokenPlace{-1, 0} : split_position(m, slot);
-  } else if (m.map == TokenMap::runs) {
-    pool = run_place(m, i);
+    if (slot >= 0 && slot < m.num_blocks * m.block_size) place = split_position(m, slot);
+  } else if constexpr (kMap == TokenMap::runs) {
+    place = run_place(m, i, cursor);
+  } else if constexpr (kMap == TokenMap::copies) {
+    const TokenPlace at = split_position(m, i);
+    place = {m.copies[at.block].source.value, at.token};
   } else {
-    pool = table_place(m, m.row, std::int64_t{m.first_token} + i);
+    place = table_place(m, m.row, std::int64_t{m.first_token} + i);
   }
-  const TokenPlace flat{pool.block >= 0 && pool.block < m.num_blocks ? 0 : -1,
-                        static_cast<std::int32_t>(i)};
-  if (!m.to_pool) return {{flat.block < 0 ? -1 : pool.block, pool.token}, {0, flat.token}};
-  return {flat, pool};
+  return place.block < m.num_blocks ? place : TokenPlace{-1, 0};
 }
 
 /// Units of 16 bytes and more: `From` and `To` known at compile time.
@@ -108,9 +114,10 @@ struct VectorUnit {
       in.words[i] = load_once(at + 16 * i);
     }
   }
+  template <bool kOnce>
   __device__ void write(std::byte* at, const PlaneMove&, float scale) const {
     if constexpr (std::is_same_v<From, To>) {
-      store(at, in.words[0]);
+      kOnce ? store_once(at, in.words[0]) : store(at, in.words[0]);
     } else {
       Words<To> out;
 #pragma unroll
@@ -120,7 +127,7 @@ struct VectorUnit {
       }
 #pragma unroll
       for (int i = 0; i < static_cast<int>(kWidth * sizeof(To) / 16); ++i) {
-        store(at + 16 * i, out.words[i]);
+        kOnce ? store_once(at + 16 * i, out.words[i]) : store(at + 16 * i, out.words[i]);
       }
     }
   }
@@ -150,6 +157,7 @@ struct ElementUnit {
       default: bits = *reinterpret_cast<const std::uint32_t*>(at); break;
     }
   }
+  template <bool kOnce>
   __device__ void write(std::byte* at, const PlaneMove& p, float scale) const {
     if (p.from.dtype != p.to.dtype) {
       store_f32(at, p.to.dtype, value * scale);
@@ -171,43 +179,84 @@ __device__ __forceinline__ float factor_of(const TokenMove& m, const PlaneMove& 
   return p.to.dtype == DType::fp8_e4m3 ? 1.0F / scale : scale;
 }
 
-template <class Unit, int kTokens>
-__global__ void __launch_bounds__(512) move_tokens(const __grid_constant__ TokenMove m) {
+/// Element (token, head, dim) of the contiguous side `flat`.
+template <class Unit>
+__device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const PlaneMove& plane,
+                                              int head, std::int64_t token, int dim) {
+  const int bytes = &flat == &plane.from ? Unit::from_bytes(plane) : Unit::to_bytes(plane);
+  return flat.base + head * flat.head_stride + token * flat.token_stride + dim * bytes;
+}
+
+/// Waits for the kernel before this one when the launch is programmatic; else does nothing.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Lets a programmatic launch behind this kernel begin.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// `unit / units_per_head`: by multiplication where the launcher has found that exact.
+__device__ __forceinline__ unsigned head_of(const TokenMove& m, unsigned unit, unsigned per_head) {
+  return m.head_reciprocal != 0 ? __umulhi(unit, m.head_reciprocal) : unit / per_head;
+}
+
+/// kTokens tokens a thread; `kMap` as m.map.
+template <class Unit, int kTokens, TokenMap kMap>
+__global__ void __launch_bounds__(kMoveThreads) move_tokens(const __grid_constant__ TokenMove m) {
+  constexpr bool kToPool = kMap != TokenMap::gather && kMap != TokenMap::copies;
   const PlaneMove& plane = m.planes[blockIdx.z];
   const unsigned units_per_head = static_cast<unsigned>(plane.to.head_dim) / Unit::kWidth;
   const unsigned unit = blockIdx.y * blockDim.x + threadIdx.x;
-  const unsigned head = unit / units_per_head;
-  if (head >= static_cast<unsigned>(plane.to.num_heads)) return;
-  const int dim = static_cast<int>((unit - head * units_per_head) * Unit::kWidth);
+  const int head = static_cast<int>(head_of(m, unit, units_per_head));
+  if (head >= plane.to.num_heads) return;
+  const int dim =
+      static_cast<int>(unit - static_cast<unsigned>(head) * units_per_head) * Unit::kWidth;
   const std::int64_t first = std::int64_t{blockIdx.x} * kTokens * blockDim.y + threadIdx.y;
 
-  TokenPlace targets[kTokens];
+  if (m.overlap) let_next_kernel_begin();
+  wait_for_previous_kernel();
   Unit units[kTokens];
+  TokenPlace places[kTokens];
+  RunCursor cursor;
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     const std::int64_t token = first + i * static_cast<int>(blockDim.y);
-    targets[i].block = -1;
+    places[i].block = -1;
     if (token >= m.num_tokens) continue;
-    TokenPlaces places = find_token(m, token);
-    targets[i] = places.to;
-    if (places.from.block < 0) targets[i].block = -1;
-    // Contiguous memory is read whether the token is skipped or not, so that its load does not
-    // wait.
-    if (m.to_pool) places.from.block = 0;
-    if (places.from.block < 0) continue;
-    units[i].read(plane.from.base + element_offset(plane.from, plane.kind, Unit::from_bytes(plane),
-                                                   places.from.block, static_cast<int>(head),
-                                                   places.from.token, dim),
-                  plane);
+    // Contiguous memory is read whether the token is skipped or not: its load need not wait.
+    if (kToPool) units[i].read(flat_at<Unit>(plane.from, plane, head, token, dim), plane);
+    places[i] = pool_place<kMap>(m, token, cursor);
   }
-  const float factor = Unit::kScaled ? factor_of(m, plane, static_cast<int>(head)) : 1.0F;
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
-    if (targets[i].block < 0) continue;
-    units[i].write(plane.to.base + element_offset(plane.to, plane.kind, Unit::to_bytes(plane),
-                                                  targets[i].block, static_cast<int>(head),
-                                                  targets[i].token, dim),
-                   plane, factor);
+    if (kToPool || places[i].block < 0) continue;
+    units[i].read(plane.from.base + element_offset(plane.from, plane.kind, Unit::from_bytes(plane),
+                                                   places[i].block, head, places[i].token, dim),
+                  plane);
+  }
+  const float factor = Unit::kScaled ? factor_of(m, plane, head) : 1.0F;
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (places[i].block < 0) continue;
+    const std::int64_t token = first + i * static_cast<int>(blockDim.y);
+    std::byte* at = nullptr;
+    if constexpr (kMap == TokenMap::gather) {
+      at = flat_at<Unit>(plane.to, plane, head, token, dim);
+    } else {
+      if constexpr (kMap == TokenMap::copies) {
+        places[i].block = m.copies[split_position(m, token).block].target.value;
+        if (places[i].block < 0 || places[i].block >= m.num_target_blocks) continue;
+      }
+      at = plane.to.base + element_offset(plane.to, plane.kind, Unit::to_bytes(plane),
+                                          places[i].block, head, places[i].token, dim);
+    }
+    units[i].template write<(kTokens > 1)>(at, plane, factor);
   }
 }
 

@@ -13,11 +13,12 @@
 
 namespace kvarena::kernels {
 
-/// Where token `i` of a move lies.
+/// Where token `i` of a move comes from and goes to.
 enum class TokenMap : std::uint8_t {
   slots,   ///< contiguous: token i; pool: slots[i]
   runs,    ///< contiguous: token i; pool: through the table of the run that holds i
   span,    ///< contiguous: token i; pool: position first_token + i of one row of the tables
+  gather,  ///< as span, from the pool to contiguous memory
   copies,  ///< two pools: token i % block_size of copies[i / block_size]
 };
 
@@ -29,15 +30,18 @@ struct PlaneMove {
   PlaneKind kind;       ///< which chunked order
 };
 
+inline constexpr int kNumTokenMaps = 5;  ///< number of TokenMap values
+
 /// One move. Tokens whose slot, row, table entry or block lies outside the pool are skipped.
 struct TokenMove {
   PlaneMove planes[2];              ///< `planes[0 .. num_planes - 1]`
   std::int32_t num_planes;          ///< 1 or 2
   TokenMap map;                     ///< which of the fields below hold
-  bool to_pool;                     ///< contiguous to pool; else pool to contiguous
   bool scale_per_head;              ///< of PlaneMove::scales
   std::int32_t block_size;          ///< of the pool or pools
   std::int32_t block_shift;         ///< log2 of block_size, or -1
+  std::uint32_t head_reciprocal;    ///< set by the launch
+  bool overlap;                     ///< launch programmatically, see append.h
   std::int64_t num_tokens;          ///< 0 .. 2^31 - 1
   std::int64_t num_blocks;          ///< of the pool; of the source pool for copies
   std::int64_t num_target_blocks;   ///< copies: of the target pool
@@ -53,8 +57,8 @@ struct TokenMove {
 
 /// The part of a move that all maps share, for K and V of `kv` against contiguous `key` and `value`
 /// (either may be null: not moved).
-TokenMove make_token_move(const KvLayerView& kv, void* key, void* value, DType dtype,
-                          const QuantScales& scales, bool to_pool) noexcept;
+TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
+                          const QuantScales& scales) noexcept;
 
 /// Queues a move whose planes and map have been checked; no tokens or no planes: nothing.
 /// Returns unsupported (dtype) for a pair of types that has no kernel, invalid_argument

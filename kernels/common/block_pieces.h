@@ -11,8 +11,8 @@
 
 namespace kvarena::kernels {
 
-inline constexpr int kPieceThreads = 256;  ///< threads of a thread block
-inline constexpr int kPieceUnits = 4;      ///< units a thread moves at once
+inline constexpr int kPieceThreads = 1024;  ///< threads of a thread block, at most
+inline constexpr int kPieceUnits = 2;       ///< units a thread moves at once
 
 /// ok when the planes that CopyBlocksParams and ScrubParams describe, and `count` list entries at
 /// `list`, can be addressed.
@@ -34,17 +34,21 @@ bool has_wide_units(const Params& p) noexcept {
   return is_aligned(p.base, 16) && (p.bytes | p.block_stride | p.plane_stride) % 16 == 0;
 }
 
-/// One thread block a piece: x pieces of a block, y list entries (the kernel strides over more than
-/// fit), z planes.
+/// One thread block a piece of blockDim.x * kPieceUnits units: x pieces of a block, y list entries
+/// (the kernel strides over more than fit), z planes.
 template <class Params>
 cudaLaunchConfig_t piece_launch(const Params& p, std::int64_t count, int unit_bytes,
                                 cudaStream_t stream) noexcept {
-  const std::int64_t piece = std::int64_t{kPieceThreads} * kPieceUnits * unit_bytes;
+  const std::int64_t units = (p.bytes + unit_bytes - 1) / unit_bytes;
+  // Small blocks: no more warps than they need.
+  const std::int64_t warps = (units + 32 * kPieceUnits - 1) / (32 * kPieceUnits);
+  const std::int64_t threads = std::min<std::int64_t>(kPieceThreads, 32 * warps);
+  const std::int64_t piece = threads * kPieceUnits;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((p.bytes + piece - 1) / piece),
+  config.gridDim = dim3(static_cast<unsigned>((units + piece - 1) / piece),
                         static_cast<unsigned>(std::min<std::int64_t>(count, 65535)),
                         static_cast<unsigned>(p.num_planes));
-  config.blockDim = dim3(kPieceThreads, 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(threads), 1, 1);
   config.stream = stream;
   return config;
 }

@@ -22,4 +22,9 @@ __device__ __forceinline__ uint4 load_once(const void* from) {
 /// Stores 16 bytes to 16-byte aligned memory.
 __device__ __forceinline__ void store(void* to, const uint4& v) { *static_cast<uint4*>(to) = v; }
 
+/// The same for data that is not read again soon: the L2 writes it out first, in longer bursts.
+__device__ __forceinline__ void store_once(void* to, const uint4& v) {
+  __stcs(static_cast<uint4*>(to), v);
+}
+
 }  // namespace kvarena::kernels

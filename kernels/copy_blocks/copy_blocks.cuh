@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The kernel of copy_blocks.h: a thread block copies kPieceThreads * kPieceUnits units of one
+/// The kernel of copy_blocks.h: a thread block copies blockDim.x * kPieceUnits units of one
 /// block of one plane; all loads of a thread are issued before its stores.
 
 #include "kernels/common/block_pieces.h"
@@ -21,8 +21,8 @@ __device__ __forceinline__ Unit read_unit(const std::byte* from) {
 template <class Unit>
 __global__ void __launch_bounds__(kPieceThreads)
     copy_block_pieces(const __grid_constant__ CopyBlocksParams p) {
-  constexpr std::int64_t kStep = std::int64_t{kPieceThreads} * sizeof(Unit);
-  const std::int64_t first = std::int64_t{blockIdx.x} * kPieceUnits * kStep +
+  const std::int64_t step = std::int64_t{blockDim.x} * sizeof(Unit);
+  const std::int64_t first = std::int64_t{blockIdx.x} * kPieceUnits * step +
                              static_cast<std::int64_t>(threadIdx.x * sizeof(Unit));
   std::byte* base = p.base + blockIdx.z * p.plane_stride;
   for (std::int64_t i = blockIdx.y; i < p.num_copies; i += gridDim.y) {
@@ -34,12 +34,12 @@ __global__ void __launch_bounds__(kPieceThreads)
     Unit units[kPieceUnits];
 #pragma unroll
     for (int u = 0; u < kPieceUnits; ++u) {
-      if (first + u * kStep < p.bytes) units[u] = read_unit<Unit>(from + first + u * kStep);
+      if (first + u * step < p.bytes) units[u] = read_unit<Unit>(from + first + u * step);
     }
 #pragma unroll
     for (int u = 0; u < kPieceUnits; ++u) {
-      if (first + u * kStep < p.bytes) {
-        *reinterpret_cast<Unit*>(to + first + u * kStep) = units[u];
+      if (first + u * step < p.bytes) {
+        __stcs(reinterpret_cast<Unit*>(to + first + u * step), units[u]);
       }
     }
   }

@@ -29,7 +29,6 @@ Status check_span(const Params& p) noexcept {
 
 template <class Params>
 void set_span(TokenMove& move, const Params& p) noexcept {
-  move.map = TokenMap::span;
   move.tables = p.tables;
   move.row = p.row;
   move.first_token = p.first_token;
@@ -48,7 +47,7 @@ Status check_pair(const PlaneView& from, const PlaneView& to) noexcept {
 
 Status launch_gather(const GatherParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_span(p); !s) return s;
-  TokenMove move = make_token_move(p.kv, p.key, p.value, p.dtype, p.scales, false);
+  TokenMove move = make_token_move(TokenMap::gather, p.kv, p.key, p.value, p.dtype, p.scales);
   set_span(move, p);
   return launch_token_move(move, stream);
 }
@@ -56,8 +55,8 @@ Status launch_gather(const GatherParams& p, cudaStream_t stream) noexcept {
 Status launch_scatter(const ScatterParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_span(p); !s) return s;
   // Contiguous memory is only read; a plane has one pointer for both uses.
-  TokenMove move = make_token_move(p.kv, const_cast<void*>(p.key), const_cast<void*>(p.value),
-                                   p.dtype, p.scales, true);
+  TokenMove move = make_token_move(TokenMap::span, p.kv, const_cast<void*>(p.key),
+                                   const_cast<void*>(p.value), p.dtype, p.scales);
   set_span(move, p);
   return launch_token_move(move, stream);
 }
@@ -72,11 +71,11 @@ Status launch_convert_blocks(const ConvertBlocksParams& p, cudaStream_t stream) 
   if (Status s = in_range(Resource::capacity, p.num_copies, 0, kMost / size); !s) return s;
   if (p.num_copies == 0) return {};
   if (Status s = not_null(p.copies); !s) return s;
-  TokenMove move = make_token_move(p.from, nullptr, nullptr, DType::f32, p.scales, false);
+  TokenMove move =
+      make_token_move(TokenMap::copies, p.from, nullptr, nullptr, DType::f32, p.scales);
   move.planes[0] = {p.from.key, p.to.key, p.scales.key, PlaneKind::key};
   move.planes[1] = {p.from.value, p.to.value, p.scales.value, PlaneKind::value};
   move.num_planes = 2;
-  move.map = TokenMap::copies;
   move.copies = p.copies;
   move.num_target_blocks = p.to.num_blocks;
   move.num_tokens = p.num_copies * size;

@@ -17,6 +17,8 @@ namespace {
 
 using kernels::AppendParams;
 using kernels::AppendRunsParams;
+using kernels::launch_append;
+using kernels::launch_append_runs;
 using kernels::TokenRun;
 
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
@@ -34,6 +36,8 @@ std::vector<std::int64_t> random_slots(const PoolShape& shape, std::uint32_t see
 
 class CudaAppend : public CudaTest {
  protected:
+  std::uint32_t launches_ = 0;  ///< alternates between plain and programmatic launches
+
   // Appends random tokens to both pools and compares every byte.
   void expect_same(const PoolShape& shape, DType from, std::uint32_t seed) {
     TwinPool pool(shape);
@@ -50,7 +54,7 @@ class CudaAppend : public CudaTest {
     const DeviceArray<std::int64_t> device_slots(given);
     ASSERT_OK(launch_append({pool.device_view, device_key.data(), device_value.data(),
                              device_slots.data(), tokens, from},
-                            stream_));
+                            launches_++ % 2 == 0, stream_));
     finish();
     EXPECT_EQ(pool.device.download(), pool.bytes) << name_of(from) << " to " << name_of(shape);
   }
@@ -119,7 +123,7 @@ TEST_F(CudaAppend, UnalignedInputsGoElementByElement) {
   const DeviceArray<std::int64_t> device_slots(slots);
   ASSERT_OK(launch_append({pool.device_view, device_key.data() + 2, device_key.data() + 2,
                            device_slots.data(), 1, DType::bf16},
-                          stream_));
+                          launches_++ % 2 == 0, stream_));
   finish();
   EXPECT_EQ(pool.device.download(), pool.bytes);
 }
@@ -138,8 +142,9 @@ TEST_F(CudaAppend, NanStaysNanAndInfinityInfinity) {
     const TwinPool pool(shape);
     const DeviceArray<float> input(row);
     const DeviceArray<std::int64_t> slots(std::vector<std::int64_t>{3});
-    ASSERT_OK(launch_append(
-        {pool.device_view, input.data(), input.data(), slots.data(), 1, DType::f32}, stream_));
+    ASSERT_OK(
+        launch_append({pool.device_view, input.data(), input.data(), slots.data(), 1, DType::f32},
+                      launches_++ % 2 == 0, stream_));
     finish();
     const auto bytes = pool.device.download();
     const std::byte* stored = bytes.data() + 3 * 64 * bytes_of(to);
@@ -190,7 +195,7 @@ TEST_F(CudaAppend, RunsGoThroughPermutedTables) {
     ASSERT_OK(launch_append_runs(
         {pool.device_view, tables.device(), input.data(), input.data(), device_runs.data(),
          device_offsets.data(), static_cast<std::int64_t>(runs.size()), tokens, DType::bf16},
-        stream_));
+        launches_++ % 2 == 0, stream_));
     finish();
     EXPECT_EQ(pool.device.download(), pool.bytes) << block_size;
   }
@@ -222,7 +227,7 @@ TEST_F(CudaAppend, RunsOfOneToken) {
   const DeviceArray<std::int64_t> device_offsets(offsets);
   ASSERT_OK(launch_append_runs({pool.device_view, tables.device(), input.data(), input.data(),
                                 device_runs.data(), device_offsets.data(), 300, 300, DType::f32},
-                               stream_));
+                               launches_++ % 2 == 0, stream_));
   finish();
   EXPECT_EQ(pool.device.download(), pool.bytes);
 }
@@ -259,7 +264,7 @@ TEST_F(CudaAppend, Fp8DividesByItsScaleRoundsAndSaturates) {
                                1,
                                DType::bf16,
                                {device_scales.data(), device_scales.data(), per_head}},
-                              stream_));
+                              launches_++ % 2 == 0, stream_));
       finish();
       EXPECT_EQ(pool.device.download(), pool.bytes) << per_head;
     }
@@ -275,8 +280,9 @@ TEST_F(CudaAppend, IsCapturedAndReplayedWithNewSlots) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   EXPECT_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
-  EXPECT_OK(launch_append(
-      {pool.device_view, input.data(), input.data(), slots.data(), 4, DType::bf16}, stream_));
+  EXPECT_OK(
+      launch_append({pool.device_view, input.data(), input.data(), slots.data(), 4, DType::bf16},
+                    launches_++ % 2 == 0, stream_));
   EXPECT_CUDA(cudaStreamEndCapture(stream_, &graph));
   EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   for (std::int64_t replay = 0; replay < 20; ++replay) {
@@ -303,7 +309,7 @@ struct BadAppend {
   }
   alignas(16) std::byte base[64] = {};
   std::int64_t slot = 0;
-  Status launch() const { return launch_append(params, nullptr); }
+  Status launch() const { return launch_append(params, false, nullptr); }
 };
 
 TEST(CudaAppendArguments, NameWhatIsWrong) {

@@ -11,6 +11,8 @@ namespace kvarena::test {
 namespace {
 
 using kernels::CopyBlocksParams;
+using kernels::launch_copy_blocks;
+using kernels::launch_scrub;
 using kernels::ScrubParams;
 
 /// A region of a pool: block-major when there is one plane, layer-major else.

@@ -16,6 +16,10 @@ namespace kvarena::test {
 namespace {
 
 using kernels::GatherParams;
+using kernels::launch_convert_blocks;
+using kernels::launch_copy_blocks;
+using kernels::launch_gather;
+using kernels::launch_scatter;
 using kernels::ScatterParams;
 
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
@@ -67,7 +71,8 @@ class CudaGather : public CudaTest {
                               device_value.data(), to},
                              stream_));
     finish();
-    copy.bytes = copy.device.download();
+    const std::vector<std::byte> written_bytes = copy.device.download();
+    std::copy(written_bytes.begin(), written_bytes.end(), copy.bytes.begin());
     std::vector<std::byte> key_again(bytes_k);
     std::vector<std::byte> value_again(bytes_v);
     kernels::reference::gather(

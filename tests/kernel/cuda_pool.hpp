@@ -78,6 +78,8 @@ class DeviceArray {
   void upload(std::span<const T> values) {
     EXPECT_CUDA(
         cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    // From pageable memory the copy may still be under way, and the tests' stream would not wait.
+    EXPECT_CUDA(cudaDeviceSynchronize());
   }
   /// All elements; waits.
   std::vector<T> download() const {
