@@ -2,6 +2,7 @@
 
 #include "base/half.hpp"
 #include "kernels/reference/attention.hpp"
+#include "kvarena/base/tile_order.hpp"
 
 #include <gtest/gtest.h>
 
@@ -130,6 +131,7 @@ void AttentionProblem::lay_out_planes() {
     view.dtype = dtype;
     view.token_stride = dim * bytes_of(dtype);
     view.head_stride = view.token_stride * c.block_size;
+    view.tile_order = c.tile_order;
     return view;
   };
   kv_.key = plane(c.head_dim_k, c.key_dtype);
@@ -174,19 +176,22 @@ void AttentionProblem::fill_pool(Poison poison) {
   std::mt19937_64 random(case_.seed + 5);
   std::normal_distribution<float> normal(0.0F, 1.0F);
   const BatchView batch = args(nullptr, nullptr).batch;
-  const auto write = [&](const PlaneView& plane, std::int32_t row, std::int32_t token) {
+  const auto write = [&](const PlaneView& plane, PlaneKind kind, std::int32_t row,
+                         std::int32_t token) {
+    const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
     const std::int64_t block = batch.tables.block(row, token / case_.block_size).value;
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-      std::byte* to = plane.base + block * plane.block_stride + head * plane.head_stride +
-                      (token % case_.block_size) * plane.token_stride;
-      for (std::int32_t d = 0; d < plane.head_dim; ++d)
-        store_f32(to, plane.dtype, d, normal(random));
+      for (std::int32_t d = 0; d < plane.head_dim; ++d) {
+        const std::int64_t at =
+            element_offset(plane, kind, bytes, block, head, token % case_.block_size, d);
+        store_f32(plane.base + at, plane.dtype, 0, normal(random));
+      }
     }
   };
   for (std::int32_t row = 0; row < batch.num_rows; ++row) {
     for (std::int32_t token = 0; token < batch.seq_lens[row]; ++token) {
-      write(kv_.key, row, token);
-      if (!case_.value_aliases_key) write(kv_.value, row, token);
+      write(kv_.key, PlaneKind::key, row, token);
+      if (!case_.value_aliases_key) write(kv_.value, PlaneKind::value, row, token);
     }
   }
 }

@@ -30,6 +30,7 @@ struct AttentionCase {
   float soft_cap = 0.0F;
   bool paged_table = false;
   bool block_major = true;
+  TileOrder tile_order = TileOrder::rows;
   bool value_aliases_key = false;  ///< needs head_dim_v <= head_dim_k and equal dtypes
 };
 
@@ -57,6 +58,8 @@ class AttentionProblem {
   /// The log-sum-exp of the reference.
   const std::vector<float>& exact_lse() const { return exact_lse_; }
 
+  /// All bytes of the pool.
+  const std::vector<std::byte>& pool() const { return pool_; }
   /// Table entries, for tests that spoil them.
   std::vector<BlockId>& entries() { return entries_; }
   /// The case.

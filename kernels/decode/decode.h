@@ -1,0 +1,83 @@
+#pragma once
+
+/// @file
+/// Decode attention on CUDA: a few query tokens a sequence over paged K and V in `chunked` tile
+/// order. Two launches: `launch_decode_schedule` once a step, from the lengths on the device, and
+/// `launch_decode` for each layer with that schedule. Neither allocates, synchronises, or reads
+/// lengths on the host, so a captured graph stays right while sequences grow, join and leave.
+///
+/// A tile is 16 tokens of one KV head. A row's tiles are cut into parts of about equal bytes; a
+/// thread block takes one part of one KV head at a time. Parts of one (row, head) are combined in a
+/// fixed order in the same launch, so the same inputs give the same bits.
+
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace kvarena::kernels {
+
+/// The largest step a workspace serves, and the shape that decides the schedule.
+struct DecodeLimits {
+  std::int32_t max_rows = 0;      ///< sequences
+  std::int32_t q_len = 1;         ///< query tokens a row, 1 .. 8
+  std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
+  std::int32_t num_kv_heads = 0;  ///< KV heads
+  std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
+  std::int32_t num_sms = 0;       ///< multiprocessors of the device
+};
+
+/// What a schedule is made from. Device pointers.
+struct DecodeScheduleParams {
+  DecodeLimits limits;
+  const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens, the query tokens included
+  std::int32_t num_rows = 0;               ///< at most limits.max_rows
+  std::int32_t window_tokens = 0;          ///< sliding window, 0: none
+  void* workspace = nullptr;               ///< 256-byte aligned; zeroed once before first use
+};
+
+/// One layer's attention. Device pointers; shapes in C order.
+struct DecodeParams {
+  DecodeLimits limits;                      ///< as scheduled
+  const void* q = nullptr;                  ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  void* out = nullptr;                      ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  float* lse = nullptr;                     ///< [num_rows, q_len, num_q_heads] natural log; or null
+  const float* sinks = nullptr;             ///< [num_q_heads] logit of the attention sink; or null
+  const void* key = nullptr;                ///< block 0 of the layer's K
+  const void* value = nullptr;              ///< block 0 of the layer's V
+  std::int64_t block_stride = 0;            ///< bytes from one block to the next
+  std::int64_t head_stride = 0;             ///< bytes from one head's tiles to the next
+  std::int32_t block_size = 16;             ///< tokens, a multiple of 16
+  const BlockId* block_tables = nullptr;    ///< [.., table_stride] rows of block ids
+  std::int64_t table_stride = 0;            ///< entries from one row to the next
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each batch row; null: same
+  const std::int32_t* seq_lens = nullptr;   ///< [num_rows] as scheduled
+  std::int32_t num_rows = 0;                ///< as scheduled
+  std::int32_t window_tokens = 0;           ///< as scheduled
+  DType dtype = DType::bf16;                ///< of q, K, V and out: bf16 or f16
+  float scale = 1.0F;                       ///< of the logits
+  float soft_cap = 0.0F;                    ///< of the logits, 0: none
+  void* workspace = nullptr;                ///< as scheduled
+};
+
+static_assert(std::is_trivially_copyable_v<DecodeParams>);
+
+/// Bytes of workspace for `limits`: a pure function of them.
+std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
+
+/// Queues the schedule of a step. One small thread block.
+/// Returns invalid_argument or unsupported naming the limit; device_error when the launch fails.
+Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept;
+
+/// Queues one layer. With `overlap` the launch is programmatic: it may begin while the kernel
+/// before it on the stream is finishing, and reads K and V (but not q) before that kernel has
+/// completed. The kernel before must then have written no KV that this one reads, or only slots it
+/// was given as new tokens of this step through kvarena's own append, which says so to the device
+/// in order. Returns invalid_argument, unsupported (head_dim, dtype, block_size) or device_error.
+Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,239 @@
+#pragma once
+
+/// @file
+/// The decode kernel's endings: warps of a thread block into one partial result, partial results of
+/// an item into its output, always in the order of tiles. Included by decode.cuh.
+
+namespace kvarena::kernels::decode {
+
+/// From this many parts on, and when every part has its own thread block, each combines a slice.
+inline constexpr int kSlicedParts = 24;
+
+__device__ __forceinline__ void add_scaled(float4& sum, float weight, const float4& v) {
+  sum.x += weight * v.x;
+  sum.y += weight * v.y;
+  sum.z += weight * v.z;
+  sum.w += weight * v.w;
+}
+__device__ __forceinline__ void scale_by(float4& v, float factor) {
+  v.x *= factor;
+  v.y *= factor;
+  v.z *= factor;
+  v.w *= factor;
+}
+
+/// Normalises and stores four adjacent dims of a column.
+template <class T, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, D, W, OneTile>::write_output(const WorkItem& item,
+                                                                       int column, int dim,
+                                                                       float maximum, float sum,
+                                                                       float4 o) const {
+  const int global_column = item.chunk * kColumns + column;
+  const std::int64_t row = q_row(item, global_column);
+  if (p.sinks != nullptr && sum > 0.0F) {
+    const int head = item.head * group + global_column % group;
+    sum += exp2f(p.sinks[head] * kLog2e - maximum);
+  }
+  scale_by(o, sum > 0.0F ? 1.0F / sum : 0.0F);
+  const uint2 packed = {Element<T>::pack(o.x, o.y), Element<T>::pack(o.z, o.w)};
+  *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + (row * D + dim) * 2) = packed;
+  if (p.lse != nullptr && dim == 0) {
+    p.lse[row] = sum > 0.0F ? (maximum + log2f(sum)) / kLog2e : -INFINITY;
+  }
+}
+
+/// Adds up the warps' results (staged in shared memory) and stores the output or a partial result.
+template <class T, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, D, W, OneTile>::merge_warps(const WorkItem& item) const {
+  const int columns = min(kColumns, num_columns() - item.chunk * kColumns);
+  const bool whole = item.part.num_parts == 1;
+  const std::int64_t at = whole ? 0 : slot(item, item.part.part);
+  for (int e = static_cast<int>(threadIdx.x); e < columns * (D / 4); e += W * 32) {
+    const int column = e / (D / 4);
+    const int dim = e % (D / 4) * 4;
+    float maximum = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < W; ++i) maximum = fmaxf(maximum, shared.max_sum[i][column][0]);
+    float sum = 0.0F;
+    float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      const float its = shared.max_sum[i][column][0];
+      const float weight = its == -INFINITY ? 0.0F : exp2_fast(its - maximum);
+      sum += weight * shared.max_sum[i][column][1];
+      add_scaled(o, weight, *reinterpret_cast<const float4*>(&shared.o[i][column][dim]));
+    }
+    if (whole) {
+      write_output(item, column, dim, maximum, sum, o);
+    } else {
+      __stcg(reinterpret_cast<float4*>(outputs(at) + column * D + dim), o);
+      if (dim == 0) __stcg(max_sum(at) + column, make_float2(maximum, sum));
+    }
+  }
+}
+
+/// Combines elements [first, end) (four dims of a column each) of an item whose parts have all
+/// arrived. Several lanes share an element when there are many parts; the order is fixed by the
+/// shape alone.
+template <class T, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, D, W, OneTile>::combine(const WorkItem& item, int first,
+                                                                  int end) const {
+  constexpr int kAtOnce = 8;
+  const int parts = item.part.num_parts;
+  int lanes = 1;
+  while (lanes < 32 && lanes * kAtOnce < parts) lanes *= 2;
+  const int stride = W * 32 / lanes;
+  const int mine = static_cast<int>(threadIdx.x) % lanes;
+  for (int base = first; base < end; base += stride) {
+    const int wanted = base + static_cast<int>(threadIdx.x) / lanes;
+    const int e = min(wanted, end - 1);
+    const int column = e / (D / 4);
+    const int dim = e % (D / 4) * 4;
+    float maximum = -INFINITY;
+    float sum = 0.0F;
+    float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    for (int part0 = mine; part0 < parts; part0 += lanes * kAtOnce) {
+      float2 ms[kAtOnce];
+      float4 v[kAtOnce];
+      float highest = maximum;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int part = part0 + i * lanes;
+        const std::int64_t at = slot(item, min(part, parts - 1));
+        ms[i] = __ldcg(max_sum(at) + column);
+        v[i] = __ldcg(reinterpret_cast<const float4*>(outputs(at) + column * D + dim));
+        if (part >= parts) ms[i] = make_float2(-INFINITY, 0.0F);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, ms[i].x);
+      if (highest == -INFINITY) continue;
+      const float keep = exp2_fast(maximum - highest);
+      maximum = highest;
+      sum *= keep;
+      scale_by(o, keep);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const float weight = exp2_fast(ms[i].x - highest);
+        sum += weight * ms[i].y;
+        if (weight > 0.0F) add_scaled(o, weight, v[i]);
+      }
+    }
+    float highest = maximum;
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+      highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, offset));
+    }
+    const float keep = maximum == -INFINITY ? 0.0F : exp2_fast(maximum - highest);
+    sum *= keep;
+    scale_by(o, keep);
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+      sum += __shfl_xor_sync(~0U, sum, offset);
+      o.x += __shfl_xor_sync(~0U, o.x, offset);
+      o.y += __shfl_xor_sync(~0U, o.y, offset);
+      o.z += __shfl_xor_sync(~0U, o.z, offset);
+      o.w += __shfl_xor_sync(~0U, o.w, offset);
+    }
+    if (mine == 0 && wanted < end) write_output(item, column, dim, highest, sum, o);
+  }
+}
+
+/// Counts this part in; whoever must then combines.
+template <class T, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, D, W, OneTile>::arrive(const WorkItem& item,
+                                                                 bool all_at_once) const {
+  const int parts = item.part.num_parts;
+  int* const arrived = counter(item);
+  const int elements = min(kColumns, num_columns() - item.chunk * kColumns) * (D / 4);
+  const bool sliced = parts >= kSlicedParts && all_at_once;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    const int before = atomicAdd(arrived, 1);
+    shared.is_last = before == parts - 1;
+    if (!sliced && shared.is_last) *arrived = 0;
+    if (sliced) {
+      // Every part is at work on a thread block of its own, so this wait ends.
+      int count = before + 1;
+      while (count < parts) {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
+      }
+    }
+    __threadfence();
+  }
+  __syncthreads();
+  if (!sliced) {
+    if (shared.is_last) combine(item, 0, elements);
+    return;
+  }
+  combine(item, elements * item.part.part / parts, elements * (item.part.part + 1) / parts);
+  __syncthreads();
+  if (threadIdx.x == 0 && atomicAdd(arrived + 1, 1) == parts - 1) {
+    arrived[0] = 0;
+    arrived[1] = 0;
+  }
+}
+
+/// A thread block's life: work items until there are none, the next one's first loads under way
+/// while the last one's results are merged.
+template <class T, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, D, W, OneTile>::run() const {
+  int index = static_cast<int>(blockIdx.x);
+  const DecodeHeader head = *header();
+  // Read beside the header, not after it: the array is long enough, what it holds may be old.
+  WorkItem item = item_at(min(index, w.max_parts * heads - 1));
+  const int total = head.num_parts * heads;
+  TileRegisters<D> tile;
+  int next_block = 0;
+  if (index < total) load_first(tile, item, next_block);
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  while (index < total) {
+    int taken = total;  // asked for now, needed when this item is done
+    if (threadIdx.x == 0 && head.all_at_once == 0) {
+      taken = static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);
+    }
+    Accumulator<D> acc;
+    acc.clear();
+    stream(acc, tile, next_block, item);
+    if (threadIdx.x == 0) shared.next = taken;
+    if (g == 0) {
+      shared.max_sum[warp][2 * t][0] = acc.max0;
+      shared.max_sum[warp][2 * t][1] = acc.sum0;
+      shared.max_sum[warp][2 * t + 1][0] = acc.max1;
+      shared.max_sum[warp][2 * t + 1][1] = acc.sum1;
+    }
+#pragma unroll
+    for (int i = 0; i < D / 16; ++i) {
+      const int dim = Accumulator<D>::dim_of(i, g);
+      *reinterpret_cast<float2*>(&shared.o[warp][2 * t][dim]) =
+          make_float2(acc.o[i][0], acc.o[i][2]);
+      *reinterpret_cast<float2*>(&shared.o[warp][2 * t + 1][dim]) =
+          make_float2(acc.o[i][1], acc.o[i][3]);
+    }
+    __syncthreads();
+    const WorkItem done = item;
+    index = shared.next;
+    if (index < total) {
+      item = item_at(index);
+      load_first(tile, item, next_block);
+    }
+    merge_warps(done);
+    if (done.part.num_parts > 1) arrive(done, head.all_at_once != 0);
+    __syncthreads();
+  }
+  if (head.all_at_once == 0 && threadIdx.x == 0 &&
+      atomicAdd(&header()->blocks_done, 1) == static_cast<int>(gridDim.x) - 1) {
+    header()->next_work = 0;
+    header()->blocks_done = 0;
+  }
+}
+
+template <class T, int D, int W, int PerSm, bool OneTile>
+__global__ void __launch_bounds__(W * 32, PerSm)
+    decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
+                  DecodeConstants constants) {
+  __shared__ Shared<T, D, W> shared;
+  const Kernel<T, D, W, OneTile> kernel{p, w, constants, shared};
+  kernel.run();
+}
+
+}  // namespace kvarena::kernels::decode

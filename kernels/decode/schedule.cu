@@ -1,0 +1,220 @@
+// The schedule of a step, made on the device by one thread block: how long parts are, and which
+// part of which row each is. All rows' lengths are read; nothing else is.
+
+#include "kernels/decode/decode_workspace.h"
+
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+
+namespace kvarena::kernels {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+
+struct Tiles {
+  int first;
+  int count;
+};
+
+/// Tiles of a row that some query token sees.
+__device__ Tiles tiles_of(int seq_len, int q_len, int window) {
+  const int end = (seq_len + kTileTokens - 1) / kTileTokens;
+  const int first_seen = window == 0 ? 0 : max(0, seq_len - q_len + 1 - window);
+  const int first = first_seen / kTileTokens;
+  return {first, max(0, end - first)};
+}
+
+struct Candidate {
+  float cost;
+  int length;
+};
+
+/// Tiles of the first kCached rows, read many times.
+constexpr int kCached = 2048;
+
+__device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
+  if (row < kCached) return cached[row];
+  return tiles_of(p.seq_lens[row], p.limits.q_len, p.window_tokens).count;
+}
+
+/// The best part length, in tiles, a multiple of `warps` so that the warps of a thread block have
+/// equal shares. Warp `w` looks for the shortest parts of which there are at most `w + 1` waves,
+/// and says what they would cost; the cheapest wins.
+__device__ int choose_length(const DecodeScheduleParams& p, const int* cached, int places,
+                             int heads, int warps, int longest, long long total, float overhead) {
+  __shared__ Candidate candidates[kWarps];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int waves = warp + 1;
+  int low = 1;
+  int high = max(1, (longest + warps - 1) / warps);
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    const int tried = middle * warps;
+    long long parts = 0;
+    for (int row = lane; row < p.num_rows; row += 32) {
+      parts += (count_of(p, cached, row) + tried - 1) / tried;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) parts += __shfl_xor_sync(~0U, parts, offset);
+    if (parts * heads <= static_cast<long long>(waves) * places) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  const int length = low * warps;
+  long long parts = 0;
+  long long large = 0;        // parts longer than half of `length`
+  long long large_tiles = 0;  // their tiles
+  for (int row = lane; row < p.num_rows; row += 32) {
+    const int tiles = count_of(p, cached, row);
+    const int pieces = (tiles + length - 1) / length;
+    const bool is_large = pieces > 0 && tiles / pieces * 2 > length;
+    parts += pieces;
+    large += is_large ? pieces : 0;
+    large_tiles += is_large ? tiles : 0;
+  }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    parts += __shfl_xor_sync(~0U, parts, offset);
+    large += __shfl_xor_sync(~0U, large, offset);
+    large_tiles += __shfl_xor_sync(~0U, large_tiles, offset);
+  }
+  if (lane == 0) {
+    const auto real = [](long long value) { return static_cast<float>(value); };
+    const float rounds = ceilf(real(large * heads) / real(places));
+    const float by_rounds = rounds * (real(large_tiles) / fmaxf(1.0F, real(large)) + overhead);
+    const float by_work = (real(total) * heads + overhead * real(parts * heads)) / real(places);
+    const float uneven = 1.0F - real(large) / fmaxf(1.0F, real(parts));
+    const bool allowed = waves <= kMaxWaves || length >= longest;
+    const float cost =
+        fmaxf(fmaxf(by_rounds, by_work), length + overhead) + 0.25F * length * uneven;
+    candidates[warp] = {allowed ? cost : 3.0e38F, length};
+  }
+  __syncthreads();
+  Candidate best = candidates[0];
+  for (int i = 1; i < kWarps; ++i) {
+    if (candidates[i].cost < best.cost) best = candidates[i];
+  }
+  return best.length;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    decode_schedule(DecodeScheduleParams p, DecodeWorkspace w, int places, int warps,
+                    float overhead) {
+  using Reduce = cub::BlockReduce<long long, kThreads>;
+  using Scan = cub::BlockScan<int, kThreads>;
+  __shared__ union {
+    typename Reduce::TempStorage reduce;
+    typename Scan::TempStorage scan;
+  } scratch;
+  __shared__ long long shared_total;
+  __shared__ int shared_longest;
+  __shared__ int cached[kCached];
+  auto* header = static_cast<DecodeHeader*>(p.workspace);
+  auto* parts = reinterpret_cast<DecodePart*>(static_cast<char*>(p.workspace) + w.parts);
+
+  long long sum = 0;
+  long long most = 0;
+  for (int row = threadIdx.x; row < p.num_rows; row += kThreads) {
+    const int tiles = tiles_of(p.seq_lens[row], p.limits.q_len, p.window_tokens).count;
+    if (row < kCached) cached[row] = tiles;
+    sum += tiles;
+    most = max(most, static_cast<long long>(tiles));
+  }
+  const long long total = Reduce(scratch.reduce).Sum(sum);
+  __syncthreads();
+  const long long longest =
+      Reduce(scratch.reduce).Reduce(most, [](long long a, long long b) { return a > b ? a : b; });
+  if (threadIdx.x == 0) {
+    shared_total = total;
+    shared_longest = static_cast<int>(longest);
+  }
+  __syncthreads();
+  const int heads = p.limits.num_kv_heads * w.chunks;
+  const int length =
+      choose_length(p, cached, places, heads, warps, shared_longest, shared_total, overhead);
+
+  // Long parts first, so that the short ones fill the end: two passes, each in row order. Threads
+  // first stand for rows, then for parts.
+  __shared__ int first_place[kThreads + 1];
+  __shared__ int first_slot[kThreads];
+  int next_part = 0;
+  int next_slot = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int base = 0; base < p.num_rows; base += kThreads) {
+      const int row = base + static_cast<int>(threadIdx.x);
+      const int count = row < p.num_rows ? count_of(p, cached, row) : 0;
+      // An empty row has one empty part, which writes zeros.
+      int pieces = row < p.num_rows ? max(1, (count + length - 1) / length) : 0;
+      const bool is_long = pieces > 0 && count / pieces * 2 > length;
+      if (is_long != (pass == 0)) pieces = 0;
+      int place = 0;
+      int slot = 0;
+      int all_parts = 0;
+      int all_slots = 0;
+      Scan(scratch.scan).ExclusiveSum(pieces, place, all_parts);
+      __syncthreads();
+      Scan(scratch.scan).ExclusiveSum(pieces > 1 ? pieces : 0, slot, all_slots);
+      first_place[threadIdx.x] = place;
+      first_slot[threadIdx.x] = next_slot + slot;
+      if (threadIdx.x == 0) first_place[kThreads] = all_parts;
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < all_parts; i += kThreads) {
+        int low = 0;  // the last row whose parts begin at or before i
+        for (int step = kThreads / 2; step > 0; step /= 2) {
+          if (first_place[low + step] <= i) low += step;
+        }
+        const int its_row = base + low;
+        const int seq_len = p.seq_lens[its_row];
+        const Tiles tiles = tiles_of(seq_len, p.limits.q_len, p.window_tokens);
+        const int its_pieces = first_place[low + 1] - first_place[low];
+        const int part = i - first_place[low];
+        const int share = (tiles.count + its_pieces - 1) / its_pieces;
+        const int step = min(length, (share + warps - 1) / warps * warps);
+        parts[next_part + i] = {its_row,
+                                tiles.first + min(tiles.count, step * part),
+                                tiles.first + min(tiles.count, step * (part + 1)),
+                                part,
+                                its_pieces,
+                                first_slot[low],
+                                seq_len,
+                                0};
+      }
+      next_part += all_parts;
+      next_slot += all_slots;
+      __syncthreads();
+    }
+  }
+  if (threadIdx.x == 0) {
+    *header = {next_part, 0, 0, static_cast<long long>(next_part) * heads <= places ? 1 : 0};
+  }
+}
+
+}  // namespace
+
+std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept {
+  return decode_workspace(limits).bytes;
+}
+
+Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
+  const DecodeLimits& limits = params.limits;
+  if (params.num_rows < 0 || params.num_rows > limits.max_rows) {
+    return invalid_argument(Resource::num_sequences, params.num_rows, 0, limits.max_rows);
+  }
+  if (params.workspace == nullptr || (params.num_rows > 0 && params.seq_lens == nullptr)) {
+    return invalid_argument(Resource::pointer, 0, 1, 1);
+  }
+  const DecodeShape shape = decode_shape(limits);
+  // What beginning and ending a part costs, in tiles that a thread block would have read meanwhile.
+  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
+  decode_schedule<<<1, kThreads, 0, stream>>>(params, decode_workspace(limits),
+                                              limits.num_sms * shape.per_sm, shape.warps, overhead);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
+  }
+  return {};
+}
+
+}  // namespace kvarena::kernels
