@@ -128,8 +128,8 @@ TEST(KvCacheStep, AStepWaitsForTheOneStepsInFlightBeforeItAndNoLater) {
   for (const std::int32_t k : {1, 2, 3, 16}) {
     KvCacheOptions options = test::small_options();
     options.steps_in_flight = k;
-    SmallCache t(options);  // nothing runs until somebody waits
     std::vector<char> done(40);
+    SmallCache t(options);  // nothing runs until somebody waits
     for (std::int32_t n = 0; n < 40; ++n) {
       ASSERT_OK(t.cache.begin_step());
       for (std::int32_t before = 0; before < n; ++before) {
