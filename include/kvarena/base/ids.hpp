@@ -36,10 +36,10 @@ using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
 /// Queued work on another stream. Issued in increasing order, never reused.
 using Ticket = StrongId<struct TicketTag, std::uint64_t>;
 
-inline constexpr BlockId kNoBlock{-1};        ///< "no block" in a table row or a list link
-inline constexpr SequenceId kNoSequence{0};   ///< never issued
-inline constexpr HolderId kNoHolder{0};       ///< never issued
-inline constexpr Ticket kNoTicket{0};         ///< never issued
+inline constexpr BlockId kNoBlock{-1};       ///< "no block" in a table row or a list link
+inline constexpr SequenceId kNoSequence{0};  ///< never issued
+inline constexpr HolderId kNoHolder{0};      ///< never issued
+inline constexpr Ticket kNoTicket{0};        ///< never issued
 
 static_assert(sizeof(BlockId) == sizeof(std::int32_t) && std::is_trivially_copyable_v<BlockId>);
 static_assert(sizeof(Generation) == sizeof(std::uint32_t));
