@@ -1,5 +1,5 @@
-// Cost of the block manager: a block allocated and released, beside an array-stack pop and push of the
-// same blocks, from pools that fit every cache to pools that fit none.
+// Cost of the block manager: a block allocated and released, beside an array-stack pop and push of
+// the same blocks, from pools that fit every cache to pools that fit none.
 
 #include "kvarena/allocator/block_manager.hpp"
 

@@ -16,9 +16,8 @@ constexpr std::int32_t kBlockSize = 16;
 /// Sequences of staggered lengths, so that one in sixteen takes a block at each step.
 struct Batch {
   Batch(std::int64_t num_sequences, std::int64_t num_blocks)
-      : manager(BlockManager::create(
-                    {.num_blocks = num_blocks,
-                     .max_holders = static_cast<std::int32_t>(num_sequences + 2)})
+      : manager(BlockManager::create({.num_blocks = num_blocks,
+                                      .max_holders = static_cast<std::int32_t>(num_sequences + 2)})
                     .value()),
         tables(BlockTables::create(manager,
                                    {.block_size_tokens = kBlockSize,
@@ -47,7 +46,8 @@ void BM_decode_step(benchmark::State& state) {
   const std::int64_t num_sequences = state.range(0);
   Batch batch(num_sequences, num_sequences * 64);
   for (auto _ : state) {
-    if (batch.tables.append_one_each(batch.ids)) [[likely]] continue;
+    if (batch.tables.append_one_each(batch.ids)) [[likely]]
+      continue;
     state.PauseTiming();
     std::int64_t i = 0;
     for (const SequenceId id : batch.ids) {
@@ -115,7 +115,14 @@ void BM_append_and_destroy_3072(benchmark::State& state) {
   }
 }
 
-BENCHMARK(BM_decode_step)->Arg(10)->Arg(100)->Arg(256)->Arg(1000)->Arg(1024)->Arg(10'000)->Arg(100'000);
+BENCHMARK(BM_decode_step)
+    ->Arg(10)
+    ->Arg(100)
+    ->Arg(256)
+    ->Arg(1000)
+    ->Arg(1024)
+    ->Arg(10'000)
+    ->Arg(100'000);
 BENCHMARK(BM_append_and_truncate_one_token);
 BENCHMARK(BM_truncate_one_token);
 BENCHMARK(BM_fork)->Arg(10)->Iterations(20'000);

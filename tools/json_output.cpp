@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
+#include <system_error>
 
 namespace kvarena::tools {
 
@@ -35,7 +35,8 @@ ExitCode write_json(const Console& console, const std::string& target,
   file << document.dump(2) << '\n';
   file.close();
   if (file) return ExitCode::ok;
-  console.error(fmt::format("--json {}: {}", target, std::strerror(errno)), "a writable file",
+  console.error(fmt::format("--json {}: {}", target, std::generic_category().message(errno)),
+                "a writable file",
                 "check the folder, its permissions and the disk, or write to '-'");
   return ExitCode::environment;
 }

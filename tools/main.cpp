@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   using namespace kvarena::tools;
   std::ios::sync_with_stdio(false);
-  const char* no_color = std::getenv("NO_COLOR");
+  const char* no_color = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): one thread yet
   Console console{std::cout, std::cerr};
   console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvarena::tools {
 namespace {
@@ -13,7 +14,7 @@ constexpr std::int64_t kRedrawNs = 200'000'000;
 constexpr int kBarCells = 24;
 
 std::string seconds(double s) {
-  const auto whole = static_cast<std::int64_t>(s + 0.5);
+  const std::int64_t whole = std::llround(s);
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);

@@ -258,9 +258,9 @@ ExitCode ReplayCommand::run(const Console& console) {
     std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
     stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
   }
-  console.note(fmt::format("replayed in {:.2f} s ({:.1f}M tokens a second)", elapsed_s,
-                           static_cast<double>(report.prefill_tokens + report.decode_tokens) /
-                               std::max(elapsed_s, 1e-9) / 1e6));
+  const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
+  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s, 1e-9));
+  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s, grouped(rate)));
   const ExitCode written = write_json(console, json_, json_of(options_, outcome));
   const ExitCode code = exit_code_of(outcome.end);
   return code == ExitCode::ok ? written : code;

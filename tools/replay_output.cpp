@@ -96,15 +96,20 @@ std::string engine_lines(const ReplayOptions& options, const ReplayReport& r) {
   return text;
 }
 
-std::string pool_lines(const ReplayOptions& options, const ReplayReport& r) {
+std::string pool_lines(const ReplayOptions& options, const ReplayReport& r,
+                       const std::string& model_name) {
   const auto total = static_cast<double>(r.num_blocks);
-  const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
+  std::string size = r.pool_bytes > 0 ? ", " + human_bytes(r.pool_bytes) : "";
+  if (options.pool.pool_bytes) {
+    size = fmt::format(", what {} hold of {}", human_bytes(*options.pool.pool_bytes), model_name);
+  } else if (!options.pool.num_blocks) {
+    size += ", sized for the worst case";
+  }
   return fmt::format(
-      "  pool           {} blocks of {} tokens{}{}{}\n"
+      "  pool           {} blocks of {} tokens{}{}\n"
       "  in use         peak {} blocks ({:.1f} %), mean over time {:.3f}; peak {} sequences\n"
       "  waste          {:.4f} % of the slots of {} blocks at final lengths\n",
-      grouped(r.num_blocks), r.block_size, unlimited ? ", sized for the worst case" : "",
-      r.pool_bytes > 0 ? ", " + human_bytes(r.pool_bytes) : "",
+      grouped(r.num_blocks), r.block_size, size,
       r.watermark_blocks > 0 ? fmt::format(", watermark {}", grouped(r.watermark_blocks)) : "",
       grouped(r.peak_blocks), percent(static_cast<double>(r.peak_blocks), total),
       r.time_mean_blocks, grouped(r.peak_requests), 100.0 * r.waste, grouped(r.final_blocks));
@@ -176,7 +181,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
                                  name_of(options.clock), name_of(options.reserve));
   text += traffic_lines(r);
   text += engine_lines(options, r);
-  text += pool_lines(options, r);
+  text += pool_lines(options, r, model_name);
   text += verification_lines(options, r, model_name);
   const BlockStats& a = r.account;
   text += fmt::format(

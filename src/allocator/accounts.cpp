@@ -16,7 +16,8 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
   }
   const std::int64_t possible = e.stats.num_blocks - e.stats.offline;
   if (e.requested > possible) {
-    fmt::format_to(out, "it can never fit: the pool has {} blocks in service; create a larger pool\n",
+    fmt::format_to(out,
+                   "it can never fit: the pool has {} blocks in service; create a larger pool\n",
                    possible);
     return;
   }

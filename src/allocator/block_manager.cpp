@@ -1,8 +1,9 @@
+// The public face: creation, holders, and for each call its entry in the operation log.
+
 #include "kvarena/allocator/block_manager.hpp"
 
 #include "allocator/block_manager_impl.hpp"
 #include "kvarena/base/layout.hpp"
-#include "kvarena/base/violation.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -20,288 +21,27 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
-Status check_sizes(std::size_t ids, std::size_t generations) noexcept {
-  if (ids == generations) return {};
-  const auto expected = static_cast<std::int64_t>(ids);
-  return invalid_argument(Resource::span_size, static_cast<std::int64_t>(generations), expected,
-                          expected);
-}
-
 }  // namespace
-
-Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) const noexcept {
-  const auto subject = static_cast<std::uint64_t>(id.value);
-  if (!pool.contains(id)) return not_found(Resource::block, subject);
-  const std::uint32_t current = pool.record(id).generation;
-  const bool released_last = pool.live_references(id) == 0 &&
-                             (generation.value == current || generation.value + 1 == current);
-  return {released_last ? StatusCode::double_release : StatusCode::stale_handle, Resource::block, 0,
-          subject, generation.value, current};
-}
-
-bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept {
-  if (!pool.contains(id)) [[unlikely]] return false;
-  BlockPool::Record& r = pool.record(id);
-  if (r.generation != generation.value) [[unlikely]] return false;
-  if ((r.word & BlockPool::kHeld) == 0 || (r.word & BlockPool::kLow) == 0) [[unlikely]] return false;
-  if ((--r.word & BlockPool::kLow) != 0) return true;
-  --pool.mutable_counts().referenced;
-  if (fences.num_entries() != 0 && pool.fence_head(id) != BlockPool::kNoFence) {
-    ++pool.mutable_counts().fenced;
-  } else {
-    pool.drop(id);
-  }
-  return true;
-}
-
-void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
-  switch (pool.state(id)) {
-    case BlockState::referenced:
-      ++pool.record(id).word;
-      return;
-    case BlockState::fenced:
-      ++pool.record(id).word;
-      --pool.mutable_counts().fenced;
-      break;
-    case BlockState::free:
-    case BlockState::evictable:
-    case BlockState::offline:
-      pool.undo_drop(id);
-      break;
-  }
-  ++pool.mutable_counts().referenced;
-}
-
-Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> demands,
-                                                  std::span<BlockId> ids,
-                                                  std::span<Generation> generations,
-                                                  Urgency urgency) {
-  std::int64_t total = 0;
-  std::int64_t beyond_reservations = 0;
-  const std::int64_t room = usable(urgency);
-  HolderId misfit = kNoHolder;
-  ++calls;
-  for (const HolderDemand& demand : demands) {
-    Holder* holder = holders.find(demand.holder);
-    if (holder == nullptr) return not_found(Resource::holder, demand.holder.value);
-    if (std::exchange(holder->call_stamp, calls) == calls) {
-      return duplicate_argument(Resource::holder, demand.holder.value);
-    }
-    total += demand.count;
-    if (demand.count > holder->reserved) beyond_reservations += demand.count - holder->reserved;
-    if (misfit == kNoHolder && beyond_reservations > room) misfit = demand.holder;
-  }
-  if (misfit != kNoHolder) {
-    ++exhaustions;
-    const std::int64_t could_be_had = room + (total - beyond_reservations);
-    return exhausted(Resource::block, static_cast<std::uint64_t>(total),
-                     static_cast<std::uint64_t>(could_be_had), misfit.value);
-  }
-  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  if (static_cast<std::int64_t>(ids.size()) != total) {
-    return invalid_argument(Resource::span_size, static_cast<std::int64_t>(ids.size()), total, total);
-  }
-  const std::int64_t evicted = pool.take(ids.data(), generations.data(), total);
-  for (const HolderDemand& demand : demands) {
-    Holder& holder = *holders.find(demand.holder);
-    consume_reservation(holder, demand.count);
-    holder.references += demand.count;
-  }
-  references += total;
-  allocations += static_cast<std::uint64_t>(total);
-  evictions += static_cast<std::uint64_t>(evicted);
-  note_peak();
-  return evicted;
-}
-
-Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> ids,
-                                  std::span<const Generation> generations) {
-  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  Holder* holder = holders.find(holder_id);
-  if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
-  std::int64_t revived = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!pool.contains(ids[i])) return not_found(Resource::block, static_cast<std::uint64_t>(ids[i].value));
-    const BlockPool::Record& r = pool.record(ids[i]);
-    const bool live = (r.word & BlockPool::kHeld) != 0 && (r.word & BlockPool::kLow) != 0;
-    const bool cached = (r.word & (BlockPool::kCached | BlockPool::kQuarantined)) == BlockPool::kCached;
-    if (r.generation != generations[i].value || !(live || cached)) {
-      return report_violation({StatusCode::stale_handle, Resource::block, 0,
-                               static_cast<std::uint64_t>(ids[i].value), generations[i].value,
-                               r.generation},
-                              "BlockManager::retain");
-    }
-    if ((r.word & BlockPool::kHeld) == 0) {
-      ++revived;
-    } else if ((r.word & BlockPool::kLow) >= BlockPool::kLow - ids.size()) {
-      return exhausted(Resource::block, ids.size(), BlockPool::kLow - (r.word & BlockPool::kLow));
-    }
-  }
-  if (revived > holder->reserved + usable(Urgency::growth)) {
-    ++exhaustions;
-    return exhausted(Resource::block, static_cast<std::uint64_t>(revived),
-                     static_cast<std::uint64_t>(holder->reserved + usable(Urgency::growth)),
-                     holder_id.value);
-  }
-  revived = 0;  // a block named twice was counted twice, and is revived once
-  for (const BlockId id : ids) {
-    switch (pool.state(id)) {
-      case BlockState::evictable:
-        ++revived;
-        pool.unlink_evictable(id);
-        pool.record(id).word = BlockPool::kHeld | BlockPool::kCached | 1;
-        ++pool.mutable_counts().referenced;
-        break;
-      case BlockState::fenced:
-        --pool.mutable_counts().fenced;
-        ++pool.mutable_counts().referenced;
-        [[fallthrough]];
-      default:
-        ++pool.record(id).word;
-        break;
-    }
-  }
-  consume_reservation(*holder, revived);
-  holder->references += static_cast<std::int64_t>(ids.size());
-  references += static_cast<std::int64_t>(ids.size());
-  return {};
-}
-
-Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> ids,
-                                   std::span<const Generation> generations) {
-  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  Holder* holder = holders.find(holder_id);
-  if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
-  const auto count = static_cast<std::int64_t>(ids.size());
-  for (std::size_t i = 0;; ++i) {
-    i += pool.release_leading(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
-    if (i == ids.size()) break;
-    if (release_one(ids[i], generations[i])) continue;
-    const Status refused = refuse_handle(ids[i], generations[i]);
-    while (i-- > 0) undo_release_one(ids[i]);
-    return report_violation(refused, "BlockManager::release");
-  }
-  if (holder->references < count) {
-    for (std::size_t i = ids.size(); i-- > 0;) undo_release_one(ids[i]);
-    return report_violation({StatusCode::reference_underflow, Resource::holder, 0, holder_id.value,
-                             ids.size(), static_cast<std::uint64_t>(holder->references)},
-                            "BlockManager::release");
-  }
-  holder->references -= count;
-  references -= count;
-  releases += ids.size();
-  return {};
-}
-
-Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
-                                         std::span<const BlockId> ids,
-                                         std::span<const Generation> generations) {
-  if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
-  if (fences.entries_left() < static_cast<std::int64_t>(ids.size())) {
-    return exhausted(Resource::fence_entry, ids.size(),
-                     static_cast<std::uint64_t>(fences.entries_left()));
-  }
-  if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  // The references go to the ticket before the holder gives them up, so that no block is dropped in
-  // between; a refused handle takes them back.
-  std::size_t fenced = 0;
-  for (; fenced < ids.size() && pool.contains(ids[fenced]); ++fenced) {
-    const BlockPool::Record& r = pool.record(ids[fenced]);
-    if (r.generation != generations[fenced].value || pool.live_references(ids[fenced]) == 0) break;
-    fences.add(ticket, ids[fenced], pool.fence_head(ids[fenced]));
-  }
-  Status status = fenced == ids.size() ? release(holder_id, ids, generations)
-                                       : refuse_handle(ids[fenced], generations[fenced]);
-  if (status.is_ok()) return status;
-  if (fenced < ids.size()) static_cast<void>(report_violation(status, "BlockManager::release_after"));
-  while (fenced-- > 0) fences.undo_add(ticket, pool.fence_head(ids[fenced]));
-  return status;
-}
-
-Status BlockManager::Impl::set_cached(BlockId id, Generation generation, bool cached) {
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  BlockPool::Record& r = pool.record(id);
-  if (r.generation != generation.value) return refuse_handle(id, generation);
-  switch (pool.state(id)) {
-    case BlockState::referenced:
-    case BlockState::fenced:
-      r.word = cached ? r.word | BlockPool::kCached : r.word & ~BlockPool::kCached;
-      return {};
-    case BlockState::evictable:
-      if (!cached) pool.free_evictable(id);
-      return {};
-    case BlockState::free:
-    case BlockState::offline:
-      break;
-  }
-  return refuse_handle(id, generation);
-}
-
-Result<bool> BlockManager::Impl::quarantine(BlockId id) {
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  switch (pool.state(id)) {
-    case BlockState::offline:
-      return true;
-    case BlockState::referenced:
-    case BlockState::fenced:
-      pool.record(id).word |= BlockPool::kQuarantined;
-      return false;
-    case BlockState::free:
-    case BlockState::evictable:
-      break;
-  }
-  if (usable(Urgency::growth) == 0) {
-    return exhausted(Resource::reservation, static_cast<std::uint64_t>(reserved),
-                     static_cast<std::uint64_t>(available() - 1));
-  }
-  pool.take_offline(id);
-  note_peak();
-  return true;
-}
-
-Status BlockManager::Impl::restore(BlockId id) {
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  if (pool.state(id) == BlockState::offline) {
-    pool.bring_online(id);
-    return {};
-  }
-  BlockPool::Record& r = pool.record(id);
-  if ((r.word & BlockPool::kHeld) != 0 && (r.word & BlockPool::kQuarantined) != 0) {
-    r.word &= ~BlockPool::kQuarantined;
-    return {};
-  }
-  return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
-}
-
-Status BlockManager::Impl::retire(Ticket ticket) {
-  if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
-  fences.retire(
-      ticket, [this](BlockId id) -> std::uint32_t& { return pool.fence_head(id); },
-      [this](BlockId id) {
-        const bool last = pool.fence_head(id) == BlockPool::kNoFence && pool.live_references(id) == 0;
-        if (!last) return;
-        --pool.mutable_counts().fenced;
-        pool.drop(id);
-      });
-  return {};
-}
-
-// ---- the public face: checks what is checked for every call, logs -------------------------------
 
 Result<BlockManager> BlockManager::create(const BlockManagerOptions& given) {
   BlockManagerOptions options = given;
-  if (Status s = check_range(Resource::num_blocks, options.num_blocks, 1, KvLayout::kMaxBlocks); !s) {
+  if (Status s = check_range(Resource::num_blocks, options.num_blocks, 1, KvLayout::kMaxBlocks);
+      !s) {
     return s;
   }
-  if (Status s = check_range(Resource::watermark, options.watermark_blocks, 0, options.num_blocks); !s) {
+  if (Status s = check_range(Resource::watermark, options.watermark_blocks, 0, options.num_blocks);
+      !s) {
     return s;
   }
-  if (Status s = check_range(Resource::num_holders, options.max_holders, 1, kMaxTableSize); !s) return s;
-  if (Status s = check_range(Resource::num_tickets, options.max_open_tickets, 1, kMaxTableSize); !s) {
+  if (Status s = check_range(Resource::num_holders, options.max_holders, 1, kMaxTableSize); !s)
+    return s;
+  if (Status s = check_range(Resource::num_tickets, options.max_open_tickets, 1, kMaxTableSize);
+      !s) {
     return s;
   }
   if (options.max_fence_entries == 0) options.max_fence_entries = options.num_blocks;
-  if (Status s = check_range(Resource::fence_entry, options.max_fence_entries, 1, kMaxTableSize); !s) {
+  if (Status s = check_range(Resource::fence_entry, options.max_fence_entries, 1, kMaxTableSize);
+      !s) {
     return s;
   }
   try {
@@ -345,17 +85,17 @@ Status BlockManager::unregister_holder(HolderId id) {
 
 Status BlockManager::reserve(HolderId id, std::int64_t count) {
   Impl& m = *impl_;
-  Status status = check_range(Resource::reservation, count, 0,
-                              std::numeric_limits<std::int64_t>::max());
+  Status status =
+      check_range(Resource::reservation, count, 0, std::numeric_limits<std::int64_t>::max());
   if (Holder* holder = m.holders.find(id); holder == nullptr) {
     status = not_found(Resource::holder, id.value);
   } else if (status.is_ok()) {
     const std::int64_t increase = count - holder->reserved;
     if (increase > 0 && increase > m.usable(Urgency::admission)) {
       ++m.exhaustions;
-      status = exhausted(Resource::reservation, static_cast<std::uint64_t>(count),
-                         static_cast<std::uint64_t>(holder->reserved + m.usable(Urgency::admission)),
-                         id.value);
+      status = exhausted(
+          Resource::reservation, static_cast<std::uint64_t>(count),
+          static_cast<std::uint64_t>(holder->reserved + m.usable(Urgency::admission)), id.value);
     } else {
       m.reserved += increase;
       holder->reserved = count;
@@ -368,7 +108,8 @@ Status BlockManager::reserve(HolderId id, std::int64_t count) {
 
 Result<std::int64_t> BlockManager::allocate(HolderId holder, std::span<BlockId> ids,
                                             std::span<Generation> generations, Urgency urgency) {
-  // No pool has so many blocks that the count does not fit: larger requests are refused as exhausted.
+  // No pool has so many blocks that the count does not fit: larger requests are refused as
+  // exhausted.
   constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
   const HolderDemand demand{holder, static_cast<std::uint32_t>(std::min(ids.size(), kMost))};
   return allocate_each(std::span(&demand, 1), ids, generations, urgency);

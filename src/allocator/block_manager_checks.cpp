@@ -10,12 +10,9 @@ namespace {
 
 Status violated(Invariant invariant, Resource resource, std::int64_t subject, std::int64_t expected,
                 std::int64_t found) noexcept {
-  return {StatusCode::invariant_violated,
-          resource,
-          static_cast<std::int32_t>(invariant),
-          static_cast<std::uint64_t>(subject),
-          static_cast<std::uint64_t>(expected),
-          static_cast<std::uint64_t>(found)};
+  return {StatusCode::invariant_violated,       resource,
+          static_cast<std::int32_t>(invariant), static_cast<std::uint64_t>(subject),
+          static_cast<std::uint64_t>(expected), static_cast<std::uint64_t>(found)};
 }
 
 HolderReport report_of(HolderId id, const Holder& holder) {

@@ -21,9 +21,7 @@ struct BlockManager::Impl {
         watermark(options.watermark_blocks),
         log(options.log) {}
 
-  std::int64_t available() const noexcept {
-    return pool.counts().free + pool.counts().evictable;
-  }
+  std::int64_t available() const noexcept { return pool.counts().free + pool.counts().evictable; }
   /// What a request without a reservation may use.
   std::int64_t usable(Urgency urgency) const noexcept {
     const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
@@ -42,6 +40,8 @@ struct BlockManager::Impl {
   }
   /// Why a handle that is not live is refused.
   Status refuse_handle(BlockId id, Generation generation) const noexcept;
+  /// Whether one of `references_wanted` more references could be taken on a block.
+  Status check_retain(BlockId id, Generation generation, std::size_t references_wanted) const;
   /// Gives up one live reference. False when the handle is not live: nothing changed then.
   bool release_one(BlockId id, Generation generation) noexcept;
   void undo_release_one(BlockId id) noexcept;
@@ -60,7 +60,8 @@ struct BlockManager::Impl {
   Status retire(Ticket ticket);
 
   void append_log(const Operation& operation) {
-    if (log != nullptr) [[unlikely]] log->append(operation);
+    if (log != nullptr) [[unlikely]]
+      log->append(operation);
   }
 
   BlockPool pool;
@@ -75,7 +76,7 @@ struct BlockManager::Impl {
   std::uint64_t releases = 0;
   std::uint64_t evictions = 0;
   std::uint64_t exhaustions = 0;
-  std::uint64_t calls = 0;      // stamps allocate_each
+  std::uint64_t calls = 0;  // stamps allocate_each
 };
 
 }  // namespace kvarena

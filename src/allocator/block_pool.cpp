@@ -48,8 +48,8 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
 }
 
 std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
-                                     std::span<const Generation> generations,
-                                     bool any_fenced) noexcept {
+                                       std::span<const Generation> generations,
+                                       bool any_fenced) noexcept {
   BlockId* top = free_stack_.data() + counts_.free;
   std::size_t i = 0;
   for (; i < ids.size(); ++i) {
@@ -57,11 +57,14 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
     if (i + kAhead < ids.size() && contains(ids[i + kAhead])) {
       __builtin_prefetch(&records_[index(ids[i + kAhead])], 1);
     }
-    if (!contains(ids[i])) [[unlikely]] break;
+    if (!contains(ids[i])) [[unlikely]]
+      break;
     Record& r = records_[index(ids[i])];
-    if (r.generation != generations[i].value) [[unlikely]] break;
+    if (r.generation != generations[i].value) [[unlikely]]
+      break;
     if (r.word == (kHeld | 1)) {
-      if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]] break;
+      if (any_fenced && side_[index(ids[i])] != kNoFence) [[unlikely]]
+        break;
       r = {0, r.generation + 1};
       *top++ = ids[i];
     } else if ((r.word & kHeld) != 0 && (r.word & kLow) > 1) {
@@ -105,8 +108,7 @@ void BlockPool::undo_drop(BlockId id) noexcept {
       r.word = kHeld | (r.word & (kCached | kQuarantined)) | 1;
       break;
     case BlockState::referenced:
-    case BlockState::fenced:
-      break;
+    case BlockState::fenced: break;
   }
 }
 

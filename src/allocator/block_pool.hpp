@@ -3,7 +3,8 @@
 /// @file
 /// `BlockPool`: the hot arrays of a BlockManager. Which state each block is in, its reference count
 /// and generation, the free list and the evictable order. It checks nothing about who calls; the
-/// manager does. 16 bytes a block: an 8-byte record, a 4-byte link, a 4-byte place on the free stack.
+/// manager does. 16 bytes a block: an 8-byte record, a 4-byte link, a 4-byte place on the free
+/// stack.
 
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
@@ -28,15 +29,15 @@ struct StateCounts {
 /// States, counts and orders of all blocks.
 class BlockPool {
  public:
-  // A block's word. Held: kHeld, perhaps kCached and kQuarantined, and the number of live (not fenced)
-  // references in the low bits; zero live references means fenced. Not held: 0 is free, kQuarantined
-  // offline (kCached then remembers the mark), kCached alone evictable with the next link in the low
-  // bits.
+  // A block's word. Held: kHeld, perhaps kCached and kQuarantined, and the number of live (not
+  // fenced) references in the low bits; zero live references means fenced. Not held: 0 is free,
+  // kQuarantined offline (kCached then remembers the mark), kCached alone evictable with the next
+  // link in the low bits.
   static constexpr std::uint32_t kHeld = 1U << 31;
   static constexpr std::uint32_t kCached = 1U << 30;
   static constexpr std::uint32_t kQuarantined = 1U << 29;
   static constexpr std::uint32_t kLow = kQuarantined - 1;  ///< count or link; as a link: none
-  static constexpr std::uint32_t kNoFence = ~0U;           ///< side word of a block with no fence entry
+  static constexpr std::uint32_t kNoFence = ~0U;  ///< side word of a block with no fence entry
 
   struct Record {
     std::uint32_t word = 0;
@@ -66,13 +67,13 @@ class BlockPool {
   /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
   /// number is returned. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
-  /// Gives up one reference on the leading blocks of a list, as long as each either keeps another live
-  /// reference or becomes free: up to the first that is cached, quarantined, fenced or no live handle.
-  /// Returns how many those are.
+  /// Gives up one reference on the leading blocks of a list, as long as each either keeps another
+  /// live reference or becomes free: up to the first that is cached, quarantined, fenced or no live
+  /// handle. Returns how many those are.
   std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
-                            bool any_fenced) noexcept;
-  /// A held block whose last reference, live or fenced, is going: becomes free, evictable or offline.
-  /// The caller has accounted for the state it leaves.
+                              bool any_fenced) noexcept;
+  /// A held block whose last reference, live or fenced, is going: becomes free, evictable or
+  /// offline. The caller has accounted for the state it leaves.
   void drop(BlockId id) noexcept {
     Record& r = record(id);
     if ((r.word & (kCached | kQuarantined)) != 0) return drop_marked(id);
@@ -107,13 +108,15 @@ class BlockPool {
   static constexpr std::int64_t kPrefetchDistance = 16;
 
   static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
-  static BlockId block(std::uint32_t raw) noexcept { return BlockId(static_cast<std::int32_t>(raw)); }
+  static BlockId block(std::uint32_t raw) noexcept {
+    return BlockId(static_cast<std::int32_t>(raw));
+  }
   void drop_marked(BlockId id) noexcept;
   void append_evictable(BlockId id) noexcept;
 
   std::vector<Record> records_;
-  std::vector<std::uint32_t> side_;   // held: fence chain; evictable: previous link; else kNoFence
-  std::vector<BlockId> free_stack_;   // [0, counts_.free) are the free blocks, the next one on top
+  std::vector<std::uint32_t> side_;  // held: fence chain; evictable: previous link; else kNoFence
+  std::vector<BlockId> free_stack_;  // [0, counts_.free) are the free blocks, the next one on top
   std::uint32_t evictable_head_ = kLow;  // evicted next
   std::uint32_t evictable_tail_ = kLow;
   StateCounts counts_;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `FenceTable`: open tickets and the block references that wait for each. A reference is an entry in
-/// two chains: its ticket's, in the order of release, and its block's, newest first.
+/// `FenceTable`: open tickets and the block references that wait for each. A reference is an entry
+/// in two chains: its ticket's, in the order of release, and its block's, newest first.
 
 #include "base/lazy_array.hpp"
 #include "kvarena/base/ids.hpp"
@@ -40,7 +40,9 @@ class FenceTable {
   std::int64_t num_entries() const noexcept { return num_entries_; }
   std::int64_t entries_left() const noexcept { return max_entries_ - num_entries_; }
   std::int64_t capacity() const noexcept { return max_entries_; }
-  std::int64_t max_open_tickets() const noexcept { return static_cast<std::int64_t>(places_.size()); }
+  std::int64_t max_open_tickets() const noexcept {
+    return static_cast<std::int64_t>(places_.size());
+  }
   const Entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
 
   /// Adds a reference of `block` to an open ticket and to the block's chain at `head`. Requires
@@ -48,8 +50,9 @@ class FenceTable {
   void add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept;
   /// Undoes the newest add of that ticket. O(entries of the ticket).
   void undo_add(Ticket ticket, std::uint32_t& head) noexcept;
-  /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after each;
-  /// `head_of(BlockId)` is the block's chain. O(entries x references of a block pending at once).
+  /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after
+  /// each; `head_of(BlockId)` is the block's chain. O(entries x references of a block pending at
+  /// once).
   template <class HeadOf, class Visit>
   void retire(Ticket ticket, HeadOf head_of, Visit visit) {
     Place& p = place(ticket);
@@ -68,7 +71,8 @@ class FenceTable {
   /// Calls visit(index) for each entry of an open ticket.
   template <class Visit>
   void for_each_entry(Ticket ticket, Visit visit) const {
-    for (std::uint32_t i = place(ticket).first; i != kNone; i = entries_[i].next_of_ticket) visit(i);
+    for (std::uint32_t i = place(ticket).first; i != kNone; i = entries_[i].next_of_ticket)
+      visit(i);
   }
   /// Calls visit(ticket) for each open ticket up to and including `last`, oldest first.
   template <class Visit>
@@ -87,7 +91,9 @@ class FenceTable {
     std::uint32_t last = kNone;
   };
   Place& place(Ticket ticket) noexcept { return places_[ticket.value % places_.size()]; }
-  const Place& place(Ticket ticket) const noexcept { return places_[ticket.value % places_.size()]; }
+  const Place& place(Ticket ticket) const noexcept {
+    return places_[ticket.value % places_.size()];
+  }
   void unlink_from_block(std::uint32_t index, std::uint32_t& head) noexcept;
   void recycle(std::uint32_t index) noexcept;
 
@@ -96,8 +102,8 @@ class FenceTable {
   std::int64_t max_entries_;
   std::int64_t num_entries_ = 0;
   std::int64_t num_open_ = 0;
-  std::uint32_t untouched_ = 0;        // entries from here on were never used
-  std::uint32_t first_free_ = kNone;   // recycled entries, through next_of_ticket
+  std::uint32_t untouched_ = 0;       // entries from here on were never used
+  std::uint32_t first_free_ = kNone;  // recycled entries, through next_of_ticket
   std::uint64_t next_ = 1;
 };
 

@@ -14,10 +14,10 @@ namespace kvarena {
 /// One registered holder.
 struct Holder {
   HolderInfo info;
-  std::int64_t references = 0;    ///< block references, fenced ones excluded
-  std::int64_t reserved = 0;      ///< promised blocks
-  std::uint64_t call_stamp = 0;   ///< the last allocate_each that named it
-  std::uint32_t generation = 1;   ///< of the slot: registrations so far, plus one
+  std::int64_t references = 0;   ///< block references, fenced ones excluded
+  std::int64_t reserved = 0;     ///< promised blocks
+  std::uint64_t call_stamp = 0;  ///< the last allocate_each that named it
+  std::uint32_t generation = 1;  ///< of the slot: registrations so far, plus one
   bool registered = false;
 };
 

@@ -5,7 +5,10 @@
 /// first touched, so that a table sized for the worst case costs what is used. Move-only, not
 /// resizable. Elements start as all-zero bytes, whatever T's default is.
 
+#include <sys/mman.h>
+
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -20,9 +23,7 @@ class LazyArray {
  public:
   LazyArray() = default;
   explicit LazyArray(std::size_t size)
-      : data_(static_cast<T*>(std::calloc(size == 0 ? 1 : size, sizeof(T)))), size_(size) {
-    if (data_ == nullptr) throw std::bad_alloc();
-  }
+      : data_(zeroed(size), Free{size == 0 ? 1 : size}), size_(size) {}
 
   std::size_t size() const noexcept { return size_; }
   T* data() noexcept { return data_.get(); }
@@ -35,9 +36,32 @@ class LazyArray {
   const T* end() const noexcept { return data() + size_; }
 
  private:
+#if defined(__SANITIZE_ADDRESS__)
+  // AddressSanitizer watches the bounds of what malloc gives, not of what the system maps.
   struct Free {
+    std::size_t size = 0;
     void operator()(T* data) const noexcept { std::free(data); }
   };
+  static T* zeroed(std::size_t size) {
+    void* data = std::calloc(size == 0 ? 1 : size, sizeof(T));
+    if (data == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(data);
+  }
+#else
+  // Not calloc: once a large array has been freed, it takes the next from the heap and writes
+  // zeros.
+  struct Free {
+    std::size_t size = 0;
+    void operator()(T* data) const noexcept { ::munmap(data, size * sizeof(T)); }
+  };
+  static T* zeroed(std::size_t size) {
+    if (size > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_alloc();
+    void* data = ::mmap(nullptr, (size == 0 ? 1 : size) * sizeof(T), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<T*>(data);
+  }
+#endif
   std::unique_ptr<T[], Free> data_;
   std::size_t size_ = 0;
 };

@@ -70,7 +70,8 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     }
     const std::int64_t tokens_wanted = demands.tokens(i);
     if (tokens_wanted < 0) {
-      return fail(index, invalid_argument(Resource::num_tokens, tokens_wanted, 0, max_append_tokens));
+      return fail(index,
+                  invalid_argument(Resource::num_tokens, tokens_wanted, 0, max_append_tokens));
     }
     const std::int64_t length = sequence->length + tokens_wanted;
     if (length > sequence->max_length) {
@@ -78,9 +79,11 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     }
     num_new_tokens += tokens_wanted;
     if (num_new_tokens > max_append_tokens) {
-      return fail(index, invalid_argument(Resource::num_tokens, num_new_tokens, 0, max_append_tokens));
+      return fail(index,
+                  invalid_argument(Resource::num_tokens, num_new_tokens, 0, max_append_tokens));
     }
-    if (tokens_wanted <= sequence->room && !sequence->may_share_tail) [[likely]] continue;
+    if (tokens_wanted <= sequence->room && !sequence->may_share_tail) [[likely]]
+      continue;
     if (tokens_wanted == 0) continue;
     plan_growth(demands.id(i), *sequence, length, i, true);
   }

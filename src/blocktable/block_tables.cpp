@@ -81,9 +81,9 @@ Status BlockTables::Impl::release_entries(Sequence& sequence, std::int64_t keep,
                       pages.generations(table.last_leaf) + on_leaf, generations.begin());
     const std::span<const BlockId> last_first(ids.data(), size);
     const std::span<const Generation> their(generations.data(), size);
-    const Status status =
-        ticket == kNoTicket ? manager->release(sequence.holder, last_first, their)
-                            : manager->release_after(ticket, sequence.holder, last_first, their);
+    const Status status = ticket == kNoTicket
+                              ? manager->release(sequence.holder, last_first, their)
+                              : manager->release_after(ticket, sequence.holder, last_first, their);
     if (!status) return status;
     table.remove_last(pages, static_cast<std::int32_t>(count));
     entries -= count;
@@ -107,11 +107,10 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options) {
     return exhausted(Resource::sequence, 1, 0);
   }
   const SequenceId id = sequences.new_id();
-  const Result<HolderId> holder =
-      manager->register_holder({.owner = id.value,
-                                .purpose = "sequence",
-                                .since_ns = options.since_ns,
-                                .deadline_ns = options.deadline_ns});
+  const Result<HolderId> holder = manager->register_holder({.owner = id.value,
+                                                            .purpose = "sequence",
+                                                            .since_ns = options.since_ns,
+                                                            .deadline_ns = options.deadline_ns});
   if (!holder) return holder.status();
   Sequence& sequence = sequences.insert(id);
   sequence.holder = *holder;
@@ -125,8 +124,10 @@ Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child,
                                        std::int64_t length) {
   const std::int64_t shared = blocks_for(length);
   for (std::int64_t first = 0; first < shared; first += kPageEntries) {
-    const std::int32_t leaf = parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
-    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, shared - first));
+    const std::int32_t leaf =
+        parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
+    const auto count =
+        static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, shared - first));
     const Status status = manager->retain(child.holder, std::span(pages.ids(leaf), count),
                                           std::span(pages.generations(leaf), count));
     if (!status) return status;
@@ -139,10 +140,12 @@ Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child,
 
 Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTablesOptions& given) {
   BlockTablesOptions options = given;
-  if (Status s = check_range(Resource::block_size, options.block_size_tokens, 1, kMaxBlockSize); !s) {
+  if (Status s = check_range(Resource::block_size, options.block_size_tokens, 1, kMaxBlockSize);
+      !s) {
     return s;
   }
-  if (Status s = check_range(Resource::num_sequences, options.max_sequences, 1, kMaxSequences); !s) {
+  if (Status s = check_range(Resource::num_sequences, options.max_sequences, 1, kMaxSequences);
+      !s) {
     return s;
   }
   if (Status s = check_range(Resource::num_tokens, options.max_append_tokens, 1, kMaxTokens); !s) {
@@ -172,7 +175,8 @@ BlockTables& BlockTables::operator=(BlockTables&& other) noexcept {
 
 BlockTables::~BlockTables() {
   if (impl_ == nullptr) return;
-  impl_->sequences.for_each([this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
+  impl_->sequences.for_each(
+      [this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
 }
 
 Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
@@ -186,7 +190,10 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   if (parent == nullptr) return not_found(Resource::sequence, parent_id.value);
   if (Status s = check_range(Resource::sequence_length, length, 0, parent->length); !s) return s;
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
-    return Status{StatusCode::context_length_exceeded, Resource::sequence_length, 0, parent_id.value,
+    return Status{StatusCode::context_length_exceeded,
+                  Resource::sequence_length,
+                  0,
+                  parent_id.value,
                   static_cast<std::uint64_t>(length),
                   static_cast<std::uint64_t>(options.max_length_tokens)};
   }
@@ -273,8 +280,12 @@ Status BlockTables::promise_capacity(SequenceId id, std::int64_t capacity) {
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = check_range(Resource::capacity, capacity, 0, kMaxTokens); !s) return s;
   if (capacity > sequence->max_length) {
-    return {StatusCode::context_length_exceeded, Resource::sequence_length, 0, id.value,
-            static_cast<std::uint64_t>(capacity), static_cast<std::uint64_t>(sequence->max_length)};
+    return {StatusCode::context_length_exceeded,
+            Resource::sequence_length,
+            0,
+            id.value,
+            static_cast<std::uint64_t>(capacity),
+            static_cast<std::uint64_t>(sequence->max_length)};
   }
   const std::int64_t missing = t.blocks_for(capacity) - sequence->table.num_entries;
   Status status = t.manager->reserve(sequence->holder, std::max<std::int64_t>(0, missing));

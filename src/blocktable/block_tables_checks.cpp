@@ -10,14 +10,11 @@
 namespace kvarena {
 namespace {
 
-Status violated(Invariant invariant, Resource resource, std::uint64_t subject, std::int64_t expected,
-                std::int64_t found) noexcept {
-  return {StatusCode::invariant_violated,
-          resource,
-          static_cast<std::int32_t>(invariant),
-          subject,
-          static_cast<std::uint64_t>(expected),
-          static_cast<std::uint64_t>(found)};
+Status violated(Invariant invariant, Resource resource, std::uint64_t subject,
+                std::int64_t expected, std::int64_t found) noexcept {
+  return {StatusCode::invariant_violated,       resource,
+          static_cast<std::int32_t>(invariant), subject,
+          static_cast<std::uint64_t>(expected), static_cast<std::uint64_t>(found)};
 }
 
 /// Marks a tree's pages; false when one is out of range or marked already.
@@ -143,11 +140,13 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
                     holder ? holder->references : -1);
   }
   for (std::int64_t index = 0; index < count; ++index) {
-    const std::int32_t page = s.table.leaf_page(pages, static_cast<std::int32_t>(index >> kPageShift));
+    const std::int32_t page =
+        s.table.leaf_page(pages, static_cast<std::int32_t>(index >> kPageShift));
     const BlockId block = pages.ids(page)[index & kPageMask];
     const Generation generation = pages.generations(page)[index & kPageMask];
     const bool exists = block.value >= 0 && block.value < manager->num_blocks();
-    if (!exists || manager->reference_count(block) == 0 || manager->generation(block) != generation) {
+    if (!exists || manager->reference_count(block) == 0 ||
+        manager->generation(block) != generation) {
       return violated(Invariant::table_entries, Resource::sequence, id.value, index, block.value);
     }
   }
@@ -164,8 +163,8 @@ Status BlockTables::check_invariants() const {
     if (!first) return;
     tokens += s.length;
     entries += s.table.num_entries;
-    const bool whole = s.table.num_entries == 0 ||
-                       mark_pages(t.pages, s.table.root, s.table.depth, s.table.num_leaves(), marked);
+    const bool whole = s.table.num_entries == 0 || mark_pages(t.pages, s.table.root, s.table.depth,
+                                                              s.table.num_leaves(), marked);
     first = whole ? t.check_sequence(id, s)
                   : violated(Invariant::table_pages, Resource::sequence, id.value, 1, 0);
   });

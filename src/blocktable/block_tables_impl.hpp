@@ -51,12 +51,12 @@ struct BlockTables::Impl {
 
   /// A demand of the call at work that takes blocks.
   struct Growth {
-    std::size_t demand = 0;         ///< its index
+    std::size_t demand = 0;  ///< its index
     Sequence* sequence = nullptr;
     SequenceId id{};
-    std::int64_t new_entries = 0;   ///< blocks past the table's end
-    bool shares_tail = false;       ///< its last block is copied first
-    BlockId tail{};                 ///< that block
+    std::int64_t new_entries = 0;  ///< blocks past the table's end
+    bool shares_tail = false;      ///< its last block is copied first
+    BlockId tail{};                ///< that block
   };
   /// Orders growths with a shared tail by block, then by demand.
   struct SharedTail {
@@ -74,7 +74,7 @@ struct BlockTables::Impl {
   std::int64_t entries = 0;  // sum of table entries
   std::uint64_t sequences_ever = 0;
   std::uint64_t copies_ever = 0;
-  std::uint64_t calls = 0;   // stamps
+  std::uint64_t calls = 0;  // stamps
   std::int64_t failed_demand = -1;
 
   // Scratch of one call, sized at create.

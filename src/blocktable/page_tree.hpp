@@ -52,14 +52,14 @@ class PagePool {
   LazyArray<Generation> generations_;
   std::int64_t num_pages_;
   std::int64_t used_ = 0;
-  std::int32_t untouched_ = 0;           // pages from here on were never used
-  std::int32_t first_free_ = kNoPage;    // put back, linked through their first id
+  std::int32_t untouched_ = 0;         // pages from here on were never used
+  std::int32_t first_free_ = kNoPage;  // put back, linked through their first id
 };
 
 /// One sequence's tree. Trivially copyable; its pages belong to whoever holds it.
 struct PageTree {
   std::int32_t root = PagePool::kNoPage;
-  std::int32_t depth = 0;       ///< directory levels above the leaves
+  std::int32_t depth = 0;  ///< directory levels above the leaves
   std::int32_t last_leaf = PagePool::kNoPage;
   std::int32_t num_entries = 0;
 

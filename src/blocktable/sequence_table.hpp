@@ -12,8 +12,8 @@
 
 namespace kvarena {
 
-/// One sequence. The next token goes to slot `next_slot` while `room` > 0; with no room it needs the
-/// next block of its table, or a new one.
+/// One sequence. The next token goes to slot `next_slot` while `room` > 0; with no room it needs
+/// the next block of its table, or a new one.
 struct Sequence {
   std::int64_t next_slot = 0;      ///< one past the slot of the last token
   std::int32_t room = 0;           ///< tokens that still fit the block of the last token
@@ -22,9 +22,9 @@ struct Sequence {
   std::int32_t filled_blocks = 0;  ///< ceil(length / block_size); the table may hold more
   PageTree table;
   HolderId holder;
-  std::uint64_t call_stamp = 0;    ///< the last call that named it
-  SequenceId id;                   ///< kNoSequence in a free slot
-  bool may_share_tail = false;     ///< the partly filled last block may have other holders
+  std::uint64_t call_stamp = 0;  ///< the last call that named it
+  SequenceId id;                 ///< kNoSequence in a free slot
+  bool may_share_tail = false;   ///< the partly filled last block may have other holders
 };
 
 /// Fixed-size table of sequences.
@@ -63,7 +63,9 @@ class SequenceTable {
   }
 
  private:
-  std::size_t capacity_left() const noexcept { return slots_.size() - static_cast<std::size_t>(size_); }
+  std::size_t capacity_left() const noexcept {
+    return slots_.size() - static_cast<std::size_t>(size_);
+  }
   static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
 
   std::vector<Sequence> slots_;

@@ -79,7 +79,7 @@ std::optional<std::int64_t> wall_clock_us(Cursor& cursor) {
                                 ch::day{static_cast<unsigned>(*day)}};
   if (!date.ok() || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
   const std::int64_t days = ch::sys_days{date}.time_since_epoch().count();
-  const std::int64_t seconds = days * 86400 + *hour * 3600 + *minute * 60 + *second;
+  const std::int64_t seconds = ((days * 24 + *hour) * 60 + *minute) * 60 + *second;
   return seconds * 1'000'000 + *fraction / 1000;
 }
 

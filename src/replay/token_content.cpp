@@ -107,7 +107,7 @@ void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKin
     const std::uint32_t last =
         lane(static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) | 1U,
              bytes / 4, pattern);
-    std::memcpy(out + bytes / 4 * 4, &last, bytes % 4);
+    std::memcpy(out + (bytes - bytes % 4), &last, bytes % 4);
   }
 }
 

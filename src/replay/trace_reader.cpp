@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace kvarena::replay {
@@ -90,12 +90,13 @@ Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, ParseFa
   if (!lines) {
     const Status status = lines.status();
     if (failure != nullptr) {
-      *failure = {options.path,
-                  0,
-                  0,
-                  fmt::format("no way to open it ({})", std::strerror(status.native)),
-                  "a readable trace file",
-                  "check the path and its permissions"};
+      *failure = {
+          options.path,
+          0,
+          0,
+          fmt::format("no way to open it ({})", std::generic_category().message(status.native)),
+          "a readable trace file",
+          "check the path and its permissions"};
     }
     return status;
   }
@@ -124,7 +125,7 @@ Status TraceReader::fail_line(const Line& line) {
     failure_ = {path_,
                 line.number + 1,
                 0,
-                fmt::format("no way to read on ({})", std::strerror(line.native)),
+                fmt::format("no way to read on ({})", std::generic_category().message(line.native)),
                 "the rest of the file",
                 ""};
     status_ = {StatusCode::io_error, Resource::file, line.native, 0, 0, 0};

@@ -31,6 +31,8 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::int64_t kMaxGrowthBytes = std::int64_t{8} << 20;
 constexpr std::int64_t kLongest = 512;  // tokens of a sequence
+constexpr std::int32_t kHeads = test::kSanitized ? 8 : 32;
+constexpr std::int32_t kHeadDim = test::kSanitized ? 32 : 128;
 constexpr std::int32_t kStepTokens = test::kSanitized ? 128 : 512;
 
 test::EngineOptions stress_options() {
@@ -40,11 +42,11 @@ test::EngineOptions stress_options() {
       number_from_environment("KVARENA_STRESS_BLOCKS", test::kSanitized ? 300 : 1000);
   test::EngineOptions options;
   options.cache = {.layout = {.num_layers = static_cast<std::int32_t>(layers),
-                              .num_kv_heads = 32,
-                              .head_dim_k = 128,
+                              .num_kv_heads = kHeads,
+                              .head_dim_k = kHeadDim,
                               .dtype = DType::f16},
                    .size = {.num_blocks = static_cast<std::int64_t>(blocks)},
-                   .num_q_heads = 32,
+                   .num_q_heads = kHeads,
                    .max_sequences = 64,
                    .max_step_tokens = kStepTokens,
                    .steps_in_flight = 2};

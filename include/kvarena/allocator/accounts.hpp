@@ -28,22 +28,22 @@ KVARENA_EXPORT std::string_view name_of(BlockState state) noexcept;
 
 /// Counts of one pool.
 struct BlockStats {
-  std::int64_t num_blocks = 0;   ///< all
-  std::int64_t free = 0;         ///< by state
-  std::int64_t referenced = 0;   ///< by state
-  std::int64_t fenced = 0;       ///< by state
-  std::int64_t evictable = 0;    ///< by state
-  std::int64_t offline = 0;      ///< by state
-  std::int64_t reserved = 0;     ///< promised to holders, still among free + evictable
-  std::int64_t watermark = 0;    ///< what admission leaves
-  std::int64_t holders = 0;      ///< registered
-  std::int64_t references = 0;   ///< of all holders, fenced ones excluded
-  std::int64_t fence_entries = 0;       ///< references pending on tickets
-  std::int64_t peak_allocated = 0;      ///< the most blocks that were not free at any time
-  std::uint64_t allocations = 0;        ///< blocks handed out since create
-  std::uint64_t releases = 0;           ///< references given up since create
-  std::uint64_t evictions = 0;          ///< evictable blocks handed out since create
-  std::uint64_t exhaustions = 0;        ///< calls refused for want of blocks since create
+  std::int64_t num_blocks = 0;      ///< all
+  std::int64_t free = 0;            ///< by state
+  std::int64_t referenced = 0;      ///< by state
+  std::int64_t fenced = 0;          ///< by state
+  std::int64_t evictable = 0;       ///< by state
+  std::int64_t offline = 0;         ///< by state
+  std::int64_t reserved = 0;        ///< promised to holders, still among free + evictable
+  std::int64_t watermark = 0;       ///< what admission leaves
+  std::int64_t holders = 0;         ///< registered
+  std::int64_t references = 0;      ///< of all holders, fenced ones excluded
+  std::int64_t fence_entries = 0;   ///< references pending on tickets
+  std::int64_t peak_allocated = 0;  ///< the most blocks that were not free at any time
+  std::uint64_t allocations = 0;    ///< blocks handed out since create
+  std::uint64_t releases = 0;       ///< references given up since create
+  std::uint64_t evictions = 0;      ///< evictable blocks handed out since create
+  std::uint64_t exhaustions = 0;    ///< calls refused for want of blocks since create
 
   /// total - free: blocks that are not on the free list.
   std::int64_t allocated() const noexcept { return num_blocks - free; }
@@ -70,16 +70,16 @@ struct HolderReport {
 struct Explanation {
   static constexpr std::size_t kMaxHolders = 8;  ///< largest holders listed
 
-  std::int64_t requested = 0;        ///< blocks asked for
-  bool fits = false;                 ///< whether they could be had now
-  std::int64_t usable = 0;           ///< what this request may use now
-  std::int64_t missing = 0;          ///< requested - usable, at least 0
-  BlockStats stats;                  ///< the accounts
-  std::int64_t fenced_returning = 0; ///< blocks that come back when every open ticket has retired
-  Ticket oldest_open_ticket;         ///< the ticket to wait for first; kNoTicket when none is open
+  std::int64_t requested = 0;         ///< blocks asked for
+  bool fits = false;                  ///< whether they could be had now
+  std::int64_t usable = 0;            ///< what this request may use now
+  std::int64_t missing = 0;           ///< requested - usable, at least 0
+  BlockStats stats;                   ///< the accounts
+  std::int64_t fenced_returning = 0;  ///< blocks that come back when every open ticket has retired
+  Ticket oldest_open_ticket;          ///< the ticket to wait for first; kNoTicket when none is open
   std::array<HolderReport, kMaxHolders> largest{};  ///< by references + reserved, largest first,
                                                     ///< then by id; those with neither are left out
-  std::size_t num_largest = 0;       ///< used entries of `largest`
+  std::size_t num_largest = 0;                      ///< used entries of `largest`
 };
 
 /// The explanation as lines for a person, ending with what would make the request fit.
@@ -87,11 +87,11 @@ KVARENA_EXPORT std::string to_string(const Explanation& explanation);
 
 /// Numbers of the invariants that check_invariants proves, in Status::native.
 enum class Invariant : std::int32_t {
-  counts_balance = 1,     ///< free + fenced + evictable + referenced + offline == num_blocks
-  state_counts = 2,       ///< a recount of blocks by state equals the running counters
-  free_list = 3,          ///< the free list names each free block once and no other
-  evictable_list = 4,     ///< the evictable list is doubly linked, whole, and names only such blocks
-  fence_entries = 5,      ///< each fenced reference belongs to one open ticket and one block
+  counts_balance = 1,  ///< free + fenced + evictable + referenced + offline == num_blocks
+  state_counts = 2,    ///< a recount of blocks by state equals the running counters
+  free_list = 3,       ///< the free list names each free block once and no other
+  evictable_list = 4,  ///< the evictable list is doubly linked, whole, and names only such blocks
+  fence_entries = 5,   ///< each fenced reference belongs to one open ticket and one block
   holder_references = 6,  ///< references of all blocks equal the holders' totals
   reservations = 7,       ///< reserved equals the holders' sum and is at most free + evictable
   table_entries = 8,      ///< every table entry is a held block of the right generation

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `Arena`: one device allocation carved into equal blocks. Bytes only; who holds which block is the
-/// BlockManager's business. Owns its memory (frees it when destroyed); move-only. The device must
-/// outlive it. Addresses may be computed from any thread.
+/// `Arena`: one device allocation carved into equal blocks. Bytes only; who holds which block is
+/// the BlockManager's business. Owns its memory (frees it when destroyed); move-only. The device
+/// must outlive it. Addresses may be computed from any thread.
 
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/views.hpp"
@@ -15,9 +15,9 @@ namespace kvarena {
 
 /// How large a pool is to be. Exactly one of the three must be set.
 struct PoolSize {
-  std::int64_t num_blocks = 0;             ///< that many blocks
-  std::int64_t budget_bytes = 0;           ///< as many blocks as fit into this many bytes
-  std::int64_t all_free_but_bytes = -1;    ///< the device's free memory but this much; 0 is valid
+  std::int64_t num_blocks = 0;           ///< that many blocks
+  std::int64_t budget_bytes = 0;         ///< as many blocks as fit into this many bytes
+  std::int64_t all_free_but_bytes = -1;  ///< the device's free memory but this much; 0 is valid
 };
 
 /// What a pool of some size will be. The planner and `Arena::create` both call plan_pool.
@@ -36,9 +36,9 @@ KVARENA_EXPORT Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize
 
 /// Options of an arena.
 struct ArenaOptions {
-  PoolSize size;                                     ///< how large
-  BlockOrder order = BlockOrder::block_major;        ///< which bytes lie together
-  std::string_view description = "kv arena";         ///< for the tracker
+  PoolSize size;                               ///< how large
+  BlockOrder order = BlockOrder::block_major;  ///< which bytes lie together
+  std::string_view description = "kv arena";   ///< for the tracker
 };
 
 /// The pool's bytes.

@@ -1,18 +1,19 @@
 #pragma once
 
 /// @file
-/// `BlockManager`: who holds which block. Ids only, no bytes, no device. Every block is in exactly one
-/// state, and `free + fenced + evictable + referenced + offline == num_blocks` at every instant.
+/// `BlockManager`: who holds which block. Ids only, no bytes, no device. Every block is in exactly
+/// one state, and `free + fenced + evictable + referenced + offline == num_blocks` at every
+/// instant.
 ///
-/// Deterministic: the same calls give the same ids and fail at the same call; no clock, address, hash
-/// or event decides anything. Free blocks are handed out last-released first; a fresh pool hands out
-/// 0, 1, 2, ...; when none is free the evictable block that became so first is taken. Blocks of one
-/// release call are freed in the order given.
+/// Deterministic: the same calls give the same ids and fail at the same call; no clock, address,
+/// hash or event decides anything. Free blocks are handed out last-released first; a fresh pool
+/// hands out 0, 1, 2, ...; when none is free the evictable block that became so first is taken.
+/// Blocks of one release call are freed in the order given.
 ///
 /// Multi-block calls take all or nothing and change nothing on failure. Programmer errors (double
 /// release, stale handle, a holder releasing more than it holds) are found in every build at O(1),
-/// reported to the violation handler, and refused. Memory is taken at create only: 16 bytes a block,
-/// plus the tables of holders, tickets and fence entries.
+/// reported to the violation handler, and refused. Memory is taken at create only: 16 bytes a
+/// block, plus the tables of holders, tickets and fence entries.
 ///
 /// One thread at a time. Move-only.
 
@@ -32,12 +33,12 @@ class OperationLog;
 
 /// Options of a block manager.
 struct BlockManagerOptions {
-  std::int64_t num_blocks = 0;           ///< 1 .. KvLayout::kMaxBlocks
-  std::int64_t watermark_blocks = 0;     ///< admission leaves at least this many available
-  std::int32_t max_holders = 4096;       ///< holders at a time
-  std::int32_t max_open_tickets = 64;    ///< a ticket that far behind the newest must have retired
-  std::int64_t max_fence_entries = 0;    ///< references pending on tickets; 0: num_blocks
-  OperationLog* log = nullptr;           ///< borrowed; receives every mutating call, see operation_log.hpp
+  std::int64_t num_blocks = 0;         ///< 1 .. KvLayout::kMaxBlocks
+  std::int64_t watermark_blocks = 0;   ///< admission leaves at least this many available
+  std::int32_t max_holders = 4096;     ///< holders at a time
+  std::int32_t max_open_tickets = 64;  ///< a ticket that far behind the newest must have retired
+  std::int64_t max_fence_entries = 0;  ///< references pending on tickets; 0: num_blocks
+  OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
 };
 
 /// What an allocation may use up.
@@ -54,10 +55,10 @@ struct HolderDemand {
 
 /// Who a holder is. Times are the caller's own, in nanoseconds; the manager only reports them.
 struct HolderInfo {
-  std::uint64_t owner = 0;        ///< the caller's number, e.g. a sequence id
-  const char* purpose = "";       ///< static string, e.g. "sequence"
-  std::int64_t since_ns = 0;      ///< when it began to hold
-  std::int64_t deadline_ns = 0;   ///< when it should be gone; 0: none
+  std::uint64_t owner = 0;       ///< the caller's number, e.g. a sequence id
+  const char* purpose = "";      ///< static string, e.g. "sequence"
+  std::int64_t since_ns = 0;     ///< when it began to hold
+  std::int64_t deadline_ns = 0;  ///< when it should be gone; 0: none
 };
 
 /// The free list, reference counts, tickets and accounts of a pool.
@@ -73,21 +74,21 @@ class KVARENA_EXPORT BlockManager {
 
   /// Registers a holder. Returns exhausted (holder). O(1).
   Result<HolderId> register_holder(const HolderInfo& info);
-  /// Ends a holder, reservation included. Returns not_found, or failed_precondition (holder) with the
-  /// number of references it still has. O(1).
+  /// Ends a holder, reservation included. Returns not_found, or failed_precondition (holder) with
+  /// the number of references it still has. O(1).
   Status unregister_holder(HolderId holder);
   /// Promises `count` available blocks to `holder` in place of what was promised before: its next
   /// allocations use them, nobody else's can. An increase follows the admission rule.
-  /// Returns exhausted (reservation), not_found (holder), invalid_argument (reservation) when negative.
-  /// O(1).
+  /// Returns exhausted (reservation), not_found (holder), invalid_argument (reservation) when
+  /// negative. O(1).
   Status reserve(HolderId holder, std::int64_t count);
 
   // ---- blocks --------------------------------------------------------------------------------
 
   /// Takes ids.size() blocks with one reference each for `holder`, writing ids and generations
-  /// (spans of equal size). The last `evicted` ids (the value returned) were evictable until now: the
-  /// caller forgets what it cached in them. Returns exhausted (block) whose `subject` is the first
-  /// holder that did not fit, not_found (holder), invalid_argument (span_size). O(1) a block.
+  /// (spans of equal size). The last `evicted` ids (the value returned) were evictable until now:
+  /// the caller forgets what it cached in them. Returns exhausted (block) whose `subject` is the
+  /// first holder that did not fit, not_found (holder), invalid_argument (span_size). O(1) a block.
   Result<std::int64_t> allocate(HolderId holder, std::span<BlockId> ids,
                                 std::span<Generation> generations,
                                 Urgency urgency = Urgency::growth);
@@ -96,35 +97,36 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// One more reference on each block for `holder`; revives evictable blocks, and cached ones that are
-  /// fenced. Returns stale_handle (block) for a handle whose generation is over or a block that nobody
-  /// holds, exhausted (block) when the revived ones are promised to others, not_found (holder).
+  /// One more reference on each block for `holder`; revives evictable blocks, and cached ones that
+  /// are fenced. Returns stale_handle (block) for a handle whose generation is over or a block that
+  /// nobody holds, exhausted (block) when the revived ones are promised to others, not_found
+  /// (holder).
   Status retain(HolderId holder, std::span<const BlockId> ids,
                 std::span<const Generation> generations);
-  /// Gives up one reference of `holder` on each block, in the order of the home stream: a block whose
-  /// last reference goes is free (or evictable) at once. Returns double_release, stale_handle,
-  /// reference_underflow, not_found.
+  /// Gives up one reference of `holder` on each block, in the order of the home stream: a block
+  /// whose last reference goes is free (or evictable) at once. Returns double_release,
+  /// stale_handle, reference_underflow, not_found.
   Status release(HolderId holder, std::span<const BlockId> ids,
                  std::span<const Generation> generations);
   /// As release, but work of `ticket` still uses the blocks: each reference stays, as fenced, until
   /// retire(ticket). Also returns exhausted (fence_entry) and not_found (ticket).
   Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
                        std::span<const Generation> generations);
-  /// Marks a held block as cached (`true`): when its last reference goes it becomes evictable instead
-  /// of free. `false` takes the mark away; an evictable block then becomes free.
+  /// Marks a held block as cached (`true`): when its last reference goes it becomes evictable
+  /// instead of free. `false` takes the mark away; an evictable block then becomes free.
   Status set_cached(BlockId id, Generation generation, bool cached);
-  /// Takes a block out of service: a free or evictable one at once, a held one when its last reference
-  /// goes. Returns whether it is offline now, exhausted (reservation) when all that is available is
-  /// promised, not_found (block). Cold: O(num_blocks) for a free block.
+  /// Takes a block out of service: a free or evictable one at once, a held one when its last
+  /// reference goes. Returns whether it is offline now, exhausted (reservation) when all that is
+  /// available is promised, not_found (block). Cold: O(num_blocks) for a free block.
   Result<bool> quarantine(BlockId id);
-  /// Puts an offline block back to the free ones, or calls off a quarantine that still waits. Returns
-  /// failed_precondition (block) when there is neither, not_found (block).
+  /// Puts an offline block back to the free ones, or calls off a quarantine that still waits.
+  /// Returns failed_precondition (block) when there is neither, not_found (block).
   Status restore(BlockId id);
 
   // ---- tickets -------------------------------------------------------------------------------
 
-  /// A ticket for work that is about to be queued on another stream. Returns exhausted (ticket) when a
-  /// ticket `max_open_tickets` older has not retired yet.
+  /// A ticket for work that is about to be queued on another stream. Returns exhausted (ticket)
+  /// when a ticket `max_open_tickets` older has not retired yet.
   Result<Ticket> open_ticket();
   /// The ticket's work has completed: the references it fenced go, in the order they were released.
   /// Tickets may retire in any order; the caller decides when, nothing else does. O(references).
@@ -160,10 +162,12 @@ class KVARENA_EXPORT BlockManager {
   /// Holders, by id: the leak report when the engine is idle. O(holders).
   std::vector<HolderReport> holders() const;
 
-  /// Proves the accounts: every block in one state, lists whole, counts equal to the holders' totals.
-  /// O(num_blocks). Returns invariant_violated with the number of the invariant (see accounts.hpp).
+  /// Proves the accounts: every block in one state, lists whole, counts equal to the holders'
+  /// totals. O(num_blocks). Returns invariant_violated with the number of the invariant (see
+  /// accounts.hpp).
   Status check_invariants() const;
-  /// The part of the proof that concerns blocks first .. first + count - 1 alone; for bounded slices.
+  /// The part of the proof that concerns blocks first .. first + count - 1 alone; for bounded
+  /// slices.
   Status check_blocks(std::int64_t first, std::int64_t count) const;
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `OperationLog`: every mutating call of a BlockManager, in order, so that a second manager with the
-/// same options can be driven to the same state bit for bit, and ranks of a tensor-parallel group can
-/// compare histories. Off by default.
+/// `OperationLog`: every mutating call of a BlockManager, in order, so that a second manager with
+/// the same options can be driven to the same state bit for bit, and ranks of a tensor-parallel
+/// group can compare histories. Off by default.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
@@ -16,19 +16,29 @@ namespace kvarena {
 
 /// The mutating calls.
 enum class OperationKind : std::uint8_t {
-  register_holder, unregister_holder, reserve, allocate, retain, release, release_after, set_cached,
-  quarantine, restore, open_ticket, retire,
+  register_holder,
+  unregister_holder,
+  reserve,
+  allocate,
+  retain,
+  release,
+  release_after,
+  set_cached,
+  quarantine,
+  restore,
+  open_ticket,
+  retire,
 };
 
 /// One call with its arguments and its outcome. `ids` is borrowed for the duration of the callback.
 struct Operation {
-  OperationKind kind{};               ///< which call
-  StatusCode outcome{};               ///< how it ended
-  std::uint8_t flag = 0;              ///< urgency of allocate, `cached` of set_cached
-  HolderId holder{};                  ///< argument, or result of register_holder
-  Ticket ticket{};                    ///< argument, or result of open_ticket
-  std::int64_t count = 0;             ///< blocks asked for, or reserved
-  std::span<const BlockId> ids{};     ///< arguments, or the result of allocate
+  OperationKind kind{};            ///< which call
+  StatusCode outcome{};            ///< how it ended
+  std::uint8_t flag = 0;           ///< urgency of allocate, `cached` of set_cached
+  HolderId holder{};               ///< argument, or result of register_holder
+  Ticket ticket{};                 ///< argument, or result of open_ticket
+  std::int64_t count = 0;          ///< blocks asked for, or reserved
+  std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
 };
 
 /// Receives operations. Called synchronously by the manager's thread after each call; must not call

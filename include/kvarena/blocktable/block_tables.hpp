@@ -1,15 +1,15 @@
 #pragma once
 
 /// @file
-/// `BlockTables`: sequences and the blocks each owns, in order. Knows no requests, schedulers, models
-/// or bytes. A sequence's table is a list of pages of entries from a pool sized at create; each entry
-/// is a block id (the device's int32) and, in parallel, its generation.
+/// `BlockTables`: sequences and the blocks each owns, in order. Knows no requests, schedulers,
+/// models or bytes. A sequence's table is a list of pages of entries from a pool sized at create;
+/// each entry is a block id (the device's int32) and, in parallel, its generation.
 ///
-/// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager, which
-/// must outlive this object at its address (do not move it meanwhile) and which no one else may use for
-/// these sequences' holders; whoever else retains blocks of a sequence retains full ones only, since
-/// a partly filled last block is still being written. Ids of
-/// sequences are never reused; an unknown or destroyed one is not_found, never a crash.
+/// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager,
+/// which must outlive this object at its address (do not move it meanwhile) and which no one else
+/// may use for these sequences' holders; whoever else retains blocks of a sequence retains full
+/// ones only, since a partly filled last block is still being written. Ids of sequences are never
+/// reused; an unknown or destroyed one is not_found, never a crash.
 ///
 /// One thread at a time. Move-only. No heap allocation after create.
 
@@ -29,16 +29,17 @@ namespace kvarena {
 struct BlockTablesOptions {
   std::int32_t block_size_tokens = 16;  ///< tokens a block, 1 .. 65536
   std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
-  std::int64_t max_table_pages = 0;     ///< pages of kPageEntries entries; 0: enough for every block
-                                        ///< to be in a table once and every sequence to have one more
-  std::int64_t max_append_tokens = 1 << 20;  ///< new tokens in one append call, all demands together
+  std::int64_t max_table_pages = 0;  ///< pages of kPageEntries entries; 0: enough for every block
+                                     ///< to be in a table once and every sequence to have one more
+  std::int64_t max_append_tokens = 1
+                                   << 20;  ///< new tokens in one append call, all demands together
 };
 
 /// What a new sequence is.
 struct SequenceOptions {
-  std::int64_t max_length_tokens = 0;   ///< 0: no maximum but the 2^31 - 1 of a length
-  std::int64_t since_ns = 0;            ///< for the holder report
-  std::int64_t deadline_ns = 0;         ///< for the holder report
+  std::int64_t max_length_tokens = 0;  ///< 0: no maximum but the 2^31 - 1 of a length
+  std::int64_t since_ns = 0;           ///< for the holder report
+  std::int64_t deadline_ns = 0;        ///< for the holder report
 };
 
 /// How many tokens a sequence grows by.
@@ -57,23 +58,23 @@ struct AppendResult {
 
 /// Figures over all tables.
 struct TableStats {
-  std::int64_t sequences = 0;        ///< existing
-  std::int64_t tokens = 0;           ///< sum of lengths
-  std::int64_t entries = 0;          ///< block references in tables (a shared block counts each time)
-  std::int64_t waste_tokens = 0;     ///< slots in tables past their sequence's length
-  std::int64_t pages_used = 0;       ///< pages of entries in use
-  std::int64_t pages_total = 0;      ///< pages of entries there are
-  std::uint64_t sequences_ever = 0;  ///< created since the start
-  std::uint64_t copies_on_write = 0; ///< since the start
+  std::int64_t sequences = 0;     ///< existing
+  std::int64_t tokens = 0;        ///< sum of lengths
+  std::int64_t entries = 0;       ///< block references in tables (a shared block counts each time)
+  std::int64_t waste_tokens = 0;  ///< slots in tables past their sequence's length
+  std::int64_t pages_used = 0;    ///< pages of entries in use
+  std::int64_t pages_total = 0;   ///< pages of entries there are
+  std::uint64_t sequences_ever = 0;   ///< created since the start
+  std::uint64_t copies_on_write = 0;  ///< since the start
 };
 
 /// One sequence's figures.
 struct SequenceInfo {
-  std::int64_t length_tokens = 0;   ///< tokens
-  std::int64_t num_blocks = 0;      ///< entries in its table, reserved capacity included
+  std::int64_t length_tokens = 0;      ///< tokens
+  std::int64_t num_blocks = 0;         ///< entries in its table, reserved capacity included
   std::int64_t max_length_tokens = 0;  ///< 0: none
-  std::int64_t waste_tokens = 0;    ///< num_blocks * block_size - length
-  HolderId holder;                  ///< whose references they are
+  std::int64_t waste_tokens = 0;       ///< num_blocks * block_size - length
+  HolderId holder;                     ///< whose references they are
 };
 
 /// Sequences and their block tables.
@@ -98,21 +99,22 @@ class KVARENA_EXPORT BlockTables {
   /// table_page), not_found. O(blocks).
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
                           const SequenceOptions& options = {});
-  /// Ends a sequence and releases its blocks, last first; against `ticket` when queued work on another
-  /// stream still reads them. O(blocks).
+  /// Ends a sequence and releases its blocks, last first; against `ticket` when queued work on
+  /// another stream still reads them. O(blocks).
   Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);
-  /// Ends many, in the order given, all or nothing: abort, time-out and preemption of a whole set. The
-  /// first unknown or repeated sequence is named. O(blocks).
+  /// Ends many, in the order given, all or nothing: abort, time-out and preemption of a whole set.
+  /// The first unknown or repeated sequence is named. O(blocks).
   Status destroy_many(std::span<const SequenceId> sequences, Ticket ticket = kNoTicket);
 
   // ---- growth --------------------------------------------------------------------------------
 
-  /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. A sequence
-  /// whose next token falls into a block that others share gets a copy of it: sharers copy in demand
-  /// order until one is left. Blocks are handed to the demands in order, a copy's target first. On failure
-  /// `failed_demand()` is the index of the first demand at fault (for exhausted: the first that did
-  /// not fit) and the status names its sequence. Returns exhausted (block, table_page),
-  /// context_length_exceeded, not_found, duplicate_argument, invalid_argument (num_tokens). O(1) a demand and O(1) a block.
+  /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. A
+  /// sequence whose next token falls into a block that others share gets a copy of it: sharers copy
+  /// in demand order until one is left. Blocks are handed to the demands in order, a copy's target
+  /// first. On failure `failed_demand()` is the index of the first demand at fault (for exhausted:
+  /// the first that did not fit) and the status names its sequence. Returns exhausted (block,
+  /// table_page), context_length_exceeded, not_found, duplicate_argument, invalid_argument
+  /// (num_tokens). O(1) a demand and O(1) a block.
   Result<AppendResult> append(std::span<const AppendDemand> demands,
                               Urgency urgency = Urgency::growth);
   /// One token for each sequence: a decode step.
@@ -126,7 +128,8 @@ class KVARENA_EXPORT BlockTables {
   /// Promises blocks (a count, BlockManager::reserve) so that `capacity_tokens` will fit.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   /// Cuts to `length_tokens` and releases the blocks past it (reserved capacity too). Rolling back
-  /// tokens within the last block is O(1). Returns invalid_argument (sequence_length) past the length.
+  /// tokens within the last block is O(1). Returns invalid_argument (sequence_length) past the
+  /// length.
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
 
   // ---- questions -----------------------------------------------------------------------------
@@ -149,7 +152,8 @@ class KVARENA_EXPORT BlockTables {
   std::vector<SequenceId> sequences() const;
 
   /// Proves the tables against the manager: each entry is held at its generation, entries equal the
-  /// holder's references, pages belong to one owner. O(entries + max_sequences). invariant_violated.
+  /// holder's references, pages belong to one owner. O(entries + max_sequences).
+  /// invariant_violated.
   Status check_invariants() const;
 
  private:
