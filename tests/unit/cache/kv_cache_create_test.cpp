@@ -60,6 +60,7 @@ const std::vector<Refusal>& refusals() {
        [](auto& o) {
          o.layout.block_size_tokens = 16;
          o.layout.head_dim_k = 32;
+         o.layout.dtype = DType::f16;
          o.layout.tile_order = TileOrder::chunked;
        }},
   };
