@@ -3,6 +3,7 @@
 // 31 replays, divided by the calls. Buffers rotate over more than 1 GB, so that nothing is found in
 // the L2.
 
+#include "bench/cuda_timing.cuh"
 #include "kernels/append/append.h"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/gather/gather.h"
@@ -11,9 +12,6 @@
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -23,133 +21,7 @@ namespace {
 
 using namespace kvarena;
 using namespace kvarena::kernels;
-
-constexpr int kReplays = 31;
-constexpr std::int64_t kPoolBytes = 6LL << 30;
-constexpr std::int64_t kRotatedBytes = 1LL << 30;
-
-void check(cudaError_t error, int line) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_kernels_bench.cu:%d: %s\n", line, cudaGetErrorString(error));
-  std::exit(1);
-}
-#define CHECK(call) check((call), __LINE__)
-
-void check(const Status& status, int line) {
-  if (status.is_ok()) return;
-  std::fprintf(stderr, "cuda_kernels_bench.cu:%d: status %d about %d: %llu\n", line,
-               static_cast<int>(status.code), static_cast<int>(status.resource),
-               static_cast<unsigned long long>(status.subject));
-  std::exit(1);
-}
-
-template <class T>
-T* on_device(const std::vector<T>& values) {
-  T* device = nullptr;
-  CHECK(cudaMalloc(&device, values.size() * sizeof(T)));
-  CHECK(cudaMemcpy(device, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return device;
-}
-
-__global__ void read_write(const uint4* from, uint4* to, std::int64_t units) {
-  const std::int64_t first = blockIdx.x * std::int64_t{1024} + threadIdx.x;
-  uint4 v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (first + i * 256 < units && from != nullptr) v[i] = __ldcs(from + first + i * 256);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (first + i * 256 < units) to[first + i * 256] = from != nullptr ? v[i] : uint4{1, 2, 3, 4};
-  }
-}
-
-/// What runs: call number `i` of a graph, on a stream.
-using Call = std::function<void(int i, cudaStream_t stream)>;
-
-class Bench {
- public:
-  Bench() {
-    CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CHECK(cudaEventCreate(&begin_));
-    CHECK(cudaEventCreate(&end_));
-    CHECK(cudaMalloc(&pool_, kPoolBytes));
-    CHECK(cudaMalloc(&flat_, 2 * kRotatedBytes));
-    CHECK(cudaMemsetAsync(pool_, 0x11, kPoolBytes, stream_));
-    CHECK(cudaMemsetAsync(flat_, 0x22, 2 * kRotatedBytes, stream_));
-    CHECK(cudaStreamSynchronize(stream_));
-  }
-
-  /// Microseconds a call.
-  double time(int calls, const Call& call) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t exec = nullptr;
-    CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
-    for (int i = 0; i < calls; ++i) call(i, stream_);
-    CHECK(cudaStreamEndCapture(stream_, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    std::vector<float> ms(kReplays);
-    for (int warm = 0; warm < 3; ++warm) CHECK(cudaGraphLaunch(exec, stream_));
-    for (float& t : ms) {
-      CHECK(cudaEventRecord(begin_, stream_));
-      CHECK(cudaGraphLaunch(exec, stream_));
-      CHECK(cudaEventRecord(end_, stream_));
-      CHECK(cudaEventSynchronize(end_));
-      CHECK(cudaEventElapsedTime(&t, begin_, end_));
-    }
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-    std::nth_element(ms.begin(), ms.begin() + kReplays / 2, ms.end());
-    return static_cast<double>(ms[kReplays / 2]) * 1e3 / calls;
-  }
-
-  /// Microseconds to copy (or only write) that many bytes: the best of the driver and a plain
-  /// kernel.
-  std::pair<double, double> ceiling(std::int64_t bytes, bool copies) {
-    const int calls = calls_of(bytes);
-    const auto at = [&](std::byte* base, int i) { return base + bytes * i; };
-    const double driver = time(calls, [&](int i, cudaStream_t s) {
-      if (copies) {
-        CHECK(cudaMemcpyAsync(at(pool_, i), at(flat_, i), static_cast<std::size_t>(bytes),
-                              cudaMemcpyDeviceToDevice, s));
-      } else {
-        CHECK(cudaMemsetAsync(at(pool_, i), 0, static_cast<std::size_t>(bytes), s));
-      }
-    });
-    const double kernel = time(calls, [&](int i, cudaStream_t s) {
-      const auto blocks = static_cast<unsigned>((bytes + 16383) / 16384);
-      read_write<<<blocks, 256, 0, s>>>(
-          copies ? reinterpret_cast<const uint4*>(at(flat_, i)) : nullptr,
-          reinterpret_cast<uint4*>(at(pool_, i)), bytes / 16);
-    });
-    return {driver, kernel};
-  }
-
-  static int calls_of(std::int64_t bytes) {
-    return static_cast<int>(std::clamp<std::int64_t>(kRotatedBytes / bytes, 2, 64));
-  }
-
-  /// One line: `moved` bytes are read and written, or written only.
-  void report(const std::string& name, std::int64_t bytes, bool copies, double us) {
-    const auto [driver, kernel] = ceiling(bytes, copies);
-    const double best = std::min(driver, kernel);
-    std::printf("%-46s %9.1f MB %9.2f us %8.1f GB/s   driver %9.2f us kernel %9.2f us   %5.1f %%\n",
-                name.c_str(), static_cast<double>(bytes) / 1e6, us,
-                static_cast<double>(bytes) * (copies ? 2e-3 : 1e-3) / us, driver, kernel,
-                100 * best / us);
-    std::fflush(stdout);
-  }
-
-  std::byte* pool() const { return pool_; }
-  std::byte* flat() const { return flat_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-  std::byte* pool_ = nullptr;
-  std::byte* flat_ = nullptr;
-};
+using namespace kvarena::bench;
 
 KvLayerView llama_layer(std::byte* base, TileOrder order, DType dtype) {
   KvLayerView kv;
@@ -171,53 +43,61 @@ std::vector<std::int32_t> shuffled(std::int64_t count) {
 
 const char* order_name(TileOrder order) { return order == TileOrder::rows ? "rows" : "chunked"; }
 
+/// Where appended tokens go: the same places as slots and as runs. Device pointers.
+struct Targets {
+  std::int64_t* slots;
+  TokenRun* runs;
+  std::int64_t* run_offsets;
+  BlockTableView tables;
+};
+
+/// `calls` times `tokens` tokens, each `run` neighbours a sequence of its own, in random blocks.
+Targets make_targets(std::int64_t num_blocks, std::int64_t tokens, std::int64_t run, int calls) {
+  const auto ids = shuffled(num_blocks);
+  std::vector<std::int64_t> slots;
+  std::vector<BlockId> entries;
+  std::vector<std::int64_t> row_offsets;
+  std::vector<TokenRun> runs;
+  std::size_t next = 0;
+  for (std::int64_t r = 0; r < calls * tokens / run; ++r) {
+    row_offsets.push_back(static_cast<std::int64_t>(entries.size()));
+    const auto start = static_cast<std::int32_t>(run == 1 ? r * 7 % 16 : 0);
+    for (std::int64_t b = 0; b < (run + 15) / 16; ++b) {
+      entries.emplace_back(ids[next++ % ids.size()]);
+    }
+    for (std::int64_t at = start; at < start + run; ++at) {
+      const auto entry = static_cast<std::size_t>(row_offsets.back() + at / 16);
+      slots.push_back(std::int64_t{entries[entry].value} * 16 + at % 16);
+    }
+    runs.push_back({static_cast<std::int32_t>(r), start});
+  }
+  std::vector<std::int64_t> run_offsets;
+  for (std::int64_t first = 0; first <= tokens; first += run) run_offsets.push_back(first);
+  return {on_device(slots),
+          on_device(runs),
+          on_device(run_offsets),
+          {on_device(entries), nullptr, on_device(row_offsets), 0,
+           static_cast<std::int32_t>(row_offsets.size())}};
+}
+
 /// Tokens a call, each run of `run` neighbours in a sequence of its own; 32/8 heads, D = 128.
 void append(Bench& bench, std::int64_t tokens, std::int64_t run, TileOrder order, DType from,
             DType to, bool by_runs, bool overlap) {
   const KvLayerView kv = llama_layer(bench.pool(), order, to);
   const std::int64_t bytes = tokens * 8 * 128 * 2 * bytes_of(from);
   const int calls = std::min(Bench::calls_of(bytes), static_cast<int>(kv.num_blocks * 16 / tokens));
-  const auto ids = shuffled(kv.num_blocks);
-  std::vector<std::int64_t> slots;
-  std::vector<BlockId> entries;
-  std::vector<std::int64_t> row_offsets;
-  std::vector<TokenRun> runs;
-  std::vector<std::int64_t> run_offsets;
-  const std::int64_t run_blocks = (run + 15) / 16;
+  const Targets to_where = make_targets(kv.num_blocks, tokens, run, calls);
   const std::int64_t num_runs = tokens / run;
-  std::size_t next = 0;
-  for (std::int64_t r = 0; r < calls * num_runs; ++r) {
-    row_offsets.push_back(static_cast<std::int64_t>(entries.size()));
-    const auto start = static_cast<std::int32_t>(run == 1 ? r * 7 % 16 : 0);
-    for (std::int64_t b = 0; b < run_blocks; ++b) {
-      entries.emplace_back(ids[next++ % ids.size()]);
-    }
-    for (std::int64_t i = 0; i < run; ++i) {
-      const std::int64_t at = start + i;
-      const auto entry = static_cast<std::size_t>(row_offsets.back() + at / 16);
-      slots.push_back(std::int64_t{entries[entry].value} * 16 + at % 16);
-    }
-    runs.push_back({static_cast<std::int32_t>(r), start});
-    if (r <= num_runs) run_offsets.push_back(r * run);
-  }
-  if (static_cast<std::int64_t>(run_offsets.size()) == num_runs) {
-    run_offsets.push_back(tokens);
-  }
-  std::int64_t* device_slots = on_device(slots);
-  TokenRun* device_runs = on_device(runs);
-  std::int64_t* device_offsets = on_device(run_offsets);
-  const BlockTableView tables{on_device(entries), nullptr, on_device(row_offsets), 0,
-                              static_cast<std::int32_t>(row_offsets.size())};
   const double us = bench.time(calls, [&](int i, cudaStream_t s) {
     const std::byte* key = bench.flat() + i * bytes;
     const std::byte* value = key + bytes / 2;
     if (by_runs) {
-      check(launch_append_runs({kv, tables, key, value, device_runs + i * num_runs, device_offsets,
-                                num_runs, tokens, from},
+      check(launch_append_runs({kv, to_where.tables, key, value, to_where.runs + i * num_runs,
+                                to_where.run_offsets, num_runs, tokens, from},
                                overlap, s),
             __LINE__);
     } else {
-      check(launch_append({kv, key, value, device_slots + i * tokens, tokens, from}, overlap, s),
+      check(launch_append({kv, key, value, to_where.slots + i * tokens, tokens, from}, overlap, s),
             __LINE__);
     }
   });

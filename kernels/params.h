@@ -102,6 +102,13 @@ struct AttentionParams {
   DType out_dtype;                ///< of out
 };
 
+/// Prefill on CUDA: attention.q_offsets and every other array is device memory.
+struct PrefillParams {
+  AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
+  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound
+  QuantScales scales = {};    ///< of fp8 planes
+};
+
 /// The same over one sequence whose K and V are contiguous: the reference's reference.
 struct ContiguousAttentionParams {
   const void* key;             ///< [seq_len, num_kv_heads, head_dim_k]

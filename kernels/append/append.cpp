@@ -48,6 +48,7 @@ Status launch_append_runs(const AppendRunsParams& p, bool overlap, cudaStream_t 
   move.runs = p.runs;
   move.run_offsets = p.run_offsets;
   move.num_runs = p.num_runs;
+  move.runs_per_token = static_cast<float>(p.num_runs) / static_cast<float>(p.num_tokens);
   move.tables = p.tables;
   move.num_tokens = p.num_tokens;
   return launch_token_move(move, stream);

@@ -51,20 +51,25 @@ __device__ __forceinline__ RunCursor load_run(const TokenMove& m, std::int32_t i
   return {m.run_offsets[index], m.run_offsets[index + 1], m.runs[index]};
 }
 
-/// The place of token `i` of runs. In a decode step every run is one token, and token `i` is run
-/// `i`.
+/// The place of token `i` of runs. Runs of equal length, above all those of one token in a decode
+/// step, are found at the first guess.
 __device__ __forceinline__ TokenPlace run_place(const TokenMove& m, std::int64_t i,
                                                 RunCursor& cursor) {
-  if (m.num_runs == m.num_tokens) cursor = load_run(m, static_cast<std::int32_t>(i));
   if (i < cursor.begin || i >= cursor.end) {
-    std::int32_t low = 0;
-    auto high = static_cast<std::int32_t>(m.num_runs);
-    while (high - low > 1) {
-      const std::int32_t middle = low + (high - low) / 2;
-      (m.run_offsets[middle] <= i ? low : high) = middle;
+    const auto last = static_cast<std::int32_t>(m.num_runs) - 1;
+    const std::int32_t guess =
+        min(static_cast<std::int32_t>(static_cast<float>(i) * m.runs_per_token), last);
+    cursor = load_run(m, guess);
+    if (i < cursor.begin || i >= cursor.end) {
+      std::int32_t low = i < cursor.begin ? 0 : guess;
+      std::int32_t high = i < cursor.begin ? guess : last + 1;
+      while (high - low > 1) {
+        const std::int32_t middle = low + (high - low) / 2;
+        (m.run_offsets[middle] <= i ? low : high) = middle;
+      }
+      cursor = load_run(m, low);
+      if (i < cursor.begin || i >= cursor.end) return {-1, 0};
     }
-    cursor = load_run(m, low);
-    if (i >= cursor.end) return {-1, 0};
   }
   return table_place(m, cursor.run.row, cursor.run.start + (i - cursor.begin));
 }

@@ -49,6 +49,7 @@ struct TokenMove {
   const TokenRun* runs;             ///< runs
   const std::int64_t* run_offsets;  ///< runs
   std::int64_t num_runs;            ///< runs
+  float runs_per_token;             ///< runs: num_runs / num_tokens, to guess by
   BlockTableView tables;            ///< runs, span
   std::int32_t row;                 ///< span
   std::int32_t first_token;         ///< span

@@ -301,13 +301,13 @@ TEST_F(CudaAppend, IsCapturedAndReplayedWithNewSlots) {
 struct BadAppend {
   AppendParams params;
   BadAppend() {
-    params.kv = view_of(PoolShape{}, base);
-    params.key = params.value = base;
+    params.kv = view_of(PoolShape{}, memory.data());
+    params.key = params.value = memory.data();
     params.slots = &slot;
     params.num_tokens = 1;
     params.dtype = DType::bf16;
   }
-  alignas(16) std::byte base[64] = {};
+  std::vector<std::byte> memory = std::vector<std::byte>(std::size_t{1} << 17);
   std::int64_t slot = 0;
   Status launch() const { return launch_append(params, false, nullptr); }
 };

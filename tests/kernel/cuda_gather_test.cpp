@@ -260,7 +260,8 @@ TEST_F(CudaGather, OffsetsPastFourBillionElements) {
 }
 
 TEST(CudaGatherArguments, NameWhatIsWrong) {
-  alignas(16) std::byte base[64] = {};
+  std::vector<std::byte> memory(std::size_t{1} << 17);
+  std::byte* base = memory.data();
   const std::int64_t offset = 0;
   const BlockId entry(0);
   const auto fails = [&](auto change, StatusCode code, Resource resource) {

@@ -1,0 +1,220 @@
+#pragma once
+
+/// @file
+/// The tensor core kernel of prefill.h. A thread block has kRows query tokens of one query head, 16
+/// a warp; K and V come through shared memory kTile tokens at a time, put in rows whatever their
+/// order in the pool. Online softmax (Milakov and Gimelshein, 2018) in base 2; P is rounded to T
+/// for the second product, sums are of the unrounded values.
+
+#include "kernels/common/mma.cuh"
+#include "kernels/common/vector_io.cuh"
+#include "kernels/prefill/prefill_rows.cuh"
+
+#include "kvarena/base/tile_order.hpp"
+
+namespace kvarena::kernels {
+
+/// Tile sizes and shared memory of one head_dim.
+template <int D>
+struct PrefillTile {
+  static constexpr int kWarps = 4;
+  static constexpr int kRows = 16 * kWarps;
+  static constexpr int kTile = 32;
+  static constexpr int kStride = D + 8;  ///< elements; eight rows fall into different banks
+  static constexpr int kBytes = (kRows + 2 * kTile) * kStride * 2;
+};
+
+/// A thread block's shared memory and state.
+template <class T, int D>
+struct PrefillBlock {
+  using Tile = PrefillTile<D>;
+  static constexpr int kStride = Tile::kStride;
+  static constexpr int kChunks = D / 8;
+
+  const PrefillParams& p;
+  PrefillRow row;
+  int head;   ///< query head
+  int first;  ///< query token of the row in this block's first row
+  T* q;       ///< [kRows, kStride]
+  T* k;       ///< [kTile, kStride]
+  T* v;       ///< [kTile, kStride]
+  float o[D / 8][4];
+  float top[2];  ///< running maximum of rows g and g + 8, base 2
+  float sum[2];  ///< running sum, this thread's columns only
+
+  __device__ void load_queries() {
+    for (int i = threadIdx.x; i < Tile::kRows * kChunks; i += blockDim.x) {
+      const int r = i / kChunks;
+      const int d = i % kChunks * 8;
+      uint4 x{};
+      if (first + r < row.count) {
+        const std::int64_t token = row.first_q + first + r;
+        x = load_once(static_cast<const T*>(p.attention.q) +
+                      (token * p.attention.num_q_heads + head) * D + d);
+      }
+      store(q + r * kStride + d, x);
+    }
+  }
+
+  /// Tokens `from` .. `from + kTile - 1` of K and V; zeros outside `seen`, whatever lies there.
+  __device__ void load_tile(int from, const Visible& seen) {
+    const AttentionParams& a = p.attention;
+    const int kv_head = head / (a.num_q_heads / a.kv.key.num_heads);
+    for (int i = threadIdx.x; i < Tile::kTile * kChunks; i += blockDim.x) {
+      const int token = from + i / kChunks;
+      const int d = i % kChunks * 8;
+      uint4 key{};
+      uint4 value{};
+      if (token >= seen.begin && token < seen.end) {
+        const std::int64_t block = a.batch.tables.block(row.row, token / a.kv.block_size).value;
+        const int at = token % a.kv.block_size;
+        key = load_once(a.kv.key.base +
+                        element_offset(a.kv.key, PlaneKind::key, 2, block, kv_head, at, d));
+        value = load_once(a.kv.value.base +
+                          element_offset(a.kv.value, PlaneKind::value, 2, block, kv_head, at, d));
+      }
+      store(k + i / kChunks * kStride + d, key);
+      store(v + i / kChunks * kStride + d, value);
+    }
+  }
+
+  /// s[n] = logits (base 2) of this warp's rows and tokens from + 8n .., minus infinity where
+  /// unseen.
+  __device__ void multiply_keys(float (&s)[Tile::kTile / 8][4], int from) {
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (auto& tile : s) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      unsigned a[4];
+      load_matrices(a, q + (warp * 16 + lane % 16) * kStride + d + lane / 16 * 8);
+#pragma unroll
+      for (int n = 0; n < Tile::kTile / 8; n += 2) {
+        unsigned b[4];
+        load_matrices(b, k + (n * 8 + lane % 8 + lane / 16 * 8) * kStride + d + lane / 8 % 2 * 8);
+        mma_m16n8k16<T>(s[n], a, b[0], b[1]);
+        mma_m16n8k16<T>(s[n + 1], a, b[2], b[3]);
+      }
+    }
+    constexpr float kLog2e = 1.4426950408889634F;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int r = first + warp * 16 + lane / 4 + i / 2 * 8;
+      const Visible seen = visible_to(p.attention, row, r);
+#pragma unroll
+      for (int n = 0; n < Tile::kTile / 8; ++n) {
+        const int token = from + n * 8 + lane % 4 * 2 + i % 2;
+        const bool is_seen = r < row.count && token >= seen.begin && token < seen.end;
+        s[n][i] = is_seen ? logit_of(p.attention, s[n][i]) * kLog2e : -INFINITY;
+      }
+    }
+  }
+
+  /// Turns logits into weights against the new maximum and scales what there was before.
+  __device__ void weigh(float (&s)[Tile::kTile / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = top[half];
+#pragma unroll
+      for (const auto& tile : s) most = fmaxf(most, fmaxf(tile[2 * half], tile[2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(~0U, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
+      // A row that has seen nothing yet has no maximum to subtract.
+      const float base = most == -INFINITY ? 0.0F : most;
+      const float shrink = exp2f(top[half] - base);
+      top[half] = most;
+      sum[half] *= shrink;
+#pragma unroll
+      for (auto& tile : s) {
+        tile[2 * half] = exp2f(tile[2 * half] - base);
+        tile[2 * half + 1] = exp2f(tile[2 * half + 1] - base);
+        sum[half] += tile[2 * half] + tile[2 * half + 1];
+      }
+#pragma unroll
+      for (auto& part : o) {
+        part[2 * half] *= shrink;
+        part[2 * half + 1] *= shrink;
+      }
+    }
+  }
+
+  /// o += weights * V.
+  __device__ void add_values(const float (&s)[Tile::kTile / 8][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < Tile::kTile / 8; n += 2) {
+      const unsigned a[4] = {pack_pair<T>(s[n][0], s[n][1]), pack_pair<T>(s[n][2], s[n][3]),
+                             pack_pair<T>(s[n + 1][0], s[n + 1][1]),
+                             pack_pair<T>(s[n + 1][2], s[n + 1][3])};
+#pragma unroll
+      for (int d = 0; d < D; d += 16) {
+        unsigned b[4];
+        load_matrices_transposed(b, v + (n * 8 + lane % 16) * kStride + d + lane / 16 * 8);
+        mma_m16n8k16<T>(o[d / 8], a, b[0], b[1]);
+        mma_m16n8k16<T>(o[d / 8 + 1], a, b[2], b[3]);
+      }
+    }
+  }
+
+  __device__ void write_outputs() {
+    constexpr float kLn2 = 0.6931471805599453F;
+    const AttentionParams& a = p.attention;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] += __shfl_xor_sync(~0U, sum[half], 1);
+      sum[half] += __shfl_xor_sync(~0U, sum[half], 2);
+      const int r = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + half * 8;
+      if (r >= row.count) continue;
+      const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;
+      const float share = sum[half] > 0.0F ? 1.0F / sum[half] : 0.0F;
+#pragma unroll
+      for (int i = 0; i < D / 8; ++i) {
+        const std::int64_t at = index * D + i * 8 + lane % 4 * 2;
+        *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + at) =
+            pack_pair<T>(o[i][2 * half] * share, o[i][2 * half + 1] * share);
+      }
+      if (a.lse != nullptr && lane % 4 == 0) a.lse[index] = (top[half] + log2f(sum[half])) * kLn2;
+    }
+  }
+};
+
+template <class T, int D>
+__global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
+    prefill_tensor_cores(const __grid_constant__ PrefillParams p) {
+  using Tile = PrefillTile<D>;
+  extern __shared__ uint4 shared[];
+  const AttentionParams& a = p.attention;
+  const PrefillRow row = load_row(a, row_of_piece(a, blockIdx.x, Tile::kRows));
+  const auto first = static_cast<int>((blockIdx.x - first_piece(row, Tile::kRows)) * Tile::kRows);
+  if (first >= row.count) return;
+  T* q = reinterpret_cast<T*>(shared);
+  T* k = q + Tile::kRows * Tile::kStride;
+  PrefillBlock<T, D> block{p,
+                           row,
+                           static_cast<int>(blockIdx.y),
+                           first,
+                           q,
+                           k,
+                           k + Tile::kTile * Tile::kStride,
+                           {},
+                           {-INFINITY, -INFINITY},
+                           {}};
+  const int last = min(first + Tile::kRows, row.count) - 1;
+  const Visible seen{visible_to(a, row, first).begin, visible_to(a, row, last).end};
+
+  block.load_queries();
+  for (int from = seen.begin / Tile::kTile * Tile::kTile; from < seen.end; from += Tile::kTile) {
+    block.load_tile(from, seen);
+    __syncthreads();
+    float s[Tile::kTile / 8][4];
+    block.multiply_keys(s, from);
+    block.weigh(s);
+    block.add_values(s);
+    __syncthreads();
+  }
+  block.write_outputs();
+}
+
+}  // namespace kvarena::kernels

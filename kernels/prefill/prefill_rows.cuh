@@ -1,0 +1,63 @@
+#pragma once
+
+/// @file
+/// Which tokens a query of prefill sees, and how logits are scaled: shared by both kernels.
+
+#include "kernels/params.h"
+
+namespace kvarena::kernels {
+
+/// A row of the batch as prefill sees it.
+struct PrefillRow {
+  std::int32_t row;      ///< of the batch
+  std::int64_t first_q;  ///< its first query token
+  std::int32_t count;    ///< its query tokens
+  std::int32_t seq_len;  ///< its tokens, the query tokens included
+};
+
+/// Row `row` of the batch.
+__device__ inline PrefillRow load_row(const AttentionParams& p, std::int32_t row) {
+  if (p.q_offsets == nullptr) return {row, row, 1, p.batch.seq_lens[row]};
+  const std::int64_t first = p.q_offsets[row];
+  return {row, first, static_cast<std::int32_t>(p.q_offsets[row + 1] - first),
+          p.batch.seq_lens[row]};
+}
+
+/// The row to which piece `piece` belongs when row r's pieces of `size` query tokens begin at
+/// q_offsets[r] / size + r: enough places for each row, found without a table of them. The piece's
+/// first query token may lie past the row: then there is nothing to do.
+__device__ inline std::int32_t row_of_piece(const AttentionParams& p, std::int64_t piece,
+                                            std::int32_t size) {
+  std::int32_t low = 0;
+  std::int32_t high = p.batch.num_rows;
+  while (high - low > 1) {
+    const std::int32_t middle = low + (high - low) / 2;
+    const std::int64_t first = p.q_offsets == nullptr ? middle : p.q_offsets[middle];
+    (first / size + middle <= piece ? low : high) = middle;
+  }
+  return low;
+}
+
+/// The first piece of a row, as row_of_piece counts.
+__device__ inline std::int64_t first_piece(const PrefillRow& row, std::int32_t size) {
+  return row.first_q / size + row.row;
+}
+
+/// Tokens begin .. end - 1 that query token `i` of a row sees; none when end <= begin.
+struct Visible {
+  std::int32_t begin;
+  std::int32_t end;
+};
+__device__ inline Visible visible_to(const AttentionParams& p, const PrefillRow& row,
+                                     std::int32_t i) {
+  const std::int32_t end = row.seq_len == 0 ? 0 : max(0, row.seq_len - row.count + i + 1);
+  return {p.window_tokens > 0 ? max(0, end - p.window_tokens) : 0, end};
+}
+
+/// A logit from a dot product.
+__device__ inline float logit_of(const AttentionParams& p, float dot) {
+  const float x = dot * p.scale;
+  return p.soft_cap > 0.0F ? p.soft_cap * tanhf(x / p.soft_cap) : x;
+}
+
+}  // namespace kvarena::kernels
