@@ -74,10 +74,10 @@ std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept;
 
 /// Queues one layer. With `overlap` the launch is programmatic: it may begin while the kernel
-/// before it on the stream is finishing, and reads K and V (but not q) before that kernel has
-/// completed. The kernel before must then have written no KV that this one reads, or only slots it
-/// was given as new tokens of this step through kvarena's own append, which says so to the device
-/// in order. Returns invalid_argument, unsupported (head_dim, dtype, block_size) or device_error.
+/// before it on the stream is finishing, and reads the schedule, tables, K and V (not q) before
+/// that kernel has completed. The kernel before must then have written none of those: it is neither
+/// the schedule's kernel nor an append to KV that this launch reads. Returns invalid_argument,
+/// unsupported (head_dim, dtype, block_size) or device_error.
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels
