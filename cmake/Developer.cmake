@@ -23,4 +23,4 @@ kvarena_developer_target(docs "${KVARENA_DOXYGEN}" doxygen
   ${Python3_EXECUTABLE} tests/tidy/check_docs.py --output ${PROJECT_BINARY_DIR}/docs .)
 kvarena_developer_target(tidy "${KVARENA_RUN_CLANG_TIDY}" clang-tidy
   ${KVARENA_RUN_CLANG_TIDY} -quiet -p ${PROJECT_BINARY_DIR}
-  -extra-arg=-Wno-unknown-warning-option "^${PROJECT_SOURCE_DIR}/(src|kernels|tools|examples)/.*")
+  -extra-arg=-Wno-unknown-warning-option "^${PROJECT_SOURCE_DIR}/(src|kernels|tools|examples)/.*[.]cpp$")

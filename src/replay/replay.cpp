@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 namespace kvarena::replay {
@@ -193,7 +193,8 @@ class Replay {
   }
   ReplayFailure timeline_failure(const Status& status) const {
     return {ReplayEnd::environment,
-            fmt::format("--timeline {}: {}", options_.timeline_path, std::strerror(status.native)),
+            fmt::format("--timeline {}: {}", options_.timeline_path,
+                        std::generic_category().message(status.native)),
             "a writable file", "check the folder, its permissions and the disk"};
   }
 
