@@ -170,6 +170,7 @@ void BlockTables::Impl::apply_growths() {
       copies[num_copies++] = {place, *id};
       place = *id++;
       its = *generation++;
+      s.mirrored_blocks = std::min(s.mirrored_blocks, s.filled_blocks - 1);
       s.next_slot = place.value * block_size + (block_size - s.room);
       s.may_share_tail = false;
     }
@@ -196,6 +197,13 @@ void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slo
   }
 }
 
+AppendedRow BlockTables::Impl::row_of(const Sequence& s, std::int64_t new_tokens) noexcept {
+  return {.slot = static_cast<std::int32_t>(SequenceTable::slot_of(s.id)),
+          .length_tokens = s.length,
+          .num_new_tokens = static_cast<std::int32_t>(new_tokens),
+          .num_changed_blocks = s.filled_blocks - s.mirrored_blocks};
+}
+
 template <class Demands>
 Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency urgency) {
   failed_demand = -1;
@@ -206,10 +214,14 @@ Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency u
   for (std::size_t i = 0; i < demands.size(); ++i) {
     fill(*sequences.find(demands.id(i)), demands.tokens(i), slot);
   }
+  for (std::size_t i = 0; report_rows && i < demands.size(); ++i) {
+    rows[i] = row_of(*sequences.find(demands.id(i)), demands.tokens(i));
+  }
   tokens += num_new_tokens;
   return AppendResult{.slots = std::span(slots.data(), static_cast<std::size_t>(num_new_tokens)),
                       .copies = std::span(copies.data(), num_copies),
-                      .new_blocks = num_new_blocks};
+                      .new_blocks = num_new_blocks,
+                      .rows = std::span(rows.data(), report_rows ? demands.size() : 0)};
 }
 
 Result<AppendResult> BlockTables::append(std::span<const AppendDemand> demands, Urgency urgency) {

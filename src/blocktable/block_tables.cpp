@@ -33,9 +33,11 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
     : manager(&block_manager),
       block_size(options.block_size_tokens),
       max_append_tokens(options.max_append_tokens),
+      report_rows(options.report_rows),
       sequences(options.max_sequences),
       pages(options.max_table_pages),
       slots(static_cast<std::size_t>(options.max_append_tokens)),
+      rows(static_cast<std::size_t>(options.max_sequences)),
       new_ids(static_cast<std::size_t>(block_manager.num_blocks())),
       new_generations(static_cast<std::size_t>(block_manager.num_blocks())),
       growths(static_cast<std::size_t>(options.max_sequences)),
@@ -268,6 +270,7 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   if (Status status = t.release_entries(s, keep, ticket); !status) return status;
   s.length = static_cast<std::int32_t>(length);
   s.filled_blocks = static_cast<std::int32_t>(keep);
+  s.mirrored_blocks = std::min(s.mirrored_blocks, s.filled_blocks);
   t.tokens -= cut;
   t.place_tail(s);
   s.may_share_tail = s.room > 0;

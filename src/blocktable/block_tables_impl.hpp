@@ -44,6 +44,7 @@ struct BlockTables::Impl {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
+  static AppendedRow row_of(const Sequence& sequence, std::int64_t new_tokens) noexcept;
   Status fail(std::int64_t demand, Status status) noexcept {
     failed_demand = demand;
     return status;
@@ -68,6 +69,7 @@ struct BlockTables::Impl {
   BlockManager* manager;
   std::int64_t block_size;
   std::int64_t max_append_tokens;
+  bool report_rows;
   SequenceTable sequences;
   PagePool pages;
   std::int64_t tokens = 0;   // sum of lengths
@@ -79,6 +81,7 @@ struct BlockTables::Impl {
 
   // Scratch of one call, sized at create.
   LazyArray<std::int64_t> slots;
+  LazyArray<AppendedRow> rows;  // written only when they are reported
   LazyArray<BlockId> new_ids;
   LazyArray<Generation> new_generations;
   LazyArray<Growth> growths;

@@ -21,10 +21,11 @@ struct Sequence {
   std::int32_t max_length = 0;     ///< tokens
   std::int32_t filled_blocks = 0;  ///< ceil(length / block_size); the table may hold more
   PageTree table;
+  std::int32_t mirrored_blocks = 0;  ///< the first ones, which a mirror has; <= filled_blocks
+  bool may_share_tail = false;       ///< the partly filled last block may have other holders
   HolderId holder;
   std::uint64_t call_stamp = 0;  ///< the last call that named it
   SequenceId id;                 ///< kNoSequence in a free slot
-  bool may_share_tail = false;   ///< the partly filled last block may have other holders
 };
 
 /// Fixed-size table of sequences.
@@ -54,6 +55,13 @@ class SequenceTable {
   const Sequence* find(SequenceId id) const noexcept {
     return const_cast<SequenceTable*>(this)->find(id);
   }
+  /// Where an id's record is.
+  static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
+  /// nullptr when there is none.
+  Sequence* at(std::int32_t slot) noexcept {
+    const auto place = static_cast<std::size_t>(slot);  // a negative one is past the end
+    return place < slots_.size() && slots_[place].id != kNoSequence ? &slots_[place] : nullptr;
+  }
   /// Calls visit(SequenceId, const Sequence&) for each, by slot.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -66,7 +74,6 @@ class SequenceTable {
   std::size_t capacity_left() const noexcept {
     return slots_.size() - static_cast<std::size_t>(size_);
   }
-  static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
 
   std::vector<Sequence> slots_;
   std::vector<std::uint32_t> free_slots_;

@@ -56,10 +56,13 @@ class DeviceTables {
 
   /// The same for life.
   const DeviceStepView& view() const noexcept;
-  /// Writes what `append` changed into the ring slot of the next step; no CUDA call. The step that
-  /// used that slot last must have completed (StepRing::wait). May be called again before the
-  /// launch (the last one counts). Returns exhausted (workspace) naming the sequence whose blocks
-  /// do not fit its row, with nothing changed. O(rows + changed entries).
+  /// Writes what `append` changed into the ring slot of the next step; no CUDA call. `tables`
+  /// report rows (BlockTablesOptions::report_rows) and have no other mirror; `appended` is their
+  /// last append. The step that used that slot last must have completed (StepRing::wait). May be
+  /// called again before the launch (the last one counts). Returns exhausted (workspace) when rows,
+  /// tokens or changed entries exceed the limits or, naming the table row, when a sequence's blocks
+  /// do not fit it; failed_precondition (sequence) for rows that `tables` did not report. Nothing
+  /// has changed then. O(rows + changed entries).
   Status stage(BlockTables& tables, const AppendResult& appended);
   /// Queues what brings the staged step to the device: launches that can be captured, and read the
   /// slot that the device's own step counter names. A replay without a staged step leaves every row

@@ -27,6 +27,11 @@ std::string text_of(const Status& status) {
   return out.str();
 }
 
+BlockTablesOptions with_rows(BlockTablesOptions options) {
+  options.report_rows = true;
+  return options;
+}
+
 }  // namespace
 
 std::string to_string(const Game& game) {
@@ -81,7 +86,7 @@ ModelDriver::ModelDriver(const Game& game)
     : game_(game),
       random_(game.seed),
       manager_(BlockManager::create(game.pool).value()),
-      tables_(BlockTables::create(manager_, game.tables).value()),
+      tables_(BlockTables::create(manager_, with_rows(game.tables)).value()),
       pool_(game.pool),
       naive_(pool_, game.tables, tables_.stats().pages_total),
       small_(game.pool.num_blocks <= kSmallPool) {}

@@ -93,7 +93,9 @@ class ModelDriver {
   void hand_everything_back();
   void expect_grant(const Result<std::int64_t>& real, const Result<Grant>& model,
                     std::span<const BlockId> ids, std::span<const Generation> generations);
-  void expect_append(const Result<AppendResult>& real, const Result<Growth>& model);
+  void expect_append(std::span<const AppendDemand> demands, const Result<AppendResult>& real,
+                     const Result<Growth>& model);
+  void mirror_row(const AppendedRow& row, SequenceId id);
   void expect_status(const Status& real, const Status& predicted, const char* what);
   void expect_equal(std::int64_t real, std::int64_t predicted, const char* what);
   void fail(const std::string& what);
@@ -128,6 +130,8 @@ class ModelDriver {
   std::vector<Outsider> outsiders_;
   std::vector<Handle> former_;  // handles given up, for misuse
   std::set<SequenceId> changed_;
+  std::map<std::int32_t, std::vector<BlockId>> mirror_;  // by slot, fed by reported changes alone
+  std::uint64_t mirrorings_ = 0;
   bool small_;  // compare everything after every operation
   std::int64_t operation_ = 0;
   const char* move_ = "create";

@@ -66,7 +66,7 @@ void ModelDriver::decode_step() {
   for (const SequenceId id : ids) demands.push_back({id, 1});
   const Result<Growth> model = naive_.append(demands, Urgency::growth);
   const Result<AppendResult> real = tables_.append_one_each(ids);
-  expect_append(real, model);
+  expect_append(demands, real, model);
   changed_.insert(ids.begin(), ids.end());
 }
 
@@ -78,11 +78,12 @@ void ModelDriver::append_several() {
   const Urgency urgency = any_urgency();
   const Result<Growth> model = naive_.append(demands, urgency);
   const Result<AppendResult> real = tables_.append(demands, urgency);
-  expect_append(real, model);
+  expect_append(demands, real, model);
   for (const AppendDemand& demand : demands) changed_.insert(demand.sequence);
 }
 
-void ModelDriver::expect_append(const Result<AppendResult>& real, const Result<Growth>& model) {
+void ModelDriver::expect_append(std::span<const AppendDemand> demands,
+                                const Result<AppendResult>& real, const Result<Growth>& model) {
   expect_status(real.status(), model.status(), "append");
   expect_equal(tables_.failed_demand(), naive_.failed_demand(), "failed_demand");
   if (failed() || !model) return;
@@ -99,6 +100,35 @@ void ModelDriver::expect_append(const Result<AppendResult>& real, const Result<G
     fail("append's copies differ: " + std::to_string(real->copies.size()) + ", the model has " +
          std::to_string(model->copies.size()));
   }
+  expect_equal(static_cast<std::int64_t>(real->rows.size()),
+               static_cast<std::int64_t>(demands.size()), "append's number of rows");
+  if (failed() || ++mirrorings_ % 4 == 0) return;  // a step that was never staged
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    expect_equal(real->rows[i].num_new_tokens, demands[i].num_tokens, "new tokens of a row");
+    mirror_row(real->rows[i], demands[i].sequence);
+  }
+}
+
+/// Tells the mirror what changed; it then has the blocks of the sequence's tokens. Now and then it
+/// loses them again.
+void ModelDriver::mirror_row(const AppendedRow& row, SequenceId id) {
+  const NaiveTables::Sequence& sequence = naive_.sequences().at(id);
+  const auto blocks = static_cast<std::size_t>(naive_.blocks_for(sequence.length));
+  const auto changed = static_cast<std::size_t>(row.num_changed_blocks);
+  expect_equal(row.length_tokens, sequence.length, "length of a row");
+  expect_equal(tables_.changed_blocks(row.slot), row.num_changed_blocks, "changed_blocks");
+  if (failed() || changed > blocks) return fail("more blocks of a row changed than it has");
+  std::vector<BlockId>& mirror = mirror_[row.slot];
+  if (mirror.size() < blocks) mirror.resize(blocks, kNoBlock);
+  const std::span<BlockId> lacking = std::span(mirror).subspan(blocks - changed, changed);
+  expect_equal(tables_.mirror_changes(row.slot, lacking), row.num_changed_blocks, "mirror_changes");
+  expect_equal(tables_.changed_blocks(row.slot), 0, "changed_blocks of a mirrored row");
+  for (std::size_t j = 0; j < blocks; ++j) {
+    expect_equal(mirror[j].value, sequence.blocks[j].id.value, "entry of the mirror");
+  }
+  if (mirrorings_ % 7 != 0) return;
+  tables_.unmirror(row.slot, static_cast<std::int32_t>(blocks - changed));
+  std::fill(lacking.begin(), lacking.end(), kNoBlock);
 }
 
 void ModelDriver::reserve_capacity() {

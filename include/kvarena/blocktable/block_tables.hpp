@@ -33,6 +33,7 @@ struct BlockTablesOptions {
                                      ///< to be in a table once and every sequence to have one more
   std::int64_t max_append_tokens = 1
                                    << 20;  ///< new tokens in one append call, all demands together
+  bool report_rows = false;  ///< AppendResult::rows is filled, for a mirror of the tables
 };
 
 /// What a new sequence is.
@@ -48,12 +49,21 @@ struct AppendDemand {
   std::int32_t num_tokens = 1;  ///< >= 0
 };
 
+/// What a mirror of the tables must know of a demand's sequence.
+struct AppendedRow {
+  std::int32_t slot = 0;            ///< its place among the sequences, the same for its whole life
+  std::int32_t length_tokens = 0;   ///< new tokens included
+  std::int32_t num_new_tokens = 0;  ///< the last of them
+  std::int32_t num_changed_blocks = 0;  ///< changed_blocks(slot)
+};
+
 /// What an append changed. Spans are valid until the next mutating call.
 struct AppendResult {
   std::span<const std::int64_t> slots;  ///< [total tokens] slot of each new token, demand by
                                         ///< demand: block * block_size + offset
   std::span<const BlockCopy> copies;    ///< copy-on-write: what the device must copy before writing
   std::int64_t new_blocks = 0;          ///< blocks taken, copies' targets included
+  std::span<const AppendedRow> rows;    ///< demand by demand; empty without report_rows
 };
 
 /// Figures over all tables.
@@ -131,6 +141,20 @@ class KVARENA_EXPORT BlockTables {
   /// tokens within the last block is O(1). Returns invalid_argument (sequence_length) past the
   /// length.
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
+
+  // ---- a mirror of the tables, such as a device's ----------------------------------------------
+  // Of the blocks that hold a sequence's tokens, a mirror has the first ones right and lacks the
+  // last ones, changed since they were mirrored: all of a new sequence, those past a cut or a copy
+  // on write. `slot` is an AppendedRow's; one where no sequence is has no blocks. O(1) but for the
+  // copying. These invalidate no span.
+
+  /// How many blocks the mirror lacks.
+  std::int32_t changed_blocks(std::int32_t slot) const noexcept;
+  /// Copies what the mirror lacks to `out` and counts it as mirrored. Returns how many blocks, or 0
+  /// with nothing changed when `out` is not that large.
+  std::int32_t mirror_changes(std::int32_t slot, std::span<BlockId> out) noexcept;
+  /// The mirror lost what it got: it has the first `blocks` blocks at the most.
+  void unmirror(std::int32_t slot, std::int32_t blocks) noexcept;
 
   // ---- questions -----------------------------------------------------------------------------
 
