@@ -5,6 +5,8 @@
 /// The same structs serve the CPU reference and device code; a launcher adds the stream as its last
 /// argument. All strides are bytes and 64-bit; shapes are in C order.
 
+#include "kernels/scatter_step/staged_step.h"
+
 #include "kvarena/base/views.hpp"
 
 #include <cstdint>
@@ -154,6 +156,22 @@ struct ScrubParams {
   std::int64_t num_blocks = 0;    ///< blocks in the pool
   std::int64_t num_planes = 1;    ///< planes
   std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
+};
+
+/// Brings the step that is next in a staging ring to the arrays that its kernels read.
+struct ScatterStepParams {
+  StepShape shape;            ///< of the ring and the arrays
+  const std::byte* ring;      ///< [steps_in_flight, slot_bytes] staging memory, 16-byte aligned
+  ScatterState* state;        ///< of the device
+  std::uint64_t* misses;      ///< staging memory: a copy of the state's, for the host
+  BlockId* block_tables;      ///< [max_sequences, table_stride]
+  std::int32_t* row_slots;    ///< [max_rows] -1: skip
+  std::int64_t* row_offsets;  ///< [max_rows] row_slots * table_stride; 0: skip
+  std::int32_t* seq_lens;     ///< [max_rows] 0: skip
+  std::int32_t* num_blocks;   ///< [max_rows] 0: skip
+  std::int64_t* q_offsets;    ///< [max_rows + 1] first new token of each row
+  std::int64_t* slots;        ///< [max_tokens] of new tokens; -1: none
+  BlockCopy* copies;          ///< [max_rows] source -1: none
 };
 
 static_assert(std::is_trivially_copyable_v<AppendParams> &&

@@ -1,0 +1,58 @@
+#include "kernels/reference/scatter_step.hpp"
+
+#include <algorithm>
+
+namespace kvarena::kernels::reference {
+namespace {
+
+template <class T>
+const T* at(const std::byte* slot, std::int64_t offset) {
+  return reinterpret_cast<const T*>(slot + offset);
+}
+
+}  // namespace
+
+void scatter_step(const ScatterStepParams& p) {
+  const StepShape& shape = p.shape;
+  ScatterState& state = *p.state;
+  const std::byte* slot = p.ring + state.next_slot * shape.slot_bytes();
+  const StagedHeader header = *at<StagedHeader>(slot, 0);
+  const bool is_found = is_next(header, state);
+  const std::int32_t num_rows = is_found ? std::min(header.num_rows, shape.max_rows) : 0;
+  const std::int32_t num_copies = is_found ? std::min(header.num_copies, shape.max_rows) : 0;
+  const auto* rows = at<StagedRow>(slot, StepShape::kRowsOffset);
+  const auto* changes = at<BlockId>(slot, shape.changes_offset());
+  std::int32_t num_tokens = 0;
+  std::int32_t num_changes = 0;
+  for (std::int32_t r = 0; r < shape.max_rows; ++r) {
+    const RowPlan row = r < num_rows ? plan_row(shape, rows[r]) : RowPlan{};
+    p.row_slots[r] = row.slot;
+    p.row_offsets[r] = row.slot < 0 ? 0 : row.slot * shape.table_stride;
+    p.seq_lens[r] = row.seq_len;
+    p.num_blocks[r] = row.num_blocks;
+    p.q_offsets[r] = num_tokens;
+    BlockId* table = p.block_tables + p.row_offsets[r];
+    const std::int32_t changed = std::min(row.num_changed, shape.max_changes - num_changes);
+    std::copy_n(changes + num_changes, changed, table + row.num_blocks - row.num_changed);
+    num_changes += changed;
+    const std::int32_t tokens = std::min(row.num_new, shape.max_tokens - num_tokens);
+    for (std::int32_t i = 0; i < tokens; ++i) {
+      p.slots[num_tokens++] = slot_of_token(shape, table, row.seq_len - row.num_new + i);
+    }
+  }
+  p.q_offsets[shape.max_rows] = num_tokens;
+  std::fill(p.slots + num_tokens, p.slots + shape.max_tokens, -1);
+  std::copy_n(at<BlockCopy>(slot, shape.copies_offset()), num_copies, p.copies);
+  std::fill(p.copies + num_copies, p.copies + shape.max_rows, BlockCopy{kNoBlock, kNoBlock});
+  if (is_found) {
+    state.serial = header.serial;
+    state.next_slot = (state.next_slot + 1) % shape.steps_in_flight;
+  } else {
+    *p.misses = ++state.misses;
+  }
+  state.num_rows = num_rows;
+  state.num_tokens = num_tokens;
+  state.num_copies = num_copies;
+}
+
+}  // namespace kvarena::kernels::reference

@@ -1,0 +1,222 @@
+#pragma once
+
+/// @file
+/// The kernel of scatter_step.h. One thread block; a thread stands for a row, then for a changed
+/// table entry, then for a new token. Rows are taken a tile of blockDim.x at a time, with running
+/// sums of their tokens and changes; a decode step is one tile.
+///
+/// What a decode step needs is requested before anything is known of it: the header, a tile of
+/// rows, and the first changed entries come in one trip over the bus.
+
+#include "kernels/params.h"
+
+#include <cub/block/block_scan.cuh>
+
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+inline constexpr int kScatterThreads = 1024;
+/// Changed entries travel in fours.
+inline constexpr int kGroup = 4;
+/// Groups that are requested with the header.
+inline constexpr int kEarlyGroups = 256;
+/// Changed entries that pass through shared memory at a time.
+inline constexpr int kChunk = kScatterThreads * kGroup;
+
+/// 16 bytes of staging memory, which the host writes.
+template <class T>
+__device__ __forceinline__ T read_staged(const std::byte* from) {
+  static_assert(sizeof(T) == sizeof(int4));
+  const int4 words = __ldcv(reinterpret_cast<const int4*>(from));
+  T value;
+  memcpy(&value, &words, sizeof(T));
+  return value;
+}
+
+/// What comes before a row of a tile.
+struct Sums {
+  std::int64_t tokens;
+  std::int64_t changes;
+};
+struct Add {
+  __device__ Sums operator()(const Sums& a, const Sums& b) const {
+    return {a.tokens + b.tokens, a.changes + b.changes};
+  }
+};
+/// Rows are checked one by one; their sums are kept within the arrays here.
+__device__ __forceinline__ int clamped(std::int64_t sum, int room) {
+  return static_cast<int>(min(sum, std::int64_t{room}));
+}
+
+/// A tile of rows, and running sums over it: those after the tile's last row are its totals.
+struct RowTile {
+  int first_token[kScatterThreads + 1];   // of the tile's new tokens
+  int first_change[kScatterThreads + 1];  // of the tile's changed entries
+  int slot[kScatterThreads];
+  int first_position[kScatterThreads];  // of the row's new tokens in its sequence
+  int first_block[kScatterThreads];     // of the row's changed entries in its table
+};
+
+/// The last row whose sum is at most `value`: the one that holds item `value`.
+__device__ __forceinline__ int row_holding(const int* sums, int value) {
+  int row = 0;
+#pragma unroll
+  for (int step = kScatterThreads / 2; step > 0; step /= 2) {
+    if (sums[row + step] <= value) row += step;
+  }
+  return row;
+}
+
+/// Writes a tile's changed entries, numbers [begin, end) of the step, to the block tables. Every
+/// thread of the block calls it.
+__device__ __forceinline__ void scatter_changes(const ScatterStepParams& p, const RowTile& tile,
+                                                const std::byte* staged, const int4* early,
+                                                int4* chunk, int begin, int end) {
+  const std::byte* changes = staged + p.shape.changes_offset();
+  const int* entries = reinterpret_cast<const int*>(chunk);
+  for (int first = begin / kChunk * kChunk; first < end; first += kChunk) {
+    const int group = first / kGroup + static_cast<int>(threadIdx.x);
+    if (group * kGroup < end) {
+      chunk[threadIdx.x] = group < kEarlyGroups
+                               ? early[group]
+                               : read_staged<int4>(changes + std::int64_t{group} * sizeof(int4));
+    }
+    __syncthreads();
+    const int last = min(end, first + kChunk);
+    for (int i = max(begin, first) + static_cast<int>(threadIdx.x); i < last;
+         i += kScatterThreads) {
+      const int row = row_holding(tile.first_change, i - begin);
+      const int block = tile.first_block[row] + (i - begin - tile.first_change[row]);
+      p.block_tables[tile.slot[row] * p.shape.table_stride + block] = BlockId(entries[i - first]);
+    }
+    __syncthreads();
+  }
+}
+
+/// Writes the slots of a tile's new tokens, the first of which is number `begin` of the step.
+__device__ __forceinline__ void write_slots(const ScatterStepParams& p, const RowTile& tile,
+                                            int begin) {
+  const int count = tile.first_token[kScatterThreads];
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kScatterThreads) {
+    // In a decode step the i-th token is the i-th row's.
+    const bool is_own =
+        i < kScatterThreads && tile.first_token[i] == i && tile.first_token[i + 1] > i;
+    const int row = is_own ? i : row_holding(tile.first_token, i);
+    const BlockId* table = p.block_tables + tile.slot[row] * p.shape.table_stride;
+    p.slots[begin + i] =
+        slot_of_token(p.shape, table, tile.first_position[row] + (i - tile.first_token[row]));
+  }
+}
+
+__device__ __forceinline__ void write_row(const ScatterStepParams& p, int index, const RowPlan& row,
+                                          std::int64_t first_token) {
+  p.row_slots[index] = row.slot;
+  p.row_offsets[index] = row.slot < 0 ? 0 : row.slot * p.shape.table_stride;
+  p.seq_lens[index] = row.seq_len;
+  p.num_blocks[index] = row.num_blocks;
+  p.q_offsets[index] = first_token;
+}
+
+/// Makes everything past the step what it is where nothing is, as far as the last launch wrote.
+__device__ __forceinline__ void clear_past(const ScatterStepParams& p, const ScatterState& before,
+                                           const ScatterState& now) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = now.num_rows + thread; i < before.num_rows; i += kScatterThreads) {
+    write_row(p, i, RowPlan{}, now.num_tokens);
+  }
+  // Rows past the batch have no token: they all begin where the batch ends.
+  if (now.num_rows < before.num_rows || now.num_tokens != before.num_tokens) {
+    for (int i = now.num_rows + thread; i <= p.shape.max_rows; i += kScatterThreads) {
+      p.q_offsets[i] = now.num_tokens;
+    }
+  }
+  for (int i = now.num_tokens + thread; i < before.num_tokens; i += kScatterThreads) {
+    p.slots[i] = -1;
+  }
+  for (int i = now.num_copies + thread; i < before.num_copies; i += kScatterThreads) {
+    p.copies[i] = {BlockId(-1), BlockId(-1)};
+  }
+}
+
+__global__ void __launch_bounds__(kScatterThreads)
+    scatter_step(const __grid_constant__ ScatterStepParams p) {
+  using Scan = cub::BlockScan<Sums, kScatterThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+  __shared__ typename Scan::TempStorage scan;
+  __shared__ int4 header_words[2];
+  __shared__ RowTile tile;
+  __shared__ int4 early[kEarlyGroups];
+  __shared__ int4 chunk[kScatterThreads];
+  const int thread = static_cast<int>(threadIdx.x);
+  const StepShape& shape = p.shape;
+  const ScatterState before = *p.state;
+  const std::byte* staged = p.ring + before.next_slot * shape.slot_bytes();
+  const std::byte* rows = staged + StepShape::kRowsOffset;
+
+  // One trip over the bus. The rows and entries may be anyone's until the header has been seen.
+  StagedRow row;
+  if (thread < shape.max_rows) row = read_staged<StagedRow>(rows + thread * sizeof(StagedRow));
+  if (thread < kEarlyGroups && thread * kGroup < shape.max_changes) {
+    early[thread] = read_staged<int4>(staged + shape.changes_offset() + thread * sizeof(int4));
+  }
+  const int half = kScatterThreads - 1 - thread;  // the last two threads read half a header each
+  if (half < 2) {
+    header_words[half] = read_staged<int4>(staged + half * sizeof(int4));
+  }
+  __syncthreads();
+
+  StagedHeader header;
+  memcpy(&header, header_words, sizeof(header));
+  const bool is_found = is_next(header, before);
+  ScatterState now = before;
+  now.num_rows = is_found ? min(max(header.num_rows, 0), shape.max_rows) : 0;
+  now.num_copies = is_found ? min(max(header.num_copies, 0), shape.max_rows) : 0;
+  now.num_tokens = 0;
+  int num_changes = 0;
+  for (int base = 0; base < now.num_rows; base += kScatterThreads) {
+    const int index = base + thread;
+    if (base > 0 && index < now.num_rows) {
+      row = read_staged<StagedRow>(rows + std::int64_t{index} * sizeof(StagedRow));
+    }
+    const RowPlan plan = index < now.num_rows ? plan_row(shape, row) : RowPlan{};
+    Sums first;
+    Sums total;
+    Scan(scan).ExclusiveScan(Sums{plan.num_new, plan.num_changed}, first, Sums{0, 0}, Add{}, total);
+    const int first_token = clamped(first.tokens, shape.max_tokens - now.num_tokens);
+    tile.first_token[thread] = first_token;
+    tile.first_change[thread] = clamped(first.changes, shape.max_changes - num_changes);
+    tile.slot[thread] = plan.slot;
+    tile.first_position[thread] = plan.seq_len - plan.num_new;
+    tile.first_block[thread] = plan.num_blocks - plan.num_changed;
+    if (thread == 0) {
+      tile.first_token[kScatterThreads] = clamped(total.tokens, shape.max_tokens - now.num_tokens);
+      tile.first_change[kScatterThreads] = clamped(total.changes, shape.max_changes - num_changes);
+    }
+    if (index < now.num_rows) write_row(p, index, plan, now.num_tokens + first_token);
+    __syncthreads();
+    const int end = num_changes + tile.first_change[kScatterThreads];
+    scatter_changes(p, tile, staged, early, chunk, num_changes, end);
+    write_slots(p, tile, now.num_tokens);
+    now.num_tokens += tile.first_token[kScatterThreads];
+    num_changes = end;
+    __syncthreads();  // before the next tile takes this one's place
+  }
+
+  const auto* copies = reinterpret_cast<const BlockCopy*>(staged + shape.copies_offset());
+  for (int i = thread; i < now.num_copies; i += kScatterThreads) {
+    const int2 copy = __ldcv(reinterpret_cast<const int2*>(copies + i));
+    p.copies[i] = {BlockId(copy.x), BlockId(copy.y)};
+  }
+  clear_past(p, before, now);
+  if (thread != 0) return;
+  if (is_found) {
+    now.serial = header.serial;
+    now.next_slot = (before.next_slot + 1) % shape.steps_in_flight;
+  } else {
+    ++now.misses;
+    *static_cast<volatile std::uint64_t*>(p.misses) = now.misses;
+  }
+  *p.state = now;
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,134 @@
+#include "step/device_tables.hpp"
+
+#include "kernels/scatter_step/scatter_step.h"
+#include "step/device_tables_memory.hpp"
+#include "step/staging_ring.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace kvarena {
+
+struct DeviceTables::Impl {
+  /// Takes both allocations, which the caller has made.
+  Impl(CudaDevice& its_device, const DeviceTablesMemory& plan, std::byte* its_memory,
+       std::byte* its_staging)
+      : device(its_device),
+        memory(its_memory),
+        staging(its_staging),
+        params(place_arrays(plan, memory, staging)),
+        view{.block_tables = params.block_tables,
+             .table_stride = plan.shape.table_stride,
+             .row_slots = params.row_slots,
+             .row_offsets = params.row_offsets,
+             .seq_lens = params.seq_lens,
+             .num_blocks = params.num_blocks,
+             .q_offsets = params.q_offsets,
+             .slots = params.slots,
+             .copies = params.copies},
+        ring(staging + plan.ring, plan.shape) {}
+  ~Impl() {
+    static_cast<void>(device.free(memory));
+    static_cast<void>(device.free(staging));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  CudaDevice& device;
+  std::byte* memory;
+  std::byte* staging;
+  kernels::ScatterStepParams params;
+  DeviceStepView view;
+  StagingRing ring;
+};
+
+namespace {
+
+/// Device memory of one allocation that is freed unless it is kept.
+class Allocation {
+ public:
+  Allocation(Device& device, void* pointer) noexcept : device_(device), pointer_(pointer) {}
+  ~Allocation() {
+    if (pointer_ != nullptr) static_cast<void>(device_.free(pointer_));
+  }
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+  std::byte* bytes() const noexcept { return static_cast<std::byte*>(pointer_); }
+  void keep() noexcept { pointer_ = nullptr; }
+
+ private:
+  Device& device_;
+  void* pointer_;
+};
+
+/// Fills the arrays with what they hold where nothing is, and waits.
+Status clear_arrays(Device& device, const DeviceTablesMemory& plan, std::byte* memory) {
+  const Result<StreamId> stream = device.create_stream();
+  if (!stream) return stream.status();
+  const auto zeros = static_cast<std::uint64_t>(plan.zeros);
+  const std::uint64_t rest = static_cast<std::uint64_t>(plan.device_bytes) - zeros;
+  Status status = device.fill(memory, 0xff, zeros, *stream);
+  if (status) status = device.fill(memory + plan.zeros, 0, rest, *stream);
+  if (status) status = device.synchronize(*stream);
+  const Status destroyed = device.destroy_stream(*stream);
+  return status ? destroyed : status;
+}
+
+}  // namespace
+
+Result<DeviceTables> DeviceTables::create(CudaDevice& device, const DeviceTablesOptions& options) {
+  if (Status status = check_options(options); !status) return status;
+  const DeviceTablesMemory plan = plan_memory(options);
+  const Result<void*> arrays =
+      device.allocate({.bytes = static_cast<std::uint64_t>(plan.device_bytes),
+                       .purpose = MemoryPurpose::intermediate_buffers,
+                       .description = "block tables of the step"});
+  if (!arrays) return arrays.status();
+  Allocation memory(device, *arrays);
+  const Result<void*> slots =
+      device.allocate({.bytes = static_cast<std::uint64_t>(plan.staging_bytes),
+                       .purpose = MemoryPurpose::intermediate_buffers,
+                       .kind = MemoryKind::pinned_staging,
+                       .description = "staging ring of the step"});
+  if (!slots) return slots.status();
+  Allocation staging(device, *slots);
+  std::memset(*slots, 0, static_cast<std::size_t>(plan.staging_bytes));
+  if (Status status = clear_arrays(device, plan, memory.bytes()); !status) return status;
+  try {
+    auto impl = std::make_unique<Impl>(device, plan, memory.bytes(), staging.bytes());
+    memory.keep();
+    staging.keep();
+    return DeviceTables(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(Impl), 0);
+  }
+}
+
+DeviceTables::DeviceTables(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+DeviceTables::~DeviceTables() = default;
+DeviceTables::DeviceTables(DeviceTables&&) noexcept = default;
+
+const DeviceStepView& DeviceTables::view() const noexcept { return impl_->view; }
+
+Status DeviceTables::stage(BlockTables& tables, const AppendResult& appended) {
+  return impl_->ring.stage(tables, appended);
+}
+
+Status DeviceTables::launch(StreamId stream) {
+  const Result<void*> native = impl_->device.native_stream(stream);
+  if (!native) return native.status();
+  const Status launched =
+      kernels::launch_scatter_step(impl_->params, static_cast<cudaStream_t>(*native));
+  if (launched.code != StatusCode::device_error) return launched;
+  return impl_->device.check(launched.native, Resource::stream);
+}
+
+void DeviceTables::advance() noexcept { impl_->ring.advance(); }
+
+std::uint64_t DeviceTables::misses() const noexcept {
+  return std::atomic_ref(*impl_->params.misses).load(std::memory_order_relaxed);
+}
+
+}  // namespace kvarena
