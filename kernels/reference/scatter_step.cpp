@@ -18,8 +18,8 @@ void scatter_step(const ScatterStepParams& p) {
   const std::byte* slot = p.ring + state.next_slot * shape.slot_bytes();
   const StagedHeader header = *at<StagedHeader>(slot, 0);
   const bool is_found = is_next(header, state);
-  const std::int32_t num_rows = is_found ? std::min(header.num_rows, shape.max_rows) : 0;
-  const std::int32_t num_copies = is_found ? std::min(header.num_copies, shape.max_rows) : 0;
+  const std::int32_t num_rows = is_found ? std::clamp(header.num_rows, 0, shape.max_rows) : 0;
+  const std::int32_t num_copies = is_found ? std::clamp(header.num_copies, 0, shape.max_rows) : 0;
   const auto* rows = at<StagedRow>(slot, StepShape::kRowsOffset);
   const auto* changes = at<BlockId>(slot, shape.changes_offset());
   std::int32_t num_tokens = 0;

@@ -197,11 +197,21 @@ void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slo
   }
 }
 
-AppendedRow BlockTables::Impl::row_of(const Sequence& s, std::int64_t new_tokens) noexcept {
-  return {.slot = static_cast<std::int32_t>(SequenceTable::slot_of(s.id)),
-          .length_tokens = s.length,
-          .num_new_tokens = static_cast<std::int32_t>(new_tokens),
-          .num_changed_blocks = s.filled_blocks - s.mirrored_blocks};
+/// Adds the tokens of every demand, and says what became of its sequence where that is asked for.
+template <bool kReportsRows, class Demands>
+void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
+  std::int64_t* slot = slots.data();
+  AppendedRow* row = rows.data();
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    Sequence& s = *sequences.find(demands.id(i));
+    fill(s, demands.tokens(i), slot);
+    if constexpr (kReportsRows) {
+      *row++ = {.slot = static_cast<std::int32_t>(SequenceTable::slot_of(demands.id(i))),
+                .length_tokens = s.length,
+                .num_new_tokens = static_cast<std::int32_t>(demands.tokens(i)),
+                .num_changed_blocks = s.filled_blocks - s.mirrored_blocks};
+    }
+  }
 }
 
 template <class Demands>
@@ -210,12 +220,10 @@ Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency u
   if (Status status = plan_append(demands); !status) return status;
   if (Status status = take_blocks(urgency); !status) return status;
   apply_growths();
-  std::int64_t* slot = slots.data();
-  for (std::size_t i = 0; i < demands.size(); ++i) {
-    fill(*sequences.find(demands.id(i)), demands.tokens(i), slot);
-  }
-  for (std::size_t i = 0; report_rows && i < demands.size(); ++i) {
-    rows[i] = row_of(*sequences.find(demands.id(i)), demands.tokens(i));
+  if (report_rows) {
+    fill_all<true>(demands);
+  } else {
+    fill_all<false>(demands);
   }
   tokens += num_new_tokens;
   return AppendResult{.slots = std::span(slots.data(), static_cast<std::size_t>(num_new_tokens)),

@@ -44,7 +44,8 @@ struct BlockTables::Impl {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
-  static AppendedRow row_of(const Sequence& sequence, std::int64_t new_tokens) noexcept;
+  template <bool kReportsRows, class Demands>
+  void fill_all(const Demands& demands) noexcept;
   Status fail(std::int64_t demand, Status status) noexcept {
     failed_demand = demand;
     return status;

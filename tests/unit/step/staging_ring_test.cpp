@@ -118,6 +118,32 @@ TEST_P(StagingGame, ArraysEqualTheTablesAfterEveryStep) {
 INSTANTIATE_TEST_SUITE_P(BlockSizes, StagingGame, ::testing::Values(1, 3, 16),
                          ::testing::PrintToStringParamName());
 
+// More rows than a tile of the kernel, more changed entries than it takes at a time: the game that
+// device_tables_test.cpp plays on a GPU.
+TEST(StagingLargeGame, ArraysEqualTheTables) {
+  const test::StepGameOptions options = test::large_game();
+  StepGame game(options);
+  HostTables host(options.tables);
+  std::size_t most_rows = 0;
+  std::size_t most_tokens = 0;
+  std::int64_t most_changes = 0;
+  for (int step = 0; step < 30; ++step) {
+    const AppendResult appended = game.next();
+    std::int64_t changes = 0;
+    for (const AppendedRow& row : appended.rows) changes += row.num_changed_blocks;
+    most_rows = std::max(most_rows, appended.rows.size());
+    most_tokens = std::max(most_tokens, appended.slots.size());
+    most_changes = std::max(most_changes, changes);
+    ASSERT_OK(host.ring.stage(game.tables(), appended));
+    host.ring.advance();
+    host.launch();
+    ASSERT_EQ(game.expected().difference(host.plan, host.arrays()), "") << "step " << step;
+  }
+  EXPECT_GT(most_rows, 2048U);
+  EXPECT_GT(most_tokens, 20'000U);
+  EXPECT_GT(most_changes, 10'000);
+}
+
 class StagingRingTest : public ::testing::Test {
  protected:
   /// A step of the game, staged.

@@ -107,13 +107,37 @@ DeviceTablesOptions small_tables(std::int32_t block_size, std::int32_t steps_in_
           .block_size_tokens = block_size};
 }
 
+StepGameOptions large_game() {
+  return {.seed = 3,
+          .num_blocks = 200'000,
+          .first_sequences = 2590,
+          .longest_chunk = 100,
+          .one_token_in_100 = 40,
+          .tables = {.limits = {.steps_in_flight = 2,
+                                .max_rows = 2500,
+                                .max_tokens = 30'000,
+                                .max_blocks = 60'000},
+                     .max_sequences = 2600,
+                     .max_sequence_blocks = 300,
+                     .block_size_tokens = 2}};
+}
+
 StepGame::StepGame(const StepGameOptions& options)
     : options_(options),
       random_(options.seed),
       manager_(BlockManager::create(
                    {.num_blocks = options.num_blocks, .max_holders = options.tables.max_sequences})
                    .value()),
-      tables_(BlockTables::create(manager_, options_of(options)).value()) {}
+      tables_(BlockTables::create(manager_, options_of(options)).value()) {
+  for (std::int32_t i = 0; i < options.first_sequences; ++i) {
+    living_.push_back(tables_.create_sequence(longest()).value());
+  }
+}
+
+SequenceOptions StepGame::longest() const {
+  return {.max_length_tokens = std::int64_t{options_.tables.max_sequence_blocks} *
+                               options_.tables.block_size_tokens};
+}
 
 void StepGame::destroy_one() {
   const std::size_t which = any();
@@ -131,12 +155,9 @@ void StepGame::append_too_much() {
 }
 
 void StepGame::change_something() {
-  const DeviceTablesOptions& limits = options_.tables;
-  const SequenceOptions longest{.max_length_tokens = std::int64_t{limits.max_sequence_blocks} *
-                                                     limits.block_size_tokens};
   const std::uint64_t dice = living_.empty() ? 0 : below(20);
   if (dice < 6) {
-    const Result<SequenceId> id = tables_.create_sequence(longest);
+    const Result<SequenceId> id = tables_.create_sequence(longest());
     if (id) living_.push_back(*id);
   } else if (dice < 10) {
     const SequenceId parent = living_[any()];
@@ -144,7 +165,7 @@ void StepGame::change_something() {
     const std::int64_t shared =
         one_in(2) ? length
                   : static_cast<std::int64_t>(below(static_cast<std::uint64_t>(length) + 1));
-    const Result<SequenceId> id = tables_.fork(parent, shared, longest);
+    const Result<SequenceId> id = tables_.fork(parent, shared, longest());
     if (id) living_.push_back(*id);
   } else if (dice < 14) {
     const SequenceId id = living_[any()];
@@ -171,8 +192,6 @@ void StepGame::choose_batch() {
       std::min(living_.size(), static_cast<std::size_t>(options_.tables.limits.max_rows));
   const std::size_t count = one_in(3) ? below(most + 1) : most;
   std::int64_t left = options_.tables.limits.max_tokens;
-  const std::int64_t longest =
-      std::int64_t{options_.tables.max_sequence_blocks} * options_.tables.block_size_tokens;
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t tokens = 1;
     if (below(100) >= options_.one_token_in_100) {
@@ -180,7 +199,7 @@ void StepGame::choose_batch() {
           static_cast<std::int64_t>(below(static_cast<std::uint64_t>(options_.longest_chunk) + 1));
     }
     const std::int64_t length = tables_.info(living_[i])->length_tokens;
-    tokens = std::min({tokens, left, longest - length});
+    tokens = std::min({tokens, left, longest().max_length_tokens - length});
     left -= tokens;
     batch_.push_back({living_[i], static_cast<std::int32_t>(tokens)});
   }

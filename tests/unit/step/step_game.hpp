@@ -51,6 +51,7 @@ struct ExpectedStep {
 struct StepGameOptions {
   std::uint64_t seed = 1;
   std::int64_t num_blocks = 400;
+  std::int32_t first_sequences = 0;     ///< to begin with
   std::int32_t longest_chunk = 40;      ///< tokens
   std::uint32_t one_token_in_100 = 70;  ///< demands of a single token
   DeviceTablesOptions tables;
@@ -58,6 +59,9 @@ struct StepGameOptions {
 
 /// A game of `max_sequences` sequences in all, all of which fit a step.
 DeviceTablesOptions small_tables(std::int32_t block_size, std::int32_t steps_in_flight = 2);
+
+/// A game of thousands of sequences and long chunks.
+StepGameOptions large_game();
 
 /// Plays on tables of its own. Equal seeds play equal games.
 class StepGame {
@@ -75,6 +79,7 @@ class StepGame {
   bool one_in(std::uint64_t n) { return below(n) == 0; }
 
  private:
+  SequenceOptions longest() const;
   void change_something();
   void append_too_much();
   void destroy_one();

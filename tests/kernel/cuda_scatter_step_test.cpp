@@ -1,0 +1,214 @@
+// The scatter of a step on the GPU against its plain version, to the byte: steps of every size, and
+// steps full of nonsense, which must harm nobody.
+
+#include "kernel/cuda_pool.hpp"
+#include "kernels/reference/scatter_step.hpp"
+#include "kernels/scatter_step/scatter_step.h"
+
+#include "support/status_matchers.hpp"
+
+#include "step/device_tables_memory.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+
+namespace kvarena::test {
+namespace {
+
+using kernels::launch_scatter_step;
+using kernels::ScatterState;
+using kernels::ScatterStepParams;
+using kernels::StagedHeader;
+using kernels::StagedRow;
+using kernels::StepShape;
+
+/// Staging memory that both read, and arrays on either side.
+class TwinStep {
+ public:
+  TwinStep(const DeviceTablesOptions& options, cudaStream_t stream)
+      : plan_(plan_memory(options)), stream_(stream), image_(host_image()), device_(image_) {
+    void* staging = nullptr;
+    EXPECT_CUDA(cudaHostAlloc(&staging, static_cast<std::size_t>(plan_.staging_bytes),
+                              cudaHostAllocDefault));
+    staging_ = static_cast<std::byte*>(staging);
+    std::memset(staging_, 0, static_cast<std::size_t>(plan_.staging_bytes));
+    host = place_arrays(plan_, image_.data(), staging_);
+    host.misses = &host_misses_;
+    device = place_arrays(plan_, device_.data(), staging_);
+  }
+  ~TwinStep() { EXPECT_CUDA(cudaFreeHost(staging_)); }
+  TwinStep(const TwinStep&) = delete;
+  TwinStep& operator=(const TwinStep&) = delete;
+
+  /// The slot that is next.
+  std::byte* slot() const {
+    return staging_ + plan_.ring + host.state->next_slot * plan_.shape.slot_bytes();
+  }
+  /// Runs both; the first byte of the arrays that differs, or -1.
+  std::int64_t run_and_compare() {
+    EXPECT_OK(launch_scatter_step(device, stream_));
+    EXPECT_CUDA(cudaStreamSynchronize(stream_));
+    kernels::reference::scatter_step(host);
+    EXPECT_EQ(*device.misses, host_misses_);
+    const std::vector<std::byte> found = device_.download();
+    const auto [at, wanted] = std::mismatch(found.begin(), found.end(), image_.begin());
+    return at == found.end() ? -1 : at - found.begin();
+  }
+  /// Which array a byte belongs to.
+  std::string place_of(std::int64_t byte) const {
+    const std::pair<const char*, std::int64_t> arrays[] = {{"block_tables", plan_.block_tables},
+                                                           {"row_slots", plan_.row_slots},
+                                                           {"slots", plan_.slots},
+                                                           {"copies", plan_.copies},
+                                                           {"row_offsets", plan_.row_offsets},
+                                                           {"seq_lens", plan_.seq_lens},
+                                                           {"num_blocks", plan_.num_blocks},
+                                                           {"q_offsets", plan_.q_offsets},
+                                                           {"state", plan_.state}};
+    std::string place = "none";
+    for (const auto& [name, offset] : arrays) {
+      if (byte >= offset) place = std::string(name) + " + " + std::to_string(byte - offset);
+    }
+    return place;
+  }
+
+  ScatterStepParams host{};
+  ScatterStepParams device{};
+
+ private:
+  std::vector<std::byte> host_image() const {
+    std::vector<std::byte> image(static_cast<std::size_t>(plan_.device_bytes));
+    std::fill_n(image.begin(), plan_.zeros, std::byte{0xff});
+    return image;
+  }
+  DeviceTablesMemory plan_;
+  cudaStream_t stream_;
+  std::vector<std::byte> image_;
+  DeviceArray<std::byte> device_;
+  std::byte* staging_ = nullptr;
+  std::uint64_t host_misses_ = 0;
+};
+
+/// Writes steps of random rows. Slots are distinct: two rows of one sequence have no order.
+class StepWriter {
+ public:
+  StepWriter(const StepShape& shape, std::uint64_t seed)
+      : shape_(shape), random_(seed), slots_(static_cast<std::size_t>(shape.max_sequences)) {
+    std::iota(slots_.begin(), slots_.end(), 0);
+  }
+  /// One in `nonsense` rows and headers is broken; 0: none.
+  void write(std::byte* slot, std::uint64_t follows, std::uint64_t nonsense) {
+    std::shuffle(slots_.begin(), slots_.end(), random_);
+    StagedHeader header{.serial = follows + 1 + below(3), .follows = follows};
+    header.num_rows = static_cast<std::int32_t>(below(slots_.size() + 1));
+    header.num_rows = std::min(header.num_rows, shape_.max_rows);
+    header.num_copies = below(3) == 0 ? static_cast<std::int32_t>(below(9)) : 0;
+    if (nonsense != 0 && below(nonsense) == 0) {
+      (below(2) == 0 ? header.num_rows : header.num_copies) = any_int();
+    }
+    if (nonsense != 0 && below(nonsense) == 0) header.follows = below(5);
+    std::memcpy(slot, &header, sizeof(header));
+    auto* rows = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
+    for (std::int32_t r = 0; r < shape_.max_rows; ++r) {
+      rows[r] = r < static_cast<std::int32_t>(slots_.size()) ? any_row(r) : StagedRow{};
+      if (nonsense != 0 && below(nonsense) == 0) break_row(rows[r]);
+    }
+    auto* words = reinterpret_cast<std::int32_t*>(slot + shape_.copies_offset());
+    const std::int64_t count = (shape_.slot_bytes() - shape_.copies_offset()) / 4;
+    for (std::int64_t i = 0; i < count; ++i) {
+      words[i] = static_cast<std::int32_t>(below(1 << 20));
+    }
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  std::int32_t any_int() { return static_cast<std::int32_t>(random_()); }
+  std::int32_t up_to(std::int32_t most) {
+    const auto end = static_cast<std::uint64_t>(most) + 1;
+    return static_cast<std::int32_t>(below(4) == 0 ? below(end) : below(std::min(end, 3UL)));
+  }
+  StagedRow any_row(std::int32_t r) {
+    StagedRow row{.slot = slots_[static_cast<std::size_t>(r)]};
+    const std::int32_t most = shape_.max_blocks_a_row * shape_.block_size;
+    row.seq_len = static_cast<std::int32_t>(below(static_cast<std::uint64_t>(most) + 1));
+    row.num_new = up_to(row.seq_len);
+    row.num_changed = up_to((row.seq_len + shape_.block_size - 1) / shape_.block_size);
+    return row;
+  }
+  void break_row(StagedRow& row) {
+    switch (below(4)) {
+      case 0: row.slot = -1 - static_cast<std::int32_t>(below(1 << 30)); break;
+      case 1: row.seq_len = any_int() | 1 << 30; break;
+      case 2: row.num_new = any_int() | std::numeric_limits<std::int32_t>::min(); break;
+      default: row.num_changed = row.seq_len + 1 + static_cast<std::int32_t>(below(1000));
+    }
+  }
+
+  StepShape shape_;
+  std::mt19937_64 random_;
+  std::vector<std::int32_t> slots_;
+};
+
+class CudaScatterStep : public CudaTest {
+ protected:
+  void play(const DeviceTablesOptions& options, int steps, std::uint64_t nonsense) {
+    TwinStep twin(options, stream_);
+    StepWriter writer(twin.host.shape, static_cast<std::uint64_t>(options.limits.max_rows));
+    for (int step = 0; step < steps; ++step) {
+      // A launch without a new step finds what an old one left: a miss.
+      if (step % 7 != 6) writer.write(twin.slot(), twin.host.state->serial, nonsense);
+      const std::int64_t byte = twin.run_and_compare();
+      ASSERT_EQ(byte, -1) << twin.place_of(byte) << " at step " << step << ", max_rows "
+                          << options.limits.max_rows << ", nonsense " << nonsense;
+    }
+    EXPECT_GT(twin.host.state->serial, 0U);
+    EXPECT_GT(twin.host.state->misses, 0U);
+  }
+};
+
+DeviceTablesOptions options_of(std::int32_t rows, std::int64_t tokens, std::int64_t blocks,
+                               std::int32_t blocks_a_row, std::int32_t block_size) {
+  return {.limits = {.steps_in_flight = 3,
+                     .max_rows = rows,
+                     .max_tokens = tokens,
+                     .max_blocks = blocks},
+          .max_sequences = rows + 5,
+          .max_sequence_blocks = blocks_a_row,
+          .block_size_tokens = block_size};
+}
+
+// Where the limits bite, sums are kept within the arrays.
+TEST_F(CudaScatterStep, EqualsTheReference) {
+  play(options_of(1, 9, 3, 3, 4), 60, 0);
+  play(options_of(31, 2000, 500, 40, 16), 60, 0);
+  play(options_of(1023, 100'000, 20'000, 17, 7), 20, 0);
+  play(options_of(1024, 1'000'000, 60'000, 64, 1), 20, 0);
+  play(options_of(1025, 3000, 1000, 64, 16), 20, 0);
+  play(options_of(4000, 300'000, 100'000, 33, 16), 15, 0);
+}
+
+TEST_F(CudaScatterStep, NonsenseIsSkippedAndStaysWithinTheArrays) {
+  play(options_of(1, 9, 3, 3, 4), 200, 3);
+  play(options_of(40, 300, 200, 40, 16), 200, 5);
+  play(options_of(1100, 20'000, 9000, 64, 3), 40, 20);
+}
+
+TEST_F(CudaScatterStep, BadArgumentsAreNamed) {
+  TwinStep twin(options_of(4, 4, 4, 4, 4), stream_);
+  ScatterStepParams params = twin.device;
+  params.ring = nullptr;
+  EXPECT_FAILS(launch_scatter_step(params, stream_), invalid_argument, pointer);
+  params = twin.device;
+  params.state = nullptr;
+  EXPECT_FAILS(launch_scatter_step(params, stream_), invalid_argument, pointer);
+  params = twin.device;
+  params.ring += 8;
+  EXPECT_FAILS(launch_scatter_step(params, stream_), invalid_argument, alignment);
+}
+
+}  // namespace
+}  // namespace kvarena::test
