@@ -58,17 +58,22 @@ class DeviceTables {
   const DeviceStepView& view() const noexcept;
   /// Writes what `append` changed into the ring slot of the next step; no CUDA call. `tables`
   /// report rows (BlockTablesOptions::report_rows) and have no other mirror; `appended` is their
-  /// last append. The step that used that slot last must have completed (StepRing::wait). May be
-  /// called again before the launch (the last one counts). Returns exhausted (workspace) when rows,
-  /// tokens or changed entries exceed the limits or, naming the table row, when a sequence's blocks
-  /// do not fit it; failed_precondition (sequence) for rows that `tables` did not report. Nothing
-  /// has changed then. O(rows + changed entries).
+  /// last append. The step that used that slot last must have completed (StepRing::wait), and so
+  /// must any launch without a step: it would take this one, perhaps half written. May be called
+  /// again before the launch (the last one counts). Returns exhausted (workspace) when rows, tokens
+  /// or changed entries exceed the limits or, naming the table row, when a sequence's blocks do not
+  /// fit it; failed_precondition (sequence) for rows that `tables` did not report. Nothing has
+  /// changed then. O(rows + changed entries).
   Status stage(BlockTables& tables, const AppendResult& appended);
-  /// Queues what brings the staged step to the device: launches that can be captured, and read the
-  /// slot that the device's own step counter names. A replay without a staged step leaves every row
-  /// skipped and counts in `misses`.
+  /// Queues what brings the staged step to the device: a launch that can be captured, and reads the
+  /// slot that the device's own count of steps names. The GPU is the thread's current one. A replay
+  /// without a staged step skips every row, counts in `misses` and leaves the device waiting for
+  /// the same step, so that the next one staged is found.
   Status launch(StreamId stream);
   /// Says that the staged step has been launched or replayed: the next `stage` uses the next slot.
+  /// Without a staged step: nothing. Each step names the one before it, so when this is forgotten
+  /// after a launch, every later launch misses and none reads a wrong table. Called without a
+  /// launch, later launches run a step late until the ring comes round, then miss.
   void advance() noexcept;
   /// Replays that found no staged step. Waits for nothing; what has completed so far.
   std::uint64_t misses() const noexcept;

@@ -2,12 +2,11 @@
 
 #include "blocktable/sequence_table.hpp"
 
-#include <limits>
-
 namespace kvarena {
 namespace {
 
-constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+/// The kernel counts in 32 bits, and past the end by what it takes at a time.
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
 constexpr std::int64_t kMaxStepsInFlight = 64;
 constexpr std::int64_t kMaxBlockSize = 65536;

@@ -394,7 +394,7 @@ TEST(DeviceTablesMemoryPlan, OptionsOutOfRangeAreNamed) {
   EXPECT_OK(check_options(test::small_tables(16)));
   EXPECT_FAILS(refused([](auto& o) { o.limits.steps_in_flight = 0; }), invalid_argument, event);
   EXPECT_FAILS(refused([](auto& o) { o.limits.max_rows = 0; }), invalid_argument, num_sequences);
-  EXPECT_FAILS(refused([](auto& o) { o.limits.max_tokens = std::int64_t{1} << 31; }),
+  EXPECT_FAILS(refused([](auto& o) { o.limits.max_tokens = (std::int64_t{1} << 30) + 1; }),
                invalid_argument, num_tokens);
   EXPECT_FAILS(refused([](auto& o) { o.limits.max_blocks = 0; }), invalid_argument, table_page);
   EXPECT_FAILS(refused([](auto& o) { o.max_sequences = 0; }), invalid_argument, num_sequences);
