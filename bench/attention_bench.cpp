@@ -3,6 +3,8 @@
 // caches. Reading and attention alternate; medians over rounds. Usage: attention_bench [rounds]
 // [sequences].
 
+#include "attention_meter/host_read.hpp"
+
 #include "kvarena/attention/attention.hpp"
 
 #include <sys/mman.h>
@@ -17,13 +19,12 @@
 #include <string>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace {
 
 using namespace kvarena;
+using meter::read_kernels;
+using meter::read_together;
+using meter::ReadKernel;
 
 constexpr std::int32_t kLayers = 32;
 constexpr std::int32_t kQueryHeads = 32;
@@ -73,74 +74,12 @@ class Memory {
   void* mapped_;
 };
 
-using ReadKernel = std::uint64_t (*)(const std::byte* from, std::int64_t bytes);
-
-template <std::int64_t kStreams, std::int64_t kAhead>
-std::uint64_t read_plain(const std::byte* from, std::int64_t bytes) {
-  const std::int64_t share = bytes / kStreams;
-  std::uint64_t sum[8] = {};
-  for (std::int64_t at = 0; at < share; at += 64) {
-    for (std::int64_t stream = 0; stream < kStreams; ++stream) {
-      const std::byte* line = from + stream * share + at;
-      if (kAhead > 0) __builtin_prefetch(line + kAhead, 0, 2);
-      std::uint64_t words[8];
-      __builtin_memcpy(words, line, sizeof words);
-      for (int i = 0; i < 8; ++i) sum[i] += words[i];
-    }
-  }
-  return std::accumulate(std::begin(sum), std::end(sum), std::uint64_t{0});
-}
-
-#if defined(__x86_64__)
-template <std::int64_t kStreams, std::int64_t kAhead>
-[[gnu::target("avx512f")]] std::uint64_t read_avx512(const std::byte* from, std::int64_t bytes) {
-  const std::int64_t share = bytes / kStreams;
-  __m512i a = _mm512_setzero_si512();
-  __m512i b = _mm512_setzero_si512();
-  for (std::int64_t at = 0; at < share; at += 128) {
-    for (std::int64_t stream = 0; stream < kStreams; ++stream) {
-      const std::byte* line = from + stream * share + at;
-      if (kAhead > 0) __builtin_prefetch(line + kAhead, 0, 2);
-      if (kAhead > 0) __builtin_prefetch(line + kAhead + 64, 0, 2);
-      a = _mm512_add_epi64(a, _mm512_loadu_si512(line));
-      b = _mm512_add_epi64(b, _mm512_loadu_si512(line + 64));
-    }
-  }
-  std::uint64_t words[8];
-  _mm512_storeu_si512(words, _mm512_add_epi64(a, b));
-  return std::accumulate(std::begin(words), std::end(words), std::uint64_t{0});
-}
-#endif
-
-std::vector<ReadKernel> read_kernels() {
-  std::vector<ReadKernel> kernels{read_plain<1, 0>, read_plain<1, 4096>, read_plain<4, 0>};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) {
-    kernels.insert(kernels.end(), {read_avx512<1, 0>, read_avx512<1, 4096>, read_avx512<1, 16384>,
-                                   read_avx512<4, 0>, read_avx512<4, 4096>});
-  }
-#endif
-  return kernels;
-}
-
 /// Reads `bytes` with all workers; returns GB/s.
 double read_rate(CpuWorkers& workers, ReadKernel kernel, const std::byte* from,
                  std::int64_t bytes) {
-  struct Job {
-    ReadKernel kernel;
-    const std::byte* from;
-    std::int64_t share;
-    volatile std::uint64_t sink[64];
-  } job{kernel, from, bytes / workers.num_threads() / 4096 * 4096, {}};
-  const double seconds = seconds_of([&] {
-    workers.run(
-        [](void* argument, std::int32_t worker) {
-          Job& j = *static_cast<Job*>(argument);
-          j.sink[worker * 8] = j.kernel(j.from + worker * j.share, j.share);
-        },
-        &job);
-  });
-  return static_cast<double>(job.share * workers.num_threads()) / seconds / 1e9;
+  std::int64_t read = 0;
+  const double seconds = seconds_of([&] { read = read_together(workers, kernel, from, bytes); });
+  return static_cast<double>(read) / seconds / 1e9;
 }
 
 /// The batch: tables in random order over the pool, one query token a sequence.

@@ -1,0 +1,369 @@
+#include "attention_meter/attention_meter.hpp"
+
+#include "attention_meter/comparison.hpp"
+#include "attention_meter/cuda_graph_timer.cuh"
+#include "attention_meter/cuda_read.cuh"
+#include "attention_meter/device_buffer.hpp"
+#include "attention_meter/plain_decode.cuh"
+#include "kernels/decode/decode_workspace.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace kvarena::meter {
+namespace {
+
+using kernels::DecodeLimits;
+using kernels::DecodeParams;
+using kernels::DecodeScheduleParams;
+
+constexpr std::int64_t kComparedTokens = std::int64_t{1} << 25;  // of K and V, over all pairs
+constexpr int kScheduleCalls = 16;                               // in a graph
+constexpr int kCeilingCalls = 2;                                 // in a graph
+
+/// A stream of the device, destroyed with the object.
+class OwnStream {
+ public:
+  explicit OwnStream(CudaDevice& device) : device_(device) {
+    const Result<StreamId> created = device.create_stream();
+    require(created.status());
+    id_ = *created;
+    native_ = static_cast<cudaStream_t>(device.native_stream(id_).value());
+  }
+  ~OwnStream() { static_cast<void>(device_.destroy_stream(id_)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  StreamId id() const noexcept { return id_; }
+  cudaStream_t native() const noexcept { return native_; }
+
+ private:
+  CudaDevice& device_;
+  StreamId id_;
+  cudaStream_t native_ = nullptr;
+};
+
+class CudaMeter final : public AttentionMeter {
+ public:
+  CudaMeter(CudaDevice& device, const MeterOptions& options)
+      : device_(device),
+        options_(options),
+        num_sms_(device.info().num_sms),
+        stream_(device),
+        pool_(device, options.pool_bytes, MemoryPurpose::kv_cache),
+        sink_(device, sizeof(unsigned), MemoryPurpose::intermediate_buffers) {
+    check(cudaSetDevice(device.ordinal()));
+    timer_.emplace(device, stream_.native(), options.replays);
+  }
+
+  Result<ReadCeiling> read_ceiling() override;
+  Result<AttentionFigures> measure(const AttentionProblem& problem) override;
+
+ private:
+  /// A problem's data on the device.
+  struct Batch {
+    DeviceBuffer tables;   // [num_tables, rows, table_stride]
+    DeviceBuffer lengths;  // [rows]
+    DeviceBuffer q;        // [rows, q_len, num_q_heads, head_dim]
+    DeviceBuffer out;      // as q
+    DeviceBuffer workspace;
+    std::int64_t num_outputs;    // elements of q
+    std::int64_t table_entries;  // of one set of tables
+    DecodeScheduleParams schedule;
+    DecodeParams decode;
+  };
+
+  void check(cudaError_t error) const { require(device_.check(error, Resource::stream)); }
+  void synchronize() { require(device_.synchronize(stream_.id())); }
+  DeviceBuffer buffer(std::int64_t bytes) {
+    return {device_, bytes, MemoryPurpose::intermediate_buffers};
+  }
+  template <class T>
+  void upload(const DeviceBuffer& to, const std::vector<T>& from);
+  template <class T>
+  std::vector<T> downloaded(const DeviceBuffer& from, std::int64_t count);
+  template <class Visit>
+  void with_type(DType dtype, Visit visit);
+  void fill_pool(DType dtype);
+  std::vector<BlockId> make_tables(const AttentionProblem& problem, std::int32_t num_tables,
+                                   std::int64_t stride) const;
+  Batch make_batch(const AttentionProblem& problem, const Rotation& rotation);
+  double read_us(std::int64_t bytes, int places, int calls);
+  Status launch(Batch& batch, int table);
+  template <class Q, class T>
+  void compare(const AttentionProblem& problem, Batch& batch, AttentionFigures& figures);
+  AttentionFigures measured(const AttentionProblem& problem);
+
+  CudaDevice& device_;
+  MeterOptions options_;
+  std::int32_t num_sms_;
+  OwnStream stream_;
+  DeviceBuffer pool_;
+  DeviceBuffer sink_;
+  std::optional<CudaGraphTimer> timer_;
+  std::optional<DType> filled_;  // what the pool's elements are
+};
+
+template <class T>
+void CudaMeter::upload(const DeviceBuffer& to, const std::vector<T>& from) {
+  require(device_.copy(to.data(), from.data(), from.size() * sizeof(T), stream_.id()));
+  synchronize();
+}
+
+template <class T>
+std::vector<T> CudaMeter::downloaded(const DeviceBuffer& from, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  require(device_.copy(values.data(), from.data(), values.size() * sizeof(T), stream_.id()));
+  synchronize();
+  return values;
+}
+
+// Calls `visit` with a zero of the element type. Types without a kernel are refused here.
+template <class Visit>
+void CudaMeter::with_type(DType dtype, Visit visit) {
+  switch (dtype) {
+    case DType::bf16: return visit(__nv_bfloat16{});
+    case DType::f16: return visit(__half{});
+    case DType::fp8_e4m3: return visit(__nv_fp8_e4m3{});
+    default: throw Failure{unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype))};
+  }
+}
+
+void CudaMeter::fill_pool(DType dtype) {
+  if (filled_ == dtype) return;
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    fill_normal<<<4 * num_sms_, 256, 0, stream_.native()>>>(
+        pool_.data<T>(), static_cast<std::size_t>(options_.pool_bytes) / sizeof(T), 3);
+  });
+  check(cudaGetLastError());
+  synchronize();
+  filled_ = dtype;
+}
+
+std::vector<BlockId> CudaMeter::make_tables(const AttentionProblem& problem,
+                                            std::int32_t num_tables, std::int64_t stride) const {
+  const std::int64_t pool_blocks = options_.pool_bytes / block_bytes(problem.shape);
+  const std::int64_t needed = num_tables * num_blocks(problem);
+  if (needed > pool_blocks) {
+    const std::int64_t bytes = needed * block_bytes(problem.shape);
+    throw Failure{
+        invalid_argument(Resource::pool_bytes, options_.pool_bytes, bytes, std::int64_t{1} << 48)};
+  }
+  const std::vector<BlockId> ids = shuffled_blocks(pool_blocks);
+  const std::size_t rows = problem.lengths.size() * static_cast<std::size_t>(num_tables);
+  std::vector<BlockId> tables(rows * static_cast<std::size_t>(stride));
+  auto next = ids.begin();
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::int64_t blocks =
+        num_blocks(problem.shape, problem.lengths[row % problem.lengths.size()]);
+    std::copy_n(next, blocks, tables.begin() + static_cast<std::ptrdiff_t>(row * stride));
+    next += blocks;
+  }
+  return tables;
+}
+
+CudaMeter::Batch CudaMeter::make_batch(const AttentionProblem& problem, const Rotation& rotation) {
+  const AttentionShape& shape = problem.shape;
+  const auto rows = static_cast<std::int32_t>(problem.lengths.size());
+  const std::int32_t longest = *std::max_element(problem.lengths.begin(), problem.lengths.end());
+  const std::int64_t stride = num_blocks(shape, longest);
+  const std::int64_t outputs =
+      std::int64_t{rows} * shape.q_len * shape.num_q_heads * shape.head_dim;
+  const std::int64_t entries = rows * stride;
+  const DecodeLimits limits{.max_rows = rows,
+                            .q_len = shape.q_len,
+                            .num_q_heads = shape.num_q_heads,
+                            .num_kv_heads = shape.num_kv_heads,
+                            .head_dim = shape.head_dim,
+                            .num_sms = num_sms_};
+  const std::int64_t workspace_bytes = kernels::decode_workspace_bytes(limits);
+  Batch batch{.tables = buffer(rotation.num_tables * entries * std::int64_t{sizeof(BlockId)}),
+              .lengths = buffer(std::int64_t{rows} * 4),
+              .q = buffer(outputs * bytes_of(shape.q_dtype())),
+              .out = buffer(outputs * bytes_of(shape.q_dtype())),
+              .workspace = buffer(workspace_bytes),
+              .num_outputs = outputs,
+              .table_entries = entries,
+              .schedule = {},
+              .decode = {}};
+  const std::int64_t head_bytes = block_bytes(shape) / (2 * shape.num_kv_heads);
+  batch.schedule = {.limits = limits,
+                    .seq_lens = batch.lengths.data<std::int32_t>(),
+                    .num_rows = rows,
+                    .window_tokens = shape.window_tokens,
+                    .workspace = batch.workspace.data()};
+  batch.decode = {.limits = limits,
+                  .q = batch.q.data(),
+                  .out = batch.out.data(),
+                  .key = pool_.data(),
+                  .value = pool_.data() + shape.num_kv_heads * head_bytes,
+                  .block_stride = block_bytes(shape),
+                  .head_stride = head_bytes,
+                  .block_size = shape.block_size,
+                  .block_tables = batch.tables.data<BlockId>(),
+                  .table_stride = stride,
+                  .seq_lens = batch.lengths.data<std::int32_t>(),
+                  .num_rows = rows,
+                  .window_tokens = shape.window_tokens,
+                  .dtype = shape.q_dtype(),
+                  .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                  .workspace = batch.workspace.data()};
+  upload(batch.tables, make_tables(problem, rotation.num_tables, stride));
+  upload(batch.lengths, problem.lengths);
+  with_type(shape.q_dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    fill_normal<<<256, 256, 0, stream_.native()>>>(batch.q.data<T>(),
+                                                   static_cast<std::size_t>(outputs), 77);
+  });
+  check(cudaGetLastError());
+  const auto output_bytes = static_cast<std::uint64_t>(outputs * bytes_of(shape.q_dtype()));
+  require(device_.fill(batch.out.data(), 0xff, output_bytes, stream_.id()));
+  require(device_.fill(batch.workspace.data(), 0, static_cast<std::uint64_t>(workspace_bytes),
+                       stream_.id()));
+  require(kernels::launch_decode_schedule(batch.schedule, stream_.native()));
+  synchronize();
+  return batch;
+}
+
+// The best of several plain kernels that read `bytes` at `places` places of the pool in turn.
+double CudaMeter::read_us(std::int64_t bytes, int places, int calls) {
+  const auto count = static_cast<std::size_t>(bytes / 16);
+  const std::int64_t step = (bytes + 4095) / 4096 * 4096;
+  const auto at = [&](int call) {
+    return reinterpret_cast<const uint4*>(pool_.data() + (call % places) * step);
+  };
+  auto* sink = sink_.data<unsigned>();
+  const auto launched = [this] { return device_.check(cudaGetLastError(), Resource::stream); };
+  double best = timer_->microseconds(calls, [&](int call) {
+    const auto blocks = static_cast<unsigned>((count + kReadOnceUnits - 1) / kReadOnceUnits);
+    read_once<<<blocks, kReadThreads, 0, stream_.native()>>>(at(call), count, sink);
+    return launched();
+  });
+  for (const int grid : kReadGrids) {
+    best = std::min(best, timer_->microseconds(calls, [&](int call) {
+      read_strided<<<static_cast<unsigned>(grid * num_sms_), kReadThreads, 0, stream_.native()>>>(
+          at(call), count, sink);
+      return launched();
+    }));
+  }
+  return best;
+}
+
+Status CudaMeter::launch(Batch& batch, int table) {
+  batch.decode.block_tables = batch.tables.data<BlockId>() + table * batch.table_entries;
+  return kernels::launch_decode(batch.decode, true, stream_.native());
+}
+
+template <class Q, class T>
+void CudaMeter::compare(const AttentionProblem& problem, Batch& batch, AttentionFigures& figures) {
+  const AttentionShape& shape = problem.shape;
+  std::vector<PlainPair> all;
+  std::vector<std::int64_t> costs;
+  for (std::int32_t row = 0; row < batch.decode.num_rows; ++row) {
+    for (std::int32_t i = 0; i < shape.q_len * shape.num_q_heads; ++i) {
+      all.push_back({row, i / shape.num_q_heads, i % shape.num_q_heads, 0});
+      costs.push_back(problem.lengths[static_cast<std::size_t>(row)]);
+    }
+  }
+  std::vector<PlainPair> pairs;
+  std::int64_t scratch_floats = 0;
+  for (const std::int64_t i : sampled(costs, kComparedTokens)) {
+    pairs.push_back(all[static_cast<std::size_t>(i)]);
+    pairs.back().scratch = scratch_floats;
+    scratch_floats += costs[static_cast<std::size_t>(i)];
+  }
+  const auto num_pairs = static_cast<std::int64_t>(pairs.size());
+  const DeviceBuffer on_device = buffer(num_pairs * std::int64_t{sizeof(PlainPair)});
+  const DeviceBuffer scratch = buffer(scratch_floats * 4);
+  const DeviceBuffer exact = buffer(num_pairs * shape.head_dim * 8);
+  upload(on_device, pairs);
+  require(launch(batch, 0));
+  synchronize();
+  plain_decode<Q, T><<<static_cast<unsigned>(num_pairs), kPlainThreads, 0, stream_.native()>>>(
+      batch.decode, batch.schedule.seq_lens, on_device.data<PlainPair>(), scratch.data<float>(),
+      exact.data<double>());
+  check(cudaGetLastError());
+  const auto want = downloaded<double>(exact, num_pairs * shape.head_dim);
+  const auto have = downloaded<std::uint16_t>(batch.out, batch.num_outputs);
+  Comparison comparison(shape.q_dtype());
+  for (std::size_t at = 0; at < want.size(); ++at) {
+    const PlainPair& pair = pairs[at / static_cast<std::size_t>(shape.head_dim)];
+    const std::int64_t query = std::int64_t{pair.row} * shape.q_len + pair.query;
+    const std::int64_t head = query * shape.num_q_heads + pair.head;
+    const auto dim = static_cast<std::int64_t>(at) % shape.head_dim;
+    comparison.add(want[at], have.data(), head * shape.head_dim + dim);
+  }
+  figures.num_checked = num_pairs;
+  figures.error = comparison.error();
+  figures.error_limit = comparison.error_limit();
+}
+
+AttentionFigures CudaMeter::measured(const AttentionProblem& problem) {
+  fill_pool(problem.shape.dtype);
+  AttentionFigures figures;
+  figures.kv_bytes = kv_bytes(problem);
+  figures.rotation = rotation_of(problem, options_.rotated_bytes, 2);
+  const auto& [num_tables, num_calls] = figures.rotation;
+  Batch batch = make_batch(problem, figures.rotation);
+  const auto compare_as = [&](auto q, auto kv) {
+    compare<decltype(q), decltype(kv)>(problem, batch, figures);
+  };
+  switch (problem.shape.dtype) {
+    case DType::f16: compare_as(__half{}, __half{}); break;
+    case DType::fp8_e4m3: compare_as(__nv_bfloat16{}, __nv_fp8_e4m3{}); break;
+    default: compare_as(__nv_bfloat16{}, __nv_bfloat16{});
+  }
+  figures.floor_us = read_us(figures.kv_bytes, num_tables, num_calls);
+  figures.schedule_us = timer_->microseconds(kScheduleCalls, [&](int) {
+    return kernels::launch_decode_schedule(batch.schedule, stream_.native());
+  });
+  const double layer_us =
+      timer_->microseconds(num_calls, [&](int call) { return launch(batch, call % num_tables); });
+  figures.attention_us = layer_us + figures.schedule_us / options_.layers_per_schedule;
+  const auto header = downloaded<std::byte>(batch.workspace, sizeof(kernels::DecodeHeader));
+  kernels::DecodeHeader schedule;
+  std::memcpy(&schedule, header.data(), sizeof schedule);
+  figures.num_parts = schedule.num_parts;
+  return figures;
+}
+
+Result<ReadCeiling> CudaMeter::read_ceiling() {
+  try {
+    check(cudaSetDevice(device_.ordinal()));
+    fill_pool(filled_.value_or(DType::bf16));
+    const double us = read_us(options_.ceiling_bytes, 1, kCeilingCalls);
+    return ReadCeiling{options_.ceiling_bytes, us};
+  } catch (const Failure& failure) {
+    return failure.status;
+  }
+}
+
+Result<AttentionFigures> CudaMeter::measure(const AttentionProblem& problem) {
+  try {
+    check(cudaSetDevice(device_.ordinal()));
+    return measured(problem);
+  } catch (const Failure& failure) {
+    return failure.status;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AttentionMeter>> make_cuda_meter(CudaDevice& device,
+                                                        const MeterOptions& options) {
+  try {
+    return std::unique_ptr<AttentionMeter>(std::make_unique<CudaMeter>(device, options));
+  } catch (const Failure& failure) {
+    return failure.status;
+  }
+}
+
+}  // namespace kvarena::meter

@@ -1,0 +1,56 @@
+#pragma once
+
+/// @file
+/// `DeviceBuffer`: memory of a device that goes back with the object. Failures inside the meters
+/// are thrown as `Failure` and become the Status that their public calls return.
+
+#include "kvarena/device/device.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace kvarena::meter {
+
+/// Why a measurement ended.
+struct Failure {
+  Status status;
+};
+
+/// Throws a failed status.
+inline void require(const Status& status) {
+  if (!status) throw Failure{status};
+}
+
+/// Owns one allocation; move-only. The device must outlive it.
+class DeviceBuffer {
+ public:
+  /// Throws Failure with what Device::allocate returned.
+  DeviceBuffer(Device& device, std::int64_t bytes, MemoryPurpose purpose) : device_(&device) {
+    Result<void*> memory =
+        device.allocate({.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes)),
+                         .purpose = purpose,
+                         .description = "attention meter"});
+    require(memory.status());
+    memory_ = *memory;
+  }
+  ~DeviceBuffer() {
+    if (memory_ != nullptr) static_cast<void>(device_->free(memory_));
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : device_(other.device_), memory_(std::exchange(other.memory_, nullptr)) {}
+  DeviceBuffer& operator=(DeviceBuffer&&) = delete;
+
+  /// The first byte, or element.
+  template <class T = std::byte>
+  T* data() const noexcept {
+    return static_cast<T*>(memory_);
+  }
+
+ private:
+  Device* device_;
+  void* memory_ = nullptr;
+};
+
+}  // namespace kvarena::meter
