@@ -1,5 +1,6 @@
 #include "command_line.hpp"
 
+#include "bench_command.hpp"
 #include "devices_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
@@ -20,6 +21,7 @@ Examples:
   kvarena replay trace.jsonl                      serve a request trace, memory as it needs
   kvarena replay trace.csv --blocks 4096          serve it from a pool of 4096 blocks
   kvarena devices                                 the host and every GPU, or why there is no GPU
+  kvarena bench attention                         how fast decode attention reads its K and V
   kvarena COMMAND --help                          the options of one command, with examples
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
@@ -28,8 +30,11 @@ Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory;
 
 // CLI11's own words, with the command to ask for help.
 ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
-  const auto chosen = app.get_subcommands();
-  const std::string command = chosen.empty() ? "kvarena" : "kvarena " + chosen.front()->get_name();
+  std::string command = "kvarena";
+  for (auto chosen = app.get_subcommands(); !chosen.empty();
+       chosen = chosen.front()->get_subcommands()) {
+    command += " " + chosen.front()->get_name();
+  }
   console.error(error.what(), "",
                 fmt::format("'{} --help' lists the options with examples", command));
   return ExitCode::usage;
@@ -51,8 +56,10 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   ReplayCommand replay;
   ShapesCommand shapes;
   DevicesCommand devices;
+  BenchCommand bench;
   const CLI::App* replay_app = replay.declare(app);
   const CLI::App* devices_app = devices.declare(app);
+  const CLI::App* bench_app = bench.declare(app);
   shapes.declare(app);
   try {
     app.parse(argc, argv);
@@ -67,6 +74,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   }
   if (no_color) console.color = false;
   if (devices_app->parsed()) return devices.run(console);
+  if (bench_app->parsed()) return bench.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);
 }
 

@@ -1,0 +1,45 @@
+#pragma once
+
+/// @file
+/// `kvarena bench attention`: how long decode attention takes on a device, beside the time to only
+/// read the same bytes.
+
+#include "attention_bench_options.hpp"
+#include "console.hpp"
+#include "device_option.hpp"
+#include "exit_codes.hpp"
+
+#include "attention_meter/attention_meter.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace kvarena::tools {
+
+/// The command's options and its work.
+class BenchCommand {
+ public:
+  /// Declares `bench` with its benchmarks below `parent` and returns it.
+  CLI::App* declare(CLI::App& parent);
+  /// Measures and prints a line a row. check_failed when a result is wrong.
+  ExitCode run(const Console& console);
+
+ private:
+  ExitCode print_peers(const Console& console) const;
+  bool complete(const Console& console, const Device& device);
+  ExitCode measure(const Console& console, const OpenedDevice& opened,
+                   meter::AttentionMeter& meter) const;
+
+  AttentionBenchOptions rows_;
+  ChosenProblems chosen_;
+  DeviceChoice device_;
+  meter::MeterOptions options_;
+  std::optional<std::int64_t> rotated_bytes_;
+  std::int32_t threads_ = 0;
+  bool peers_ = false;
+  std::string json_;
+};
+
+}  // namespace kvarena::tools

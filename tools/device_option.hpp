@@ -1,0 +1,50 @@
+#pragma once
+
+/// @file
+/// `--device auto|cpu|cuda:N`: the one place where commands choose where to run. `auto` takes GPU 0
+/// where there is one that can be used, and else the host, with a warning; the others never fall
+/// back.
+
+#include "console.hpp"
+
+#include "kvarena/device/cuda_device.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+namespace CLI {
+class App;
+}
+
+namespace kvarena::tools {
+
+/// A device, open.
+struct OpenedDevice {
+  std::unique_ptr<Device> device;  ///< the host's or a GPU's
+  CudaDevice* cuda = nullptr;      ///< the same when it is a GPU
+};
+
+/// What was given for `--device`.
+struct DeviceChoice {
+  /// Which kind.
+  enum class Kind : std::uint8_t { automatic, cpu, cuda };
+
+  Kind kind = Kind::automatic;  ///< auto, cpu, cuda:N
+  std::int32_t ordinal = 0;     ///< N
+
+  friend bool operator==(const DeviceChoice&, const DeviceChoice&) = default;
+};
+
+/// "auto", "cpu" or "cuda:N" with N 0 .. 1023; nothing for anything else.
+std::optional<DeviceChoice> parse_device(std::string_view text) noexcept;
+
+/// Declares `--device` on `command`.
+void add_device_option(CLI::App& command, DeviceChoice& choice);
+
+/// Opens the device. Reports why it cannot be used on the console and returns nothing
+/// (ExitCode::environment). Warns when `auto` takes the host.
+std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice);
+
+}  // namespace kvarena::tools
