@@ -2,8 +2,8 @@
 // over all rows of docs/benchmarks.md. `decode_bench [row...]` measures only rows whose name
 // contains one of the words.
 
-#include "attention_meter/attention_meter.hpp"
-#include "attention_meter/known_rows.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/known_rows.hpp"
 
 #include <cstdint>
 #include <cstdio>

@@ -2,8 +2,8 @@
 
 #include "option_types.hpp"
 
-#include "attention_meter/known_rows.hpp"
 #include "kvarena/base/shapes.hpp"
+#include "tools/attention_meter/known_rows.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

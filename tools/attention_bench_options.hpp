@@ -7,7 +7,7 @@
 #include "console.hpp"
 #include "exit_codes.hpp"
 
-#include "attention_meter/attention_problem.hpp"
+#include "tools/attention_meter/attention_problem.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 #include "attention_bench_output.hpp"
 
-#include "attention_meter/known_rows.hpp"
+#include "tools/attention_meter/known_rows.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -20,19 +20,21 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kPeersMethod =
     R"(How kvarena's decode attention is compared with public kernels.
-NOTHING BELOW WAS MEASURED IN THIS RUN. The figures are of one NVIDIA H200 (driver 580, CUDA 13.0), 2026-11-20.
+NOTHING BELOW WAS MEASURED IN THIS RUN. The figures are of one NVIDIA H200 (driver 580, CUDA 13.0),
+2026-11-20.
 
 Method, the same for every kernel and for 'kvarena bench attention' on a GPU:
-- q, K, V and output in bf16 (fp8 rows: K and V in e4m3); blocks of 16 tokens in random order.
-- Calls back to back in a CUDA graph with all kernels of a call (attention, merging of splits, metadata);
-  median of 31 replays after 5 to warm up, divided by the calls. No host time is in it.
-- Block tables rotate over at least 1 GB of K and V (at most 64 tables), so that the L2 holds nothing.
-- Floor: the best of several kernels that only read exactly as many bytes, timed the same way.
+- q, K, V and output in bf16 (fp8: K and V in e4m3); blocks of 16 tokens in random order.
+- Calls back to back in a CUDA graph with all kernels of a call (attention, merging of splits,
+  metadata); median of 31 replays after 5 to warm up, divided by the calls. No host time is in it.
+- Block tables rotate over 1 GB of K and V or more (at most 64 tables): the L2 holds nothing.
+- Floor: the best of several kernels that only read as many bytes, timed the same way.
 - Every result is compared with an f32 reference. GB/s are those of K and V alone.
-- The best of all settings of each kernel counts: FlashInfer fb28d72 (tensor cores, CUDA cores, persistent),
-  TensorRT-LLM XQA from the same source, FlashAttention-3 0251105, cuDNN 9.19.0 with page tables, vLLM's
-  paged_attention v1 and v2 (2026-02) and its Triton kernel (2026-04).
-Cards differ by 2 %: compare ratios to the floor, not microseconds. docs/benchmarks.md has kvarena's figures.
+- The best of all settings of each kernel counts: FlashInfer fb28d72 (tensor cores, CUDA cores,
+  persistent), TensorRT-LLM XQA from the same source, FlashAttention-3 0251105, cuDNN 9.19.0 with
+  page tables, vLLM's paged_attention v1 and v2 (2026-02) and its Triton kernel (2026-04).
+Cards differ by 2 %: compare ratios to the floor, not microseconds. docs/benchmarks.md has kvarena's
+figures.
 )";
 
 std::string count_text(std::int32_t count) {

@@ -4,7 +4,7 @@
 /// What `kvarena bench attention` prints: the table's lines, the JSON of a row, and how kvarena is
 /// compared with other kernels. Pure functions.
 
-#include "attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,6 +1,7 @@
 #include "bench_command.hpp"
 
 #include "attention_bench_output.hpp"
+#include "attention_bench_run.hpp"
 #include "json_output.hpp"
 #include "option_types.hpp"
 #include "quantity.hpp"
@@ -18,53 +19,24 @@ namespace kvarena::tools {
 namespace {
 
 using meter::AttentionProblem;
-using meter::ReadCeiling;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kFooter = R"(
 Examples:
-  kvarena bench attention                                  64 sequences of 1,024 tokens, 32/8 heads of 128
+  kvarena bench attention                                  64 x 1,024 tokens, 32/8 heads of 128
   kvarena bench attention --preset all                     every row of docs/benchmarks.md
   kvarena bench attention --batch 1,8,64 --context 1k,8k   six rows
   kvarena bench attention --heads 64/8 --lengths FILE.json a ragged batch
   kvarena bench attention --device cpu --dtype f16 --json -
-  kvarena bench attention --preset all --peers             what public kernels take; measures nothing
+  kvarena bench attention --preset all --peers             what public kernels take
 
-A row: the bytes of K and V; the time to only read as many (floor); the time of attention in one layer, its
-share of the schedule included; the same in GB/s, as a multiple of the floor and as a share of what a large
-read reaches; the time of a schedule, made once for all layers; the relative error. Exit code 1: an error
-above twice that of rounding.
+A row: the bytes of K and V; the time to only read as many (floor); the time of attention in one
+layer, its share of the schedule included; the same in GB/s, as a multiple of the floor and as a
+share of what a large read reaches; the time of a schedule, made once for all layers; the relative
+error. Exit code 1: an error above twice that of rounding.
 )";
 
 constexpr std::int64_t kCudaCeilingTurns = 8;  // of the rotated bytes: 8 GB
 constexpr std::int64_t kCeilingUnit = 4096;
-
-ExitCode exit_code_of(const Status& status) {
-  switch (status.code) {
-    case StatusCode::insufficient_vram:
-    case StatusCode::exhausted: return ExitCode::does_not_fit;
-    case StatusCode::unsupported:
-    case StatusCode::invalid_argument: return ExitCode::usage;
-    default: return ExitCode::environment;
-  }
-}
-
-// What went wrong with `what`.
-ExitCode report(const Console& console, const OpenedDevice& opened, const std::string& what,
-                const Status& status) {
-  const ExitCode code = exit_code_of(status);
-  const std::string happened = code == ExitCode::environment && opened.cuda != nullptr
-                                   ? describe_cuda(status)
-                                   : opened.device->describe(status);
-  const char* advice =
-      code == ExitCode::does_not_fit ? "choose smaller rows, or lower --rotate"
-      : code == ExitCode::usage
-          ? "change the shape, --dtype or --block-size; docs/cli.md says what each "
-            "device computes"
-          : "'kvarena devices' says whether the device can be used";
-  console.error(fmt::format("{} on {}: {}", what, opened.device->name(), happened), "", advice);
-  return code;
-}
 
 }  // namespace
 
@@ -126,46 +98,6 @@ bool BenchCommand::complete(const Console& console, const Device& device) {
   return true;
 }
 
-ExitCode BenchCommand::measure(const Console& console, const OpenedDevice& opened,
-                               meter::AttentionMeter& meter) const {
-  const Result<ReadCeiling> ceiling = meter.read_ceiling();
-  if (!ceiling) return report(console, opened, "the read ceiling", ceiling.status());
-  const double read_rate = static_cast<double>(ceiling->bytes) / ceiling->us / 1e3;
-  std::ostream& out = json_on_stdout(json_) ? console.err : console.out;
-  const auto print = [&](const std::string& text) {
-    if (!console.quiet) out << text << std::flush;
-  };
-  print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", opened.device->name(), read_rate,
-                    human_bytes(ceiling->bytes), table_header()));
-  Json rows = Json::array();
-  ExitCode code = ExitCode::ok;
-  for (const AttentionProblem& problem : chosen_.problems) {
-    const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
-    const auto figures = meter.measure(problem);
-    if (!figures) return report(console, opened, name, figures.status());
-    print(table_line(problem, *figures, *ceiling));
-    rows.push_back(json_of(problem, *figures, *ceiling));
-    if (figures->is_correct()) continue;
-    code = ExitCode::check_failed;
-    console.error(
-        fmt::format("{}: the result has a relative error of {:.2e}", name, figures->error),
-        fmt::format("at most {:.2e}, twice that of rounding", figures->error_limit),
-        "do not use this build on this device; run the kernel tests and report it");
-  }
-  const ExitCode written =
-      write_json(console, json_,
-                 {{"device", opened.device->name()},
-                  {"threads", opened.cuda == nullptr ? Json(options_.num_threads) : Json()},
-                  {"read_ceiling_gb_per_s", read_rate},
-                  {"read_ceiling_bytes", ceiling->bytes},
-                  {"replays", options_.replays},
-                  {"layers_per_schedule", options_.layers_per_schedule},
-                  {"rotated_bytes", options_.rotated_bytes},
-                  {"correct", code == ExitCode::ok},
-                  {"rows", rows}});
-  return code == ExitCode::ok ? written : code;
-}
-
 ExitCode BenchCommand::run(const Console& console) {
   chosen_ = rows_.choose(console);
   if (chosen_.code != ExitCode::ok) return chosen_.code;
@@ -178,10 +110,11 @@ ExitCode BenchCommand::run(const Console& console) {
   const auto opened = open_device(console, device_);
   if (!opened) return ExitCode::environment;
   if (!complete(console, *opened->device)) return ExitCode::does_not_fit;
+  const AttentionBenchRun rows{*opened->device, options_, chosen_.problems, json_};
   auto meter = opened->cuda != nullptr ? meter::make_cuda_meter(*opened->cuda, options_)
                                        : meter::make_host_meter(*opened->device, options_);
-  if (!meter) return report(console, *opened, "the pool", meter.status());
-  return measure(console, *opened, **meter);
+  if (!meter) return rows.report(console, "the pool", meter.status());
+  return rows.run(console, **meter);
 }
 
 }  // namespace kvarena::tools

@@ -9,11 +9,10 @@
 #include "device_option.hpp"
 #include "exit_codes.hpp"
 
-#include "attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
 namespace kvarena::tools {
@@ -29,8 +28,6 @@ class BenchCommand {
  private:
   ExitCode print_peers(const Console& console) const;
   bool complete(const Console& console, const Device& device);
-  ExitCode measure(const Console& console, const OpenedDevice& opened,
-                   meter::AttentionMeter& meter) const;
 
   AttentionBenchOptions rows_;
   ChosenProblems chosen_;

@@ -9,7 +9,7 @@
 /// Single-threaded; borrows its device, which must outlive it; owns its pool and gives it back.
 /// Every call waits for the device.
 
-#include "attention_meter/attention_problem.hpp"
+#include "tools/attention_meter/attention_problem.hpp"
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/cuda_device.hpp"

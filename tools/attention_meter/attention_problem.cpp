@@ -1,4 +1,4 @@
-#include "attention_meter/attention_problem.hpp"
+#include "tools/attention_meter/attention_problem.hpp"
 
 #include <algorithm>
 #include <numeric>

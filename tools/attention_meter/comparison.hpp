@@ -4,8 +4,8 @@
 /// How far results are from the exact ones, and how far rounding alone would be; and which results
 /// of a batch are compared where all would take too long.
 
-#include "attention_meter/attention_problem.hpp"
 #include "base/half.hpp"
+#include "tools/attention_meter/attention_problem.hpp"
 
 #include <algorithm>
 #include <cmath>

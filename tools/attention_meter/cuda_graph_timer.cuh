@@ -4,8 +4,8 @@
 /// `CudaGraphTimer`: the time of calls captured back to back in a CUDA graph, median of the
 /// replays, divided by the calls.
 
-#include "attention_meter/device_buffer.hpp"
 #include "kvarena/device/cuda_device.hpp"
+#include "tools/attention_meter/device_buffer.hpp"
 
 #include <cuda_runtime.h>
 

@@ -1,28 +1,24 @@
-#include "attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
 
-#include "attention_meter/comparison.hpp"
-#include "attention_meter/cuda_graph_timer.cuh"
-#include "attention_meter/cuda_read.cuh"
-#include "attention_meter/device_buffer.hpp"
-#include "attention_meter/plain_decode.cuh"
 #include "kernels/decode/decode_workspace.h"
+#include "tools/attention_meter/comparison.hpp"
+#include "tools/attention_meter/cuda_batch.cuh"
+#include "tools/attention_meter/cuda_graph_timer.cuh"
+#include "tools/attention_meter/cuda_read.cuh"
+#include "tools/attention_meter/device_buffer.hpp"
+#include "tools/attention_meter/plain_decode.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <vector>
 
 namespace kvarena::meter {
 namespace {
-
-using kernels::DecodeLimits;
-using kernels::DecodeParams;
-using kernels::DecodeScheduleParams;
 
 constexpr std::int64_t kComparedTokens = std::int64_t{1} << 25;  // of K and V, over all pairs
 constexpr int kScheduleCalls = 16;                               // in a graph
@@ -67,19 +63,6 @@ class CudaMeter final : public AttentionMeter {
   Result<AttentionFigures> measure(const AttentionProblem& problem) override;
 
  private:
-  /// A problem's data on the device.
-  struct Batch {
-    DeviceBuffer tables;   // [num_tables, rows, table_stride]
-    DeviceBuffer lengths;  // [rows]
-    DeviceBuffer q;        // [rows, q_len, num_q_heads, head_dim]
-    DeviceBuffer out;      // as q
-    DeviceBuffer workspace;
-    std::int64_t num_outputs;    // elements of q
-    std::int64_t table_entries;  // of one set of tables
-    DecodeScheduleParams schedule;
-    DecodeParams decode;
-  };
-
   void check(cudaError_t error) const { require(device_.check(error, Resource::stream)); }
   void synchronize() { require(device_.synchronize(stream_.id())); }
   DeviceBuffer buffer(std::int64_t bytes) {
@@ -94,11 +77,11 @@ class CudaMeter final : public AttentionMeter {
   void fill_pool(DType dtype);
   std::vector<BlockId> make_tables(const AttentionProblem& problem, std::int32_t num_tables,
                                    std::int64_t stride) const;
-  Batch make_batch(const AttentionProblem& problem, const Rotation& rotation);
+  CudaBatch make_batch(const AttentionProblem& problem, std::int32_t num_tables);
   double read_us(std::int64_t bytes, int places, int calls);
-  Status launch(Batch& batch, int table);
+  Status launch(const CudaBatch& batch, int tables);
   template <class Q, class T>
-  void compare(const AttentionProblem& problem, Batch& batch, AttentionFigures& figures);
+  void compare(const AttentionProblem& problem, const CudaBatch& batch, AttentionFigures& figures);
   AttentionFigures measured(const AttentionProblem& problem);
 
   CudaDevice& device_;
@@ -170,64 +153,22 @@ std::vector<BlockId> CudaMeter::make_tables(const AttentionProblem& problem,
   return tables;
 }
 
-CudaMeter::Batch CudaMeter::make_batch(const AttentionProblem& problem, const Rotation& rotation) {
-  const AttentionShape& shape = problem.shape;
-  const auto rows = static_cast<std::int32_t>(problem.lengths.size());
-  const std::int32_t longest = *std::max_element(problem.lengths.begin(), problem.lengths.end());
-  const std::int64_t stride = num_blocks(shape, longest);
-  const std::int64_t outputs =
-      std::int64_t{rows} * shape.q_len * shape.num_q_heads * shape.head_dim;
-  const std::int64_t entries = rows * stride;
-  const DecodeLimits limits{.max_rows = rows,
-                            .q_len = shape.q_len,
-                            .num_q_heads = shape.num_q_heads,
-                            .num_kv_heads = shape.num_kv_heads,
-                            .head_dim = shape.head_dim,
-                            .num_sms = num_sms_};
-  const std::int64_t workspace_bytes = kernels::decode_workspace_bytes(limits);
-  Batch batch{.tables = buffer(rotation.num_tables * entries * std::int64_t{sizeof(BlockId)}),
-              .lengths = buffer(std::int64_t{rows} * 4),
-              .q = buffer(outputs * bytes_of(shape.q_dtype())),
-              .out = buffer(outputs * bytes_of(shape.q_dtype())),
-              .workspace = buffer(workspace_bytes),
-              .num_outputs = outputs,
-              .table_entries = entries,
-              .schedule = {},
-              .decode = {}};
-  const std::int64_t head_bytes = block_bytes(shape) / (2 * shape.num_kv_heads);
-  batch.schedule = {.limits = limits,
-                    .seq_lens = batch.lengths.data<std::int32_t>(),
-                    .num_rows = rows,
-                    .window_tokens = shape.window_tokens,
-                    .workspace = batch.workspace.data()};
-  batch.decode = {.limits = limits,
-                  .q = batch.q.data(),
-                  .out = batch.out.data(),
-                  .key = pool_.data(),
-                  .value = pool_.data() + shape.num_kv_heads * head_bytes,
-                  .block_stride = block_bytes(shape),
-                  .head_stride = head_bytes,
-                  .block_size = shape.block_size,
-                  .block_tables = batch.tables.data<BlockId>(),
-                  .table_stride = stride,
-                  .seq_lens = batch.lengths.data<std::int32_t>(),
-                  .num_rows = rows,
-                  .window_tokens = shape.window_tokens,
-                  .dtype = shape.q_dtype(),
-                  .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                  .workspace = batch.workspace.data()};
-  upload(batch.tables, make_tables(problem, rotation.num_tables, stride));
+// The problem's data on the device and its schedule, made.
+CudaBatch CudaMeter::make_batch(const AttentionProblem& problem, std::int32_t num_tables) {
+  CudaBatch batch(device_, problem, num_tables, num_sms_, pool_.data());
+  upload(batch.tables, make_tables(problem, num_tables, batch.table_stride()));
   upload(batch.lengths, problem.lengths);
-  with_type(shape.q_dtype(), [&](auto zero) {
+  with_type(problem.shape.q_dtype(), [&](auto zero) {
     using T = decltype(zero);
-    fill_normal<<<256, 256, 0, stream_.native()>>>(batch.q.data<T>(),
-                                                   static_cast<std::size_t>(outputs), 77);
+    fill_normal<<<256, 256, 0, stream_.native()>>>(
+        batch.q.data<T>(), static_cast<std::size_t>(batch.num_outputs()), 77);
   });
   check(cudaGetLastError());
-  const auto output_bytes = static_cast<std::uint64_t>(outputs * bytes_of(shape.q_dtype()));
-  require(device_.fill(batch.out.data(), 0xff, output_bytes, stream_.id()));
-  require(device_.fill(batch.workspace.data(), 0, static_cast<std::uint64_t>(workspace_bytes),
-                       stream_.id()));
+  const auto fill = [&](const DeviceBuffer& buffer, std::uint8_t value, std::int64_t bytes) {
+    require(device_.fill(buffer.data(), value, static_cast<std::uint64_t>(bytes), stream_.id()));
+  };
+  fill(batch.out, 0xff, batch.output_bytes());
+  fill(batch.workspace, 0, batch.workspace_bytes());
   require(kernels::launch_decode_schedule(batch.schedule, stream_.native()));
   synchronize();
   return batch;
@@ -257,13 +198,13 @@ double CudaMeter::read_us(std::int64_t bytes, int places, int calls) {
   return best;
 }
 
-Status CudaMeter::launch(Batch& batch, int table) {
-  batch.decode.block_tables = batch.tables.data<BlockId>() + table * batch.table_entries;
-  return kernels::launch_decode(batch.decode, true, stream_.native());
+Status CudaMeter::launch(const CudaBatch& batch, int tables) {
+  return kernels::launch_decode(batch.with_tables(tables), true, stream_.native());
 }
 
 template <class Q, class T>
-void CudaMeter::compare(const AttentionProblem& problem, Batch& batch, AttentionFigures& figures) {
+void CudaMeter::compare(const AttentionProblem& problem, const CudaBatch& batch,
+                        AttentionFigures& figures) {
   const AttentionShape& shape = problem.shape;
   std::vector<PlainPair> all;
   std::vector<std::int64_t> costs;
@@ -292,7 +233,7 @@ void CudaMeter::compare(const AttentionProblem& problem, Batch& batch, Attention
       exact.data<double>());
   check(cudaGetLastError());
   const auto want = downloaded<double>(exact, num_pairs * shape.head_dim);
-  const auto have = downloaded<std::uint16_t>(batch.out, batch.num_outputs);
+  const auto have = downloaded<std::uint16_t>(batch.out, batch.num_outputs());
   Comparison comparison(shape.q_dtype());
   for (std::size_t at = 0; at < want.size(); ++at) {
     const PlainPair& pair = pairs[at / static_cast<std::size_t>(shape.head_dim)];
@@ -312,7 +253,7 @@ AttentionFigures CudaMeter::measured(const AttentionProblem& problem) {
   figures.kv_bytes = kv_bytes(problem);
   figures.rotation = rotation_of(problem, options_.rotated_bytes, 2);
   const auto& [num_tables, num_calls] = figures.rotation;
-  Batch batch = make_batch(problem, figures.rotation);
+  const CudaBatch batch = make_batch(problem, num_tables);
   const auto compare_as = [&](auto q, auto kv) {
     compare<decltype(q), decltype(kv)>(problem, batch, figures);
   };

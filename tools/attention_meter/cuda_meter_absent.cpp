@@ -1,4 +1,4 @@
-#include "attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
 
 namespace kvarena::meter {
 

@@ -1,9 +1,9 @@
-#include "attention_meter/attention_meter.hpp"
-#include "attention_meter/comparison.hpp"
-#include "attention_meter/device_buffer.hpp"
-#include "attention_meter/host_read.hpp"
 #include "base/half.hpp"
 #include "kernels/reference/attention.hpp"
+#include "tools/attention_meter/attention_meter.hpp"
+#include "tools/attention_meter/comparison.hpp"
+#include "tools/attention_meter/device_buffer.hpp"
+#include "tools/attention_meter/host_read.hpp"
 
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/base/clock.hpp"

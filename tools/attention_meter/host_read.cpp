@@ -1,4 +1,4 @@
-#include "attention_meter/host_read.hpp"
+#include "tools/attention_meter/host_read.hpp"
 
 #include <array>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "attention_meter/known_rows.hpp"
+#include "tools/attention_meter/known_rows.hpp"
 
 #include <algorithm>
 #include <array>

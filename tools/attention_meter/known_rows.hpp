@@ -4,7 +4,7 @@
 /// The rows of docs/benchmarks.md: shapes of public models with batches of one length, and one
 /// skewed batch, each with what the best public kernel was found to take. Static data.
 
-#include "attention_meter/attention_problem.hpp"
+#include "tools/attention_meter/attention_problem.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // The command as a person or a script sees it: what goes to which stream, exit codes, messages.
 
-#include "tools/command_line.hpp"
 #include "unit/replay/trace_text.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include "kvarena/base/shapes.hpp"
 #include "kvarena/base/version.hpp"
@@ -12,7 +12,6 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,27 +20,6 @@ namespace {
 
 using nlohmann::json;
 using test::TempFile;
-
-struct Outcome {
-  ExitCode code = ExitCode::environment;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(std::vector<std::string> arguments, bool terminal = false) {
-  std::vector<const char*> argv{"kvarena"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  std::ostringstream out;
-  std::ostringstream err;
-  Console console{out, err};
-  console.out_is_terminal = console.err_is_terminal = terminal;
-  const ExitCode code = run_command_line(static_cast<int>(argv.size()), argv.data(), console);
-  return {code, out.str(), err.str()};
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string small_trace() {
   return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}});

@@ -1,0 +1,347 @@
+// `kvarena bench attention`: what it accepts, what it prints, and that a wrong result fails it.
+
+#include "support/gpu.hpp"
+#include "tools/attention_bench_options.hpp"
+#include "tools/attention_bench_output.hpp"
+#include "tools/attention_bench_run.hpp"
+#include "unit/replay/test_files.hpp"
+#include "unit/tools/command_run.hpp"
+
+#include "kvarena/device/host_device.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace kvarena::tools {
+namespace {
+
+using meter::AttentionFigures;
+using meter::AttentionProblem;
+using meter::ReadCeiling;
+using nlohmann::json;
+using test::TempFile;
+
+/// The command with a tiny run's options after `arguments`.
+Outcome bench(std::vector<std::string> arguments) {
+  std::vector<std::string> all{"bench", "attention"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  all.insert(all.end(), {"--rotate", "64kB", "--replays", "3"});
+  return run(all);
+}
+
+// ---- options -----------------------------------------------------------------------------------
+
+TEST(BenchOptions, ParseCounts) {
+  using Counts = std::vector<std::int32_t>;
+  EXPECT_EQ(parse_counts("7", 100), (Counts{7}));
+  EXPECT_EQ(parse_counts("1,8,64k", 65536), (Counts{1, 8, 65536}));
+  for (const char* wrong : {"", ",", "1,", ",1", "0", "-1", "101", "1 2", "1.5", "k", "1kk", "x",
+                            "1K", "99999999999999999999"}) {
+    EXPECT_FALSE(parse_counts(wrong, 100).has_value()) << wrong;
+  }
+  EXPECT_FALSE(parse_counts("1k", 1023).has_value());
+}
+
+TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--heads", "7/2"},
+      {"--heads", "0/1"},
+      {"--heads", "32/8/2"},
+      {"--heads", "32,16/8"},
+      {"--head-dim", "0"},
+      {"--batch", "0"},
+      {"--batch", "1;2"},
+      {"--context", "1m"},
+      {"--context", "3", "--q-len", "4"},
+      {"--dtype", "f64"},
+      {"--dtype", "fp8"},
+      {"--device", "gpu"},
+      {"--device", "cuda"},
+      {"--preset", "gpt-9"},
+      {"--preset", "llama-3-8b", "--heads", "32/8"},
+      {"--preset", "llama-3-8b", "--head-dim", "64"},
+      {"--lengths", "x.json", "--batch", "2"},
+      {"--replays", "0"},
+      {"--window", "-1"},
+      {"--rotate", "much"},
+  };
+  for (const auto& arguments : wrong) {
+    std::vector<std::string> all{"bench", "attention", "--json", "-"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto outcome = run(all);
+    EXPECT_EQ(outcome.code, ExitCode::usage) << testing::PrintToString(arguments);
+    EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "to do: ")) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+  EXPECT_EQ(run({"bench"}).code, ExitCode::usage);
+  EXPECT_TRUE(contains(bench({"--batch", "x"}).err, "'kvarena bench attention --help'"));
+  EXPECT_TRUE(contains(bench({"--preset", "gpt-9"}).err, "70b-shard"));
+  EXPECT_TRUE(contains(bench({"--dtype", "fp8"}).err, "expected: bf16 or f16"));
+}
+
+TEST(BenchOptions, LengthsComeFromAFile) {
+  const std::vector<std::string> shape = {"--device", "cpu", "--heads", "2/1", "--head-dim", "16"};
+  const auto with = [&](const std::string& path) {
+    std::vector<std::string> all = shape;
+    all.insert(all.end(), {"--lengths", path, "--json", "-", "--quiet"});
+    return bench(all);
+  };
+  for (const char* text : {"[1, 17, 300]", R"({"note": "x", "lengths": [1, 17, 300]})"}) {
+    const TempFile file(text);
+    const auto outcome = with(file.path());
+    ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+    const auto row = json::parse(outcome.out).at("rows").at(0);
+    EXPECT_EQ(row.at("lengths"), (std::vector<int>{1, 17, 300}));
+    EXPECT_TRUE(row.at("context").is_null());
+    EXPECT_EQ(row.at("kv_bytes"), 318 * 2 * 16 * 2);
+  }
+  for (const char* text : {"", "[", "[]", "[0]", "[1.5]", "[\"1\"]", "[99999999]", "{}", "7"}) {
+    const TempFile file(text);
+    const auto outcome = with(file.path());
+    EXPECT_EQ(outcome.code, ExitCode::bad_input) << text;
+    EXPECT_TRUE(contains(outcome.err, "a JSON array")) << outcome.err;
+  }
+  EXPECT_EQ(with("/nonexistent").code, ExitCode::bad_input);
+}
+
+TEST(BenchOptions, WhatDoesNotFitIsRefusedWithNumbers) {
+  const auto outcome = bench({"--device", "cpu", "--batch", "65536", "--context", "16384k"});
+  EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
+  EXPECT_TRUE(contains(outcome.err, "4,503,599,627,374,592 B of K and V")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, " B free (")) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(BenchOptions, AGpuThatIsNotThereIsAnErrorOfTheEnvironment) {
+  const auto outcome = bench({"--device", "cuda:1023"});
+  EXPECT_EQ(outcome.code, ExitCode::environment);
+  EXPECT_EQ(outcome.out, "");
+}
+
+// ---- a run on the CPU --------------------------------------------------------------------------
+
+TEST(BenchAttention, MeasuresAllCombinationsOnTheCpu) {
+  const auto outcome = bench({"--device",
+                              "cpu",
+                              "--batch",
+                              "1,3",
+                              "--context",
+                              "20,33",
+                              "--heads",
+                              "4/2",
+                              "--head-dim",
+                              "32",
+                              "--dtype",
+                              "f16",
+                              "--layers-per-schedule",
+                              "8",
+                              "--threads",
+                              "2",
+                              "--q-len",
+                              "2",
+                              "--window",
+                              "24",
+                              "--block-size",
+                              "7",
+                              "--json",
+                              "-"});
+  ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto object = json::parse(outcome.out);
+  EXPECT_EQ(object.at("device"), "host");
+  EXPECT_EQ(object.at("threads"), 2);
+  EXPECT_EQ(object.at("replays"), 3);
+  EXPECT_EQ(object.at("layers_per_schedule"), 8);
+  EXPECT_EQ(object.at("rotated_bytes"), 64000);
+  EXPECT_EQ(object.at("correct"), true);
+  EXPECT_GT(object.at("read_ceiling_gb_per_s"), 0.0);
+  const auto& rows = object.at("rows");
+  ASSERT_EQ(rows.size(), 4U);
+  std::vector<std::pair<int, int>> seen;
+  for (const auto& row : rows) {
+    seen.emplace_back(row.at("batch"), row.at("context"));
+    for (const char* key : {"floor_us", "us", "gb_per_s", "ratio_to_floor", "schedule_us",
+                            "fraction_of_read_ceiling", "tables", "calls", "parts"}) {
+      EXPECT_GT(row.at(key).get<double>(), 0.0) << key;
+    }
+    const auto us = row.at("us").get<double>();
+    EXPECT_NEAR(row.at("gb_per_s").get<double>(), row.at("kv_bytes").get<double>() / us / 1e3,
+                1e-6);
+    EXPECT_NEAR(row.at("ratio_to_floor").get<double>(), us / row.at("floor_us").get<double>(),
+                1e-6);
+    EXPECT_GE(us, row.at("schedule_us").get<double>() / 8);
+    EXPECT_EQ(row.at("checked_heads"), row.at("batch").get<int>() * 2 * 4);
+    EXPECT_GT(row.at("relative_error").get<double>(), 0.0);
+    EXPECT_LE(row.at("relative_error"), row.at("relative_error_limit"));
+    EXPECT_EQ(row.at("correct"), true);
+    EXPECT_EQ(row.at("dtype"), "f16");
+  }
+  EXPECT_EQ(seen, (std::vector<std::pair<int, int>>{{1, 20}, {1, 33}, {3, 20}, {3, 33}}));
+  EXPECT_TRUE(contains(outcome.err, "floor us")) << "the table moves to standard error";
+}
+
+TEST(BenchAttention, PrintsATableAndWritesTheSameIntoAFile) {
+  const TempFile file("");
+  const auto outcome = bench({"--device", "cpu", "--batch", "2", "--context", "2k", "--heads",
+                              "2/2", "--head-dim", "16", "--json", file.path()});
+  ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("host: reads ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "2/2 D=16     2 x 2k")) << outcome.out;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3);
+  EXPECT_EQ(json::parse(file.content()).at("rows").size(), 1U);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(BenchAttention, WhyARunEndedDecidesTheExitCode) {
+  auto host = HostDevice::create();
+  ASSERT_TRUE(host.is_ok());
+  std::ostringstream out;
+  std::ostringstream err;
+  const meter::MeterOptions meter_options;
+  const std::string json_target;
+  const AttentionBenchRun bench_run{**host, meter_options, {}, json_target};
+  const Console console{out, err};
+  EXPECT_EQ(bench_run.report(console, "row", unsupported(Resource::dtype, 3)), ExitCode::usage);
+  EXPECT_EQ(bench_run.report(console, "row", insufficient_vram(2, 1)), ExitCode::does_not_fit);
+  EXPECT_EQ(bench_run.report(console, "row", {StatusCode::device_error, Resource::stream, 700}),
+            ExitCode::environment);
+  EXPECT_TRUE(contains(err.str(), "error: row on host: ")) << err.str();
+}
+
+// ---- a wrong result ----------------------------------------------------------------------------
+
+/// Gives the figures it was made with.
+class FixedMeter final : public meter::AttentionMeter {
+ public:
+  explicit FixedMeter(const AttentionFigures& figures) : figures_(figures) {}
+  Result<ReadCeiling> read_ceiling() override { return ReadCeiling{1'000'000'000, 1000.0}; }
+  Result<AttentionFigures> measure(const AttentionProblem& /*problem*/) override {
+    return figures_;
+  }
+
+ private:
+  AttentionFigures figures_;
+};
+
+AttentionFigures llama_figures(double error) {
+  AttentionFigures figures;
+  figures.kv_bytes = 268435456;
+  figures.floor_us = 300.0;
+  figures.attention_us = 360.0;
+  figures.schedule_us = 6.5;
+  figures.error = error;
+  figures.error_limit = 3.3e-3;
+  return figures;
+}
+
+TEST(BenchAttention, AWrongResultFailsTheCommandAfterAllRows) {
+  auto host = HostDevice::create();
+  ASSERT_TRUE(host.is_ok());
+  const meter::MeterOptions options;
+  const std::string target = "-";
+  const std::vector<AttentionProblem> problems(2, {{}, std::vector<std::int32_t>(64, 1024)});
+  for (const double error : {1.7e-3, 0.5, std::nan("")}) {
+    std::ostringstream out;
+    std::ostringstream err;
+    FixedMeter fixed(llama_figures(error));
+    const AttentionBenchRun bench_run{**host, options, problems, target};
+    const ExitCode code = bench_run.run(Console{out, err}, fixed);
+    const bool right = error < 3e-3;
+    EXPECT_EQ(code, right ? ExitCode::ok : ExitCode::check_failed) << error;
+    const auto object = json::parse(out.str());
+    EXPECT_EQ(object.at("correct"), right);
+    EXPECT_EQ(object.at("rows").size(), 2U);
+    EXPECT_EQ(object.at("rows").at(1).at("correct"), right);
+    EXPECT_EQ(contains(err.str(), "WRONG"), !right);
+    EXPECT_EQ(contains(err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
+              !right);
+  }
+}
+
+// ---- rendering ---------------------------------------------------------------------------------
+
+TEST(BenchOutput, ALineOfTheTable) {
+  const AttentionProblem problem{{}, std::vector<std::int32_t>(64, 1024)};
+  const std::string line = table_line(problem, llama_figures(1.7e-3), {1'000'000'000, 1000.0});
+  EXPECT_EQ(line,
+            "32/8 D=128   64 x 1k              268.4      300.0      360.0    745.7   1.200   "
+            "74.6 %      6.50  1.7e-03\n");
+  EXPECT_EQ(line.size(), table_header().size());
+  EXPECT_EQ(batch_text(std::vector<std::int32_t>{5}), "1 x 5");
+  EXPECT_EQ(batch_text(std::vector<std::int32_t>{330, 65536, 500}), "3 x 330..65536");
+  EXPECT_EQ(batch_text(std::vector<std::int32_t>(8, 131072)), "8 x 128k");
+}
+
+TEST(BenchOutput, PeersAreKnownRowsAndNothingIsMeasured) {
+  const auto one = run({"bench", "attention", "--peers"});
+  EXPECT_EQ(one.code, ExitCode::ok);
+  EXPECT_TRUE(contains(one.out, "NOTHING BELOW WAS MEASURED IN THIS RUN")) << one.out;
+  EXPECT_TRUE(contains(one.out, "71.0   1.181  cuDNN\n")) << one.out;
+  EXPECT_EQ(one.err, "") << "no device is opened";
+  const auto none = run({"bench", "attention", "--peers", "--batch", "3"});
+  EXPECT_TRUE(contains(none.out, "None of the chosen rows")) << none.out;
+  const auto peers = [](std::vector<std::string> more) {
+    std::vector<std::string> all{"bench", "attention", "--peers", "--json", "-"};
+    all.insert(all.end(), more.begin(), more.end());
+    return json::parse(run(all).out);
+  };
+  EXPECT_EQ(peers({"--preset", "all"}).at("rows").size(), 22U);
+  EXPECT_EQ(peers({"--preset", "all", "--dtype", "fp8"}).at("rows").size(), 2U);
+  EXPECT_EQ(peers({"--preset", "phi-3-mini"}).at("rows").size(), 4U);
+  EXPECT_EQ(peers({"--preset", "Llama-3.1-8B"}).at("rows").size(), 1U) << "64 x 1k";
+  EXPECT_EQ(peers({"--preset", "qwen2.5-0.5b", "--batch", "32", "--context", "4k"})
+                .at("rows")
+                .at(0)
+                .at("best_public_kernel"),
+            "cuDNN, XQA");
+  EXPECT_EQ(peers({}).at("measured_in_this_run"), false);
+}
+
+// ---- on a GPU ----------------------------------------------------------------------------------
+
+TEST(BenchAttentionGpu, EveryShapeOfTheReportsIsRightAndAutoTakesTheGpu) {
+  KVARENA_NEEDS_GPU();
+  for (const char* dtype : {"bf16", "f16"}) {
+    const auto outcome =
+        run({"bench", "attention", "--preset", "all", "--batch", "1,5", "--context", "1,500,3k",
+             "--dtype", dtype, "--rotate", "64MB", "--replays", "3", "--json", "-"});
+    ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+    EXPECT_FALSE(contains(outcome.err, "warning")) << outcome.err;
+    const auto object = json::parse(outcome.out);
+    EXPECT_TRUE(object.at("device").get<std::string>().starts_with("cuda:0")) << object.dump(2);
+    ASSERT_EQ(object.at("rows").size(), 24U);
+    for (const auto& row : object.at("rows")) {
+      EXPECT_GT(row.at("relative_error").get<double>(), 0.0) << row.dump(2);
+      EXPECT_EQ(row.at("checked_heads"), row.at("batch").get<int>() * row.at("q_heads").get<int>());
+      EXPECT_GT(row.at("us").get<double>(), 0.5) << row.dump(2);
+    }
+  }
+}
+
+TEST(BenchAttentionGpu, WindowsQueryTokensAndRaggedLengths) {
+  KVARENA_NEEDS_GPU();
+  const TempFile file("[4, 17, 700, 12000, 64]");
+  const auto outcome = run({"bench", "attention", "--device", "cuda:0", "--lengths", file.path(),
+                            "--window", "256", "--q-len", "4", "--block-size", "32", "--rotate",
+                            "64MB", "--replays", "3", "--json", "-"});
+  ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto row = json::parse(outcome.out).at("rows").at(0);
+  EXPECT_EQ(row.at("correct"), true) << row.dump(2);
+  EXPECT_EQ(row.at("checked_heads"), 5 * 4 * 32);
+}
+
+TEST(BenchAttentionGpu, WhatTheKernelLacksIsUsage) {
+  KVARENA_NEEDS_GPU();
+  const auto outcome = run({"bench", "attention", "--device", "cuda:0", "--head-dim", "80",
+                            "--rotate", "1MB", "--replays", "1"});
+  EXPECT_EQ(outcome.code, ExitCode::usage) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "head_dim")) << outcome.err;
+}
+
+}  // namespace
+}  // namespace kvarena::tools

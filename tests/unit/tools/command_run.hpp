@@ -1,0 +1,39 @@
+#pragma once
+
+/// @file
+/// The command in this process, its two streams as strings.
+
+#include "tools/command_line.hpp"
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvarena::tools {
+
+/// What the command printed and returned.
+struct Outcome {
+  ExitCode code = ExitCode::environment;
+  std::string out;
+  std::string err;
+};
+
+/// Runs the command in this process.
+inline Outcome run(std::vector<std::string> arguments, bool terminal = false) {
+  std::vector<const char*> argv{"kvarena"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err};
+  console.out_is_terminal = console.err_is_terminal = terminal;
+  const ExitCode code = run_command_line(static_cast<int>(argv.size()), argv.data(), console);
+  return {code, out.str(), err.str()};
+}
+
+/// Whether `text` has `part` in it.
+inline bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace kvarena::tools
