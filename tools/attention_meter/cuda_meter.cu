@@ -252,7 +252,8 @@ AttentionFigures CudaMeter::measured(const AttentionProblem& problem) {
   AttentionFigures figures;
   figures.kv_bytes = kv_bytes(problem);
   figures.rotation = rotation_of(problem, options_.rotated_bytes, 2);
-  const auto& [num_tables, num_calls] = figures.rotation;
+  const std::int32_t num_tables = figures.rotation.num_tables;
+  const std::int32_t num_calls = figures.rotation.num_calls;
   const CudaBatch batch = make_batch(problem, num_tables);
   const auto compare_as = [&](auto q, auto kv) {
     compare<decltype(q), decltype(kv)>(problem, batch, figures);

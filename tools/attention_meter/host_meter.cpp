@@ -211,7 +211,7 @@ void HostMeter::compare(const AttentionProblem& problem, Batch& batch,
     for (std::int64_t i = 0; i < row_outputs; ++i) {
       comparison.add(exact[static_cast<std::size_t>(i)], batch.out.data(), row * row_outputs + i);
     }
-    figures.num_checked += shape.q_len * shape.num_q_heads;
+    figures.num_checked += std::int64_t{shape.q_len} * shape.num_q_heads;
   }
   figures.error = comparison.error();
   figures.error_limit = comparison.error_limit();
@@ -243,7 +243,8 @@ AttentionFigures HostMeter::measured(const AttentionProblem& problem) {
   AttentionFigures figures;
   figures.kv_bytes = kv_bytes(problem);
   figures.rotation = rotation_of(problem, options_.rotated_bytes, 1);
-  const auto& [num_tables, num_calls] = figures.rotation;
+  const std::int32_t num_tables = figures.rotation.num_tables;
+  const std::int32_t num_calls = figures.rotation.num_calls;
   Batch batch = make_batch(problem, num_tables);
   fill(batch.q.data(), static_cast<std::int64_t>(batch.q.size()), shape.dtype, 77);
   AttentionLimits limits;
