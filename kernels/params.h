@@ -14,13 +14,6 @@
 
 namespace kvarena::kernels {
 
-/// Scales of quantised planes: the value of a stored element is element * scale.
-struct QuantScales {
-  const float* key = nullptr;    ///< [num_kv_heads], or one for all heads; null: 1
-  const float* value = nullptr;  ///< as key
-  bool per_head = false;         ///< whether there is one for each head
-};
-
 /// Writes K and V of new tokens of one layer by slot mapping.
 struct AppendParams {
   KvLayerView kv;             ///< [num_blocks, num_kv_heads, block_size, head_dim] each

@@ -92,7 +92,7 @@ Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) {
   if (Status s = check_range(Resource::head_dim, options.head_dim_v, 0, kMaxHeadDim); !s) return s;
   GroupSpec group;
   group.block_size_tokens = options.block_size_tokens;
-  group.tile_order = options.tile_order;
+  group.tile_order = options.tile_order.value_or(TileOrder::rows);
   group.planes.reserve(2 * static_cast<std::size_t>(options.num_layers));
   for (std::int32_t layer = 0; layer < options.num_layers; ++layer) {
     PlaneSpec plane{.layer = layer,

@@ -1,5 +1,7 @@
 #include "cache/host_backend.hpp"
 
+#include "base/half.hpp"
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -33,8 +35,9 @@ std::vector<BlockRegion> regions_of(const Arena& arena) {
 
 }  // namespace
 
-Result<HostBackend> HostBackend::create(Device& device, const Arena& arena,
-                                        const HostBackendOptions& options) {
+Result<std::unique_ptr<Backend>> HostBackend::create(Device& device, const Arena& arena,
+                                                     StreamId stream,
+                                                     const BackendOptions& options) {
   Result<CpuWorkers> workers = CpuWorkers::create(thread_count(options.num_threads));
   if (!workers) return workers.status();
   Result<KvLayerView> view = arena.layer_view(0);
@@ -44,37 +47,40 @@ Result<HostBackend> HostBackend::create(Device& device, const Arena& arena,
   nothing.num_q_heads = options.num_q_heads;
   nothing.scale = 1.0F;
   if (Status status = validate(nothing); !status) return status;
-  HostBackend backend(device, arena, std::move(*workers));
-  backend.planned_view_ = *view;
-  backend.window_tokens_ = options.window_tokens;
-  backend.limits_ = {.max_rows = options.limits.max_rows,
-                     .max_q_tokens = options.limits.max_tokens,
-                     .num_q_heads = options.num_q_heads,
-                     .num_kv_heads = view->key.num_heads,
-                     .head_dim_k = view->key.head_dim,
-                     .head_dim_v = view->value.head_dim,
-                     .num_threads = backend.workers_.num_threads(),
-                     .path = CpuPath::best};
-  const Result<std::int64_t> bytes = attention_workspace_bytes(backend.limits_);
+  std::unique_ptr<HostBackend> backend(new HostBackend(device, arena, stream, std::move(*workers)));
+  backend->planned_view_ = *view;
+  backend->window_tokens_ = options.window_tokens;
+  backend->max_batch_blocks_ = options.limits.max_blocks;
+  backend->limits_ = {.max_rows = options.limits.max_rows,
+                      .max_q_tokens = options.limits.max_tokens,
+                      .num_q_heads = options.num_q_heads,
+                      .num_kv_heads = view->key.num_heads,
+                      .head_dim_k = view->key.head_dim,
+                      .head_dim_v = view->value.head_dim,
+                      .num_threads = backend->workers_.num_threads(),
+                      .path = CpuPath::best};
+  const Result<std::int64_t> bytes = attention_workspace_bytes(backend->limits_);
   if (!bytes) return bytes.status();
-  backend.workspace_bytes_ = *bytes;
-  backend.regions_ = regions_of(arena);
-  if (Status status = backend.allocate_steps(arena, options); !status) return status;
-  return backend;
+  backend->workspace_bytes_ = *bytes;
+  backend->regions_ = regions_of(arena);
+  if (Status status = backend->allocate_steps(arena, options); !status) return status;
+  return std::unique_ptr<Backend>(std::move(backend));
 }
 
-Status HostBackend::allocate_steps(const Arena& arena, const HostBackendOptions& options) {
+Status HostBackend::allocate_steps(const Arena& arena, const BackendOptions& options) {
   const auto layers = static_cast<std::size_t>(arena.layout().num_layers());
-  steps_.resize(static_cast<std::size_t>(options.limits.steps_in_flight));
-  for (Step& step : steps_) {
+  const auto num_steps = static_cast<std::size_t>(options.limits.steps_in_flight);
+  steps_.reserve(num_steps);
+  while (steps_.size() < num_steps) {
+    Step& step = steps_.emplace_back(options.limits);
     step.operations.resize(layers * kCallsPerLayer + 1);
     const std::size_t num_plans = window_tokens_ == 0 ? 1 : 2;
     for (std::size_t i = 0; i < num_plans; ++i) {
       const Result<void*> memory =
-          device_->allocate({.bytes = static_cast<std::uint64_t>(workspace_bytes_),
-                             .alignment_bytes = kWorkspaceAlignment,
-                             .purpose = MemoryPurpose::intermediate_buffers,
-                             .description = "attention workspace"});
+          device_.allocate({.bytes = static_cast<std::uint64_t>(workspace_bytes_),
+                            .alignment_bytes = kWorkspaceAlignment,
+                            .purpose = MemoryPurpose::intermediate_buffers,
+                            .description = "attention workspace"});
       if (!memory) return memory.status();
       step.workspace[i] = static_cast<std::byte*>(*memory);
     }
@@ -82,44 +88,38 @@ Status HostBackend::allocate_steps(const Arena& arena, const HostBackendOptions&
   return {};
 }
 
-HostBackend::HostBackend(HostBackend&& other) noexcept
-    : device_(other.device_),
-      workers_(std::move(other.workers_)),
-      limits_(other.limits_),
-      planned_view_(other.planned_view_),
-      window_tokens_(other.window_tokens_),
-      workspace_bytes_(other.workspace_bytes_),
-      num_blocks_(other.num_blocks_),
-      regions_(std::move(other.regions_)),
-      steps_(std::move(other.steps_)) {
-  other.steps_.clear();
-}
-
 HostBackend::~HostBackend() {
   for (const Step& step : steps_) {
     for (std::byte* workspace : step.workspace) {
-      if (workspace != nullptr) static_cast<void>(device_->free(workspace));
+      if (workspace != nullptr) static_cast<void>(device_.free(workspace));
     }
   }
 }
 
-Result<HostBackend::Operation*> HostBackend::next_operation(std::size_t index) {
-  Step& step = steps_[index];
-  if (step.num_operations == step.operations.size()) {
-    return exhausted(Resource::workspace, step.num_operations, step.operations.size() - 1);
+// ---- a step
+// --------------------------------------------------------------------------------------
+
+Status HostBackend::admit(std::span<const AppendDemand> demands, const BlockTables& tables,
+                          std::int64_t& failed_demand) const {
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const AppendDemand& demand = demands[i];
+    const Result<SequenceInfo> info = tables.info(demand.sequence);
+    if (!info || demand.num_tokens < 0) continue;  // the tables name it
+    blocks += (info->length_tokens + demand.num_tokens + block_size_ - 1) / block_size_;
+    if (blocks <= max_batch_blocks_) continue;
+    failed_demand = static_cast<std::int64_t>(i);
+    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
+                     static_cast<std::uint64_t>(max_batch_blocks_), demand.sequence.value);
   }
-  Operation* operation = &step.operations[step.num_operations];
-  operation->backend = this;
-  return operation;
+  return {};
 }
 
-Status HostBackend::begin(std::size_t index, const StepSlot& slot, StreamId stream) {
-  Step& step = steps_[index];
-  step.num_operations = 1;  // the first is the copies'
+Status HostBackend::plan(Step& step) {
   AttentionArgs shape;
   shape.kv = planned_view_;
-  shape.batch = slot.batch();
-  shape.q_offsets = slot.q_offsets.data();
+  shape.batch = step.slot.batch();
+  shape.q_offsets = step.slot.q_offsets.data();
   shape.num_q_heads = limits_.num_q_heads;
   shape.scale = 1.0F;
   const auto workspace_bytes = static_cast<std::size_t>(workspace_bytes_);
@@ -130,31 +130,78 @@ Status HostBackend::begin(std::size_t index, const StepSlot& slot, StreamId stre
     if (!plan) return plan.status();
     step.plan[i] = *plan;
   }
-  if (slot.num_copies == 0) return {};
-  Operation& operation = step.operations.front();
-  operation.backend = this;
-  operation.copies = std::span(slot.copies.data(), slot.num_copies);
-  return device_->launch_host(run_copies, &operation, stream);
-}
-
-Status HostBackend::write_kv(std::size_t index, const AppendArgs& args, StreamId stream) {
-  Result<Operation*> operation = next_operation(index);
-  if (!operation) return operation.status();
-  (*operation)->append = args;
-  if (Status s = device_->launch_host(run_append, *operation, stream); !s) return s;
-  ++steps_[index].num_operations;
   return {};
 }
 
-Status HostBackend::attend(std::size_t index, const AttentionArgs& args, StreamId stream) {
-  if (Status status = validate(args); !status) return status;
-  Result<Operation*> operation = next_operation(index);
+Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tables) {
+  Step& step = steps_[growth.slot];
+  StepSlot& slot = step.slot;
+  if (Status s = capture_step(slot, tables, growth.demands, growth.appended); !s) return s;
+  if (Status s = plan(step); !s) return s;
+  step_ = &step;
+  step.num_operations = 1;  // the first is the copies'
+  if (slot.num_copies > 0) {
+    Operation& operation = step.operations.front();
+    operation.backend = this;
+    operation.copies = std::span(slot.copies.data(), slot.num_copies);
+    if (Status s = device_.launch_host(run_copies, &operation, stream_); !s) return s;
+  }
+  return StepBatch{.slots = std::span(slot.slots.data(), static_cast<std::size_t>(slot.num_tokens)),
+                   .device_slots = slot.slots.data(),
+                   .num_tokens = slot.num_tokens,
+                   .num_copies = static_cast<std::int64_t>(slot.num_copies),
+                   .new_blocks = growth.appended.new_blocks};
+}
+
+Result<HostBackend::Operation*> HostBackend::next_operation() {
+  if (step_->num_operations == step_->operations.size()) {
+    return exhausted(Resource::workspace, step_->num_operations, step_->operations.size() - 1);
+  }
+  Operation* operation = &step_->operations[step_->num_operations];
+  operation->backend = this;
+  return operation;
+}
+
+Status HostBackend::queue(HostFunction function, Operation* operation) {
+  const Status status = device_.launch_host(function, operation, stream_);
+  if (status) ++step_->num_operations;
+  return status;
+}
+
+Status HostBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
+  if (!is_cpu_float(args.dtype)) {
+    return unsupported(Resource::dtype, static_cast<std::uint64_t>(args.dtype));
+  }
+  Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();
-  (*operation)->attention = args;
-  (*operation)->plan = &steps_[index].plan[args.window_tokens == 0 ? 0 : 1];
-  if (Status s = device_->launch_host(run_attention, *operation, stream); !s) return s;
-  ++steps_[index].num_operations;
-  return {};
+  (*operation)->append = {.kv = kv,
+                          .key = args.key,
+                          .value = args.value,
+                          .dtype = args.dtype,
+                          .slots = step_->slot.slots.data(),
+                          .num_tokens = step_->slot.num_tokens};
+  return queue(run_append, *operation);
+}
+
+Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
+  const AttentionArgs attention{.kv = kv,
+                                .batch = step_->slot.batch(),
+                                .q_offsets = step_->slot.q_offsets.data(),
+                                .q = args.q,
+                                .q_dtype = args.q_dtype,
+                                .out = args.out,
+                                .out_dtype = args.out_dtype,
+                                .lse = args.lse,
+                                .num_q_heads = limits_.num_q_heads,
+                                .scale = args.scale,
+                                .window_tokens = args.windowed ? window_tokens_ : 0,
+                                .soft_cap = args.soft_cap};
+  if (Status status = validate(attention); !status) return status;
+  Result<Operation*> operation = next_operation();
+  if (!operation) return operation.status();
+  (*operation)->attention = attention;
+  (*operation)->plan = &step_->plan[args.windowed ? 1 : 0];
+  return queue(run_attention, *operation);
 }
 
 Status HostBackend::run_copies(void* operation) {

@@ -14,6 +14,7 @@
 #include "kvarena/base/result.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -62,13 +63,14 @@ struct GroupSpec {
 
 /// The usual case: every layer alike, K and V separate.
 struct UniformLayoutOptions {
-  std::int32_t num_layers = 0;             ///< 1 .. 4096
-  std::int32_t num_kv_heads = 0;           ///< 1 .. 4096
-  std::int32_t head_dim_k = 0;             ///< 1 .. 4096
-  std::int32_t head_dim_v = 0;             ///< 1 .. 4096; 0 means as K
-  DType dtype = DType::f16;                ///< of K and V
-  std::int32_t block_size_tokens = 16;     ///< 1 .. 65536
-  TileOrder tile_order = TileOrder::rows;  ///< order inside a head's tile
+  std::int32_t num_layers = 0;          ///< 1 .. 4096
+  std::int32_t num_kv_heads = 0;        ///< 1 .. 4096
+  std::int32_t head_dim_k = 0;          ///< 1 .. 4096
+  std::int32_t head_dim_v = 0;          ///< 1 .. 4096; 0 means as K
+  DType dtype = DType::f16;             ///< of K and V
+  std::int32_t block_size_tokens = 16;  ///< 1 .. 65536
+  /// Order inside a head's tile; none: rows, but a KvCache on CUDA takes chunked where that fits.
+  std::optional<TileOrder> tile_order = std::nullopt;
 };
 
 /// Bytes and strides of the planes of one group. Immutable.

@@ -66,6 +66,13 @@ struct BatchView {
   std::int32_t num_rows = 0;                 ///< sequences
 };
 
+/// Scales of quantised planes: the value of a stored element is element * scale.
+struct QuantScales {
+  const float* key = nullptr;    ///< [num_kv_heads], or one for all heads; null: 1
+  const float* value = nullptr;  ///< as key
+  bool per_head = false;         ///< whether there is one for each head
+};
+
 /// One block to copy within a pool, all planes: `target` becomes equal to `source`.
 struct BlockCopy {
   BlockId source;  ///< stays as it is

@@ -1,0 +1,45 @@
+#pragma once
+
+/// @file
+/// `StepSlot`: what the work of a step reads on the host device while later steps are already being
+/// prepared: a copy of the batch's tables and lengths, slots and copy lists. All memory is sized at
+/// construction.
+
+#include "base/lazy_array.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+#include "step/step_ring.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace kvarena {
+
+/// One step's copy. The views stay valid until the next capture.
+struct StepSlot {
+  /// Throws std::bad_alloc.
+  explicit StepSlot(const StepLimits& limits);
+
+  LazyArray<SequenceId> sequences;      // [max_rows]
+  LazyArray<BlockId> entries;           // [max_blocks] rows end to end
+  LazyArray<std::int64_t> row_offsets;  // [max_rows]
+  LazyArray<std::int32_t> seq_lens;     // [max_rows]
+  LazyArray<std::int32_t> num_blocks;   // [max_rows]
+  LazyArray<std::int64_t> q_offsets;    // [max_rows + 1]
+  LazyArray<std::int64_t> slots;        // [max_tokens]
+  LazyArray<BlockCopy> copies;          // [max_rows]
+  std::int32_t num_rows = 0;
+  std::int64_t num_tokens = 0;
+  std::size_t num_copies = 0;
+
+  /// The batch as attention sees it: contiguous rows.
+  BatchView batch() const noexcept;
+};
+
+/// Copies what an append gave, and the tables of its sequences, into `slot`. The caller has checked
+/// the limits, so this fails only when a sequence vanished in between (not_found).
+Status capture_step(StepSlot& slot, BlockTables& tables, std::span<const AppendDemand> demands,
+                    const AppendResult& appended);
+
+}  // namespace kvarena
