@@ -100,7 +100,8 @@ struct AttentionParams {
 /// Prefill on CUDA: attention.q_offsets and every other array is device memory.
 struct PrefillParams {
   AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
-  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound
+  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound; the first one is
+                              ///< q_offsets[0]: a batch may be the last rows of a larger one
   QuantScales scales = {};    ///< of fp8 planes
 };
 

@@ -187,7 +187,8 @@ __global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
   extern __shared__ uint4 shared[];
   const AttentionParams& a = p.attention;
   const PrefillRow row = load_row(a, row_of_piece(a, blockIdx.x, Tile::kRows));
-  const auto first = static_cast<int>((blockIdx.x - first_piece(row, Tile::kRows)) * Tile::kRows);
+  const auto first =
+      static_cast<int>((blockIdx.x - first_piece(p.attention, row, Tile::kRows)) * Tile::kRows);
   if (first >= row.count) return;
   T* q = reinterpret_cast<T*>(shared);
   T* k = q + Tile::kRows * Tile::kStride;

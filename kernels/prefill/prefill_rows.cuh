@@ -23,24 +23,29 @@ __device__ inline PrefillRow load_row(const AttentionParams& p, std::int32_t row
           p.batch.seq_lens[row]};
 }
 
+/// Query tokens of the rows before `row`: q_offsets need not begin at 0.
+__device__ inline std::int64_t tokens_before(const AttentionParams& p, std::int32_t row) {
+  return p.q_offsets == nullptr ? row : p.q_offsets[row] - p.q_offsets[0];
+}
+
 /// The row to which piece `piece` belongs when row r's pieces of `size` query tokens begin at
-/// q_offsets[r] / size + r: enough places for each row, found without a table of them. The piece's
-/// first query token may lie past the row: then there is nothing to do.
+/// tokens_before(r) / size + r: enough places for each row, found without a table of them. The
+/// piece's first query token may lie past the row: then there is nothing to do.
 __device__ inline std::int32_t row_of_piece(const AttentionParams& p, std::int64_t piece,
                                             std::int32_t size) {
   std::int32_t low = 0;
   std::int32_t high = p.batch.num_rows;
   while (high - low > 1) {
     const std::int32_t middle = low + (high - low) / 2;
-    const std::int64_t first = p.q_offsets == nullptr ? middle : p.q_offsets[middle];
-    (first / size + middle <= piece ? low : high) = middle;
+    (tokens_before(p, middle) / size + middle <= piece ? low : high) = middle;
   }
   return low;
 }
 
 /// The first piece of a row, as row_of_piece counts.
-__device__ inline std::int64_t first_piece(const PrefillRow& row, std::int32_t size) {
-  return row.first_q / size + row.row;
+__device__ inline std::int64_t first_piece(const AttentionParams& p, const PrefillRow& row,
+                                           std::int32_t size) {
+  return tokens_before(p, row.row) / size + row.row;
 }
 
 /// Tokens begin .. end - 1 that query token `i` of a row sees; none when end <= begin.

@@ -23,7 +23,7 @@ std::int64_t sequence_tokens(const BatchView& batch) noexcept {
 
 Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
   if (Status s = check_shape(args); !s) return s;
-  if (Status s = check_q_and_out(args); !s) return s;
+  if (Status s = check_q_and_out(args, total_q(args)); !s) return s;
   if (Status s = check_same_shape(args, plan.limits); !s) return s;
   const auto same = [](Check check, Resource what, std::int64_t value, std::int64_t planned) {
     return in_range(check, what, value, planned, planned);

@@ -64,8 +64,6 @@ Status check_entries(const AttentionArgs& args) noexcept {
   return {};
 }
 
-// The heads and dims of `args` are those the workspace was laid out for.
-
 }  // namespace
 
 std::int64_t total_q(const AttentionArgs& args) noexcept {
@@ -75,6 +73,10 @@ std::int64_t total_q(const AttentionArgs& args) noexcept {
 
 Status check_shape(const AttentionArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
+  return check_numbers(args);
+}
+
+Status check_numbers(const AttentionArgs& args) noexcept {
   const std::int64_t heads = args.kv.key.num_heads;
   if (args.num_q_heads < heads || args.num_q_heads > kMaxHeads || args.num_q_heads % heads != 0) {
     return with(Check::q_heads,
@@ -107,10 +109,10 @@ Status check_shape(const AttentionArgs& args) noexcept {
   return in_range(Check::page_shift, Resource::block_index, batch.tables.page_shift, 0, 30);
 }
 
-Status check_q_and_out(const AttentionArgs& args) noexcept {
+Status check_q_and_out(const AttentionArgs& args, std::int64_t num_q_tokens) noexcept {
   if (Status s = cpu_dtype(Check::q_dtype, args.q_dtype); !s) return s;
   if (Status s = cpu_dtype(Check::out_dtype, args.out_dtype); !s) return s;
-  if (total_q(args) == 0) return {};
+  if (num_q_tokens == 0) return {};
   if (Status s = element_pointer(Check::q_pointer, Check::q_alignment, args.q, args.q_dtype); !s) {
     return s;
   }
@@ -180,7 +182,7 @@ Status validate(const AttentionArgs& args, Validation validation) noexcept {
   using namespace attention;
   if (Status s = check_shape(args); !s) return s;
   if (Status s = check_rows(args); !s) return s;
-  if (Status s = check_q_and_out(args); !s) return s;
+  if (Status s = check_q_and_out(args, total_q(args)); !s) return s;
   return validation == Validation::checked ? check_entries(args) : Status{};
 }
 

@@ -41,10 +41,6 @@ class Backend {
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
-  /// Whether a step of these demands fits what the backend keeps of a step, before anything
-  /// changes. `failed_demand` becomes the index of the first that does not.
-  virtual Status admit(std::span<const AppendDemand> demands, const BlockTables& tables,
-                       std::int64_t& failed_demand) const = 0;
   /// Takes over what the step's work reads, queues its copies on write and plans its attention.
   virtual Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) = 0;
   /// Queues one layer's KV write.

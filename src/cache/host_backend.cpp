@@ -50,7 +50,6 @@ Result<std::unique_ptr<Backend>> HostBackend::create(Device& device, const Arena
   std::unique_ptr<HostBackend> backend(new HostBackend(device, arena, stream, std::move(*workers)));
   backend->planned_view_ = *view;
   backend->window_tokens_ = options.window_tokens;
-  backend->max_batch_blocks_ = options.limits.max_blocks;
   backend->limits_ = {.max_rows = options.limits.max_rows,
                       .max_q_tokens = options.limits.max_tokens,
                       .num_q_heads = options.num_q_heads,
@@ -98,22 +97,6 @@ HostBackend::~HostBackend() {
 
 // ---- a step
 // --------------------------------------------------------------------------------------
-
-Status HostBackend::admit(std::span<const AppendDemand> demands, const BlockTables& tables,
-                          std::int64_t& failed_demand) const {
-  std::int64_t blocks = 0;
-  for (std::size_t i = 0; i < demands.size(); ++i) {
-    const AppendDemand& demand = demands[i];
-    const Result<SequenceInfo> info = tables.info(demand.sequence);
-    if (!info || demand.num_tokens < 0) continue;  // the tables name it
-    blocks += (info->length_tokens + demand.num_tokens + block_size_ - 1) / block_size_;
-    if (blocks <= max_batch_blocks_) continue;
-    failed_demand = static_cast<std::int64_t>(i);
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                     static_cast<std::uint64_t>(max_batch_blocks_), demand.sequence.value);
-  }
-  return {};
-}
 
 Status HostBackend::plan(Step& step) {
   AttentionArgs shape;

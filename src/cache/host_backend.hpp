@@ -28,8 +28,6 @@ class HostBackend final : public Backend {
                                                  StreamId stream, const BackendOptions& options);
   ~HostBackend() override;
 
-  Status admit(std::span<const AppendDemand> demands, const BlockTables& tables,
-               std::int64_t& failed_demand) const override;
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
@@ -61,7 +59,6 @@ class HostBackend final : public Backend {
       : device_(device),
         stream_(stream),
         workers_(std::move(workers)),
-        block_size_(arena.layout().block_size()),
         num_blocks_(arena.num_blocks()) {}
   Status allocate_steps(const Arena& arena, const BackendOptions& options);
   Status plan(Step& step);
@@ -77,9 +74,7 @@ class HostBackend final : public Backend {
   AttentionLimits limits_;
   KvLayerView planned_view_;  // any layer: planning looks at shapes alone
   std::int32_t window_tokens_ = 0;
-  std::int64_t max_batch_blocks_ = 0;
   std::int64_t workspace_bytes_ = 0;
-  std::int64_t block_size_;
   std::int64_t num_blocks_;
   std::vector<BlockRegion> regions_;  // what a block copy copies
   std::vector<Step> steps_;           // one for each slot of the ring

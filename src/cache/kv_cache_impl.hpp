@@ -43,6 +43,7 @@ struct KvCache::Impl {
   bool in_step() const noexcept { return phase != Phase::between && phase != Phase::recording; }
   Status check_phase(Phase expected) const noexcept;
   Status check_layer(std::int32_t layer) const noexcept;
+  Status check_batch_blocks(std::span<const AppendDemand> demands);
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,
                          const RecordedStep* recorded);

@@ -51,6 +51,26 @@ Status KvCache::begin_step() {
   return {};
 }
 
+/// Whether the step's rows have at most max_batch_blocks table entries. While all tables together
+/// have fewer, nothing needs to be counted.
+Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) {
+  const std::int64_t block_size = options.layout.block_size_tokens;
+  const std::int64_t growth = options.max_step_tokens / block_size + 2 * std::ssize(demands);
+  if (tables->stats().entries + growth <= options.max_batch_blocks) return {};
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const AppendDemand& demand = demands[i];
+    const Result<SequenceInfo> info = tables->info(demand.sequence);
+    if (!info || demand.num_tokens < 0) continue;  // the tables name it
+    blocks += (info->length_tokens + demand.num_tokens + block_size - 1) / block_size;
+    if (blocks <= options.max_batch_blocks) continue;
+    failed_demand = static_cast<std::int64_t>(i);
+    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
+                     static_cast<std::uint64_t>(options.max_batch_blocks), demand.sequence.value);
+  }
+  return {};
+}
+
 Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urgency urgency,
                                       const RecordedStep* recorded) {
   failed_demand = -1;
@@ -60,7 +80,7 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
       !s) {
     return s;
   }
-  if (Status status = backend->admit(demands, *tables, failed_demand); !status) return status;
+  if (Status status = check_batch_blocks(demands); !status) return status;
   const Result<AppendResult> appended = tables->append(demands, urgency);
   if (!appended) {
     failed_demand = tables->failed_demand();

@@ -42,6 +42,7 @@ struct AttentionArgs {
   float scale = 0.0F;              ///< of the logits, finite and positive
   std::int32_t window_tokens = 0;  ///< sliding window, 0: none
   float soft_cap = 0.0F;           ///< of the logits, 0: none
+  QuantScales scales = {};         ///< of fp8 K and V; CUDA only
 };
 
 /// Which code runs on a CPU. `best` takes the fastest that the machine has.

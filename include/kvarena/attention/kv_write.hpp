@@ -25,6 +25,7 @@ struct AppendArgs {
   DType dtype = DType::f16;             ///< of `key` and `value`: f32, f16 or bf16
   const std::int64_t* slots = nullptr;  ///< [num_tokens] block * block_size + offset; -1: skip
   std::int64_t num_tokens = 0;          ///< 0 is valid and does nothing
+  QuantScales scales = {};              ///< of fp8 K and V; CUDA only
 };
 
 /// Writes exactly the slots named, converting to the planes' types (round to nearest even). Slots

@@ -52,11 +52,11 @@ struct KvCacheOptions {
   std::int64_t max_sequence_tokens = 0;        ///< of one sequence; 0: what the pool holds
   std::int32_t max_batch_rows = 0;             ///< sequences in a step; 0: max_sequences
   std::int64_t max_step_tokens = 8192;         ///< new tokens in a step
-  std::int64_t max_batch_blocks = 0;   ///< host: table entries of a step's rows; 0: 4 x blocks
-  std::int64_t watermark_blocks = 0;   ///< see BlockManagerOptions
-  std::int32_t window_tokens = 0;      ///< sliding window of `windowed` layers; 0: none
-  std::int32_t steps_in_flight = 2;    ///< k: step n waits for step n - k; 1 .. 16
-  std::int32_t max_open_tickets = 64;  ///< fences not retired yet, 1 .. 65536
+  std::int64_t max_batch_blocks = 0;           ///< table entries of a step's rows; 0: 4 x blocks
+  std::int64_t watermark_blocks = 0;           ///< see BlockManagerOptions
+  std::int32_t window_tokens = 0;              ///< sliding window of `windowed` layers; 0: none
+  std::int32_t steps_in_flight = 2;            ///< k: step n waits for step n - k; 1 .. 16
+  std::int32_t max_open_tickets = 64;          ///< fences not retired yet, 1 .. 65536
   bool eager_retire = false;           ///< retire fences as soon as they have completed; see fence
   std::int32_t num_threads = 0;        ///< host: attention threads; 0: one a core
   std::int32_t max_decode_tokens = 1;  ///< CUDA: new tokens a row up to which decode attention, not

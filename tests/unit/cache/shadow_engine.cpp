@@ -2,6 +2,8 @@
 
 #include "kernels/reference/attention.hpp"
 
+#include "kvarena/base/tile_order.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -52,9 +54,36 @@ ShadowEngine::ShadowEngine(Device& device, const EngineOptions& options)
   keys_.resize(static_cast<std::size_t>(options.longest_tokens * kv_heads_ * dim_k_ * 4));
   values_.resize(static_cast<std::size_t>(options.longest_tokens * kv_heads_ * dim_v_ * 4));
   for (Record& record : records_) resize(record, options.cache.max_step_tokens);
+  created_ = create_buffers();
+  if (!created_) return;
   const Arena& arena = cache_->arena();
   created_ = device.fill(arena.base(), kNaNByte, static_cast<std::uint64_t>(arena.bytes()),
                          cache_->home_stream());
+}
+
+/// On CUDA: one set of buffers for every step, as large as the largest.
+Status ShadowEngine::create_buffers() {
+  if (device_.kind() == DeviceKind::host) return {};
+  const std::int64_t tokens = options_.cache.max_step_tokens;
+  const std::size_t sizes[] = {bytes(tokens * kv_heads_ * dim_k_),
+                               bytes(tokens * kv_heads_ * dim_v_),
+                               bytes(tokens * q_heads_ * dim_k_),
+                               bytes(tokens * q_heads_ * dim_v_),
+                               bytes(tokens * q_heads_ * dim_v_),
+                               static_cast<std::size_t>(tokens * q_heads_) * sizeof(float),
+                               static_cast<std::size_t>(tokens * q_heads_) * sizeof(float)};
+  for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
+    void* at[std::size(sizes)];
+    for (std::size_t i = 0; i < std::size(sizes); ++i) {
+      Result<DeviceBuffer> buffer = DeviceBuffer::create(device_, sizes[i]);
+      if (!buffer) return buffer.status();
+      at[i] = buffer->data();
+      buffers_.push_back(std::move(*buffer));
+    }
+    pointers_.push_back({at[0], at[1], at[2], at[3], at[4], static_cast<float*>(at[5]),
+                         static_cast<float*>(at[6])});
+  }
+  return {};
 }
 
 std::size_t ShadowEngine::bytes(std::int64_t elements) const noexcept {
@@ -124,7 +153,8 @@ Status ShadowEngine::truncate(SequenceId sequence, std::int64_t length) {
   return poison_tail(sequence);
 }
 
-/// The slots behind a sequence's last token, when nobody else reads that block.
+/// The slots behind a sequence's last token, when nobody else reads that block. Where they are not
+/// contiguous the block is changed on the host.
 Status ShadowEngine::poison_tail(SequenceId sequence) {
   const std::int64_t block_size = options_.cache.layout.block_size_tokens;
   const std::int64_t length = std::ssize(sequences_.at(sequence));
@@ -134,9 +164,14 @@ Status ShadowEngine::poison_tail(SequenceId sequence) {
   if (!last) return last.status();
   if (cache_->manager().reference_count(*last) != 1) return {};
   const KvLayout& layout = cache_->arena().layout();
+  const bool is_chunked = layout.tile_order() == TileOrder::chunked;
   for (std::int32_t p = 0; p < static_cast<std::int32_t>(layout.planes().size()); ++p) {
     const PlaneSpec& plane = layout.planes()[static_cast<std::size_t>(p)];
     std::byte* block = cache_->arena().address(*last, plane.layer, plane.kind);
+    if (is_chunked) {
+      if (Status s = poison_chunked_tail(plane, block, layout.plane_bytes(p), used); !s) return s;
+      continue;
+    }
     const auto size = static_cast<std::uint64_t>((block_size - used) * layout.token_stride(p));
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       std::byte* tail = block + head * layout.head_stride(p) + used * layout.token_stride(p);
@@ -144,6 +179,48 @@ Status ShadowEngine::poison_tail(SequenceId sequence) {
     }
   }
   return {};
+}
+
+Status ShadowEngine::poison_chunked_tail(const PlaneSpec& plane, std::byte* block,
+                                         std::int64_t plane_bytes, std::int64_t used) {
+  static_cast<void>(read(block, static_cast<std::size_t>(plane_bytes)));
+  const PlaneView view = view_of(plane);
+  for (std::int64_t token = used; token < options_.cache.layout.block_size_tokens; ++token) {
+    for (std::int32_t e = 0; e < plane.num_heads * plane.head_dim; ++e) {
+      const std::int64_t at = offset_of(view, plane, token, e);
+      std::memset(read_.data() + at, kNaNByte, static_cast<std::size_t>(bytes_of(plane.dtype)));
+    }
+  }
+  if (Status s = device_.copy(block, read_.data(), static_cast<std::uint64_t>(plane_bytes),
+                              cache_->home_stream());
+      !s) {
+    return s;
+  }
+  return device_.synchronize(cache_->home_stream());
+}
+
+PlaneView ShadowEngine::view_of(const PlaneSpec& plane) const {
+  const KvLayerView layer = *cache_->arena().layer_view(plane.layer);
+  return plane.kind == PlaneKind::key ? layer.key : layer.value;
+}
+
+/// Bytes from a block's plane to element `e` of [num_heads, head_dim] of one of its tokens.
+std::int64_t ShadowEngine::offset_of(const PlaneView& view, const PlaneSpec& plane,
+                                     std::int64_t token, std::int64_t e) const {
+  return element_offset(view, plane.kind, static_cast<std::int32_t>(bytes_of(plane.dtype)), 0,
+                        static_cast<std::int32_t>(e / plane.head_dim),
+                        static_cast<std::int32_t>(token),
+                        static_cast<std::int32_t>(e % plane.head_dim));
+}
+
+/// Bytes of the device, for the host to look at until the next read. Waits for the home stream.
+std::span<const std::byte> ShadowEngine::read(const std::byte* device_bytes, std::size_t count) {
+  if (device_.kind() == DeviceKind::host) return {device_bytes, count};
+  read_.resize(count);
+  const Status copied = device_.copy(read_.data(), device_bytes, count, cache_->home_stream());
+  const Status waited = device_.synchronize(cache_->home_stream());
+  note(copied.is_ok() && waited.is_ok(), 0, 0, [] { return "reading the device"; });
+  return read_;
 }
 
 // ---- a step
@@ -208,51 +285,137 @@ void ShadowEngine::fill_inputs(Record& record, std::int32_t index) const {
   }
 }
 
-Status ShadowEngine::queue_layer(Record& record, std::int32_t index) {
-  Layer& layer = record.layers[static_cast<std::size_t>(index)];
-  if (Status s = cache_->write_kv({.layer = index,
-                                   .key = layer.key.data(),
-                                   .value = layer.value.data(),
-                                   .dtype = options_.io_dtype});
+ShadowEngine::LayerPointers ShadowEngine::pointers_of(Record& record, std::int32_t index) {
+  const auto i = static_cast<std::size_t>(index);
+  if (!pointers_.empty()) return pointers_[i];
+  Layer& layer = record.layers[i];
+  return {layer.key.data(),          layer.value.data(), layer.query.data(),       layer.out.data(),
+          layer.windowed_out.data(), layer.lse.data(),   layer.windowed_lse.data()};
+}
+
+/// Queues bringing a layer's inputs to the device, where that is not where they are.
+Status ShadowEngine::upload(Record& record, std::int32_t index) {
+  if (pointers_.empty()) return {};
+  const LayerPointers& to = pointers_[static_cast<std::size_t>(index)];
+  const Layer& from = record.layers[static_cast<std::size_t>(index)];
+  const std::pair<void*, const std::vector<std::byte>*> copies[] = {
+      {to.key, &from.key}, {to.value, &from.value}, {to.query, &from.query}};
+  for (const auto& [target, source] : copies) {
+    if (source->empty()) continue;
+    if (Status s = device_.copy(target, source->data(), source->size(), cache_->home_stream());
+        !s) {
+      return s;
+    }
+  }
+  return {};
+}
+
+/// Queues bringing a layer's outputs back.
+Status ShadowEngine::download(Record& record, std::int32_t index) {
+  if (pointers_.empty()) return {};
+  const LayerPointers& from = pointers_[static_cast<std::size_t>(index)];
+  Layer& to = record.layers[static_cast<std::size_t>(index)];
+  struct Copy {
+    void* target;
+    const void* source;
+    std::size_t bytes;
+  };
+  const Copy copies[] = {
+      {to.out.data(), from.out, to.out.size()},
+      {to.windowed_out.data(), from.windowed_out, to.windowed_out.size()},
+      {to.lse.data(), from.lse, to.lse.size() * sizeof(float)},
+      {to.windowed_lse.data(), from.windowed_lse, to.windowed_lse.size() * sizeof(float)}};
+  for (const Copy& copy : copies) {
+    if (copy.bytes == 0) continue;
+    if (Status s = device_.copy(copy.target, copy.source, copy.bytes, cache_->home_stream()); !s) {
+      return s;
+    }
+  }
+  return {};
+}
+
+Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
+  if (Status s = cache_->write_kv(
+          {.layer = index, .key = at.key, .value = at.value, .dtype = options_.io_dtype});
       !s) {
     return s;
   }
   AttendArgs args{.layer = index,
-                  .q = layer.query.data(),
+                  .q = at.query,
                   .q_dtype = options_.io_dtype,
-                  .out = layer.out.data(),
+                  .out = at.out,
                   .out_dtype = options_.io_dtype,
-                  .lse = layer.lse.data(),
+                  .lse = at.lse,
                   .scale = options_.scale,
                   .soft_cap = options_.soft_cap};
   if (Status s = cache_->attend(args); !s) return s;
   if (options_.cache.window_tokens == 0) return {};
-  args.out = layer.windowed_out.data();
-  args.lse = layer.windowed_lse.data();
+  args.out = at.windowed_out;
+  args.lse = at.windowed_lse;
   args.windowed = true;
   return cache_->attend(args);
 }
 
-Status ShadowEngine::step(std::span<const AppendDemand> demands) {
+Status ShadowEngine::begin_step() {
   if (!in_step_) {
     if (Status s = cache_->begin_step(); !s) return s;
     in_step_ = true;
   }
   Record& record = records_[step_ % records_.size()];
   if (record.is_pending) compare(record);
+  return {};
+}
+
+Status ShadowEngine::end_step(Record& record) {
+  if (Status s = cache_->end_step(); !s) return s;
+  record.is_pending = true;
+  in_step_ = false;
+  ++step_;
+  return {};
+}
+
+Status ShadowEngine::step(std::span<const AppendDemand> demands) {
+  if (Status s = begin_step(); !s) return s;
+  Record& record = records_[step_ % records_.size()];
   const Result<StepBatch> batch = cache_->append(demands);
   if (!batch) return batch.status();
   check_slots(*batch, demands);
   grow(record, demands);
   for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
     fill_inputs(record, layer);
-    if (Status s = queue_layer(record, layer); !s) return s;
+    if (Status s = upload(record, layer); !s) return s;
+    if (Status s = queue_calls(layer, pointers_of(record, layer)); !s) return s;
+    if (Status s = download(record, layer); !s) return s;
   }
-  if (Status s = cache_->end_step(); !s) return s;
-  record.is_pending = true;
-  in_step_ = false;
-  ++step_;
-  return {};
+  return end_step(record);
+}
+
+Status ShadowEngine::record(const RecordedStep& shape) {
+  if (Status s = cache_->begin_recording(shape).status(); !s) return s;
+  for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
+    if (Status s = queue_calls(layer, pointers_.at(static_cast<std::size_t>(layer))); !s) return s;
+  }
+  return cache_->end_recording();
+}
+
+Status ShadowEngine::replay(const RecordedStep& shape, std::span<const AppendDemand> demands,
+                            const std::function<Status()>& launch) {
+  if (Status s = begin_step(); !s) return s;
+  Record& record = records_[step_ % records_.size()];
+  const Result<StepBatch> batch = cache_->append_recorded(shape, demands);
+  if (!batch) return batch.status();
+  check_slots(*batch, demands);
+  grow(record, demands);
+  const std::int32_t layers = options_.cache.layout.num_layers;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    fill_inputs(record, layer);
+    if (Status s = upload(record, layer); !s) return s;
+  }
+  if (Status s = launch(); !s) return s;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    if (Status s = download(record, layer); !s) return s;
+  }
+  return end_step(record);
 }
 
 Status ShadowEngine::finish() {
@@ -356,21 +519,27 @@ void ShadowEngine::compare_bytes(SequenceId sequence) {
   const Seeds& seeds = sequences_.at(sequence);
   const std::int64_t block_size = options_.cache.layout.block_size_tokens;
   const DType kv_dtype = options_.cache.layout.dtype;
+  const KvLayout& layout = cache_->arena().layout();
   std::vector<std::byte> given(bytes(kv_heads_ * std::max(dim_k_, dim_v_)));
-  for (const PlaneSpec& plane : cache_->arena().layout().planes()) {
+  for (std::int32_t p = 0; p < static_cast<std::int32_t>(layout.planes().size()); ++p) {
+    const PlaneSpec& plane = layout.planes()[static_cast<std::size_t>(p)];
     const Content what = plane.kind == PlaneKind::key ? Content::key : Content::value;
-    const std::int64_t dim = plane.head_dim;
+    const PlaneView view = view_of(plane);
+    std::span<const std::byte> stored;  // of the token's block
     for (std::int64_t t = 0; t < std::ssize(seeds); ++t) {
-      inputs_.write(seeds[static_cast<std::size_t>(t)], plane.layer, what, kv_heads_ * dim,
-                    given.data());
-      const Result<BlockId> block = cache_->tables().lookup(sequence, t / block_size);
-      const std::byte* base = cache_->arena().address(*block, plane.layer, plane.kind);
-      for (std::int64_t e = 0; e < kv_heads_ * dim; ++e) {
-        const std::int64_t at = (e / dim * block_size + t % block_size) * dim + e % dim;
+      inputs_.write(seeds[static_cast<std::size_t>(t)], plane.layer, what,
+                    kv_heads_ * plane.head_dim, given.data());
+      if (t % block_size == 0) {
+        const Result<BlockId> block = cache_->tables().lookup(sequence, t / block_size);
+        stored = read(cache_->arena().address(*block, plane.layer, plane.kind),
+                      static_cast<std::size_t>(layout.plane_bytes(p)));
+      }
+      for (std::int64_t e = 0; e < kv_heads_ * plane.head_dim; ++e) {
         float rounded = 0.0F;
         store_f32(&rounded, kv_dtype, 0, load_f32(given.data(), options_.io_dtype, e));
         const float expected = load_f32(&rounded, kv_dtype, 0);
-        const float got = load_f32(base, kv_dtype, at);
+        const std::byte* element = stored.data() + offset_of(view, plane, t % block_size, e);
+        const float got = load_f32(element, kv_dtype, 0);
         note(got == expected, static_cast<double>(got), static_cast<double>(expected), [&] {
           return "K or V of sequence " + std::to_string(sequence.value) + ", token " +
                  std::to_string(t);

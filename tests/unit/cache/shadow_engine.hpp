@@ -5,13 +5,17 @@
 /// keeps the seed of each token of each sequence, writes K and V that follow from the seeds,
 /// poisons blocks with NaN as they are freed, and compares attention with contiguous attention
 /// computed independently. Results of a step are looked at when the contract says they are there:
-/// after begin_step `steps_in_flight` steps later, or after synchronize.
+/// after begin_step `steps_in_flight` steps later, or after synchronize. On CUDA inputs and outputs
+/// pass through buffers on the device, in the order of the home stream; a step can be recorded
+/// over these buffers and run as a graph.
 
+#include "support/device_buffer.hpp"
 #include "unit/cache/token_content.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
 #include <span>
@@ -59,6 +63,11 @@ class ShadowEngine {
 
   /// One whole step. When append fails the step stays open: call it again with other demands.
   Status step(std::span<const AppendDemand> demands);
+  /// Calls that a graph of this shape is to hold, between the caller's begin and end of capture.
+  Status record(const RecordedStep& shape);
+  /// step() run by a graph: `launch` launches it on the home stream.
+  Status replay(const RecordedStep& shape, std::span<const AppendDemand> demands,
+                const std::function<Status()>& launch);
   /// synchronize, then compares what is left.
   Status finish();
   /// K and V of a sequence, read through its table, against the shadow. The home stream must be
@@ -72,6 +81,11 @@ class ShadowEngine {
   struct Layer {
     std::vector<std::byte> key, value, query, out, windowed_out;
     std::vector<float> lse, windowed_lse;
+  };
+  /// A layer's inputs and outputs where the device reads and writes them.
+  struct LayerPointers {
+    void *key, *value, *query, *out, *windowed_out;
+    float *lse, *windowed_lse;
   };
   struct Row {
     SequenceId sequence;
@@ -95,12 +109,24 @@ class ShadowEngine {
   std::size_t bytes(std::int64_t elements) const noexcept;
   Status poison(std::span<const BlockId> blocks);
   Status poison_tail(SequenceId sequence);
+  Status poison_chunked_tail(const PlaneSpec& plane, std::byte* block, std::int64_t plane_bytes,
+                             std::int64_t used);
+  PlaneView view_of(const PlaneSpec& plane) const;
+  std::int64_t offset_of(const PlaneView& view, const PlaneSpec& plane, std::int64_t token,
+                         std::int64_t e) const;
   std::vector<BlockId> unshared_blocks(SequenceId sequence, std::int64_t first) const;
   void check_slots(const StepBatch& batch, std::span<const AppendDemand> demands);
   void grow(Record& record, std::span<const AppendDemand> demands);
   void resize(Record& record, std::int64_t tokens) const;
   void fill_inputs(Record& record, std::int32_t layer) const;
-  Status queue_layer(Record& record, std::int32_t layer);
+  Status create_buffers();
+  LayerPointers pointers_of(Record& record, std::int32_t layer);
+  Status upload(Record& record, std::int32_t layer);
+  Status download(Record& record, std::int32_t layer);
+  Status queue_calls(std::int32_t layer, const LayerPointers& at);
+  Status begin_step();
+  Status end_step(Record& record);
+  std::span<const std::byte> read(const std::byte* device_bytes, std::size_t count);
   void compare(Record& record);
   void compare_token(const Row& row, std::int64_t token, const Output& output);
   /// Counts a number; `where()` names its place when it is wrong.
@@ -114,14 +140,16 @@ class ShadowEngine {
   std::int64_t q_heads_, kv_heads_, dim_k_, dim_v_;
   Status created_;
   std::map<SequenceId, Seeds> sequences_;
-  std::vector<Record> records_;  // steps_in_flight, used in turn
-  std::vector<KvCache> owner_;   // none or one; ends before the buffers that its work uses
+  std::vector<Record> records_;          // steps_in_flight, used in turn
+  std::vector<DeviceBuffer> buffers_;    // CUDA: of all layers
+  std::vector<LayerPointers> pointers_;  // CUDA: into them, by layer
+  std::vector<KvCache> owner_;           // none or one; ends before the buffers that its work uses
   KvCache* cache_ = nullptr;
   std::uint64_t step_ = 0;
   bool in_step_ = false;
   Mismatches mismatches_;
   // comparison's own space
-  std::vector<std::byte> keys_, values_;
+  std::vector<std::byte> keys_, values_, read_;
   std::vector<float> expected_;
 };
 

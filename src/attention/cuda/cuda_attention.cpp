@@ -1,0 +1,264 @@
+#include "kvarena/attention/cuda_attention.hpp"
+
+#include "attention/validate.hpp"
+#include "kernels/append/append.h"
+#include "kernels/common/launch_checks.h"
+#include "kernels/decode/decode.h"
+#include "kernels/decode/decode_workspace.h"
+#include "kernels/prefill/prefill.h"
+
+#include <algorithm>
+
+namespace kvarena::cuda {
+namespace {
+
+using attention::Check;
+using attention::in_range;
+using attention::not_null;
+using attention::with;
+
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxDecodeTokens = 8;
+constexpr std::int64_t kMaxSms = 4096;
+constexpr std::int64_t kMaxPrefillHeadDim = 1024;
+constexpr std::int64_t kWorkspaceAlignment = 256;
+constexpr std::int64_t kVectorBytes = 16;
+/// Whether layers of decode attention may begin before the kernel in front of them has ended.
+constexpr bool kOverlap = false;
+
+cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
+
+kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
+                                std::int32_t tokens) noexcept {
+  return {.max_rows = rows,
+          .q_len = tokens,
+          .num_q_heads = shape.num_q_heads,
+          .num_kv_heads = shape.kv.key.num_heads,
+          .head_dim = shape.kv.key.head_dim,
+          .num_sms = shape.num_sms};
+}
+
+kernels::DecodeLimits limits_of(const AttentionStep& step) noexcept {
+  return limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
+}
+
+bool has_vectors(const PlaneView& plane) noexcept {
+  return kernels::is_aligned(plane.base, kVectorBytes) &&
+         (plane.block_stride | plane.head_stride) % kVectorBytes == 0;
+}
+
+Status check_shape(const AttentionShape& shape) noexcept {
+  struct Range {
+    Resource argument;
+    std::int64_t value, smallest, largest;
+  };
+  const Range ranges[] = {
+      {Resource::num_sequences, shape.max_rows, 1, kMaxRows},
+      {Resource::num_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
+      {Resource::device, shape.num_sms, 1, kMaxSms},
+  };
+  for (const Range& r : ranges) {
+    if (Status s = kernels::in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
+  }
+  AttentionArgs args;
+  args.num_q_heads = shape.num_q_heads;
+  args.kv = shape.kv;
+  args.scale = 1.0F;
+  return attention::check_numbers(args);
+}
+
+/// The layer's types and tile order.
+Status check_layer(const KvLayerView& kv) noexcept {
+  if (Status s = kernels::check_layer(kv); !s) return s;
+  for (const PlaneView* plane : {&kv.key, &kv.value}) {
+    if (plane->dtype == DType::int8) {
+      return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane->dtype));
+    }
+    if (plane->head_dim > kMaxPrefillHeadDim) {
+      return unsupported(Resource::head_dim, static_cast<std::uint64_t>(plane->head_dim));
+    }
+  }
+  return {};
+}
+
+Status check_workspace(const AttentionStep& step) noexcept {
+  if (Status s = kernels::not_null(step.workspace); !s) return s;
+  const auto address = reinterpret_cast<std::uintptr_t>(step.workspace);
+  const auto past = static_cast<std::int64_t>(address % kWorkspaceAlignment);
+  if (Status s = kernels::in_range(Resource::alignment, past, 0, 0); !s) return s;
+  const std::int64_t needed = kernels::decode_workspace_bytes(limits_of(step));
+  if (needed <= step.workspace_bytes) return {};
+  return with(
+      Check::workspace_bytes,
+      exhausted(Resource::workspace, static_cast<std::uint64_t>(needed),
+                static_cast<std::uint64_t>(std::max<std::int64_t>(step.workspace_bytes, 0))));
+}
+
+/// What the schedule and every layer of a step have in common.
+Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
+  if (Status s = check_shape(step.shape); !s) return s;
+  if (Status s = in_range(Check::q_count, Resource::num_tokens, step.decode_tokens, 1,
+                          step.shape.max_decode_tokens);
+      !s) {
+    return s;
+  }
+  if (Status s = in_range(Check::limit_rows, Resource::num_sequences, step.decode_rows, 0,
+                          std::min<std::int64_t>(num_rows, step.shape.max_rows));
+      !s) {
+    return s;
+  }
+  const std::int64_t decode_q = std::int64_t{step.decode_rows} * step.decode_tokens;
+  return in_range(Check::num_tokens, Resource::num_tokens, step.total_q, decode_q, 0x7fffffff);
+}
+
+/// Whether this layer's decode rows take the fast path; if not, they are prefill's.
+bool is_fast(const AttentionStep& step, const AttentionArgs& args) noexcept {
+  return step.decode_rows > 0 && takes_decode(args.kv) && args.q_dtype == args.kv.key.dtype &&
+         args.out_dtype == args.q_dtype && kernels::is_aligned(args.q, kVectorBytes) &&
+         kernels::is_aligned(args.out, kVectorBytes);
+}
+
+kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionArgs& args) noexcept {
+  return {.limits = limits_of(step),
+          .q = args.q,
+          .out = args.out,
+          .lse = args.lse,
+          .key = args.kv.key.base,
+          .value = args.kv.value.base,
+          .block_stride = args.kv.key.block_stride,
+          .head_stride = args.kv.key.head_stride,
+          .block_size = args.kv.block_size,
+          .block_tables = args.batch.tables.entries,
+          .table_stride = step.table_stride,
+          .row_slots = step.row_slots,
+          .seq_lens = args.batch.seq_lens,
+          .num_rows = step.decode_rows,
+          .window_tokens = args.window_tokens,
+          .dtype = args.q_dtype,
+          .scale = args.scale,
+          .soft_cap = args.soft_cap,
+          .workspace = step.workspace};
+}
+
+/// The rows from `first` on.
+kernels::PrefillParams prefill_params(const AttentionStep& step, const AttentionArgs& args,
+                                      std::int32_t first) noexcept {
+  BatchView batch = args.batch;
+  batch.num_rows -= first;
+  batch.tables.num_rows = batch.num_rows;
+  batch.tables.row_offsets += first;
+  batch.seq_lens += first;
+  batch.num_blocks += first;
+  return {.attention = {.kv = args.kv,
+                        .batch = batch,
+                        .q_offsets = args.q_offsets + first,
+                        .q = args.q,
+                        .out = args.out,
+                        .lse = args.lse,
+                        .num_q_heads = args.num_q_heads,
+                        .window_tokens = args.window_tokens,
+                        .scale = args.scale,
+                        .soft_cap = args.soft_cap,
+                        .q_dtype = args.q_dtype,
+                        .out_dtype = args.out_dtype},
+          .total_q = step.total_q - std::int64_t{first} * step.decode_tokens,
+          .scales = args.scales};
+}
+
+}  // namespace
+
+bool takes_decode(const KvLayerView& kv) noexcept {
+  const PlaneView& key = kv.key;
+  const PlaneView& value = kv.value;
+  const bool is_narrow = key.dtype == DType::bf16 || key.dtype == DType::f16;
+  const bool is_chunked = key.tile_order == TileOrder::chunked &&
+                          value.tile_order == TileOrder::chunked &&
+                          kv.block_size % kTileTokens == 0;
+  const std::int32_t dims[] = {64, 96, 128, 256};
+  return is_narrow && is_chunked && value.dtype == key.dtype && value.head_dim == key.head_dim &&
+         value.block_stride == key.block_stride && value.head_stride == key.head_stride &&
+         std::find(std::begin(dims), std::end(dims), key.head_dim) != std::end(dims) &&
+         has_vectors(key) && has_vectors(value);
+}
+
+Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
+  if (Status s = check_shape(shape); !s) return s;
+  if (Status s = check_layer(shape.kv); !s) return s;
+  std::int64_t most = 0;
+  if (!takes_decode(shape.kv)) return most;
+  // Fewer rows may have another launch shape, which needs more.
+  for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
+    for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {
+      most = std::max(most, kernels::decode_workspace_bytes(limits_of(shape, rows, tokens)));
+    }
+  }
+  return most;
+}
+
+Status launch_reset(const AttentionStep& step, void* stream) noexcept {
+  if (Status s = check_step(step, step.decode_rows); !s) return s;
+  if (!takes_decode(step.shape.kv)) return {};
+  if (Status s = check_workspace(step); !s) return s;
+  // Counters return to 0 by themselves; where they lie depends on the limits.
+  const kernels::DecodeWorkspace w = kernels::decode_workspace(limits_of(step));
+  return kernels::launch_status(
+      cudaMemsetAsync(static_cast<std::byte*>(step.workspace) + w.counters, 0,
+                      static_cast<std::size_t>(w.max_sum - w.counters), native(stream)));
+}
+
+Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
+                       void* stream) noexcept {
+  if (Status s = check_step(step, args.batch.num_rows); !s) return s;
+  if (step.decode_rows == 0 || !takes_decode(step.shape.kv)) return {};
+  if (Status s = check_workspace(step); !s) return s;
+  if (Status s = not_null(Check::seq_lens_pointer, args.batch.seq_lens); !s) return s;
+  return kernels::launch_decode_schedule({.limits = limits_of(step),
+                                          .seq_lens = args.batch.seq_lens,
+                                          .num_rows = step.decode_rows,
+                                          .window_tokens = args.window_tokens,
+                                          .workspace = step.workspace},
+                                         native(stream));
+}
+
+Status validate(const AttentionStep& step, const AttentionArgs& args) noexcept {
+  if (Status s = check_layer(args.kv); !s) return s;
+  if (Status s = attention::check_numbers(args); !s) return s;
+  if (Status s = check_step(step, args.batch.num_rows); !s) return s;
+  if (Status s = attention::check_q_and_out(args, step.total_q); !s) return s;
+  if (!kernels::is_aligned(args.lse, alignof(float))) {
+    return kernels::in_range(Resource::alignment, 1, 0, 0);
+  }
+  if (args.batch.num_rows == 0 || step.total_q == 0) return {};
+  if (Status s = not_null(Check::tables_pointer, args.batch.tables.entries); !s) return s;
+  if (args.batch.tables.pages != nullptr) return unsupported(Resource::table_page);
+  if (Status s = kernels::not_null(args.q_offsets); !s) return s;
+  return is_fast(step, args) ? check_workspace(step) : Status{};
+}
+
+Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
+                        void* stream) noexcept {
+  if (Status s = cuda::validate(step, args); !s) return s;
+  if (args.batch.num_rows == 0 || step.total_q == 0) return {};
+  const std::int32_t fast_rows = is_fast(step, args) ? step.decode_rows : 0;
+  if (fast_rows > 0) {
+    if (Status s = kernels::launch_decode(decode_params(step, args), kOverlap, native(stream));
+        !s) {
+      return s;
+    }
+  }
+  if (fast_rows == args.batch.num_rows) return {};
+  return kernels::launch_prefill(prefill_params(step, args, fast_rows), native(stream));
+}
+
+Status launch_append(const AppendArgs& args, void* stream) noexcept {
+  return kernels::launch_append({.kv = args.kv,
+                                 .key = args.key,
+                                 .value = args.value,
+                                 .slots = args.slots,
+                                 .num_tokens = args.num_tokens,
+                                 .dtype = args.dtype,
+                                 .scales = args.scales},
+                                kOverlap, native(stream));
+}
+
+}  // namespace kvarena::cuda
