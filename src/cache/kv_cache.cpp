@@ -76,7 +76,8 @@ Status KvCache::Impl::create_parts() {
   Result<BlockTables> its_tables =
       BlockTables::create(manager, {.block_size_tokens = options.layout.block_size_tokens,
                                     .max_sequences = options.max_sequences,
-                                    .max_append_tokens = options.max_step_tokens});
+                                    .max_append_tokens = options.max_step_tokens,
+                                    .report_rows = device->kind() == DeviceKind::cuda});
   if (!its_tables) return its_tables.status();
   tables.emplace(std::move(*its_tables));
   if (Status status = create_stream(); !status) return status;

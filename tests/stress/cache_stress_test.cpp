@@ -1,18 +1,18 @@
 // A KvCache under load for a time that the environment sets: batches of sequences that are
 // prefilled in chunks, decoded, forked, rolled back and freed at random, with sampled attention
-// compared. Nothing may grow: not the device's bytes, not the process.
+// compared. Nothing may grow: not the device's bytes, not the process. On the host, and on a GPU
+// where there is one.
 //
 // KVARENA_STRESS_SECONDS   how long (20; less under sanitizers)
 // KVARENA_STRESS_LAYERS    layers of 32 heads of 128, f16 (4; 32 makes 8.4 GB with 1,000 blocks)
 // KVARENA_STRESS_BLOCKS    blocks of 16 tokens (1,000)
 // KVARENA_STRESS_SEED      of everything random (1)
 
+#include "support/devices.hpp"
 #include "support/environment.hpp"
 #include "support/process_memory.hpp"
 #include "support/status_matchers.hpp"
 #include "unit/cache/shadow_engine.hpp"
-
-#include "kvarena/device/host_device.hpp"
 
 #include <gtest/gtest.h>
 
@@ -204,17 +204,24 @@ double median(const std::vector<Sample>& samples, double Sample::*figure, double
   return values[values.size() / 2];
 }
 
-TEST(CacheStress, ALongRunStaysAsItWas) {
+class CacheStress : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_DEVICE(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, CacheStress, ::testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(CacheStress, ALongRunStaysAsItWas) {
   const double seconds = static_cast<double>(
       number_from_environment("KVARENA_STRESS_SECONDS", test::kSanitized ? 8 : 20));
-  const auto device = HostDevice::create();
-  ASSERT_OK(device);
-  const std::uint64_t bytes_before = (*device)->tracker().breakdown().total.bytes;
+  const auto device = test::make_device(GetParam());
+  ASSERT_NE(device, nullptr);
+  const std::uint64_t bytes_before = device->tracker().breakdown().total.bytes;
   {
     const test::EngineOptions options = stress_options();
-    test::ShadowEngine engine(**device, options);
-    ASSERT_OK(engine.created()) << (*device)->describe(engine.created());
-    StressRun run(**device, engine, options.seed);
+    test::ShadowEngine engine(*device, options);
+    ASSERT_OK(engine.created()) << device->describe(engine.created());
+    StressRun run(*device, engine, options.seed);
     run.run_for(seconds);
     if (HasFatalFailure()) return;
     const std::vector<Sample>& all = run.samples();
@@ -243,12 +250,12 @@ TEST(CacheStress, ALongRunStaysAsItWas) {
       EXPECT_LE(growth, kMaxGrowthBytes);
     }
   }
-  EXPECT_EQ((*device)->tracker().breakdown().total.bytes, bytes_before);
+  EXPECT_EQ(device->tracker().breakdown().total.bytes, bytes_before);
 }
 
-TEST(CacheStress, AHundredLivesGiveEveryByteBack) {
-  const auto device = HostDevice::create();
-  ASSERT_OK(device);
+TEST_P(CacheStress, AHundredLivesGiveEveryByteBack) {
+  const auto device = test::make_device(GetParam());
+  ASSERT_NE(device, nullptr);
   std::int64_t resident = 0;
   for (std::uint64_t life = 0; life < 100; ++life) {
     if (life == 10) resident = test::resident_bytes();  // allocator and threads have warmed up
@@ -261,7 +268,7 @@ TEST(CacheStress, AHundredLivesGiveEveryByteBack) {
                      .num_threads = 2};
     options.checked_outputs = 4;
     options.seed = life;
-    test::ShadowEngine engine(**device, options);
+    test::ShadowEngine engine(*device, options);
     ASSERT_OK(engine.created());
     const std::vector<AppendDemand> prompts{{engine.create_sequence(), 40},
                                             {engine.create_sequence(), 9}};
@@ -273,11 +280,11 @@ TEST(CacheStress, AHundredLivesGiveEveryByteBack) {
       ASSERT_OK(engine.finish());  // the others end with work under way and sequences alive
     }
     ASSERT_EQ(engine.mismatches().wrong, 0) << engine.mismatches().first;
-    const MemoryBreakdown used = (*device)->tracker().breakdown();
+    const MemoryBreakdown used = device->tracker().breakdown();
     ASSERT_EQ(used.by_purpose[static_cast<std::size_t>(MemoryPurpose::kv_cache)].count, 1U);
   }
-  EXPECT_EQ((*device)->tracker().breakdown().total.bytes, 0U);
-  EXPECT_EQ((*device)->tracker().breakdown().total.count, 0U);
+  EXPECT_EQ(device->tracker().breakdown().total.bytes, 0U);
+  EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
   if (!test::kSanitized) {
     EXPECT_LE(test::resident_bytes() - resident, kMaxGrowthBytes);
   }

@@ -39,8 +39,8 @@ inline std::string kind_name(const ::testing::TestParamInfo<DeviceKind>& info) {
 }  // namespace kvarena::test
 
 /// Skips a test on CUDA where there is no GPU, or fails it where there has to be one.
-#define KVARENA_NEEDS_DEVICE(kind)                                                      \
-  if ((kind) == ::kvarena::DeviceKind::cuda) {                                          \
-    KVARENA_NEEDS_GPU();                                                                \
-  }                                                                                     \
+#define KVARENA_NEEDS_DEVICE(kind)             \
+  if ((kind) == ::kvarena::DeviceKind::cuda) { \
+    KVARENA_NEEDS_GPU();                       \
+  }                                            \
   static_assert(true)

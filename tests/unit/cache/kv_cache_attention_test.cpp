@@ -1,16 +1,16 @@
 // What an engine computes through a KvCache equals contiguous attention over KV that the test makes
 // itself: dtypes, block sizes, orders, grouped heads, windows, soft caps, steps in flight, with
-// streams that run late (manual: only when somebody waits) or on threads.
+// streams that run late (manual: only when somebody waits) or on threads; on the host and on a GPU.
 
+#include "support/devices.hpp"
 #include "unit/cache/cache_game.hpp"
-
-#include "kvarena/device/host_device.hpp"
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <algorithm>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace kvarena {
 namespace {
@@ -30,6 +30,8 @@ struct Case {
   std::int32_t steps_in_flight = 2;
   HostStreams streams = HostStreams::manual;
   std::int32_t num_threads = 2;
+  DeviceKind device = DeviceKind::host;
+  std::int32_t max_decode_tokens = 1;
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -50,7 +52,8 @@ test::EngineOptions engine_options(const Case& c) {
                    .max_step_tokens = 128,
                    .window_tokens = c.window,
                    .steps_in_flight = c.steps_in_flight,
-                   .num_threads = c.num_threads};
+                   .num_threads = c.num_threads,
+                   .max_decode_tokens = c.max_decode_tokens};
   options.io_dtype = c.io_dtype;
   options.soft_cap = c.soft_cap;
   return options;
@@ -59,15 +62,17 @@ test::EngineOptions engine_options(const Case& c) {
 class KvCacheAttention : public ::testing::TestWithParam<Case> {};
 
 TEST_P(KvCacheAttention, EqualsContiguousAttentionThroughAWholeLife) {
+  KVARENA_NEEDS_DEVICE(GetParam().device);
   std::int64_t preemptions = 0;
   std::int64_t forks = 0;
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const auto device = HostDevice::create({.streams = GetParam().streams, .max_queued = 1 << 16});
-    ASSERT_OK(device);
+    const auto device = test::make_device(GetParam().device,
+                                          {.streams = GetParam().streams, .max_queued = 1 << 16});
+    ASSERT_NE(device, nullptr);
     test::EngineOptions options = engine_options(GetParam());
     options.seed = seed;
-    test::ShadowEngine engine(**device, options);
+    test::ShadowEngine engine(*device, options);
     ASSERT_OK(engine.created());
     test::CacheGame game(engine, {.seed = seed});
     game.play();
@@ -85,36 +90,101 @@ TEST_P(KvCacheAttention, EqualsContiguousAttentionThroughAWholeLife) {
 constexpr auto kLayerMajor = BlockOrder::layer_major;
 constexpr auto kThreads = HostStreams::threads;
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, KvCacheAttention,
-    ::testing::Values(
-        Case{.name = "f32"}, Case{.name = "f32_layer_major", .order = kLayerMajor},
-        Case{.name = "f32_block_1", .block_size = 1, .steps_in_flight = 1},
-        Case{.name = "f32_block_1_layer_major", .block_size = 1, .order = kLayerMajor},
-        Case{.name = "f32_block_7", .block_size = 7, .steps_in_flight = 3},
-        Case{.name = "f16", .kv_dtype = DType::f16, .io_dtype = DType::f16},
-        Case{.name = "f16_given_f32", .kv_dtype = DType::f16, .block_size = 7},
-        Case{.name = "f16_layer_major_block_7",
-             .kv_dtype = DType::f16,
-             .io_dtype = DType::f16,
-             .block_size = 7,
-             .order = kLayerMajor,
-             .steps_in_flight = 3},
-        Case{.name = "bf16", .kv_dtype = DType::bf16, .io_dtype = DType::bf16},
-        Case{.name = "bf16_given_f32_window", .kv_dtype = DType::bf16, .window = 11},
-        Case{.name = "window_block_1", .block_size = 1, .window = 5},
-        Case{.name = "window_soft_cap", .block_size = 7, .window = 20, .soft_cap = 2.0F},
-        Case{.name = "soft_cap", .soft_cap = 0.5F, .steps_in_flight = 1},
-        Case{.name = "many_heads", .q_heads = 3, .kv_heads = 3, .head_dim_k = 24},
-        Case{.name = "one_kv_head", .q_heads = 8, .kv_heads = 1, .head_dim_k = 8},
-        Case{.name = "wide_group_narrow_v",
-             .q_heads = 6,
-             .kv_heads = 2,
-             .head_dim_k = 20,
-             .head_dim_v = 12},
-        Case{.name = "odd_dim_bf16", .kv_dtype = DType::bf16, .head_dim_k = 7, .head_dim_v = 3},
-        Case{.name = "one_thread", .num_threads = 1}),
-    case_name);
+/// What every device computes: any shape, in rows order where chunked does not fit.
+const std::vector<Case>& any_shape() {
+  static const std::vector<Case> list{
+      Case{.name = "f32"},
+      Case{.name = "f32_layer_major", .order = kLayerMajor},
+      Case{.name = "f32_block_1", .block_size = 1, .steps_in_flight = 1},
+      Case{.name = "f32_block_1_layer_major", .block_size = 1, .order = kLayerMajor},
+      Case{.name = "f32_block_7", .block_size = 7, .steps_in_flight = 3},
+      Case{.name = "f16", .kv_dtype = DType::f16, .io_dtype = DType::f16},
+      Case{.name = "f16_given_f32", .kv_dtype = DType::f16, .block_size = 7},
+      Case{.name = "f16_layer_major_block_7",
+           .kv_dtype = DType::f16,
+           .io_dtype = DType::f16,
+           .block_size = 7,
+           .order = kLayerMajor,
+           .steps_in_flight = 3},
+      Case{.name = "bf16", .kv_dtype = DType::bf16, .io_dtype = DType::bf16},
+      Case{.name = "bf16_given_f32_window", .kv_dtype = DType::bf16, .window = 11},
+      Case{.name = "window_block_1", .block_size = 1, .window = 5},
+      Case{.name = "window_soft_cap", .block_size = 7, .window = 20, .soft_cap = 2.0F},
+      Case{.name = "soft_cap", .soft_cap = 0.5F, .steps_in_flight = 1},
+      Case{.name = "many_heads", .q_heads = 3, .kv_heads = 3, .head_dim_k = 24},
+      Case{.name = "one_kv_head", .q_heads = 8, .kv_heads = 1, .head_dim_k = 8},
+      Case{.name = "wide_group_narrow_v",
+           .q_heads = 6,
+           .kv_heads = 2,
+           .head_dim_k = 20,
+           .head_dim_v = 12},
+      Case{.name = "odd_dim_bf16", .kv_dtype = DType::bf16, .head_dim_k = 7, .head_dim_v = 3},
+      Case{.name = "one_thread", .num_threads = 1}};
+  return list;
+}
+
+/// What decode attention takes on a GPU, beside prefill of the chunks: dims, groups of query heads,
+/// block sizes, windows, soft caps, several new tokens a row.
+const std::vector<Case>& fast_shapes() {
+  constexpr DType kF16 = DType::f16;
+  constexpr DType kBf16 = DType::bf16;
+  static const std::vector<Case> list{
+      Case{.name = "f16_64", .kv_dtype = kF16, .io_dtype = kF16, .head_dim_k = 64},
+      Case{.name = "bf16_64_group_7_window",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .q_heads = 14,
+           .head_dim_k = 64,
+           .window = 21},
+      Case{.name = "bf16_96_layer_major",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .order = BlockOrder::layer_major,
+           .head_dim_k = 96,
+           .steps_in_flight = 3},
+      Case{.name = "f16_128_block_48_soft_cap",
+           .kv_dtype = kF16,
+           .io_dtype = kF16,
+           .block_size = 48,
+           .head_dim_k = 128,
+           .soft_cap = 2.0F},
+      Case{.name = "bf16_128_three_tokens_a_row",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .q_heads = 8,
+           .head_dim_k = 128,
+           .window = 17,
+           .max_decode_tokens = 3},
+      Case{.name = "f16_256_eight_tokens_a_row",
+           .kv_dtype = kF16,
+           .io_dtype = kF16,
+           .q_heads = 6,
+           .head_dim_k = 256,
+           .steps_in_flight = 1,
+           .max_decode_tokens = 8},
+      Case{.name = "f16_64_given_f32", .kv_dtype = kF16, .head_dim_k = 64},
+      Case{.name = "bf16_64_wider_v",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .head_dim_k = 64,
+           .head_dim_v = 96}};
+  return list;
+}
+
+std::vector<Case> on(DeviceKind kind, const std::vector<Case>& cases) {
+  std::vector<Case> list = cases;
+  for (Case& c : list) c.device = kind;
+  const std::vector<DeviceKind> kinds = test::device_kinds();
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) list.clear();
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, KvCacheAttention,
+                         ::testing::ValuesIn(on(DeviceKind::host, any_shape())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaShapes, KvCacheAttention,
+                         ::testing::ValuesIn(on(DeviceKind::cuda, any_shape())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaFastShapes, KvCacheAttention,
+                         ::testing::ValuesIn(on(DeviceKind::cuda, fast_shapes())), case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Asynchronous, KvCacheAttention,

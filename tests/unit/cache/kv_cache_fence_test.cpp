@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace kvarena {
 namespace {
@@ -57,9 +59,9 @@ void write_step(SmallCache& t, SequenceId id, std::int32_t tokens, float value) 
   ASSERT_OK(t.cache.begin_step());
   const std::vector<AppendDemand> demands{{id, tokens}};
   ASSERT_OK(t.cache.append(demands));
-  t.buffer.fill(value);
-  ASSERT_OK(t.cache.write_kv(
-      {.layer = 0, .key = t.buffer.data(), .value = t.buffer.data(), .dtype = DType::f32}));
+  ASSERT_OK(t.fill(value));
+  ASSERT_OK(
+      t.cache.write_kv({.layer = 0, .key = t.buffer(), .value = t.buffer(), .dtype = DType::f32}));
   ASSERT_OK(t.cache.end_step());
   ASSERT_OK(t.cache.synchronize());
 }
@@ -117,8 +119,56 @@ TEST(KvCacheFence, AReaderOnAThreadSeesIntactBlocksWhileNewSequencesRun) {
   EXPECT_EQ(t.cache.manager().stats().free, test::kSmallBlocks);
 }
 
-TEST(KvCacheFence, MoreThanTheMaximumIsExhaustedAndComesBack) {
-  SmallCache t;  // three tickets, two steps in flight
+/// What holds on every kind of device.
+class KvCacheFenceOn : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_DEVICE(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, KvCacheFenceOn, ::testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+/// Holds a stream up: the work behind it runs late.
+Status dawdle(void*) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  return {};
+}
+
+TEST_P(KvCacheFenceOn, BlocksStayWhileAnotherStreamCopiesThem) {
+  for (const std::int32_t k : {1, 3}) {
+    KvCacheOptions options = test::small_options();
+    options.steps_in_flight = k;
+    SmallCache t(test::make_device(GetParam()), options);
+    const StreamId other = *t.device->create_stream();
+    const auto block_bytes = static_cast<std::uint64_t>(t.cache.arena().layout().block_bytes());
+    for (int round = 0; round < 5; ++round) {
+      const auto value = static_cast<float>(round + 1);
+      const SequenceId old = *t.cache.create_sequence();
+      write_step(t, old, 12, value);
+      std::vector<BlockId> blocks(3);
+      ASSERT_OK(t.cache.tables().blocks_of(old, blocks));
+      std::vector<float> seen(3 * block_bytes / sizeof(float));
+      ASSERT_OK(t.device->launch_host(dawdle, nullptr, other));
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        ASSERT_OK(t.device->copy(seen.data() + i * block_bytes / sizeof(float),
+                                 t.cache.arena().address(blocks[i], 0, PlaneKind::key), block_bytes,
+                                 other));
+      }
+      ASSERT_OK(t.cache.destroy(old, *t.cache.fence(other)));
+      EXPECT_EQ(t.cache.manager().stats().fenced, 3);
+      const SequenceId next = *t.cache.create_sequence();
+      // All that is left, then what the fence gives back.
+      write_step(t, next, 20, -1.0F);
+      for (std::int32_t step = 1; step < k; ++step) t.steps(1);
+      write_step(t, next, 12, -1.0F);
+      ASSERT_OK(t.device->synchronize(other));
+      for (const float x : seen) ASSERT_EQ(x, value) << "round " << round << ", k " << k;
+      ASSERT_OK(t.cache.destroy(next));
+    }
+  }
+}
+
+TEST_P(KvCacheFenceOn, MoreThanTheMaximumIsExhaustedAndComesBack) {
+  SmallCache t(GetParam());  // three tickets, two steps in flight
   std::vector<Ticket> tickets;
   for (int i = 0; i < 3; ++i) tickets.push_back(*t.cache.fence(t.cache.home_stream()));
   EXPECT_TRUE(std::is_sorted(tickets.begin(), tickets.end()));
@@ -132,8 +182,8 @@ TEST(KvCacheFence, MoreThanTheMaximumIsExhaustedAndComesBack) {
   for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.fence(t.cache.home_stream()));
 }
 
-TEST(KvCacheFence, TruncateAndDestroyManyTakeTickets) {
-  SmallCache t;
+TEST_P(KvCacheFenceOn, TruncateAndDestroyManyTakeTickets) {
+  SmallCache t(GetParam());
   const SequenceId a = t.sequence_of(12);
   const SequenceId b = t.sequence_of(4);
   const Ticket ticket = *t.cache.fence(t.cache.home_stream());
@@ -190,7 +240,7 @@ void play(const std::vector<std::size_t>& completion, bool eager, CallOrder& log
     ASSERT_OK(t.cache.destroy(ids[i], *t.cache.fence(streams[i])));
   }
   for (const std::size_t i : completion) {
-    EXPECT_TRUE(*t.device->run_one(streams[i]));
+    EXPECT_TRUE(*t.host().run_one(streams[i]));
     t.steps(1);
   }
   t.sequence_of(test::kSmallBlocks * test::kSmallBlockSize);

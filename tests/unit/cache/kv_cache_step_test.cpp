@@ -15,8 +15,16 @@ namespace {
 using test::SmallCache;
 using Demands = std::vector<AppendDemand>;
 
-TEST(KvCacheStep, CallsOutOfOrderAreRefused) {
-  SmallCache t;
+/// What holds on every kind of device.
+class KvCacheStepOn : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_DEVICE(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, KvCacheStepOn, ::testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(KvCacheStepOn, CallsOutOfOrderAreRefused) {
+  SmallCache t(GetParam());
   const SequenceId id = *t.cache.create_sequence();
   const auto before = t.state();
   EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), failed_precondition, event);
@@ -36,8 +44,8 @@ TEST(KvCacheStep, CallsOutOfOrderAreRefused) {
   EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, event);
 }
 
-TEST(KvCacheStep, AStepMayBeEmpty) {
-  SmallCache t;
+TEST_P(KvCacheStepOn, AStepMayBeEmpty) {
+  SmallCache t(GetParam());
   ASSERT_OK(t.cache.begin_step());
   ASSERT_OK(t.cache.end_step());
   ASSERT_OK(t.cache.begin_step());
@@ -52,12 +60,12 @@ TEST(KvCacheStep, AStepMayBeEmpty) {
   EXPECT_EQ(t.cache.snapshot().step, 2U);
 }
 
-TEST(KvCacheStep, RefusedAppendsChangeNothingAndNameTheDemand) {
+TEST_P(KvCacheStepOn, RefusedAppendsChangeNothingAndNameTheDemand) {
   KvCacheOptions options = test::small_options();
   options.max_batch_rows = 3;
   options.max_batch_blocks = 9;
   options.max_step_tokens = 20;
-  SmallCache t(options);
+  SmallCache t(GetParam(), options);
   const SequenceId a = t.sequence_of(6);
   const SequenceId b = t.sequence_of(5);
   const SequenceId limited = *t.cache.create_sequence({.max_length_tokens = 4});
@@ -98,8 +106,8 @@ TEST(KvCacheStep, RefusedAppendsChangeNothingAndNameTheDemand) {
   EXPECT_OK(t.cache.end_step());
 }
 
-TEST(KvCacheStep, ExhaustedIsExplainedAndTheSameCallSucceedsAfterARelease) {
-  SmallCache t;
+TEST_P(KvCacheStepOn, ExhaustedIsExplainedAndTheSameCallSucceedsAfterARelease) {
+  SmallCache t(GetParam());
   const SequenceId large = t.sequence_of(6 * test::kSmallBlockSize);
   const SequenceId small = t.sequence_of(1);
   ASSERT_OK(t.cache.begin_step());
@@ -159,10 +167,10 @@ TEST(KvCacheStep, DestroyingTheCacheCompletesItsWork) {
   for (const float value : out) ASSERT_NEAR(value, 0.25F, 1e-5F);
 }
 
-TEST(KvCacheStep, AdmissionLeavesTheWatermark) {
+TEST_P(KvCacheStepOn, AdmissionLeavesTheWatermark) {
   KvCacheOptions options = test::small_options();
   options.watermark_blocks = 2;
-  SmallCache t(options);
+  SmallCache t(GetParam(), options);
   const SequenceId id = *t.cache.create_sequence();
   ASSERT_OK(t.cache.begin_step());
   const Demands demands{{id, 7 * test::kSmallBlockSize}};
@@ -170,19 +178,18 @@ TEST(KvCacheStep, AdmissionLeavesTheWatermark) {
   EXPECT_OK(t.cache.append(demands, Urgency::growth));
 }
 
-TEST(KvCacheStep, WriteAndAttendRefuseWhatCannotRun) {
+TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   KvCacheOptions options = test::small_options();
-  SmallCache t(options);
+  SmallCache t(GetParam(), options);
   const SequenceId id = *t.cache.create_sequence();
   ASSERT_OK(t.cache.begin_step());
   ASSERT_OK(t.cache.append(Demands{{id, 2}}));
-  const auto* odd = reinterpret_cast<const std::byte*>(t.buffer.data()) + 1;
-  const WriteKvArgs write{
-      .layer = 0, .key = t.buffer.data(), .value = t.buffer.data(), .dtype = DType::f32};
+  const auto* odd = reinterpret_cast<const std::byte*>(t.buffer()) + 1;
+  const WriteKvArgs write{.layer = 0, .key = t.buffer(), .value = t.buffer(), .dtype = DType::f32};
   const AttendArgs attend{.layer = 0,
-                          .q = t.buffer.data(),
+                          .q = t.buffer(),
                           .q_dtype = DType::f32,
-                          .out = t.buffer.data(),
+                          .out = t.buffer(),
                           .out_dtype = DType::f32};
   const auto writing = [&](auto spoil) {
     WriteKvArgs args = write;
@@ -215,10 +222,42 @@ TEST(KvCacheStep, WriteAndAttendRefuseWhatCannotRun) {
 
   EXPECT_OK(t.cache.write_kv(write));
   for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.attend(attend));
-  EXPECT_FAILS(t.cache.attend(attend), exhausted, workspace);
-  EXPECT_FAILS(t.cache.write_kv(write), exhausted, workspace);
+  if (GetParam() == DeviceKind::host) {
+    EXPECT_FAILS(t.cache.attend(attend), exhausted, workspace);
+    EXPECT_FAILS(t.cache.write_kv(write), exhausted, workspace);
+  }
   ASSERT_OK(t.cache.end_step());
   EXPECT_OK(t.cache.synchronize());
+}
+
+TEST_P(KvCacheStepOn, NoSequenceOutgrowsTheLargest) {
+  KvCacheOptions options = test::small_options();
+  options.max_sequence_tokens = 9;
+  SmallCache t(GetParam(), options);
+  EXPECT_FAILS(t.cache.create_sequence({.max_length_tokens = 10}), invalid_argument,
+               sequence_length);
+  const SequenceId smaller = *t.cache.create_sequence({.max_length_tokens = 3});
+  const SequenceId id = t.sequence_of(9);
+  EXPECT_FAILS(t.cache.fork(id, 4, {.max_length_tokens = 10}), invalid_argument, sequence_length);
+  const SequenceId child = *t.cache.fork(id, 4);
+  ASSERT_OK(t.cache.begin_step());
+  EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), context_length_exceeded, sequence_length);
+  EXPECT_FAILS(t.cache.append(Demands{{child, 6}}), context_length_exceeded, sequence_length);
+  EXPECT_FAILS(t.cache.append(Demands{{smaller, 4}}), context_length_exceeded, sequence_length);
+  EXPECT_FAILS(t.cache.reserve_capacity(child, 10), context_length_exceeded, sequence_length);
+  EXPECT_OK(t.cache.append(Demands{{child, 5}, {smaller, 3}}));
+  EXPECT_OK(t.cache.end_step());
+}
+
+TEST(KvCacheStep, TheHostRecordsNoSteps) {
+  SmallCache t;
+  const RecordedStep shape{.num_rows = 1};
+  EXPECT_FAILS(t.cache.begin_recording(shape), unsupported, device);
+  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, event);
+  ASSERT_OK(t.cache.begin_step());
+  EXPECT_FAILS(t.cache.append_recorded(shape, {}), unsupported, device);
+  EXPECT_OK(t.cache.append({}));
+  EXPECT_OK(t.cache.end_step());
 }
 
 Status fail_with_io_error(void*) { return {StatusCode::io_error, Resource::file, 5, 0, 0, 0}; }
@@ -268,8 +307,8 @@ TEST(KvCacheStep, ADeviceThatTakesNoWorkIsAnErrorThatOneCanLeave) {
   EXPECT_OK(cache.synchronize());
 }
 
-TEST(KvCacheStep, SequenceCallsForwardTheirStatus) {
-  SmallCache t;
+TEST_P(KvCacheStepOn, SequenceCallsForwardTheirStatus) {
+  SmallCache t(GetParam());
   const SequenceId unknown{99};
   const SequenceId id = t.sequence_of(5);
   const auto before = t.state();
@@ -297,8 +336,8 @@ TEST(KvCacheStep, SequenceCallsForwardTheirStatus) {
   EXPECT_EQ(t.cache.manager().stats().free, test::kSmallBlocks);
 }
 
-TEST(KvCacheStep, TheSnapshotIsThatOfTheLastEndedStep) {
-  SmallCache t;
+TEST_P(KvCacheStepOn, TheSnapshotIsThatOfTheLastEndedStep) {
+  SmallCache t(GetParam());
   EXPECT_EQ(t.cache.snapshot().step, 0U);
   EXPECT_EQ(t.cache.snapshot().blocks.num_blocks, test::kSmallBlocks);
   const SequenceId id = t.sequence_of(6);

@@ -1,8 +1,7 @@
 // snapshot() from other threads while an engine runs: whole, balanced and never going back.
 
+#include "support/devices.hpp"
 #include "unit/cache/cache_game.hpp"
-
-#include "kvarena/device/host_device.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,9 +26,14 @@ bool watch(const KvCache& cache, const std::atomic<bool>& done) {
   return is_right && last > 0;
 }
 
-TEST(KvCacheThreads, SnapshotsAreWholeWhileAnEngineRuns) {
-  const auto device = HostDevice::create();
-  ASSERT_OK(device);
+class KvCacheThreads : public ::testing::TestWithParam<DeviceKind> {};
+INSTANTIATE_TEST_SUITE_P(Devices, KvCacheThreads, ::testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(KvCacheThreads, SnapshotsAreWholeWhileAnEngineRuns) {
+  KVARENA_NEEDS_DEVICE(GetParam());
+  const auto device = test::make_device(GetParam());
+  ASSERT_NE(device, nullptr);
   test::EngineOptions options;
   options.cache = {.layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 16},
                    .size = {.num_blocks = 24},
@@ -40,7 +44,7 @@ TEST(KvCacheThreads, SnapshotsAreWholeWhileAnEngineRuns) {
                    .steps_in_flight = 3,
                    .num_threads = 3};
   options.io_dtype = DType::f16;
-  test::ShadowEngine engine(**device, options);
+  test::ShadowEngine engine(*device, options);
   ASSERT_OK(engine.created());
   std::atomic<bool> done{false};
   std::array<bool, 2> is_right{};

@@ -1,8 +1,11 @@
 #pragma once
 
 /// @file
-/// A small cache for tests of single calls: 1 layer, f32, 4 heads of 8, 8 blocks of 4 tokens.
+/// A small cache for tests of single calls: 1 layer, f32, 4 heads of 8, 8 blocks of 4 tokens. On
+/// the host (streams run when somebody waits, unless told otherwise) or on another kind of device.
 
+#include "support/device_buffer.hpp"
+#include "support/devices.hpp"
 #include "support/pool_snapshot.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
@@ -35,15 +38,35 @@ inline KvCacheOptions small_options() {
 
 /// A device, and a cache on it.
 struct SmallCache {
-  /// Aborts when either cannot be made.
+  static constexpr std::size_t kBufferFloats = 32 * 32;
+
+  /// Aborts when any of it cannot be made.
+  SmallCache(std::unique_ptr<Device> its_device, const KvCacheOptions& options)
+      : device(std::move(its_device)),
+        memory(DeviceBuffer::create(*device, kBufferFloats * sizeof(float)).value()),
+        cache(KvCache::create(*device, options).value()) {
+    static_cast<void>(device->fill(buffer(), 0, sizeof content, cache.home_stream()));
+  }
+  explicit SmallCache(DeviceKind kind, const KvCacheOptions& options = small_options())
+      : SmallCache(make_device(kind, {.streams = HostStreams::manual}), options) {}
   explicit SmallCache(const KvCacheOptions& options = small_options(),
                       HostStreams streams = HostStreams::manual)
-      : device(HostDevice::create({.streams = streams}).value()),
-        cache(KvCache::create(*device, options).value()) {}
+      : SmallCache(make_device(DeviceKind::host, {.streams = streams}), options) {}
 
-  std::unique_ptr<HostDevice> device;
+  /// Of tests that run streams by hand.
+  HostDevice& host() { return dynamic_cast<HostDevice&>(*device); }
+  /// K, V, Q or out of a step, on the device.
+  float* buffer() const { return static_cast<float*>(memory.data()); }
+  /// Queues filling the buffer.
+  Status fill(float value) {
+    content.fill(value);
+    return device->copy(buffer(), content.data(), sizeof content, cache.home_stream());
+  }
+
+  std::unique_ptr<Device> device;
+  DeviceBuffer memory;
+  std::array<float, kBufferFloats> content{};
   KvCache cache;
-  alignas(4) std::array<float, 32 * 32> buffer{};  ///< K, V, Q or out of a step
 
   /// A sequence of `tokens` tokens, grown in a step of its own.
   SequenceId sequence_of(std::int32_t tokens) {

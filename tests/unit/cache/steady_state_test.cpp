@@ -1,17 +1,17 @@
 // Steps of an engine, attention included, take nothing from the C++ heap and nothing from the
 // device.
 
+#include "support/device_buffer.hpp"
+#include "support/devices.hpp"
 #include "support/heap_counter.hpp"
 #include "support/status_matchers.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
-#include "kvarena/device/host_device.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <memory>
-#include <vector>
 
 namespace kvarena {
 namespace {
@@ -24,14 +24,20 @@ constexpr std::int32_t kChunk = 7;
 
 /// Space for a step's inputs and outputs, large enough for all rows' chunks.
 struct Buffers {
-  std::vector<float> in = std::vector<float>(kRows * kChunk * kHeads * kDim, 0.5F);
-  std::vector<float> out = std::vector<float>(kRows * kChunk * kHeads * kDim);
-  std::vector<float> windowed_out = out;
+  explicit Buffers(Device& device)
+      : in(make(device)), out(make(device)), windowed_out(make(device)) {}
+  static test::DeviceBuffer make(Device& device) {
+    return test::DeviceBuffer::create(device, kRows * kChunk * kHeads * kDim * sizeof(float))
+        .value();
+  }
+  test::DeviceBuffer in, out, windowed_out;
 };
 
 class SteadyEngine {
  public:
-  explicit SteadyEngine(KvCache& cache) : cache_(cache) {
+  SteadyEngine(Device& device, KvCache& cache) : cache_(cache), buffers_(device) {
+    const auto bytes = kRows * kChunk * kHeads * kDim * sizeof(float);
+    EXPECT_OK(device.fill(buffers_.in.data(), 0x3f, bytes, cache.home_stream()));  // about 0.75
     for (SequenceId& id : ids_) id = *cache_.create_sequence();
   }
 
@@ -99,8 +105,14 @@ TEST(SteadyState, TheCounterCounts) {
   EXPECT_GE(heap.count(), 1);
 }
 
-TEST(SteadyState, ManyStepsAllocateNothing) {
-  const auto device = HostDevice::create().value();
+class SteadyStateOn : public ::testing::TestWithParam<DeviceKind> {};
+INSTANTIATE_TEST_SUITE_P(Devices, SteadyStateOn, ::testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
+  KVARENA_NEEDS_DEVICE(GetParam());
+  const auto device = test::make_device(GetParam());
+  ASSERT_NE(device, nullptr);
   KvCache cache =
       KvCache::create(
           *device, {.layout = {.num_layers = kLayers, .num_kv_heads = kHeads, .head_dim_k = kDim},
@@ -112,8 +124,8 @@ TEST(SteadyState, ManyStepsAllocateNothing) {
                     .steps_in_flight = 2,
                     .num_threads = 2})
           .value();
-  SteadyEngine engine(cache);
-  const HostCallCounts calls = device->call_counts();
+  SteadyEngine engine(*device, cache);
+  const MemoryBreakdown before = device->tracker().breakdown();
   Status status;
   const test::HeapCounter heap;
   for (std::size_t n = 0; n < 500 && status; ++n) status = engine.step(n);
@@ -121,8 +133,9 @@ TEST(SteadyState, ManyStepsAllocateNothing) {
   const std::int64_t allocations = heap.count();
   EXPECT_OK(status);
   EXPECT_EQ(allocations, 0);
-  EXPECT_EQ(device->call_counts().allocate, calls.allocate);
-  EXPECT_EQ(device->call_counts().free, calls.free);
+  const MemoryBreakdown after = device->tracker().breakdown();
+  EXPECT_EQ(after.allocations_ever, before.allocations_ever);
+  EXPECT_EQ(after.frees_ever, before.frees_ever);
   EXPECT_OK(cache.check_invariants());
 }
 

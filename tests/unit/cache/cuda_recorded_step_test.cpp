@@ -1,0 +1,291 @@
+// A decode step recorded in a CUDA graph once and replayed while sequences grow, join, leave, fork
+// and are cut, with steps run call by call in between: every output equals contiguous attention
+// over KV that the test makes itself.
+
+#include "support/gpu.hpp"
+#include "support/status_matchers.hpp"
+#include "unit/cache/shadow_engine.hpp"
+#include "unit/cache/small_cache.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+using Demands = std::vector<AppendDemand>;
+
+/// A graph that the test launches on the stream it was captured from.
+class Graph {
+ public:
+  explicit Graph(cudaStream_t stream) : stream_(stream) {}
+  ~Graph() {
+    if (executable_ != nullptr) {
+      EXPECT_EQ(cudaGraphExecDestroy(executable_), cudaSuccess);
+    }
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  /// Captures what `record` queues on the stream; returns its status.
+  template <class Record>
+  Status capture(Record record) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    const Status status = record();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    if (graph == nullptr) return status;
+    EXPECT_EQ(cudaGraphInstantiate(&executable_, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return status;
+  }
+  Status launch() const {
+    const cudaError_t error = cudaGraphLaunch(executable_, stream_);
+    EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
+    return {};
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+struct Case {
+  const char* name;
+  DType dtype = DType::bf16;
+  std::int32_t tokens_per_row = 1;
+  std::int32_t head_dim = 64;
+  std::int32_t q_heads = 8;
+  std::int32_t window = 0;
+  std::int32_t block_size = 16;
+  BlockOrder order = BlockOrder::block_major;
+  std::int32_t steps_in_flight = 2;
+  bool shares_a_stream = false;  ///< the engine's own instead of the cache's
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+constexpr std::int32_t kRows = 12;          // of the recorded step
+constexpr std::int64_t kMaxSequences = 16;  // some sit a step out
+constexpr std::int64_t kLongest = 150;      // tokens
+
+test::EngineOptions engine_options(const Case& c, void* stream) {
+  test::EngineOptions options;
+  options.cache = {.layout = {.num_layers = 2,
+                              .num_kv_heads = 2,
+                              .head_dim_k = c.head_dim,
+                              .dtype = c.dtype,
+                              .block_size_tokens = c.block_size},
+                   .size = {.num_blocks = 4 * kMaxSequences * kLongest / c.block_size},
+                   .order = c.order,
+                   .num_q_heads = c.q_heads,
+                   .max_sequences = kMaxSequences,
+                   .max_sequence_tokens = 2 * kLongest,
+                   .max_step_tokens = 256,
+                   .window_tokens = c.window,
+                   .steps_in_flight = c.steps_in_flight,
+                   .max_decode_tokens = c.tokens_per_row,
+                   .home_stream = stream};
+  options.io_dtype = c.dtype;
+  options.checked_outputs = 6;
+  return options;
+}
+
+/// Sequences that come and go around a recorded step.
+class RecordedGame {
+ public:
+  RecordedGame(test::ShadowEngine& engine, const Graph& graph, const RecordedStep& shape)
+      : engine_(engine), graph_(graph), shape_(shape) {}
+
+  void play(int replays) {
+    for (int n = 0; n < replays; ++n) {
+      change_sequences();
+      if (n % 7 == 3) prefill();
+      replay();
+      ASSERT_EQ(engine_.mismatches().wrong, 0)
+          << "replay " << n << ": " << engine_.mismatches().first;
+      if (::testing::Test::HasFatalFailure()) return;
+      if (n % 200 == 199) {
+        ASSERT_OK(engine_.finish());
+        ASSERT_OK(engine_.cache().check_invariants());
+        for (const auto& [id, seeds] : engine_.sequences()) engine_.compare_bytes(id);
+      }
+    }
+    ASSERT_OK(engine_.finish());
+    ASSERT_EQ(engine_.mismatches().wrong, 0) << engine_.mismatches().first;
+  }
+  int num_forks() const noexcept { return num_forks_; }
+  int num_ends() const noexcept { return num_ends_; }
+
+ private:
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  std::vector<SequenceId> ids() {
+    std::vector<SequenceId> list;
+    for (const auto& [id, seeds] : engine_.sequences()) list.push_back(id);
+    std::shuffle(list.begin(), list.end(), random_);
+    return list;
+  }
+  std::int64_t length_of(SequenceId id) const { return std::ssize(engine_.sequences().at(id)); }
+
+  void change_sequences() {
+    const std::vector<SequenceId> list = ids();
+    const bool is_room = std::ssize(list) < kMaxSequences;
+    if (is_room && (std::ssize(list) < 4 || below(6) == 0)) {
+      ASSERT_NE(engine_.create_sequence(), kNoSequence);  // grows from nothing
+    }
+    if (list.empty()) return;
+    const SequenceId chosen = list.front();
+    const std::int64_t length = length_of(chosen);
+    const std::uint64_t roll = below(12);
+    if (length > kLongest || roll < 3) {
+      ++num_ends_;
+      ASSERT_OK(engine_.destroy(chosen));
+    } else if (roll < 6 && std::ssize(list) + 1 < kMaxSequences && length > 0) {
+      ++num_forks_;
+      ASSERT_NE(engine_.fork(chosen, length - static_cast<std::int64_t>(below(2))), kNoSequence);
+    } else if (roll < 8 && length > 5) {
+      ASSERT_OK(engine_.truncate(chosen, length - static_cast<std::int64_t>(1 + below(5))));
+    } else if (roll == 8 && length > 0) {
+      const auto kept = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(length)));
+      ASSERT_OK(engine_.truncate(chosen, kept));
+    }
+  }
+  /// A step run call by call: chunks of some, a token of others.
+  void prefill() {
+    Demands demands;
+    for (const SequenceId id : ids()) {
+      if (demands.size() == 5) break;
+      demands.push_back({id, static_cast<std::int32_t>(below(2) == 0 ? 1 : below(40))});
+    }
+    ASSERT_OK(engine_.step(demands));
+  }
+  void replay() {
+    Demands demands;
+    for (const SequenceId id : ids()) {
+      if (std::ssize(demands) == shape_.num_rows || below(8) == 0) break;
+      demands.push_back({id, shape_.tokens_per_row});
+    }
+    ASSERT_OK(engine_.replay(shape_, demands, [this] { return graph_.launch(); }));
+  }
+
+  test::ShadowEngine& engine_;
+  const Graph& graph_;
+  RecordedStep shape_;
+  std::mt19937_64 random_{5};
+  int num_forks_ = 0;
+  int num_ends_ = 0;
+};
+
+class CudaRecordedStep : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_GPU(); }
+};
+
+TEST_P(CudaRecordedStep, StaysRightWhileSequencesGrowJoinAndLeave) {
+  const auto device = test::make_cuda({.max_host_functions = 1 << 16});
+  ASSERT_NE(device, nullptr);
+  cudaStream_t shared = nullptr;
+  if (GetParam().shares_a_stream) {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&shared, cudaStreamNonBlocking), cudaSuccess);
+  }
+  {
+    test::ShadowEngine engine(*device, engine_options(GetParam(), shared));
+    ASSERT_OK(engine.created()) << device->describe(engine.created());
+    const auto stream =
+        static_cast<cudaStream_t>(*device->native_stream(engine.cache().home_stream()));
+    if (shared != nullptr) {
+      EXPECT_EQ(stream, shared);
+    }
+    ASSERT_OK(engine.finish());
+    const RecordedStep shape{.num_rows = kRows, .tokens_per_row = GetParam().tokens_per_row};
+    Graph graph(stream);
+    ASSERT_OK(graph.capture([&] { return engine.record(shape); }));
+    const std::uint64_t allocations = device->tracker().breakdown().allocations_ever;
+    RecordedGame game(engine, graph, shape);
+    game.play(1000);
+    EXPECT_GT(game.num_forks(), 20);
+    EXPECT_GT(game.num_ends(), 20);
+    EXPECT_GT(engine.mismatches().compared, 100000);
+    EXPECT_GT(engine.cache().tables().stats().copies_on_write, 10U);
+    EXPECT_EQ(device->tracker().breakdown().allocations_ever, allocations);
+  }
+  if (shared != nullptr) {
+    EXPECT_EQ(cudaStreamDestroy(shared), cudaSuccess);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaRecordedStep,
+    ::testing::Values(Case{.name = "bf16_one_token"},
+                      Case{.name = "bf16_one_token_window", .window = 37, .steps_in_flight = 3},
+                      Case{.name = "bf16_four_tokens_window", .tokens_per_row = 4, .window = 20},
+                      Case{.name = "f16_four_tokens_layer_major",
+                           .dtype = DType::f16,
+                           .tokens_per_row = 4,
+                           .head_dim = 128,
+                           .order = BlockOrder::layer_major,
+                           .shares_a_stream = true},
+                      Case{.name = "f32_by_prefill_block_5",
+                           .dtype = DType::f32,
+                           .tokens_per_row = 2,
+                           .block_size = 5,
+                           .steps_in_flight = 1}),
+    case_name);
+
+TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
+  KVARENA_NEEDS_GPU();
+  KvCacheOptions options = test::small_options();
+  options.max_decode_tokens = 2;
+  test::SmallCache t(DeviceKind::cuda, options);
+  auto& device = dynamic_cast<CudaDevice&>(*t.device);
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.home_stream()));
+  const RecordedStep shape{.num_rows = 3, .tokens_per_row = 2};
+  EXPECT_FAILS(t.cache.begin_recording({.num_rows = 0}), invalid_argument, num_sequences);
+  EXPECT_FAILS(t.cache.begin_recording({.num_rows = 5}), invalid_argument, num_sequences);
+  EXPECT_FAILS(t.cache.begin_recording({.num_rows = 1, .tokens_per_row = 3}), invalid_argument,
+               num_tokens);
+  EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, stream);
+  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, event);
+  ASSERT_OK(t.cache.synchronize());
+  Graph graph(stream);
+  ASSERT_OK(graph.capture([&]() -> Status {
+    const Result<StepBatch> batch = t.cache.begin_recording(shape);
+    if (!batch) return batch.status();
+    EXPECT_EQ(batch->num_tokens, 6);
+    EXPECT_NE(batch->device_slots, nullptr);
+    EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, event);
+    EXPECT_FAILS(t.cache.begin_step(), failed_precondition, event);
+    EXPECT_FAILS(t.cache.write_kv({.layer = 1}), invalid_argument, layer);
+    EXPECT_FAILS(t.cache.write_kv({.layer = 0}), invalid_argument, pointer);
+    if (Status s = t.cache.write_kv({0, t.buffer(), t.buffer(), DType::f32}); !s) return s;
+    return t.cache.end_recording();
+  }));
+  const SequenceId a = *t.cache.create_sequence();
+  const SequenceId b = *t.cache.create_sequence();
+  EXPECT_FAILS(t.cache.append_recorded(shape, Demands{{a, 2}}), failed_precondition, event);
+  ASSERT_OK(t.cache.begin_step());
+  const auto before = t.state();
+  EXPECT_FAILS(t.cache.append_recorded(shape, Demands{{a, 2}, {b, 1}}), invalid_argument,
+               num_tokens);
+  EXPECT_EQ(t.cache.failed_demand(), 1);
+  EXPECT_FAILS(
+      t.cache.append_recorded({.num_rows = 1, .tokens_per_row = 2}, Demands{{a, 2}, {b, 2}}),
+      invalid_argument, num_sequences);
+  EXPECT_EQ(t.state(), before);
+  ASSERT_OK(t.cache.append_recorded(shape, Demands{{b, 2}}));
+  EXPECT_FAILS(t.cache.write_kv({0, t.buffer(), t.buffer(), DType::f32}), failed_precondition,
+               event);
+  ASSERT_OK(graph.launch());
+  ASSERT_OK(t.cache.end_step());
+  ASSERT_OK(t.cache.synchronize());
+  EXPECT_OK(t.cache.check_invariants());
+}
+
+}  // namespace
+}  // namespace kvarena
