@@ -1,5 +1,6 @@
 #include "cache/cuda_backend.hpp"
 
+#include "device/current_gpu.hpp"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -17,27 +18,6 @@ namespace kvarena {
 namespace {
 
 constexpr std::uint64_t kWorkspaceAlignment = 256;
-
-/// While it lives, a GPU is the current one of this thread.
-class CurrentGpu {
- public:
-  explicit CurrentGpu(std::int32_t ordinal) noexcept {
-    error_ = cudaGetDevice(&before_);
-    if (error_ == cudaSuccess && before_ != ordinal) error_ = cudaSetDevice(ordinal);
-    changed_ = error_ == cudaSuccess && before_ != ordinal;
-  }
-  ~CurrentGpu() {
-    if (changed_) static_cast<void>(cudaSetDevice(before_));
-  }
-  CurrentGpu(const CurrentGpu&) = delete;
-  CurrentGpu& operator=(const CurrentGpu&) = delete;
-  cudaError_t error() const noexcept { return error_; }
-
- private:
-  int before_ = 0;
-  cudaError_t error_;
-  bool changed_ = false;
-};
 
 /// Copies of whole blocks: one launch in block-major order, in layer-major order one for the planes
 /// of each size, which K and V of a uniform layout take in turn.

@@ -38,7 +38,7 @@ struct AttentionShape {
 
 /// What the host knows of a step, and where its schedule lies.
 struct AttentionStep {
-  AttentionShape shape;
+  AttentionShape shape;            ///< as its workspace was made ready for
   std::int64_t total_q = 0;        ///< query tokens of all rows, or an upper bound
   std::int32_t decode_rows = 0;    ///< the first rows that have `decode_tokens` query tokens each:
                                    ///< they take the fast path where `takes_decode`
@@ -59,7 +59,7 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv) noexcept;
 /// range. O(max_rows).
 KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept;
 
-/// Queues making a workspace ready for a step of this shape and decode_tokens: before its first use
+/// Queues making a workspace ready for steps of this shape and decode_tokens: before its first use
 /// and whenever one of them has changed. Returns as launch_schedule.
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;
 

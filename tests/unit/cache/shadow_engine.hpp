@@ -153,4 +153,12 @@ class ShadowEngine {
   std::vector<float> expected_;
 };
 
+template <class Where>
+void ShadowEngine::note(bool is_right, double got, double expected, const Where& where) {
+  ++mismatches_.compared;
+  if (is_right || mismatches_.wrong++ > 0) return;
+  mismatches_.first = "step " + std::to_string(step_) + ": " + std::string(where()) + ": got " +
+                      std::to_string(got) + ", expected " + std::to_string(expected);
+}
+
 }  // namespace kvarena::test

@@ -1,0 +1,190 @@
+// Dispatch on CUDA as far as the host decides it: which shapes decode attention takes, how large
+// its workspace is, and that every bad argument is refused by name before anything is queued. Needs
+// no GPU: no address is read.
+
+#include "kvarena/attention/cuda_attention.hpp"
+
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+constexpr auto kInvalid = StatusCode::invalid_argument;
+constexpr auto kUnsupported = StatusCode::unsupported;
+
+/// Addresses that are aligned and never read.
+template <class T>
+T* address(std::uintptr_t value) {
+  return reinterpret_cast<T*>(value);
+}
+
+/// Four rows, of which two are decode rows of one token and two have 10 tokens each.
+struct Small {
+  cuda::AttentionStep step;
+  AttentionArgs args;
+
+  Small() {
+    args.kv.key = {address<std::byte>(1 << 20), 8192, 2048, 128, 2, 64, DType::bf16,
+                   TileOrder::chunked};
+    args.kv.value = args.kv.key;
+    args.kv.value.base += 4096;
+    args.kv.block_size = 16;
+    args.kv.num_blocks = 50;
+    args.batch.tables.entries = address<BlockId>(1 << 12);
+    args.batch.tables.row_offsets = address<std::int64_t>(1 << 12);
+    args.batch.tables.num_rows = args.batch.num_rows = 4;
+    args.batch.seq_lens = address<std::int32_t>(1 << 12);
+    args.batch.num_blocks = address<std::int32_t>(1 << 12);
+    args.q_offsets = address<std::int64_t>(1 << 12);
+    args.q = address<void>(1 << 12);
+    args.out = address<void>(1 << 12);
+    args.q_dtype = args.out_dtype = DType::bf16;
+    args.num_q_heads = 8;
+    args.scale = 0.125F;
+    step.shape = {
+        .kv = args.kv, .num_q_heads = 8, .max_rows = 4, .max_decode_tokens = 2, .num_sms = 132};
+    step.total_q = 22;
+    step.decode_rows = 2;
+    step.table_stride = 50;
+    step.row_slots = address<std::int32_t>(1 << 12);
+    step.workspace = address<void>(1 << 16);
+    step.workspace_bytes = cuda::workspace_bytes(step.shape).value();
+  }
+};
+
+TEST(CudaAttention, DecodeTakesChunked16BitTypesOfFourDims) {
+  const auto takes = [](const std::function<void(KvLayerView&)>& change) {
+    KvLayerView kv = Small().args.kv;
+    change(kv);
+    return cuda::takes_decode(kv);
+  };
+  const auto both = [](KvLayerView& kv, auto change) {
+    change(kv.key);
+    change(kv.value);
+  };
+  EXPECT_TRUE(takes([](KvLayerView&) {}));
+  EXPECT_TRUE(
+      takes([&](KvLayerView& kv) { both(kv, [](PlaneView& p) { p.dtype = DType::f16; }); }));
+  for (std::int32_t dim = 32; dim <= 512; dim += 32) {
+    const bool expected = dim == 64 || dim == 96 || dim == 128 || dim == 256;
+    EXPECT_EQ(takes([&](KvLayerView& kv) { both(kv, [&](PlaneView& p) { p.head_dim = dim; }); }),
+              expected)
+        << dim;
+  }
+  EXPECT_FALSE(takes(
+      [&](KvLayerView& kv) { both(kv, [](PlaneView& p) { p.tile_order = TileOrder::rows; }); }));
+  EXPECT_FALSE(
+      takes([&](KvLayerView& kv) { both(kv, [](PlaneView& p) { p.dtype = DType::f32; }); }));
+  EXPECT_FALSE(takes([](KvLayerView& kv) { kv.value.dtype = DType::f16; }));
+  EXPECT_FALSE(takes([](KvLayerView& kv) { kv.value.head_dim = 96; }));
+  EXPECT_FALSE(takes([](KvLayerView& kv) { kv.key.base += 8; }));
+  EXPECT_FALSE(takes([](KvLayerView& kv) { kv.block_size = 24; }));
+}
+
+TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
+  Small s;
+  s.step.shape.max_rows = 300;
+  s.step.shape.max_decode_tokens = 8;
+  const std::int64_t bytes = cuda::workspace_bytes(s.step.shape).value();
+  EXPECT_GT(bytes, 0);
+  s.step.workspace_bytes = bytes;
+  for (std::int32_t rows = 1; rows <= 300; rows += 13) {
+    for (std::int32_t tokens = 1; tokens <= 8; ++tokens) {
+      s.step.shape.max_rows = rows;
+      s.step.decode_tokens = tokens;
+      s.step.decode_rows = 1;
+      ASSERT_OK(cuda::validate(s.step, s.args)) << rows << " rows of " << tokens;
+    }
+  }
+  s.step.shape.kv.key.tile_order = s.step.shape.kv.value.tile_order = TileOrder::rows;
+  EXPECT_EQ(cuda::workspace_bytes(s.step.shape).value(), 0) << "prefill needs none";
+}
+
+struct BadArgument {
+  StatusCode code;
+  Resource resource;
+  std::function<void(Small&)> spoil;
+};
+
+const std::vector<BadArgument>& bad_arguments() {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  static const std::vector<BadArgument> list{
+      {kUnsupported, Resource::dtype, [](Small& s) { s.args.kv.key.dtype = DType::int8; }},
+      {kUnsupported, Resource::dtype, [](Small& s) { s.args.q_dtype = DType::fp8_e4m3; }},
+      {kUnsupported, Resource::dtype, [](Small& s) { s.args.out_dtype = DType::int8; }},
+      {kUnsupported, Resource::tile_order, [](Small& s) { s.args.kv.block_size = 15; }},
+      {kUnsupported, Resource::head_dim, [](Small& s) { s.args.kv.key.head_dim = 40; }},
+      {kUnsupported, Resource::head_dim, [](Small& s) { s.args.kv.value.head_dim = 2048; }},
+      {kUnsupported, Resource::table_page,
+       [](Small& s) { s.args.batch.tables.pages = address<std::int32_t>(64); }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.kv.key.base = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.q = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.out = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.q_offsets = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.seq_lens = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.num_blocks = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.tables.entries = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.tables.row_offsets = nullptr; }},
+      {kInvalid, Resource::pointer, [](Small& s) { s.step.workspace = nullptr; }},
+      {kInvalid, Resource::alignment, [](Small& s) { s.args.q = address<void>(4097); }},
+      {kInvalid, Resource::alignment, [](Small& s) { s.args.lse = address<float>(4098); }},
+      {kInvalid, Resource::alignment, [](Small& s) { s.step.workspace = address<void>(65664); }},
+      {kInvalid, Resource::num_q_heads, [](Small& s) { s.args.num_q_heads = 7; }},
+      {kInvalid, Resource::num_q_heads, [](Small& s) { s.step.shape.num_q_heads = 0; }},
+      {kInvalid, Resource::scale, [](Small& s) { s.args.scale = 0.0F; }},
+      {kInvalid, Resource::scale, [=](Small& s) { s.args.scale = kNaN; }},
+      {kInvalid, Resource::soft_cap, [](Small& s) { s.args.soft_cap = -1.0F; }},
+      {kInvalid, Resource::window, [](Small& s) { s.args.window_tokens = -1; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.args.batch.num_rows = 5; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = 5; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = -1; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.shape.max_rows = 0; }},
+      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 3; }},
+      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 0; }},
+      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 9; }},
+      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.total_q = 1; }},
+      {kInvalid, Resource::device, [](Small& s) { s.step.shape.num_sms = 0; }},
+      {StatusCode::exhausted, Resource::workspace, [](Small& s) { s.step.workspace_bytes = 4096; }},
+  };
+  return list;
+}
+
+TEST(CudaAttention, EveryBadArgumentIsRefusedByNameAndNothingIsQueued) {
+  ASSERT_OK(cuda::validate(Small().step, Small().args));
+  for (std::size_t i = 0; i < bad_arguments().size(); ++i) {
+    const BadArgument& bad = bad_arguments()[i];
+    Small s;
+    bad.spoil(s);
+    EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), bad.code, bad.resource)) << i;
+    // The null stream is never reached.
+    EXPECT_TRUE(
+        test::fails_with(cuda::launch_attention(s.step, s.args, nullptr), bad.code, bad.resource))
+        << i;
+  }
+}
+
+TEST(CudaAttention, AStepWithoutTokensQueuesNothing) {
+  Small s;
+  s.step.total_q = s.step.decode_rows = 0;
+  s.args.q = s.args.out = nullptr;
+  EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr));
+  EXPECT_OK(cuda::launch_attention(s.step, s.args, nullptr));
+  EXPECT_OK(cuda::launch_append({.kv = s.args.kv, .dtype = DType::bf16}, nullptr));
+}
+
+TEST(CudaAttention, DecodeRowsOfOtherTypesNeedNoWorkspace) {
+  Small s;
+  s.step.workspace = nullptr;
+  s.step.workspace_bytes = 0;
+  s.args.q_dtype = DType::f32;
+  EXPECT_OK(cuda::validate(s.step, s.args));
+}
+
+}  // namespace
+}  // namespace kvarena

@@ -1,0 +1,124 @@
+// KvCache::create on a GPU: what it takes and gives back, the tile order it chooses, what it
+// refuses.
+
+#include "support/faulty_device.hpp"
+#include "support/gpu.hpp"
+#include "support/status_matchers.hpp"
+
+#include "kvarena/cache/kv_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+KvCacheOptions options_of(DType dtype, std::int32_t head_dim, std::int32_t block_size) {
+  return {.layout = {.num_layers = 2,
+                     .num_kv_heads = 2,
+                     .head_dim_k = head_dim,
+                     .dtype = dtype,
+                     .block_size_tokens = block_size},
+          .size = {.num_blocks = 64},
+          .num_q_heads = 4,
+          .max_sequences = 8,
+          .max_step_tokens = 64};
+}
+
+class CudaCreate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KVARENA_NEEDS_GPU();
+    device = test::make_cuda();
+    ASSERT_NE(device, nullptr);
+    before = device->tracker().breakdown();
+  }
+  std::unique_ptr<CudaDevice> device;
+  MemoryBreakdown before;
+};
+
+TEST_F(CudaCreate, ChunkedWhereItFitsUnlessTheEngineSaysOtherwise) {
+  struct Choice {
+    DType dtype;
+    std::int32_t head_dim, block_size;
+    std::optional<TileOrder> asked;
+    TileOrder expected;
+  };
+  const Choice choices[] = {
+      {DType::bf16, 64, 16, std::nullopt, TileOrder::chunked},
+      {DType::f16, 160, 32, std::nullopt, TileOrder::chunked},
+      {DType::fp8_e4m3, 128, 16, std::nullopt, TileOrder::chunked},
+      {DType::bf16, 64, 16, TileOrder::rows, TileOrder::rows},
+      {DType::bf16, 64, 24, std::nullopt, TileOrder::rows},
+      {DType::bf16, 40, 16, std::nullopt, TileOrder::rows},
+      {DType::f32, 64, 16, std::nullopt, TileOrder::rows},
+  };
+  for (std::size_t i = 0; i < std::size(choices); ++i) {
+    KvCacheOptions options =
+        options_of(choices[i].dtype, choices[i].head_dim, choices[i].block_size);
+    options.layout.tile_order = choices[i].asked;
+    const Result<KvCache> cache = KvCache::create(*device, options);
+    ASSERT_OK(cache) << "choice " << i;
+    EXPECT_EQ(cache->arena().layout().tile_order(), choices[i].expected) << "choice " << i;
+  }
+}
+
+TEST_F(CudaCreate, OnePoolAllocationAndEveryByteBackAfterEachLife) {
+  for (int life = 0; life < 5; ++life) {
+    KvCacheOptions options = options_of(DType::bf16, 64, 16);
+    options.window_tokens = life % 2 == 0 ? 0 : 20;
+    Result<KvCache> cache = KvCache::create(*device, options);
+    ASSERT_OK(cache);
+    const MemoryBreakdown used = device->tracker().breakdown();
+    const auto pool = static_cast<std::size_t>(MemoryPurpose::kv_cache);
+    EXPECT_EQ(used.by_purpose[pool].count, 1U);
+    EXPECT_EQ(used.by_purpose[pool].bytes, static_cast<std::uint64_t>(cache->arena().bytes()));
+    const SequenceId id = *cache->create_sequence();
+    ASSERT_OK(cache->begin_step());
+    ASSERT_OK(cache->append(std::vector<AppendDemand>{{id, 9}}));
+    if (life < 3) {
+      ASSERT_OK(cache->end_step());
+    }
+    ASSERT_OK(cache->fence(cache->home_stream()));
+  }
+  EXPECT_EQ(device->tracker().breakdown().total.count, before.total.count);
+  EXPECT_EQ(device->tracker().breakdown().total.bytes, before.total.bytes);
+}
+
+TEST_F(CudaCreate, RefusesByNameAndLeavesNothing) {
+  struct Refusal {
+    StatusCode code;
+    Resource resource;
+    std::function<void(KvCacheOptions&)> spoil;
+  };
+  const Refusal refusals[] = {
+      {StatusCode::unsupported, Resource::dtype,
+       [](KvCacheOptions& o) { o.layout.dtype = DType::int8; }},
+      {StatusCode::unsupported, Resource::head_dim,
+       [](KvCacheOptions& o) { o.layout.head_dim_k = 2048; }},
+      {StatusCode::unsupported, Resource::tile_order,
+       [](KvCacheOptions& o) {
+         o.layout.tile_order = TileOrder::chunked;
+         o.layout.block_size_tokens = 8;
+       }},
+      {StatusCode::invalid_argument, Resource::num_q_heads,
+       [](KvCacheOptions& o) { o.num_q_heads = 3; }},
+      {StatusCode::insufficient_vram, Resource::device_memory,
+       [](KvCacheOptions& o) { o.size = {.num_blocks = 1 << 28}; }},
+  };
+  for (std::size_t i = 0; i < std::size(refusals); ++i) {
+    KvCacheOptions options = options_of(DType::bf16, 64, 16);
+    refusals[i].spoil(options);
+    const Status status = KvCache::create(*device, options).status();
+    EXPECT_TRUE(test::fails_with(status, refusals[i].code, refusals[i].resource)) << i;
+    EXPECT_EQ(device->tracker().breakdown().total.count, before.total.count) << i;
+  }
+  test::FaultyDevice wrapped(*device);
+  EXPECT_FAILS(KvCache::create(wrapped, options_of(DType::bf16, 64, 16)), unsupported, device);
+  EXPECT_EQ(device->tracker().breakdown().total.count, before.total.count);
+}
+
+}  // namespace
+}  // namespace kvarena
