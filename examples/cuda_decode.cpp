@@ -34,7 +34,6 @@ bool decode(CudaDevice& device, KvCache& cache, void* in, void* out) {
   bool ok = cache.begin_recording(kShape) && run_layers(cache, in, out) && cache.end_recording();
   cudaStreamEndCapture(stream, &graph);
   ok = ok && cudaGraphInstantiate(&step, graph, 0) == cudaSuccess;
-
   std::vector<AppendDemand> rows;
   for (int n = 0; n < 100; ++n) {
     if (n % 20 == 0) {  // a sequence joins: its prompt is a step of its own
