@@ -27,7 +27,6 @@ void check(const Status& status, const char* what) {
 }
 
 bool is_wanted(const KnownRow& row, int argc, char** argv) {
-  if (row.dtype != DType::bf16) return false;
   bool wanted = argc == 1;
   for (int i = 1; i < argc; ++i) wanted = wanted || row.name.find(argv[i]) != std::string::npos;
   return wanted;
@@ -69,7 +68,8 @@ int main(int argc, char** argv) {
   const auto ceiling = (*meter)->read_ceiling();
   check(ceiling.status(), "read ceiling");
   std::printf(
-      "%s, %d multiprocessors; bf16, blocks of 16 tokens in random order; reads %.0f GB/s\n",
+      "%s, %d multiprocessors; bf16 (F: K and V fp8), blocks of 16 tokens in random order; reads "
+      "%.0f GB/s\n",
       (*device)->info().name.c_str(), (*device)->info().num_sms,
       static_cast<double>(ceiling->bytes) / ceiling->us / 1e3);
   std::printf("%-12s %8s %8s %8s %7s %7s %7s %7s %7s %6s %6s %8s\n", "heads, batch", "KV MB",

@@ -102,13 +102,13 @@ ExitCode BenchCommand::run(const Console& console) {
   chosen_ = rows_.choose(console);
   if (chosen_.code != ExitCode::ok) return chosen_.code;
   if (peers_) return print_peers(console);
-  if (rows_.is_fp8()) {
-    console.error("--dtype fp8: decode attention over fp8 K and V is not built yet", "bf16 or f16",
+  const auto opened = open_device(console, device_);
+  if (!opened) return ExitCode::environment;
+  if (rows_.is_fp8() && opened->cuda == nullptr) {
+    console.error("--dtype fp8: attention on the CPU has no fp8", "bf16 or f16, or a GPU",
                   "leave --dtype out; with --peers fp8 shows what public kernels take");
     return ExitCode::usage;
   }
-  const auto opened = open_device(console, device_);
-  if (!opened) return ExitCode::environment;
   if (!complete(console, *opened->device)) return ExitCode::does_not_fit;
   const AttentionBenchRun rows{*opened->device, options_, chosen_.problems, json_};
   auto meter = opened->cuda != nullptr ? meter::make_cuda_meter(*opened->cuda, options_)

@@ -1,12 +1,14 @@
 #include "kernels/decode/decode.cuh"
 
+#include <algorithm>
+
 namespace kvarena::kernels {
 namespace {
 
 using Launch = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int blocks,
                                bool overlap, cudaStream_t stream);
 
-template <class T, int D, int W, int PerSm>
+template <class T, class S, int D, int W, int PerSm>
 cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
                    bool overlap, cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
@@ -20,8 +22,8 @@ cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace,
   config.numAttrs = 1;
   const auto tiles = static_cast<std::uint32_t>(params.block_size / kTileTokens);
   const DecodeConstants constants{tiles, ((std::uint64_t{1} << 32) + tiles - 1) / tiles};
-  const auto kernel = tiles == 1 ? decode::decode_kernel<T, D, W, PerSm, true>
-                                 : decode::decode_kernel<T, D, W, PerSm, false>;
+  const auto kernel = tiles == 1 ? decode::decode_kernel<T, S, D, W, PerSm, true>
+                                 : decode::decode_kernel<T, S, D, W, PerSm, false>;
   return cudaLaunchKernelEx(&config, kernel, params, workspace, constants);
 }
 
@@ -29,71 +31,80 @@ template <class T>
 constexpr DType kTypeOf = DType::bf16;
 template <>
 constexpr DType kTypeOf<__half> = DType::f16;
+template <>
+constexpr DType kTypeOf<__nv_fp8_e4m3> = DType::fp8_e4m3;
 
 /// A row of the dispatch table.
 struct Instance {
   DType dtype;
+  DType kv_dtype;
   std::int32_t head_dim;
   DecodeShape shape;
   Launch launch;
 };
 
 constexpr Instance kInstances[] = {
-#define DECODE_INSTANCE(type, dim, warps, per_sm) \
-  {kTypeOf<type>, dim, {warps, per_sm}, launch<type, dim, warps, per_sm>},
+#define DECODE_INSTANCE(type, stored, dim, warps, per_sm) \
+  {kTypeOf<type>, kTypeOf<stored>, dim, {warps, per_sm}, launch<type, stored, dim, warps, per_sm>},
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 };
 
+/// Whether `p` can run; the instance is looked for later.
 Status check(const DecodeParams& p) noexcept {
   const DecodeLimits& limits = p.limits;
+  if (Status status = check_decode_limits(limits); !status) return status;
   if (p.num_rows < 0 || p.num_rows > limits.max_rows) {
     return invalid_argument(Resource::num_sequences, p.num_rows, 0, limits.max_rows);
   }
   if (p.block_size < kTileTokens || p.block_size % kTileTokens != 0) {
     return unsupported(Resource::block_size, static_cast<std::uint64_t>(p.block_size));
   }
-  if (limits.q_len < 1 || limits.q_len > 8) {
-    return invalid_argument(Resource::num_tokens, limits.q_len, 1, 8);
+  struct Pointer {
+    const void* address;
+    std::uintptr_t alignment;  // of the loads and stores made through it
+  };
+  const Pointer pointers[] = {
+      {p.q, 8}, {p.out, 8}, {p.key, kChunkBytes}, {p.value, kChunkBytes}, {p.block_tables, 4}};
+  for (const Pointer& pointer : pointers) {
+    if (pointer.address == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
+    const auto past = reinterpret_cast<std::uintptr_t>(pointer.address) % pointer.alignment;
+    if (past != 0)
+      return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
   }
-  if (limits.num_kv_heads < 1 || limits.num_q_heads % limits.num_kv_heads != 0) {
-    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, limits.num_kv_heads, 4096);
-  }
-  const void* const needed[] = {p.q,        p.out,      p.key, p.value, p.block_tables,
-                                p.seq_lens, p.workspace};
-  for (const void* pointer : needed) {
-    if (pointer == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
-    if (reinterpret_cast<std::uintptr_t>(pointer) % 4 != 0) {
-      return invalid_argument(Resource::alignment, 1, 4, 4096);
+  for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
+    if (stride % kChunkBytes != 0) {
+      return invalid_argument(Resource::alignment, stride % kChunkBytes, 0, 0);
     }
   }
-  if (p.block_stride % 16 != 0 || p.head_stride % 16 != 0) {
-    return invalid_argument(Resource::alignment, p.block_stride % 16 + p.head_stride % 16, 0, 0);
-  }
-  return {};
+  return check_decode_workspace(limits, p.workspace, p.workspace_bytes);
 }
 
 }  // namespace
 
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept {
-  if (params.num_rows == 0) return {};
   if (Status status = check(params); !status) return status;
-  const DecodeShape shape = decode_shape(params.limits);
+  if (params.num_rows == 0) return {};
+  const DecodeLimits& limits = params.limits;
+  const DecodeShape shape = decode_shape(limits);
+  const DecodeWorkspace workspace = decode_workspace(limits);
+  const std::int64_t items =
+      std::int64_t{workspace.max_parts} * limits.num_kv_heads * workspace.chunks;
+  const auto blocks =
+      static_cast<int>(std::min<std::int64_t>(std::int64_t{limits.num_sms} * shape.per_sm, items));
   for (const Instance& instance : kInstances) {
-    if (instance.dtype != params.dtype || instance.head_dim != params.limits.head_dim ||
-        instance.shape.warps != shape.warps || instance.shape.per_sm != shape.per_sm) {
+    if (instance.dtype != params.dtype || instance.kv_dtype != limits.kv_dtype ||
+        instance.head_dim != limits.head_dim || instance.shape.warps != shape.warps ||
+        instance.shape.per_sm != shape.per_sm) {
       continue;
     }
-    const cudaError_t error =
-        instance.launch(params, decode_workspace(params.limits),
-                        params.limits.num_sms * shape.per_sm, overlap, stream);
+    const cudaError_t error = instance.launch(params, workspace, blocks, overlap, stream);
     if (error == cudaSuccess) return {};
     return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
   }
-  if (params.dtype != DType::bf16 && params.dtype != DType::f16) {
-    return unsupported(Resource::dtype, static_cast<std::uint64_t>(params.dtype));
-  }
-  return unsupported(Resource::head_dim, static_cast<std::uint64_t>(params.limits.head_dim));
+  const bool is_16_bit = params.dtype == DType::bf16 || params.dtype == DType::f16;
+  const DType wrong = is_16_bit ? limits.kv_dtype : params.dtype;
+  return unsupported(Resource::dtype, static_cast<std::uint64_t>(wrong));
 }
 
 }  // namespace kvarena::kernels

@@ -6,34 +6,30 @@
 /// order is for). Lane `l` of a warp is (g, t) = (l / 4, l % 4), as in the PTX description of the
 /// fragments: S^T holds tokens g and g + 8 of columns 2t and 2t + 1.
 
+#include "kernels/common/grid_dependency.cuh"
+#include "kernels/decode/decode_tiles.cuh"
 #include "kernels/decode/decode_workspace.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
+#include <type_traits>
 
 namespace kvarena::kernels::decode {
 
 inline constexpr float kLog2e = 1.4426950408889634F;
 
-__device__ __forceinline__ uint4 load_stream(const void* address) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(address));
-  return v;
-}
-__device__ __forceinline__ uint2 load_stream_half(const void* address) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(address));
-  return v;
-}
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ int opaque(int x) {
+  int y;
+  asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+__device__ __forceinline__ void* opaque(void* x) {
+  void* y;
+  asm volatile("mov.u64 %0, %1;" : "=l"(y) : "l"(x));
   return y;
 }
 __device__ __forceinline__ unsigned transpose_8x8(unsigned x) {
@@ -41,156 +37,75 @@ __device__ __forceinline__ unsigned transpose_8x8(unsigned x) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
-/// Word `i` of a vector; `i` is a compile-time constant after unrolling.
-__device__ __forceinline__ unsigned word(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-/// What depends on the 16-bit type.
-template <class T>
-struct Element;
-template <>
-struct Element<__nv_bfloat16> {
-  static __device__ __forceinline__ unsigned pack(float low, float high) {
-    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const unsigned&>(v);
-  }
-  static __device__ __forceinline__ void mma(float* c, unsigned a0, unsigned a1, unsigned a2,
-                                             unsigned a3, unsigned b0, unsigned b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-};
-template <>
-struct Element<__half> {
-  static __device__ __forceinline__ unsigned pack(float low, float high) {
-    const __half2 v = __floats2half2_rn(low, high);
-    return reinterpret_cast<const unsigned&>(v);
-  }
-  static __device__ __forceinline__ void mma(float* c, unsigned a0, unsigned a1, unsigned a2,
-                                             unsigned a3, unsigned b0, unsigned b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-};
-
-/// K and V of one tile in registers, as mma operands.
-template <int D>
-struct TileRegisters {
-  static constexpr int kWide = D / 64;        ///< V groups of 64 dims
-  static constexpr bool kTail = D % 64 != 0;  ///< and one of 32
-  uint4 k[D / 16];
-  uint4 v[D / 16];
-
-  __device__ __forceinline__ void load_key(const char* tile, int lane) {
-#pragma unroll
-    for (int i = 0; i < D / 16; ++i) k[i] = load_stream(tile + i * 512 + lane * 16);
-  }
-  /// v[4 * group + j] holds dims 8g .. 8g + 7 of the group of token 2t + (j & 1) + (j >> 1) * 8; of
-  /// the tail, halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
-  __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
-#pragma unroll
-    for (int i = 0; i < kWide * 4; ++i) v[i] = load_stream(tile + i * 512 + (t * 8 + g) * 16);
-    if constexpr (kTail) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const char* at = tile + kWide * 2048 + j * 512 + t * 64 + g * 8;
-        const uint2 low = load_stream_half(at);
-        const uint2 high = load_stream_half(at + 256);
-        v[kWide * 4 + j] = make_uint4(low.x, low.y, high.x, high.y);
-      }
-    }
-  }
-  /// Slots outside [first, end) may hold anything, NaN too; their weights are 0, their values must
-  /// be.
-  __device__ __forceinline__ void clear_value_outside(int first, int end, int token0, int t) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int token = token0 + 2 * t + (j & 1) + (j >> 1) * 8;
-      if (token >= first && token < end) continue;
-#pragma unroll
-      for (int group = 0; group < kWide; ++group) v[group * 4 + j] = make_uint4(0, 0, 0, 0);
-      if constexpr (kTail) {
-        uint4& pair = v[kWide * 4 + (j >> 1)];
-        if ((j & 1) == 0) {
-          pair.x = pair.y = 0;
-        } else {
-          pair.z = pair.w = 0;
-        }
-      }
-    }
-  }
-  /// Word of token slot `j` (see load_value) that mma step `i` needs.
-  __device__ __forceinline__ unsigned value_word(int i, int j) const {
-    if (i < kWide * 4) return word(v[(i & ~3) + j], i & 3);
-    return word(v[kWide * 4 + (j >> 1)], (j & 1) * 2 + (i & 1));
-  }
-};
 
 /// Running softmax state and output of one warp: rows of O^T are dims, columns query columns.
 template <int D>
 struct Accumulator {
   float o[D / 16][4];
-  float max0, max1, sum0, sum1;  // of columns 2t and 2t + 1, in log2
+  float maximum[2];  // of columns 2t and 2t + 1, in log2
+  float sum[2];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int i = 0; i < D / 16; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0F;
-    max0 = max1 = -INFINITY;
-    sum0 = sum1 = 0.0F;
-  }
-  /// First of the two adjacent dims that o[i][0] and o[i][2] belong to.
-  static __device__ __forceinline__ int dim_of(int i, int g) {
-    if (i < TileRegisters<D>::kWide * 4) return (i >> 2) * 64 + g * 8 + (i & 3) * 2;
-    return TileRegisters<D>::kWide * 64 + g * 4 + (i & 1) * 2;
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0F;
   }
 };
 
 /// One (row, head, column chunk) and a part of its tiles.
-struct WorkItem {
+struct alignas(16) WorkItem {
   DecodePart part;
   int head;   ///< KV head
   int chunk;  ///< of query columns
 };
 
-template <class T, int D, int W>
+/// One warp's shared memory: query operands while it streams, its result after that.
+template <int D>
+union WarpShared {
+  uint4 q[D / 32][32];  // [two steps][lane]
+  float o[kColumns][D + 4];
+};
+
+template <int D, int W>
 struct Shared {
+  alignas(16) WarpShared<D> warps[W];
   float max_sum[W][kColumns][2];
-  alignas(16) float o[W][kColumns][D + 4];
-  int next;
+  WorkItem items[2];  // at work, next
+  int next;           // index of the next
   int is_last;
 };
 
 /// A thread block's view of the problem. `OneTile`: a block is one tile, the common case, for which
 /// the inner loop then has no arithmetic between a table entry and an address but one
 /// multiplication.
-template <class T, int D, int W, bool OneTile>
+template <class T, class S, int D, int W, bool OneTile>
 struct Kernel {
+  using Tile = decode::Tile<S, D>;
+  using Math = typename Tile::Math;
+  using Result = Accumulator<D>;
+  static constexpr int kTiles = Tile::kTilesAtOnce;
+  static constexpr int kUnitTokens = kTiles * kTileTokens;
   const DecodeParams& p;
   const DecodeWorkspace w;
   const DecodeConstants constants;
-  Shared<T, D, W>& shared;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  Shared<D, W>& shared;
+  const int thread;
+  const int lane = thread % 32;
+  const int warp = thread / 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  const int group = p.limits.num_q_heads / p.limits.num_kv_heads;
-  const int chunks = w.chunks;
+  const int group = opaque(p.limits.num_q_heads / p.limits.num_kv_heads);
+  const int chunks = opaque(w.chunks);
   const int heads = p.limits.num_kv_heads * chunks;
 
-  __device__ DecodeHeader* header() const { return static_cast<DecodeHeader*>(p.workspace); }
+  __device__ char* workspace() const { return static_cast<char*>(opaque(p.workspace)); }
+  __device__ DecodeHeader* header() const { return reinterpret_cast<DecodeHeader*>(workspace()); }
   __device__ const DecodePart* parts() const {
-    return reinterpret_cast<const DecodePart*>(static_cast<const char*>(p.workspace) + w.parts);
+    return reinterpret_cast<const DecodePart*>(workspace() + w.parts);
   }
   __device__ int* counter(const WorkItem& item) const {
-    return reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.counters) +
+    return reinterpret_cast<int*>(workspace() + w.counters) +
            (static_cast<std::int64_t>(item.part.row) * heads + item.head * chunks + item.chunk) * 2;
   }
   __device__ std::int64_t slot(const WorkItem& item, int part) const {
@@ -198,26 +113,36 @@ struct Kernel {
            item.chunk;
   }
   __device__ float2* max_sum(std::int64_t slot) const {
-    return reinterpret_cast<float2*>(static_cast<char*>(p.workspace) + w.max_sum) + slot * kColumns;
+    return reinterpret_cast<float2*>(workspace() + w.max_sum) + slot * kColumns;
   }
   __device__ float* outputs(std::int64_t slot) const {
-    return reinterpret_cast<float*>(static_cast<char*>(p.workspace) + w.outputs) +
-           slot * kColumns * D;
+    return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
   }
 
   /// Heads of one part are neighbours, so that thread blocks at work together read neighbouring
-  /// bytes.
+  /// bytes. `index` may be past the last.
   __device__ WorkItem item_at(int index) const {
     const int at = index / heads;
     const int within = index - at * heads;
-    const int4* words = reinterpret_cast<const int4*>(parts() + at);
+    const int4* words = reinterpret_cast<const int4*>(parts() + min(at, w.max_parts - 1));
     const int4 a = words[0];
     const int4 b = words[1];
     return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, within / chunks, within % chunks};
   }
+  /// Starts to copy a work item into shared memory; complete after cp.async.wait_all.
+  __device__ void fetch_item(WorkItem& item, int index) const {
+    const int at = index / heads;
+    const int within = index - at * heads;
+    item.head = within / chunks;
+    item.chunk = within % chunks;
+    const auto* from = reinterpret_cast<const char*>(parts() + min(at, w.max_parts - 1));
+    const auto to = static_cast<unsigned>(__cvta_generic_to_shared(&item.part));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to + 16), "l"(from + 16)
+                 : "memory");
+  }
   __device__ const BlockId* table(const WorkItem& item) const {
-    const int row = p.row_slots == nullptr ? item.part.row : p.row_slots[item.part.row];
-    return p.block_tables + row * p.table_stride;
+    return p.block_tables + item.part.table_row * p.table_stride;
   }
   /// Exact for tile < 2^20 / tiles a block: no branch and no division in the inner loop.
   __device__ unsigned table_index(int tile) const {
@@ -232,7 +157,7 @@ struct Kernel {
     const std::int64_t at = block * p.block_stride + head * p.head_stride;
     if constexpr (OneTile) return at;
     const unsigned within = tile - table_index(tile) * constants.tiles_per_block;
-    return at + within * (kTileTokens * D * 2);
+    return at + within * Tile::kBytes;
   }
   /// A column's query: token within the row and query head. `column` may be past the last.
   __device__ std::int64_t q_row(const WorkItem& item, int column) const {
@@ -248,17 +173,51 @@ struct Kernel {
     return item.part.seq_len - p.limits.q_len + min(column / group, p.limits.q_len - 1) + 1;
   }
 
-  __device__ void load_first(TileRegisters<D>& tile, const WorkItem& item, int& next_block) const;
-  __device__ void load_query(unsigned (&q)[D / 16][2], const WorkItem& item) const;
-  __device__ void stream(Accumulator<D>& acc, TileRegisters<D>& tile, int next_block,
+  /// The scale of this head's K or V.
+  __device__ float head_scale(const float* scales, const WorkItem& item) const {
+    if (scales == nullptr) return 1.0F;
+    return scales[p.scales.per_head ? item.head : 0];
+  }
+
+  /// Tile `u` of a unit, or the row's last one when it lacks that.
+  __device__ int tile_at(const WorkItem& item, int unit, int u) const {
+    if constexpr (kTiles == 1) return unit;
+    return min(unit * kTiles + u, (item.part.seq_len - 1) / kTileTokens);
+  }
+
+  __device__ bool reads_new_tokens(const WorkItem& item) const;
+  __device__ void find_tiles(std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles],
+                             const WorkItem& item, int unit) const;
+  __device__ void find_blocks(int (&blocks)[kTiles], const WorkItem& item, int unit) const;
+  __device__ void load_key(Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const;
+  __device__ void load_value(Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const;
+  __device__ void load_first(Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
+                             const WorkItem& item) const;
+  __device__ void prefetch_second(const int (&blocks)[kTiles], const WorkItem& item) const;
+  __device__ void load_query(float (&unit_logit)[2], const WorkItem& item) const;
+  __device__ void narrow_query(unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const;
+  __device__ void mask(float (&s)[4], Tile& tile, const WorkItem& item, int first_token) const;
+  __device__ void multiply_queries(float (&s)[kTiles][4], const Tile (&tiles)[kTiles],
+                                   const float (&unit_logit)[2]) const;
+  __device__ void stream(Accumulator<D>& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
                          const WorkItem& item) const;
-  __device__ void mask(float (&s)[4], const WorkItem& item, int tile) const;
+  __device__ void stage(const Accumulator<D>& acc) const;
   __device__ void merge_warps(const WorkItem& item) const;
   __device__ void combine(const WorkItem& item, int first, int end) const;
   __device__ void write_output(const WorkItem& item, int column, int dim, float maximum, float sum,
                                float4 o) const;
   __device__ void arrive(const WorkItem& item, bool all_at_once) const;
-  __device__ void run() const;
+  /// The index of a work item that no thread block has taken yet.
+  __device__ int take() const {
+    return static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);
+  }
+  /// The last thread block to leave puts the counter back.
+  __device__ void leave() const {
+    if (thread != 0) return;
+    if (atomicAdd(&header()->blocks_done, 1) < static_cast<int>(gridDim.x) - 1) return;
+    header()->next_work = 0;
+    header()->blocks_done = 0;
+  }
 };
 
 }  // namespace kvarena::kernels::decode

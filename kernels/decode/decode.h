@@ -10,6 +10,7 @@
 /// thread block takes one part of one KV head at a time. Parts of one (row, head) are combined in a
 /// fixed order in the same launch, so the same inputs give the same bits.
 
+#include "kernels/params.h"
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
@@ -29,39 +30,42 @@ struct DecodeLimits {
   std::int32_t num_kv_heads = 0;  ///< KV heads
   std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
   std::int32_t num_sms = 0;       ///< multiprocessors of the device
+  DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
 };
 
 /// What a schedule is made from. Device pointers.
 struct DecodeScheduleParams {
   DecodeLimits limits;
-  const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens, the query tokens included
-  std::int32_t num_rows = 0;               ///< at most limits.max_rows
-  std::int32_t window_tokens = 0;          ///< sliding window, 0: none
-  void* workspace = nullptr;               ///< 256-byte aligned; zeroed once before first use
+  const std::int32_t* seq_lens = nullptr;   ///< [num_rows] tokens, the query tokens included
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each; null: the same
+  std::int32_t num_rows = 0;                ///< at most limits.max_rows
+  std::int32_t window_tokens = 0;           ///< sliding window, 0: none
+  void* workspace = nullptr;                ///< 256-byte aligned; zeroed once before first use
+  std::int64_t workspace_bytes = 0;         ///< at least decode_workspace_bytes(limits)
 };
 
 /// One layer's attention. Device pointers; shapes in C order.
 struct DecodeParams {
-  DecodeLimits limits;                      ///< as scheduled
-  const void* q = nullptr;                  ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  void* out = nullptr;                      ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  float* lse = nullptr;                     ///< [num_rows, q_len, num_q_heads] natural log; or null
-  const float* sinks = nullptr;             ///< [num_q_heads] logit of the attention sink; or null
-  const void* key = nullptr;                ///< block 0 of the layer's K
-  const void* value = nullptr;              ///< block 0 of the layer's V
-  std::int64_t block_stride = 0;            ///< bytes from one block to the next
-  std::int64_t head_stride = 0;             ///< bytes from one head's tiles to the next
-  std::int32_t block_size = 16;             ///< tokens, a multiple of 16
-  const BlockId* block_tables = nullptr;    ///< [.., table_stride] rows of block ids
-  std::int64_t table_stride = 0;            ///< entries from one row to the next
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each batch row; null: same
-  const std::int32_t* seq_lens = nullptr;   ///< [num_rows] as scheduled
-  std::int32_t num_rows = 0;                ///< as scheduled
-  std::int32_t window_tokens = 0;           ///< as scheduled
-  DType dtype = DType::bf16;                ///< of q, K, V and out: bf16 or f16
-  float scale = 1.0F;                       ///< of the logits
-  float soft_cap = 0.0F;                    ///< of the logits, 0: none
-  void* workspace = nullptr;                ///< as scheduled
+  DecodeLimits limits;                    ///< as scheduled
+  const void* q = nullptr;                ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  void* out = nullptr;                    ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  float* lse = nullptr;                   ///< [num_rows, q_len, num_q_heads] natural log; or null
+  const float* sinks = nullptr;           ///< [num_q_heads] logit of the attention sink; or null
+  const void* key = nullptr;              ///< block 0 of the layer's K
+  const void* value = nullptr;            ///< block 0 of the layer's V
+  std::int64_t block_stride = 0;          ///< bytes from one block to the next
+  std::int64_t head_stride = 0;           ///< bytes from one head's tiles to the next
+  std::int32_t block_size = 16;           ///< tokens, a multiple of 16
+  const BlockId* block_tables = nullptr;  ///< [.., table_stride] rows of block ids
+  std::int64_t table_stride = 0;          ///< entries from one row to the next
+  std::int32_t num_rows = 0;              ///< as scheduled
+  std::int32_t window_tokens = 0;         ///< as scheduled
+  DType dtype = DType::bf16;              ///< of q and out: limits.kv_dtype; bf16 or f16 over fp8
+  QuantScales scales = {};                ///< of fp8 K and V
+  float scale = 1.0F;                     ///< of the logits
+  float soft_cap = 0.0F;                  ///< of the logits, 0: none
+  void* workspace = nullptr;              ///< as scheduled
+  std::int64_t workspace_bytes = 0;       ///< as scheduled
 };
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);
@@ -74,10 +78,11 @@ std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept;
 
 /// Queues one layer. With `overlap` the launch is programmatic: it may begin while the kernel
-/// before it on the stream is finishing, and reads the schedule, tables, K and V (not q) before
-/// that kernel has completed. The kernel before must then have written none of those: it is neither
-/// the schedule's kernel nor an append to KV that this launch reads. Returns invalid_argument,
-/// unsupported (head_dim, dtype, block_size) or device_error.
+/// before it on the stream is finishing, and reads the schedule, the tables, and K and V of tokens
+/// older than the query tokens before that kernel has completed. The kernel before may therefore be
+/// the append of the query tokens, but not what made the schedule or the tables, nor a copy of
+/// blocks. Returns invalid_argument, exhausted (workspace), unsupported (head_dim, dtype,
+/// block_size) or device_error.
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

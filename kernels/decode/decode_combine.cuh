@@ -23,19 +23,19 @@ __device__ __forceinline__ void scale_by(float4& v, float factor) {
 }
 
 /// Normalises and stores four adjacent dims of a column.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::write_output(const WorkItem& item,
-                                                                       int column, int dim,
-                                                                       float maximum, float sum,
-                                                                       float4 o) const {
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const WorkItem& item,
+                                                                          int column, int dim,
+                                                                          float maximum, float sum,
+                                                                          float4 o) const {
   const int global_column = item.chunk * kColumns + column;
   const std::int64_t row = q_row(item, global_column);
   if (p.sinks != nullptr && sum > 0.0F) {
     const int head = item.head * group + global_column % group;
     sum += exp2f(p.sinks[head] * kLog2e - maximum);
   }
-  scale_by(o, sum > 0.0F ? 1.0F / sum : 0.0F);
-  const uint2 packed = {Element<T>::pack(o.x, o.y), Element<T>::pack(o.z, o.w)};
+  scale_by(o, sum > 0.0F ? head_scale(p.scales.value, item) / sum : 0.0F);
+  const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};
   *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + (row * D + dim) * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
     p.lse[row] = sum > 0.0F ? (maximum + log2f(sum)) / kLog2e : -INFINITY;
@@ -43,12 +43,13 @@ __device__ __forceinline__ void Kernel<T, D, W, OneTile>::write_output(const Wor
 }
 
 /// Adds up the warps' results (staged in shared memory) and stores the output or a partial result.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::merge_warps(const WorkItem& item) const {
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
+    const WorkItem& item) const {
   const int columns = min(kColumns, num_columns() - item.chunk * kColumns);
   const bool whole = item.part.num_parts == 1;
   const std::int64_t at = whole ? 0 : slot(item, item.part.part);
-  for (int e = static_cast<int>(threadIdx.x); e < columns * (D / 4); e += W * 32) {
+  for (int e = thread; e < columns * (D / 4); e += W * 32) {
     const int column = e / (D / 4);
     const int dim = e % (D / 4) * 4;
     float maximum = -INFINITY;
@@ -61,7 +62,7 @@ __device__ __forceinline__ void Kernel<T, D, W, OneTile>::merge_warps(const Work
       const float its = shared.max_sum[i][column][0];
       const float weight = its == -INFINITY ? 0.0F : exp2_fast(its - maximum);
       sum += weight * shared.max_sum[i][column][1];
-      add_scaled(o, weight, *reinterpret_cast<const float4*>(&shared.o[i][column][dim]));
+      add_scaled(o, weight, *reinterpret_cast<const float4*>(&shared.warps[i].o[column][dim]));
     }
     if (whole) {
       write_output(item, column, dim, maximum, sum, o);
@@ -75,17 +76,17 @@ __device__ __forceinline__ void Kernel<T, D, W, OneTile>::merge_warps(const Work
 /// Combines elements [first, end) (four dims of a column each) of an item whose parts have all
 /// arrived. Several lanes share an element when there are many parts; the order is fixed by the
 /// shape alone.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::combine(const WorkItem& item, int first,
-                                                                  int end) const {
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkItem& item,
+                                                                     int first, int end) const {
   constexpr int kAtOnce = 8;
   const int parts = item.part.num_parts;
   int lanes = 1;
   while (lanes < 32 && lanes * kAtOnce < parts) lanes *= 2;
   const int stride = W * 32 / lanes;
-  const int mine = static_cast<int>(threadIdx.x) % lanes;
+  const int mine = thread % lanes;
   for (int base = first; base < end; base += stride) {
-    const int wanted = base + static_cast<int>(threadIdx.x) / lanes;
+    const int wanted = base + thread / lanes;
     const int e = min(wanted, end - 1);
     const int column = e / (D / 4);
     const int dim = e % (D / 4) * 4;
@@ -137,9 +138,9 @@ __device__ __forceinline__ void Kernel<T, D, W, OneTile>::combine(const WorkItem
 }
 
 /// Counts this part in; whoever must then combines.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::arrive(const WorkItem& item,
-                                                                 bool all_at_once) const {
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkItem& item,
+                                                                    bool all_at_once) const {
   const int parts = item.part.num_parts;
   int* const arrived = counter(item);
   const int elements = min(kColumns, num_columns() - item.chunk * kColumns) * (D / 4);
@@ -172,68 +173,84 @@ __device__ __forceinline__ void Kernel<T, D, W, OneTile>::arrive(const WorkItem&
   }
 }
 
-/// A thread block's life: work items until there are none, the next one's first loads under way
-/// while the last one's results are merged.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::run() const {
-  int index = static_cast<int>(blockIdx.x);
-  const DecodeHeader head = *header();
-  // Read beside the header, not after it: the array is long enough, what it holds may be old.
-  WorkItem item = item_at(min(index, w.max_parts * heads - 1));
-  const int total = head.num_parts * heads;
-  TileRegisters<D> tile;
-  int next_block = 0;
-  if (index < total) load_first(tile, item, next_block);
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  while (index < total) {
-    int taken = total;  // asked for now, needed when this item is done
-    if (threadIdx.x == 0 && head.all_at_once == 0) {
-      taken = static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);
-    }
-    Accumulator<D> acc;
-    acc.clear();
-    stream(acc, tile, next_block, item);
-    if (threadIdx.x == 0) shared.next = taken;
-    if (g == 0) {
-      shared.max_sum[warp][2 * t][0] = acc.max0;
-      shared.max_sum[warp][2 * t][1] = acc.sum0;
-      shared.max_sum[warp][2 * t + 1][0] = acc.max1;
-      shared.max_sum[warp][2 * t + 1][1] = acc.sum1;
-    }
-#pragma unroll
-    for (int i = 0; i < D / 16; ++i) {
-      const int dim = Accumulator<D>::dim_of(i, g);
-      *reinterpret_cast<float2*>(&shared.o[warp][2 * t][dim]) =
-          make_float2(acc.o[i][0], acc.o[i][2]);
-      *reinterpret_cast<float2*>(&shared.o[warp][2 * t + 1][dim]) =
-          make_float2(acc.o[i][1], acc.o[i][3]);
-    }
-    __syncthreads();
-    const WorkItem done = item;
-    index = shared.next;
-    if (index < total) {
-      item = item_at(index);
-      load_first(tile, item, next_block);
-    }
-    merge_warps(done);
-    if (done.part.num_parts > 1) arrive(done, head.all_at_once != 0);
-    __syncthreads();
+/// Puts this warp's result where merge_warps reads it.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stage(
+    const Accumulator<D>& acc) const {
+  __syncwarp();  // all lanes are done with q, which lay there
+  if (g == 0) {
+    shared.max_sum[warp][2 * t][0] = acc.maximum[0];
+    shared.max_sum[warp][2 * t][1] = acc.sum[0];
+    shared.max_sum[warp][2 * t + 1][0] = acc.maximum[1];
+    shared.max_sum[warp][2 * t + 1][1] = acc.sum[1];
   }
-  if (head.all_at_once == 0 && threadIdx.x == 0 &&
-      atomicAdd(&header()->blocks_done, 1) == static_cast<int>(gridDim.x) - 1) {
-    header()->next_work = 0;
-    header()->blocks_done = 0;
+#pragma unroll
+  for (int i = 0; i < Tile::kSteps; ++i) {
+    const int dim = Tile::dim_of(i, g);
+    *reinterpret_cast<float2*>(&shared.warps[warp].o[2 * t][dim]) =
+        make_float2(acc.o[i][0], acc.o[i][2]);
+    *reinterpret_cast<float2*>(&shared.warps[warp].o[2 * t + 1][dim]) =
+        make_float2(acc.o[i][1], acc.o[i][3]);
   }
 }
 
-template <class T, int D, int W, int PerSm, bool OneTile>
+/// This thread's index, which the compiler takes for new at each call: what is computed from it
+/// then does not stay in registers from one work item to the next.
+__device__ __forceinline__ int fresh_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+/// A thread block's life: work items until there are none. The first is its own index; the next
+/// ones are taken from a counter while the last is at work.
+template <class T, class S, int D, int W, int PerSm, bool OneTile>
 __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
                   DecodeConstants constants) {
-  __shared__ Shared<T, D, W> shared;
-  const Kernel<T, D, W, OneTile> kernel{p, w, constants, shared};
-  kernel.run();
+  using Kernel = decode::Kernel<T, S, D, W, OneTile>;
+  __shared__ Shared<D, W> shared;
+  int index = static_cast<int>(blockIdx.x);
+  // Read beside the header, not after it: the array is long enough, what it holds may be old.
+  WorkItem item = Kernel{p, w, constants, shared, fresh_thread()}.item_at(index);
+  if (threadIdx.x == 0) shared.items[0] = item;
+  for (int turn = 0;; turn ^= 1) {
+    const Kernel kernel{p, w, constants, shared, fresh_thread()};
+    const int total = kernel.header()->num_parts * kernel.heads;
+    const bool works = index < total;
+    const bool more = total > static_cast<int>(gridDim.x);
+    const bool late = kernel.reads_new_tokens(item);
+    typename Kernel::Tile tiles[Kernel::kTiles];
+    int next_blocks[Kernel::kTiles];
+    if (works && !late) {
+      kernel.load_first(tiles, next_blocks, item);
+      if (index < static_cast<int>(gridDim.x)) kernel.prefetch_second(next_blocks, item);
+    }
+    wait_for_previous_kernel();
+    let_next_kernel_begin();
+    if (!works) {
+      if (more) kernel.leave();
+      return;
+    }
+    if (late) kernel.load_first(tiles, next_blocks, item);
+    const int next = more && kernel.thread == 0 ? kernel.take() : 0;
+    typename Kernel::Result result;
+    result.clear();
+    kernel.stream(result, tiles, next_blocks, item);
+    kernel.stage(result);
+    __syncthreads();
+    if (more && kernel.thread == 0) kernel.fetch_item(shared.items[turn ^ 1], next);
+    kernel.merge_warps(shared.items[turn]);
+    if (shared.items[turn].part.num_parts > 1) kernel.arrive(shared.items[turn], !more);
+    if (!more) return;
+    if (kernel.thread == 0) {
+      shared.next = next;
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+    __syncthreads();
+    index = shared.next;
+    item = shared.items[turn ^ 1];
+  }
 }
 
 }  // namespace kvarena::kernels::decode

@@ -1,149 +1,273 @@
 #pragma once
 
 /// @file
-/// The decode kernel's inner loop: one warp's tiles of one part. Included by decode.cuh.
+/// The decode kernel's inner loop: one warp's units of one part. Included by decode.cuh.
 
 namespace kvarena::kernels::decode {
 
-/// Loads this warp's first tile, and the block of its second.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::load_first(TileRegisters<D>& tile,
-                                                                     const WorkItem& item,
-                                                                     int& next_block) const {
-  const int index = item.part.first_tile + warp;
-  if (index >= item.part.last_tile) return;
-  const BlockId* blocks = table(item);
-  const std::int64_t offset = tile_offset(block_of(blocks, index), item.head, index);
-  next_block = index + W < item.part.last_tile ? block_of(blocks, index + W) : 0;
-  tile.load_key(static_cast<const char*>(p.key) + offset, lane);
-  tile.load_value(static_cast<const char*>(p.value) + offset, g, t);
+/// Whether this warp's first unit has tokens that the kernel before this one may still be writing.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::reads_new_tokens(
+    const WorkItem& item) const {
+  return (item.part.first_unit + warp + 1) * kUnitTokens > item.part.seq_len - p.limits.q_len;
 }
 
-/// B operands of the 8 query columns: column g, the dims that `load_key` gave lane t.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::load_query(unsigned (&q)[D / 16][2],
-                                                                     const WorkItem& item) const {
+/// Bytes from a plane's base to each tile of a unit. A row's last unit may lack its last tiles: the
+/// row's last one stands in.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
+    std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles], const WorkItem& item,
+    int unit) const {
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    offsets[u] = tile_offset(blocks[u], item.head, tile_at(item, unit, u));
+  }
+}
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&blocks)[kTiles],
+                                                                         const WorkItem& item,
+                                                                         int unit) const {
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    blocks[u] = unit < item.part.last_unit ? block_of(table(item), tile_at(item, unit, u)) : 0;
+  }
+}
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_key(
+    Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    tiles[u].load_key(static_cast<const char*>(p.key) + offsets[u], g, t);
+  }
+}
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_value(
+    Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    tiles[u].load_value(static_cast<const char*>(p.value) + offsets[u], g, t);
+  }
+}
+
+/// Loads this warp's first unit, and the blocks of its second.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
+    Tile (&tiles)[kTiles], int (&next_blocks)[kTiles], const WorkItem& item) const {
+  const int unit = item.part.first_unit + warp;
+  if (unit >= item.part.last_unit) return;
+  int blocks[kTiles];
+  std::int64_t offsets[kTiles];
+  find_blocks(blocks, item, unit);
+  find_blocks(next_blocks, item, unit + W);
+  find_tiles(offsets, blocks, item, unit);
+  load_key(tiles, offsets);
+  load_value(tiles, offsets);
+}
+
+/// Asks the L2 for this warp's second unit: the memory is idle while the kernel before this one
+/// ends.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
+    const int (&blocks)[kTiles], const WorkItem& item) const {
+  const int unit = item.part.first_unit + warp + W;
+  if (unit >= item.part.last_unit) return;
+  std::int64_t offsets[kTiles];
+  find_tiles(offsets, blocks, item, unit);
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+#pragma unroll
+    for (int byte = 0; byte < Tile::kBytes; byte += 32 * 128) {
+      const std::int64_t at = offsets[u] + byte + lane * 128;
+      if (byte + lane * 128 >= Tile::kBytes) break;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p.key) + at));
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p.value) + at));
+    }
+  }
+}
+
+/// B operands of the 8 query columns: column g, the dims that K's operands have in lane t; and what
+/// turns a dot product of columns 2t and 2t + 1 into a logit.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
+    float (&unit_logit)[2], const WorkItem& item) const {
+  unsigned q[Tile::kSteps][2];
   const int column = item.chunk * kColumns + g;
   const bool exists = column < num_columns();
   const char* row = static_cast<const char*>(p.q) + q_row(item, exists ? column : 0) * (D * 2);
 #pragma unroll
-  for (int i = 0; i < D / 16; ++i) {
-    const char* at = row + ((i >> 1) * 32 + t * 8 + (i & 1) * 4) * 2;
+  for (int i = 0; i < Tile::kSteps; ++i) {
+    const char* at = row + Tile::query_dim(i, t) * 2;
     const uint2 v = exists ? *reinterpret_cast<const uint2*>(at) : make_uint2(0, 0);
     q[i][0] = v.x;
     q[i][1] = v.y;
   }
+  unit_logit[0] = unit_logit[1] = p.scale;
+  if constexpr (!std::is_same_v<S, T>) {
+    unit_logit[0] = unit_logit[1] = p.scale * head_scale(p.scales.key, item);
+    if constexpr (!std::is_same_v<T, Math>) narrow_query(q, unit_logit);
+  }
+#pragma unroll
+  for (int i = 0; i < Tile::kSteps; i += 2) {
+    shared.warps[warp].q[i / 2][lane] = make_uint4(q[i][0], q[i][1], q[i + 1][0], q[i + 1][1]);
+  }
 }
 
-/// Takes away the logits of tokens that a column does not see.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::mask(float (&s)[4], const WorkItem& item,
-                                                               int tile) const {
+/// Turns q from bf16 into f16, divided by a power of two that brings a column's largest element
+/// near 1, since f16 has the precision but not the range.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
+    unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const {
+  const auto low = [](unsigned pair) { return __uint_as_float(pair << 16); };
+  const auto high = [](unsigned pair) { return __uint_as_float(pair & 0xffff0000U); };
+  float largest = 0.0F;
+#pragma unroll
+  for (int i = 0; i < Tile::kSteps; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      largest = fmaxf(largest, fmaxf(fabsf(low(q[i][j])), fabsf(high(q[i][j]))));
+    }
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
+  // The power of two at or below it, kept where its inverse is a normal number.
+  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
+  const float power = __uint_as_float(exponent << 23);
+  const float inverse = __uint_as_float((254U - exponent) << 23);
+#pragma unroll
+  for (int i = 0; i < Tile::kSteps; ++i) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      q[i][j] = pack_pair<Math>(low(q[i][j]) * inverse, high(q[i][j]) * inverse);
+    }
+  }
+  unit_logit[0] *= __shfl_sync(~0U, power, 8 * t);
+  unit_logit[1] *= __shfl_sync(~0U, power, 8 * t + 4);
+}
+
+/// Takes what a column does not see out of a tile: logits become -inf; slots that none sees may
+/// hold anything, NaN too, so their values become 0.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4], Tile& tile,
+                                                                  const WorkItem& item,
+                                                                  int first_token) const {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = tile * kTileTokens + g + (i >> 1) * 8;
+    const int token = first_token + g + (i >> 1) * 8;
     const int limit = limit_of(item, item.chunk * kColumns + 2 * t + (i & 1));
     const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
     if (token < start || token >= limit) s[i] = -INFINITY;
   }
+  const int first_seen = p.window_tokens == 0 ? 0 : limit_of(item, 0) - p.window_tokens;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int token = first_token + 2 * t + (j & 1) + (j >> 1) * 8;
+    if (token < first_seen || token >= item.part.seq_len) tile.clear_value(j);
+  }
 }
 
-/// Online softmax (Milakov and Gimelshein, 2018) over this warp's tiles, every W-th of the part.
-/// The next tile's K is asked for as soon as this one's is used, and so is V.
-template <class T, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, D, W, OneTile>::stream(Accumulator<D>& acc,
-                                                                 TileRegisters<D>& tile,
-                                                                 int next_block,
-                                                                 const WorkItem& item) const {
-  constexpr int kSteps = D / 16;
-  unsigned q[kSteps][2];
-  load_query(q, item);
-  // Every column sees every token of the tiles [first_whole, end_whole).
-  const int end_whole = limit_of(item, 0) / kTileTokens;
-  const int first_whole =
-      p.window_tokens == 0
-          ? 0
-          : (max(0, item.part.seq_len - p.window_tokens) + kTileTokens - 1) / kTileTokens;
-  const float to_log2 = p.scale * kLog2e;
-  const float cap = p.soft_cap;
-  const BlockId* blocks = table(item);
+/// Logits (log2, scaled, capped) of a unit's tokens.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::multiply_queries(
+    float (&s)[kTiles][4], const Tile (&tiles)[kTiles], const float (&unit_logit)[2]) const {
+#pragma unroll
+  for (int u = 0; u < kTiles; ++u) {
+    float odd[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+    s[u][0] = s[u][1] = s[u][2] = s[u][3] = 0.0F;
+    tiles[u].dot(s[u], odd, shared.warps[warp].q, lane);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[u][i] = (s[u][i] + odd[i]) * unit_logit[i & 1];
+    if (p.soft_cap != 0.0F) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[u][i] = p.soft_cap * tanhf(s[u][i] / p.soft_cap) * kLog2e;
+    }
+  }
+}
 
-  for (int index = item.part.first_tile + warp; index < item.part.last_tile; index += W) {
-    const bool more = index + W < item.part.last_tile;
-    const int after_next =
-        index + 2 * W < item.part.last_tile ? block_of(blocks, index + 2 * W) : 0;
-    const std::int64_t next = more ? tile_offset(next_block, item.head, index + W) : 0;
-    float s[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-    float s2[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+/// Online softmax (Milakov and Gimelshein, 2018): turns logits into weights relative to the running
+/// maximum of columns 2t and 2t + 1; `keep` is what earlier weights are multiplied by.
+template <int D, int kTiles>
+__device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[kTiles][4],
+                                               float (&keep)[2]) {
 #pragma unroll
-    for (int i = 0; i < kSteps; i += 2) {
-      const uint4& low = tile.k[i];
-      const uint4& high = tile.k[i + 1];
-      Element<T>::mma(s, low.x, high.x, low.y, high.y, q[i][0], q[i][1]);
-      Element<T>::mma(s2, low.z, high.z, low.w, high.w, q[i + 1][0], q[i + 1][1]);
-    }
-    if (more) tile.load_key(static_cast<const char*>(p.key) + next, lane);
+  for (int c = 0; c < 2; ++c) {
+    float highest = fmaxf(s[0][c], s[0][c + 2]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) s[i] += s2[i];
-    if (cap != 0.0F) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[i] = cap * tanhf(s[i] * p.scale / cap) * kLog2e;
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[i] *= to_log2;
-    }
-    if (index < first_whole || index >= end_whole) {
-      mask(s, item, index);
-      const int first_seen = p.window_tokens == 0 ? 0 : limit_of(item, 0) - p.window_tokens;
-      tile.clear_value_outside(first_seen, item.part.seq_len, index * kTileTokens, t);
-    }
-    float high0 = fmaxf(s[0], s[2]);
-    float high1 = fmaxf(s[1], s[3]);
+    for (int u = 1; u < kTiles; ++u) highest = fmaxf(highest, fmaxf(s[u][c], s[u][c + 2]));
 #pragma unroll
     for (int offset = 4; offset < 32; offset <<= 1) {
-      high0 = fmaxf(high0, __shfl_xor_sync(~0U, high0, offset));
-      high1 = fmaxf(high1, __shfl_xor_sync(~0U, high1, offset));
+      highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, offset));
     }
-    high0 = fmaxf(acc.max0, high0);
-    high1 = fmaxf(acc.max1, high1);
+    highest = fmaxf(acc.maximum[c], highest);
     // A column that has seen nothing yet has maximum -inf; 0 stands in so that no difference is
     // NaN.
-    const float base0 = high0 == -INFINITY ? 0.0F : high0;
-    const float base1 = high1 == -INFINITY ? 0.0F : high1;
-    const float keep0 = exp2_fast(acc.max0 - base0);
-    const float keep1 = exp2_fast(acc.max1 - base1);
-    acc.max0 = high0;
-    acc.max1 = high1;
-    s[0] = exp2_fast(s[0] - base0);
-    s[1] = exp2_fast(s[1] - base1);
-    s[2] = exp2_fast(s[2] - base0);
-    s[3] = exp2_fast(s[3] - base1);
-    acc.sum0 = acc.sum0 * keep0 + s[0] + s[2];
-    acc.sum1 = acc.sum1 * keep1 + s[1] + s[3];
-    const unsigned weight0 = transpose_8x8(Element<T>::pack(s[0], s[1]));
-    const unsigned weight1 = transpose_8x8(Element<T>::pack(s[2], s[3]));
+    const float base = highest == -INFINITY ? 0.0F : highest;
+    keep[c] = exp2_fast(acc.maximum[c] - base);
+    acc.maximum[c] = highest;
+    acc.sum[c] *= keep[c];
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      float* o = acc.o[i];
-      o[0] *= keep0;
-      o[1] *= keep1;
-      o[2] *= keep0;
-      o[3] *= keep1;
-      const unsigned v0 = tile.value_word(i, 0);
-      const unsigned v1 = tile.value_word(i, 1);
-      const unsigned v2 = tile.value_word(i, 2);
-      const unsigned v3 = tile.value_word(i, 3);
-      // Two tokens' halves side by side: the low dims, then the high ones.
-      Element<T>::mma(o, __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
-                      __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632), weight0, weight1);
+    for (int u = 0; u < kTiles; ++u) {
+      s[u][c] = exp2_fast(s[u][c] - base);
+      s[u][c + 2] = exp2_fast(s[u][c + 2] - base);
+      acc.sum[c] += s[u][c] + s[u][c + 2];
     }
-    if (more) tile.load_value(static_cast<const char*>(p.value) + next, g, t);
-    next_block = after_next;
+  }
+}
+
+/// This warp's units, every W-th of the part. The next unit's K is asked for as soon as this one's
+/// is used, and so is V.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<D>& acc,
+                                                                    Tile (&tiles)[kTiles],
+                                                                    int (&next_blocks)[kTiles],
+                                                                    const WorkItem& item) const {
+  float unit_logit[2];
+  load_query(unit_logit, item);
+  unit_logit[0] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
+  unit_logit[1] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
+  // Every column sees every token of the units [first_whole, end_whole).
+  const int end_whole = limit_of(item, 0) / kUnitTokens;
+  const int unseen = p.window_tokens == 0 ? 0 : max(0, item.part.seq_len - p.window_tokens);
+  const int first_whole = (unseen + kUnitTokens - 1) / kUnitTokens;
+
+  for (int unit = item.part.first_unit + warp; unit < item.part.last_unit; unit += W) {
+    const bool more = unit + W < item.part.last_unit;
+    int after_next[kTiles];
+    std::int64_t next[kTiles];
+    find_blocks(after_next, item, unit + 2 * W);
+    find_tiles(next, next_blocks, item, unit + W);
+    float s[kTiles][4];
+    float keep[2];
+    multiply_queries(s, tiles, unit_logit);
+    if (more) load_key(tiles, next);
+    if (unit < first_whole || unit >= end_whole) {
+#pragma unroll
+      for (int u = 0; u < kTiles; ++u) {
+        mask(s[u], tiles[u], item, unit * kUnitTokens + u * kTileTokens);
+      }
+    }
+    update_softmax(acc, s, keep);
+    unsigned weights[kTiles][2];
+#pragma unroll
+    for (int u = 0; u < kTiles; ++u) {
+      weights[u][0] = transpose_8x8(pack_pair<Math>(s[u][0], s[u][1]));
+      weights[u][1] = transpose_8x8(pack_pair<Math>(s[u][2], s[u][3]));
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::kSteps; ++i) {
+      float(&o)[4] = acc.o[i];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) o[j] *= keep[j & 1];
+#pragma unroll
+      for (int u = 0; u < kTiles; ++u) tiles[u].weigh(o, i, weights[u][0], weights[u][1]);
+    }
+    if (more) load_value(tiles, next);
+#pragma unroll
+    for (int u = 0; u < kTiles; ++u) next_blocks[u] = after_next[u];
   }
 #pragma unroll
   for (int offset = 4; offset < 32; offset <<= 1) {
-    acc.sum0 += __shfl_xor_sync(~0U, acc.sum0, offset);
-    acc.sum1 += __shfl_xor_sync(~0U, acc.sum1, offset);
+    acc.sum[0] += __shfl_xor_sync(~0U, acc.sum[0], offset);
+    acc.sum[1] += __shfl_xor_sync(~0U, acc.sum[1], offset);
   }
 }
 

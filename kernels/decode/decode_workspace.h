@@ -14,16 +14,21 @@ namespace kvarena::kernels {
 inline constexpr std::int32_t kColumns = 8;   ///< query columns a thread block computes at once
 inline constexpr std::int32_t kMaxWaves = 8;  ///< a schedule has at most that many waves of parts
 
-/// A contiguous run of one row's tiles; the same for all KV heads. 32 bytes, loaded as two vectors.
+/// Tokens of a unit, what a warp loads at once: one tile, or two where elements have one byte.
+constexpr std::int32_t unit_tokens(DType kv_dtype) noexcept {
+  return kTileTokens * (kv_dtype == DType::fp8_e4m3 ? 2 : 1);
+}
+
+/// A contiguous run of one row's units; the same for all KV heads. 32 bytes, loaded as two vectors.
 struct DecodePart {
   std::int32_t row;         ///< batch row
-  std::int32_t first_tile;  ///< inclusive
-  std::int32_t last_tile;   ///< exclusive
+  std::int32_t first_unit;  ///< inclusive
+  std::int32_t last_unit;   ///< exclusive
   std::int32_t part;        ///< index among the row's parts
   std::int32_t num_parts;   ///< parts of the row
   std::int32_t first_slot;  ///< of the row's partial results, in units of head x column chunk
   std::int32_t seq_len;     ///< of the row
-  std::int32_t unused;
+  std::int32_t table_row;   ///< of the block tables
 };
 static_assert(sizeof(DecodePart) == 32);
 
@@ -32,7 +37,7 @@ struct DecodeHeader {
   std::int32_t num_parts;    ///< entries of `parts`
   std::int32_t next_work;    ///< work items taken beyond the first of each thread block
   std::int32_t blocks_done;  ///< thread blocks that have left the loop
-  std::int32_t all_at_once;  ///< every work item has a thread block of its own
+  std::int32_t unused;
 };
 
 /// A kernel's constants besides its parameters.
@@ -48,15 +53,15 @@ struct DecodeShape {
   std::int32_t per_sm;
 };
 
-/// Few items: long parts, eight warps on each. Many items: small thread blocks whose beginnings and
-/// ends overlap. Measured; docs/benchmarks.md.
+/// Twelve to sixteen warps on a multiprocessor, as many as registers allow, in two thread blocks
+/// whose beginnings and ends overlap; one of eight warps where there are few work items, so that
+/// their parts are few. Measured; docs/benchmarks.md.
 inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t items = static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
-  const bool few = items <= 2 * limits.num_sms;
   switch (limits.head_dim) {
-    case 64: return few ? DecodeShape{8, 2} : DecodeShape{4, 4};
-    case 96: return {4, 4};
-    case 128: return few ? DecodeShape{8, 1} : DecodeShape{4, 3};
+    case 64: return items <= 2 * limits.num_sms ? DecodeShape{8, 2} : DecodeShape{4, 4};
+    case 96: return {8, 2};
+    case 128: return items <= limits.num_sms / 4 ? DecodeShape{8, 1} : DecodeShape{6, 2};
     default: return {4, 2};
   }
 }
@@ -66,6 +71,12 @@ inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
   const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
   return (columns + kColumns - 1) / kColumns;
 }
+
+/// Whether a workspace can serve `limits`: invalid_argument or unsupported naming the limit.
+Status check_decode_limits(const DecodeLimits& limits) noexcept;
+/// Whether `workspace` is one: invalid_argument (pointer, alignment) or exhausted (workspace).
+Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
+                              std::int64_t bytes) noexcept;
 
 /// Where the arrays of a workspace begin, in bytes.
 struct DecodeWorkspace {

@@ -9,6 +9,10 @@
 namespace kvarena::kernels {
 namespace {
 
+constexpr std::int32_t kMaxRows = 1 << 20;
+constexpr std::int32_t kMaxHeads = 4096;
+constexpr std::int32_t kMaxGroup = 16;
+constexpr std::int32_t kMaxSms = 4096;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
@@ -18,10 +22,12 @@ struct Tiles {
 };
 
 /// Tiles of a row that some query token sees.
-__device__ Tiles tiles_of(int seq_len, int q_len, int window) {
-  const int end = (seq_len + kTileTokens - 1) / kTileTokens;
-  const int first_seen = window == 0 ? 0 : max(0, seq_len - q_len + 1 - window);
-  const int first = first_seen / kTileTokens;
+__device__ Tiles tiles_of(const DecodeScheduleParams& p, int seq_len) {
+  const int tokens = unit_tokens(p.limits.kv_dtype);
+  const int end = (seq_len + tokens - 1) / tokens;
+  const int first_seen =
+      p.window_tokens == 0 ? 0 : max(0, seq_len - p.limits.q_len + 1 - p.window_tokens);
+  const int first = first_seen / tokens;
   return {first, max(0, end - first)};
 }
 
@@ -35,7 +41,7 @@ constexpr int kCached = 2048;
 
 __device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
   if (row < kCached) return cached[row];
-  return tiles_of(p.seq_lens[row], p.limits.q_len, p.window_tokens).count;
+  return tiles_of(p, p.seq_lens[row]).count;
 }
 
 /// The best part length, in tiles, a multiple of `warps` so that the warps of a thread block have
@@ -117,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
   long long sum = 0;
   long long most = 0;
   for (int row = threadIdx.x; row < p.num_rows; row += kThreads) {
-    const int tiles = tiles_of(p.seq_lens[row], p.limits.q_len, p.window_tokens).count;
+    const int tiles = tiles_of(p, p.seq_lens[row]).count;
     if (row < kCached) cached[row] = tiles;
     sum += tiles;
     most = max(most, static_cast<long long>(tiles));
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
         }
         const int its_row = base + low;
         const int seq_len = p.seq_lens[its_row];
-        const Tiles tiles = tiles_of(seq_len, p.limits.q_len, p.window_tokens);
+        const Tiles tiles = tiles_of(p, seq_len);
         const int its_pieces = first_place[low + 1] - first_place[low];
         const int part = i - first_place[low];
         const int share = (tiles.count + its_pieces - 1) / its_pieces;
@@ -179,31 +185,66 @@ __global__ void __launch_bounds__(kThreads)
                                 its_pieces,
                                 first_slot[low],
                                 seq_len,
-                                0};
+                                p.row_slots == nullptr ? its_row : max(0, p.row_slots[its_row])};
       }
       next_part += all_parts;
       next_slot += all_slots;
       __syncthreads();
     }
   }
-  if (threadIdx.x == 0) {
-    *header = {next_part, 0, 0, static_cast<long long>(next_part) * heads <= places ? 1 : 0};
-  }
+  if (threadIdx.x == 0) *header = {next_part, 0, 0, 0};
 }
 
 }  // namespace
 
+Status check_decode_limits(const DecodeLimits& limits) noexcept {
+  if (limits.max_rows < 1)
+    return invalid_argument(Resource::num_sequences, limits.max_rows, 1, kMaxRows);
+  if (limits.q_len < 1 || limits.q_len > 8) {
+    return invalid_argument(Resource::num_tokens, limits.q_len, 1, 8);
+  }
+  if (limits.num_kv_heads < 1) {
+    return invalid_argument(Resource::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
+  }
+  const std::int32_t most = kMaxGroup * limits.num_kv_heads;
+  if (limits.num_q_heads < limits.num_kv_heads || limits.num_q_heads > most ||
+      limits.num_q_heads % limits.num_kv_heads != 0) {
+    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, limits.num_kv_heads, most);
+  }
+  if (limits.num_sms < 1) return invalid_argument(Resource::device, limits.num_sms, 1, kMaxSms);
+  for (const std::int32_t dim : {64, 96, 128, 256}) {
+    if (limits.head_dim == dim) return {};
+  }
+  return unsupported(Resource::head_dim, static_cast<std::uint64_t>(limits.head_dim));
+}
+
 std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept {
-  return decode_workspace(limits).bytes;
+  return check_decode_limits(limits) ? decode_workspace(limits).bytes : 0;
+}
+
+Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
+                              std::int64_t bytes) noexcept {
+  if (workspace == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
+  if (const auto past = reinterpret_cast<std::uintptr_t>(workspace) % 256; past != 0) {
+    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
+  }
+  const std::int64_t needed = decode_workspace(limits).bytes;
+  if (bytes >= needed) return {};
+  return exhausted(Resource::workspace, static_cast<std::uint64_t>(needed),
+                   static_cast<std::uint64_t>(bytes));
 }
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
   const DecodeLimits& limits = params.limits;
+  if (Status status = check_decode_limits(limits); !status) return status;
   if (params.num_rows < 0 || params.num_rows > limits.max_rows) {
     return invalid_argument(Resource::num_sequences, params.num_rows, 0, limits.max_rows);
   }
-  if (params.workspace == nullptr || (params.num_rows > 0 && params.seq_lens == nullptr)) {
+  if (params.num_rows > 0 && params.seq_lens == nullptr) {
     return invalid_argument(Resource::pointer, 0, 1, 1);
+  }
+  if (Status s = check_decode_workspace(limits, params.workspace, params.workspace_bytes); !s) {
+    return s;
   }
   const DecodeShape shape = decode_shape(limits);
   // What beginning and ending a part costs, in tiles that a thread block would have read meanwhile.

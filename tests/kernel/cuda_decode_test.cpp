@@ -50,7 +50,8 @@ class DeviceProblem {
                               .num_q_heads = a.num_q_heads,
                               .num_kv_heads = c.num_kv_heads,
                               .head_dim = c.head_dim_k,
-                              .num_sms = 132};
+                              .num_sms = 132,
+                              .kv_dtype = c.key_dtype};
     workspace_ =
         DeviceArray<std::byte>(static_cast<std::size_t>(kernels::decode_workspace_bytes(limits)));
     EXPECT_CUDA(cudaMemset(workspace_.data(), 0,
@@ -60,7 +61,8 @@ class DeviceProblem {
                 .seq_lens = lengths_.data(),
                 .num_rows = rows,
                 .window_tokens = c.window_tokens,
-                .workspace = workspace_.data()};
+                .workspace = workspace_.data(),
+                .workspace_bytes = kernels::decode_workspace_bytes(limits)};
     const auto on_device = [&](const PlaneView& plane) {
       return pool_.data() + (plane.base - problem.pool().data());
     };
@@ -75,13 +77,13 @@ class DeviceProblem {
               .block_size = c.block_size,
               .block_tables = tables_.data(),
               .table_stride = most,
-              .seq_lens = lengths_.data(),
               .num_rows = rows,
               .window_tokens = c.window_tokens,
               .dtype = c.key_dtype,
               .scale = a.scale,
               .soft_cap = c.soft_cap,
-              .workspace = workspace_.data()};
+              .workspace = workspace_.data(),
+              .workspace_bytes = schedule.workspace_bytes};
   }
 
   /// Schedules and runs; the output is filled with 0xFF first.
@@ -206,7 +208,6 @@ TEST_F(CudaDecode, AGraphStaysRightWhileLengthsAndTablesChange) {
   DeviceProblem device(problem, 1, stream_);
   DeviceArray<std::int32_t> lengths(c.seq_lens);
   device.schedule.seq_lens = lengths.data();
-  device.params.seq_lens = lengths.data();
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);

@@ -31,7 +31,8 @@ class CudaBatch {
                 .num_q_heads = shape_.num_q_heads,
                 .num_kv_heads = shape_.num_kv_heads,
                 .head_dim = shape_.head_dim,
-                .num_sms = num_sms},
+                .num_sms = num_sms,
+                .kv_dtype = shape_.dtype},
         tables(device, num_tables * num_entries() * std::int64_t{sizeof(BlockId)}, kPurpose),
         lengths(device, std::int64_t{rows_} * 4, kPurpose),
         q(device, output_bytes(), kPurpose),
@@ -41,7 +42,8 @@ class CudaBatch {
                  .seq_lens = lengths.data<std::int32_t>(),
                  .num_rows = rows_,
                  .window_tokens = shape_.window_tokens,
-                 .workspace = workspace.data()} {
+                 .workspace = workspace.data(),
+                 .workspace_bytes = workspace_bytes()} {
     const std::int64_t head_bytes = block_bytes(shape_) / (2 * shape_.num_kv_heads);
     decode = {.limits = limits_,
               .q = q.data(),
@@ -53,12 +55,12 @@ class CudaBatch {
               .block_size = shape_.block_size,
               .block_tables = tables.data<BlockId>(),
               .table_stride = table_stride_,
-              .seq_lens = lengths.data<std::int32_t>(),
               .num_rows = rows_,
               .window_tokens = shape_.window_tokens,
               .dtype = shape_.q_dtype(),
               .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-              .workspace = workspace.data()};
+              .workspace = workspace.data(),
+              .workspace_bytes = workspace_bytes()};
   }
 
   /// Elements of q and of the output.

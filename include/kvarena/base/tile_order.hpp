@@ -12,7 +12,7 @@
 /// % 8)` has, over four loads, two neighbouring tokens and the two eight further on.
 ///
 /// 16-bit elements: eight dims a chunk, head_dim a multiple of 32. One-byte elements: sixteen dims
-/// a chunk, K and V alike; attention over fp8 may still revise that order. Other widths have none.
+/// a chunk, multiplied as 16 bits after widening. Other widths have none.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/views.hpp"
@@ -50,16 +50,31 @@ KVARENA_HOST_DEVICE constexpr std::int32_t chunked_value_offset(std::int32_t tok
   return group * 1024 + load * 128 + (pair * 4 + ((dim >> 3) & 3)) * 8 + (dim & 7);
 }
 
-/// K and V, one byte an element: element offset within a tile. 64 dims of 8 tokens are 512
-/// contiguous bytes; a last group of 32 dims is packed in loads of half that size.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_byte_offset(std::int32_t token, std::int32_t dim,
-                                                               std::int32_t head_dim) noexcept {
+/// K, one byte an element: element offset within a tile. 64 dims of 8 tokens are 512 contiguous
+/// bytes; a last group of 32 dims is packed in loads of half that size.
+KVARENA_HOST_DEVICE constexpr std::int32_t chunked_byte_key_offset(std::int32_t token,
+                                                                   std::int32_t dim,
+                                                                   std::int32_t head_dim) noexcept {
   const std::int32_t group = dim >> 6;
   const std::int32_t half = token >> 3;
   const bool whole = group * 64 + 64 <= head_dim;
   const std::int32_t chunks = whole ? 4 : 2;
   const std::int32_t lane = (token & 7) * chunks + ((dim >> 4) & (chunks - 1));
   return group * 1024 + half * chunks * 128 + lane * 16 + (dim & 15);
+}
+
+/// V, one byte an element: element offset within a tile. 128 dims of every fourth pair's token are
+/// 512 contiguous bytes; last groups of 64 and 32 dims are packed in loads of that many.
+KVARENA_HOST_DEVICE constexpr std::int32_t chunked_byte_value_offset(
+    std::int32_t token, std::int32_t dim, std::int32_t head_dim) noexcept {
+  const std::int32_t wide = dim & ~127;  // where the group of up to 128 dims begins
+  const std::int32_t left = head_dim - wide;
+  const bool in_tail = left < 128 && (left < 64 || dim - wide >= 64);
+  const std::int32_t dims = left >= 128 ? 128 : in_tail ? 32 : 64;
+  const std::int32_t first = wide + (in_tail && left >= 64 ? 64 : 0);
+  const std::int32_t load = (token & 1) + ((token >> 3) * 2);
+  const std::int32_t pair = (token & 7) >> 1;
+  return first * kTileTokens + (load * 4 + pair) * dims + (dim - first);
 }
 
 /// Chunked order: element offset of (token, dim) from the start of one head's part of a block,
@@ -70,7 +85,10 @@ KVARENA_HOST_DEVICE constexpr std::int32_t chunked_offset(PlaneKind kind,
                                                           std::int32_t dim) noexcept {
   const std::int32_t tile = (token / kTileTokens) * kTileTokens * head_dim;
   const std::int32_t in_tile = token % kTileTokens;
-  if (element_bytes == 1) return tile + chunked_byte_offset(in_tile, dim, head_dim);
+  if (element_bytes == 1) {
+    return tile + (kind == PlaneKind::key ? chunked_byte_key_offset(in_tile, dim, head_dim)
+                                          : chunked_byte_value_offset(in_tile, dim, head_dim));
+  }
   if (kind == PlaneKind::key) return tile + chunked_key_offset(in_tile, dim);
   return tile + chunked_value_offset(in_tile, dim, head_dim);
 }
@@ -91,6 +109,9 @@ KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane
 }
 
 static_assert(chunked_key_offset(15, 127) == 2047 && chunked_value_offset(15, 127, 128) == 2047);
-static_assert(chunked_value_offset(15, 95, 96) == 1535 && chunked_byte_offset(15, 95, 96) == 1535);
+static_assert(chunked_value_offset(15, 95, 96) == 1535 &&
+              chunked_byte_key_offset(15, 95, 96) == 1535);
+static_assert(chunked_byte_value_offset(15, 95, 96) == 1535 &&
+              chunked_byte_value_offset(15, 127, 128) == 2047);
 
 }  // namespace kvarena

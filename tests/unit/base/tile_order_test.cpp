@@ -77,6 +77,23 @@ TEST(ChunkedOrderOperands, AWarpsLoadIsOneRunOfKOrV) {
   EXPECT_EQ(chunked_value_offset(1, 64, 96), 1024 + 128);
 }
 
+TEST(ChunkedOrderOperands, AWarpsLoadIsOneRunOfOneByteElementsToo) {
+  EXPECT_EQ(chunked_byte_key_offset(0, 16, 128), 16);
+  EXPECT_EQ(chunked_byte_key_offset(1, 0, 128), 64);
+  EXPECT_EQ(chunked_byte_key_offset(8, 0, 128), 512);
+  EXPECT_EQ(chunked_byte_key_offset(0, 64, 128), 1024);
+  EXPECT_EQ(chunked_byte_key_offset(1, 64, 96), 1024 + 32);
+  EXPECT_EQ(chunked_byte_value_offset(0, 112, 128), 112);
+  EXPECT_EQ(chunked_byte_value_offset(2, 0, 128), 128);
+  EXPECT_EQ(chunked_byte_value_offset(1, 0, 128), 512);
+  EXPECT_EQ(chunked_byte_value_offset(8, 0, 128), 1024);
+  EXPECT_EQ(chunked_byte_value_offset(0, 128, 256), 2048);
+  EXPECT_EQ(chunked_byte_value_offset(2, 0, 64), 64);
+  EXPECT_EQ(chunked_byte_value_offset(1, 8, 64), 256 + 8);
+  EXPECT_EQ(chunked_byte_value_offset(2, 64, 96), 1024 + 32);
+  EXPECT_EQ(chunked_byte_value_offset(1, 64, 96), 1024 + 128);
+}
+
 TEST(ElementOffset, FollowsTheStridesInBothOrders) {
   PlaneView plane;
   plane.block_stride = 1LL << 33;

@@ -59,7 +59,7 @@ TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
       {"--context", "1m"},
       {"--context", "3", "--q-len", "4"},
       {"--dtype", "f64"},
-      {"--dtype", "fp8"},
+      {"--dtype", "fp8", "--device", "cpu"},
       {"--device", "gpu"},
       {"--device", "cuda"},
       {"--preset", "gpt-9"},
@@ -82,7 +82,7 @@ TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
   EXPECT_EQ(run({"bench"}).code, ExitCode::usage);
   EXPECT_TRUE(contains(bench({"--batch", "x"}).err, "'kvarena bench attention --help'"));
   EXPECT_TRUE(contains(bench({"--preset", "gpt-9"}).err, "70b-shard"));
-  EXPECT_TRUE(contains(bench({"--dtype", "fp8"}).err, "expected: bf16 or f16"));
+  EXPECT_TRUE(contains(bench({"--dtype", "fp8", "--device", "cpu"}).err, "bf16 or f16, or a GPU"));
 }
 
 TEST(BenchOptions, LengthsComeFromAFile) {

@@ -1,0 +1,25 @@
+#pragma once
+
+/// @file
+/// Programmatic dependent launch (CUDA programming guide): a kernel launched with that attribute
+/// may begin while the one before it on the stream is finishing. Kernels call both functions in
+/// this order, so that a kernel never begins before the one two before it has completed. Nothing on
+/// architectures without it.
+
+namespace kvarena::kernels {
+
+/// Waits until the kernel before this one has completed and its writes are visible.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Lets the kernel after this one begin.
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,246 @@
+#pragma once
+
+/// @file
+/// One tile of K and V in registers, loaded straight into operands of mma.m16n8k16: for K tokens
+/// are the rows, for V (transposed) dims. A warp's lane `l` is (g, t) = (l / 4, l % 4), as in the
+/// PTX description of the fragments. Included by decode.cuh.
+
+#include "kernels/common/mma.cuh"
+#include "kvarena/base/tile_order.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+namespace kvarena::kernels::decode {
+
+__device__ __forceinline__ uint4 load_stream(const char* address) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+__device__ __forceinline__ uint2 load_stream_half(const char* address) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(address));
+  return v;
+}
+__device__ __forceinline__ unsigned load_stream_word(const char* address) {
+  unsigned v;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(address));
+  return v;
+}
+/// A load that stays where it is: the compiler would keep the query operands in registers for the
+/// whole loop, of which there are too few.
+__device__ __forceinline__ uint4 load_shared(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(address))));
+  return v;
+}
+/// Word `i` of a vector; `i` is a compile-time constant after unrolling.
+__device__ __forceinline__ unsigned word(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+/// What of a tile of type S, head_dim D, is multiplied in: `Math` is the type of the operands.
+/// `dot` adds the logits of tokens g and g + 8, columns 2t and 2t + 1; `weigh` adds the weighted
+/// values of dims dim_of(i, g) and the next one, same columns, to o[i].
+template <class S, int D>
+struct Tile;
+
+/// K and V of 16 bits.
+template <class S, int D>
+struct Tile16 {
+  using Math = S;
+  static constexpr int kTilesAtOnce = 1;
+  static constexpr int kBytes = kTileTokens * D * 2;
+  static constexpr int kSteps = D / 16;
+  static constexpr int kWide = D / 64;        // V groups of 64 dims
+  static constexpr bool kTail = D % 64 != 0;  // and one of 32
+  uint4 k[D / 16];
+  uint4 v[D / 16];
+
+  __device__ __forceinline__ void load_key(const char* tile, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) k[i] = load_stream(tile + i * 512 + (g * 4 + t) * 16);
+  }
+  /// v[4 * group + j] holds dims 8g .. 8g + 7 of the group of token 2t + (j & 1) + (j >> 1) * 8; of
+  /// the tail, halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
+  __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < kWide * 4; ++i) v[i] = load_stream(tile + i * 512 + (t * 8 + g) * 16);
+    if constexpr (kTail) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const char* at = tile + kWide * 2048 + j * 512 + t * 64 + g * 8;
+        const uint2 low = load_stream_half(at);
+        const uint2 high = load_stream_half(at + 256);
+        v[kWide * 4 + j] = make_uint4(low.x, low.y, high.x, high.y);
+      }
+    }
+  }
+  __device__ __forceinline__ void clear_value(int j) {
+#pragma unroll
+    for (int group = 0; group < kWide; ++group) v[group * 4 + j] = make_uint4(0, 0, 0, 0);
+    if constexpr (kTail) {
+      uint4& pair = v[kWide * 4 + (j >> 1)];
+      if ((j & 1) == 0) {
+        pair.x = pair.y = 0;
+      } else {
+        pair.z = pair.w = 0;
+      }
+    }
+  }
+  /// The first of four adjacent dims that lane t multiplies in step i.
+  static __device__ __forceinline__ int query_dim(int i, int t) {
+    return (i >> 1) * 32 + t * 8 + (i & 1) * 4;
+  }
+  static __device__ __forceinline__ int dim_of(int i, int g) {
+    if (i < kWide * 4) return (i >> 2) * 64 + g * 8 + (i & 3) * 2;
+    return kWide * 64 + g * 4 + (i & 1) * 2;
+  }
+  __device__ __forceinline__ void dot(float (&even)[4], float (&odd)[4],
+                                      const uint4 (&queries)[kSteps / 2][32], int lane) const {
+#pragma unroll
+    for (int i = 0; i < kSteps; i += 2) {
+      const uint4& low = k[i];
+      const uint4& high = k[i + 1];
+      const uint4 q = load_shared(&queries[i / 2][lane]);
+      mma_m16n8k16<S>(even, {low.x, high.x, low.y, high.y}, q.x, q.y);
+      mma_m16n8k16<S>(odd, {low.z, high.z, low.w, high.w}, q.z, q.w);
+    }
+  }
+  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0,
+                                        unsigned weight1) const {
+    const unsigned v0 = value_word(i, 0);
+    const unsigned v1 = value_word(i, 1);
+    const unsigned v2 = value_word(i, 2);
+    const unsigned v3 = value_word(i, 3);
+    // Two tokens' halves side by side: the low dims, then the high ones.
+    mma_m16n8k16<S>(o,
+                    {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+                     __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)},
+                    weight0, weight1);
+  }
+
+ private:
+  /// Word of token slot `j` (see load_value) that step `i` needs.
+  __device__ __forceinline__ unsigned value_word(int i, int j) const {
+    if (i < kWide * 4) return word(v[(i & ~3) + j], i & 3);
+    return word(v[kWide * 4 + (j >> 1)], (j & 1) * 2 + (i & 1));
+  }
+};
+
+template <int D>
+struct Tile<__nv_bfloat16, D> : Tile16<__nv_bfloat16, D> {};
+template <int D>
+struct Tile<__half, D> : Tile16<__half, D> {};
+
+/// K and V of fp8 e4m3, multiplied as f16, which holds every e4m3 value exactly.
+template <int D>
+struct Tile<__nv_fp8_e4m3, D> {
+  using Math = __half;
+  static constexpr int kTilesAtOnce = 2;  // as many bytes as one of 16-bit elements
+  static constexpr int kBytes = kTileTokens * D;
+  static constexpr int kSteps = D / 16;
+  static constexpr int kGroups = D / 64;       // of 64 dims
+  static constexpr bool kTail = D % 64 != 0;   // and one of 32
+  static constexpr int kWords = D / 8 / 4;     // of a token's V in a lane
+  static constexpr bool kWide = D % 128 == 0;  // V in whole chunks
+  unsigned k[kGroups * 8 + (kTail ? 4 : 0)];   // [group][half of the tokens][word]
+  unsigned v[4][kWords];                       // [token slot][word]
+
+  __device__ __forceinline__ void load_key(const char* tile, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < kGroups * 2; ++i) {
+      const uint4 chunk = load_stream(tile + i * 512 + (g * 4 + t) * 16);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) k[i * 4 + w] = word(chunk, w);
+    }
+    if constexpr (kTail) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint2 part = load_stream_half(tile + kGroups * 1024 + half * 256 + g * 32 + t * 8);
+        k[kGroups * 8 + half * 2] = part.x;
+        k[kGroups * 8 + half * 2 + 1] = part.y;
+      }
+    }
+  }
+  /// v[j] holds dims of token 2t + (j & 1) + (j >> 1) * 8: of each 128 the sixteen from 16g on; of
+  /// a 64 the eight from 8g on, of the tail the four from 4g on.
+  __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kWide) {
+#pragma unroll
+        for (int i = 0; i < D / 128; ++i) {
+          const uint4 chunk = load_stream(tile + i * 2048 + j * 512 + (t * 8 + g) * 16);
+#pragma unroll
+          for (int w = 0; w < 4; ++w) v[j][i * 4 + w] = word(chunk, w);
+        }
+      } else {
+        const uint2 part = load_stream_half(tile + j * 256 + (t * 8 + g) * 8);
+        v[j][0] = part.x;
+        v[j][1] = part.y;
+        if constexpr (kTail) v[j][2] = load_stream_word(tile + 1024 + j * 128 + (t * 8 + g) * 4);
+      }
+    }
+  }
+  __device__ __forceinline__ void clear_value(int j) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) v[j][w] = 0;
+  }
+  static __device__ __forceinline__ int query_dim(int i, int t) {
+    if (i < kGroups * 4) return (i >> 2) * 64 + t * 16 + (i & 3) * 4;
+    return kGroups * 64 + t * 8 + (i & 1) * 4;
+  }
+  static __device__ __forceinline__ int dim_of(int i, int g) {
+    if constexpr (kWide) return (i >> 3) * 128 + g * 16 + (i & 7) * 2;
+    if (i < 4) return g * 8 + i * 2;
+    return 64 + g * 4 + (i & 1) * 2;
+  }
+  __device__ __forceinline__ void dot(float (&even)[4], float (&odd)[4],
+                                      const uint4 (&queries)[kSteps / 2][32], int lane) const {
+#pragma unroll
+    for (int i = 0; i < kSteps; i += 2) {
+      const uint4 q = load_shared(&queries[i / 2][lane]);
+      step(even, i, q.x, q.y);
+      step(odd, i + 1, q.z, q.w);
+    }
+  }
+  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0,
+                                        unsigned weight1) const {
+    // Two tokens' bytes side by side, of two adjacent dims.
+    const unsigned order = (i & 1) == 0 ? 0x5140 : 0x7362;
+    const unsigned near = __byte_perm(v[0][i >> 1], v[1][i >> 1], order);
+    const unsigned far = __byte_perm(v[2][i >> 1], v[3][i >> 1], order);
+    mma_m16n8k16<Math>(
+        o, {widen(near & 0xffff), widen(near >> 16), widen(far & 0xffff), widen(far >> 16)},
+        weight0, weight1);
+  }
+
+ private:
+  __device__ __forceinline__ void step(float (&sum)[4], int i, unsigned q0, unsigned q1) const {
+    const bool tail = i >= kGroups * 4;
+    const unsigned low = tail ? k[kGroups * 8 + (i & 1)] : k[(i >> 2) * 8 + (i & 3)];
+    const unsigned high = tail ? k[kGroups * 8 + 2 + (i & 1)] : k[(i >> 2) * 8 + 4 + (i & 3)];
+    mma_m16n8k16<Math>(
+        sum, {widen(low & 0xffff), widen(high & 0xffff), widen(low >> 16), widen(high >> 16)}, q0,
+        q1);
+  }
+  /// Two e4m3 as two f16.
+  static __device__ __forceinline__ unsigned widen(unsigned pair) {
+    const __half2_raw wide =
+        __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
+    return reinterpret_cast<const unsigned&>(wide);
+  }
+};
+
+}  // namespace kvarena::kernels::decode
