@@ -93,6 +93,13 @@ class CudaBackend final : public Backend {
   /// Runs `launch(native stream)` with the GPU current; failures of CUDA become the device's.
   template <class Launch>
   Status launch_on_gpu(Launch launch) const;
+  /// The same for one kernel of a layer.
+  template <class Launch>
+  Status launch_layer(Launch launch) {
+    const Status status = launch_on_gpu(launch);
+    layers_begun_ = layers_begun_ || status;
+    return status;
+  }
 
   CudaDevice& device_;
   const std::int32_t ordinal_;
@@ -104,6 +111,7 @@ class CudaBackend final : public Backend {
   std::int64_t workspace_bytes_ = 0;
   std::array<Schedule, 2> schedules_;  ///< full, windowed
   Batch batch_;                        ///< the step or the recording at work
+  bool layers_begun_ = false;          ///< a layer's kernel stands behind those of launch_step
 };
 
 // ---- creation
@@ -190,7 +198,8 @@ cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
                            .table_stride = view.table_stride,
                            .row_slots = view.row_slots,
                            .workspace = schedule.workspace,
-                           .workspace_bytes = workspace_bytes_};
+                           .workspace_bytes = workspace_bytes_,
+                           .overlap = layers_begun_};
   const auto rows = static_cast<std::uint32_t>(std::max(batch.decode_rows, 1));
   step.shape.max_rows = std::min(shape_.max_rows, static_cast<std::int32_t>(std::bit_ceil(rows)));
   return step;
@@ -230,6 +239,7 @@ Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
 
 /// Everything of batch_ that precedes its layers.
 Status CudaBackend::launch_step(void* stream) {
+  layers_begun_ = false;
   if (Status s = tables_.launch(stream_); !s) return s;
   const auto native = static_cast<cudaStream_t>(stream);
   for (kernels::CopyBlocksParams copies : copies_) {
@@ -281,16 +291,15 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
 }
 
 Status CudaBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
-  return launch_on_gpu([&](void* stream) {
-    return cuda::launch_append({.kv = kv,
-                                .key = args.key,
-                                .value = args.value,
-                                .dtype = args.dtype,
-                                .slots = tables_.view().slots,
-                                .num_tokens = batch_.num_tokens,
-                                .scales = args.scales},
-                               stream);
-  });
+  const AppendArgs append{.kv = kv,
+                          .key = args.key,
+                          .value = args.value,
+                          .dtype = args.dtype,
+                          .slots = tables_.view().slots,
+                          .num_tokens = batch_.num_tokens,
+                          .scales = args.scales};
+  return launch_layer(
+      [&](void* stream) { return cuda::launch_append(append, layers_begun_, stream); });
 }
 
 Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
@@ -306,7 +315,7 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.soft_cap = given.soft_cap;
   args.scales = given.scales;
   const cuda::AttentionStep step = step_for(schedule, batch_);
-  return launch_on_gpu([&](void* stream) { return cuda::launch_attention(step, args, stream); });
+  return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
 }
 
 }  // namespace

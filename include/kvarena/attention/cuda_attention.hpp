@@ -11,9 +11,14 @@
 ///
 ///     launch_schedule(step, args, stream);        // once for all layers with the same window
 ///     for (layer ...) {
-///       launch_append(append_args, stream);
+///       launch_append(append_args, overlap, stream);
 ///       launch_attention(step, args, stream);
 ///     }
+///
+/// `overlap` (programmatic dependent launch) lets a kernel begin while the one in front of it on
+/// the stream ends: it then waits for that one's results, but reads the schedule, the tables, and K
+/// and V of older tokens before. Set it where the kernel in front wrote none of these: in every
+/// launch of a step but the first after launch_schedule.
 ///
 /// `stream` is a cudaStream_t; its GPU must be the current one of the calling thread. This header
 /// needs no CUDA; in builds without CUDA every call returns unsupported (device).
@@ -48,10 +53,11 @@ struct AttentionStep {
                                             ///< row_offsets are slot * table_stride, or 0
   void* workspace = nullptr;                ///< device, 256-byte aligned, one for each window
   std::int64_t workspace_bytes = 0;         ///< at least workspace_bytes(shape)
+  bool overlap = false;                     ///< begin while the kernel in front ends, see above
 };
 
-/// Whether decode attention reads K and V like these: bf16 or f16, chunked, K and V of one head_dim
-/// 64, 96, 128 or 256. Everything else goes to prefill, which reads any shape.
+/// Whether decode attention reads K and V like these: bf16, f16 or fp8 e4m3, chunked, K and V of
+/// one head_dim 64, 96, 128 or 256. Everything else goes to prefill, which reads any shape.
 KVARENA_EXPORT bool takes_decode(const KvLayerView& kv) noexcept;
 
 /// Bytes of a workspace for this shape and every smaller max_rows and max_decode_tokens: a pure
@@ -81,6 +87,6 @@ KVARENA_EXPORT Status validate(const AttentionStep& step, const AttentionArgs& a
 
 /// Queues one layer's KV write by slot mapping, to any of those types. Returns what append_kv
 /// returns of what the host can see, device_error. Slots outside the pool are skipped.
-KVARENA_EXPORT Status launch_append(const AppendArgs& args, void* stream) noexcept;
+KVARENA_EXPORT Status launch_append(const AppendArgs& args, bool overlap, void* stream) noexcept;
 
 }  // namespace kvarena::cuda

@@ -23,8 +23,6 @@ constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kWorkspaceAlignment = 256;
 constexpr std::int64_t kVectorBytes = 16;
-/// Whether layers of decode attention may begin before the kernel in front of them has ended.
-constexpr bool kOverlap = false;
 
 cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
 
@@ -35,12 +33,15 @@ kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
           .num_q_heads = shape.num_q_heads,
           .num_kv_heads = shape.kv.key.num_heads,
           .head_dim = shape.kv.key.head_dim,
-          .num_sms = shape.num_sms};
+          .num_sms = shape.num_sms,
+          .kv_dtype = shape.kv.key.dtype};
 }
 
 kernels::DecodeLimits limits_of(const AttentionStep& step) noexcept {
   return limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
 }
+
+bool is_16_bit(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
 
 bool has_vectors(const PlaneView& plane) noexcept {
   return kernels::is_aligned(plane.base, kVectorBytes) &&
@@ -113,9 +114,11 @@ Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
 
 /// Whether this layer's decode rows take the fast path; if not, they are prefill's.
 bool is_fast(const AttentionStep& step, const AttentionArgs& args) noexcept {
-  return step.decode_rows > 0 && takes_decode(args.kv) && args.q_dtype == args.kv.key.dtype &&
-         args.out_dtype == args.q_dtype && kernels::is_aligned(args.q, kVectorBytes) &&
-         kernels::is_aligned(args.out, kVectorBytes);
+  const bool has_types =
+      is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
+      (args.kv.key.dtype == DType::fp8_e4m3 || args.kv.key.dtype == args.q_dtype);
+  return step.decode_rows > 0 && has_types && takes_decode(args.kv) &&
+         kernels::is_aligned(args.q, kVectorBytes) && kernels::is_aligned(args.out, kVectorBytes);
 }
 
 kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionArgs& args) noexcept {
@@ -130,14 +133,14 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
           .block_size = args.kv.block_size,
           .block_tables = args.batch.tables.entries,
           .table_stride = step.table_stride,
-          .row_slots = step.row_slots,
-          .seq_lens = args.batch.seq_lens,
           .num_rows = step.decode_rows,
           .window_tokens = args.window_tokens,
           .dtype = args.q_dtype,
+          .scales = args.scales,
           .scale = args.scale,
           .soft_cap = args.soft_cap,
-          .workspace = step.workspace};
+          .workspace = step.workspace,
+          .workspace_bytes = step.workspace_bytes};
 }
 
 /// The rows from `first` on.
@@ -170,7 +173,7 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
 bool takes_decode(const KvLayerView& kv) noexcept {
   const PlaneView& key = kv.key;
   const PlaneView& value = kv.value;
-  const bool is_narrow = key.dtype == DType::bf16 || key.dtype == DType::f16;
+  const bool is_narrow = is_16_bit(key.dtype) || key.dtype == DType::fp8_e4m3;
   const bool is_chunked = key.tile_order == TileOrder::chunked &&
                           value.tile_order == TileOrder::chunked &&
                           kv.block_size % kTileTokens == 0;
@@ -214,9 +217,11 @@ Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
   if (Status s = not_null(Check::seq_lens_pointer, args.batch.seq_lens); !s) return s;
   return kernels::launch_decode_schedule({.limits = limits_of(step),
                                           .seq_lens = args.batch.seq_lens,
+                                          .row_slots = step.row_slots,
                                           .num_rows = step.decode_rows,
                                           .window_tokens = args.window_tokens,
-                                          .workspace = step.workspace},
+                                          .workspace = step.workspace,
+                                          .workspace_bytes = step.workspace_bytes},
                                          native(stream));
 }
 
@@ -241,7 +246,7 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
   if (args.batch.num_rows == 0 || step.total_q == 0) return {};
   const std::int32_t fast_rows = is_fast(step, args) ? step.decode_rows : 0;
   if (fast_rows > 0) {
-    if (Status s = kernels::launch_decode(decode_params(step, args), kOverlap, native(stream));
+    if (Status s = kernels::launch_decode(decode_params(step, args), step.overlap, native(stream));
         !s) {
       return s;
     }
@@ -250,7 +255,7 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
   return kernels::launch_prefill(prefill_params(step, args, fast_rows), native(stream));
 }
 
-Status launch_append(const AppendArgs& args, void* stream) noexcept {
+Status launch_append(const AppendArgs& args, bool overlap, void* stream) noexcept {
   return kernels::launch_append({.kv = args.kv,
                                  .key = args.key,
                                  .value = args.value,
@@ -258,7 +263,7 @@ Status launch_append(const AppendArgs& args, void* stream) noexcept {
                                  .num_tokens = args.num_tokens,
                                  .dtype = args.dtype,
                                  .scales = args.scales},
-                                kOverlap, native(stream));
+                                overlap, native(stream));
 }
 
 }  // namespace kvarena::cuda

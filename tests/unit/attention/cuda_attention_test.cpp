@@ -175,7 +175,7 @@ TEST(CudaAttention, AStepWithoutTokensQueuesNothing) {
   s.args.q = s.args.out = nullptr;
   EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr));
   EXPECT_OK(cuda::launch_attention(s.step, s.args, nullptr));
-  EXPECT_OK(cuda::launch_append({.kv = s.args.kv, .dtype = DType::bf16}, nullptr));
+  EXPECT_OK(cuda::launch_append({.kv = s.args.kv, .dtype = DType::bf16}, false, nullptr));
 }
 
 TEST(CudaAttention, DecodeRowsOfOtherTypesNeedNoWorkspace) {
