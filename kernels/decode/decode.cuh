@@ -200,7 +200,7 @@ struct Kernel {
   __device__ void multiply_queries(float (&s)[kTiles][4], const Tile (&tiles)[kTiles],
                                    const float (&unit_logit)[2]) const;
   __device__ void stream(Accumulator<D>& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
-                         const WorkItem& item) const;
+                         const WorkItem& item, bool takes, int& taken) const;
   __device__ void stage(const Accumulator<D>& acc) const;
   __device__ void merge_warps(const WorkItem& item) const;
   __device__ void combine(const WorkItem& item, int first, int end) const;

@@ -213,7 +213,6 @@ __global__ void __launch_bounds__(W * 32, PerSm)
   int index = static_cast<int>(blockIdx.x);
   // Read beside the header, not after it: the array is long enough, what it holds may be old.
   WorkItem item = Kernel{p, w, constants, shared, fresh_thread()}.item_at(index);
-  if (threadIdx.x == 0) shared.items[0] = item;
   for (int turn = 0;; turn ^= 1) {
     const Kernel kernel{p, w, constants, shared, fresh_thread()};
     const int total = kernel.header()->num_parts * kernel.heads;
@@ -233,10 +232,12 @@ __global__ void __launch_bounds__(W * 32, PerSm)
       return;
     }
     if (late) kernel.load_first(tiles, next_blocks, item);
-    const int next = more && kernel.thread == 0 ? kernel.take() : 0;
+    const bool is_first = index == static_cast<int>(blockIdx.x);
+    if (is_first && kernel.thread == 0) shared.items[0] = item;
     typename Kernel::Result result;
     result.clear();
-    kernel.stream(result, tiles, next_blocks, item);
+    int next = 0;
+    kernel.stream(result, tiles, next_blocks, item, more, next);
     kernel.stage(result);
     __syncthreads();
     if (more && kernel.thread == 0) kernel.fetch_item(shared.items[turn ^ 1], next);

@@ -214,12 +214,14 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
 }
 
 /// This warp's units, every W-th of the part. The next unit's K is asked for as soon as this one's
-/// is used, and so is V.
+/// is used, and so is V. With `takes` the first thread takes the index of its next work item as
+/// late as the answer's way allows, so that nobody holds work that others could do.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<D>& acc,
                                                                     Tile (&tiles)[kTiles],
                                                                     int (&next_blocks)[kTiles],
-                                                                    const WorkItem& item) const {
+                                                                    const WorkItem& item,
+                                                                    bool takes, int& taken) const {
   float unit_logit[2];
   load_query(unit_logit, item);
   unit_logit[0] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
@@ -239,6 +241,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
     float keep[2];
     multiply_queries(s, tiles, unit_logit);
     if (more) load_key(tiles, next);
+    if (!more && takes && thread == 0) taken = take();
     if (unit < first_whole || unit >= end_whole) {
 #pragma unroll
       for (int u = 0; u < kTiles; ++u) {
@@ -264,6 +267,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) next_blocks[u] = after_next[u];
   }
+  if (item.part.first_unit >= item.part.last_unit && takes && thread == 0) taken = take();
 #pragma unroll
   for (int offset = 4; offset < 32; offset <<= 1) {
     acc.sum[0] += __shfl_xor_sync(~0U, acc.sum[0], offset);

@@ -59,9 +59,12 @@ struct DecodeShape {
 inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t items = static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
   switch (limits.head_dim) {
-    case 64: return items <= 2 * limits.num_sms ? DecodeShape{8, 2} : DecodeShape{4, 4};
+    case 64: {
+      const bool medium = items > 8 && items <= 2 * limits.num_sms;
+      return medium ? DecodeShape{8, 2} : DecodeShape{4, 4};
+    }
     case 96: return {8, 2};
-    case 128: return items <= limits.num_sms / 4 ? DecodeShape{8, 1} : DecodeShape{6, 2};
+    case 128: return items <= limits.num_sms / 2 ? DecodeShape{8, 1} : DecodeShape{6, 2};
     default: return {4, 2};
   }
 }

@@ -48,13 +48,16 @@ __device__ int count_of(const DecodeScheduleParams& p, const int* cached, int ro
 /// equal shares. Warp `w` looks for the shortest parts of which there are at most `w + 1` waves,
 /// and says what they would cost; the cheapest wins.
 __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, int places,
-                             int heads, int warps, int longest, long long total, float overhead) {
+                             int heads, DecodeShape shape, int longest, long long total,
+                             float overhead) {
   __shared__ Candidate candidates[kWarps];
+  const int warps = shape.warps;
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int waves = warp + 1;
-  int low = 1;
-  int high = max(1, (longest + warps - 1) / warps);
+  // Thread blocks that share a multiprocessor need two units a warp to be worth their beginning.
+  int low = shape.per_sm == 1 ? 1 : 2;
+  int high = max(low, (longest + warps - 1) / warps);
   while (low < high) {
     const int middle = (low + high) / 2;
     const int tried = middle * warps;
@@ -106,8 +109,7 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
 }
 
 __global__ void __launch_bounds__(kThreads)
-    decode_schedule(DecodeScheduleParams p, DecodeWorkspace w, int places, int warps,
-                    float overhead) {
+    decode_schedule(DecodeScheduleParams p, DecodeWorkspace w, DecodeShape shape) {
   using Reduce = cub::BlockReduce<long long, kThreads>;
   using Scan = cub::BlockScan<int, kThreads>;
   __shared__ union {
@@ -138,8 +140,12 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   const int heads = p.limits.num_kv_heads * w.chunks;
+  const int places = p.limits.num_sms * shape.per_sm;
+  const int warps = shape.warps;
+  // What beginning and ending a part costs, in units that a thread block would have read meanwhile.
+  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
   const int length =
-      choose_length(p, cached, places, heads, warps, shared_longest, shared_total, overhead);
+      choose_length(p, cached, places, heads, shape, shared_longest, shared_total, overhead);
 
   // Long parts first, so that the short ones fill the end: two passes, each in row order. Threads
   // first stand for rows, then for parts.
@@ -246,11 +252,8 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
   if (Status s = check_decode_workspace(limits, params.workspace, params.workspace_bytes); !s) {
     return s;
   }
-  const DecodeShape shape = decode_shape(limits);
-  // What beginning and ending a part costs, in tiles that a thread block would have read meanwhile.
-  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
   decode_schedule<<<1, kThreads, 0, stream>>>(params, decode_workspace(limits),
-                                              limits.num_sms * shape.per_sm, shape.warps, overhead);
+                                              decode_shape(limits));
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) {
     return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};

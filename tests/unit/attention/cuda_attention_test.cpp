@@ -58,7 +58,7 @@ struct Small {
   }
 };
 
-TEST(CudaAttention, DecodeTakesChunked16BitTypesOfFourDims) {
+TEST(CudaAttention, DecodeTakesChunkedTypesOfFourDims) {
   const auto takes = [](const std::function<void(KvLayerView&)>& change) {
     KvLayerView kv = Small().args.kv;
     change(kv);
@@ -69,8 +69,9 @@ TEST(CudaAttention, DecodeTakesChunked16BitTypesOfFourDims) {
     change(kv.value);
   };
   EXPECT_TRUE(takes([](KvLayerView&) {}));
-  EXPECT_TRUE(
-      takes([&](KvLayerView& kv) { both(kv, [](PlaneView& p) { p.dtype = DType::f16; }); }));
+  for (const DType dtype : {DType::f16, DType::fp8_e4m3}) {
+    EXPECT_TRUE(takes([&](KvLayerView& kv) { both(kv, [&](PlaneView& p) { p.dtype = dtype; }); }));
+  }
   for (std::int32_t dim = 32; dim <= 512; dim += 32) {
     const bool expected = dim == 64 || dim == 96 || dim == 128 || dim == 256;
     EXPECT_EQ(takes([&](KvLayerView& kv) { both(kv, [&](PlaneView& p) { p.head_dim = dim; }); }),

@@ -161,7 +161,8 @@ class DeviceTablesTest : public ::testing::Test {
     const auto check_oldest = [&] {
       const std::string difference = queued.front().difference(gpu.plan, gpu.wait(oldest % k));
       queued.pop_front();
-      ASSERT_EQ(difference, "") << "step " << oldest++;
+      ASSERT_EQ(difference, "") << "step " << oldest;
+      ++oldest;
     };
     for (int step = 0; step < 2000; ++step) {
       if (queued.size() == k) {
