@@ -95,6 +95,9 @@ struct AttentionParams {
   float soft_cap;                 ///< 0: none
   DType q_dtype;                  ///< of q
   DType out_dtype;                ///< of out
+  QuantScales scales = {};        ///< of fp8 planes
+  const float* sinks = nullptr;  ///< [num_q_heads] logit of each head's sink, which weighs and adds
+                                 ///< nothing; where no token is seen it is left out; or null
 };
 
 /// Prefill on CUDA: attention.q_offsets and every other array is device memory.
@@ -102,7 +105,6 @@ struct PrefillParams {
   AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
   std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound; the first one is
                               ///< q_offsets[0]: a batch may be the last rows of a larger one
-  QuantScales scales = {};    ///< of fp8 planes
 };
 
 /// The same over one sequence whose K and V are contiguous: the reference's reference.

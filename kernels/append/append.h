@@ -5,6 +5,11 @@
 /// f16 and bf16, and those to fp8 e4m3 (divided by its scale, saturating). Arrays of the params are
 /// device memory; slots and table entries outside the pool are skipped. One launch (two when K and
 /// V differ in type or dim); no allocation, no synchronisation, capturable.
+///
+/// With `overlap` a launch is programmatic: it may begin while kernels before it on the stream are
+/// running. It reads key and value, and writes, only after they have completed, but slots, runs and
+/// tables before. Whatever wrote those needs a launch without `overlap` between itself and this
+/// one: the first layer of a step appends without it, the others with it.
 
 #include "kernels/params.h"
 

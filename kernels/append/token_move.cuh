@@ -5,6 +5,8 @@
 /// bytes of the narrower type, which lie together on both sides in either tile order. Thread
 /// (blockIdx.y, threadIdx.x) has the unit within a token, (blockIdx.x, threadIdx.y) the tokens,
 /// blockIdx.z K or V. All places and loads of a thread's tokens are issued before its stores.
+/// Finding a place is a chain of dependent loads: reading a new token's bytes does not wait for it,
+/// and an overlapping launch walks it before the kernel in front has ended.
 
 #include "kernels/append/token_move.h"
 #include "kernels/common/convert.cuh"
@@ -30,9 +32,15 @@ __device__ __forceinline__ TokenPlace split_position(const TokenMove& m, std::in
   return {static_cast<std::int32_t>(block), static_cast<std::int32_t>(at - block * m.block_size)};
 }
 
-/// Position `at` of a row, through its table.
-__device__ __forceinline__ TokenPlace table_place(const TokenMove& m, std::int32_t row,
-                                                  std::int64_t at) {
+/// A token of a sequence, or a slot with row 0: row -1 for a token to be skipped.
+struct RowPosition {
+  std::int32_t row;
+  std::int64_t at;
+};
+
+/// The place of a position, through its row's table.
+__device__ __forceinline__ TokenPlace table_place(const TokenMove& m, const RowPosition& position) {
+  const auto [row, at] = position;
   if (row < 0 || row >= m.tables.num_rows || at < 0) return {-1, 0};
   const TokenPlace place = split_position(m, at);
   return {m.tables.block(row, place.block).value, place.token};
@@ -51,10 +59,10 @@ __device__ __forceinline__ RunCursor load_run(const TokenMove& m, std::int32_t i
   return {m.run_offsets[index], m.run_offsets[index + 1], m.runs[index]};
 }
 
-/// The place of token `i` of runs. Runs of equal length, above all those of one token in a decode
-/// step, are found at the first guess.
-__device__ __forceinline__ TokenPlace run_place(const TokenMove& m, std::int64_t i,
-                                                RunCursor& cursor) {
+/// The position of token `i` of runs. Runs of equal length, above all those of one token in a
+/// decode step, are found at the first guess.
+__device__ __forceinline__ RowPosition run_position(const TokenMove& m, std::int64_t i,
+                                                    RunCursor& cursor) {
   if (i < cursor.begin || i >= cursor.end) {
     const auto last = static_cast<std::int32_t>(m.num_runs) - 1;
     const std::int32_t guess =
@@ -71,27 +79,48 @@ __device__ __forceinline__ TokenPlace run_place(const TokenMove& m, std::int64_t
       if (i < cursor.begin || i >= cursor.end) return {-1, 0};
     }
   }
-  return table_place(m, cursor.run.row, cursor.run.start + (i - cursor.begin));
+  return {cursor.run.row, cursor.run.start + (i - cursor.begin)};
 }
 
-/// Where token `i` of the move lies in the pool (copies: in the source pool); skipped when that is
-/// outside.
-template <TokenMap kMap>
-__device__ __forceinline__ TokenPlace pool_place(const TokenMove& m, std::int64_t i,
-                                                 RunCursor& cursor) {
-  TokenPlace place{-1, 0};
-  if constexpr (kMap == TokenMap::slots) {
-    const std::int64_t slot = m.slots[i];
-    if (slot >= 0 && slot < m.num_blocks * m.block_size) place = split_position(m, slot);
-  } else if constexpr (kMap == TokenMap::runs) {
-    place = run_place(m, i, cursor);
-  } else if constexpr (kMap == TokenMap::copies) {
-    const TokenPlace at = split_position(m, i);
-    place = {m.copies[at.block].source.value, at.token};
-  } else {
-    place = table_place(m, m.row, std::int64_t{m.first_token} + i);
+/// Where tokens first, first + step, .. of the move lie in the pool (copies: in the source pool);
+/// skipped when that is outside. The steps of all tokens' chains are taken side by side.
+template <TokenMap kMap, int kTokens>
+__device__ __forceinline__ void find_places(const TokenMove& m, std::int64_t first, int step,
+                                            TokenPlace (&places)[kTokens]) {
+  RowPosition positions[kTokens];
+  RunCursor cursor;
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const std::int64_t token = first + i * step;
+    positions[i] = {-1, 0};
+    if (token >= m.num_tokens) continue;
+    if constexpr (kMap == TokenMap::slots) {
+      positions[i] = {0, m.slots[token]};
+    } else if constexpr (kMap == TokenMap::runs) {
+      positions[i] = run_position(m, token, cursor);
+    } else if constexpr (kMap == TokenMap::copies) {
+      positions[i] = {0, token};
+    } else {
+      positions[i] = {m.row, std::int64_t{m.first_token} + token};
+    }
   }
-  return place.block < m.num_blocks ? place : TokenPlace{-1, 0};
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const auto [row, at] = positions[i];
+    places[i] = {-1, 0};
+    if constexpr (kMap == TokenMap::slots) {
+      if (row >= 0 && at >= 0 && at < m.num_blocks * m.block_size) {
+        places[i] = split_position(m, at);
+      }
+    } else if constexpr (kMap == TokenMap::copies) {
+      if (row < 0) continue;
+      const TokenPlace copied = split_position(m, at);
+      places[i] = {m.copies[copied.block].source.value, copied.token};
+    } else {
+      places[i] = table_place(m, positions[i]);
+    }
+    if (places[i].block >= m.num_blocks) places[i].block = -1;
+  }
 }
 
 /// Units of 16 bytes and more: `From` and `To` known at compile time.
@@ -102,6 +131,8 @@ struct VectorUnit {
   static constexpr int kFromBytes = sizeof(From);
   static constexpr int kToBytes = sizeof(To);
   static constexpr bool kScaled = std::is_same_v<From, Fp8> || std::is_same_v<To, Fp8>;
+  // Bits that are only moved fit in 40 registers; conversions would spill.
+  static constexpr int kBlocksPerSm = std::is_same_v<From, To> ? 6 : 1;
 
   template <class T>
   union Words {
@@ -142,6 +173,7 @@ struct VectorUnit {
 struct ElementUnit {
   static constexpr int kWidth = 1;
   static constexpr bool kScaled = true;
+  static constexpr int kBlocksPerSm = 1;
   float value;
   unsigned bits;
 
@@ -213,7 +245,8 @@ __device__ __forceinline__ unsigned head_of(const TokenMove& m, unsigned unit, u
 
 /// kTokens tokens a thread; `kMap` as m.map.
 template <class Unit, int kTokens, TokenMap kMap>
-__global__ void __launch_bounds__(kMoveThreads) move_tokens(const __grid_constant__ TokenMove m) {
+__global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
+    move_tokens(const __grid_constant__ TokenMove m) {
   constexpr bool kToPool = kMap != TokenMap::gather && kMap != TokenMap::copies;
   const PlaneMove& plane = m.planes[blockIdx.z];
   const unsigned units_per_head = static_cast<unsigned>(plane.to.head_dim) / Unit::kWidth;
@@ -224,20 +257,24 @@ __global__ void __launch_bounds__(kMoveThreads) move_tokens(const __grid_constan
       static_cast<int>(unit - static_cast<unsigned>(head) * units_per_head) * Unit::kWidth;
   const std::int64_t first = std::int64_t{blockIdx.x} * kTokens * blockDim.y + threadIdx.y;
 
-  if (m.overlap) let_next_kernel_begin();
-  wait_for_previous_kernel();
   Unit units[kTokens];
   TokenPlace places[kTokens];
-  RunCursor cursor;
+  const auto step = static_cast<int>(blockDim.y);
+  const bool overlap = (kMap == TokenMap::slots || kMap == TokenMap::runs) && m.overlap;
+  if (overlap) {
+    let_next_kernel_begin();
+    find_places<kMap>(m, first, step, places);
+  }
+  wait_for_previous_kernel();
+  // Contiguous memory is read whether the token is skipped or not.
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
-    const std::int64_t token = first + i * static_cast<int>(blockDim.y);
-    places[i].block = -1;
-    if (token >= m.num_tokens) continue;
-    // Contiguous memory is read whether the token is skipped or not: its load need not wait.
-    if (kToPool) units[i].read(flat_at<Unit>(plane.from, plane, head, token, dim), plane);
-    places[i] = pool_place<kMap>(m, token, cursor);
+    const std::int64_t token = first + i * step;
+    if (kToPool && token < m.num_tokens) {
+      units[i].read(flat_at<Unit>(plane.from, plane, head, token, dim), plane);
+    }
   }
+  if (!overlap) find_places<kMap>(m, first, step, places);
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     if (kToPool || places[i].block < 0) continue;
@@ -249,7 +286,7 @@ __global__ void __launch_bounds__(kMoveThreads) move_tokens(const __grid_constan
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     if (places[i].block < 0) continue;
-    const std::int64_t token = first + i * static_cast<int>(blockDim.y);
+    const std::int64_t token = first + i * step;
     std::byte* at = nullptr;
     if constexpr (kMap == TokenMap::gather) {
       at = flat_at<Unit>(plane.to, plane, head, token, dim);

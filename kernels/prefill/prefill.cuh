@@ -165,6 +165,7 @@ struct PrefillBlock {
     for (int half = 0; half < 2; ++half) {
       sum[half] += __shfl_xor_sync(~0U, sum[half], 1);
       sum[half] += __shfl_xor_sync(~0U, sum[half], 2);
+      sum[half] += sink_weight(a, head, top[half] * kLn2, sum[half]);
       const int r = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + half * 8;
       if (r >= row.count) continue;
       const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;

@@ -58,10 +58,9 @@ __global__ void __launch_bounds__(kPlainThreads)
   const std::int64_t index = (row.first_q + i) * a.num_q_heads + head;
   const int dim_k = a.kv.key.head_dim;
   const int dim_v = a.kv.value.head_dim;
-  const float key_scale =
-      p.scales.key == nullptr ? 1.0F : p.scales.key[p.scales.per_head ? kv_head : 0];
-  const float value_scale =
-      p.scales.value == nullptr ? 1.0F : p.scales.value[p.scales.per_head ? kv_head : 0];
+  const int scale = a.scales.per_head ? kv_head : 0;
+  const float key_scale = a.scales.key == nullptr ? 1.0F : a.scales.key[scale];
+  const float value_scale = a.scales.value == nullptr ? 1.0F : a.scales.value[scale];
   for (int d = threadIdx.x; d < dim_k; d += kPlainThreads) {
     query[d] = load_f32(
         static_cast<const std::byte*>(a.q) + (index * dim_k + d) * bytes_of(a.q_dtype), a.q_dtype);
@@ -105,6 +104,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     }
     __syncthreads();
   }
+  sum += sink_weight(a, head, top, sum);
   const float share = sum > 0.0F ? value_scale / sum : 0.0F;
 #pragma unroll
   for (int part = 0; part < kPlainDims; ++part) {

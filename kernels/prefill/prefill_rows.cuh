@@ -65,4 +65,9 @@ __device__ inline float logit_of(const AttentionParams& p, float dot) {
   return p.soft_cap > 0.0F ? p.soft_cap * tanhf(x / p.soft_cap) : x;
 }
 
+/// What a query head's sink adds to a sum of weights against the largest logit `top`.
+__device__ inline float sink_weight(const AttentionParams& p, int head, float top, float sum) {
+  return p.sinks != nullptr && sum > 0.0F ? expf(p.sinks[head] - top) : 0.0F;
+}
+
 }  // namespace kvarena::kernels

@@ -1,6 +1,6 @@
 #include "kernels/reference/attention.hpp"
 
-#include "base/half.hpp"
+#include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
@@ -19,13 +19,15 @@ struct PagedHead {
   std::int32_t block_size;
   std::int32_t head;
   PlaneKind kind;
+  float scale;
 
   double at(std::int64_t token, std::int32_t dim) const {
     const std::int64_t block = tables->block(row, token / block_size).value;
     const auto in_block = static_cast<std::int32_t>(token % block_size);
     const auto bytes = static_cast<std::int32_t>(bytes_of(plane->dtype));
-    return load_f32(plane->base + element_offset(*plane, kind, bytes, block, head, in_block, dim),
-                    plane->dtype, 0);
+    const std::byte* element =
+        plane->base + element_offset(*plane, kind, bytes, block, head, in_block, dim);
+    return static_cast<double>(load_element(element, plane->dtype, 0)) * static_cast<double>(scale);
   }
 };
 
@@ -51,6 +53,7 @@ struct Query {
   std::int32_t window_tokens;
   double scale;
   double soft_cap;
+  const float* sink;  // logit, or null
 };
 
 /// out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens; returns the
@@ -80,6 +83,7 @@ double attend(const Query& query, const Head& key, const Head& value, double* ou
     w = std::exp(w - largest);
     total += w;
   }
+  if (query.sink != nullptr) total += std::exp(static_cast<double>(*query.sink) - largest);
   for (std::int64_t t = begin; t < end; ++t) {
     const double share = weight[static_cast<std::size_t>(t - begin)] / total;
     for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * value.at(t, d);
@@ -99,10 +103,16 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
         const std::int32_t kv_head = head / group;
-        const PagedHead key{&p.kv.key,       &p.batch.tables, row,
-                            p.kv.block_size, kv_head,         PlaneKind::key};
-        const PagedHead value{&p.kv.value,     &p.batch.tables, row,
-                              p.kv.block_size, kv_head,         PlaneKind::value};
+        const auto plane = [&](const PlaneView& of, PlaneKind kind, const float* scales) {
+          const bool has_scale = of.dtype == DType::fp8_e4m3;
+          return PagedHead{&of,
+                           &p.batch.tables,
+                           row,
+                           p.kv.block_size,
+                           kv_head,
+                           kind,
+                           has_scale ? scale_of(scales, p.scales.per_head, kv_head) : 1.0F};
+        };
         const Query query{p.q,
                           p.q_dtype,
                           ((first + i) * p.num_q_heads + head) * p.kv.key.head_dim,
@@ -111,8 +121,10 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
                           seq_len == 0 ? -1 : seq_len - count + i,
                           p.window_tokens,
                           static_cast<double>(p.scale),
-                          static_cast<double>(p.soft_cap)};
-        const double lse = attend(query, key, value, out.data());
+                          static_cast<double>(p.soft_cap),
+                          p.sinks != nullptr ? p.sinks + head : nullptr};
+        const double lse = attend(query, plane(p.kv.key, PlaneKind::key, p.scales.key),
+                                  plane(p.kv.value, PlaneKind::value, p.scales.value), out.data());
         sink(first + i, head, out.data(), lse);
       }
     }
@@ -143,7 +155,8 @@ void attention_contiguous(const ContiguousAttentionParams& p) {
                         p.seq_len == 0 ? -1 : p.seq_len - p.num_q_tokens + i,
                         p.window_tokens,
                         static_cast<double>(p.scale),
-                        static_cast<double>(p.soft_cap)};
+                        static_cast<double>(p.soft_cap),
+                        nullptr};
       const double lse = attend(query, key, value, out.data());
       store(out.data(), p.head_dim_v, p.out, p.out_dtype, index * p.head_dim_v);
       if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);

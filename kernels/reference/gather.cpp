@@ -1,42 +1,63 @@
 #include "kernels/reference/gather.hpp"
 
-#include "base/half.hpp"
+#include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 namespace kvarena::kernels::reference {
 namespace {
 
-float load_element(const PlaneView& plane, PlaneKind kind, std::int64_t block, std::int32_t head,
-                   std::int32_t token, std::int32_t dim) {
+std::byte* element_of(const PlaneView& plane, PlaneKind kind, std::int64_t block, std::int32_t head,
+                      std::int32_t token, std::int32_t dim) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
-  return load_f32(plane.base + element_offset(plane, kind, bytes, block, head, token, dim),
-                  plane.dtype, 0);
+  return plane.base + element_offset(plane, kind, bytes, block, head, token, dim);
 }
 
-void gather_plane(const GatherParams& p, const PlaneView& plane, PlaneKind kind, void* to) {
-  if (to == nullptr) return;
+/// Calls visit(pool element, index in contiguous memory, head) for every element of the span.
+template <class Params, class Visit>
+void for_each_element(const Params& p, const PlaneView& plane, PlaneKind kind, Visit&& visit) {
   std::int64_t index = 0;
   for (std::int64_t i = 0; i < p.num_tokens; ++i) {
     const std::int64_t at = p.first_token + i;
     const std::int64_t block = p.tables.block(p.row, at / p.kv.block_size).value;
     const auto token = static_cast<std::int32_t>(at % p.kv.block_size);
+    if (block < 0 || block >= p.kv.num_blocks) {
+      index += std::int64_t{plane.num_heads} * plane.head_dim;
+      continue;
+    }
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
-        store_f32(to, p.dtype, index++, load_element(plane, kind, block, head, token, d));
+        visit(element_of(plane, kind, block, head, token, d), index++, head);
       }
     }
   }
 }
 
-void convert_block(const PlaneView& from, const PlaneView& to, PlaneKind kind,
-                   std::int32_t block_size, const BlockCopy& copy) {
-  const auto bytes = static_cast<std::int32_t>(bytes_of(to.dtype));
+void gather_plane(const GatherParams& p, const PlaneView& plane, PlaneKind kind, void* to,
+                  const float* scales) {
+  if (to == nullptr) return;
+  for_each_element(p, plane, kind, [&](const std::byte* from, std::int64_t i, std::int32_t head) {
+    move_element(from, plane.dtype, static_cast<std::byte*>(to) + i * bytes_of(p.dtype), p.dtype,
+                 scale_of(scales, p.scales.per_head, head));
+  });
+}
+
+void scatter_plane(const ScatterParams& p, const PlaneView& plane, PlaneKind kind, const void* from,
+                   const float* scales) {
+  if (from == nullptr) return;
+  for_each_element(p, plane, kind, [&](std::byte* to, std::int64_t i, std::int32_t head) {
+    move_element(static_cast<const std::byte*>(from) + i * bytes_of(p.dtype), p.dtype, to,
+                 plane.dtype, scale_of(scales, p.scales.per_head, head));
+  });
+}
+
+void convert_block(const ConvertBlocksParams& p, const PlaneView& from, const PlaneView& to,
+                   PlaneKind kind, const BlockCopy& copy, const float* scales) {
   for (std::int32_t head = 0; head < to.num_heads; ++head) {
-    for (std::int32_t token = 0; token < block_size; ++token) {
+    const float scale = scale_of(scales, p.scales.per_head, head);
+    for (std::int32_t token = 0; token < p.from.block_size; ++token) {
       for (std::int32_t d = 0; d < to.head_dim; ++d) {
-        std::byte* at =
-            to.base + element_offset(to, kind, bytes, copy.target.value, head, token, d);
-        store_f32(at, to.dtype, 0, load_element(from, kind, copy.source.value, head, token, d));
+        move_element(element_of(from, kind, copy.source.value, head, token, d), from.dtype,
+                     element_of(to, kind, copy.target.value, head, token, d), to.dtype, scale);
       }
     }
   }
@@ -45,14 +66,23 @@ void convert_block(const PlaneView& from, const PlaneView& to, PlaneKind kind,
 }  // namespace
 
 void gather(const GatherParams& params) {
-  gather_plane(params, params.kv.key, PlaneKind::key, params.key);
-  gather_plane(params, params.kv.value, PlaneKind::value, params.value);
+  gather_plane(params, params.kv.key, PlaneKind::key, params.key, params.scales.key);
+  gather_plane(params, params.kv.value, PlaneKind::value, params.value, params.scales.value);
+}
+
+void scatter(const ScatterParams& params) {
+  scatter_plane(params, params.kv.key, PlaneKind::key, params.key, params.scales.key);
+  scatter_plane(params, params.kv.value, PlaneKind::value, params.value, params.scales.value);
 }
 
 void convert_blocks(const ConvertBlocksParams& p) {
   for (std::int64_t i = 0; i < p.num_copies; ++i) {
-    convert_block(p.from.key, p.to.key, PlaneKind::key, p.from.block_size, p.copies[i]);
-    convert_block(p.from.value, p.to.value, PlaneKind::value, p.from.block_size, p.copies[i]);
+    const std::int64_t source = p.copies[i].source.value;
+    const std::int64_t target = p.copies[i].target.value;
+    if (source < 0 || source >= p.from.num_blocks) continue;
+    if (target < 0 || target >= p.to.num_blocks) continue;
+    convert_block(p, p.from.key, p.to.key, PlaneKind::key, p.copies[i], p.scales.key);
+    convert_block(p, p.from.value, p.to.value, PlaneKind::value, p.copies[i], p.scales.value);
   }
 }
 

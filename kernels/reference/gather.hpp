@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Gather and conversion, element by element: what the fast versions must equal to the bit, fp8
-/// excepted, which the CPU does not know.
+/// Gather, scatter and conversion, element by element: what the fast versions must equal to the
+/// bit.
 
 #include "kernels/params.h"
 
@@ -12,6 +12,9 @@ namespace kvarena::kernels::reference {
 
 /// Reads tokens of a sequence into contiguous memory.
 KVARENA_EXPORT void gather(const GatherParams& params);
+
+/// Writes them back.
+KVARENA_EXPORT void scatter(const ScatterParams& params);
 
 /// Copies blocks into another pool, whatever the orders and types of both.
 KVARENA_EXPORT void convert_blocks(const ConvertBlocksParams& params);

@@ -163,9 +163,9 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
                         .scale = args.scale,
                         .soft_cap = args.soft_cap,
                         .q_dtype = args.q_dtype,
-                        .out_dtype = args.out_dtype},
-          .total_q = step.total_q - std::int64_t{first} * step.decode_tokens,
-          .scales = args.scales};
+                        .out_dtype = args.out_dtype,
+                        .scales = args.scales},
+          .total_q = step.total_q - std::int64_t{first} * step.decode_tokens};
 }
 
 }  // namespace
