@@ -1,7 +1,7 @@
 #include "kernel/attention_case.hpp"
 
-#include "base/half.hpp"
 #include "kernels/reference/attention.hpp"
+#include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 #include <gtest/gtest.h>
@@ -21,6 +21,9 @@ constexpr std::int32_t kLayers = 2;  // the problem is layer 1 of 2
 constexpr std::int32_t kPageShift = 2;
 constexpr std::int32_t kPageEntries = 1 << kPageShift;
 
+using kernels::reference::load_element;
+using kernels::reference::store_element;
+
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 std::int64_t blocks_of(std::int32_t seq_len, std::int32_t block_size) {
@@ -34,13 +37,14 @@ void print(std::ostream& out, const char* name, const std::vector<T>& values) {
   out << ']';
 }
 
-float poison_value(Poison poison) {
-  switch (poison) {
-    case Poison::nan: return std::numeric_limits<float>::quiet_NaN();
-    case Poison::infinity: return std::numeric_limits<float>::infinity();
-    case Poison::zero: return 0.0F;
-  }
-  return 0.0F;
+/// fp8 has no infinity: its largest number stands for it.
+void store_poison(void* array, DType dtype, std::int64_t index, Poison poison) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  store_element(array, dtype, index,
+                poison == Poison::nan        ? kNan
+                : poison == Poison::infinity ? kInfinity
+                                             : 0.0F);
 }
 
 }  // namespace
@@ -52,7 +56,9 @@ std::string to_string(const AttentionCase& c) {
       << " kv_heads=" << c.num_kv_heads << " group=" << c.group << " dk=" << c.head_dim_k
       << " dv=" << c.head_dim_v << " block_size=" << c.block_size << " window=" << c.window_tokens
       << " cap=" << c.soft_cap << " paged=" << c.paged_table << " block_major=" << c.block_major
-      << " alias=" << c.value_aliases_key;
+      << " order=" << (c.tile_order == TileOrder::rows ? "rows" : "chunked")
+      << " alias=" << c.value_aliases_key << " scales=" << static_cast<int>(c.scales)
+      << " sinks=" << c.has_sinks;
   print(out, "lens", c.seq_lens);
   print(out, "q", c.q_counts);
   return out.str();
@@ -74,13 +80,40 @@ AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case
   for (std::int64_t i = 0; i < lse_elements() * c.head_dim_k; ++i) {
     store_f32(q_.data(), c.q_dtype, i, normal(random));
   }
+  std::uniform_real_distribution<float> scale(0.02F, 2.0F);
+  if (c.scales != ScaleKind::none) {
+    const std::int32_t count = c.scales == ScaleKind::per_head ? c.num_kv_heads : 1;
+    for (std::int32_t i = 0; i < count; ++i) {
+      key_scales_.push_back(scale(random));
+      value_scales_.push_back(scale(random));
+    }
+  }
+  for (std::int32_t i = 0; c.has_sinks && i < c.num_kv_heads * c.group; ++i) {
+    sinks_.push_back(2.0F * normal(random));
+  }
   exact_.resize(size(out_elements()));
   exact_lse_.resize(size(lse_elements()));
+  kernels::reference::attention_paged_exact(params(), exact_.data());
+}
+
+kernels::AttentionParams AttentionProblem::params() {
   const AttentionArgs a = args(nullptr, exact_lse_.data());
-  const kernels::AttentionParams params{a.kv,    a.batch,    a.q_offsets,   a.q,
-                                        nullptr, a.lse,      a.num_q_heads, a.window_tokens,
-                                        a.scale, a.soft_cap, a.q_dtype,     a.out_dtype};
-  kernels::reference::attention_paged_exact(params, exact_.data());
+  return {
+      a.kv,
+      a.batch,
+      a.q_offsets,
+      a.q,
+      a.out,
+      a.lse,
+      a.num_q_heads,
+      a.window_tokens,
+      a.scale,
+      a.soft_cap,
+      a.q_dtype,
+      a.out_dtype,
+      {key_scales_.empty() ? nullptr : key_scales_.data(),
+       value_scales_.empty() ? nullptr : value_scales_.data(), case_.scales == ScaleKind::per_head},
+      sinks_.empty() ? nullptr : sinks_.data()};
 }
 
 std::int64_t AttentionProblem::num_pool_blocks() const {
@@ -165,10 +198,9 @@ void AttentionProblem::lay_out_planes() {
 
 void AttentionProblem::fill_pool(Poison poison) {
   const std::int64_t key_bytes = bytes_of(case_.key_dtype);
-  const float value = poison_value(poison);
   if (key_bytes == bytes_of(case_.value_dtype)) {
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(pool_.size()) / key_bytes; ++i) {
-      store_f32(pool_.data(), case_.key_dtype, i, value);
+      store_poison(pool_.data(), case_.key_dtype, i, poison);
     }
   } else {
     std::fill(pool_.begin(), pool_.end(), poison == Poison::zero ? std::byte{0} : std::byte{0xFF});
@@ -184,7 +216,7 @@ void AttentionProblem::fill_pool(Poison poison) {
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
         const std::int64_t at =
             element_offset(plane, kind, bytes, block, head, token % case_.block_size, d);
-        store_f32(plane.base + at, plane.dtype, 0, normal(random));
+        store_element(plane.base + at, plane.dtype, 0, normal(random));
       }
     }
   };
@@ -194,6 +226,17 @@ void AttentionProblem::fill_pool(Poison poison) {
       if (!case_.value_aliases_key) write(kv_.value, PlaneKind::value, row, token);
     }
   }
+}
+
+std::vector<std::byte> AttentionProblem::pool_with(Poison poison) const {
+  std::vector<std::byte> pool = pool_;
+  const DType dtype = case_.key_dtype;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(pool.size()) / bytes_of(dtype); ++i) {
+    if (std::isnan(load_element(pool_.data(), dtype, i))) {
+      store_poison(pool.data(), dtype, i, poison);
+    }
+  }
+  return pool;
 }
 
 AttentionArgs AttentionProblem::args(void* out, float* lse) const {
@@ -264,27 +307,33 @@ AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits&
   return output;
 }
 
+double L2Error::bound(DType out_dtype) const {
+  return 2.0 * of_rounding + (out_dtype == DType::f32 ? 2e-6 * norm : 0.0);
+}
+
+L2Error l2_error(std::span<const double> exact, const std::byte* out, DType out_dtype) {
+  L2Error sums;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    std::uint32_t cell = 0;
+    store_f32(&cell, out_dtype, 0, static_cast<float>(exact[i]));
+    const double rounded = static_cast<double>(load_f32(&cell, out_dtype, 0)) - exact[i];
+    const double ours =
+        static_cast<double>(load_f32(out, out_dtype, static_cast<std::int64_t>(i))) - exact[i];
+    sums.norm += exact[i] * exact[i];
+    sums.of_rounding += rounded * rounded;
+    sums.of_output += ours * ours;
+  }
+  return {std::sqrt(sums.norm), std::sqrt(sums.of_output), std::sqrt(sums.of_rounding)};
+}
+
 void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
                   const std::string& what) {
   const DType dtype = problem.shape().out_dtype;
-  const std::vector<double>& exact = problem.exact();
-  double norm = 0.0;
-  double rounding = 0.0;
-  double error = 0.0;
-  for (std::int64_t i = 0; i < problem.out_elements(); ++i) {
-    const double want = exact[size(i)];
-    std::uint32_t cell = 0;
-    store_f32(&cell, dtype, 0, static_cast<float>(want));
-    const double rounded = static_cast<double>(load_f32(&cell, dtype, 0)) - want;
-    const double wrong = static_cast<double>(load_f32(output.out.data(), dtype, i)) - want;
-    norm += want * want;
-    rounding += rounded * rounded;
-    error += wrong * wrong;
-  }
-  const double bound = 2.0 * std::sqrt(rounding) + 2e-6 * std::sqrt(norm);
-  EXPECT_TRUE(std::sqrt(error) <= bound)
-      << what << ": L2 error " << std::sqrt(error) << " > " << bound << " of norm "
-      << std::sqrt(norm) << "; " << to_string(problem.shape());
+  const L2Error error = l2_error(problem.exact(), output.out.data(), dtype);
+  // A NaN compares false, so that it fails too.
+  EXPECT_TRUE(error.of_output <= error.bound(dtype))
+      << what << ": L2 error " << error.of_output << " > " << error.bound(dtype) << ", of rounding "
+      << error.of_rounding << ", norm " << error.norm << "; " << to_string(problem.shape());
   for (std::int64_t i = 0; i < problem.lse_elements(); ++i) {
     const float want = problem.exact_lse()[size(i)];
     const float have = output.lse[size(i)];

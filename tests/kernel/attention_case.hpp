@@ -6,11 +6,17 @@
 
 #include "kvarena/attention/attention.hpp"
 
+#include "kernels/params.h"
+
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace kvarena::test {
+
+/// The scales of fp8 K and V.
+enum class ScaleKind : std::uint8_t { none, per_tensor, per_head };
 
 /// What a problem looks like. Printed when a test fails.
 struct AttentionCase {
@@ -31,7 +37,9 @@ struct AttentionCase {
   bool paged_table = false;
   bool block_major = true;
   TileOrder tile_order = TileOrder::rows;
-  bool value_aliases_key = false;  ///< needs head_dim_v <= head_dim_k and equal dtypes
+  bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
+  ScaleKind scales = ScaleKind::none;  ///< fp8 K and V only
+  bool has_sinks = false;              ///< attention sinks
 };
 
 /// All of a case in one line.
@@ -45,8 +53,10 @@ class AttentionProblem {
  public:
   explicit AttentionProblem(const AttentionCase& c, Poison poison = Poison::nan);
 
-  /// Arguments that point into this object; out and lse are the caller's.
+  /// Arguments that point into this object; out and lse are the caller's. Without scales and sinks.
   AttentionArgs args(void* out, float* lse) const;
+  /// The same for kernels, with scales and sinks; out is null, lse the exact one.
+  kernels::AttentionParams params();
   /// Limits that fit exactly.
   AttentionLimits limits(std::int32_t num_threads, CpuPath path) const;
   /// Elements of the output.
@@ -60,8 +70,23 @@ class AttentionProblem {
 
   /// All bytes of the pool.
   const std::vector<std::byte>& pool() const { return pool_; }
+  /// The pool with other poison in unowned slots. K and V are of one dtype.
+  std::vector<std::byte> pool_with(Poison poison) const;
+  /// Table entries, page numbers (empty: contiguous rows) and where rows begin.
+  const std::vector<std::int32_t>& pages() const { return pages_; }
+  const std::vector<std::int64_t>& row_offsets() const { return row_offsets_; }
+  /// First query token of each row, and one past the last row's.
+  const std::vector<std::int64_t>& q_offsets() const { return q_offsets_; }
+  /// All bytes of q.
+  const std::vector<std::byte>& q() const { return q_; }
+  /// Scales of K and V: empty, one, or one for each KV head.
+  const std::vector<float>& key_scales() const { return key_scales_; }
+  const std::vector<float>& value_scales() const { return value_scales_; }
+  /// Logits of the sinks, one for each query head; or empty.
+  const std::vector<float>& sinks() const { return sinks_; }
   /// Table entries, for tests that spoil them.
   std::vector<BlockId>& entries() { return entries_; }
+  const std::vector<BlockId>& entries() const { return entries_; }
   /// The case.
   const AttentionCase& shape() const { return case_; }
 
@@ -81,6 +106,9 @@ class AttentionProblem {
   std::vector<std::int32_t> num_blocks_;
   std::vector<std::int64_t> q_offsets_;
   std::vector<std::byte> q_;
+  std::vector<float> key_scales_;
+  std::vector<float> value_scales_;
+  std::vector<float> sinks_;
   std::vector<double> exact_;
   std::vector<float> exact_lse_;
 };
@@ -96,9 +124,23 @@ struct AttentionOutput {
 AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
                          std::int32_t num_workers);
 
-/// Fails the test, printing the case, unless out is within twice the rounding of the exact answer
-/// to the output's type (plus 2e-6 of its norm, float arithmetic), in relative L2, and lse within
-/// 1e-4.
+/// L2 norms: of the exact answer, of an output's distance from it, and of its own rounding to the
+/// output's type.
+struct L2Error {
+  double norm = 0.0;
+  double of_output = 0.0;
+  double of_rounding = 0.0;
+
+  /// The largest distance allowed: twice the rounding; an f32 output shows the f32 arithmetic as
+  /// well, 2e-6 of the norm.
+  double bound(DType out_dtype) const;
+};
+
+/// Norms over all elements.
+L2Error l2_error(std::span<const double> exact, const std::byte* out, DType out_dtype);
+
+/// Fails the test, printing the case, unless the output is within the bound of L2Error and lse
+/// within 1e-4.
 void expect_close(const AttentionProblem& problem, const AttentionOutput& output,
                   const std::string& what);
 

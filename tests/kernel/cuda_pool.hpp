@@ -7,13 +7,15 @@
 #include "kvarena/base/tile_order.hpp"
 #include "kvarena/base/views.hpp"
 
+#include "support/environment.hpp"
+
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +25,23 @@ namespace kvarena::test {
 
 /// The CUDA call succeeded, or the test goes on failing.
 #define EXPECT_CUDA(call) EXPECT_EQ((call), cudaSuccess)
+
+/// Whether a checker such as compute-sanitizer watches this program: it is a hundred times slower
+/// then, and every array has to be an allocation of its own. KVARENA_SANITIZE_GPU=1 says so.
+inline bool is_watched() { return number_from_environment("KVARENA_SANITIZE_GPU", 0) != 0; }
+
+/// How many random cases make a campaign: KVARENA_TEST_ROUNDS times `usual` (1 by default), few
+/// under a checker.
+inline int rounds(int usual) {
+  const auto times = static_cast<int>(number_from_environment("KVARENA_TEST_ROUNDS", 1));
+  return is_watched() ? std::max(1, usual / 128) : usual * times;
+}
+
+/// Whether case `index` of a cross product is run: all of them, one in fifty under a checker.
+inline bool is_picked(std::uint64_t index) { return !is_watched() || index % 50 == 7; }
+
+/// Where a campaign starts; KVARENA_SEED for another.
+inline std::uint64_t first_seed() { return number_from_environment("KVARENA_SEED", 1); }
 
 /// A test that needs a GPU: skipped with one line where there is none, failed when
 /// KVARENA_REQUIRE_GPU=1. Has a stream of its own.
@@ -52,20 +71,25 @@ class CudaTest : public ::testing::Test {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Device memory for tests, which make thousands of arrays: taken from the driver in sizes of
+/// powers of two and kept for the next array until the program ends, with whatever it held. Under a
+/// checker each array is an allocation of its own. Waits for the device when memory comes back.
+void* take_device_memory(std::size_t bytes);
+void return_device_memory(void* memory, std::size_t bytes);
+
 /// Device memory, copied to and from vectors. Move-only.
 template <class T>
 class DeviceArray {
  public:
   DeviceArray() = default;
-  explicit DeviceArray(std::size_t count) : count_(count) {
-    EXPECT_CUDA(cudaMalloc(&data_, count * sizeof(T)));
-  }
+  explicit DeviceArray(std::size_t count)
+      : data_(take_device_memory(count * sizeof(T))), count_(count) {}
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
     upload(values);
   }
-  ~DeviceArray() { EXPECT_CUDA(cudaFree(data_)); }
+  ~DeviceArray() { return_device_memory(data_, count_ * sizeof(T)); }
   DeviceArray(DeviceArray&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), count_(other.count_) {}
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   DeviceArray& operator=(DeviceArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(count_, other.count_);
@@ -76,11 +100,19 @@ class DeviceArray {
   T* data() const { return static_cast<T*>(data_); }
   /// Overwrites the first values; waits.
   void upload(std::span<const T> values) {
+    if (values.empty()) return;
     EXPECT_CUDA(
         cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
     // From pageable memory the copy may still be under way, and the tests' stream would not wait.
     EXPECT_CUDA(cudaDeviceSynchronize());
   }
+  /// Every byte is `value`; waits.
+  void fill(int value) {
+    EXPECT_CUDA(cudaMemset(data_, value, count_ * sizeof(T)));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+  }
+  /// How many elements.
+  std::size_t size() const { return count_; }
   /// All elements; waits.
   std::vector<T> download() const {
     std::vector<T> values(count_);
@@ -170,36 +202,36 @@ class TwinPool {
   KvLayerView device_view;        ///< K and V of `device`
 };
 
-/// `count` elements of `dtype` (f32, f16 or bf16): ordinary, tiny and huge numbers, no NaN.
+/// `count` elements of `dtype`: ordinary, tiny and huge numbers, no NaN.
 std::vector<std::byte> random_elements(std::int64_t count, DType dtype, std::uint32_t seed);
+
+/// Success when both are equal; else how many bytes differ, and the first ones.
+::testing::AssertionResult same_bytes(std::span<const std::byte> actual,
+                                      std::span<const std::byte> expected);
+
+/// Any bytes.
+std::vector<std::byte> random_bytes(std::size_t count, std::uint32_t seed);
 
 /// Ids 0 .. count - 1 in random order.
 std::vector<std::int32_t> shuffled_ids(std::int64_t count, std::uint32_t seed);
 
-/// One table row a sequence, contiguous, on the host and on the device.
+/// Block tables on the host and on the device.
 class TwinTables {
  public:
-  /// Row `r` has `rows[r]`.
-  explicit TwinTables(const std::vector<std::vector<BlockId>>& rows) {
-    for (const auto& row : rows) {
-      offsets_.push_back(static_cast<std::int64_t>(entries_.size()));
-      entries_.insert(entries_.end(), row.begin(), row.end());
-    }
-    device_entries_ = DeviceArray<BlockId>(entries_);
-    device_offsets_ = DeviceArray<std::int64_t>(offsets_);
-  }
+  /// Row `r` has `rows[r]`: contiguous, or in pages of `1 << page_shift` entries, in reverse order.
+  explicit TwinTables(const std::vector<std::vector<BlockId>>& rows, std::int32_t page_shift = -1);
   /// For the reference.
-  BlockTableView host() const { return view(entries_.data(), offsets_.data()); }
+  BlockTableView host() const;
   /// For the kernel.
-  BlockTableView device() const { return view(device_entries_.data(), device_offsets_.data()); }
+  BlockTableView device() const;
 
  private:
-  BlockTableView view(const BlockId* entries, const std::int64_t* offsets) const {
-    return {entries, nullptr, offsets, 0, static_cast<std::int32_t>(offsets_.size())};
-  }
+  std::int32_t page_shift_;
   std::vector<BlockId> entries_;
+  std::vector<std::int32_t> pages_;
   std::vector<std::int64_t> offsets_;
   DeviceArray<BlockId> device_entries_;
+  DeviceArray<std::int32_t> device_pages_;
   DeviceArray<std::int64_t> device_offsets_;
 };
 

@@ -1,17 +1,11 @@
 // Prefill attention on the GPU against double precision over the KV as stored: ragged, causal,
-// chunked, with NaN in every slot that no sequence owns.
+// chunked, with NaN in every slot that no sequence owns. Every case is run again with other garbage
+// there, for the same bits.
 
-#include "kernel/cuda_pool.hpp"
-#include "kernels/prefill/prefill.h"
-#include "kernels/reference/attention.hpp"
-#include "kernels/reference/kv_write.hpp"
-
-#include "support/status_matchers.hpp"
-
-#include "base/half.hpp"
+#include "kernel/campaign.hpp"
+#include "kernel/prefill_problem.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace kvarena::test {
 namespace {
@@ -20,221 +14,173 @@ using kernels::AttentionParams;
 using kernels::launch_prefill;
 using kernels::PrefillParams;
 
-struct PrefillCase {
-  PoolShape pool;
-  std::int32_t group = 4;
-  DType q_dtype = DType::bf16;
-  DType out_dtype = DType::bf16;
-  std::vector<std::int32_t> seq_lens = {0, 1, 15, 16, 17, 130, 70, 33};
-  std::vector<std::int32_t> q_counts = {2, 1, 15, 1, 17, 100, 65, 0};
-  std::int32_t window_tokens = 0;
-  float soft_cap = 0.0F;
-  bool without_offsets = false;  ///< one query token a row
-  std::uint32_t seed = 1;
-};
-
-std::string name_of(const PrefillCase& c) {
-  return name_of(c.pool) + ", group " + std::to_string(c.group) + ", q " +
-         std::string(name_of(c.q_dtype)) + ", out " + std::string(name_of(c.out_dtype)) +
-         ", window " + std::to_string(c.window_tokens) + ", cap " + std::to_string(c.soft_cap) +
-         ", seed " + std::to_string(c.seed);
+AttentionCase ragged_case(std::uint64_t seed) {
+  AttentionCase c;
+  c.seed = seed;
+  c.seq_lens = {0, 1, 15, 16, 17, 130, 70, 33};
+  c.q_counts = {2, 1, 15, 1, 17, 100, 65, 0};
+  c.window_tokens = seed % 4 == 1 ? 20 : 0;
+  c.soft_cap = seed % 4 == 2 ? 3.0F : 0.0F;
+  c.has_sinks = seed % 4 == 3;
+  c.block_major = seed % 3 != 0;
+  c.paged_table = seed % 2 == 0;
+  return c;
 }
 
-/// Relative L2 distance of `out` from `exact`, and of `exact` rounded to the output's type.
-struct Distances {
-  double of_output = 0.0;
-  double of_rounding = 0.0;
-};
-Distances distances(const std::vector<double>& exact, const std::vector<std::byte>& out,
-                    DType dtype) {
-  double norm = 0.0;
-  double error = 0.0;
-  double rounding = 0.0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    std::byte bytes[4];
-    store_f32(bytes, dtype, 0, static_cast<float>(exact[i]));
-    const double rounded = static_cast<double>(load_f32(bytes, dtype, 0)) - exact[i];
-    const double ours =
-        static_cast<double>(load_f32(out.data(), dtype, static_cast<std::int64_t>(i))) - exact[i];
-    norm += exact[i] * exact[i];
-    error += ours * ours;
-    rounding += rounded * rounded;
-  }
-  norm = norm > 0.0 ? norm : 1.0;
-  return {std::sqrt(error / norm), std::sqrt(rounding / norm)};
-}
-
-/// `count` normally distributed numbers of a type.
-std::vector<std::byte> gaussian(std::int64_t count, DType dtype, std::uint32_t seed) {
-  std::vector<std::byte> values(static_cast<std::size_t>(count * bytes_of(dtype)));
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (std::int64_t i = 0; i < count; ++i) store_f32(values.data(), dtype, i, normal(random));
-  return values;
-}
-
-void expect_near(const std::vector<float>& ours, const std::vector<float>& lse,
-                 const std::string& what) {
-  for (std::size_t i = 0; i < lse.size(); ++i) {
-    if (std::isinf(lse[i])) {
-      EXPECT_EQ(ours[i], lse[i]) << what << ", result " << i;
-    } else {
-      EXPECT_NEAR(ours[i], lse[i], 1e-4) << what << ", result " << i;
-    }
-  }
+bool is_valid(const AttentionCase& c) {
+  return c.tile_order == TileOrder::rows ||
+         (c.block_size % kTileTokens == 0 && c.head_dim_k % kChunkedDimStep == 0 &&
+          c.head_dim_v % kChunkedDimStep == 0 && has_chunked_order(c.key_dtype));
 }
 
 class CudaPrefill : public CudaTest {
  protected:
-  void expect_exact(const PrefillCase& c);
+  void expect_matches(AttentionProblem& problem) {
+    PrefillProblem device(problem, stream_);
+    const AttentionOutput first = device.run();
+    expect_close(problem, first, "prefill");
+    EXPECT_TRUE(same_bytes(device.pool().download(), problem.pool())) << "the pool is only read";
+    device.pool().upload(problem.pool_with(Poison::infinity));
+    const AttentionOutput again = device.run();
+    EXPECT_TRUE(same_bytes(first.out, again.out))
+        << "same tokens, same bits; " << to_string(problem.shape());
+    EXPECT_EQ(first.lse, again.lse) << "same tokens, same bits; " << to_string(problem.shape());
+  }
+  void expect_all_match(const std::vector<AttentionCase>& cases) {
+    for_each_problem(cases, [&](AttentionProblem& problem) { expect_matches(problem); });
+  }
 };
 
-void CudaPrefill::expect_exact(const PrefillCase& c) {
-  PoolShape shape = c.pool;
-  shape.num_blocks = 3;
-  for (const std::int32_t len : c.seq_lens) shape.num_blocks += len / shape.block_size + 1;
-  TwinPool pool(shape);
-  const auto ids = shuffled_ids(shape.num_blocks, c.seed);
-  std::vector<std::vector<BlockId>> rows;
-  std::vector<std::int64_t> slots;
-  std::vector<std::int64_t> q_offsets = {0};
-  std::size_t next = 0;
-  for (std::size_t r = 0; r < c.seq_lens.size(); ++r) {
-    std::vector<BlockId> row(1, BlockId(ids[next++]));
-    for (std::int32_t t = 0; t < c.seq_lens[r]; ++t) {
-      if (t > 0 && t % shape.block_size == 0) row.emplace_back(ids[next++]);
-      slots.push_back(std::int64_t{row.back().value} * shape.block_size + t % shape.block_size);
-    }
-    rows.push_back(row);
-    q_offsets.push_back(q_offsets.back() + c.q_counts[r]);
-  }
-  const auto tokens = static_cast<std::int64_t>(slots.size());
-  const auto key = gaussian(tokens * shape.num_heads * shape.dim_k, DType::f32, c.seed);
-  const auto value = gaussian(tokens * shape.num_heads * shape.dim_v, DType::f32, c.seed + 1);
-  kernels::reference::append(
-      {pool.host_view, key.data(), value.data(), slots.data(), tokens, DType::f32});
-  pool.upload();
-
-  const std::int64_t total_q = q_offsets.back();
-  const std::int32_t q_heads = shape.num_heads * c.group;
-  const auto q = gaussian(total_q * q_heads * shape.dim_k, c.q_dtype, c.seed + 2);
-  const TwinTables tables(rows);
-  const std::int64_t results = total_q * q_heads;
-  std::vector<double> exact(static_cast<std::size_t>(results * shape.dim_v));
-  std::vector<float> lse(static_cast<std::size_t>(results));
-  AttentionParams host{
-      pool.host_view,
-      {tables.host(), c.seq_lens.data(), nullptr, static_cast<std::int32_t>(rows.size())},
-      c.without_offsets ? nullptr : q_offsets.data(),
-      q.data(),
-      nullptr,
-      lse.data(),
-      q_heads,
-      c.window_tokens,
-      1.0F / std::sqrt(static_cast<float>(shape.dim_k)),
-      c.soft_cap,
-      c.q_dtype,
-      c.out_dtype};
-  kernels::reference::attention_paged_exact(host, exact.data());
-
-  const DeviceArray<std::int32_t> seq_lens(c.seq_lens);
-  const DeviceArray<std::int64_t> device_offsets(q_offsets);
-  const DeviceArray<std::byte> device_q(q);
-  const DeviceArray<float> device_lse(static_cast<std::size_t>(results));
-  const DeviceArray<std::byte> out(std::vector<std::byte>(
-      exact.size() * static_cast<std::size_t>(bytes_of(c.out_dtype)), std::byte{0xFF}));
-  AttentionParams device = host;
-  device.kv = pool.device_view;
-  device.batch.tables = tables.device();
-  device.batch.seq_lens = seq_lens.data();
-  if (!c.without_offsets) device.q_offsets = device_offsets.data();
-  device.q = device_q.data();
-  device.out = out.data();
-  device.lse = device_lse.data();
-  ASSERT_OK(launch_prefill({device, total_q}, stream_));
-  finish();
-  const Distances d = distances(exact, out.download(), c.out_dtype);
-  EXPECT_LE(d.of_output, 2.0 * d.of_rounding + 2e-6) << name_of(c);
-  expect_near(device_lse.download(), lse, name_of(c));
-  EXPECT_EQ(pool.device.download(), pool.bytes) << "the pool is only read";
-}
-
-TEST_F(CudaPrefill, TensorCoresForAllDimsBlocksAndOrders) {
-  PrefillCase c;
+TEST_F(CudaPrefill, TensorCoresForAllDimsBlocksOrdersAndGroups) {
+  constexpr std::int32_t kGroups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16};
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 0;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const std::int32_t dim : {64, 96, 128, 256}) {
-      for (const std::int32_t block_size : {1, 7, 16, 32, 128}) {
+      for (const std::int32_t block_size : {1, 7, 16, 32, 48, 64, 128}) {
         for (const TileOrder order : {TileOrder::rows, TileOrder::chunked}) {
-          c.pool.dim_k = c.pool.dim_v = dim;
-          c.pool.dtype_k = c.pool.dtype_v = c.q_dtype = c.out_dtype = dtype;
-          c.pool.block_size = block_size;
-          c.pool.order = order;
-          c.pool.block_major = ++c.seed % 3 != 0;
-          c.group = static_cast<std::int32_t>(c.seed % 8) + 1;
-          c.window_tokens = c.seed % 4 == 1 ? 20 : 0;
-          c.soft_cap = c.seed % 4 == 2 ? 3.0F : 0.0F;
-          if (is_valid(c.pool)) expect_exact(c);
+          AttentionCase c = ragged_case(++seed);
+          c.head_dim_k = c.head_dim_v = dim;
+          c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dtype;
+          c.block_size = block_size;
+          c.tile_order = order;
+          c.group = kGroups[seed % std::size(kGroups)];
+          c.num_kv_heads = c.group > 8 ? 1 : 2;
+          if (is_valid(c) && is_picked(seed)) cases.push_back(c);
         }
       }
     }
   }
+  expect_all_match(cases);
 }
 
 TEST_F(CudaPrefill, PlainForOtherTypesAndDims) {
-  PrefillCase c;
   constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-  for (const DType kv : kFloats) {
+  constexpr DType kStored[] = {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3};
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 500;
+  for (const DType kv : kStored) {
     for (const DType q : kFloats) {
       for (const auto& [dim_k, dim_v] : {std::pair{80, 80}, {64, 64}, {192, 128}, {7, 5}}) {
-        c.pool.dim_k = dim_k;
-        c.pool.dim_v = dim_v;
-        c.pool.dtype_k = c.pool.dtype_v = kv;
-        c.q_dtype = q;
-        c.out_dtype = ++c.seed % 2 == 0 ? q : DType::f32;
-        c.pool.block_size = c.seed % 3 == 0 ? 16 : 5;
-        c.window_tokens = c.seed % 4 == 1 ? 20 : 0;
-        c.soft_cap = c.seed % 4 == 2 ? 3.0F : 0.0F;
-        c.group = 2;
-        expect_exact(c);
+        for (const ScaleKind scales :
+             {ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head}) {
+          if (kv != DType::fp8_e4m3 && scales != ScaleKind::none) continue;
+          AttentionCase c = ragged_case(++seed);
+          c.head_dim_k = dim_k;
+          c.head_dim_v = dim_v;
+          c.key_dtype = c.value_dtype = kv;
+          c.q_dtype = q;
+          c.out_dtype = seed % 2 == 0 ? q : DType::f32;
+          c.block_size = seed % 3 == 0 ? 16 : 5;
+          c.group = 2;
+          c.scales = scales;
+          if (seed % 3 == 0) c.tile_order = TileOrder::chunked;
+          if (!is_valid(c)) c.tile_order = TileOrder::rows;
+          if (is_picked(seed)) cases.push_back(c);
+        }
       }
     }
   }
+  expect_all_match(cases);
 }
 
-TEST_F(CudaPrefill, RandomBatches) {
-  std::mt19937 random(11);
-  const auto number = [&](std::int32_t most) {
-    return static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(most + 1));
-  };
-  for (std::uint32_t i = 0; i < 60; ++i) {
-    PrefillCase c;
-    c.seed = 1000 + i;
-    constexpr std::int32_t kDims[] = {64, 96, 128};
-    c.pool.dim_k = c.pool.dim_v = kDims[number(2)];
-    c.pool.order = number(1) == 0 ? TileOrder::rows : TileOrder::chunked;
-    c.pool.block_size = c.pool.order == TileOrder::chunked ? 16 * (1 + number(3)) : 1 + number(40);
-    c.pool.num_heads = 1 + number(1);
-    c.group = 1 + number(6);
-    c.out_dtype = number(3) == 0 ? DType::f32 : DType::bf16;
-    c.window_tokens = number(2) == 0 ? 1 + number(100) : 0;
-    c.seq_lens.clear();
-    c.q_counts.clear();
-    for (std::int32_t row = number(5); row >= 0; --row) {
-      c.seq_lens.push_back(number(300));
-      c.q_counts.push_back(std::min(c.seq_lens.back(), number(200)));
-    }
-    if (c.q_counts.back() == 0) c.q_counts.back() = 1;
-    expect_exact(c);
+AttentionCase random_case(std::uint64_t seed) {
+  Dice dice(seed);
+  AttentionCase c;
+  c.seed = seed;
+  const DType dtype = dice.one_of({DType::bf16, DType::f16, DType::bf16, DType::f16, DType::f32});
+  c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dtype;
+  if (dice.once_in(4)) c.out_dtype = DType::f32;
+  if (dice.once_in(5)) {
+    c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+    c.scales = dice.one_of({ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head});
   }
+  c.head_dim_k = c.head_dim_v =
+      dice.once_in(5) ? dice.between(1, 200) : dice.one_of({64, 96, 128, 256});
+  if (dice.once_in(8)) c.head_dim_v = dice.between(1, 200);
+  c.tile_order = dice.one_of({TileOrder::rows, TileOrder::chunked});
+  c.block_size = dice.once_in(2) ? 16 * dice.one_of({1, 2, 3, 4, 8}) : dice.between(1, 40);
+  if (!is_valid(c)) c.tile_order = TileOrder::rows;
+  c.num_kv_heads = dice.between(1, 3);
+  c.group = dice.between(1, 16);
+  c.window_tokens = dice.once_in(3) ? dice.between(1, 100) : 0;
+  c.soft_cap = dice.once_in(4) ? 5.0F : 0.0F;
+  c.has_sinks = dice.once_in(3);
+  c.block_major = dice.once_in(2);
+  c.paged_table = dice.once_in(2);
+  for (std::int32_t row = dice.between(0, 4); row >= 0; --row) {
+    c.seq_lens.push_back(dice.length(c.block_size, 300));
+    c.q_counts.push_back(std::min(c.seq_lens.back(), dice.between(0, dice.once_in(3) ? 130 : 12)));
+  }
+  if (c.q_counts.back() == 0) c.q_counts.back() = 1;
+  if (dice.once_in(10)) c.q_counts.clear();
+  return c;
+}
+
+TEST_F(CudaPrefill, RandomShapes) {
+  std::vector<AttentionCase> cases;
+  for (int i = 0; i < rounds(1000); ++i) {
+    cases.push_back(random_case(first_seed() * 100000 + static_cast<std::uint64_t>(i)));
+  }
+  expect_all_match(cases);
 }
 
 TEST_F(CudaPrefill, OneQueryTokenARowWithoutOffsets) {
-  PrefillCase c;
-  c.q_counts.assign(c.seq_lens.size(), 1);
-  c.without_offsets = true;
-  expect_exact(c);
-  c.pool.dim_k = c.pool.dim_v = 80;
-  expect_exact(c);
+  std::vector<AttentionCase> cases(2, ragged_case(900));
+  for (AttentionCase& c : cases) c.q_counts.clear();
+  cases[1].head_dim_k = cases[1].head_dim_v = 80;
+  expect_all_match(cases);
+}
+
+// A graph captured for full rows is replayed for shorter ones: what a captured chunk of a prompt
+// is.
+TEST_F(CudaPrefill, IsCapturedAndReplayedWithOtherLengths) {
+  AttentionCase full = ragged_case(904);
+  full.q_counts = {1, 1, 2, 3, 5, 40, 30, 1};
+  full.seq_lens[0] = 3;
+  AttentionProblem problem(full);
+  PrefillProblem device(problem, stream_);
+  device.run();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  EXPECT_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
+  device.launch();
+  EXPECT_CUDA(cudaStreamEndCapture(stream_, &graph));
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  for (std::int32_t shorter : {0, 1, 7, 30, 0}) {
+    std::vector<std::int32_t> lengths = full.seq_lens;
+    for (std::int32_t& length : lengths) length = std::max(0, length - shorter);
+    device.lengths().upload(lengths);
+    device.clear();
+    EXPECT_CUDA(cudaGraphLaunch(exec, stream_));
+    const AttentionOutput replayed = device.output();
+    const AttentionOutput eager = device.run();
+    EXPECT_TRUE(same_bytes(replayed.out, eager.out)) << shorter;
+    EXPECT_EQ(replayed.lse, eager.lse) << shorter;
+    if (shorter == 0) expect_close(problem, replayed, "replayed prefill");
+  }
+  EXPECT_CUDA(cudaGraphExecDestroy(exec));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
 }
 
 TEST(CudaPrefillArguments, NameWhatIsWrong) {
