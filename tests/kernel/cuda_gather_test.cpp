@@ -1,8 +1,6 @@
-// Gather, scatter and conversion on the GPU against the reference; and pools past 2^32 elements.
+// Gather, scatter and conversion on the GPU against the reference.
 
 #include "kernel/cuda_pool.hpp"
-#include "kernels/append/append.h"
-#include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/gather/gather.h"
 #include "kernels/reference/gather.hpp"
 
@@ -17,7 +15,6 @@ namespace {
 
 using kernels::GatherParams;
 using kernels::launch_convert_blocks;
-using kernels::launch_copy_blocks;
 using kernels::launch_gather;
 using kernels::launch_scatter;
 using kernels::ScatterParams;
@@ -199,66 +196,6 @@ TEST_F(CudaGather, Fp8IsMultipliedByItsScale) {
     ASSERT_EQ(values[static_cast<std::size_t>(i)],
               f32_from_f16(half.x) * scales[static_cast<std::size_t>(head)]);
   }
-}
-
-// Blocks on both sides of 2^31 and 2^32 elements: written, read back, copied and nothing that a
-// truncated offset would have hit has changed.
-TEST_F(CudaGather, OffsetsPastFourBillionElements) {
-  PoolShape shape;
-  shape.num_heads = 8;
-  shape.dim_k = shape.dim_v = 128;
-  shape.order = TileOrder::chunked;
-  const std::int64_t elements = 2 * 8 * 16 * 128;
-  shape.num_blocks = (5LL << 30) / elements;
-  std::size_t bytes = 0;
-  view_of(shape, nullptr, &bytes);
-  std::byte* base = nullptr;
-  void* memory = nullptr;
-  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    GTEST_SKIP() << "no " << bytes << " bytes of device memory";
-  }
-  base = static_cast<std::byte*>(memory);
-  EXPECT_CUDA(cudaMemsetAsync(base, 0xFF, bytes, stream_));
-  const KvLayerView kv = view_of(shape, base);
-  const auto half = static_cast<std::int32_t>((1LL << 31) / elements);
-  const std::vector<std::int32_t> blocks = {half - 1, half, 2 * half - 1, 2 * half,
-                                            static_cast<std::int32_t>(shape.num_blocks) - 1};
-  std::vector<BlockId> row;
-  for (const std::int32_t block : blocks) row.emplace_back(block);
-  const TwinTables tables({row});
-  const auto key = random_elements(80 * 8 * 128, DType::bf16, 3);
-  const auto value = random_elements(80 * 8 * 128, DType::bf16, 4);
-  const DeviceArray<std::byte> device_key(key);
-  const DeviceArray<std::byte> device_value(value);
-  ASSERT_OK(launch_scatter(
-      {kv, tables.device(), 0, 0, 80, device_key.data(), device_value.data(), DType::bf16},
-      stream_));
-  // Copied down and up across the boundaries, and read through the copies.
-  const std::vector<BlockCopy> copies = {{row[3], BlockId(11)}, {row[0], BlockId(2 * half + 11)}};
-  const DeviceArray<BlockCopy> list(copies);
-  ASSERT_OK(launch_copy_blocks(
-      {base, kv.key.block_stride, kv.key.block_stride, list.data(), 2, shape.num_blocks}, stream_));
-  const TwinTables moved({{BlockId(2 * half + 11), row[1], row[2], BlockId(11), row[4]}});
-  const DeviceArray<std::byte> key_out(key.size());
-  const DeviceArray<std::byte> value_out(value.size());
-  ASSERT_OK(launch_gather(
-      {kv, moved.device(), 0, 0, 80, key_out.data(), value_out.data(), DType::bf16}, stream_));
-  finish();
-  EXPECT_TRUE(same_bytes(key_out.download(), key));
-  EXPECT_TRUE(same_bytes(value_out.download(), value));
-  // One block, by the host's own arithmetic.
-  std::vector<std::byte> block(static_cast<std::size_t>(kv.key.block_stride));
-  EXPECT_CUDA(cudaMemcpy(block.data(), base + row[3].value * kv.key.block_stride, block.size(),
-                         cudaMemcpyDeviceToHost));
-  EXPECT_EQ(load_f32(block.data(), DType::bf16, chunked_key_offset(5, 77)),
-            load_f32(key.data(), DType::bf16, (48 + 5) * 1024 + 77));
-  for (const std::int64_t untouched : {0, half / 2, half + 1, half - 2}) {
-    EXPECT_CUDA(cudaMemcpy(block.data(), base + untouched * kv.key.block_stride, block.size(),
-                           cudaMemcpyDeviceToHost));
-    EXPECT_EQ(block, std::vector<std::byte>(block.size(), std::byte{0xFF})) << untouched;
-  }
-  EXPECT_CUDA(cudaFree(memory));
 }
 
 TEST(CudaGatherArguments, NameWhatIsWrong) {

@@ -205,6 +205,9 @@ class TwinPool {
 /// `count` elements of `dtype`: ordinary, tiny and huge numbers, no NaN.
 std::vector<std::byte> random_elements(std::int64_t count, DType dtype, std::uint32_t seed);
 
+/// `count` normally distributed numbers of a float type.
+std::vector<std::byte> gaussian_elements(std::int64_t count, DType dtype, std::uint32_t seed);
+
 /// Success when both are equal; else how many bytes differ, and the first ones.
 ::testing::AssertionResult same_bytes(std::span<const std::byte> actual,
                                       std::span<const std::byte> expected);
