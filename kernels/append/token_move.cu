@@ -139,7 +139,7 @@ Status launch_token_move(const TokenMove& move, cudaStream_t stream) noexcept {
     const PlaneMove& plane = move.planes[i];
     instances[i] = find_instance(plane.from.dtype, plane.to.dtype);
     if (instances[i] == nullptr) {
-      return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.to.dtype));
+      return unsupported_by(SupportedList::moved_dtypes, plane.to.dtype);
     }
     vectors[i] = is_vectorisable(plane.from, instances[i]->width) &&
                  is_vectorisable(plane.to, instances[i]->width);

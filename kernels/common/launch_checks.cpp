@@ -1,11 +1,33 @@
 #include "kernels/common/launch_checks.h"
 
+#include <string_view>
+
 namespace kvarena::kernels {
 namespace {
 
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxBlockSize = 65536;
+
+std::string_view text_of(SupportedList list) noexcept {
+  switch (list) {
+    case SupportedList::none: return "";
+    case SupportedList::element_dtypes: return "f32, f16, bf16, fp8_e4m3, int8";
+    case SupportedList::moved_dtypes:
+      return "equal types; f32, f16 and bf16 to each other; fp8_e4m3 from and to those three";
+    case SupportedList::tile_orders: return "rows; chunked where block_size is a multiple of 16";
+    case SupportedList::chunked_dtypes: return "f16, bf16, fp8_e4m3, int8 in chunked order";
+    case SupportedList::chunked_head_dims: return "multiples of 32 in chunked order";
+    case SupportedList::prefill_dtypes: return "f32, f16, bf16";
+    case SupportedList::prefill_kv_dtypes: return "f32, f16, bf16, fp8_e4m3";
+    case SupportedList::prefill_head_dims: return "1 to 1024";
+    case SupportedList::decode_dtypes: return "f16, bf16";
+    case SupportedList::decode_kv_dtypes: return "f16 and bf16 as q, fp8_e4m3 with either";
+    case SupportedList::decode_head_dims: return "64, 96, 128, 256";
+    case SupportedList::decode_block_sizes: return "multiples of 16";
+  }
+  return "";
+}
 
 Status element_stride(std::int64_t stride, DType dtype) noexcept {
   if (stride % bytes_of(dtype) == 0) return {};
@@ -14,9 +36,29 @@ Status element_stride(std::int64_t stride, DType dtype) noexcept {
 
 }  // namespace
 
+std::string describe_launch(const Status& status) {
+  const std::string_view list = text_of(static_cast<SupportedList>(status.native));
+  if (status.code != StatusCode::unsupported || list.empty()) return describe(status);
+  const auto value = static_cast<std::int64_t>(status.subject);
+  std::string text = "unsupported ";
+  text += name_of(status.resource);
+  text += ": got ";
+  if (status.resource == Resource::dtype) {
+    text += name_of(static_cast<DType>(value));
+  } else if (status.resource == Resource::tile_order) {
+    text += "chunked with block_size ";
+    text += std::to_string(value);
+  } else {
+    text += std::to_string(value);
+  }
+  text += "; supported: ";
+  text += list;
+  return text;
+}
+
 Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
   if (bytes_of(plane.dtype) == 0) {
-    return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.dtype));
+    return unsupported_by(SupportedList::element_dtypes, plane.dtype);
   }
   if (Status s = in_range(Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
   if (Status s = in_range(Resource::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
@@ -26,13 +68,13 @@ Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
   }
   if (plane.tile_order == TileOrder::rows) return {};
   if (plane.tile_order != TileOrder::chunked || block_size % kTileTokens != 0) {
-    return unsupported(Resource::tile_order, static_cast<std::uint64_t>(block_size));
+    return unsupported_by(SupportedList::tile_orders, Resource::tile_order, block_size);
   }
   if (!has_chunked_order(plane.dtype)) {
-    return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.dtype));
+    return unsupported_by(SupportedList::chunked_dtypes, plane.dtype);
   }
   if (plane.head_dim % kChunkedDimStep != 0) {
-    return unsupported(Resource::head_dim, static_cast<std::uint64_t>(plane.head_dim));
+    return unsupported_by(SupportedList::chunked_head_dims, Resource::head_dim, plane.head_dim);
   }
   return {};
 }

@@ -10,8 +10,43 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <string>
 
 namespace kvarena::kernels {
+
+/// What would have been supported: a Status of a launcher says which list in `native`.
+enum class SupportedList : std::int32_t {
+  none,
+  element_dtypes,      ///< of a pool
+  moved_dtypes,        ///< pairs of append, gather, scatter and conversion
+  tile_orders,         ///< and the block sizes that chunked takes
+  chunked_dtypes,      ///< of a pool in chunked order
+  chunked_head_dims,   ///< of a pool in chunked order
+  prefill_dtypes,      ///< of q and out
+  prefill_kv_dtypes,   ///< of K and V
+  prefill_head_dims,   ///< of K and V
+  decode_dtypes,       ///< of q and out
+  decode_kv_dtypes,    ///< of K and V
+  decode_head_dims,    ///< of K and V
+  decode_block_sizes,  ///< tokens
+};
+
+/// unsupported, with the value given and the list of what is supported.
+constexpr Status unsupported_by(SupportedList list, Resource argument,
+                                std::int64_t value) noexcept {
+  Status status = unsupported(argument, static_cast<std::uint64_t>(value));
+  status.native = static_cast<std::int32_t>(list);
+  return status;
+}
+
+/// unsupported, for an element type.
+constexpr Status unsupported_by(SupportedList list, DType dtype) noexcept {
+  return unsupported_by(list, Resource::dtype, static_cast<std::int64_t>(dtype));
+}
+
+/// One line for a person about a Status that a launcher returned: the value, and what is
+/// supported. Allocates the string.
+std::string describe_launch(const Status& status);
 
 /// ok when smallest <= value <= largest.
 constexpr Status in_range(Resource argument, std::int64_t value, std::int64_t smallest,

