@@ -6,10 +6,9 @@
 /// device memory; slots and table entries outside the pool are skipped. One launch (two when K and
 /// V differ in type or dim); no allocation, no synchronisation, capturable.
 ///
-/// With `overlap` a launch is programmatic: it may begin while kernels before it on the stream are
-/// running. It reads key and value, and writes, only after they have completed, but slots, runs and
-/// tables before. Whatever wrote those needs a launch without `overlap` between itself and this
-/// one: the first layer of a step appends without it, the others with it.
+/// With `overlap` a launch is programmatic: it may begin while the kernel before it on the stream
+/// is finishing. It reads slots, runs and tables before that kernel has completed, which must not
+/// have written them; key and value are read, and the pool is written, after.
 
 #include "kernels/params.h"
 

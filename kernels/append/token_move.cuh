@@ -260,13 +260,13 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
   Unit units[kTokens];
   TokenPlace places[kTokens];
   const auto step = static_cast<int>(blockDim.y);
-  const bool overlap = (kMap == TokenMap::slots || kMap == TokenMap::runs) && m.overlap;
-  if (overlap) {
-    let_next_kernel_begin();
-    find_places<kMap>(m, first, step, places);
-  }
+  constexpr bool kAppends = kMap == TokenMap::slots || kMap == TokenMap::runs;
+  const bool overlap = kAppends && m.overlap;
+  if (overlap) find_places<kMap>(m, first, step, places);
+  // In this order, a kernel never begins before the one two before it has completed.
   wait_for_previous_kernel();
-  // Contiguous memory is read whether the token is skipped or not.
+  if (kAppends) let_next_kernel_begin();
+    // Contiguous memory is read whether the token is skipped or not.
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     const std::int64_t token = first + i * step;
