@@ -140,6 +140,16 @@ TEST_F(CudaDecode, RandomShapes) {
   expect_all_match(cases);
 }
 
+/// Whether params say how large their workspace is; then it is made one byte too small.
+template <class Params>
+bool cut_workspace(Params& p) {
+  if constexpr (requires { p.workspace_bytes; }) {
+    --p.workspace_bytes;
+    return true;
+  }
+  return false;
+}
+
 TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   AttentionCase c = chunked_case(DType::bf16, 128, 4, 16);
   c.seq_lens = {33};
@@ -175,6 +185,12 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   s = device.schedule;
   s.num_rows = 2;
   EXPECT_FAILS(kernels::launch_decode_schedule(s, stream_), invalid_argument, num_sequences);
+  DecodeParams p = device.params;
+  s = device.schedule;
+  if (cut_workspace(p) && cut_workspace(s)) {
+    EXPECT_FAILS(kernels::launch_decode(p, false, stream_), exhausted, workspace);
+    EXPECT_FAILS(kernels::launch_decode_schedule(s, stream_), exhausted, workspace);
+  }
   finish();
   std::vector<std::byte> after(before.out.size());
   EXPECT_CUDA(cudaMemcpy(after.data(), device.params.out, after.size(), cudaMemcpyDeviceToHost));

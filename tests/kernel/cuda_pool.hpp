@@ -34,7 +34,7 @@ inline bool is_watched() { return number_from_environment("KVARENA_SANITIZE_GPU"
 /// under a checker.
 inline int rounds(int usual) {
   const auto times = static_cast<int>(number_from_environment("KVARENA_TEST_ROUNDS", 1));
-  return is_watched() ? std::max(1, usual / 128) : usual * times;
+  return is_watched() ? std::max(1, usual / 64) : usual * times;
 }
 
 /// Whether case `index` of a cross product is run: all of them, one in fifty under a checker.
