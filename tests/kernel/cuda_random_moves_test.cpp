@@ -18,7 +18,6 @@
 namespace kvarena::test {
 namespace {
 
-using kernels::QuantScales;
 using kernels::TokenRun;
 
 struct TypePair {
