@@ -10,6 +10,7 @@
 
 #include "kernels/append/token_move.h"
 #include "kernels/common/convert.cuh"
+#include "kernels/common/grid_dependency.cuh"
 #include "kernels/common/vector_io.cuh"
 
 #include "kvarena/base/tile_order.hpp"
@@ -224,20 +225,6 @@ __device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const Plane
   return flat.base + head * flat.head_stride + token * flat.token_stride + dim * bytes;
 }
 
-/// Waits for the kernel before this one when the launch is programmatic; else does nothing.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/// Lets a programmatic launch behind this kernel begin.
-__device__ __forceinline__ void let_next_kernel_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 /// `unit / units_per_head`: by multiplication where the launcher has found that exact.
 __device__ __forceinline__ unsigned head_of(const TokenMove& m, unsigned unit, unsigned per_head) {
   return m.head_reciprocal != 0 ? __umulhi(unit, m.head_reciprocal) : unit / per_head;
@@ -263,7 +250,6 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
   constexpr bool kAppends = kMap == TokenMap::slots || kMap == TokenMap::runs;
   const bool overlap = kAppends && m.overlap;
   if (overlap) find_places<kMap>(m, first, step, places);
-  // In this order, a kernel never begins before the one two before it has completed.
   wait_for_previous_kernel();
   if (kAppends) let_next_kernel_begin();
     // Contiguous memory is read whether the token is skipped or not.

@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace kvarena::test {
 namespace {
 
-using kernels::DecodeLimits;
 using kernels::DecodeParams;
 using kernels::DecodeScheduleParams;
 
@@ -58,12 +58,17 @@ class CudaDecode : public CudaTest {
 TEST_F(CudaDecode, EveryTypeDimGroupAndBlockSizeOverRaggedLengths) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 0;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const auto& [dtype, kv_dtype] : {std::pair{DType::bf16, DType::bf16},
+                                        {DType::f16, DType::f16},
+                                        {DType::bf16, DType::fp8_e4m3},
+                                        {DType::f16, DType::fp8_e4m3}}) {
     for (const std::int32_t head_dim : kHeadDims) {
       for (const std::int32_t group : kGroups) {
         for (const std::int32_t block_size : kBlockSizes) {
           AttentionCase c = chunked_case(dtype, head_dim, group, block_size);
           c.seed = ++seed;
+          c.key_dtype = c.value_dtype = kv_dtype;
+          if (kv_dtype == DType::fp8_e4m3) c.scales = static_cast<ScaleKind>(seed % 3);
           c.seq_lens = {0, 1, 15, 16, 17, block_size - 1, block_size, block_size + 1, 300, 1023};
           if (is_picked(seed)) cases.push_back(c);
         }
@@ -112,7 +117,7 @@ AttentionCase random_case(std::uint64_t seed) {
   AttentionCase c =
       chunked_case(dice.one_of({DType::bf16, DType::f16}), dice.one_of({64, 96, 128, 256}),
                    dice.between(1, 16), 16 * dice.one_of({1, 2, 3, 4, 5, 8}));
-  if (HasKvDtype<DecodeLimits> && dice.once_in(3)) {
+  if (dice.once_in(3)) {
     c.key_dtype = c.value_dtype = DType::fp8_e4m3;
     c.scales = dice.one_of({ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head});
   }
@@ -140,16 +145,6 @@ TEST_F(CudaDecode, RandomShapes) {
   expect_all_match(cases);
 }
 
-/// Whether params say how large their workspace is; then it is made one byte too small.
-template <class Params>
-bool cut_workspace(Params& p) {
-  if constexpr (requires { p.workspace_bytes; }) {
-    --p.workspace_bytes;
-    return true;
-  }
-  return false;
-}
-
 TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   AttentionCase c = chunked_case(DType::bf16, 128, 4, 16);
   c.seq_lens = {33};
@@ -174,23 +169,26 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   refused([](P p) { p.block_tables = nullptr; }, kInvalid, Resource::pointer);
   refused([](P p) { p.workspace = nullptr; }, kInvalid, Resource::pointer);
   refused([](P p) { p.q = static_cast<const std::byte*>(p.q) + 2; }, kInvalid, Resource::alignment);
+  refused([](P p) { p.key = static_cast<const std::byte*>(p.key) + 8; }, kInvalid,
+          Resource::alignment);
+  refused([](P p) { p.limits.kv_dtype = DType::f32; }, kUnsupported, Resource::dtype);
   refused([](P p) { p.block_stride += 8; }, kInvalid, Resource::alignment);
   refused([](P p) { p.num_rows = 2; }, kInvalid, Resource::num_sequences);
   refused([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
   refused([](P p) { p.limits.q_len = 9; }, kInvalid, Resource::num_tokens);
   refused([](P p) { p.limits.num_q_heads = 7; }, kInvalid, Resource::num_q_heads);
-  DecodeScheduleParams s = device.schedule;
-  s.seq_lens = nullptr;
-  EXPECT_FAILS(kernels::launch_decode_schedule(s, stream_), invalid_argument, pointer);
-  s = device.schedule;
-  s.num_rows = 2;
-  EXPECT_FAILS(kernels::launch_decode_schedule(s, stream_), invalid_argument, num_sequences);
-  DecodeParams p = device.params;
-  s = device.schedule;
-  if (cut_workspace(p) && cut_workspace(s)) {
-    EXPECT_FAILS(kernels::launch_decode(p, false, stream_), exhausted, workspace);
-    EXPECT_FAILS(kernels::launch_decode_schedule(s, stream_), exhausted, workspace);
-  }
+  refused([](P p) { --p.workspace_bytes; }, StatusCode::exhausted, Resource::workspace);
+  const auto unscheduled = [&](auto change, StatusCode code, Resource resource) {
+    DecodeScheduleParams p = device.schedule;
+    change(p);
+    EXPECT_TRUE(fails_with(kernels::launch_decode_schedule(p, stream_), code, resource));
+  };
+  using S = DecodeScheduleParams&;
+  unscheduled([](S p) { p.seq_lens = nullptr; }, kInvalid, Resource::pointer);
+  unscheduled([](S p) { p.workspace = nullptr; }, kInvalid, Resource::pointer);
+  unscheduled([](S p) { p.num_rows = 2; }, kInvalid, Resource::num_sequences);
+  unscheduled([](S p) { p.limits.head_dim = 72; }, kUnsupported, Resource::head_dim);
+  unscheduled([](S p) { --p.workspace_bytes; }, StatusCode::exhausted, Resource::workspace);
   finish();
   std::vector<std::byte> after(before.out.size());
   EXPECT_CUDA(cudaMemcpy(after.data(), device.params.out, after.size(), cudaMemcpyDeviceToHost));

@@ -178,10 +178,7 @@ class CudaReplay : public CudaTest {
     p.limits = limits_;
     p.num_rows = kRows;
     p.workspace = workspace_.data();
-    if constexpr (requires { p.workspace_bytes; }) {
-      p.workspace_bytes = kernels::decode_workspace_bytes(p.limits);
-    }
-    if constexpr (requires { p.seq_lens; }) p.seq_lens = lengths_.data();
+    p.workspace_bytes = kernels::decode_workspace_bytes(p.limits);
   }
   kernels::DecodeParams decode_params(std::int32_t layer) const {
     const KvLayerView kv = layer_view(pool_.data(), layer);
@@ -214,6 +211,7 @@ class CudaReplay : public CudaTest {
   void launch_attention() {
     kernels::DecodeScheduleParams schedule;
     set_shared(schedule);
+    schedule.seq_lens = lengths_.data();
     EXPECT_OK(kernels::launch_decode_schedule(schedule, stream_));
     for (std::int32_t layer = 0; layer < kLayers; ++layer) {
       const std::byte* key = new_kv_.data() + layer * 2 * kNewElements * 2;
@@ -221,7 +219,7 @@ class CudaReplay : public CudaTest {
           {layer_view(pool_.data(), layer), device_tables(), key, key + kNewElements * 2,
            runs_.data(), device_offsets_.data(), kRows, kRows, DType::bf16},
           layer > 0, stream_));
-      EXPECT_OK(kernels::launch_decode(decode_params(layer), false, stream_));
+      EXPECT_OK(kernels::launch_decode(decode_params(layer), true, stream_));
     }
   }
 

@@ -15,12 +15,6 @@
 
 namespace kvarena::test {
 
-/// Whether decode takes fp8 K and V.
-template <class Limits>
-concept HasKvDtype = requires(Limits limits) {
-  limits.kv_dtype;
-};
-
 /// Where a problem's blocks lie in another pool: block `i` of the problem is block `ids[i]` there.
 struct Elsewhere {
   std::byte* base = nullptr;          ///< of that pool, on the device
@@ -69,7 +63,7 @@ class DecodeProblem {
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
       for (std::int32_t j = 0; j < batch.num_blocks[row]; ++j) {
         const std::int32_t id = batch.tables.block(row, j).value;
-        tables[static_cast<std::size_t>(row * most_ + j)] =
+        tables[static_cast<std::size_t>((batch.num_rows - row) * most_ + j)] =
             BlockId{elsewhere.base != nullptr ? elsewhere.ids[static_cast<std::size_t>(id)] : id};
       }
     }
@@ -91,13 +85,13 @@ class DecodeProblem {
     const AttentionArgs a = problem_.args(nullptr, nullptr);
     const AttentionCase& c = problem_.shape();
     const auto rows = static_cast<std::int32_t>(c.seq_lens.size());
-    kernels::DecodeLimits limits{.max_rows = rows,
-                                 .q_len = q_len,
-                                 .num_q_heads = a.num_q_heads,
-                                 .num_kv_heads = c.num_kv_heads,
-                                 .head_dim = c.head_dim_k,
-                                 .num_sms = num_sms};
-    set_kv_dtype(limits, c.key_dtype);
+    const kernels::DecodeLimits limits{.max_rows = rows,
+                                       .q_len = q_len,
+                                       .num_q_heads = a.num_q_heads,
+                                       .num_kv_heads = c.num_kv_heads,
+                                       .head_dim = c.head_dim_k,
+                                       .num_sms = num_sms,
+                                       .kv_dtype = c.key_dtype};
     workspace_ =
         DeviceArray<std::byte>(static_cast<std::size_t>(kernels::decode_workspace_bytes(limits)));
     workspace_.fill(0);
@@ -121,24 +115,9 @@ class DecodeProblem {
     params.dtype = c.q_dtype;
     params.scale = a.scale;
     params.soft_cap = c.soft_cap;
-    set_optional(schedule);
-    set_optional(params);
-  }
-  template <class Limits>
-  static void set_kv_dtype(Limits& limits, DType dtype) {
-    if constexpr (HasKvDtype<Limits>) limits.kv_dtype = dtype;
-  }
-  /// Fields that decode's params have or have not.
-  template <class Params>
-  void set_optional(Params& p) {
-    if constexpr (requires { p.workspace_bytes; }) {
-      p.workspace_bytes = kernels::decode_workspace_bytes(p.limits);
-    }
-    if constexpr (requires { p.seq_lens; }) p.seq_lens = lengths_.data();
-    if constexpr (requires { p.scales; }) {
-      p.scales = {key_scales_.data(), value_scales_.data(),
-                  problem_.shape().scales == ScaleKind::per_head};
-    }
+    params.scales = {key_scales_.data(), value_scales_.data(), c.scales == ScaleKind::per_head};
+    schedule.workspace_bytes = params.workspace_bytes = kernels::decode_workspace_bytes(limits);
+    schedule.row_slots = row_slots_.data();
   }
 
   const AttentionProblem& problem_;
@@ -146,6 +125,7 @@ class DecodeProblem {
   std::int32_t most_ = 1;
   DeviceArray<std::byte> pool_;
   DeviceArray<BlockId> tables_;
+  DeviceArray<std::int32_t> row_slots_;
   DeviceArray<std::int32_t> lengths_;
   DeviceArray<std::byte> q_;
   DeviceArray<std::byte> out_;
