@@ -45,7 +45,7 @@ std::optional<DeviceChoice> parse_device(std::string_view text) noexcept {
   return DeviceChoice{Kind::cuda, ordinal};
 }
 
-void add_device_option(CLI::App& command, DeviceChoice& choice) {
+CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice) {
   const auto take = [&choice](const std::string& text) {
     const auto parsed = parse_device(text);
     if (!parsed) {
@@ -56,7 +56,7 @@ void add_device_option(CLI::App& command, DeviceChoice& choice) {
     }
     choice = *parsed;
   };
-  command
+  return command
       .add_option_function<std::string>(
           "--device", take,
           "Where to run. auto: the first GPU, or with a warning the CPU where there is none")

@@ -16,7 +16,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace kvarena::tools {
 
@@ -40,8 +41,8 @@ struct DeviceChoice {
 /// "auto", "cpu" or "cuda:N" with N 0 .. 1023; nothing for anything else.
 std::optional<DeviceChoice> parse_device(std::string_view text) noexcept;
 
-/// Declares `--device` on `command`.
-void add_device_option(CLI::App& command, DeviceChoice& choice);
+/// Declares `--device` on `command` and returns it.
+CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice);
 
 /// Opens the device. Reports why it cannot be used on the console and returns nothing
 /// (ExitCode::environment). Warns when `auto` takes the host.

@@ -23,6 +23,7 @@ using replay::AttentionMode;
 using replay::ClockKind;
 using replay::ReplayEnd;
 using replay::ReplayOutcome;
+using replay::ReplayReport;
 using replay::Reserve;
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
@@ -37,6 +38,8 @@ Examples:
       the pool of a 24 GiB budget, and how full it was in every second
   kvarena replay trace.jsonl --requests 50 --attention sample --model Qwen2.5-0.5B
       with real bytes: all KV of 24 layers is written, and read back through the tables
+  kvarena replay trace.jsonl --device cuda:0 --attention full --model Llama-3.1-8B
+      on a GPU: attention of every layer in every step, all of it compared, and its GB/s
   kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
       --prefill-us 100 --decode-us 20000 --json -
       the occupancy of an ideal device as one JSON object
@@ -163,6 +166,7 @@ void ReplayCommand::declare_attention(CLI::App& command) {
                     "compared in one layer, attention in some steps. full: compare all")
       ->capture_default_str()
       ->group(kGroup);
+  add_device_option(command, device_)->group(kGroup);
   command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
       ->type_name("MODEL")
       ->capture_default_str()
@@ -171,7 +175,8 @@ void ReplayCommand::declare_attention(CLI::App& command) {
                    "Steps from one compared step to the next")
       ->capture_default_str()
       ->group(kGroup);
-  add_count_option(command, "--threads", threads_, 0, 256, "Threads of attention; 0: one a core")
+  add_count_option(command, "--threads", threads_, 0, 256,
+                   "CPU: threads of attention; 0: one a core")
       ->capture_default_str()
       ->group(kGroup);
 }
@@ -202,9 +207,20 @@ bool ReplayCommand::take_watermark(const Console& console) {
   return false;
 }
 
+// A GPU that is named is used, or the command fails.
+bool ReplayCommand::take_device(const Console& console) {
+  if (device_.kind != DeviceChoice::Kind::cuda || attention_ != "off") return true;
+  console.error(fmt::format("--device cuda:{} with --attention off", device_.ordinal),
+                "attention: without it no bytes exist, and nothing runs on a device",
+                "add --attention sample, or leave --device out");
+  return false;
+}
+
 bool ReplayCommand::complete(const Console& console) {
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_blocks(console) || !take_watermark(console)) return false;
+  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console)) {
+    return false;
+  }
   model_name_ = shape->name;
   options_.trace.format = *replay::trace_format_of(format_);
   options_.clock = clock_ == "linear" ? ClockKind::linear : ClockKind::step;
@@ -233,8 +249,13 @@ bool ReplayCommand::complete(const Console& console) {
   return true;
 }
 
-ExitCode ReplayCommand::run(const Console& console) {
-  if (!complete(console)) return ExitCode::usage;
+std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console) {
+  std::optional<OpenedDevice> opened;
+  if (options_.attention.mode != AttentionMode::off) {
+    opened = open_device(console, device_);
+    if (!opened) return std::nullopt;
+    options_.attention.device = opened->device.get();
+  }
   const Clock& clock = steady_clock();
   const std::int64_t start_ns = clock.now_ns();
   ReplayOutcome outcome;
@@ -242,25 +263,44 @@ ExitCode ReplayCommand::run(const Console& console) {
     ProgressBar bar(console, clock);
     outcome = run_replay(options_, &bar);
   }
-  const double elapsed_s = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
-  if (outcome.end != ReplayEnd::completed) {
-    console.error(outcome.happened, outcome.expected, outcome.advice);
-  }
-  if (!outcome.has_report) return exit_code_of(outcome.end);
-  const auto& report = outcome.report;
+  options_.attention.device = nullptr;
+  elapsed_s_ = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
+  return outcome;
+}
+
+void ReplayCommand::warn(const Console& console, const ReplayReport& report) const {
   if (report.rejected > 0) {
     console.warning(
         fmt::format("{} of {} requests were rejected: longer than the context or the pool "
                     "can ever hold",
                     report.rejected, report.requests));
   }
+  if (report.worst_case_blocks > 0) {
+    console.warning(fmt::format(
+        "the worst case of {} blocks does not fit: the pool has {}, what the "
+        "free memory of {} holds",
+        grouped(report.worst_case_blocks), grouped(report.num_blocks), report.measured.device));
+  }
+}
+
+ExitCode ReplayCommand::run(const Console& console) {
+  if (!complete(console)) return ExitCode::usage;
+  const auto replayed = replay(console);
+  if (!replayed) return ExitCode::environment;
+  const ReplayOutcome& outcome = *replayed;
+  if (outcome.end != ReplayEnd::completed) {
+    console.error(outcome.happened, outcome.expected, outcome.advice);
+  }
+  if (!outcome.has_report) return exit_code_of(outcome.end);
+  const auto& report = outcome.report;
+  warn(console, report);
   if (!console.quiet) {
     std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
     stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
   }
   const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
-  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s, 1e-9));
-  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s, grouped(rate)));
+  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
+  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
   const ExitCode written = write_json(console, json_, json_of(options_, outcome));
   const ExitCode code = exit_code_of(outcome.end);
   return code == ExitCode::ok ? written : code;

@@ -4,10 +4,12 @@
 /// `kvarena replay`: serve a request trace through the block manager on a virtual clock.
 
 #include "console.hpp"
+#include "device_option.hpp"
 #include "exit_codes.hpp"
 #include "shape_options.hpp"
 
 #include "replay/replay_options.hpp"
+#include "replay/replay_report.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -30,6 +32,9 @@ class ReplayCommand {
   bool complete(const Console& console);
   bool take_blocks(const Console& console);
   bool take_watermark(const Console& console);
+  bool take_device(const Console& console);
+  std::optional<replay::ReplayOutcome> replay(const Console& console);
+  void warn(const Console& console, const replay::ReplayReport& report) const;
 
   replay::ReplayOptions options_;
   ShapeOptions shape_;
@@ -39,11 +44,13 @@ class ReplayCommand {
   std::string clock_ = "step";
   std::string reserve_;
   std::string attention_ = "off";
+  DeviceChoice device_;
   std::string blocks_;
   std::string watermark_;
   std::optional<std::int64_t> max_running_;
   std::int64_t timeline_ms_ = 1000;
   std::int32_t threads_ = 0;
+  double elapsed_s_ = 0.0;
   std::string json_;
 };
 

@@ -12,6 +12,7 @@ using Json = nlohmann::ordered_json;
 using replay::AttentionMode;
 using replay::ClockKind;
 using replay::DurationSummary;
+using replay::MeasuredReport;
 using replay::ReplayOptions;
 using replay::ReplayOutcome;
 using replay::ReplayReport;
@@ -52,6 +53,17 @@ Json verification_json(const ReplayOptions& options, const ReplayReport& report)
           {"max_error", seen.max_error},
           {"tolerance", seen.tolerance},
           {"failures", seen.failures}};
+}
+
+Json measured_json(const MeasuredReport& measured) {
+  if (measured.device.empty()) return nullptr;
+  return {{"device", measured.device},
+          {"decode_steps", measured.decode_steps},
+          {"decode_kv_bytes", measured.decode_kv_bytes},
+          {"decode_us", measured.decode_us},
+          {"decode_gb_per_s", measured.decode_gb_per_s()},
+          {"prompt_steps", measured.prompt_steps},
+          {"prompt_us", measured.prompt_us}};
 }
 
 std::string milliseconds(std::int64_t us) {
@@ -103,7 +115,7 @@ std::string pool_lines(const ReplayOptions& options, const ReplayReport& r,
   if (options.pool.pool_bytes) {
     size = fmt::format(", what {} hold of {}", human_bytes(*options.pool.pool_bytes), model_name);
   } else if (!options.pool.num_blocks) {
-    size += ", sized for the worst case";
+    size += r.worst_case_blocks > 0 ? ", what fits" : ", sized for the worst case";
   }
   return fmt::format(
       "  pool           {} blocks of {} tokens{}{}\n"
@@ -123,11 +135,21 @@ std::string verification_lines(const ReplayOptions& options, const ReplayReport&
   const auto& seen = r.verification;
   return fmt::format(
       "  KV content     {}, {} layers: {} written, {} read back through the tables and equal\n"
-      "  attention      {} rows against contiguous double precision, largest difference {:.2e} "
-      "(limit {:.0e})\n",
+      "  attention      {} rows against contiguous double precision, largest relative error {:.1e} "
+      "(limit {:.1e})\n",
       model_name, options.attention.shape.num_layers, human_bytes(seen.kv_bytes_written),
       human_bytes(seen.kv_bytes_compared), grouped(seen.attention_rows), seen.max_error,
       seen.tolerance);
+}
+
+std::string measured_lines(const MeasuredReport& measured) {
+  if (measured.device.empty()) return {};
+  return fmt::format(
+      "  measured       {}, attention of all layers: {} decode steps read {:.1f} GB of K and V in "
+      "{:.3f} s, {:.0f} GB/s; {} steps with prompts took {:.3f} s\n",
+      measured.device, grouped(measured.decode_steps),
+      static_cast<double>(measured.decode_kv_bytes) / 1e9, measured.decode_us / 1e6,
+      measured.decode_gb_per_s(), grouped(measured.prompt_steps), measured.prompt_us / 1e6);
 }
 
 }  // namespace
@@ -147,6 +169,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["output_tokens"] = r.output_tokens;
   json["block_size"] = r.block_size;
   json["num_blocks"] = r.num_blocks;
+  if (r.worst_case_blocks > 0) json["worst_case_blocks"] = r.worst_case_blocks;
   json["pool_bytes"] = r.pool_bytes;
   json["watermark_blocks"] = r.watermark_blocks;
   json["peak_blocks"] = r.peak_blocks;
@@ -168,6 +191,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["balanced"] = r.balanced;
   json["account"] = json_of(r.account);
   json["verification"] = verification_json(options, r);
+  json["measured"] = measured_json(r.measured);
   return json;
 }
 
@@ -183,6 +207,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   text += engine_lines(options, r);
   text += pool_lines(options, r, model_name);
   text += verification_lines(options, r, model_name);
+  text += measured_lines(r.measured);
   const BlockStats& a = r.account;
   text += fmt::format(
       "  account        {}{}{}: {} free + {} fenced + {} evictable + {} referenced + {} offline = "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace kvarena::replay {
 namespace {
@@ -18,8 +19,16 @@ std::int64_t watermark_of(const ReplayOptions& options, std::int64_t num_blocks,
   return num_blocks * options.pool.watermark_permille / 1000;
 }
 
+bool is_unlimited(const ReplayPool& pool) noexcept { return !pool.num_blocks && !pool.pool_bytes; }
+
 std::int64_t max_sequences_of(const TraceSurvey& survey) {
   return std::min(survey.worst_sequences + kSpareSequences, kMaxSequences);
+}
+
+// Tokens up to which a sequence's table goes: what its request asks for, rounded up to blocks, and
+// what is promised to forks through their parent.
+std::int64_t max_table_blocks_of(const StepMemoryOptions& memory, std::int32_t samples) {
+  return blocks_for(memory.longest_tokens, memory.shape.block_size_tokens) * samples + 1;
 }
 
 // Entries of all tables at worst: forked sequences share blocks, so that a block is in several.
@@ -72,7 +81,7 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
 
 MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const TraceSurvey& survey,
                                        std::int64_t num_blocks) {
-  const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
+  const bool unlimited = is_unlimited(options.pool);
   const std::int64_t sequences =
       std::min(max_sequences_of(survey), num_blocks * options.samples + kSpareSequences);
   BlockManagerOptions blocks;
@@ -96,12 +105,46 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   return std::nullopt;
 }
 
+// Free memory of a GPU, less what steps need and a part for kernels and the cache's own tables.
+MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const TraceSurvey& survey,
+                                       std::int64_t* num_blocks) {
+  constexpr std::int64_t kSparePart = 16;
+  const auto memory = device_->memory_info();
+  if (!memory) return unexpected("memory_info", memory.status());
+  const auto layout = KvLayout::create(step_memory_.shape);
+  if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
+  const auto free_bytes = static_cast<std::int64_t>(memory->free_bytes);
+  const std::int64_t tables =
+      max_sequences_of(survey) * max_table_blocks_of(step_memory_, options.samples) * 4;
+  const std::int64_t usable =
+      free_bytes - free_bytes / kSparePart - cuda_step_memory_bytes(step_memory_) - tables;
+  const std::int64_t fitting = usable / layout->block_bytes();
+  if (fitting >= *num_blocks) return std::nullopt;
+  if (fitting < 1) {
+    return ReplayFailure{ReplayEnd::does_not_fit,
+                         fmt::format("{} has {} bytes free, of which a pool can have none",
+                                     device_->name(), free_bytes),
+                         fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
+                                     cuda_step_memory_bytes(step_memory_), tables),
+                         "lower --max-batched-tokens or --max-running, or choose a smaller model"};
+  }
+  worst_case_blocks_ = std::exchange(*num_blocks, fitting);
+  return std::nullopt;
+}
+
 MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceSurvey& survey,
                                       std::int64_t num_blocks) {
-  const bool unlimited = !options.pool.num_blocks && !options.pool.pool_bytes;
-  auto device = HostDevice::create();
-  if (!device) return unexpected("HostDevice::create", device.status());
-  device_ = std::move(*device);
+  device_ = options.attention.device;
+  step_memory_ = {.shape = options.attention.shape,
+                  .num_q_heads = options.attention.num_q_heads,
+                  .max_step_tokens = options.limits.max_batched_tokens,
+                  .longest_tokens = survey.longest_tokens,
+                  .compares_attention = options.attention.mode == AttentionMode::full};
+  const bool on_gpu = device_->kind() == DeviceKind::cuda;
+  if (on_gpu && is_unlimited(options.pool)) {
+    if (auto failure = fit_unlimited(options, survey, &num_blocks)) return failure;
+  }
+  const bool unlimited = is_unlimited(options.pool) && worst_case_blocks_ == 0;
   KvCacheOptions cache;
   cache.layout = options.attention.shape;
   cache.size.num_blocks = num_blocks;
@@ -111,9 +154,27 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   cache.max_batch_blocks = num_blocks * std::max(4, options.samples);
   cache.watermark_blocks = watermark_of(options, num_blocks, unlimited);
   cache.num_threads = options.attention.num_threads;
+  // A table on a GPU has its full length from the start.
+  const std::int64_t table_blocks = max_table_blocks_of(step_memory_, options.samples);
+  if (on_gpu && table_blocks < num_blocks) {
+    cache.max_sequence_tokens = table_blocks * options.attention.shape.block_size_tokens;
+  }
   auto made = KvCache::create(*device_, cache);
   if (!made) return pool_failure("the KV cache", made.status(), device_->describe(made.status()));
   cache_.emplace(std::move(*made));
+  return std::nullopt;
+}
+
+MaybeFailure EnginePool::create_step_memory(std::unique_ptr<StepMemory>* memory) {
+  if (device_->kind() == DeviceKind::host) {
+    *memory = create_host_step_memory(*cache_, step_memory_);
+    return std::nullopt;
+  }
+  auto made = create_cuda_step_memory(*device_, *cache_, step_memory_);
+  if (!made) {
+    return pool_failure("memory for steps", made.status(), device_->describe(made.status()));
+  }
+  *memory = std::move(*made);
   return std::nullopt;
 }
 

@@ -1,19 +1,20 @@
 #pragma once
 
 /// @file
-/// `EnginePool`: the memory of a replay. With attention on it is a KvCache on a host device; with
-/// attention off only a block manager and block tables, so that a pool of any size costs no bytes.
-/// The same calls serve both. Sized once, before the replay starts. Not movable; one thread at a
-/// time.
+/// `EnginePool`: the memory of a replay. With attention on it is a KvCache on the device given;
+/// with attention off only a block manager and block tables, so that a pool of any size costs no
+/// bytes. The same calls serve both. Sized once, before the replay starts. Borrows the device. Not
+/// movable; one thread at a time.
 
 #include "replay/failure.hpp"
 #include "replay/replay_options.hpp"
+#include "replay/step_memory.hpp"
 #include "replay/trace_survey.hpp"
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/cache/kv_cache.hpp"
-#include "kvarena/device/host_device.hpp"
+#include "kvarena/device/device.hpp"
 
 #include <memory>
 #include <optional>
@@ -24,7 +25,8 @@ namespace kvarena::replay {
 /// Manager, tables and, with attention on, bytes.
 class EnginePool {
  public:
-  /// Sizes and creates everything; `*pool` is set when nothing failed.
+  /// Sizes and creates everything; `*pool` is set when nothing failed. On a GPU an unlimited pool
+  /// gets what free memory holds where that is less than the worst case.
   static MaybeFailure create(const ReplayOptions& options, const TraceSurvey& survey,
                              std::unique_ptr<EnginePool>* pool);
   EnginePool(const EnginePool&) = delete;
@@ -36,6 +38,12 @@ class EnginePool {
   const BlockTables& tables() const noexcept { return cache_ ? cache_->tables() : *tables_; }
   /// nullptr with attention off.
   KvCache* cache() noexcept { return cache_ ? &*cache_ : nullptr; }
+  /// What the cache is on. Only with attention on.
+  Device& device() noexcept { return *device_; }
+  /// Blocks of the worst case where an unlimited pool has fewer; else 0.
+  std::int64_t worst_case_blocks() const noexcept { return worst_case_blocks_; }
+  /// The memory of the cache's steps; `*memory` is set when nothing failed. Only with attention on.
+  MaybeFailure create_step_memory(std::unique_ptr<StepMemory>* memory);
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
@@ -66,13 +74,17 @@ class EnginePool {
 
  private:
   EnginePool() = default;
+  MaybeFailure fit_unlimited(const ReplayOptions& options, const TraceSurvey& survey,
+                             std::int64_t* num_blocks);
   MaybeFailure create_tables(const ReplayOptions& options, const TraceSurvey& survey,
                              std::int64_t num_blocks);
   MaybeFailure create_cache(const ReplayOptions& options, const TraceSurvey& survey,
                             std::int64_t num_blocks);
 
   std::int32_t block_size_ = 0;
-  std::unique_ptr<HostDevice> device_;  // before the cache, which uses it to the end
+  std::int64_t worst_case_blocks_ = 0;
+  StepMemoryOptions step_memory_;
+  Device* device_ = nullptr;
   std::optional<KvCache> cache_;
   std::optional<BlockManager> manager_;
   std::optional<BlockTables> tables_;  // behind the manager, which its destructor uses

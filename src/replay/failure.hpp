@@ -7,6 +7,8 @@
 #include "replay/replay_report.hpp"
 #include "replay/trace_request.hpp"
 
+#include "kvarena/device/cuda_device.hpp"
+
 #include <optional>
 #include <string>
 
@@ -25,7 +27,7 @@ using MaybeFailure = std::optional<ReplayFailure>;
 
 /// A Status that cannot occur unless kvarena has a defect, with the call that returned it.
 inline ReplayFailure unexpected(const char* call, const Status& status) {
-  return {ReplayEnd::environment, std::string(call) + " failed: " + describe(status), "",
+  return {ReplayEnd::environment, std::string(call) + " failed: " + describe_cuda(status), "",
           "this is a bug in kvarena; please report it with the command line"};
 }
 

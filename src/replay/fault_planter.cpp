@@ -1,9 +1,17 @@
 #include "replay/fault_planter.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace kvarena::replay {
+
+// Between the device's memory and the host's, behind all work and before any other.
+void FaultPlanter::copy(void* target, const void* source, std::int64_t bytes) {
+  KvCache& cache = *pool_.cache();
+  static_cast<void>(cache.synchronize());
+  static_cast<void>(
+      pool_.device().copy(target, source, static_cast<std::uint64_t>(bytes), cache.home_stream()));
+  static_cast<void>(cache.synchronize());
+}
 
 bool FaultPlanter::is_due() { return !planted_ && skip_-- <= 0; }
 
@@ -18,8 +26,8 @@ void FaultPlanter::before_append(std::span<const AppendDemand> demands) {
     shared_block_ = *pool_.tables().lookup(demand.sequence, copied_index_);
     if (pool_.manager().reference_count(shared_block_) < 2) continue;
     copier_ = demand.sequence;
-    static_cast<void>(pool_.cache()->synchronize());
-    before_.assign(arena.base(), arena.base() + arena.bytes());
+    before_.resize(static_cast<std::size_t>(arena.bytes()));
+    copy(before_.data(), arena.base(), arena.bytes());
     return;
   }
 }
@@ -33,15 +41,17 @@ void FaultPlanter::after_append() {
   const Arena& arena = pool_.cache()->arena();
   const std::int64_t bytes = arena.layout().block_bytes();
   const std::int64_t offset = target->value * bytes;
-  static_cast<void>(pool_.cache()->synchronize());
-  std::copy_n(before_.begin() + offset, bytes, arena.base() + offset);
+  copy(arena.base() + offset, before_.data() + offset, bytes);
 }
 
 void FaultPlanter::flip_byte(const Job& job) {
   const Arena& arena = pool_.cache()->arena();
   const BlockId first = *pool_.tables().lookup(job.sequence, 0);
-  static_cast<void>(pool_.cache()->synchronize());
-  *arena.address(first, 0, PlaneKind::key) ^= std::byte{1};
+  std::byte* const address = arena.address(first, 0, PlaneKind::key);
+  std::byte byte{};
+  copy(&byte, address, 1);
+  byte ^= std::byte{1};
+  copy(address, &byte, 1);
 }
 
 bool FaultPlanter::swap_entries(const Job& job) {

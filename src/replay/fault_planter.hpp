@@ -34,6 +34,7 @@ class FaultPlanter {
 
  private:
   bool is_due();
+  void copy(void* target, const void* source, std::int64_t bytes);
   void flip_byte(const Job& job);
   bool swap_entries(const Job& job);
 

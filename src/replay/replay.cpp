@@ -64,10 +64,14 @@ MaybeFailure check_batch(const ReplayOptions& options) {
 
 MaybeFailure check_attention(const ReplayOptions& options) {
   if (options.attention.mode == AttentionMode::off) return std::nullopt;
+  if (options.attention.device == nullptr) {
+    return contradiction("attention without a device", "a device to compute it on",
+                         "give ReplayAttention::device");
+  }
   const DType dtype = options.attention.shape.dtype;
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
     return contradiction(fmt::format("attention over KV of type {}", name_of(dtype)),
-                         "f32, f16 or bf16: what the CPU kernels read",
+                         "f32, f16 or bf16: what content is made in",
                          "give --dtype bf16, or --attention off");
   }
   auto layout = KvLayout::create(options.attention.shape);
@@ -119,7 +123,9 @@ class Replay {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
     if (auto failure = open_timeline()) return failure;
     if (options_.attention.mode != AttentionMode::off) {
-      verifier_.emplace(options_, *pool_);
+      std::unique_ptr<StepMemory> memory;
+      if (auto failure = pool_->create_step_memory(&memory)) return failure;
+      verifier_.emplace(options_, *pool_, std::move(memory));
       instruments_.verifier = &*verifier_;
     }
     if (options_.attention.fault != Fault::none) {
@@ -136,6 +142,11 @@ class Replay {
 
   // The account at the end. `served`: the engine came to its end.
   MaybeFailure close(bool served) {
+    if (verifier_ && served) {
+      auto measured = verifier_->measure();
+      if (!measured) return unexpected("measure", measured.status());
+      measured_ = std::move(*measured);
+    }
     const Status proof = pool_->check_invariants();
     balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
     if (Status status = instruments_.meter.finish(end_ns_); !status)
@@ -175,6 +186,8 @@ class Replay {
     report.account = stats;
     report.balanced = balanced_;
     if (verifier_) report.verification = verifier_->report();
+    report.measured = measured_;
+    report.worst_case_blocks = pool_->worst_case_blocks();
   }
 
  private:
@@ -204,6 +217,7 @@ class Replay {
   std::unique_ptr<EnginePool> pool_;
   std::optional<KvVerifier> verifier_;
   std::optional<FaultPlanter> faults_;
+  MeasuredReport measured_;
   std::int64_t end_ns_ = 0;
   bool balanced_ = false;
 };

@@ -6,6 +6,7 @@
 #include "replay/trace_reader.hpp"
 
 #include "kvarena/base/layout.hpp"
+#include "kvarena/device/device.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -23,9 +24,10 @@ enum class ClockKind : std::uint8_t { step, linear };
 /// of the prompt are promised. `none`: only the first chunk has to fit.
 enum class Reserve : std::uint8_t { full, prompt, none };
 
-/// How much of the attention is computed and verified. `off`: no bytes exist. `sample`: all KV is
-/// written; one layer of every finished sequence and a sample of decode steps are verified. `full`:
-/// every byte of every sequence and every decode result.
+/// How much is verified. `off`: no bytes exist. `sample`: all KV is written; one layer of every
+/// finished sequence and a sample of decode steps are verified. `full`: every byte of every
+/// sequence and every decode result. A GPU computes attention of all layers in every step either
+/// way.
 enum class AttentionMode : std::uint8_t { off, sample, full };
 
 /// A defect planted on purpose, so that tests prove that verification finds it.
@@ -64,10 +66,11 @@ struct ReplayPool {
 /// Verification of KV.
 struct ReplayAttention {
   AttentionMode mode = AttentionMode::off;
+  Device* device = nullptr;        ///< where, open; outlives the replay. Only off needs none
   UniformLayoutOptions shape;      ///< of the model; block_size_tokens is the replay's too
   std::int32_t num_q_heads = 0;    ///< a multiple of the KV heads
   std::int64_t sample_every = 64;  ///< steps from one verified decode step to the next
-  std::int32_t num_threads = 1;    ///< for writing KV and for attention
+  std::int32_t num_threads = 1;    ///< host: for writing KV and for attention
   Fault fault = Fault::none;       ///< planted once
   std::int64_t fault_after = 0;    ///< at the first opportunity after that many
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What a replay found out. Plain values; deterministic: the same trace and options give the same
-/// report.
+/// What a replay found out. Plain values; deterministic but for what is measured: the same trace
+/// and options give the same report.
 
 #include "replay/parse_failure.hpp"
 
@@ -40,9 +40,25 @@ struct VerificationReport {
   std::int64_t kv_bytes_compared = 0;   ///< read back through the tables and compared exactly
   std::int64_t sequences_compared = 0;  ///< of which bytes were compared
   std::int64_t attention_rows = 0;      ///< query tokens compared with the reference, per layer
-  double max_error = 0.0;               ///< largest difference from the reference
-  double tolerance = 0.0;               ///< largest difference accepted
+  double max_error = 0.0;               ///< largest relative L2 distance of a row to the reference
+  double tolerance = 0.0;               ///< largest distance accepted
   std::int64_t failures = 0;            ///< checks that failed
+};
+
+/// What attention took on a GPU, by its own clock: all that differs from run to run. Every layer is
+/// computed in every step.
+struct MeasuredReport {
+  std::string device;                ///< "cuda:0 NVIDIA H200"; empty: nothing was measured
+  std::int64_t decode_steps = 0;     ///< steps in which every row decodes
+  std::int64_t decode_kv_bytes = 0;  ///< K and V that their attention read
+  double decode_us = 0.0;            ///< that it took
+  std::int64_t prompt_steps = 0;     ///< steps that computed prompt tokens
+  double prompt_us = 0.0;            ///< that their attention took
+
+  /// Bytes a nanosecond of decode attention.
+  double decode_gb_per_s() const noexcept {
+    return decode_us > 0.0 ? static_cast<double>(decode_kv_bytes) / decode_us / 1e3 : 0.0;
+  }
 };
 
 /// The figures.
@@ -54,10 +70,11 @@ struct ReplayReport {
   std::int64_t input_tokens = 0;   ///< of the requests read
   std::int64_t output_tokens = 0;  ///< of the requests read
 
-  std::int32_t block_size = 0;        ///< tokens
-  std::int64_t num_blocks = 0;        ///< of the pool
-  std::int64_t pool_bytes = 0;        ///< of the arena; 0 when no bytes exist
-  std::int64_t watermark_blocks = 0;  ///< that admission left
+  std::int32_t block_size = 0;         ///< tokens
+  std::int64_t num_blocks = 0;         ///< of the pool
+  std::int64_t pool_bytes = 0;         ///< of the arena; 0 when no bytes exist
+  std::int64_t watermark_blocks = 0;   ///< that admission left
+  std::int64_t worst_case_blocks = 0;  ///< of an unlimited pool that got fewer; else 0
 
   std::int64_t peak_blocks = 0;    ///< the manager's own peak
   std::int64_t peak_requests = 0;  ///< sequences at a time
@@ -80,6 +97,7 @@ struct ReplayReport {
   BlockStats account;               ///< the manager's account at the end
   bool balanced = false;            ///< everything is free again and all invariants hold
   VerificationReport verification;  ///< all zero with attention off
+  MeasuredReport measured;          ///< of a GPU
 };
 
 /// How it ended, in words, and the figures as far as they go.

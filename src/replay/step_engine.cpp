@@ -54,7 +54,9 @@ void StepEngine::add_row(Job& job, std::int64_t tokens) {
   budget_ -= tokens;
 }
 
-// Decodes come first in the budget, which holds at least one token for every running sequence.
+// Decodes come first in the budget, which holds at least one token for every running sequence. They
+// also come first in the step, as decode attention on a GPU wants them: a prompt under way takes
+// all that is left, so that nobody admitted after it decodes before it does.
 void StepEngine::plan_running() {
   rows_.clear();
   demands_.clear();

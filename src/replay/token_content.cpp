@@ -6,61 +6,24 @@
 namespace kvarena::replay {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
-
-constexpr std::uint64_t mix(std::uint64_t x) noexcept {
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ULL;
-  x ^= x >> 32;
-  x *= 0xd6e8feb86659fd93ULL;
-  return x ^ (x >> 32);
-}
-
-// Which bits of a lane are random and which are set, so that each element is a finite number with
-// one of two exponents: sign, the lowest exponent bit and the mantissa are random.
-struct Pattern {
-  std::uint32_t random;
-  std::uint32_t set;
-};
-
-constexpr Pattern pattern_of(DType dtype, RowKind kind) noexcept {
-  const bool query = kind == RowKind::query;
-  switch (dtype) {
-    case DType::bf16: return {0x80ff80ffU, query ? 0x40004000U : 0x3e003e00U};
-    case DType::f16: return {0x87ff87ffU, query ? 0x40004000U : 0x30003000U};
-    default: return {0x80ffffffU, query ? 0x40000000U : 0x3e000000U};
-  }
-}
-
-[[gnu::always_inline]] inline std::uint32_t lane(std::uint32_t low, std::uint32_t high,
-                                                 std::uint32_t i, Pattern pattern) noexcept {
-  std::uint32_t x = low + i * 0x9e3779b9U;
-  x ^= x >> 15;
-  x *= high;
-  x ^= x >> 16;
-  return (x & pattern.random) | pattern.set;
-}
-
-[[gnu::always_inline]] inline void fill_lanes(std::uint64_t seed, std::uint32_t count,
-                                              Pattern pattern, std::byte* out) noexcept {
-  const auto low = static_cast<std::uint32_t>(seed);
-  const auto high = static_cast<std::uint32_t>(seed >> 32) | 1U;
+[[gnu::always_inline]] inline void fill_lanes(RowSeed seed, std::uint32_t count, Pattern pattern,
+                                              std::byte* out) noexcept {
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t x = lane(low, high, i, pattern);
+    const std::uint32_t x = lane(seed, i, pattern);
     std::memcpy(out + std::size_t{4} * i, &x, sizeof x);
   }
 }
 
-using FillLanes = void (*)(std::uint64_t, std::uint32_t, Pattern, std::byte*) noexcept;
+using FillLanes = void (*)(RowSeed, std::uint32_t, Pattern, std::byte*) noexcept;
 
-void fill_lanes_portable(std::uint64_t seed, std::uint32_t count, Pattern pattern,
+void fill_lanes_portable(RowSeed seed, std::uint32_t count, Pattern pattern,
                          std::byte* out) noexcept {
   fill_lanes(seed, count, pattern, out);
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void fill_lanes_avx2(std::uint64_t seed, std::uint32_t count,
-                                             Pattern pattern, std::byte* out) noexcept {
+[[gnu::target("avx2")]] void fill_lanes_avx2(RowSeed seed, std::uint32_t count, Pattern pattern,
+                                             std::byte* out) noexcept {
   fill_lanes(seed, count, pattern, out);
 }
 FillLanes fastest() noexcept {
@@ -97,16 +60,12 @@ std::uint64_t TokenStream::next() noexcept {
 void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKind kind,
               std::int32_t head, std::int32_t count, std::byte* out) noexcept {
   static const FillLanes fill = fastest();
-  const auto plane = (static_cast<std::uint64_t>(layer) << 32) |
-                     (static_cast<std::uint64_t>(head) << 2) | static_cast<std::uint64_t>(kind);
-  const std::uint64_t seed = mix(prefix_hash + plane * kGolden);
+  const RowSeed seed = row_seed(prefix_hash, layer, kind, head);
   const Pattern pattern = pattern_of(dtype, kind);
   const auto bytes = static_cast<std::uint32_t>(count * bytes_of(dtype));
   fill(seed, bytes / 4, pattern, out);
   if (bytes % 4 != 0) {
-    const std::uint32_t last =
-        lane(static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) | 1U,
-             bytes / 4, pattern);
+    const std::uint32_t last = lane(seed, bytes / 4, pattern);
     std::memcpy(out + (bytes - bytes % 4), &last, bytes % 4);
   }
 }

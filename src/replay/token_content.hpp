@@ -6,6 +6,7 @@
 /// the same prefix have the same bytes, any other prefix, layer, head or position has others.
 /// Nothing here reads a cache: what was written can be derived again without it. Any thread.
 
+#include "replay/content_pattern.hpp"
 #include "replay/trace_request.hpp"
 
 #include "kvarena/base/dtype.hpp"
@@ -46,9 +47,6 @@ class TokenStream {
   std::int64_t position_ = 0;
   std::uint64_t hash_ = 0x6b766172656e61ULL;
 };
-
-/// What a row of elements is for.
-enum class RowKind : std::uint8_t { key, value, query };
 
 /// Fills `count` elements of (prefix, layer, kind, head) at `out`. K and V have magnitudes in
 /// [1/8, 1/2), queries in [2, 8); every value is exact in `dtype` (f32, f16 or bf16).

@@ -85,6 +85,7 @@ std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions
     const std::int64_t length = request->input_tokens + request->output_tokens;
     survey.tokens += request->input_tokens + samples * request->output_tokens;
     if (limits.max_context_tokens > 0 && length > limits.max_context_tokens) continue;
+    survey.longest_tokens = std::max(survey.longest_tokens, length);
     const std::int64_t blocks = blocks_for(length, block_size);
     largest.add(samples * blocks + (samples > 1 ? 1 : 0));
     if (!exact) continue;

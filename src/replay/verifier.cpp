@@ -1,35 +1,46 @@
 #include "replay/verifier.hpp"
 
-#include "kernels/reference/attention.hpp"
+#include "replay/attention_error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <utility>
 
 namespace kvarena::replay {
 namespace {
 
 // Query tokens of a chunk that are compared; its K and V are all compared when the sequence ends.
-constexpr std::int64_t kComparedQueries = 4;
-// A step whose attention would cost more multiplications is left to the next turn in sample mode.
+constexpr std::int32_t kComparedQueries = 4;
+// A step whose attention would cost the host more multiplications is left to the next turn in
+// sample mode.
 constexpr std::int64_t kMaxSampledWork = std::int64_t{1} << 31;
-// Outputs are weighted means of values below 1/2, in f32; the cache adds in f32, the reference in
-// f64.
-constexpr double kTolerance = 2e-5;
+
+std::int32_t num_compared(const StepRow& row) noexcept {
+  return std::min(row.tokens, kComparedQueries);
+}
+
+// First new token of a row.
+std::int64_t first_token(std::span<const StepRow> rows, std::size_t row) noexcept {
+  std::int64_t tokens = 0;
+  for (const StepRow& before : rows.first(row)) tokens += before.tokens;
+  return tokens;
+}
 
 }  // namespace
 
-KvVerifier::KvVerifier(const ReplayOptions& options, EnginePool& pool)
+KvVerifier::KvVerifier(const ReplayOptions& options, EnginePool& pool,
+                       std::unique_ptr<StepMemory> memory)
     : mode_(options.attention.mode),
       shape_(options.attention.shape),
       num_q_heads_(options.attention.num_q_heads),
       sample_every_(std::max<std::int64_t>(1, options.attention.sample_every)),
       pool_(pool),
-      cache_(*pool.cache()),
-      writer_(cache_, shape_, options.limits.max_batched_tokens) {
-  report_.tolerance = kTolerance;
+      memory_(std::move(memory)),
+      writer_(*memory_, shape_, options.limits.max_batched_tokens),
+      derived_(shape_, num_q_heads_) {
+  report_.tolerance = error_limit(memory_->out_dtype());
 }
 
 VerificationReport KvVerifier::report() const {
@@ -38,9 +49,19 @@ VerificationReport KvVerifier::report() const {
   return report;
 }
 
+bool KvVerifier::compares_all_there() const noexcept {
+  return mode_ == AttentionMode::full && memory_->compares();
+}
+
+std::int32_t KvVerifier::sampled_layer() const noexcept {
+  return static_cast<std::int32_t>(turns_ % shape_.num_layers);
+}
+
+// ---- attention ---------------------------------------------------------------------------------
+
 bool KvVerifier::is_turn(std::span<const StepRow> rows) {
   const std::int64_t step = steps_++;
-  if (mode_ == AttentionMode::full) return true;
+  if (mode_ == AttentionMode::full && !memory_->compares()) return true;
   if (step < next_turn_) return false;
   std::int64_t work = 0;
   for (const StepRow& row : rows) {
@@ -53,183 +74,203 @@ bool KvVerifier::is_turn(std::span<const StepRow> rows) {
 
 MaybeFailure KvVerifier::write_step(std::span<const StepRow> rows) {
   if (Status status = writer_.write(rows); !status) return unexpected("write_kv", status);
-  if (!is_turn(rows)) return std::nullopt;
-  const bool full = mode_ == AttentionMode::full;
-  const auto layers = static_cast<std::int32_t>(shape_.num_layers);
-  const auto sampled = static_cast<std::int32_t>(turns_ % layers);
-  for (std::int32_t layer = full ? 0 : sampled; layer < (full ? layers : sampled + 1); ++layer) {
-    if (auto failure = attend(rows, layer)) return failure;
+  const bool turn = is_turn(rows);
+  if (!turn && !memory_->compares()) return std::nullopt;
+  if (compares_all_there()) collect_queries(rows);
+  const bool all = memory_->compares() || mode_ == AttentionMode::full;
+  const std::int32_t end = all ? shape_.num_layers : sampled_layer() + 1;
+  for (std::int32_t layer = all ? 0 : sampled_layer(); layer < end;) {
+    const std::int32_t count = std::min(memory_->layers_at_a_time(), end - layer);
+    if (auto failure = attend(rows, layer, count, turn)) return failure;
+    layer += count;
   }
-  ++turns_;
+  if (turn) ++turns_;
   return std::nullopt;
 }
 
-MaybeFailure KvVerifier::attend(std::span<const StepRow> rows, std::int32_t layer) {
-  const auto hashes = writer_.hashes();
-  derive_queries(hashes, layer, queries_);
-  const std::size_t heads = hashes.size() * static_cast<std::size_t>(num_q_heads_);
-  outputs_.assign(heads * static_cast<std::size_t>(shape_.head_dim_v), std::nanf(""));
-  AttendArgs args;
-  args.layer = layer;
-  args.q = queries_.data();
-  args.q_dtype = shape_.dtype;
-  args.out = outputs_.data();
-  args.out_dtype = DType::f32;
-  if (Status status = cache_.attend(args); !status) return unexpected("attend", status);
-  if (Status status = cache_.synchronize(); !status) return unexpected("synchronize", status);
-
+MaybeFailure KvVerifier::attend(std::span<const StepRow> rows, std::int32_t first_layer,
+                                std::int32_t num_layers, bool turn) {
+  const Status attended = memory_->attend(first_layer, num_layers);
+  if (!attended) return unexpected("attend", attended);
+  if (compares_all_there()) {
+    if (auto failure = compare_there(rows, first_layer, num_layers)) return failure;
+  }
+  const bool all = mode_ == AttentionMode::full && !memory_->compares();
   const auto chosen = static_cast<std::size_t>(turns_) % rows.size();
-  std::int64_t first_token = 0;
-  for (std::size_t r = 0; r < rows.size(); first_token += rows[r++].tokens) {
-    if (mode_ == AttentionMode::sample && r != chosen) continue;
-    if (auto failure = check_row(rows[r], first_token, layer)) return failure;
+  for (std::int32_t layer = first_layer; layer < first_layer + num_layers; ++layer) {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const bool sampled = turn && layer == sampled_layer() && r == chosen;
+      if (!all && !sampled) continue;
+      if (auto failure = check_row(rows, r, layer)) return failure;
+      // What was compared on the device is not counted twice.
+      if (!compares_all_there()) report_.attention_rows += num_compared(rows[r]);
+    }
   }
   return std::nullopt;
 }
 
-std::vector<std::uint64_t> KvVerifier::derive_hashes(const Job& job) const {
-  TokenStream stream(job.request->trace, job.sample);
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(job.length));
-  for (std::uint64_t& hash : hashes) hash = stream.next();
-  return hashes;
-}
-
-void KvVerifier::derive_queries(std::span<const std::uint64_t> hashes, std::int32_t layer,
-                                std::vector<std::byte>& queries) const {
-  const std::int64_t row_bytes = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
-  const std::size_t rows = hashes.size() * static_cast<std::size_t>(num_q_heads_);
-  queries.resize(rows * static_cast<std::size_t>(row_bytes));
-  std::byte* query = queries.data();
-  for (const std::uint64_t hash : hashes) {
-    for (std::int32_t head = 0; head < num_q_heads_; ++head, query += row_bytes) {
-      fill_row(shape_.dtype, hash, layer, RowKind::query, head, shape_.head_dim_k, query);
+// The last tokens of each row, and the hashes of its sequence.
+void KvVerifier::collect_queries(std::span<const StepRow> rows) {
+  hashes_.clear();
+  queries_.clear();
+  query_rows_.clear();
+  std::int64_t end_token = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto first_hash = std::ssize(hashes_);
+    append_hashes(*rows[r].job, hashes_);
+    end_token += rows[r].tokens;
+    for (std::int32_t i = num_compared(rows[r]); i > 0; --i) {
+      queries_.push_back({.first_hash = first_hash,
+                          .seq_len = static_cast<std::int32_t>(rows[r].job->length - i + 1),
+                          .q_token = static_cast<std::int32_t>(end_token - i)});
+      query_rows_.push_back(r);
     }
   }
 }
 
-void KvVerifier::derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer) {
-  const std::int64_t key_row = std::int64_t{shape_.head_dim_k} * bytes_of(shape_.dtype);
-  const std::int64_t value_row = std::int64_t{shape_.head_dim_v} * bytes_of(shape_.dtype);
-  const std::size_t heads = hashes.size() * static_cast<std::size_t>(shape_.num_kv_heads);
-  keys_.resize(heads * static_cast<std::size_t>(key_row));
-  values_.resize(heads * static_cast<std::size_t>(value_row));
-  std::byte* key = keys_.data();
-  std::byte* value = values_.data();
-  for (const std::uint64_t hash : hashes) {
-    for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head) {
-      fill_row(shape_.dtype, hash, layer, RowKind::key, head, shape_.head_dim_k, key);
-      fill_row(shape_.dtype, hash, layer, RowKind::value, head, shape_.head_dim_v, value);
-      key += key_row;
-      value += value_row;
-    }
-  }
-}
-
-MaybeFailure KvVerifier::check_row(const StepRow& row, std::int64_t first_out_token,
-                                   std::int32_t layer) {
-  const auto hashes = derive_hashes(*row.job);
-  derive_layer(hashes, layer);
-  const std::int64_t compared = std::min<std::int64_t>(row.tokens, kComparedQueries);
-  std::vector<std::byte> queries;
-  derive_queries(std::span(hashes).last(static_cast<std::size_t>(compared)), layer, queries);
-  const std::int64_t out_row = std::int64_t{num_q_heads_} * shape_.head_dim_v;
-  std::vector<float> wanted(static_cast<std::size_t>(compared * out_row));
-  kernels::ContiguousAttentionParams params{};
-  params.key = keys_.data();
-  params.value = values_.data();
-  params.q = queries.data();
-  params.out = wanted.data();
-  params.seq_len = row.job->length;
-  params.num_q_tokens = compared;
-  params.num_q_heads = num_q_heads_;
-  params.num_kv_heads = shape_.num_kv_heads;
-  params.head_dim_k = shape_.head_dim_k;
-  params.head_dim_v = shape_.head_dim_v;
-  params.scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim_k));
-  params.kv_dtype = params.q_dtype = shape_.dtype;
-  params.out_dtype = DType::f32;
-  kernels::reference::attention_contiguous(params);
-
-  const float* found = outputs_.data() + (first_out_token + row.tokens - compared) * out_row;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const double error = std::abs(double{found[i]} - double{wanted[i]});
-    if (error <= kTolerance) {
+MaybeFailure KvVerifier::compare_there(std::span<const StepRow> rows, std::int32_t first_layer,
+                                       std::int32_t num_layers) {
+  const Status compared = memory_->compare_attention(hashes_, queries_, sums_);
+  if (!compared) return unexpected("compare_attention", compared);
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    const double error = relative_error(sums_[i]);
+    if (error <= report_.tolerance) {
       report_.max_error = std::max(report_.max_error, error);
       continue;
     }
-    ++report_.failures;
-    const auto at = static_cast<std::int64_t>(i);
-    return ReplayFailure{
-        ReplayEnd::check_failed,
-        fmt::format(
-            "attention of request {} sample {}, length {}, layer {}, query head {}, element "
-            "{} is {:.7g}, contiguous attention gives {:.7g}",
-            row.job->request->trace->index, row.job->sample, row.job->length, layer,
-            at % out_row / shape_.head_dim_v, at % shape_.head_dim_v, found[i], wanted[i]),
-        fmt::format("a difference of at most {}", kTolerance),
-        "the KV of this sequence or the kernel that read it is wrong; report it"};
+    const std::size_t row = query_rows_[i % queries_.size()];
+    const std::int32_t layer = first_layer + static_cast<std::int32_t>(i / queries_.size());
+    if (auto failure = check_row(rows, row, layer)) return failure;
+    return disagreement(fmt::format(
+        "attention of request {} sample {}, length {}, layer {} is {:.3g} from exact attention",
+        rows[row].job->request->trace->index, rows[row].job->sample,
+        queries_[i % queries_.size()].seq_len, layer, error));
   }
-  report_.attention_rows += compared;
+  report_.attention_rows += std::ssize(queries_) * num_layers;
   return std::nullopt;
 }
 
-MaybeFailure KvVerifier::check_sequence(const Job& job) {
-  if (Status status = cache_.synchronize(); !status) return unexpected("synchronize", status);
-  const auto layers = static_cast<std::int32_t>(shape_.num_layers);
-  const bool full = mode_ == AttentionMode::full;
-  const auto sampled = static_cast<std::int32_t>(report_.sequences_compared % layers);
-  ++report_.sequences_compared;
-  return check_bytes(job, full ? 0 : sampled, full ? layers : sampled + 1);
+MaybeFailure KvVerifier::check_row(std::span<const StepRow> rows, std::size_t row,
+                                   std::int32_t layer) {
+  const Job& job = *rows[row].job;
+  const std::int64_t compared = num_compared(rows[row]);
+  std::vector<std::uint64_t> hashes;
+  append_hashes(job, hashes);
+  const std::span<const float> wanted = derived_.attend(hashes, layer, compared);
+  const std::int64_t first = first_token(rows, row) + rows[row].tokens - compared;
+  const auto found = memory_->read_outputs(layer, first, compared);
+  if (!found) return unexpected("read_outputs", found.status());
+  const DType dtype = memory_->out_dtype();
+  const auto size = wanted.size() / static_cast<std::size_t>(compared);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(compared); ++i) {
+    const auto token = wanted.subspan(i * size, size);
+    const std::byte* outputs = *found + static_cast<std::int64_t>(i * size) * bytes_of(dtype);
+    const double error = relative_error(compare_rows(token, outputs, dtype));
+    if (!(error <= report_.tolerance)) return wrong_attention(job, layer, token, outputs, error);
+    report_.max_error = std::max(report_.max_error, error);
+  }
+  return std::nullopt;
 }
 
-MaybeFailure KvVerifier::check_bytes(const Job& job, std::int32_t first_layer,
-                                     std::int32_t end_layer) {
+MaybeFailure KvVerifier::wrong_attention(const Job& job, std::int32_t layer,
+                                         std::span<const float> wanted, const std::byte* found,
+                                         double error) {
+  ++report_.failures;
+  const std::int64_t at = worst_element(wanted, found, memory_->out_dtype());
+  return ReplayFailure{
+      ReplayEnd::check_failed,
+      fmt::format("attention of request {} sample {}, length {}, layer {} is {:.3g} from "
+                  "contiguous attention (relative L2 distance of all heads); worst is query head "
+                  "{}, element {}: {:.7g} instead of {:.7g}",
+                  job.request->trace->index, job.sample, job.length, layer, error,
+                  at / shape_.head_dim_v, at % shape_.head_dim_v,
+                  load_f32(found, memory_->out_dtype(), at), wanted[static_cast<std::size_t>(at)]),
+      fmt::format("a distance of at most {:.3g}", report_.tolerance),
+      "the KV of this sequence or the kernel that read it is wrong; report it"};
+}
+
+MaybeFailure KvVerifier::disagreement(const std::string& what) {
+  ++report_.failures;
+  return ReplayFailure{ReplayEnd::check_failed,
+                       what + ", says the comparison on the GPU; the host finds nothing wrong",
+                       "the same answer from both",
+                       "a comparison or the content on the GPU is wrong; report it"};
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+MaybeFailure KvVerifier::check_sequence(const Job& job) {
+  hashes_.clear();
+  append_hashes(job, hashes_);
   blocks_.resize(static_cast<std::size_t>(pool_.manager().num_blocks()));
   const auto count = pool_.tables().blocks_of(job.sequence, blocks_);
   if (!count) return unexpected("blocks_of", count.status());
-  const auto hashes = derive_hashes(job);
-  const std::int64_t block_size = shape_.block_size_tokens;
-  const Arena& arena = cache_.arena();
-  for (std::int32_t layer = first_layer; layer < end_layer; ++layer) {
-    derive_layer(hashes, layer);
-    const KvLayerView view = *arena.layer_view(layer);
-    for (const RowKind kind : {RowKind::key, RowKind::value}) {
-      const PlaneView& plane = kind == RowKind::key ? view.key : view.value;
-      const std::byte* wanted = kind == RowKind::key ? keys_.data() : values_.data();
-      const std::int64_t bytes = std::int64_t{plane.head_dim} * bytes_of(plane.dtype);
-      for (std::int64_t token = 0; token < job.length; ++token) {
-        const BlockId block = blocks_[static_cast<std::size_t>(token / block_size)];
-        const std::byte* found =
-            plane.base + block.value * plane.block_stride + token % block_size * plane.token_stride;
-        for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-          if (std::memcmp(found, wanted, static_cast<std::size_t>(bytes)) != 0) {
-            return wrong_byte(job, token, layer, kind, head, found, wanted, bytes);
-          }
-          found += plane.head_stride;
-          wanted += bytes;
-        }
-      }
-      report_.kv_bytes_compared += job.length * plane.num_heads * bytes;
+  const Status opened =
+      memory_->open_sequence(std::span(blocks_).first(static_cast<std::size_t>(*count)), hashes_);
+  if (!opened) return unexpected("open_sequence", opened);
+
+  const auto sampled = static_cast<std::int32_t>(report_.sequences_compared % shape_.num_layers);
+  ++report_.sequences_compared;
+  const bool full = mode_ == AttentionMode::full;
+  const std::int64_t layer_bytes = job.length * shape_.num_kv_heads *
+                                   (shape_.head_dim_k + shape_.head_dim_v) * bytes_of(shape_.dtype);
+  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
+    if (!full && layer != sampled) continue;
+    if (compares_all_there()) {
+      if (auto failure = check_layer_there(job, layer)) return failure;
     }
+    if (!compares_all_there() || layer == sampled) {
+      if (auto failure = check_layer(job, layer)) return failure;
+    }
+    report_.kv_bytes_compared += layer_bytes;
   }
   return std::nullopt;
 }
 
-MaybeFailure KvVerifier::wrong_byte(const Job& job, std::int64_t token, std::int32_t layer,
-                                    RowKind kind, std::int32_t head, const std::byte* found,
-                                    const std::byte* wanted, std::int64_t bytes) {
+MaybeFailure KvVerifier::check_layer_there(const Job& job, std::int32_t layer) {
+  const auto wrong = memory_->count_wrong_words(layer);
+  if (!wrong) return unexpected("count_wrong_words", wrong.status());
+  if (*wrong == 0) return std::nullopt;
+  if (auto failure = check_layer(job, layer)) return failure;
+  return disagreement(fmt::format("{} words of request {} sample {}, layer {} are wrong", *wrong,
+                                  job.request->trace->index, job.sample, layer));
+}
+
+MaybeFailure KvVerifier::check_layer(const Job& job, std::int32_t layer) {
+  const auto content = memory_->read_layer(layer);
+  if (!content) return unexpected("read_layer", content.status());
+  derived_.derive_layer(hashes_, layer);
+  for (const RowKind kind : {RowKind::key, RowKind::value}) {
+    const bool is_key = kind == RowKind::key;
+    const std::byte* found = is_key ? content->key : content->value;
+    const std::byte* wanted = is_key ? derived_.keys() : derived_.values();
+    const std::int64_t bytes = job.length * shape_.num_kv_heads *
+                               (is_key ? shape_.head_dim_k : shape_.head_dim_v) *
+                               bytes_of(shape_.dtype);
+    if (std::memcmp(found, wanted, static_cast<std::size_t>(bytes)) == 0) continue;
+    const auto at = std::mismatch(found, found + bytes, wanted).first - found;
+    return wrong_byte(job, at, layer, kind, found[at], wanted[at]);
+  }
+  return std::nullopt;
+}
+
+MaybeFailure KvVerifier::wrong_byte(const Job& job, std::int64_t offset, std::int32_t layer,
+                                    RowKind kind, std::byte found, std::byte wanted) {
   ++report_.failures;
-  const auto at = std::mismatch(found, found + bytes, wanted).first - found;
+  const bool is_key = kind == RowKind::key;
+  const std::int64_t row =
+      std::int64_t{is_key ? shape_.head_dim_k : shape_.head_dim_v} * bytes_of(shape_.dtype);
+  const std::int64_t token = offset / (row * shape_.num_kv_heads);
   const std::int64_t index = token / shape_.block_size_tokens;
   return ReplayFailure{
       ReplayEnd::check_failed,
       fmt::format(
           "{} of request {} sample {}, token {}, layer {}, head {}, byte {} is {:#04x} (block "
           "{} of the pool, entry {} of its table)",
-          kind == RowKind::key ? "K" : "V", job.request->trace->index, job.sample, token, layer,
-          head, at, static_cast<unsigned>(found[at]),
+          is_key ? "K" : "V", job.request->trace->index, job.sample, token, layer,
+          offset / row % shape_.num_kv_heads, offset % row, static_cast<unsigned>(found),
           blocks_[static_cast<std::size_t>(index)].value, index),
-      fmt::format("{:#04x}, what was written for this token", static_cast<unsigned>(wanted[at])),
+      fmt::format("{:#04x}, what was written for this token", static_cast<unsigned>(wanted)),
       "a block was overwritten, mapped wrongly or not copied; report it"};
 }
 

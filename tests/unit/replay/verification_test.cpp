@@ -1,12 +1,14 @@
-// Attention inside the replay: sound runs verify, and every planted defect makes the run fail.
+// Attention inside the replay, on every kind of device: sound runs verify, and every planted defect
+// makes the run fail.
 
-#include "replay/token_content.hpp"
+#include "support/devices.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace kvarena::replay {
 namespace {
@@ -18,8 +20,9 @@ using test::report_of;
 
 const std::vector<Arrival> kArrivals = {{0, 37, 9}, {0, 50, 12}, {200, 16, 7}, {900, 23, 20}};
 
-ReplayOptions full_options() {
+ReplayOptions full_options(Device& device) {
   ReplayOptions options = plain_options();
+  options.attention.device = &device;
   options.attention.mode = AttentionMode::full;
   options.attention.num_threads = 2;
   options.limits.max_running = 16;
@@ -28,7 +31,24 @@ ReplayOptions full_options() {
   return options;
 }
 
-TEST(Verification, FullComparesEveryByteAndRow) {
+/// A device of one kind, one for all tests of it.
+Device& device_of(DeviceKind kind) {
+  static const std::unique_ptr<Device> host = test::make_device(DeviceKind::host);
+  static const std::unique_ptr<Device> cuda =
+      test::why_no_gpu().empty() ? test::make_device(DeviceKind::cuda) : nullptr;
+  return kind == DeviceKind::host ? *host : *cuda;
+}
+
+class Verification : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_DEVICE(GetParam()); }
+  static ReplayOptions full_options() { return replay::full_options(device_of(GetParam())); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, Verification, testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(Verification, FullComparesEveryByteAndRow) {
   const auto report = report_of(kArrivals, full_options());
   const std::int64_t tokens = 37 + 9 + 50 + 12 + 16 + 7 + 23 + 20;
   const std::int64_t bytes_per_token = 2 * 2 * (16 + 16) * 2;
@@ -41,7 +61,7 @@ TEST(Verification, FullComparesEveryByteAndRow) {
   EXPECT_EQ(report.pool_bytes, 64 * 4096);
 }
 
-TEST(Verification, FullHoldsForEveryTypeBlockSizeAndSampling) {
+TEST_P(Verification, FullHoldsForEveryTypeBlockSizeAndSampling) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const std::int32_t block_size : {1, 7, 16, 32}) {
       for (const std::int32_t samples : {1, 3}) {
@@ -58,7 +78,85 @@ TEST(Verification, FullHoldsForEveryTypeBlockSizeAndSampling) {
   }
 }
 
-TEST(Verification, HoldsUnderPreemptionAndRecomputation) {
+TEST_P(Verification, FullHoldsForShapesOfDecodeAttention) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const std::int32_t head_dim : {64, 96, 128, 256}) {
+      ReplayOptions options = full_options();
+      options.attention.shape.dtype = dtype;
+      options.attention.shape.head_dim_k = options.attention.shape.head_dim_v = head_dim;
+      options.attention.num_q_heads = 14;
+      options.samples = 2;
+      const auto report = report_of(kArrivals, options);
+      EXPECT_GE(report.verification.attention_rows, 2 * 2 * (9 + 12 + 7 + 20));
+      EXPECT_LT(report.verification.max_error, report.verification.tolerance)
+          << name_of(dtype) << ' ' << head_dim;
+    }
+  }
+}
+
+TEST_P(Verification, HoldsForLongSequences) {
+  // Several parts of exact attention, and chunks of prompts beside decodes.
+  ReplayOptions options = full_options();
+  options.attention.shape.head_dim_k = options.attention.shape.head_dim_v = 64;
+  options.limits.max_batched_tokens = 512;
+  options.pool.num_blocks = 256;
+  const auto report = report_of({{0, 700, 4}, {0, 1300, 3}, {1, 511, 2}}, options);
+  EXPECT_EQ(report.verification.kv_bytes_compared, report.verification.kv_bytes_written);
+  EXPECT_GE(report.verification.attention_rows, 2 * (4 + 3 + 2));
+}
+
+TEST_P(Verification, AGpuMeasuresItsAttentionAndNothingElseDiffers) {
+  for (const AttentionMode mode : {AttentionMode::sample, AttentionMode::full}) {
+    ReplayOptions options = full_options();
+    options.attention.mode = mode;
+    options.attention.sample_every = 2;
+    // Prompts of 10 and 20 in one step, then 3 steps of both and 2 of the second.
+    const auto report = report_of({{0, 10, 3}, {0, 20, 5}}, options);
+    const MeasuredReport& measured = report.measured;
+    const auto on_host = replay::full_options(device_of(DeviceKind::host));
+    options.attention.device = on_host.attention.device;
+    const auto expected = report_of({{0, 10, 3}, {0, 20, 5}}, options);
+    EXPECT_EQ(report.verification.kv_bytes_compared, expected.verification.kv_bytes_compared);
+    EXPECT_EQ(report.verification.attention_rows, expected.verification.attention_rows);
+    EXPECT_EQ(report.virtual_us, expected.virtual_us);
+    if (GetParam() == DeviceKind::host) {
+      EXPECT_EQ(measured.device, "");
+      EXPECT_EQ(measured.decode_steps, 0);
+      continue;
+    }
+    EXPECT_TRUE(measured.device.starts_with("cuda:0 ")) << measured.device;
+    EXPECT_EQ(measured.decode_steps, 5);
+    EXPECT_EQ(measured.prompt_steps, 1);
+    const std::int64_t tokens_read = 11 + 12 + 13 + 21 + 22 + 23 + 24 + 25;
+    EXPECT_EQ(measured.decode_kv_bytes, tokens_read * 2 * 2 * (16 + 16) * 2);
+    EXPECT_GT(measured.decode_us, 0.0);
+    EXPECT_GT(measured.prompt_us, 0.0);
+    EXPECT_GT(measured.decode_gb_per_s(), 0.0);
+  }
+}
+
+TEST_P(Verification, OnAGpuAnUnlimitedPoolGetsWhatFits) {
+  if (GetParam() == DeviceKind::host) GTEST_SKIP() << "an unlimited pool has its worst case there";
+  ReplayOptions options = full_options();
+  options.attention.mode = AttentionMode::sample;
+  options.pool.num_blocks = std::nullopt;
+  options.limits.max_running = options.limits.max_batched_tokens = 1024;
+  const auto memory = device_of(DeviceKind::cuda).memory_info();
+  ASSERT_TRUE(memory);
+  // Blocks of half a gigabyte; twice as many as the whole GPU holds, two to a request.
+  options.attention.shape.num_layers = 1024;
+  options.attention.shape.num_kv_heads = options.attention.num_q_heads = 64;
+  options.attention.shape.head_dim_k = options.attention.shape.head_dim_v = 128;
+  const std::int64_t block_bytes = std::int64_t{1024} * 64 * 256 * 2 * 16;
+  const auto requests = static_cast<std::size_t>(memory->total_bytes) / block_bytes + 1;
+  const auto report = report_of(std::vector<Arrival>(requests, {0, 16, 1}), options);
+  EXPECT_EQ(report.worst_case_blocks, static_cast<std::int64_t>(2 * requests));
+  EXPECT_LT(report.pool_bytes, static_cast<std::int64_t>(memory->free_bytes));
+  EXPECT_GT(report.pool_bytes, static_cast<std::int64_t>(memory->free_bytes) / 2);
+  EXPECT_GT(report.watermark_blocks, 0);
+}
+
+TEST_P(Verification, HoldsUnderPreemptionAndRecomputation) {
   for (const Reserve reserve : {Reserve::none, Reserve::prompt}) {
     for (const AttentionMode mode : {AttentionMode::full, AttentionMode::sample}) {
       ReplayOptions options = full_options();
@@ -76,7 +174,7 @@ TEST(Verification, HoldsUnderPreemptionAndRecomputation) {
   }
 }
 
-TEST(Verification, SharedPrefixesHaveSharedContentOnlyWhereTheyAreShared) {
+TEST_P(Verification, SharedPrefixesHaveSharedContentOnlyWhereTheyAreShared) {
   // Two agent prompts that share 2 of 3 blocks: full verification re-derives both from their ids.
   const test::TempFile file(
       R"({"timestamp":0,"session":0,"turn":1,"input_length":40,"output_length":3,"hash_ids":[1,2]})"
@@ -96,32 +194,43 @@ struct Planted {
   const char* message;
 };
 
-class PlantedFault : public testing::TestWithParam<Planted> {};
+class PlantedFault : public testing::TestWithParam<std::tuple<DeviceKind, Planted>> {
+ protected:
+  void SetUp() override { KVARENA_NEEDS_DEVICE(std::get<0>(GetParam())); }
+};
 
 TEST_P(PlantedFault, MakesTheRunFail) {
+  const auto& [kind, planted] = GetParam();
   for (const std::int64_t after : {0, 2}) {
-    ReplayOptions options = full_options();
-    options.samples = GetParam().samples;
-    options.attention.fault = GetParam().fault;
+    ReplayOptions options = full_options(device_of(kind));
+    options.samples = planted.samples;
+    options.attention.fault = planted.fault;
     options.attention.fault_after = after;
     const auto outcome = replay_of(kArrivals, options);
     EXPECT_EQ(outcome.end, ReplayEnd::check_failed) << outcome.happened;
-    EXPECT_NE(outcome.happened.find(GetParam().message), std::string::npos) << outcome.happened;
+    EXPECT_NE(outcome.happened.find(planted.message), std::string::npos) << outcome.happened;
+    EXPECT_EQ(outcome.happened.find("the host finds nothing"), std::string::npos)
+        << outcome.happened;
     ASSERT_TRUE(outcome.has_report);
     options.attention.fault = Fault::none;
     EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::completed);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PlantedFault,
-                         testing::Values(Planted{"flip_byte", Fault::flip_byte, 1, "request"},
-                                         Planted{"swap_entries", Fault::swap_entries, 1, "request"},
-                                         Planted{"drop_copy", Fault::drop_copy, 3, "request"},
-                                         Planted{"lose_release", Fault::lose_release, 1,
-                                                 "does not balance"}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, PlantedFault,
+    testing::Combine(testing::ValuesIn(test::device_kinds()),
+                     testing::Values(Planted{"flip_byte", Fault::flip_byte, 1, "K of request"},
+                                     Planted{"swap_entries", Fault::swap_entries, 1, "request"},
+                                     Planted{"drop_copy", Fault::drop_copy, 3, "request"},
+                                     Planted{"lose_release", Fault::lose_release, 1,
+                                             "does not balance"})),
+    [](const auto& tested) {
+      const bool host = std::get<0>(tested.param) == DeviceKind::host;
+      return std::string(host ? "host_" : "cuda_") + std::get<1>(tested.param).name;
+    });
 
-TEST(Verification, SamplingFindsWhatTouchesAllLayers) {
+TEST_P(Verification, SamplingFindsWhatTouchesAllLayers) {
   for (const Fault fault : {Fault::swap_entries, Fault::drop_copy}) {
     ReplayOptions options = full_options();
     options.attention.mode = AttentionMode::sample;
@@ -131,7 +240,7 @@ TEST(Verification, SamplingFindsWhatTouchesAllLayers) {
   }
 }
 
-TEST(Verification, SwappedFullBlocksAreFoundByTheirBytes) {
+TEST_P(Verification, SwappedFullBlocksAreFoundByTheirBytes) {
   // Attention over whole blocks does not care for their order; the bytes do.
   ReplayOptions options = full_options();
   options.attention.fault = Fault::swap_entries;
@@ -141,7 +250,7 @@ TEST(Verification, SwappedFullBlocksAreFoundByTheirBytes) {
       << outcome.happened;
 }
 
-TEST(Verification, RefusesWhatCannotBeComputed) {
+TEST_P(Verification, RefusesWhatCannotBeComputed) {
   ReplayOptions options = full_options();
   options.attention.shape.dtype = DType::int8;
   EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::bad_options);
@@ -149,11 +258,14 @@ TEST(Verification, RefusesWhatCannotBeComputed) {
   options.limits.max_batched_tokens = 0;
   EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::bad_options);
   options = full_options();
+  options.attention.device = nullptr;
+  EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::bad_options);
+  options = full_options();
   options.attention.shape.num_layers = 0;
   EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::bad_options);
 }
 
-TEST(Verification, APoolPastTheMachineDoesNotFit) {
+TEST_P(Verification, APoolPastTheMachineDoesNotFit) {
   ReplayOptions options = full_options();
   options.pool.num_blocks = std::int64_t{1} << 28;
   options.attention.shape.num_layers = 4096;
@@ -162,94 +274,6 @@ TEST(Verification, APoolPastTheMachineDoesNotFit) {
   const auto outcome = replay_of(kArrivals, options);
   EXPECT_TRUE(outcome.end == ReplayEnd::does_not_fit || outcome.end == ReplayEnd::bad_options);
   EXPECT_FALSE(outcome.happened.empty());
-}
-
-// ---- the content itself ------------------------------------------------------------------------
-
-std::shared_ptr<TraceRequest> request_with(std::vector<std::int64_t> ids, std::int64_t index) {
-  auto request = std::make_shared<TraceRequest>();
-  request->index = index;
-  request->input_tokens = 40;
-  request->output_tokens = 8;
-  request->prefix_block_tokens = 16;
-  request->prefix_blocks = std::move(ids);
-  return request;
-}
-
-std::vector<std::uint64_t> hashes_of(TokenStream stream, int count) {
-  std::vector<std::uint64_t> hashes;
-  for (int i = 0; i < count; ++i) hashes.push_back(stream.next());
-  return hashes;
-}
-
-TEST(TokenContent, PrefixDecidesAndNothingElse) {
-  const auto a = hashes_of({request_with({7, 8}, 0), 0}, 48);
-  const auto same = hashes_of({request_with({7, 8}, 0), 0}, 48);
-  const auto other = hashes_of({request_with({7, 9}, 1), 0}, 48);
-  EXPECT_EQ(a, same);
-  for (std::size_t t = 0; t < 48; ++t) EXPECT_EQ(a[t] == other[t], t < 16) << t;
-  const auto tail = hashes_of({request_with({7, 8}, 1), 0}, 48);
-  for (std::size_t t = 0; t < 48; ++t) EXPECT_EQ(a[t] == tail[t], t < 32) << t;
-  const auto sample = hashes_of({request_with({7, 8}, 0), 1}, 48);
-  for (std::size_t t = 0; t < 48; ++t) EXPECT_EQ(a[t] == sample[t], t < 40) << t;
-}
-
-TEST(TokenContent, AForkContinuesAsItsOwnSample) {
-  const auto request = request_with({7, 8}, 3);
-  TokenStream parent(request, 0);
-  for (int t = 0; t < 40; ++t) static_cast<void>(parent.next());
-  TokenStream child = parent.as_sample(2);
-  const auto alone = hashes_of({request, 2}, 48);
-  for (std::size_t t = 40; t < 48; ++t) EXPECT_EQ(child.next(), alone[t]);
-}
-
-TEST(TokenContent, RowsDifferByLayerKindHeadAndPrefix) {
-  std::set<std::vector<std::byte>> rows;
-  int made = 0;
-  for (const std::uint64_t hash : {1ULL, 2ULL, 1ULL << 40}) {
-    for (std::int32_t layer = 0; layer < 3; ++layer) {
-      for (const RowKind kind : {RowKind::key, RowKind::value}) {
-        for (std::int32_t head = 0; head < 5; ++head, ++made) {
-          std::vector<std::byte> row(32);
-          fill_row(DType::bf16, hash, layer, kind, head, 16, row.data());
-          rows.insert(row);
-        }
-      }
-    }
-  }
-  EXPECT_EQ(rows.size(), static_cast<std::size_t>(made));
-}
-
-template <class Element, class ToFloat>
-void expect_in_range(DType dtype, ToFloat to_float) {
-  for (const int count : {1, 3, 64, 127}) {
-    for (const RowKind kind : {RowKind::key, RowKind::value, RowKind::query}) {
-      std::vector<std::byte> row(sizeof(Element) * static_cast<std::size_t>(count) + 4,
-                                 std::byte{0xee});
-      fill_row(dtype, 99, 1, kind, 2, count, row.data());
-      for (int i = 0; i < count; ++i) {
-        Element bits{};
-        std::memcpy(&bits, row.data() + sizeof(Element) * static_cast<std::size_t>(i), sizeof bits);
-        const float magnitude = std::abs(to_float(bits));
-        EXPECT_GE(magnitude, kind == RowKind::query ? 2.0F : 0.125F);
-        EXPECT_LT(magnitude, kind == RowKind::query ? 8.0F : 0.5F);
-      }
-      for (std::size_t i = sizeof(Element) * static_cast<std::size_t>(count); i < row.size(); ++i) {
-        EXPECT_EQ(row[i], std::byte{0xee}) << "written past the row";
-      }
-    }
-  }
-}
-
-TEST(TokenContent, ElementsAreFiniteAndBounded) {
-  expect_in_range<float>(DType::f32, [](float x) { return x; });
-  expect_in_range<std::uint16_t>(DType::bf16, [](std::uint16_t bits) {
-    const std::uint32_t wide = std::uint32_t{bits} << 16;
-    float value = 0.0F;
-    std::memcpy(&value, &wide, sizeof value);
-    return value;
-  });
-  expect_in_range<_Float16>(DType::f16, [](_Float16 x) { return static_cast<float>(x); });
 }
 
 }  // namespace
