@@ -1,7 +1,6 @@
 // What a CudaStepMemory reads back and compares.
 
 #include "replay/cuda/cuda_step_memory.hpp"
-#include "replay/cuda/exact_attention.h"
 
 #include "kernels/gather/gather.h"
 
@@ -116,6 +115,23 @@ CudaStepMemory::Batch CudaStepMemory::next_batch(
   return batch;
 }
 
+/// Everything but the layers.
+ExactAttention CudaStepMemory::comparison_of(const Batch& batch) const noexcept {
+  return {.hashes = hashes_.data<std::uint64_t>(),
+          .tokens = query_tokens_.data<QueryToken>(),
+          .num_tokens = static_cast<std::int32_t>(batch.tokens.size()),
+          .longest_tokens = static_cast<std::int32_t>(batch.longest),
+          .num_q_heads = options_.num_q_heads,
+          .num_kv_heads = shape_.num_kv_heads,
+          .head_dim_k = shape_.head_dim_k,
+          .head_dim_v = shape_.head_dim_v,
+          .dtype = shape_.dtype,
+          .out_dtype = shape_.dtype,
+          .layer_stride = aligned(num_tokens() * token_.out),
+          .partials = partials_.data<double>(),
+          .sums = sums_.data<AttentionSums>()};
+}
+
 /// `sums` begins with the batch's first token in the first layer.
 Status CudaStepMemory::compare_batch(std::span<const std::uint64_t> hashes, const Batch& batch,
                                      std::span<AttentionSums> sums, std::int64_t sums_stride) {
@@ -129,7 +145,7 @@ Status CudaStepMemory::compare_batch(std::span<const std::uint64_t> hashes, cons
       !s) {
     return s;
   }
-  const std::int64_t out_stride = aligned(num_tokens() * token_.out);
+  ExactAttention params = comparison_of(batch);
   const std::int64_t token_bytes =
       partial_bytes(batch.longest, options_.num_q_heads, shape_.head_dim_v);
   const auto at_a_time = static_cast<std::int32_t>(
@@ -138,25 +154,11 @@ Status CudaStepMemory::compare_batch(std::span<const std::uint64_t> hashes, cons
   std::vector<AttentionSums> found(static_cast<std::size_t>(at_a_time * count));
   for (std::int32_t first = 0; first < attended_layers_; first += at_a_time) {
     const std::int32_t layers = std::min(at_a_time, attended_layers_ - first);
-    const Status launched = on_gpu([&](cudaStream_t stream) {
-      return launch_exact_attention({.hashes = hashes_.data<std::uint64_t>(),
-                                     .tokens = query_tokens_.data<QueryToken>(),
-                                     .num_tokens = static_cast<std::int32_t>(count),
-                                     .longest_tokens = static_cast<std::int32_t>(batch.longest),
-                                     .first_layer = attended_first_ + first,
-                                     .num_layers = layers,
-                                     .num_q_heads = options_.num_q_heads,
-                                     .num_kv_heads = shape_.num_kv_heads,
-                                     .head_dim_k = shape_.head_dim_k,
-                                     .head_dim_v = shape_.head_dim_v,
-                                     .dtype = shape_.dtype,
-                                     .out_dtype = shape_.dtype,
-                                     .out = out_ + first * out_stride,
-                                     .layer_stride = out_stride,
-                                     .partials = partials_.data<double>(),
-                                     .sums = sums_.data<AttentionSums>()},
-                                    stream);
-    });
+    params.first_layer = attended_first_ + first;
+    params.num_layers = layers;
+    params.out = out_ + first * params.layer_stride;
+    const Status launched =
+        on_gpu([&](cudaStream_t stream) { return launch_exact_attention(params, stream); });
     if (!launched) return launched;
     if (Status s =
             copy(found.data(), sums_.data(), layers * count * std::int64_t{sizeof(AttentionSums)});

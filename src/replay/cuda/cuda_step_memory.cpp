@@ -1,7 +1,5 @@
 #include "replay/cuda/cuda_step_memory.hpp"
 
-#include "replay/cuda/exact_attention.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -7,6 +7,7 @@
 
 #include "replay/cuda/content_kernels.h"
 #include "replay/cuda/cuda_step_timer.hpp"
+#include "replay/cuda/exact_attention.h"
 #include "replay/device_memory.hpp"
 #include "replay/step_memory.hpp"
 
@@ -96,6 +97,7 @@ class CudaStepMemory final : public StepMemory {
   std::int64_t gather_tokens() const noexcept;
   Status gather(std::int32_t layer, std::int64_t first_token, std::int64_t num_tokens);
   Batch next_batch(std::span<const QueryToken> tokens) const noexcept;
+  ExactAttention comparison_of(const Batch& batch) const noexcept;
   Status compare_batch(std::span<const std::uint64_t> hashes, const Batch& batch,
                        std::span<AttentionSums> sums, std::int64_t sums_stride);
 

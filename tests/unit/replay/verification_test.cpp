@@ -135,9 +135,9 @@ TEST_P(Verification, AGpuMeasuresItsAttentionAndNothingElseDiffers) {
   }
 }
 
-TEST_P(Verification, OnAGpuAnUnlimitedPoolGetsWhatFits) {
-  if (GetParam() == DeviceKind::host) GTEST_SKIP() << "an unlimited pool has its worst case there";
-  ReplayOptions options = full_options();
+TEST(VerificationOnAGpu, AnUnlimitedPoolGetsWhatFits) {
+  KVARENA_NEEDS_GPU();
+  ReplayOptions options = full_options(device_of(DeviceKind::cuda));
   options.attention.mode = AttentionMode::sample;
   options.pool.num_blocks = std::nullopt;
   options.limits.max_running = options.limits.max_batched_tokens = 1024;

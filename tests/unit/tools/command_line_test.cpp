@@ -5,6 +5,7 @@
 
 #include "kvarena/base/shapes.hpp"
 #include "kvarena/base/version.hpp"
+#include "kvarena/device/cuda_device.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -62,6 +63,9 @@ TEST(CommandLine, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
       {"replay", "x", "--model", "GPT-9"},
       {"replay", "x", "--q-heads", "3"},
       {"replay", "x", "--samples", "0"},
+      {"replay", "x", "--device", "gpu"},
+      {"replay", "x", "--device", "cuda:0"},
+      {"replay", "x", "--device", "cuda:0", "--attention", "off"},
       {"shapes", "GPT-9"},
       {"shapes", "--layers", "3"},
       {"shapes", "--pool-bytes", "1GiB"},
@@ -248,6 +252,42 @@ TEST(ReplayCommand, AttentionThroughTheCommand) {
   EXPECT_EQ(seen.at("failures"), 0);
   EXPECT_GT(seen.at("attention_rows"), 0);
   EXPECT_GT(seen.at("kv_bytes_compared"), 0);
+}
+
+std::vector<std::string> small_attention(const std::string& trace, const std::string& device) {
+  return {"replay",     trace,  "--attention", "full", "--layers",   "2",
+          "--kv-heads", "1",    "--q-heads",   "2",    "--head-dim", "16",
+          "--device",   device, "--blocks",    "80",   "--json",     "-"};
+}
+
+TEST(ReplayCommand, TheDeviceIsTheOneNamed) {
+  const TempFile trace(small_trace());
+  const auto cpu = run(small_attention(trace.path(), "cpu"));
+  EXPECT_EQ(cpu.code, ExitCode::ok) << cpu.err;
+  EXPECT_FALSE(contains(cpu.err, "warning")) << cpu.err;
+  EXPECT_TRUE(json::parse(cpu.out).at("measured").is_null());
+  const auto none = run(small_attention(trace.path(), "cuda:1000"));
+  EXPECT_EQ(none.code, ExitCode::environment);
+  EXPECT_EQ(none.out, "");
+  EXPECT_TRUE(contains(none.err, "--device cuda:1000")) << none.err;
+  // Nothing runs on a device without attention: nobody is warned that there is no GPU.
+  EXPECT_FALSE(contains(run({"replay", trace.path(), "--device", "auto"}).err, "warning"));
+}
+
+TEST(ReplayCommand, AutoTakesTheGpuOrWarnsInOneLine) {
+  const TempFile trace(small_trace());
+  const auto outcome = run(small_attention(trace.path(), "auto"));
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto measured = json::parse(outcome.out).at("measured");
+  if (list_devices().devices.empty()) {
+    EXPECT_TRUE(outcome.err.starts_with("warning: --device auto: no GPU")) << outcome.err;
+    EXPECT_TRUE(measured.is_null());
+    return;
+  }
+  EXPECT_FALSE(contains(outcome.err, "warning")) << outcome.err;
+  EXPECT_TRUE(measured.at("device").get<std::string>().starts_with("cuda:0 "));
+  EXPECT_GT(measured.at("decode_steps"), 0);
+  EXPECT_GT(measured.at("decode_gb_per_s").get<double>(), 0.0);
 }
 
 TEST(ReplayCommand, ProgressIsDrawnOnTerminalsOnly) {
