@@ -91,6 +91,11 @@ MaybeFailure KvVerifier::write_step(std::span<const StepRow> rows) {
 MaybeFailure KvVerifier::attend(std::span<const StepRow> rows, std::int32_t first_layer,
                                 std::int32_t num_layers, bool turn) {
   const Status attended = memory_->attend(first_layer, num_layers);
+  if (attended.code == StatusCode::unsupported) {
+    return ReplayFailure{ReplayEnd::bad_options,
+                         fmt::format("attention of this shape: {}", describe(attended)), "",
+                         "change the model shape, or use another --device"};
+  }
   if (!attended) return unexpected("attend", attended);
   if (compares_all_there()) {
     if (auto failure = compare_there(rows, first_layer, num_layers)) return failure;

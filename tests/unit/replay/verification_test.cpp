@@ -71,6 +71,7 @@ TEST_P(Verification, FullHoldsForEveryTypeBlockSizeAndSampling) {
         options.attention.shape.head_dim_v = 8;
         options.pool.num_blocks = 2048 / block_size;
         options.samples = samples;
+        options.reserve = samples == 1 ? Reserve::prompt : Reserve::full;
         const auto report = report_of(kArrivals, options);
         EXPECT_GT(report.verification.attention_rows, 0);
       }
