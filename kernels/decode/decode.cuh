@@ -22,6 +22,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+/// The same value, which the compiler takes for new at each call: what is computed from it then
+/// does not occupy registers from one work item to the next.
 __device__ __forceinline__ int opaque(int x) {
   int y;
   asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));

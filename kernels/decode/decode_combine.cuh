@@ -194,8 +194,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stage(
   }
 }
 
-/// This thread's index, which the compiler takes for new at each call: what is computed from it
-/// then does not stay in registers from one work item to the next.
+/// This thread's index, opaque as well.
 __device__ __forceinline__ int fresh_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

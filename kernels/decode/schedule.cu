@@ -13,6 +13,7 @@ constexpr std::int32_t kMaxRows = 1 << 20;
 constexpr std::int32_t kMaxHeads = 4096;
 constexpr std::int32_t kMaxGroup = 16;
 constexpr std::int32_t kMaxSms = 4096;
+constexpr int kSizeClasses = 8;  // of parts, up to the length that was chosen
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
@@ -147,20 +148,22 @@ __global__ void __launch_bounds__(kThreads)
   const int length =
       choose_length(p, cached, places, heads, shape, shared_longest, shared_total, overhead);
 
-  // Long parts first, so that the short ones fill the end: two passes, each in row order. Threads
-  // first stand for rows, then for parts.
+  // Long parts first, so that the short ones fill the end (longest processing time first; Graham,
+  // 1969): a pass for each class of sizes, in row order. Threads first stand for rows, then for
+  // parts.
   __shared__ int first_place[kThreads + 1];
   __shared__ int first_slot[kThreads];
   int next_part = 0;
   int next_slot = 0;
-  for (int pass = 0; pass < 2; ++pass) {
+  for (int size_class = kSizeClasses; size_class >= 0; --size_class) {
     for (int base = 0; base < p.num_rows; base += kThreads) {
       const int row = base + static_cast<int>(threadIdx.x);
       const int count = row < p.num_rows ? count_of(p, cached, row) : 0;
       // An empty row has one empty part, which writes zeros.
       int pieces = row < p.num_rows ? max(1, (count + length - 1) / length) : 0;
-      const bool is_long = pieces > 0 && count / pieces * 2 > length;
-      if (is_long != (pass == 0)) pieces = 0;
+      const int its_class = pieces > 0 ? count / pieces * kSizeClasses / length : -1;
+      if (its_class != size_class) pieces = 0;
+      if (__syncthreads_or(pieces) == 0) continue;
       int place = 0;
       int slot = 0;
       int all_parts = 0;
