@@ -1,3 +1,4 @@
+#include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode.cuh"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ Status check(const DecodeParams& p) noexcept {
     return invalid_argument(Resource::num_sequences, p.num_rows, 0, limits.max_rows);
   }
   if (p.block_size < kTileTokens || p.block_size % kTileTokens != 0) {
-    return unsupported(Resource::block_size, static_cast<std::uint64_t>(p.block_size));
+    return unsupported_by(SupportedList::decode_block_sizes, Resource::block_size, p.block_size);
   }
   struct Pointer {
     const void* address;
@@ -103,8 +104,8 @@ Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stre
     return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
   }
   const bool is_16_bit = params.dtype == DType::bf16 || params.dtype == DType::f16;
-  const DType wrong = is_16_bit ? limits.kv_dtype : params.dtype;
-  return unsupported(Resource::dtype, static_cast<std::uint64_t>(wrong));
+  return is_16_bit ? unsupported_by(SupportedList::decode_kv_dtypes, limits.kv_dtype)
+                   : unsupported_by(SupportedList::decode_dtypes, params.dtype);
 }
 
 }  // namespace kvarena::kernels

@@ -31,8 +31,12 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
   const int global_column = item.chunk * kColumns + column;
   const std::int64_t row = q_row(item, global_column);
   if (p.sinks != nullptr && sum > 0.0F) {
-    const int head = item.head * group + global_column % group;
-    sum += exp2f(p.sinks[head] * kLog2e - maximum);
+    const float sink = p.sinks[item.head * group + global_column % group] * kLog2e;
+    const float highest = fmaxf(maximum, sink);
+    const float keep = exp2f(maximum - highest);
+    sum = sum * keep + exp2f(sink - highest);
+    scale_by(o, keep);
+    maximum = highest;
   }
   scale_by(o, sum > 0.0F ? head_scale(p.scales.value, item) / sum : 0.0F);
   const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};

@@ -1,6 +1,7 @@
 // The schedule of a step, made on the device by one thread block: how long parts are, and which
 // part of which row each is. All rows' lengths are read; nothing else is.
 
+#include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode_workspace.h"
 
 #include <cub/block/block_reduce.cuh>
@@ -13,7 +14,7 @@ constexpr std::int32_t kMaxRows = 1 << 20;
 constexpr std::int32_t kMaxHeads = 4096;
 constexpr std::int32_t kMaxGroup = 16;
 constexpr std::int32_t kMaxSms = 4096;
-constexpr int kSizeClasses = 8;  // of parts, up to the length that was chosen
+constexpr int kSizeClasses = 8;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
@@ -30,6 +31,14 @@ __device__ Tiles tiles_of(const DecodeScheduleParams& p, int seq_len) {
       p.window_tokens == 0 ? 0 : max(0, seq_len - p.limits.q_len + 1 - p.window_tokens);
   const int first = first_seen / tokens;
   return {first, max(0, end - first)};
+}
+
+/// Parts of a row. An empty row has one empty part, which writes zeros.
+__device__ int pieces_of(int count, int length) { return max(1, (count + length - 1) / length); }
+
+/// How long the parts of a row are, in kSizeClasses-ths of `length`.
+__device__ int size_class_of(int count, int length) {
+  return count / pieces_of(count, length) * kSizeClasses / length;
 }
 
 struct Candidate {
@@ -151,19 +160,24 @@ __global__ void __launch_bounds__(kThreads)
   // Long parts first, so that the short ones fill the end (longest processing time first; Graham,
   // 1969): a pass for each class of sizes, in row order. Threads first stand for rows, then for
   // parts.
+  __shared__ int classes;  // that occur, a bit each
+  if (threadIdx.x == 0) classes = 0;
+  __syncthreads();
+  for (int row = static_cast<int>(threadIdx.x); row < p.num_rows; row += kThreads) {
+    atomicOr(&classes, 1 << size_class_of(count_of(p, cached, row), length));
+  }
+  __syncthreads();
   __shared__ int first_place[kThreads + 1];
   __shared__ int first_slot[kThreads];
   int next_part = 0;
   int next_slot = 0;
   for (int size_class = kSizeClasses; size_class >= 0; --size_class) {
+    if ((classes >> size_class & 1) == 0) continue;
     for (int base = 0; base < p.num_rows; base += kThreads) {
       const int row = base + static_cast<int>(threadIdx.x);
       const int count = row < p.num_rows ? count_of(p, cached, row) : 0;
-      // An empty row has one empty part, which writes zeros.
-      int pieces = row < p.num_rows ? max(1, (count + length - 1) / length) : 0;
-      const int its_class = pieces > 0 ? count / pieces * kSizeClasses / length : -1;
-      if (its_class != size_class) pieces = 0;
-      if (__syncthreads_or(pieces) == 0) continue;
+      const bool takes_part = row < p.num_rows && size_class_of(count, length) == size_class;
+      const int pieces = takes_part ? pieces_of(count, length) : 0;
       int place = 0;
       int slot = 0;
       int all_parts = 0;
@@ -224,7 +238,7 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept {
   for (const std::int32_t dim : {64, 96, 128, 256}) {
     if (limits.head_dim == dim) return {};
   }
-  return unsupported(Resource::head_dim, static_cast<std::uint64_t>(limits.head_dim));
+  return unsupported_by(SupportedList::decode_head_dims, Resource::head_dim, limits.head_dim);
 }
 
 std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept {

@@ -59,8 +59,12 @@ class DecodeProblem {
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
       most_ = std::max(most_, batch.num_blocks[row]);
     }
-    std::vector<BlockId> tables(static_cast<std::size_t>(batch.num_rows * most_), BlockId{1 << 28});
+    // Row `r` of the batch has table row num_rows - r; nobody has table row 0.
+    const auto entries = static_cast<std::size_t>((batch.num_rows + 1) * most_);
+    std::vector<BlockId> tables(entries, BlockId{1 << 28});
+    std::vector<std::int32_t> slots;
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
+      slots.push_back(batch.num_rows - row);
       for (std::int32_t j = 0; j < batch.num_blocks[row]; ++j) {
         const std::int32_t id = batch.tables.block(row, j).value;
         tables[static_cast<std::size_t>((batch.num_rows - row) * most_ + j)] =
@@ -68,6 +72,7 @@ class DecodeProblem {
       }
     }
     tables_ = DeviceArray<BlockId>(tables);
+    row_slots_ = DeviceArray<std::int32_t>(slots);
   }
   void upload_arrays() {
     lengths_ = DeviceArray<std::int32_t>(problem_.shape().seq_lens);
