@@ -210,11 +210,12 @@ struct ElementUnit {
 };
 
 /// What a value is multiplied with on its way: an fp8 side's scale, or its inverse when it is
-/// written.
+/// written; 1 between two fp8 sides and without one.
 __device__ __forceinline__ float factor_of(const TokenMove& m, const PlaneMove& p, int head) {
-  if (p.scales == nullptr || p.from.dtype == p.to.dtype) return 1.0F;
+  const bool is_written = p.to.dtype == DType::fp8_e4m3;
+  if (p.scales == nullptr || is_written == (p.from.dtype == DType::fp8_e4m3)) return 1.0F;
   const float scale = p.scales[m.scale_per_head ? head : 0];
-  return p.to.dtype == DType::fp8_e4m3 ? 1.0F / scale : scale;
+  return is_written ? 1.0F / scale : scale;
 }
 
 /// Element (token, head, dim) of the contiguous side `flat`.
