@@ -65,8 +65,11 @@ Status launch(const ContentRows& rows, const Visit& visit, cudaStream_t stream) 
   const std::int64_t num_rows = rows.num_tokens * rows.num_heads * rows.num_layers;
   if (num_rows == 0) return {};
   const std::int64_t blocks = std::min((num_rows + kWarps - 1) / kWarps, kMaxGrid);
-  visit_rows<<<static_cast<unsigned>(blocks), kWarp * kWarps, 0, stream>>>(rows, visit);
-  return kernels::launch_status(cudaGetLastError());
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kWarp * kWarps);
+  config.stream = stream;
+  return kernels::launch_status(cudaLaunchKernelEx(&config, visit_rows<Visit>, rows, visit));
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ constexpr std::int64_t kHashes = std::int64_t{1} << 20;
 }  // namespace
 
 CudaStepMemory::TokenBytes::TokenBytes(const StepMemoryOptions& o) noexcept
-    : key(o.shape.num_kv_heads * o.shape.head_dim_k * bytes_of(o.shape.dtype)),
-      value(o.shape.num_kv_heads * o.shape.head_dim_v * bytes_of(o.shape.dtype)),
-      q(o.num_q_heads * o.shape.head_dim_k * bytes_of(o.shape.dtype)),
-      out(o.num_q_heads * o.shape.head_dim_v * bytes_of(o.shape.dtype)) {}
+    : key(std::int64_t{o.shape.num_kv_heads} * o.shape.head_dim_k * bytes_of(o.shape.dtype)),
+      value(std::int64_t{o.shape.num_kv_heads} * o.shape.head_dim_v * bytes_of(o.shape.dtype)),
+      q(std::int64_t{o.num_q_heads} * o.shape.head_dim_k * bytes_of(o.shape.dtype)),
+      out(std::int64_t{o.num_q_heads} * o.shape.head_dim_v * bytes_of(o.shape.dtype)) {}
 
 CudaStepMemory::Sizes::Sizes(const StepMemoryOptions& o) noexcept
     : kv(std::max(kStagingBytes, TokenBytes(o).kv_layer(o.max_step_tokens))),

@@ -245,12 +245,17 @@ Status launch_exact_attention(const ExactAttention& p, cudaStream_t stream) noex
   const auto items = static_cast<unsigned>(p.num_tokens * p.num_layers);
   if (items == 0) return {};
   const double scale = 1.0F / std::sqrt(static_cast<float>(p.head_dim_k));
-  const dim3 grid(static_cast<unsigned>(num_parts(p.longest_tokens)),
-                  static_cast<unsigned>(p.num_q_heads), items);
-  partial_attention<<<grid, kThreads, part_memory_bytes(p.head_dim_k), stream>>>(p, scale);
-  if (Status s = kernels::launch_status(cudaGetLastError()); !s) return s;
-  compare_results<<<items, kThreads, 0, stream>>>(p);
-  return kernels::launch_status(cudaGetLastError());
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(num_parts(p.longest_tokens)),
+                        static_cast<unsigned>(p.num_q_heads), items);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = part_memory_bytes(p.head_dim_k);
+  config.stream = stream;
+  const cudaError_t launched = cudaLaunchKernelEx(&config, partial_attention, p, scale);
+  if (launched != cudaSuccess) return kernels::launch_status(launched);
+  config.gridDim = dim3(items);
+  config.dynamicSmemBytes = 0;
+  return kernels::launch_status(cudaLaunchKernelEx(&config, compare_results, p));
 }
 
 }  // namespace kvarena::replay
