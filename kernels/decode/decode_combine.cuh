@@ -30,19 +30,16 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
                                                                           float4 o) const {
   const int global_column = item.chunk * kColumns + column;
   const std::int64_t row = q_row(item, global_column);
-  if (p.sinks != nullptr && sum > 0.0F) {
-    const float sink = p.sinks[item.head * group + global_column % group] * kLog2e;
-    const float highest = fmaxf(maximum, sink);
-    const float keep = exp2f(maximum - highest);
-    sum = sum * keep + exp2f(sink - highest);
-    scale_by(o, keep);
-    maximum = highest;
-  }
+  // A sink far above every logit makes the sum infinite and the output 0, as it must be.
+  const float* const sink =
+      p.sinks == nullptr ? nullptr : p.sinks + item.head * group + global_column % group;
+  if (sink != nullptr && sum > 0.0F) sum += exp2f(*sink * kLog2e - maximum);
   scale_by(o, sum > 0.0F ? head_scale(p.scales.value, item) / sum : 0.0F);
   const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};
   *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + (row * D + dim) * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
-    p.lse[row] = sum > 0.0F ? (maximum + log2f(sum)) / kLog2e : -INFINITY;
+    const float lse = sum > 0.0F ? (maximum + log2f(sum)) / kLog2e : -INFINITY;
+    p.lse[row] = lse == INFINITY ? *sink : lse;
   }
 }
 

@@ -316,7 +316,10 @@ TEST(BenchAttentionGpu, EveryShapeOfTheReportsIsRightAndAutoTakesTheGpu) {
     EXPECT_TRUE(object.at("device").get<std::string>().starts_with("cuda:0")) << object.dump(2);
     ASSERT_EQ(object.at("rows").size(), 24U);
     for (const auto& row : object.at("rows")) {
-      EXPECT_GT(row.at("relative_error").get<double>(), 0.0) << row.dump(2);
+      // Over one token the output is V itself.
+      if (row.at("context") != 1) {
+        EXPECT_GT(row.at("relative_error").get<double>(), 0.0) << row.dump(2);
+      }
       EXPECT_EQ(row.at("checked_heads"), row.at("batch").get<int>() * row.at("q_heads").get<int>());
       EXPECT_GT(row.at("us").get<double>(), 0.5) << row.dump(2);
     }
