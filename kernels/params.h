@@ -109,23 +109,24 @@ struct PrefillParams {
 
 /// The same over one sequence whose K and V are contiguous: the reference's reference.
 struct ContiguousAttentionParams {
-  const void* key;             ///< [seq_len, num_kv_heads, head_dim_k]
-  const void* value;           ///< [seq_len, num_kv_heads, head_dim_v]
-  const void* q;               ///< [num_q_tokens, num_q_heads, head_dim_k]
-  void* out;                   ///< [num_q_tokens, num_q_heads, head_dim_v]
-  float* lse;                  ///< [num_q_tokens, num_q_heads] or null
-  std::int64_t seq_len;        ///< tokens, the last num_q_tokens of which are new
-  std::int64_t num_q_tokens;   ///< query tokens
-  std::int32_t num_q_heads;    ///< a multiple of num_kv_heads
-  std::int32_t num_kv_heads;   ///< KV heads
-  std::int32_t head_dim_k;     ///< elements
-  std::int32_t head_dim_v;     ///< elements
-  std::int32_t window_tokens;  ///< 0: none
-  float scale;                 ///< of the logits
-  float soft_cap;              ///< 0: none
-  DType kv_dtype;              ///< of key and value
-  DType q_dtype;               ///< of q
-  DType out_dtype;             ///< of out
+  const void* key;               ///< [seq_len, num_kv_heads, head_dim_k]
+  const void* value;             ///< [seq_len, num_kv_heads, head_dim_v]
+  const void* q;                 ///< [num_q_tokens, num_q_heads, head_dim_k]
+  void* out;                     ///< [num_q_tokens, num_q_heads, head_dim_v]
+  float* lse;                    ///< [num_q_tokens, num_q_heads] or null
+  std::int64_t seq_len;          ///< tokens, the last num_q_tokens of which are new
+  std::int64_t num_q_tokens;     ///< query tokens
+  std::int32_t num_q_heads;      ///< a multiple of num_kv_heads
+  std::int32_t num_kv_heads;     ///< KV heads
+  std::int32_t head_dim_k;       ///< elements
+  std::int32_t head_dim_v;       ///< elements
+  std::int32_t window_tokens;    ///< 0: none
+  float scale;                   ///< of the logits
+  float soft_cap;                ///< 0: none
+  DType kv_dtype;                ///< of key and value
+  DType q_dtype;                 ///< of q
+  DType out_dtype;               ///< of out
+  const float* sinks = nullptr;  ///< [num_q_heads] as in AttentionParams
 };
 
 /// Copies whole blocks within a pool. Block-major: one plane that is the whole block. Layer-major:

@@ -156,7 +156,7 @@ void attention_contiguous(const ContiguousAttentionParams& p) {
                         p.window_tokens,
                         static_cast<double>(p.scale),
                         static_cast<double>(p.soft_cap),
-                        nullptr};
+                        p.sinks != nullptr ? p.sinks + head : nullptr};
       const double lse = attend(query, key, value, out.data());
       store(out.data(), p.head_dim_v, p.out, p.out_dtype, index * p.head_dim_v);
       if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);

@@ -51,9 +51,9 @@ Step step_of(const AttentionArgs& args, const Geometry& geometry) noexcept {
 }
 
 kernels::AttentionParams params_of(const AttentionArgs& args) noexcept {
-  return {args.kv,    args.batch,    args.q_offsets,   args.q,
-          args.out,   args.lse,      args.num_q_heads, args.window_tokens,
-          args.scale, args.soft_cap, args.q_dtype,     args.out_dtype};
+  return {args.kv,      args.batch,       args.q_offsets,     args.q,     args.out,
+          args.lse,     args.num_q_heads, args.window_tokens, args.scale, args.soft_cap,
+          args.q_dtype, args.out_dtype,   args.scales,        args.sinks};
 }
 
 const TileOps& ops_of(CpuPath path, DType dtype) noexcept {

@@ -313,6 +313,7 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.lse = given.lse;
   args.scale = given.scale;
   args.soft_cap = given.soft_cap;
+  args.sinks = given.sinks;
   args.scales = given.scales;
   const cuda::AttentionStep step = step_for(schedule, batch_);
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });

@@ -178,7 +178,9 @@ Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
                                 .num_q_heads = limits_.num_q_heads,
                                 .scale = args.scale,
                                 .window_tokens = args.windowed ? window_tokens_ : 0,
-                                .soft_cap = args.soft_cap};
+                                .soft_cap = args.soft_cap,
+                                .scales = {},
+                                .sinks = args.sinks};
   if (Status status = validate(attention); !status) return status;
   Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();

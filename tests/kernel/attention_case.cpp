@@ -258,6 +258,7 @@ AttentionArgs AttentionProblem::args(void* out, float* lse) const {
   a.scale = 1.0F / std::sqrt(static_cast<float>(case_.head_dim_k));
   a.window_tokens = case_.window_tokens;
   a.soft_cap = case_.soft_cap;
+  a.sinks = sinks_.empty() ? nullptr : sinks_.data();
   return a;
 }
 

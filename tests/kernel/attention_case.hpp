@@ -53,7 +53,7 @@ class AttentionProblem {
  public:
   explicit AttentionProblem(const AttentionCase& c, Poison poison = Poison::nan);
 
-  /// Arguments that point into this object; out and lse are the caller's. Without scales and sinks.
+  /// Arguments that point into this object; out and lse are the caller's. Without scales.
   AttentionArgs args(void* out, float* lse) const;
   /// The same for kernels, with scales and sinks; out is null, lse the exact one.
   kernels::AttentionParams params();

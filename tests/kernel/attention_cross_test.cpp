@@ -94,6 +94,7 @@ AttentionCase random_case(std::uint64_t seed) {
   c.block_size = pick(s, std::array{1, 3, 7, 16, 32, 128});
   c.window_tokens = pick(s, std::array{0, 0, 1, 5, 64, 100});
   c.soft_cap = pick(s, std::array{0.0F, 0.0F, 0.5F, 30.0F});
+  c.has_sinks = pick(s, std::array{false, false, true});
   c.paged_table = pick(s, std::array{false, true});
   c.block_major = pick(s, std::array{false, true});
   if (c.head_dim_v <= c.head_dim_k && pick(s, std::array{false, true})) {

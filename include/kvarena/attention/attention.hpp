@@ -43,6 +43,7 @@ struct AttentionArgs {
   std::int32_t window_tokens = 0;  ///< sliding window, 0: none
   float soft_cap = 0.0F;           ///< of the logits, 0: none
   QuantScales scales = {};         ///< of fp8 K and V; CUDA only
+  const float* sinks = nullptr;    ///< [num_q_heads] logits of the attention sinks; or null
 };
 
 /// Which code runs on a CPU. `best` takes the fastest that the machine has.

@@ -102,6 +102,7 @@ struct AttendArgs {
   float soft_cap = 0.0F;         ///< of the logits; 0: none
   bool windowed = false;         ///< see only the last KvCacheOptions::window_tokens
   QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
+  const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
 };
 
 /// Figures published at the end of each step.

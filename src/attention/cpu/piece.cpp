@@ -243,18 +243,22 @@ class PartRunner {
     const std::int32_t dim = p_.kv.value.head_dim;
     const std::int32_t rows = rows_of(chunk);
     for (std::int32_t r = 0; r < rows; ++r) {
-      const float l = scratch_.state.l[r];
+      const std::int64_t index = output_index(chunk, r);
+      const float m = scratch_.state.m[r];
+      const float* const sink = p_.sinks == nullptr ? nullptr : p_.sinks + index % p_.num_q_heads;
+      float l = scratch_.state.l[r];
       const bool empty = l == 0.0F;
+      // A sink far above every logit makes the sum infinite and the output 0, as it must be.
+      if (sink != nullptr && !empty) l += std::exp2(*sink * kLog2E - m);
       const float factor = empty ? 0.0F : 1.0F / l;
       const float* acc = scratch_.state.acc + r * geometry_.acc_stride;
-      const std::int64_t index = output_index(chunk, r);
       for (std::int32_t d = 0; d < dim; ++d) {
         store_f32(p_.out, p_.out_dtype, index * dim + d,
                   acc[place_of(d, run_.value_ops->interleaved)] * factor);
       }
       if (p_.lse == nullptr) continue;
-      p_.lse[index] =
-          empty ? kLowest : scratch_.state.m[r] * std::numbers::ln2_v<float> + std::log(l);
+      const float lse = empty ? kLowest : m * std::numbers::ln2_v<float> + std::log(l);
+      p_.lse[index] = std::isinf(l) ? *sink : lse;
     }
   }
 

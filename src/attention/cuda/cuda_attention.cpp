@@ -126,6 +126,7 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
           .q = args.q,
           .out = args.out,
           .lse = args.lse,
+          .sinks = args.sinks,
           .key = args.kv.key.base,
           .value = args.kv.value.base,
           .block_stride = args.kv.key.block_stride,
@@ -164,7 +165,8 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
                         .soft_cap = args.soft_cap,
                         .q_dtype = args.q_dtype,
                         .out_dtype = args.out_dtype,
-                        .scales = args.scales},
+                        .scales = args.scales,
+                        .sinks = args.sinks},
           .total_q = step.total_q - std::int64_t{first} * step.decode_tokens};
 }
 

@@ -27,6 +27,7 @@ struct Case {
   std::int32_t head_dim_v = 0;
   std::int32_t window = 0;
   float soft_cap = 0.0F;
+  bool has_sinks = false;
   std::int32_t steps_in_flight = 2;
   HostStreams streams = HostStreams::manual;
   std::int32_t num_threads = 2;
@@ -56,6 +57,7 @@ test::EngineOptions engine_options(const Case& c) {
                    .max_decode_tokens = c.max_decode_tokens};
   options.io_dtype = c.io_dtype;
   options.soft_cap = c.soft_cap;
+  options.has_sinks = c.has_sinks;
   return options;
 }
 
@@ -111,6 +113,7 @@ const std::vector<Case>& any_shape() {
       Case{.name = "window_block_1", .block_size = 1, .window = 5},
       Case{.name = "window_soft_cap", .block_size = 7, .window = 20, .soft_cap = 2.0F},
       Case{.name = "soft_cap", .soft_cap = 0.5F, .steps_in_flight = 1},
+      Case{.name = "sinks_window", .window = 9, .has_sinks = true},
       Case{.name = "many_heads", .q_heads = 3, .kv_heads = 3, .head_dim_k = 24},
       Case{.name = "one_kv_head", .q_heads = 8, .kv_heads = 1, .head_dim_k = 8},
       Case{.name = "wide_group_narrow_v",
@@ -130,6 +133,11 @@ const std::vector<Case>& fast_shapes() {
   constexpr DType kBf16 = DType::bf16;
   static const std::vector<Case> list{
       Case{.name = "f16_64", .kv_dtype = kF16, .io_dtype = kF16, .head_dim_k = 64},
+      Case{.name = "bf16_64_sinks",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .head_dim_k = 64,
+           .has_sinks = true},
       Case{.name = "bf16_64_group_7_window",
            .kv_dtype = kBf16,
            .io_dtype = kBf16,

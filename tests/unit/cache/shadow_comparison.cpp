@@ -113,7 +113,8 @@ void ShadowEngine::compare_token(const Row& row, std::int64_t token, const Outpu
        .soft_cap = options_.soft_cap,
        .kv_dtype = kv_dtype,
        .q_dtype = options_.io_dtype,
-       .out_dtype = DType::f32});
+       .out_dtype = DType::f32,
+       .sinks = sinks_.empty() ? nullptr : sinks_.data()});
   const auto where = [&] {
     return "sequence " + std::to_string(row.sequence.value) + ", token " +
            std::to_string(visible - 1) + ", layer " + std::to_string(output.layer_index) +

@@ -33,6 +33,7 @@ ShadowEngine::ShadowEngine(Device& device, const EngineOptions& options)
   values_.resize(static_cast<std::size_t>(options.longest_tokens * kv_heads_ * dim_v_ * 4));
   for (Record& record : records_) resize(record, options.cache.max_step_tokens);
   created_ = create_buffers();
+  if (created_ && options_.has_sinks) created_ = create_sinks();
   if (!created_) return;
   const Arena& arena = cache_->arena();
   created_ = device.fill(arena.base(), kNaNByte, static_cast<std::uint64_t>(arena.bytes()),
@@ -62,6 +63,20 @@ Status ShadowEngine::create_buffers() {
                          static_cast<float*>(at[6])});
   }
   return {};
+}
+
+Status ShadowEngine::create_sinks() {
+  for (std::int64_t head = 0; head < q_heads_; ++head) {
+    sinks_.push_back(static_cast<float>(head % 5) - 2.0F);
+  }
+  sinks_there_ = sinks_.data();
+  if (device_.kind() == DeviceKind::host) return {};
+  const auto size = static_cast<std::uint64_t>(sinks_.size() * sizeof(float));
+  Result<DeviceBuffer> buffer = DeviceBuffer::create(device_, size);
+  if (!buffer) return buffer.status();
+  sinks_there_ = static_cast<const float*>(buffer->data());
+  buffers_.push_back(std::move(*buffer));
+  return device_.copy(buffers_.back().data(), sinks_.data(), size, cache_->home_stream());
 }
 
 std::size_t ShadowEngine::bytes(std::int64_t elements) const noexcept {
@@ -301,7 +316,8 @@ Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
                   .out_dtype = options_.io_dtype,
                   .lse = at.lse,
                   .scale = options_.scale,
-                  .soft_cap = options_.soft_cap};
+                  .soft_cap = options_.soft_cap,
+                  .sinks = sinks_there_};
   if (Status s = cache_->attend(args); !s) return s;
   if (options_.cache.window_tokens == 0) return {};
   args.out = at.windowed_out;

@@ -30,6 +30,7 @@ struct EngineOptions {
   DType io_dtype = DType::f32;  ///< of K, V and Q given, and of the outputs
   float soft_cap = 0.0F;
   float scale = 0.0F;
+  bool has_sinks = false;            ///< attention sinks, of the same logits in all layers
   bool poison = true;                ///< fill freed blocks with NaN, on the home stream
   std::int32_t checked_outputs = 0;  ///< query tokens compared a step, all layers; 0: every one
   std::int64_t longest_tokens = 0;   ///< of a sequence, if known: comparisons then allocate nothing
@@ -120,6 +121,7 @@ class ShadowEngine {
   void resize(Record& record, std::int64_t tokens) const;
   void fill_inputs(Record& record, std::int32_t layer) const;
   Status create_buffers();
+  Status create_sinks();
   LayerPointers pointers_of(Record& record, std::int32_t layer);
   Status upload(Record& record, std::int32_t layer);
   Status download(Record& record, std::int32_t layer);
@@ -143,6 +145,8 @@ class ShadowEngine {
   std::vector<Record> records_;          // steps_in_flight, used in turn
   std::vector<DeviceBuffer> buffers_;    // CUDA: of all layers
   std::vector<LayerPointers> pointers_;  // CUDA: into them, by layer
+  std::vector<float> sinks_;             // logits, or none
+  const float* sinks_there_ = nullptr;   // on the device, or null
   std::vector<KvCache> owner_;           // none or one; ends before the buffers that its work uses
   KvCache* cache_ = nullptr;
   std::uint64_t step_ = 0;

@@ -6,6 +6,7 @@
 #include "support/status_matchers.hpp"
 #include "unit/step/steady_steps.hpp"
 
+#include "kvarena/cache/kv_cache.hpp"
 #include "step/device_tables.hpp"
 
 #include <cuda_runtime_api.h>
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -84,6 +86,53 @@ TEST(DeviceSteadyState, AStepCallsTheDriverForNothingButTheLaunch) {
   EXPECT_EQ(memory_in_steps, 0);
   EXPECT_EQ(waits_in_steps, 0);
   EXPECT_EQ(heap_in_steps, 0);
+}
+
+/// Sequences that grow by a block a step until the pool of a million is empty, then end and begin
+/// again, with no call that allocates or frees memory.
+TEST(DeviceSteadyState, AMillionBlocksComeAndGoWithoutAMemoryCall) {
+  KVARENA_NEEDS_GPU();
+  constexpr std::int64_t kBlocks = 1'000'000;
+  constexpr std::int32_t kSequences = 500;
+  const auto device = test::make_cuda();
+  ASSERT_NE(device, nullptr);
+  if (device->memory_info().value().free_bytes < std::uint64_t{6} << 30) {
+    GTEST_SKIP() << "6 GiB of free memory are needed";
+  }
+  KvCache cache = KvCache::create(*device, {.layout = {.num_layers = 1,
+                                                       .num_kv_heads = 1,
+                                                       .head_dim_k = 64,
+                                                       .dtype = DType::bf16,
+                                                       .block_size_tokens = 16},
+                                            .size = {.num_blocks = kBlocks},
+                                            .num_q_heads = 1,
+                                            .max_sequences = kSequences,
+                                            .max_sequence_tokens = 16 * (kBlocks / kSequences),
+                                            .max_step_tokens = 16 * kSequences,
+                                            .max_batch_blocks = kBlocks})
+                      .value();
+  std::vector<AppendDemand> demands(kSequences);
+  for (AppendDemand& demand : demands) demand = {cache.create_sequence().value(), 16};
+  const std::int64_t memory_before = memory_calls;
+  bool all_ok = true;
+  std::int64_t taken = 0;
+  for (std::int64_t step = 0; taken < 2 * kBlocks && all_ok; ++step) {
+    if (taken == kBlocks) {
+      for (AppendDemand& demand : demands) {
+        all_ok &= cache.destroy(demand.sequence).is_ok();
+        demand.sequence = cache.create_sequence().value();
+      }
+    }
+    all_ok &= cache.begin_step().is_ok();
+    const Result<StepBatch> batch = cache.append(demands);
+    all_ok &= batch.is_ok() && cache.end_step().is_ok();
+    taken += batch.is_ok() ? batch->new_blocks : 0;
+  }
+  EXPECT_TRUE(all_ok);
+  EXPECT_EQ(taken, 2 * kBlocks);
+  EXPECT_EQ(memory_calls - memory_before, 0);
+  EXPECT_OK(cache.synchronize());
+  EXPECT_OK(cache.check_invariants());
 }
 
 }  // namespace
