@@ -90,8 +90,8 @@ void StagingRing::write(BlockTables& tables, const AppendResult& appended) noexc
   std::byte* const slot = memory_ + slot_ * shape_.slot_bytes();
   auto& header = *reinterpret_cast<StagedHeader*>(slot);
   const std::atomic_ref<std::uint64_t> serial(header.serial);
-  serial.store(0, std::memory_order_relaxed);  // no step is here while it is being written
-  std::atomic_thread_fence(std::memory_order_release);
+  // No step is here while it is being written: what follows stays behind this exchange.
+  serial.exchange(0, std::memory_order_acq_rel);
   auto* const rows = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
   if (!appended.rows.empty()) {
     std::memcpy(static_cast<void*>(rows), appended.rows.data(), appended.rows.size_bytes());

@@ -18,6 +18,10 @@ Status validate(const AttentionStep&, const AttentionArgs&) noexcept {
 Status launch_attention(const AttentionStep&, const AttentionArgs&, void*) noexcept {
   return unsupported(Resource::device);
 }
+Status check_tables(const AttentionArgs&, void*, void*) noexcept {
+  return unsupported(Resource::device);
+}
+
 Status launch_append(const AppendArgs&, bool, void*) noexcept {
   return unsupported(Resource::device);
 }

@@ -2,6 +2,7 @@
 
 #include "attention/validate.hpp"
 #include "kernels/append/append.h"
+#include "kernels/check_tables/check_tables.h"
 #include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_workspace.h"
@@ -255,6 +256,27 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
   }
   if (fast_rows == args.batch.num_rows) return {};
   return kernels::launch_prefill(prefill_params(step, args, fast_rows), native(stream));
+}
+
+Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noexcept {
+  if (Status s = check_layer(args.kv); !s) return s;
+  if (Status s = attention::check_numbers(args); !s) return s;
+  kernels::AttentionParams params{};
+  params.kv = args.kv;
+  params.batch = args.batch;
+  params.q_offsets = args.q_offsets;
+  params.window_tokens = args.window_tokens;
+  auto* const there = static_cast<kernels::TableReport*>(scratch);
+  if (Status s = kernels::launch_check_tables(params, there, native(stream)); !s) return s;
+  kernels::TableReport report{};
+  cudaError_t error =
+      cudaMemcpyAsync(&report, there, sizeof report, cudaMemcpyDeviceToHost, native(stream));
+  if (error == cudaSuccess) error = cudaStreamSynchronize(native(stream));
+  if (Status s = kernels::launch_status(error); !s || report.place == kernels::kNoPlace) return s;
+  Status wrong =
+      in_range(Check::table_entry, Resource::block_index, report.value, 0, args.kv.num_blocks - 1);
+  wrong.subject = report.place >> 32;
+  return wrong;
 }
 
 Status launch_append(const AppendArgs& args, bool overlap, void* stream) noexcept {
