@@ -23,7 +23,7 @@ class CudaCheckTables : public CudaTest {
     const DeviceArray<BlockId> tables(entries_);
     const DeviceArray<std::int64_t> offsets(offsets_);
     const DeviceArray<std::int32_t> lengths(lengths_);
-    const DeviceArray<std::byte> scratch(std::size_t{16});
+    const DeviceArray<std::uint64_t> scratch(std::size_t{2});
     AttentionArgs args = problem_.args(nullptr, nullptr);
     args.kv.num_blocks = 100;
     args.window_tokens = window_;
@@ -36,7 +36,10 @@ class CudaCheckTables : public CudaTest {
                   .seq_lens = lengths.data(),
                   .num_blocks = lengths.data(),
                   .num_rows = kRows};
-    return cuda::check_tables(args, const_cast<std::byte*>(scratch.data()), stream_);
+    const Status status =
+        cuda::check_tables(args, const_cast<std::uint64_t*>(scratch.data()), stream_);
+    place_ = scratch.download()[0];
+    return status;
   }
   void set(std::int32_t row, std::int32_t entry, std::int32_t value) {
     entries_[static_cast<std::size_t>(row * kEntries + entry)] = BlockId{value};
@@ -47,6 +50,7 @@ class CudaCheckTables : public CudaTest {
   std::vector<std::int64_t> offsets_{0, 6, 12, 18, 24};
   std::vector<std::int32_t> lengths_{96, 0, 17, 16, 95};
   std::int32_t window_ = 0;
+  std::uint64_t place_ = 0;
 };
 
 TEST_F(CudaCheckTables, TheFirstWrongEntryInRowOrderIsNamed) {
@@ -56,10 +60,10 @@ TEST_F(CudaCheckTables, TheFirstWrongEntryInRowOrderIsNamed) {
   const Status last_row = check();
   EXPECT_EQ(last_row.code, StatusCode::invalid_argument);
   EXPECT_EQ(last_row.resource, Resource::block_index);
-  EXPECT_EQ(last_row.subject, 4U);
+  EXPECT_EQ(place_, std::uint64_t{4} << 32 | 2);
   set(2, 1, 1 << 28);
   const Status third_row = check();
-  EXPECT_EQ(third_row.subject, 2U);
+  EXPECT_EQ(place_, std::uint64_t{2} << 32 | 1);
   EXPECT_NE(describe_attention(third_row).find("268435456"), std::string::npos)
       << describe_attention(third_row);
 }

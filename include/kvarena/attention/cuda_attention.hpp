@@ -85,11 +85,12 @@ KVARENA_EXPORT Status launch_attention(const AttentionStep& step, const Attentio
 /// Whether `args` can run: what launch_attention checks first. Reads no device memory.
 KVARENA_EXPORT Status validate(const AttentionStep& step, const AttentionArgs& args) noexcept;
 
-/// Reads every table entry that the batch needs, on the device, and proves it within 0 ..
-/// num_blocks - 1, as Validation::checked does on the CPU: for debugging an engine's own tables,
-/// which kernels trust. `scratch` is 16 bytes of device memory, 8-byte aligned. Waits for the
-/// stream; not while it is captured. Returns invalid_argument (block_index) with the first wrong
-/// entry in row order and its row as `subject`, what validate returns, device_error.
+/// Reads every table entry that the batch needs, on the device, and proves it a block of the pool,
+/// as Validation::checked does on the CPU: for debugging an engine's own tables, which kernels
+/// trust. `scratch` is 16 bytes of device memory, 8-byte aligned. Waits for the stream; not while
+/// it is captured. Returns invalid_argument (block_index) with the first wrong entry in row order,
+/// whose place `scratch` then begins with (uint64, row << 32 | index in the row); what validate
+/// returns; device_error.
 KVARENA_EXPORT Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noexcept;
 
 /// Queues one layer's KV write by slot mapping, to any of those types. Returns what append_kv

@@ -273,10 +273,8 @@ Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noex
       cudaMemcpyAsync(&report, there, sizeof report, cudaMemcpyDeviceToHost, native(stream));
   if (error == cudaSuccess) error = cudaStreamSynchronize(native(stream));
   if (Status s = kernels::launch_status(error); !s || report.place == kernels::kNoPlace) return s;
-  Status wrong =
-      in_range(Check::table_entry, Resource::block_index, report.value, 0, args.kv.num_blocks - 1);
-  wrong.subject = report.place >> 32;
-  return wrong;
+  return in_range(Check::table_entry, Resource::block_index, report.value, 0,
+                  args.kv.num_blocks - 1);
 }
 
 Status launch_append(const AppendArgs& args, bool overlap, void* stream) noexcept {
