@@ -20,6 +20,10 @@
 /// and V of older tokens before. Set it where the kernel in front wrote none of these: in every
 /// launch of a step but the first after launch_schedule.
 ///
+/// The same inputs give the same bits, run after run. A row's last bits may depend on the other
+/// rows of its batch, by whose lengths the schedule cuts: there is no mode of fixed cuts yet, and
+/// without one attention is not batch-invariant.
+///
 /// `stream` is a cudaStream_t; its GPU must be the current one of the calling thread. This header
 /// needs no CUDA; in builds without CUDA every call returns unsupported (device).
 
