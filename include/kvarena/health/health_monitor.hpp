@@ -1,0 +1,92 @@
+#pragma once
+
+/// @file
+/// `HealthMonitor`: watches devices and pools from a thread of its own and knows at any time
+/// whether the process may be trusted with work. Each period it verifies the residency of every
+/// tracked allocation, reads the pools' snapshots (accounts, tickets, holders), the devices' sticky
+/// errors and the drift of their memory; in between it watches pressure.
+///
+/// A violation is logged as critical, makes the process unhealthy until `acknowledge`, and calls
+/// the engine's callback. A check that hangs, or a thread that has ended, is unhealthy too: report
+/// judges by the clock, not by what the thread last said.
+///
+/// Thread-safe. Move-only. Watched objects must outlive the monitor, or be unwatched first.
+/// Callbacks come from the monitor's thread (or from check_now's) without a lock held; they may
+/// call report and acknowledge and must not destroy the monitor.
+
+#include "kvarena/base/clock.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/health/health_report.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace kvarena {
+
+class Device;
+class KvCache;
+class StepPublisher;
+
+/// Limits and periods. Times in nanoseconds.
+struct HealthOptions {
+  std::int64_t period_ns = 60'000'000'000;          ///< from check to check
+  std::int64_t pressure_period_ns = 1'000'000'000;  ///< from look to look; 0: only with checks
+  std::int64_t check_limit_ns = 30'000'000'000;     ///< a check that runs longer is stuck
+  std::int64_t ticket_limit_ns = 30'000'000'000;    ///< a ticket open for longer is late
+  std::int64_t holder_grace_ns = 0;                 ///< past its deadline
+  std::int64_t step_limit_ns = 30'000'000'000;      ///< pending work without a published step
+  std::uint64_t drift_warning_bytes = 512 << 20;    ///< growth of drift past this is logged
+  PressureOptions pressure;                         ///< thresholds
+  const Clock* clock = nullptr;                     ///< borrowed; nullptr: steady_clock()
+  bool run_thread = true;                           ///< false: only check_now checks
+  std::function<void(const HealthReason&)> on_unhealthy;  ///< a reason has appeared
+  std::function<void(const PressureEvent&)> on_pressure;  ///< a pool's level has changed
+};
+
+/// Identifies a watched pool.
+using WatchId = StrongId<struct WatchTag, std::uint64_t>;
+
+/// The process's conscience.
+class KVARENA_EXPORT HealthMonitor {
+ public:
+  /// Starts the thread; the first check comes at once. Returns invalid_argument naming the option,
+  /// exhausted (thread).
+  static Result<HealthMonitor> create(const HealthOptions& options = {});
+  /// Stops the thread promptly; waits for a check under way.
+  ~HealthMonitor();
+  HealthMonitor(HealthMonitor&&) noexcept;
+  HealthMonitor& operator=(HealthMonitor&&) noexcept;
+
+  /// Watches a device. Returns failed_precondition (device) when it is watched already.
+  Status watch(Device& device);
+  /// Watches a pool and, when it is not watched yet, the cache's device.
+  Result<WatchId> watch(KvCache& cache, std::string name = "default");
+  /// Watches the pool of an engine that keeps its own manager and tables.
+  Result<WatchId> watch(StepPublisher& publisher, std::string name = "default");
+  /// Forgets a pool; afterwards nothing of it is read. Returns not_found (name).
+  Status unwatch(WatchId pool);
+  /// Forgets a device. Returns not_found (device).
+  Status unwatch(Device& device);
+
+  /// The engine's own figures of a pool: requests that wait (work is pending while there are any),
+  /// and preemptions since the last call. Lock-free. Returns not_found (name).
+  Status report_engine(WatchId pool, std::int64_t waiting_requests, std::int64_t new_preemptions);
+
+  /// Runs a check here and now and returns its report.
+  HealthReport check_now();
+  /// What is known now; never waits for a check. Asks the trackers, not the driver.
+  HealthReport report() const;
+  /// Clears reasons that stay (violations); what still holds comes back with the next check.
+  void acknowledge();
+
+ private:
+  struct Impl;
+  explicit HealthMonitor(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvarena

@@ -1,0 +1,89 @@
+#pragma once
+
+/// @file
+/// What a HealthMonitor knows, as plain values: made by HealthMonitor::report, rendered as JSON and
+/// as Prometheus metrics by the HealthServer.
+
+#include "kvarena/base/export.hpp"
+#include "kvarena/device/device.hpp"
+#include "kvarena/device/memory_drift.hpp"
+#include "kvarena/device/residency.hpp"
+#include "kvarena/health/pressure.hpp"
+#include "kvarena/step/step_publisher.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvarena {
+
+/// Why a process is unhealthy.
+enum class HealthReasonCode : std::uint8_t {
+  not_checked,         ///< no check has completed yet
+  residency_violated,  ///< memory is not where it must be; stays until acknowledged
+  accounts_violated,   ///< an audit of the accounts failed; stays until acknowledged
+  device_lost,         ///< a sticky error of the device; a new process is needed
+  device_unreachable,  ///< the driver could not be asked
+  ticket_late,         ///< a ticket is open for longer than the limit
+  holder_late,         ///< a holder is past its deadline by more than the limit
+  engine_stuck,        ///< work is pending and no step has been published for longer than the limit
+  check_stuck,         ///< a check runs for longer than the limit
+  monitor_stopped,     ///< checks have stopped coming
+};
+
+/// "residency_violated", ...
+KVARENA_EXPORT std::string_view name_of(HealthReasonCode code) noexcept;
+
+/// One reason.
+struct HealthReason {
+  HealthReasonCode code = HealthReasonCode::not_checked;  ///< which kind
+  std::string text;                                       ///< which object, which figures
+  std::int64_t since_ns = 0;                              ///< when first seen
+};
+
+/// One watched device.
+struct DeviceHealth {
+  std::string name;                                     ///< Device::name
+  ResidencyPolicy policy = ResidencyPolicy::vram_only;  ///< what it accepts
+  bool resident = false;                                ///< by the last check
+  MemoryInfo memory;                                    ///< total and free
+  MemoryBreakdown usage;                                ///< by purpose
+  std::optional<MemoryDrift> drift;                     ///< of the last check
+  std::uint64_t allocations_checked = 0;                ///< by the last check
+};
+
+/// One watched pool.
+struct PoolHealth {
+  std::string name;                                ///< as given to watch
+  PoolSnapshot snapshot;                           ///< the last published
+  bool has_pending_work = false;                   ///< see StepPublisher, or reported by the engine
+  PressureLevel pressure = PressureLevel::normal;  ///< now
+  std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
+  std::uint64_t preemptions = 0;                                     ///< reported by the engine
+  std::int64_t waiting_requests = 0;                                 ///< reported by the engine
+};
+
+/// How checks went.
+struct CheckFigures {
+  std::uint64_t completed = 0;         ///< since the start
+  std::uint64_t failed = 0;            ///< that found a reason
+  std::int64_t last_ended_ns = 0;      ///< by the monitor's clock; 0: none yet
+  std::int64_t last_duration_ns = 0;   ///< of the last
+  std::int64_t total_duration_ns = 0;  ///< of all
+};
+
+/// The state of everything watched.
+struct HealthReport {
+  bool healthy = false;               ///< no reasons
+  bool resident = false;              ///< all devices resident; false without a device
+  std::int64_t now_ns = 0;            ///< by the monitor's clock
+  std::vector<HealthReason> reasons;  ///< by code
+  std::vector<DeviceHealth> devices;  ///< in order of watch
+  std::vector<PoolHealth> pools;      ///< in order of watch
+  CheckFigures checks;                ///< since the start
+};
+
+}  // namespace kvarena

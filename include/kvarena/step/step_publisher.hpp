@@ -1,0 +1,93 @@
+#pragma once
+
+/// @file
+/// `StepPublisher`: how other threads see a pool that belongs to one thread. The writer publishes a
+/// snapshot at the end of each step, and with it the progress of an audit that recounts a bounded
+/// slice of blocks a step. Details that cost O(holders) are published only when a reader has asked.
+///
+/// The writer's functions belong to the pool's thread; readers' functions to any. Borrows manager
+/// and tables, which must outlive it. No heap allocation in the writer's functions.
+
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/base/clock.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace kvarena {
+
+/// Options of a publisher.
+struct StepPublisherOptions {
+  std::int64_t audit_blocks = 64;      ///< recounted a step; 0: no audit
+  const Clock* clock = nullptr;        ///< borrowed; nullptr: steady_clock()
+  std::int32_t max_open_tickets = 64;  ///< as BlockManagerOptions
+};
+
+/// How far the audit is. It starts over when a pass is complete.
+struct AuditProgress {
+  std::uint64_t blocks_checked = 0;  ///< since the start
+  std::uint64_t passes = 0;          ///< over all blocks, complete
+  Status failure;                    ///< the first that was found; stays. ok: none
+};
+
+/// Figures of one moment.
+struct PoolSnapshot {
+  std::uint64_t step = 0;             ///< steps ended so far
+  std::int64_t published_ns = 0;      ///< by the publisher's clock
+  BlockStats blocks;                  ///< of the block manager
+  TableStats tables;                  ///< of the block tables
+  std::int64_t open_tickets = 0;      ///< not retired
+  Ticket oldest_ticket;               ///< kNoTicket: none is open
+  std::int64_t oldest_ticket_ns = 0;  ///< when it was first seen at a publication
+  AuditProgress audit;                ///< of the accounts
+};
+
+/// What readers must ask for.
+struct PoolDetails {
+  std::uint64_t step = 0;             ///< steps ended when it was taken
+  std::int64_t published_ns = 0;      ///< by the publisher's clock
+  Explanation explanation;            ///< of one more block for a running sequence
+  std::vector<HolderReport> holders;  ///< by id: the leak report
+};
+
+/// One pool's window.
+class KVARENA_EXPORT StepPublisher {
+ public:
+  /// Publishes a first snapshot. Returns invalid_argument (num_blocks) for a negative slice,
+  /// exhausted (host_memory).
+  static Result<StepPublisher> create(const BlockManager& manager, const BlockTables& tables,
+                                      const StepPublisherOptions& options = {});
+  ~StepPublisher();
+  StepPublisher(StepPublisher&&) noexcept;
+  StepPublisher& operator=(StepPublisher&&) noexcept;
+
+  // ---- the writer ----------------------------------------------------------------------------
+
+  /// A step has begun: until publish, work is pending. O(1).
+  void begin_step() noexcept;
+  /// A step has ended, or an engine that goes idle wants its last figures seen. O(audit_blocks),
+  /// and O(holders) once after request_details.
+  void publish(std::uint64_t steps_ended) noexcept;
+
+  // ---- readers -------------------------------------------------------------------------------
+
+  /// The last publication.
+  PoolSnapshot snapshot() const;
+  /// Whether a step has begun and not been published, or tickets are open.
+  bool has_pending_work() const noexcept;
+  /// Asks the writer for details with its next publication.
+  void request_details() noexcept;
+  /// The last details; their `step` says how old they are. Those of create when nothing was asked.
+  PoolDetails details() const;
+
+ private:
+  struct Impl;
+  explicit StepPublisher(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvarena
