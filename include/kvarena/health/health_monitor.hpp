@@ -80,6 +80,9 @@ class KVARENA_EXPORT HealthMonitor {
   HealthReport check_now();
   /// What is known now; never waits for a check. Asks the trackers, not the driver.
   HealthReport report() const;
+  /// The last details of the pools and the largest allocations of the devices. Asks each pool's
+  /// writer for newer details; they come with its next publication. O(holders + allocations).
+  HealthDetails details() const;
   /// Clears reasons that stay (violations); what still holds comes back with the next check.
   void acknowledge();
 

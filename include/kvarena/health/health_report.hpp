@@ -12,6 +12,7 @@
 #include "kvarena/step/step_publisher.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,6 +85,26 @@ struct HealthReport {
   std::vector<DeviceHealth> devices;  ///< in order of watch
   std::vector<PoolHealth> pools;      ///< in order of watch
   CheckFigures checks;                ///< since the start
+};
+
+/// What a pool's writer published when asked.
+struct NamedPoolDetails {
+  std::string name;     ///< as given to watch
+  PoolDetails details;  ///< their step says how old they are
+};
+
+/// What a device's memory is used for, one by one.
+struct DeviceAllocations {
+  std::string name;                       ///< Device::name
+  std::vector<AllocationRecord> largest;  ///< by bytes, then address; kMaxAllocations at most
+};
+
+/// What costs more than a HealthReport: made by HealthMonitor::details.
+struct HealthDetails {
+  static constexpr std::size_t kMaxAllocations = 32;  ///< listed of a device
+
+  std::vector<NamedPoolDetails> pools;     ///< in order of watch
+  std::vector<DeviceAllocations> devices;  ///< in order of watch
 };
 
 }  // namespace kvarena
