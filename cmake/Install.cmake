@@ -15,6 +15,15 @@ install(TARGETS kvarena EXPORT kvarenaTargets
 install(DIRECTORY include/kvarena DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 install(EXPORT kvarenaTargets NAMESPACE kvarena::
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+# The component `health` has targets of its own: who does not ask for it needs none of its dependencies.
+if(KVARENA_BUILD_HEALTH)
+  install(TARGETS kvarena_health EXPORT kvarenaHealthTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT kvarenaHealthTargets NAMESPACE kvarena::
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+endif()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
 configure_package_config_file(cmake/kvarenaConfig.cmake.in kvarenaConfig.cmake

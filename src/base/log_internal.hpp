@@ -2,8 +2,10 @@
 
 /// @file
 /// The library's own way to log: `log_line(LogLevel::warning, "arena of {} bytes", n)`. Formatting
-/// happens only when a sink listens at that level. Thread-safe.
+/// happens only when a sink listens at that level. Thread-safe. Exported for the project's other
+/// libraries (kvarena_health).
 
+#include "kvarena/base/export.hpp"
 #include "kvarena/base/log.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -13,9 +15,9 @@
 namespace kvarena {
 
 /// Whether a line of `level` would reach the sink. One relaxed atomic load.
-bool log_enabled(LogLevel level) noexcept;
+KVARENA_EXPORT bool log_enabled(LogLevel level) noexcept;
 /// Hands a finished line to the sink.
-void log_text(LogLevel level, std::string_view message) noexcept;
+KVARENA_EXPORT void log_text(LogLevel level, std::string_view message) noexcept;
 
 /// Formats (fmt syntax) and hands the line to the sink.
 template <class... Args>

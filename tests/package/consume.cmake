@@ -30,6 +30,9 @@ run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK_DIR}/consum
   -DEXPECTED_KIND=${KIND})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/consumer)
 run(${WORK_DIR}/consumer/consumer)
+if(EXISTS ${WORK_DIR}/consumer/consumer_health)
+  run(${WORK_DIR}/consumer/consumer_health)
+endif()
 
 find_program(pkg_config pkg-config)
 if(NOT pkg_config)

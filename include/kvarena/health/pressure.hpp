@@ -25,7 +25,8 @@ inline constexpr std::size_t kNumPressureLevels = 4;  ///< number of PressureLev
 /// "normal", "elevated", "critical", "exhausted".
 KVARENA_EXPORT std::string_view name_of(PressureLevel level) noexcept;
 
-/// Thresholds of one figure; a level holds at or below its threshold. Each at most the one before.
+/// Thresholds of one figure; a level holds at or below its threshold. Each at most the one before,
+/// and the first less than 1 - hysteresis.
 struct PressureThresholds {
   double elevated = 0.0;   ///< share of the total, 0 .. 1
   double critical = 0.0;   ///< share of the total
@@ -53,7 +54,7 @@ struct PressureFigures {
 struct PressureEvent {
   PressureLevel from = PressureLevel::normal;  ///< before
   PressureLevel to = PressureLevel::normal;    ///< now
-  bool by_vram = false;     ///< whether VRAM, not blocks, decided the higher of the two levels
+  bool by_vram = false;     ///< whether VRAM, not blocks, decided the higher of `from` and `to`
   PressureFigures figures;  ///< measured now
 };
 
@@ -63,10 +64,11 @@ KVARENA_EXPORT std::string to_string(const PressureEvent& event);
 /// Turns figures into levels.
 class KVARENA_EXPORT PressureGauge {
  public:
-  /// Returns invalid_argument (watermark) for thresholds out of range or order.
+  /// Returns invalid_argument (watermark), in thousandths, for a share out of range or order.
   static Result<PressureGauge> create(const PressureOptions& options = {});
 
-  /// Takes the figures of now. Returns whether the level changed; `event` then says how. O(1).
+  /// Takes the figures of now; a figure whose total is 0 counts as normal. Returns whether the
+  /// level changed; `event` then says how. O(1).
   bool observe(const PressureFigures& figures, PressureEvent& event) noexcept;
   /// The level of the last observation.
   PressureLevel level() const noexcept { return level_; }

@@ -1,0 +1,119 @@
+#include "kvarena/health/pressure.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+
+namespace kvarena {
+namespace {
+
+/// The share at or below which `level` holds; normal holds always.
+double threshold_of(PressureLevel level, const PressureThresholds& thresholds) noexcept {
+  switch (level) {
+    case PressureLevel::elevated: return thresholds.elevated;
+    case PressureLevel::critical: return thresholds.critical;
+    case PressureLevel::exhausted: return thresholds.exhausted;
+    case PressureLevel::normal: break;
+  }
+  return 1.0;
+}
+
+PressureLevel one_less(PressureLevel level) noexcept {
+  return static_cast<PressureLevel>(static_cast<int>(level) - 1);
+}
+
+/// The level of `share` after `current`. A level above `current` is entered at its threshold;
+/// `current` and those below it hold up to `hysteresis` past theirs.
+PressureLevel level_after(PressureLevel current, double share, const PressureThresholds& thresholds,
+                          double hysteresis) noexcept {
+  PressureLevel level = PressureLevel::exhausted;
+  while (level != PressureLevel::normal) {
+    const double slack = level <= current ? hysteresis : 0.0;
+    if (share <= threshold_of(level, thresholds) + slack) break;
+    level = one_less(level);
+  }
+  return level;
+}
+
+/// In thousandths, which is how a Status names a share.
+Status out_of_range(double share, double smallest, double largest) noexcept {
+  const auto thousandths = [](double value) {
+    return static_cast<std::int64_t>(std::clamp(value, -1e6, 1e6) * 1000.0);
+  };
+  // Not a number compares false with everything, and is given as 0.
+  return invalid_argument(Resource::watermark, share == share ? thousandths(share) : 0,
+                          thousandths(smallest), thousandths(largest));
+}
+
+Status check_range(double share, double smallest, double largest) noexcept {
+  const bool fits = share >= smallest && share <= largest;
+  return fits ? Status{} : out_of_range(share, smallest, largest);
+}
+
+Status check_thresholds(const PressureThresholds& thresholds, double hysteresis) noexcept {
+  // Past this a level that has been entered could never be left.
+  const double largest = 1.0 - hysteresis;
+  if (!(thresholds.elevated >= 0.0 && thresholds.elevated < largest)) {
+    return out_of_range(thresholds.elevated, 0.0, largest);
+  }
+  if (Status status = check_range(thresholds.critical, 0.0, thresholds.elevated); !status) {
+    return status;
+  }
+  return check_range(thresholds.exhausted, 0.0, thresholds.critical);
+}
+
+}  // namespace
+
+std::string_view name_of(PressureLevel level) noexcept {
+  switch (level) {
+    case PressureLevel::normal: return "normal";
+    case PressureLevel::elevated: return "elevated";
+    case PressureLevel::critical: return "critical";
+    case PressureLevel::exhausted: break;
+  }
+  return "exhausted";
+}
+
+std::string to_string(const PressureEvent& event) {
+  const PressureFigures& figures = event.figures;
+  return fmt::format(
+      "level={} previous={} cause={} available_blocks={} num_blocks={} free_vram_bytes={} "
+      "total_vram_bytes={}",
+      name_of(event.to), name_of(event.from), event.by_vram ? "vram" : "blocks",
+      figures.available_blocks, figures.num_blocks, figures.free_vram_bytes,
+      figures.total_vram_bytes);
+}
+
+Result<PressureGauge> PressureGauge::create(const PressureOptions& options) {
+  if (Status status = check_range(options.hysteresis, 0.0, 0.5); !status) return status;
+  for (const PressureThresholds& thresholds : {options.blocks, options.vram}) {
+    if (Status status = check_thresholds(thresholds, options.hysteresis); !status) return status;
+  }
+  return PressureGauge(options);
+}
+
+bool PressureGauge::observe(const PressureFigures& figures, PressureEvent& event) noexcept {
+  const bool was_by_vram = vram_level_ > blocks_level_;
+  const PressureLevel before = level_;
+  const auto share_of = [](auto part, auto whole) {
+    return static_cast<double>(part) / static_cast<double>(whole);
+  };
+  blocks_level_ =
+      figures.num_blocks <= 0
+          ? PressureLevel::normal
+          : level_after(blocks_level_, share_of(figures.available_blocks, figures.num_blocks),
+                        options_.blocks, options_.hysteresis);
+  vram_level_ =
+      figures.total_vram_bytes == 0 || !options_.watch_vram
+          ? PressureLevel::normal
+          : level_after(vram_level_, share_of(figures.free_vram_bytes, figures.total_vram_bytes),
+                        options_.vram, options_.hysteresis);
+  level_ = std::max(blocks_level_, vram_level_);
+  if (level_ == before) return false;
+  entered_[static_cast<std::size_t>(level_)] += 1;
+  const bool by_vram = level_ > before ? vram_level_ > blocks_level_ : was_by_vram;
+  event = {before, level_, by_vram, figures};
+  return true;
+}
+
+}  // namespace kvarena

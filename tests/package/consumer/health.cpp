@@ -1,0 +1,10 @@
+// The component `health`.
+
+#include <kvarena/health/pressure.hpp>
+
+int main() {
+  auto gauge = kvarena::PressureGauge::create();
+  kvarena::PressureEvent event;
+  if (!gauge || !gauge->observe({.available_blocks = 0, .num_blocks = 8}, event)) return 1;
+  return gauge->level() == kvarena::PressureLevel::exhausted ? 0 : 2;
+}
