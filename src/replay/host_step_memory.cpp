@@ -29,7 +29,7 @@ class HostStepMemory final : public StepMemory {
   }
 
   Status begin(const StepTokens& tokens) override;
-  Status write() override;
+  Status write(std::int32_t first_layer, std::int32_t num_layers) override;
   Status attend(std::int32_t first_layer, std::int32_t num_layers) override;
   std::int32_t layers_at_a_time() const noexcept override { return 1; }
   DType out_dtype() const noexcept override { return DType::f32; }
@@ -92,11 +92,11 @@ Status HostStepMemory::write_layer(std::int32_t layer, std::span<std::byte> stag
   return cache_.write_kv({.layer = layer, .key = keys, .value = values, .dtype = shape_.dtype});
 }
 
-Status HostStepMemory::write() {
+Status HostStepMemory::write(std::int32_t first_layer, std::int32_t num_layers) {
   const std::int64_t layer_bytes = std::ssize(hashes_) * token_bytes();
   const std::int64_t slots = std::ssize(ring_) / std::max<std::int64_t>(1, layer_bytes);
   std::int64_t next_slot = 0;
-  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer, ++next_slot) {
+  for (std::int32_t layer = first_layer; layer < first_layer + num_layers; ++layer, ++next_slot) {
     if (next_slot == slots) {
       if (Status status = cache_.synchronize(); !status) return status;
       next_slot = 0;

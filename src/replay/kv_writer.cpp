@@ -3,9 +3,10 @@
 namespace kvarena::replay {
 
 KvWriter::KvWriter(StepMemory& memory, const UniformLayoutOptions& shape,
-                   std::int64_t max_step_tokens)
+                   std::int64_t max_step_tokens, LayerRange layers)
     : memory_(memory),
-      token_bytes_(std::int64_t{shape.num_layers} * shape.num_kv_heads *
+      layers_(layers),
+      token_bytes_(std::int64_t{layers.count} * shape.num_kv_heads *
                    (shape.head_dim_k + shape.head_dim_v) * bytes_of(shape.dtype)) {
   hashes_.reserve(static_cast<std::size_t>(max_step_tokens));
 }
@@ -30,7 +31,7 @@ Status KvWriter::write(std::span<const StepRow> rows) {
   }
   bytes_written_ += std::ssize(hashes_) * token_bytes_;
   const Status begun = memory_.begin({.hashes = hashes_, .decode_kv_bytes = decode_kv_bytes(rows)});
-  return begun ? memory_.write() : begun;
+  return begun ? memory_.write(layers_.first, layers_.count) : begun;
 }
 
 }  // namespace kvarena::replay

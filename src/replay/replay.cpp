@@ -125,7 +125,14 @@ class Replay {
     if (options_.attention.mode != AttentionMode::off) {
       std::unique_ptr<StepMemory> memory;
       if (auto failure = pool_->create_step_memory(&memory)) return failure;
-      verifier_.emplace(options_, *pool_, std::move(memory));
+      const ReplayAttention& attention = options_.attention;
+      verifier_.emplace(VerifierOptions{.mode = attention.mode,
+                                        .shape = attention.shape,
+                                        .num_q_heads = attention.num_q_heads,
+                                        .sample_every = attention.sample_every,
+                                        .max_step_tokens = options_.limits.max_batched_tokens,
+                                        .layers = {}},
+                        *pool_->cache(), std::move(memory));
       instruments_.verifier = &*verifier_;
     }
     if (options_.attention.fault != Fault::none) {

@@ -67,8 +67,8 @@ class StepMemory {
 
   /// After the step's append. Waits for the step before. The hashes stay valid until the next call.
   virtual Status begin(const StepTokens& tokens) = 0;
-  /// Queues making and writing K and V of all layers.
-  virtual Status write() = 0;
+  /// Queues making and writing K and V of `num_layers` layers from `first_layer` on.
+  virtual Status write(std::int32_t first_layer, std::int32_t num_layers) = 0;
   /// Queues making q and computing attention of `num_layers` layers from `first_layer` on.
   virtual Status attend(std::int32_t first_layer, std::int32_t num_layers) = 0;
   /// Layers that one attend of this step takes at most.

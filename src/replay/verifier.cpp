@@ -30,15 +30,16 @@ std::int64_t first_token(std::span<const StepRow> rows, std::size_t row) noexcep
 
 }  // namespace
 
-KvVerifier::KvVerifier(const ReplayOptions& options, EnginePool& pool,
+KvVerifier::KvVerifier(const VerifierOptions& options, const KvCache& cache,
                        std::unique_ptr<StepMemory> memory)
-    : mode_(options.attention.mode),
-      shape_(options.attention.shape),
-      num_q_heads_(options.attention.num_q_heads),
-      sample_every_(std::max<std::int64_t>(1, options.attention.sample_every)),
-      pool_(pool),
+    : mode_(options.mode),
+      shape_(options.shape),
+      num_q_heads_(options.num_q_heads),
+      sample_every_(std::max<std::int64_t>(1, options.sample_every)),
+      layers_(options.layers.count > 0 ? options.layers : LayerRange{0, shape_.num_layers}),
+      cache_(cache),
       memory_(std::move(memory)),
-      writer_(*memory_, shape_, options.limits.max_batched_tokens),
+      writer_(*memory_, shape_, options.max_step_tokens, layers_),
       derived_(shape_, num_q_heads_) {
   report_.tolerance = error_limit(memory_->out_dtype());
 }
@@ -54,7 +55,7 @@ bool KvVerifier::compares_all_there() const noexcept {
 }
 
 std::int32_t KvVerifier::sampled_layer() const noexcept {
-  return static_cast<std::int32_t>(turns_ % shape_.num_layers);
+  return layers_.first + static_cast<std::int32_t>(turns_ % layers_.count);
 }
 
 // ---- attention ---------------------------------------------------------------------------------
@@ -72,14 +73,19 @@ bool KvVerifier::is_turn(std::span<const StepRow> rows) {
   return true;
 }
 
+MaybeFailure KvVerifier::write_only(std::span<const StepRow> rows) {
+  const Status status = writer_.write(rows);
+  return status ? MaybeFailure{} : unexpected("write_kv", status);
+}
+
 MaybeFailure KvVerifier::write_step(std::span<const StepRow> rows) {
-  if (Status status = writer_.write(rows); !status) return unexpected("write_kv", status);
+  if (auto failure = write_only(rows)) return failure;
   const bool turn = is_turn(rows);
   if (!turn && !memory_->compares()) return std::nullopt;
   if (compares_all_there()) collect_queries(rows);
   const bool all = memory_->compares() || mode_ == AttentionMode::full;
-  const std::int32_t end = all ? shape_.num_layers : sampled_layer() + 1;
-  for (std::int32_t layer = all ? 0 : sampled_layer(); layer < end;) {
+  const std::int32_t end = all ? layers_.end() : sampled_layer() + 1;
+  for (std::int32_t layer = all ? layers_.first : sampled_layer(); layer < end;) {
     const std::int32_t count = std::min(memory_->layers_at_a_time(), end - layer);
     if (auto failure = attend(rows, layer, count, turn)) return failure;
     layer += count;
@@ -207,19 +213,20 @@ MaybeFailure KvVerifier::disagreement(const std::string& what) {
 MaybeFailure KvVerifier::check_sequence(const Job& job) {
   hashes_.clear();
   append_hashes(job, hashes_);
-  blocks_.resize(static_cast<std::size_t>(pool_.manager().num_blocks()));
-  const auto count = pool_.tables().blocks_of(job.sequence, blocks_);
+  blocks_.resize(static_cast<std::size_t>(cache_.manager().num_blocks()));
+  const auto count = cache_.tables().blocks_of(job.sequence, blocks_);
   if (!count) return unexpected("blocks_of", count.status());
   const Status opened =
       memory_->open_sequence(std::span(blocks_).first(static_cast<std::size_t>(*count)), hashes_);
   if (!opened) return unexpected("open_sequence", opened);
 
-  const auto sampled = static_cast<std::int32_t>(report_.sequences_compared % shape_.num_layers);
+  const auto sampled =
+      layers_.first + static_cast<std::int32_t>(report_.sequences_compared % layers_.count);
   ++report_.sequences_compared;
   const bool full = mode_ == AttentionMode::full;
   const std::int64_t layer_bytes = job.length * shape_.num_kv_heads *
                                    (shape_.head_dim_k + shape_.head_dim_v) * bytes_of(shape_.dtype);
-  for (std::int32_t layer = 0; layer < shape_.num_layers; ++layer) {
+  for (std::int32_t layer = layers_.first; layer < layers_.end(); ++layer) {
     if (!full && layer != sampled) continue;
     if (compares_all_there()) {
       if (auto failure = check_layer_there(job, layer)) return failure;

@@ -8,9 +8,11 @@
 /// the GPU's comparison is itself held to the host's. One thread at a time.
 
 #include "replay/derived_content.hpp"
-#include "replay/engine_pool.hpp"
 #include "replay/failure.hpp"
 #include "replay/kv_writer.hpp"
+#include "replay/replay_options.hpp"
+
+#include "kvarena/cache/kv_cache.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -19,15 +21,30 @@
 
 namespace kvarena::replay {
 
+/// What of a cache is written and verified, and how much of it.
+struct VerifierOptions {
+  AttentionMode mode = AttentionMode::sample;
+  UniformLayoutOptions shape;
+  std::int32_t num_q_heads = 0;
+  std::int64_t sample_every = 64;    ///< steps from one verified step to the next
+  std::int64_t max_step_tokens = 0;  ///< new tokens in a step at most
+  LayerRange layers{};               ///< none: all. Others are neither written nor looked at
+};
+
 /// Writes and verifies the KV of a replay with attention on.
 class KvVerifier {
  public:
-  /// `pool` has a cache and outlives the verifier; `memory` is of that cache.
-  KvVerifier(const ReplayOptions& options, EnginePool& pool, std::unique_ptr<StepMemory> memory);
+  /// `cache` outlives the verifier; `memory` is of that cache.
+  KvVerifier(const VerifierOptions& options, const KvCache& cache,
+             std::unique_ptr<StepMemory> memory);
 
   /// After a successful append: writes K and V of the new tokens, computes attention where the
   /// device does so in every step or it is the turn of this one, and compares.
   MaybeFailure write_step(std::span<const StepRow> rows);
+  /// The next step is verified, also where its turn has not come yet.
+  void verify_next() noexcept { next_turn_ = steps_; }
+  /// write_step without attention: a step that only fills the cache.
+  MaybeFailure write_only(std::span<const StepRow> rows);
   /// Before a finished sequence is destroyed: compares its bytes.
   MaybeFailure check_sequence(const Job& job);
   /// What was looked at so far.
@@ -57,7 +74,8 @@ class KvVerifier {
   UniformLayoutOptions shape_;
   std::int32_t num_q_heads_;
   std::int64_t sample_every_;
-  EnginePool& pool_;
+  LayerRange layers_;
+  const KvCache& cache_;
   std::unique_ptr<StepMemory> memory_;
   KvWriter writer_;
   DerivedContent derived_;

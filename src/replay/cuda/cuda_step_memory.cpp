@@ -118,12 +118,13 @@ Status CudaStepMemory::write_layers(std::int32_t first_layer, std::int32_t num_l
   return {};
 }
 
-Status CudaStepMemory::write() {
+Status CudaStepMemory::write(std::int32_t first_layer, std::int32_t num_layers) {
   const std::int64_t layer_bytes = std::max<std::int64_t>(1, token_.kv_layer(num_tokens()));
-  const auto at_a_time = static_cast<std::int32_t>(
-      std::min<std::int64_t>(shape_.num_layers, kv_.bytes() / layer_bytes));
-  for (std::int32_t layer = 0; layer < shape_.num_layers; layer += at_a_time) {
-    const std::int32_t count = std::min(at_a_time, shape_.num_layers - layer);
+  const auto at_a_time =
+      static_cast<std::int32_t>(std::min<std::int64_t>(num_layers, kv_.bytes() / layer_bytes));
+  const std::int32_t end = first_layer + num_layers;
+  for (std::int32_t layer = first_layer; layer < end; layer += at_a_time) {
+    const std::int32_t count = std::min(at_a_time, end - layer);
     if (Status status = write_layers(layer, count); !status) return status;
   }
   return {};

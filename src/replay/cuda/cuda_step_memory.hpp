@@ -38,7 +38,7 @@ class CudaStepMemory final : public StepMemory {
   static std::int64_t bytes_of_all(const StepMemoryOptions& options) noexcept;
 
   Status begin(const StepTokens& tokens) override;
-  Status write() override;
+  Status write(std::int32_t first_layer, std::int32_t num_layers) override;
   Status attend(std::int32_t first_layer, std::int32_t num_layers) override;
   std::int32_t layers_at_a_time() const noexcept override;
   DType out_dtype() const noexcept override { return shape_.dtype; }

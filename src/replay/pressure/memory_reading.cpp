@@ -1,0 +1,41 @@
+#include "replay/pressure/memory_reading.hpp"
+
+#include "replay/pressure/process_memory.hpp"
+
+#include <utility>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+std::int64_t bytes_for(const MemoryBreakdown& breakdown, MemoryPurpose purpose) {
+  return static_cast<std::int64_t>(breakdown.by_purpose[static_cast<std::size_t>(purpose)].bytes);
+}
+
+}  // namespace
+
+Result<MemoryReading> read_memory(const Device& device) {
+  const MemoryBreakdown breakdown = device.tracker().breakdown();
+  const Result<MemoryInfo> driver = device.memory_info();
+  if (!driver) return driver.status();
+  return MemoryReading{
+      .tracked = static_cast<std::int64_t>(breakdown.total.bytes),
+      .weights = bytes_for(breakdown, MemoryPurpose::model_weights),
+      .kv_cache = bytes_for(breakdown, MemoryPurpose::kv_cache),
+      .buffers = bytes_for(breakdown, MemoryPurpose::intermediate_buffers),
+      .driver_free = static_cast<std::int64_t>(driver->free_bytes),
+      .driver_used = static_cast<std::int64_t>(driver->total_bytes - driver->free_bytes),
+      .resident = resident_bytes()};
+}
+
+MemoryTable::MemoryTable(std::string first_column) {
+  table_.columns = {std::move(first_column), "tracked_bytes", "weights_bytes",
+                    "kv_cache_bytes",        "buffers_bytes", "driver_used_bytes",
+                    "driver_free_bytes",     "resident_bytes"};
+}
+
+void MemoryTable::add(std::int64_t first, const MemoryReading& r) {
+  table_.rows.push_back({first, r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used,
+                         r.driver_free, r.resident});
+}
+
+}  // namespace kvarena::replay::pressure

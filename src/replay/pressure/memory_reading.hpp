@@ -1,0 +1,44 @@
+#pragma once
+
+/// @file
+/// `MemoryReading`: what the tracker, the driver and the operating system say of memory at one
+/// moment, side by side. Plain values.
+
+#include "replay/pressure/scenario_report.hpp"
+
+#include "kvarena/device/device.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace kvarena::replay::pressure {
+
+/// Bytes at one moment.
+struct MemoryReading {
+  std::int64_t tracked = 0;      ///< kind device, all purposes
+  std::int64_t weights = 0;      ///< tracked as ModelWeights
+  std::int64_t kv_cache = 0;     ///< tracked as KVCache
+  std::int64_t buffers = 0;      ///< tracked as IntermediateBuffers
+  std::int64_t driver_free = 0;  ///< Device::memory_info
+  std::int64_t driver_used = 0;  ///< the same: total - free
+  std::int64_t resident = 0;     ///< of this process
+};
+
+/// Reads all of it. Waits for nothing. Returns what Device::memory_info returns.
+Result<MemoryReading> read_memory(const Device& device);
+
+/// A table of readings, one row each, in the order of `add`.
+class MemoryTable {
+ public:
+  /// `first_column` names what tells the rows apart, e.g. "tokens".
+  explicit MemoryTable(std::string first_column);
+  /// Adds a row.
+  void add(std::int64_t first, const MemoryReading& reading);
+  /// The table so far.
+  const FigureTable& table() const noexcept { return table_; }
+
+ private:
+  FigureTable table_;
+};
+
+}  // namespace kvarena::replay::pressure

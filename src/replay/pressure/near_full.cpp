@@ -1,0 +1,10 @@
+#include "replay/pressure/scenarios.hpp"
+
+namespace kvarena::replay::pressure {
+
+MaybeFailure run_near_full(const PressureContext&, ScenarioReport& report) {
+  report.skipped = "being written";
+  return std::nullopt;
+}
+
+}  // namespace kvarena::replay::pressure

@@ -1,0 +1,31 @@
+#pragma once
+
+/// @file
+/// `PressureModel`: what pressure scenarios need to know of a model: the shape of its KV, the bytes
+/// of its weights, its longest context. No model is loaded; weights are bytes of the real size.
+/// Plain values; any thread.
+
+#include "kvarena/base/layout.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvarena::replay::pressure {
+
+/// A model as memory sees it.
+struct PressureModel {
+  std::string name;
+  UniformLayoutOptions shape;
+  std::int32_t num_q_heads = 0;
+  std::int64_t max_context_tokens = 0;  ///< prompt and output of one sequence
+  std::int64_t weights_bytes = 0;       ///< of all parameters
+};
+
+/// The built-in models, the default first.
+std::span<const PressureModel> pressure_models();
+/// The model of that name, or nullptr.
+const PressureModel* find_pressure_model(std::string_view name);
+
+}  // namespace kvarena::replay::pressure

@@ -1,0 +1,55 @@
+#pragma once
+
+/// @file
+/// What a run of pressure scenarios is to do. A plain value with units in its names.
+
+#include "replay/pressure/pressure_model.hpp"
+
+#include "kvarena/base/clock.hpp"
+#include "kvarena/device/device.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvarena::replay::pressure {
+
+/// A defect planted on purpose, so that tests prove that the matching scenario finds it.
+enum class PressureFault : std::uint8_t {
+  none,
+  leak,        ///< an unloaded instance leaves an allocation behind
+  byte_count,  ///< the cache takes other bytes a token than the model's layout
+  residency,   ///< a plane's memory is said to lie on the host
+};
+
+/// How much work the scenarios are. The defaults are the real thing; tests scale them down.
+struct PressureSizes {
+  std::int64_t chunk_tokens = 512;              ///< prompt tokens in a step
+  std::int64_t decode_tokens = 96;              ///< maximum context: decoded, the rest is prefilled
+  std::int64_t overlong_tokens = 904;           ///< maximum context: of a prompt, past the context
+  std::int64_t load_cycles = 10;                ///< leaks: load, run, unload
+  std::int64_t sequence_cycles = 1'000;         ///< leaks: create and destroy
+  std::int64_t full_rounds = 3;                 ///< near-full: fill, run, release
+  std::int64_t appends = 1'000'000;             ///< long generation: decoded tokens
+  std::int64_t generation_tokens = 512;         ///< long generation: the longest sequence
+  std::int32_t generation_batch = 64;           ///< long generation: sequences at a time
+  std::int64_t decode_steps = 10;               ///< of a batch, where nothing else is said
+  std::int64_t weights_piece_bytes = 64 << 20;  ///< filled at a time, each with its own value
+};
+
+/// All of it.
+struct PressureOptions {
+  Device* device = nullptr;  ///< where, open; outlives the run. A host device has its capacity
+  PressureModel model;
+  /// CUDA: leave the scenarios so much of the free memory; the rest is taken away for the run.
+  std::optional<std::int64_t> memory_bytes;
+  std::vector<std::string> scenarios;  ///< names; none: all
+  std::uint64_t seed = 1;              ///< of lengths and contents
+  PressureFault fault = PressureFault::none;
+  PressureSizes sizes;
+  std::int32_t num_threads = 0;          ///< host: of attention; 0: one a core
+  const Clock* clock = &steady_clock();  ///< for durations in reports
+};
+
+}  // namespace kvarena::replay::pressure
