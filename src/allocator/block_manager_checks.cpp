@@ -63,6 +63,20 @@ bool BlockManager::can_allocate(std::int64_t count, Urgency urgency) const noexc
 
 bool BlockManager::is_open(Ticket ticket) const noexcept { return impl_->fences.is_open(ticket); }
 
+std::int64_t BlockManager::num_open_tickets() const noexcept { return impl_->fences.num_open(); }
+
+Ticket BlockManager::oldest_open_ticket() const noexcept { return impl_->fences.oldest_open(); }
+
+Ticket BlockManager::newest_ticket() const noexcept { return impl_->fences.newest(); }
+
+std::int32_t BlockManager::max_open_tickets() const noexcept {
+  return static_cast<std::int32_t>(impl_->fences.max_open_tickets());
+}
+
+std::int32_t BlockManager::max_holders() const noexcept {
+  return static_cast<std::int32_t>(impl_->holders.capacity());
+}
+
 std::int64_t BlockManager::fence_entries_available() const noexcept {
   return impl_->fences.entries_left();
 }
@@ -104,7 +118,7 @@ BlockStats BlockManager::stats() const noexcept {
           .exhaustions = m.exhaustions};
 }
 
-Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const {
+Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const noexcept {
   const Impl& m = *impl_;
   Explanation e;
   e.requested = requested;
@@ -130,23 +144,26 @@ Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const
   return e;
 }
 
-std::vector<HolderReport> BlockManager::holders() const {
-  std::vector<HolderReport> reports;
-  reports.reserve(static_cast<std::size_t>(impl_->holders.size()));
-  impl_->holders.for_each(
-      [&reports](HolderId id, const Holder& holder) { reports.push_back(report_of(id, holder)); });
-  std::sort(reports.begin(), reports.end(),
+std::size_t BlockManager::holders(std::span<HolderReport> reports) const noexcept {
+  std::size_t written = 0;
+  impl_->holders.for_each([&](HolderId id, const Holder& holder) {
+    if (written < reports.size()) reports[written++] = report_of(id, holder);
+  });
+  std::sort(reports.begin(), reports.begin() + static_cast<std::ptrdiff_t>(written),
             [](const HolderReport& a, const HolderReport& b) { return a.holder < b.holder; });
+  return written;
+}
+
+std::vector<HolderReport> BlockManager::holders() const {
+  std::vector<HolderReport> reports(static_cast<std::size_t>(impl_->holders.size()));
+  holders(reports);
   return reports;
 }
 
 Status BlockManager::check_invariants() const {
   const Impl& m = *impl_;
   const StateCounts& kept = m.pool.counts();
-  if (!stats().balanced()) {
-    return violated(Invariant::counts_balance, Resource::num_blocks, 0, m.pool.num_blocks(),
-                    kept.free + kept.fenced + kept.evictable + kept.referenced + kept.offline);
-  }
+  if (Status status = check_totals(); !status) return status;
   if (!(m.pool.recount() == kept)) {
     return violated(Invariant::state_counts, Resource::num_blocks, 0, kept.free,
                     m.pool.recount().free);
@@ -167,34 +184,82 @@ Status BlockManager::check_invariants() const {
   if (held != live || held != m.references) {
     return violated(Invariant::holder_references, Resource::holder, 0, live, held);
   }
-  if (reserved != m.reserved || reserved > m.available()) {
+  if (reserved != m.reserved) {
     return violated(Invariant::reservations, Resource::reservation, 0, m.reserved, reserved);
   }
   return check_blocks(0, m.pool.num_blocks());
 }
 
-Status BlockManager::check_blocks(std::int64_t first, std::int64_t count) const {
+Status BlockManager::check_totals() const noexcept {
+  const Impl& m = *impl_;
+  const StateCounts& kept = m.pool.counts();
+  if (!stats().balanced()) {
+    return violated(Invariant::counts_balance, Resource::num_blocks, 0, m.pool.num_blocks(),
+                    kept.free + kept.fenced + kept.evictable + kept.referenced + kept.offline);
+  }
+  for (const std::int64_t count :
+       {kept.free, kept.fenced, kept.evictable, kept.referenced, kept.offline}) {
+    if (count < 0) return violated(Invariant::state_counts, Resource::num_blocks, 0, 0, count);
+  }
+  if (m.references < kept.referenced) {
+    return violated(Invariant::holder_references, Resource::holder, 0, kept.referenced,
+                    m.references);
+  }
+  if (m.reserved < 0 || m.reserved > m.available()) {
+    return violated(Invariant::reservations, Resource::reservation, 0, m.available(), m.reserved);
+  }
+  if (m.fences.num_entries() < kept.fenced || (kept.fenced > 0 && m.fences.num_open() == 0)) {
+    return violated(Invariant::fence_entries, Resource::fence_entry, 0, kept.fenced,
+                    m.fences.num_entries());
+  }
+  return {};
+}
+
+Status BlockManager::Impl::check_block(BlockId id) const noexcept {
+  const std::int64_t raw = id.value;
+  const BlockState state = pool.state(id);
+  if (state == BlockState::evictable) {
+    if (pool.evictable_links_agree(id)) return {};
+    return violated(Invariant::evictable_list, Resource::block, raw, 1, 0);
+  }
+  const std::uint32_t word = pool.record(id).word;
+  if (state == BlockState::free && word != 0) {
+    return violated(Invariant::state_counts, Resource::block, raw, 0, word);
+  }
+  if (pool.live_references(id) > references) {
+    return violated(Invariant::holder_references, Resource::block, raw, references,
+                    pool.live_references(id));
+  }
+  const std::uint32_t head = pool.fence_head(id);
+  const bool may_be_fenced = state == BlockState::referenced || state == BlockState::fenced;
+  if (!may_be_fenced && head != BlockPool::kNoFence) {
+    return violated(Invariant::fence_entries, Resource::block, raw, 0, 1);
+  }
+  if (state == BlockState::fenced && head == BlockPool::kNoFence) {
+    return violated(Invariant::fence_entries, Resource::block, raw, 1, 0);
+  }
+  std::int64_t length = 0;
+  for (std::uint32_t i = head; i != FenceTable::kNone; i = fences.entry(i).next_of_block) {
+    if (i >= fences.capacity() || ++length > fences.num_entries()) {
+      return violated(Invariant::fence_entries, Resource::block, raw, fences.num_entries(), length);
+    }
+    const FenceTable::Entry& entry = fences.entry(i);
+    if (entry.block != id || !fences.is_open(entry.ticket)) {
+      return violated(Invariant::fence_entries, Resource::block, raw, raw, entry.block.value);
+    }
+  }
+  return {};
+}
+
+Status BlockManager::check_blocks(std::int64_t first, std::int64_t count) const noexcept {
   const Impl& m = *impl_;
   const std::int64_t begin = std::max<std::int64_t>(0, first);
   const std::int64_t end = std::min(m.pool.num_blocks(), begin + std::max<std::int64_t>(0, count));
   for (std::int64_t raw = begin; raw < end; ++raw) {
-    const BlockId id(static_cast<std::int32_t>(raw));
-    const BlockState state = m.pool.state(id);
-    const std::uint32_t head = m.pool.fence_head(id);
-    if (state == BlockState::evictable) continue;  // the side word is a list link there
-    const bool may_be_fenced = state == BlockState::referenced || state == BlockState::fenced;
-    if (!may_be_fenced && head != BlockPool::kNoFence) {
-      return violated(Invariant::fence_entries, Resource::block, raw, 0, 1);
+    if (raw < m.pool.counts().free && !m.pool.names_free_block(raw)) {
+      return violated(Invariant::free_list, Resource::block, raw, 1, 0);
     }
-    if (state == BlockState::fenced && head == BlockPool::kNoFence) {
-      return violated(Invariant::fence_entries, Resource::block, raw, 1, 0);
-    }
-    for (std::uint32_t i = head; i != FenceTable::kNone; i = m.fences.entry(i).next_of_block) {
-      const FenceTable::Entry& entry = m.fences.entry(i);
-      if (entry.block != id || !m.fences.is_open(entry.ticket)) {
-        return violated(Invariant::fence_entries, Resource::block, raw, raw, entry.block.value);
-      }
-    }
+    if (Status s = m.check_block(BlockId(static_cast<std::int32_t>(raw))); !s) return s;
   }
   return {};
 }

@@ -59,6 +59,9 @@ struct BlockManager::Impl {
   Status restore(BlockId id);
   Status retire(Ticket ticket);
 
+  /// The proof for one block; check_blocks.
+  Status check_block(BlockId id) const noexcept;
+
   void append_log(const Operation& operation) {
     if (log != nullptr) [[unlikely]]
       log->append(operation);

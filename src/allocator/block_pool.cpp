@@ -197,6 +197,26 @@ bool BlockPool::evictable_list_is_whole() const noexcept {
   return length == counts_.evictable && evictable_tail_ == previous;
 }
 
+bool BlockPool::names_free_block(std::int64_t place) const noexcept {
+  const BlockId id = free_stack_[static_cast<std::size_t>(place)];
+  return contains(id) && record(id).word == 0;
+}
+
+bool BlockPool::evictable_links_agree(BlockId id) const noexcept {
+  const auto raw = static_cast<std::uint32_t>(id.value);
+  const auto is_evictable = [this](std::uint32_t other) {
+    return other < records_.size() && (records_[other].word & ~kLow) == kCached;
+  };
+  const std::uint32_t next = record(id).word & kLow;
+  const std::uint32_t previous = side_[raw];
+  const bool next_agrees =
+      next == kLow ? evictable_tail_ == raw : is_evictable(next) && side_[next] == raw;
+  const bool previous_agrees =
+      previous == kLow ? evictable_head_ == raw
+                       : is_evictable(previous) && (records_[previous].word & kLow) == raw;
+  return next_agrees && previous_agrees;
+}
+
 std::int64_t BlockPool::total_live_references() const noexcept {
   std::int64_t total = 0;
   for (const Record& r : records_) {

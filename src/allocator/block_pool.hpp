@@ -100,6 +100,10 @@ class BlockPool {
   bool free_list_is_whole() const;
   /// Evictable list is whole. O(evictable).
   bool evictable_list_is_whole() const noexcept;
+  /// Whether that place of the free stack names a free block. Requires 0 <= place < num_blocks().
+  bool names_free_block(std::int64_t place) const noexcept;
+  /// Whether an evictable block's neighbours in the order name it, too. O(1).
+  bool evictable_links_agree(BlockId id) const noexcept;
   /// Sum of live references. O(n).
   std::int64_t total_live_references() const noexcept;
 

@@ -15,14 +15,6 @@ Ticket FenceTable::open() noexcept {
   return p.ticket;
 }
 
-Ticket FenceTable::oldest_open() const noexcept {
-  Ticket oldest = kNoTicket;
-  for (const Place& p : places_) {
-    if (p.ticket != kNoTicket && (oldest == kNoTicket || p.ticket < oldest)) oldest = p.ticket;
-  }
-  return oldest;
-}
-
 void FenceTable::add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept {
   std::uint32_t index = first_free_;
   if (index != kNone) {

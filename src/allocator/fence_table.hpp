@@ -33,8 +33,8 @@ class FenceTable {
     return ticket != kNoTicket && place(ticket).ticket == ticket;
   }
   Ticket newest() const noexcept { return Ticket(next_ - 1); }
-  /// The oldest open ticket, or kNoTicket. O(max_open_tickets).
-  Ticket oldest_open() const noexcept;
+  /// The oldest open ticket, or kNoTicket. O(1).
+  Ticket oldest_open() const noexcept { return oldest_ < next_ ? Ticket(oldest_) : kNoTicket; }
   std::int64_t num_open() const noexcept { return num_open_; }
 
   std::int64_t num_entries() const noexcept { return num_entries_; }
@@ -52,7 +52,7 @@ class FenceTable {
   void undo_add(Ticket ticket, std::uint32_t& head) noexcept;
   /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after
   /// each; `head_of(BlockId)` is the block's chain. O(entries x references of a block pending at
-  /// once).
+  /// once), and over all calls O(1) a ticket.
   template <class HeadOf, class Visit>
   void retire(Ticket ticket, HeadOf head_of, Visit visit) {
     Place& p = place(ticket);
@@ -67,6 +67,7 @@ class FenceTable {
     }
     p = Place{};
     --num_open_;
+    while (oldest_ < next_ && !is_open(Ticket(oldest_))) ++oldest_;
   }
   /// Calls visit(index) for each entry of an open ticket.
   template <class Visit>
@@ -105,6 +106,7 @@ class FenceTable {
   std::uint32_t untouched_ = 0;       // entries from here on were never used
   std::uint32_t first_free_ = kNone;  // recycled entries, through next_of_ticket
   std::uint64_t next_ = 1;
+  std::uint64_t oldest_ = 1;  // no older ticket is open; next_ when none is
 };
 
 }  // namespace kvarena

@@ -22,6 +22,7 @@
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -145,6 +146,16 @@ class KVARENA_EXPORT BlockManager {
   bool can_allocate(std::int64_t count, Urgency urgency) const noexcept;
   /// Whether the ticket has been opened and not retired. O(1).
   bool is_open(Ticket ticket) const noexcept;
+  /// Tickets opened and not retired. O(1).
+  std::int64_t num_open_tickets() const noexcept;
+  /// The first of them, or kNoTicket. O(1).
+  Ticket oldest_open_ticket() const noexcept;
+  /// The ticket opened last, retired or not; kNoTicket before the first. O(1).
+  Ticket newest_ticket() const noexcept;
+  /// As BlockManagerOptions.
+  std::int32_t max_open_tickets() const noexcept;
+  /// As BlockManagerOptions.
+  std::int32_t max_holders() const noexcept;
   /// References that can still be fenced. O(1).
   std::int64_t fence_entries_available() const noexcept;
   /// A holder's figures, or not_found. O(1).
@@ -157,18 +168,24 @@ class KVARENA_EXPORT BlockManager {
   BlockState state(BlockId id) const noexcept;
   /// Counts by state, reservations and lifetime counters. O(1).
   BlockStats stats() const noexcept;
-  /// Why `requested` more blocks do or do not fit, with the largest holders. O(holders).
-  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const;
-  /// Holders, by id: the leak report when the engine is idle. O(holders).
+  /// Why `requested` more blocks do or do not fit, with the largest holders. Takes nothing from the
+  /// heap. O(max_holders + fence entries).
+  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const noexcept;
+  /// Holders, by id: the leak report when the engine is idle. O(max_holders).
   std::vector<HolderReport> holders() const;
+  /// The same into memory of the caller, nothing from the heap. Returns how many were written: all
+  /// when there is room for stats().holders, otherwise as many as fit, of no particular choice.
+  std::size_t holders(std::span<HolderReport> reports) const noexcept;
 
   /// Proves the accounts: every block in one state, lists whole, counts equal to the holders'
   /// totals. O(num_blocks). Returns invariant_violated with the number of the invariant (see
   /// accounts.hpp).
   Status check_invariants() const;
-  /// The part of the proof that concerns blocks first .. first + count - 1 alone; for bounded
-  /// slices.
-  Status check_blocks(std::int64_t first, std::int64_t count) const;
+  /// The part of the proof that the running totals alone allow. O(1).
+  Status check_totals() const noexcept;
+  /// The part that concerns blocks first .. first + count - 1 and those places of the free list;
+  /// for bounded slices. Ends whatever is corrupt. O(count + fence entries of those blocks).
+  Status check_blocks(std::int64_t first, std::int64_t count) const noexcept;
 
  private:
   struct Impl;
