@@ -5,8 +5,10 @@
 /// snapshot at the end of each step, and with it the progress of an audit that recounts a bounded
 /// slice of blocks a step. Details that cost O(holders) are published only when a reader has asked.
 ///
-/// The writer's functions belong to the pool's thread; readers' functions to any. Borrows manager
-/// and tables, which must outlive it. No heap allocation in the writer's functions.
+/// The writer's functions belong to the pool's thread; readers' functions to any. The writer never
+/// waits for a reader and takes nothing from the heap (but for the log line of a failed audit).
+/// Move-only; not while another thread reads. Borrows manager and tables, which must stay at their
+/// addresses and outlive it.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/base/clock.hpp"
@@ -16,18 +18,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace kvarena {
 
 /// Options of a publisher.
 struct StepPublisherOptions {
-  std::int64_t audit_blocks = 64;      ///< recounted a step; 0: no audit
-  const Clock* clock = nullptr;        ///< borrowed; nullptr: steady_clock()
-  std::int32_t max_open_tickets = 64;  ///< as BlockManagerOptions
+  std::int64_t audit_blocks = 64;  ///< checked a step; 0: no audit
+  const Clock* clock = nullptr;    ///< borrowed; nullptr: steady_clock()
 };
 
-/// How far the audit is. It starts over when a pass is complete.
+/// How far the audit is: each publication checks the totals and the next slice of blocks
+/// (BlockManager::check_totals, check_blocks), and that the tables have no more entries than there
+/// are references. It starts over when a pass is complete, and ends at the first failure, which is
+/// logged as critical.
 struct AuditProgress {
   std::uint64_t blocks_checked = 0;  ///< since the start
   std::uint64_t passes = 0;          ///< over all blocks, complete
@@ -70,16 +75,20 @@ class KVARENA_EXPORT StepPublisher {
   /// A step has begun: until publish, work is pending. O(1).
   void begin_step() noexcept;
   /// A step has ended, or an engine that goes idle wants its last figures seen. O(audit_blocks),
-  /// and O(holders) once after request_details.
+  /// and as explain() and holders() once after request_details.
   void publish(std::uint64_t steps_ended) noexcept;
 
   // ---- readers -------------------------------------------------------------------------------
 
   /// The last publication.
-  PoolSnapshot snapshot() const;
-  /// Whether a step has begun and not been published, or tickets are open.
+  PoolSnapshot snapshot() const noexcept;
+  /// Whether a step has begun and not been published, or tickets were open at the last publication.
   bool has_pending_work() const noexcept;
-  /// Asks the writer for details with its next publication.
+  /// By the publisher's clock, when the step began that is not published yet; nullopt: there is
+  /// none. (published_ns of an engine that was idle says nothing about the step it has just begun.)
+  std::optional<std::int64_t> step_began_ns() const noexcept;
+  /// Asks the writer for details with its next publication, or the one after when a reader is just
+  /// copying the last.
   void request_details() noexcept;
   /// The last details; their `step` says how old they are. Those of create when nothing was asked.
   PoolDetails details() const;

@@ -1,8 +1,9 @@
-// Staging a step takes nothing from the heap.
+// Staging a step and publishing it take nothing from the heap.
 
 #include "support/heap_counter.hpp"
 #include "support/status_matchers.hpp"
 #include "unit/step/steady_steps.hpp"
+#include "unit/step/step_publisher_fixture.hpp"
 
 #include "step/device_tables_memory.hpp"
 #include "step/staging_ring.hpp"
@@ -36,6 +37,26 @@ TEST(SteadyState, StagingAllocatesNothing) {
   EXPECT_EQ(allocations, 0);
   EXPECT_TRUE(all_ok);
   EXPECT_GT(steps.tables.stats().copies_on_write, 0U);
+}
+
+TEST(SteadyState, PublishingAllocatesNothing) {
+  test::PublishedPool pool(64, 7);
+  std::vector<SequenceId> sequences;
+  for (int i = 0; i < 6; ++i) sequences.push_back(pool.add(10 + i));
+  const Ticket ticket = pool.manager.open_ticket().value();
+  ASSERT_OK(pool.tables.destroy(sequences[2], ticket));
+  const test::HeapCounter heap;
+  for (std::uint64_t step = 1; step <= 500; ++step) {
+    pool.publisher.begin_step();
+    if (step % 3 == 0) pool.publisher.request_details();
+    pool.publisher.publish(step);
+  }
+  const std::int64_t allocations = heap.count();
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(pool.publisher.snapshot().step, 500U);
+  EXPECT_EQ(pool.publisher.details().step, 498U);
+  EXPECT_EQ(pool.publisher.details().holders.size(), 5U);
+  EXPECT_EQ(pool.publisher.snapshot().audit.passes, 50U);
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+#pragma once
+
+/// @file
+/// `PublishedValue<T>`: a value that one thread replaces and others read whole: a sequence lock.
+/// The writer never waits, whatever readers do; a reader that meets the writer reads again.
+///
+/// Each word is stored with release and loaded with acquire, so that a reader that saw one word of
+/// a newer value also sees the changed version. That needs no fences, and ThreadSanitizer knows it.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+
+namespace kvarena {
+
+/// A value that is published. One writer at a time, any number of readers.
+template <class T>
+class PublishedValue {
+  static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
+  static_assert(sizeof(T) % sizeof(std::uint64_t) == 0);
+
+ public:
+  /// Replaces the value. Wait-free.
+  void store(const T& value) noexcept {
+    const auto words = std::bit_cast<Words>(value);
+    const std::uint64_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      words_[i].store(words[i], std::memory_order_release);
+    }
+    version_.store(version + 2, std::memory_order_release);
+  }
+
+  /// The value of some one store, never older than one that was seen before.
+  T load() const noexcept {
+    Words words;
+    while (!try_load(words)) std::this_thread::yield();
+    return std::bit_cast<T>(words);
+  }
+
+ private:
+  using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
+
+  bool try_load(Words& words) const noexcept {
+    const std::uint64_t version = version_.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      words[i] = words_[i].load(std::memory_order_acquire);
+    }
+    return version % 2 == 0 && version_.load(std::memory_order_relaxed) == version;
+  }
+
+  alignas(64) std::atomic<std::uint64_t> version_{0};  // odd: being replaced
+  std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> words_{};
+};
+
+}  // namespace kvarena

@@ -1,0 +1,181 @@
+#include "kvarena/step/step_publisher.hpp"
+
+#include "base/lazy_array.hpp"
+#include "base/log_internal.hpp"
+#include "step/published_value.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min();
+
+}  // namespace
+
+struct StepPublisher::Impl {
+  Impl(const BlockManager& its_manager, const BlockTables& its_tables,
+       const StepPublisherOptions& options)
+      : manager(its_manager),
+        tables(its_tables),
+        clock(options.clock == nullptr ? steady_clock() : *options.clock),
+        audit_blocks(std::min(options.audit_blocks, its_manager.num_blocks())),
+        first_seen_ns(static_cast<std::size_t>(its_manager.max_open_tickets())),
+        holders(static_cast<std::size_t>(its_manager.max_holders())) {}
+
+  void note_tickets(std::int64_t now_ns) noexcept;
+  std::int64_t& first_seen_of(Ticket ticket) noexcept {
+    return first_seen_ns[ticket.value % first_seen_ns.size()];
+  }
+  Status check_slice() const noexcept;
+  void advance_audit(std::uint64_t step) noexcept;
+  void publish(std::uint64_t steps_ended) noexcept;
+  void publish_details(const PoolSnapshot& figures) noexcept;
+
+  const BlockManager& manager;
+  const BlockTables& tables;
+  const Clock& clock;
+
+  // The writer's own.
+  std::int64_t audit_blocks;
+  std::int64_t next_block = 0;  // of the audit
+  AuditProgress audit;
+  std::uint64_t newest_seen = 0;  // tickets up to this one have been noted
+  // By ticket modulo max_open_tickets: the manager opens none while that many older ones back is
+  // open.
+  LazyArray<std::int64_t> first_seen_ns;
+
+  // Between threads.
+  PublishedValue<PoolSnapshot> published;
+  std::atomic<std::int64_t> step_began_ns{kNoStep};
+  std::atomic<bool> details_wanted{true};  // create publishes the first
+  mutable std::mutex details_mutex;        // the writer only tries it
+  PoolDetails details;                     // but for the holders
+  LazyArray<HolderReport> holders;
+  std::size_t num_holders = 0;
+};
+
+// Each ticket is looked at once, and no more than can be open.
+void StepPublisher::Impl::note_tickets(std::int64_t now_ns) noexcept {
+  const std::uint64_t newest = manager.newest_ticket().value;
+  const std::uint64_t span = first_seen_ns.size();
+  const std::uint64_t first = std::max(newest_seen, newest > span ? newest - span : 0) + 1;
+  for (std::uint64_t t = first; t <= newest; ++t) first_seen_of(Ticket(t)) = now_ns;
+  newest_seen = newest;
+}
+
+Status StepPublisher::Impl::check_slice() const noexcept {
+  if (Status status = manager.check_totals(); !status) return status;
+  const std::int64_t references = manager.stats().references;
+  const std::int64_t entries = tables.stats().entries;
+  if (entries > references) {
+    return {StatusCode::invariant_violated,
+            Resource::table_page,
+            static_cast<std::int32_t>(Invariant::table_counts),
+            0,
+            static_cast<std::uint64_t>(references),
+            static_cast<std::uint64_t>(entries)};
+  }
+  return manager.check_blocks(next_block, audit_blocks);
+}
+
+void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
+  if (audit_blocks == 0 || !audit.failure) return;
+  audit.failure = check_slice();
+  if (!audit.failure) {
+    log_line(LogLevel::critical, "accounts violated at step {}, audit of blocks {} and on: {}",
+             step, next_block, describe(audit.failure));
+    return;
+  }
+  const std::int64_t end = std::min(next_block + audit_blocks, manager.num_blocks());
+  audit.blocks_checked += static_cast<std::uint64_t>(end - next_block);
+  next_block = end;
+  if (next_block < manager.num_blocks()) return;
+  next_block = 0;
+  ++audit.passes;
+}
+
+void StepPublisher::Impl::publish(std::uint64_t steps_ended) noexcept {
+  const std::int64_t now_ns = clock.now_ns();
+  note_tickets(now_ns);
+  advance_audit(steps_ended);
+  const Ticket oldest = manager.oldest_open_ticket();
+  const PoolSnapshot figures{.step = steps_ended,
+                             .published_ns = now_ns,
+                             .blocks = manager.stats(),
+                             .tables = tables.stats(),
+                             .open_tickets = manager.num_open_tickets(),
+                             .oldest_ticket = oldest,
+                             .oldest_ticket_ns = oldest == kNoTicket ? 0 : first_seen_of(oldest),
+                             .audit = audit};
+  published.store(figures);
+  step_began_ns.store(kNoStep, std::memory_order_release);
+  if (details_wanted.load(std::memory_order_relaxed)) publish_details(figures);
+}
+
+void StepPublisher::Impl::publish_details(const PoolSnapshot& figures) noexcept {
+  const std::unique_lock lock(details_mutex, std::try_to_lock);
+  if (!lock) return;  // a reader copies: next time
+  details_wanted.store(false, std::memory_order_relaxed);
+  details.step = figures.step;
+  details.published_ns = figures.published_ns;
+  details.explanation = manager.explain(1);
+  num_holders = manager.holders(std::span(holders.data(), holders.size()));
+}
+
+Result<StepPublisher> StepPublisher::create(const BlockManager& manager, const BlockTables& tables,
+                                            const StepPublisherOptions& options) {
+  if (options.audit_blocks < 0) {
+    return invalid_argument(Resource::num_blocks, options.audit_blocks, 0,
+                            std::numeric_limits<std::int64_t>::max());
+  }
+  try {
+    StepPublisher publisher(std::make_unique<Impl>(manager, tables, options));
+    publisher.publish(0);
+    return publisher;
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(Impl), 0);
+  }
+}
+
+StepPublisher::StepPublisher(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+StepPublisher::~StepPublisher() = default;
+StepPublisher::StepPublisher(StepPublisher&&) noexcept = default;
+StepPublisher& StepPublisher::operator=(StepPublisher&&) noexcept = default;
+
+void StepPublisher::begin_step() noexcept {
+  impl_->step_began_ns.store(impl_->clock.now_ns(), std::memory_order_release);
+}
+
+void StepPublisher::publish(std::uint64_t steps_ended) noexcept { impl_->publish(steps_ended); }
+
+PoolSnapshot StepPublisher::snapshot() const noexcept { return impl_->published.load(); }
+
+bool StepPublisher::has_pending_work() const noexcept {
+  return step_began_ns().has_value() || snapshot().open_tickets > 0;
+}
+
+std::optional<std::int64_t> StepPublisher::step_began_ns() const noexcept {
+  const std::int64_t began = impl_->step_began_ns.load(std::memory_order_acquire);
+  if (began == kNoStep) return std::nullopt;
+  return began;
+}
+
+void StepPublisher::request_details() noexcept {
+  impl_->details_wanted.store(true, std::memory_order_relaxed);
+}
+
+PoolDetails StepPublisher::details() const {
+  const std::lock_guard lock(impl_->details_mutex);
+  PoolDetails copy = impl_->details;
+  copy.holders.assign(impl_->holders.data(), impl_->holders.data() + impl_->num_holders);
+  return copy;
+}
+
+}  // namespace kvarena
