@@ -55,7 +55,7 @@ struct Accumulator {
   }
 };
 
-/// One (row, head, column chunk) and a part of its tiles.
+/// One (row, head, column chunk) and a part of its units.
 struct alignas(16) WorkItem {
   DecodePart part;
   int head;   ///< KV head

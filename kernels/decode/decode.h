@@ -6,9 +6,10 @@
 /// `launch_decode` for each layer with that schedule. Neither allocates, synchronises, or reads
 /// lengths on the host, so a captured graph stays right while sequences grow, join and leave.
 ///
-/// A tile is 16 tokens of one KV head. A row's tiles are cut into parts of about equal bytes; a
-/// thread block takes one part of one KV head at a time. Parts of one (row, head) are combined in a
-/// fixed order in the same launch, so the same inputs give the same bits.
+/// A tile is 16 tokens of one KV head; a unit is what a warp loads at once, one tile or two of fp8.
+/// A row's units are cut into parts of about equal bytes; a thread block takes one part of one KV
+/// head at a time. Parts of one (row, head) are combined in a fixed order in the same launch, so
+/// the same inputs give the same bits.
 
 #include "kernels/params.h"
 #include "kvarena/base/dtype.hpp"

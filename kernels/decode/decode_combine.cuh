@@ -2,7 +2,7 @@
 
 /// @file
 /// The decode kernel's endings: warps of a thread block into one partial result, partial results of
-/// an item into its output, always in the order of tiles. Included by decode.cuh.
+/// an item into its output, always in the order of units. Included by decode.cuh.
 
 namespace kvarena::kernels::decode {
 

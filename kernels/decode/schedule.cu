@@ -18,13 +18,13 @@ constexpr int kSizeClasses = 8;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
-struct Tiles {
+struct Units {
   int first;
   int count;
 };
 
-/// Tiles of a row that some query token sees.
-__device__ Tiles tiles_of(const DecodeScheduleParams& p, int seq_len) {
+/// Units of a row that some query token sees.
+__device__ Units units_of(const DecodeScheduleParams& p, int seq_len) {
   const int tokens = unit_tokens(p.limits.kv_dtype);
   const int end = (seq_len + tokens - 1) / tokens;
   const int first_seen =
@@ -46,15 +46,15 @@ struct Candidate {
   int length;
 };
 
-/// Tiles of the first kCached rows, read many times.
+/// The first rows, whose counts of units are kept: they are read many times.
 constexpr int kCached = 2048;
 
 __device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
   if (row < kCached) return cached[row];
-  return tiles_of(p, p.seq_lens[row]).count;
+  return units_of(p, p.seq_lens[row]).count;
 }
 
-/// The best part length, in tiles, a multiple of `warps` so that the warps of a thread block have
+/// The best part length, in units, a multiple of `warps` so that the warps of a thread block have
 /// equal shares. Warp `w` looks for the shortest parts of which there are at most `w + 1` waves,
 /// and says what they would cost; the cheapest wins.
 __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, int places,
@@ -85,24 +85,24 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
   const int length = low * warps;
   long long parts = 0;
   long long large = 0;        // parts longer than half of `length`
-  long long large_tiles = 0;  // their tiles
+  long long large_units = 0;  // their units
   for (int row = lane; row < p.num_rows; row += 32) {
-    const int tiles = count_of(p, cached, row);
-    const int pieces = (tiles + length - 1) / length;
-    const bool is_large = pieces > 0 && tiles / pieces * 2 > length;
+    const int units = count_of(p, cached, row);
+    const int pieces = (units + length - 1) / length;
+    const bool is_large = pieces > 0 && units / pieces * 2 > length;
     parts += pieces;
     large += is_large ? pieces : 0;
-    large_tiles += is_large ? tiles : 0;
+    large_units += is_large ? units : 0;
   }
   for (int offset = 16; offset > 0; offset /= 2) {
     parts += __shfl_xor_sync(~0U, parts, offset);
     large += __shfl_xor_sync(~0U, large, offset);
-    large_tiles += __shfl_xor_sync(~0U, large_tiles, offset);
+    large_units += __shfl_xor_sync(~0U, large_units, offset);
   }
   if (lane == 0) {
     const auto real = [](long long value) { return static_cast<float>(value); };
     const float rounds = ceilf(real(large * heads) / real(places));
-    const float by_rounds = rounds * (real(large_tiles) / fmaxf(1.0F, real(large)) + overhead);
+    const float by_rounds = rounds * (real(large_units) / fmaxf(1.0F, real(large)) + overhead);
     const float by_work = (real(total) * heads + overhead * real(parts * heads)) / real(places);
     const float uneven = 1.0F - real(large) / fmaxf(1.0F, real(parts));
     const bool allowed = waves <= kMaxWaves || length >= longest;
@@ -135,10 +135,10 @@ __global__ void __launch_bounds__(kThreads)
   long long sum = 0;
   long long most = 0;
   for (int row = threadIdx.x; row < p.num_rows; row += kThreads) {
-    const int tiles = tiles_of(p, p.seq_lens[row]).count;
-    if (row < kCached) cached[row] = tiles;
-    sum += tiles;
-    most = max(most, static_cast<long long>(tiles));
+    const int units = units_of(p, p.seq_lens[row]).count;
+    if (row < kCached) cached[row] = units;
+    sum += units;
+    most = max(most, static_cast<long long>(units));
   }
   const long long total = Reduce(scratch.reduce).Sum(sum);
   __syncthreads();
@@ -196,14 +196,14 @@ __global__ void __launch_bounds__(kThreads)
         }
         const int its_row = base + low;
         const int seq_len = p.seq_lens[its_row];
-        const Tiles tiles = tiles_of(p, seq_len);
+        const Units units = units_of(p, seq_len);
         const int its_pieces = first_place[low + 1] - first_place[low];
         const int part = i - first_place[low];
-        const int share = (tiles.count + its_pieces - 1) / its_pieces;
+        const int share = (units.count + its_pieces - 1) / its_pieces;
         const int step = min(length, (share + warps - 1) / warps * warps);
         parts[next_part + i] = {its_row,
-                                tiles.first + min(tiles.count, step * part),
-                                tiles.first + min(tiles.count, step * (part + 1)),
+                                units.first + min(units.count, step * part),
+                                units.first + min(units.count, step * (part + 1)),
                                 part,
                                 its_pieces,
                                 first_slot[low],
