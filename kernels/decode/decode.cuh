@@ -85,7 +85,6 @@ template <class T, class S, int D, int W, bool OneTile>
 struct Kernel {
   using Tile = decode::Tile<S, D>;
   using Math = typename Tile::Math;
-  using Result = Accumulator<D>;
   static constexpr int kTiles = Tile::kTilesAtOnce;
   static constexpr int kUnitTokens = kTiles * kTileTokens;
   const DecodeParams& p;
@@ -121,23 +120,31 @@ struct Kernel {
     return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
   }
 
-  /// Heads of one part are neighbours, so that thread blocks at work together read neighbouring
-  /// bytes. `index` may be past the last.
-  __device__ WorkItem item_at(int index) const {
+  /// Where the work item `index`, which may be past the last, comes from. Heads of one part are
+  /// neighbours, so that thread blocks at work together read neighbouring bytes.
+  struct Origin {
+    const DecodePart* part;
+    int head;
+    int chunk;
+  };
+  __device__ Origin origin_of(int index) const {
     const int at = index / heads;
     const int within = index - at * heads;
-    const int4* words = reinterpret_cast<const int4*>(parts() + min(at, w.max_parts - 1));
+    return {parts() + min(at, w.max_parts - 1), within / chunks, within % chunks};
+  }
+  __device__ WorkItem item_at(int index) const {
+    const Origin origin = origin_of(index);
+    const int4* words = reinterpret_cast<const int4*>(origin.part);
     const int4 a = words[0];
     const int4 b = words[1];
-    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, within / chunks, within % chunks};
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, origin.head, origin.chunk};
   }
   /// Starts to copy a work item into shared memory; complete after cp.async.wait_all.
   __device__ void fetch_item(WorkItem& item, int index) const {
-    const int at = index / heads;
-    const int within = index - at * heads;
-    item.head = within / chunks;
-    item.chunk = within % chunks;
-    const auto* from = reinterpret_cast<const char*>(parts() + min(at, w.max_parts - 1));
+    const Origin origin = origin_of(index);
+    item.head = origin.head;
+    item.chunk = origin.chunk;
+    const auto* from = reinterpret_cast<const char*>(origin.part);
     const auto to = static_cast<unsigned>(__cvta_generic_to_shared(&item.part));
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to + 16), "l"(from + 16)
@@ -146,7 +153,7 @@ struct Kernel {
   __device__ const BlockId* table(const WorkItem& item) const {
     return p.block_tables + item.part.table_row * p.table_stride;
   }
-  /// Exact for tile < 2^20 / tiles a block: no branch and no division in the inner loop.
+  /// Exact for tile < 2^32 / tiles_per_block: no branch and no division in the inner loop.
   __device__ unsigned table_index(int tile) const {
     if constexpr (OneTile) return static_cast<unsigned>(tile);
     return static_cast<unsigned>(static_cast<unsigned>(tile) * constants.block_of_tile >> 32);

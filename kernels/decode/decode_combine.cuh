@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     if (late) kernel.load_first(tiles, next_blocks, item);
     const bool is_first = index == static_cast<int>(blockIdx.x);
     if (is_first && kernel.thread == 0) shared.items[0] = item;
-    typename Kernel::Result result;
+    Accumulator<D> result;
     result.clear();
     int next = 0;
     kernel.stream(result, tiles, next_blocks, item, more, next);
