@@ -30,8 +30,7 @@ std::string_view text_of(SupportedList list) noexcept {
 }
 
 Status element_stride(std::int64_t stride, DType dtype) noexcept {
-  if (stride % bytes_of(dtype) == 0) return {};
-  return invalid_argument(Resource::alignment, stride % bytes_of(dtype), 0, 0);
+  return in_range(Resource::alignment, stride % bytes_of(dtype), 0, 0);
 }
 
 }  // namespace

@@ -66,12 +66,17 @@ inline bool is_aligned(const void* pointer, std::int64_t alignment) noexcept {
   return reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) == 0;
 }
 
+/// ok when `pointer` is not null and a multiple of `alignment` bytes; else how far it is past one.
+inline Status aligned_pointer(const void* pointer, std::int64_t alignment) noexcept {
+  if (Status s = not_null(pointer); !s) return s;
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const auto past = static_cast<std::int64_t>(address % static_cast<std::uintptr_t>(alignment));
+  return in_range(Resource::alignment, past, 0, 0);
+}
+
 /// ok when `pointer` is not null and a multiple of an element of `dtype`.
 inline Status element_pointer(const void* pointer, DType dtype) noexcept {
-  if (Status s = not_null(pointer); !s) return s;
-  if (is_aligned(pointer, bytes_of(dtype))) return {};
-  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer));
-  return invalid_argument(Resource::alignment, address % bytes_of(dtype), 0, 0);
+  return aligned_pointer(pointer, bytes_of(dtype));
 }
 
 /// What a launch returned, as a Status.

@@ -54,29 +54,22 @@ constexpr Instance kInstances[] = {
 /// Whether `p` can run; the instance is looked for later.
 Status check(const DecodeParams& p) noexcept {
   const DecodeLimits& limits = p.limits;
-  if (Status status = check_decode_limits(limits); !status) return status;
-  if (p.num_rows < 0 || p.num_rows > limits.max_rows) {
-    return invalid_argument(Resource::num_sequences, p.num_rows, 0, limits.max_rows);
-  }
+  if (Status s = check_decode_limits(limits); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, limits.max_rows); !s) return s;
   if (p.block_size < kTileTokens || p.block_size % kTileTokens != 0) {
     return unsupported_by(SupportedList::decode_block_sizes, Resource::block_size, p.block_size);
   }
   struct Pointer {
     const void* address;
-    std::uintptr_t alignment;  // of the loads and stores made through it
+    std::int64_t alignment;  // of the loads and stores made through it
   };
   const Pointer pointers[] = {
       {p.q, 8}, {p.out, 8}, {p.key, kChunkBytes}, {p.value, kChunkBytes}, {p.block_tables, 4}};
   for (const Pointer& pointer : pointers) {
-    if (pointer.address == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
-    const auto past = reinterpret_cast<std::uintptr_t>(pointer.address) % pointer.alignment;
-    if (past != 0)
-      return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
+    if (Status s = aligned_pointer(pointer.address, pointer.alignment); !s) return s;
   }
   for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
-    if (stride % kChunkBytes != 0) {
-      return invalid_argument(Resource::alignment, stride % kChunkBytes, 0, 0);
-    }
+    if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
   }
   return check_decode_workspace(limits, p.workspace, p.workspace_bytes);
 }
@@ -84,7 +77,7 @@ Status check(const DecodeParams& p) noexcept {
 }  // namespace
 
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept {
-  if (Status status = check(params); !status) return status;
+  if (Status s = check(params); !s) return s;
   if (params.num_rows == 0) return {};
   const DecodeLimits& limits = params.limits;
   const DecodeShape shape = decode_shape(limits);
@@ -99,9 +92,7 @@ Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stre
         instance.shape.per_sm != shape.per_sm) {
       continue;
     }
-    const cudaError_t error = instance.launch(params, workspace, blocks, overlap, stream);
-    if (error == cudaSuccess) return {};
-    return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
+    return launch_status(instance.launch(params, workspace, blocks, overlap, stream));
   }
   const bool is_16_bit = params.dtype == DType::bf16 || params.dtype == DType::f16;
   return is_16_bit ? unsupported_by(SupportedList::decode_kv_dtypes, limits.kv_dtype)

@@ -10,10 +10,12 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr std::int32_t kMaxRows = 1 << 20;
-constexpr std::int32_t kMaxHeads = 4096;
-constexpr std::int32_t kMaxGroup = 16;
-constexpr std::int32_t kMaxSms = 4096;
+constexpr std::int64_t kMaxRows = 1 << 20;
+constexpr std::int64_t kMaxQueryTokens = 8;
+constexpr std::int64_t kMaxHeads = 4096;
+constexpr std::int64_t kMaxGroup = 16;
+constexpr std::int64_t kMaxSms = 4096;
+constexpr std::int64_t kWorkspaceAlignment = 256;
 constexpr int kSizeClasses = 8;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
@@ -221,20 +223,24 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 Status check_decode_limits(const DecodeLimits& limits) noexcept {
-  if (limits.max_rows < 1)
-    return invalid_argument(Resource::num_sequences, limits.max_rows, 1, kMaxRows);
-  if (limits.q_len < 1 || limits.q_len > 8) {
-    return invalid_argument(Resource::num_tokens, limits.q_len, 1, 8);
+  struct Range {
+    Resource argument;
+    std::int64_t value, smallest, largest;
+  };
+  const std::int64_t heads = limits.num_kv_heads;
+  const Range ranges[] = {
+      {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
+      {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
+      {Resource::num_kv_heads, heads, 1, kMaxHeads},
+      {Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxGroup},
+      {Resource::device, limits.num_sms, 1, kMaxSms},
+  };
+  for (const Range& r : ranges) {
+    if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
   }
-  if (limits.num_kv_heads < 1) {
-    return invalid_argument(Resource::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
+  if (limits.num_q_heads % heads != 0) {
+    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxGroup);
   }
-  const std::int32_t most = kMaxGroup * limits.num_kv_heads;
-  if (limits.num_q_heads < limits.num_kv_heads || limits.num_q_heads > most ||
-      limits.num_q_heads % limits.num_kv_heads != 0) {
-    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, limits.num_kv_heads, most);
-  }
-  if (limits.num_sms < 1) return invalid_argument(Resource::device, limits.num_sms, 1, kMaxSms);
   for (const std::int32_t dim : {64, 96, 128, 256}) {
     if (limits.head_dim == dim) return {};
   }
@@ -247,10 +253,7 @@ std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept {
 
 Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
                               std::int64_t bytes) noexcept {
-  if (workspace == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
-  if (const auto past = reinterpret_cast<std::uintptr_t>(workspace) % 256; past != 0) {
-    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
-  }
+  if (Status s = aligned_pointer(workspace, kWorkspaceAlignment); !s) return s;
   const std::int64_t needed = decode_workspace(limits).bytes;
   if (bytes >= needed) return {};
   return exhausted(Resource::workspace, static_cast<std::uint64_t>(needed),
@@ -259,23 +262,19 @@ Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
   const DecodeLimits& limits = params.limits;
-  if (Status status = check_decode_limits(limits); !status) return status;
-  if (params.num_rows < 0 || params.num_rows > limits.max_rows) {
-    return invalid_argument(Resource::num_sequences, params.num_rows, 0, limits.max_rows);
+  if (Status s = check_decode_limits(limits); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, params.num_rows, 0, limits.max_rows); !s) {
+    return s;
   }
-  if (params.num_rows > 0 && params.seq_lens == nullptr) {
-    return invalid_argument(Resource::pointer, 0, 1, 1);
+  if (params.num_rows > 0) {
+    if (Status s = not_null(params.seq_lens); !s) return s;
   }
   if (Status s = check_decode_workspace(limits, params.workspace, params.workspace_bytes); !s) {
     return s;
   }
   decode_schedule<<<1, kThreads, 0, stream>>>(params, decode_workspace(limits),
                                               decode_shape(limits));
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
-  }
-  return {};
+  return launch_status(cudaGetLastError());
 }
 
 }  // namespace kvarena::kernels

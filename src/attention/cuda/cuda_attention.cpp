@@ -84,10 +84,7 @@ Status check_layer(const KvLayerView& kv) noexcept {
 }
 
 Status check_workspace(const AttentionStep& step) noexcept {
-  if (Status s = kernels::not_null(step.workspace); !s) return s;
-  const auto address = reinterpret_cast<std::uintptr_t>(step.workspace);
-  const auto past = static_cast<std::int64_t>(address % kWorkspaceAlignment);
-  if (Status s = kernels::in_range(Resource::alignment, past, 0, 0); !s) return s;
+  if (Status s = kernels::aligned_pointer(step.workspace, kWorkspaceAlignment); !s) return s;
   const std::int64_t needed = kernels::decode_workspace_bytes(limits_of(step));
   if (needed <= step.workspace_bytes) return {};
   return with(
