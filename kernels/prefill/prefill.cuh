@@ -165,18 +165,17 @@ struct PrefillBlock {
     for (int half = 0; half < 2; ++half) {
       sum[half] += __shfl_xor_sync(~0U, sum[half], 1);
       sum[half] += __shfl_xor_sync(~0U, sum[half], 2);
-      sum[half] += sink_weight(a, head, top[half] * kLn2, sum[half]);
       const int r = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + half * 8;
       if (r >= row.count) continue;
       const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;
-      const float share = sum[half] > 0.0F ? 1.0F / sum[half] : 0.0F;
+      const SoftmaxEnd end = end_softmax(a, head, top[half] * kLn2, sum[half]);
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
         const std::int64_t at = index * D + i * 8 + lane % 4 * 2;
         *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + at) =
-            pack_pair<T>(o[i][2 * half] * share, o[i][2 * half + 1] * share);
+            pack_pair<T>(o[i][2 * half] * end.share, o[i][2 * half + 1] * end.share);
       }
-      if (a.lse != nullptr && lane % 4 == 0) a.lse[index] = (top[half] + log2f(sum[half])) * kLn2;
+      if (a.lse != nullptr && lane % 4 == 0) a.lse[index] = end.lse;
     }
   }
 };

@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kPlainThreads)
     }
     __syncthreads();
   }
-  sum += sink_weight(a, head, top, sum);
-  const float share = sum > 0.0F ? value_scale / sum : 0.0F;
+  const SoftmaxEnd end = end_softmax(a, head, top, sum);
+  const float share = end.share * value_scale;
 #pragma unroll
   for (int part = 0; part < kPlainDims; ++part) {
     const int d = static_cast<int>(threadIdx.x) + part * kPlainThreads;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kPlainThreads)
                 a.out_dtype, out[part] * share);
     }
   }
-  if (a.lse != nullptr && threadIdx.x == 0) a.lse[index] = sum > 0.0F ? top + logf(sum) : top;
+  if (a.lse != nullptr && threadIdx.x == 0) a.lse[index] = end.lse;
 }
 
 }  // namespace kvarena::kernels

@@ -65,9 +65,22 @@ __device__ inline float logit_of(const AttentionParams& p, float dot) {
   return p.soft_cap > 0.0F ? p.soft_cap * tanhf(x / p.soft_cap) : x;
 }
 
-/// What a query head's sink adds to a sum of weights against the largest logit `top`.
-__device__ inline float sink_weight(const AttentionParams& p, int head, float top, float sum) {
-  return p.sinks != nullptr && sum > 0.0F ? expf(p.sinks[head] - top) : 0.0F;
+/// How a softmax ends: what weighted values are multiplied by, and the log-sum-exp.
+struct SoftmaxEnd {
+  float share;
+  float lse;
+};
+
+/// The end for a query head with its sink: `sum` is of the weights of all tokens against their
+/// largest logit `top`, 0 when none is seen. Everything is taken against the larger of `top` and
+/// the sink, so that a sink far above every logit overflows nothing.
+__device__ inline SoftmaxEnd end_softmax(const AttentionParams& p, int head, float top, float sum) {
+  if (sum == 0.0F) return {0.0F, -INFINITY};
+  const float sink = p.sinks == nullptr ? -INFINITY : p.sinks[head];
+  const float most = fmaxf(top, sink);
+  const float shrink = expf(top - most);
+  const float total = sum * shrink + (sink == most ? 1.0F : expf(sink - most));
+  return {shrink / total, most + logf(total)};
 }
 
 }  // namespace kvarena::kernels

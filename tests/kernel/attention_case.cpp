@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::int32_t kLayers = 2;  // the problem is layer 1 of 2
 constexpr std::int32_t kPageShift = 2;
+constexpr float kHugeSink = 150.0F;  // its weight against any logit is more than a float holds
 constexpr std::int32_t kPageEntries = 1 << kPageShift;
 
 using kernels::reference::load_element;
@@ -89,7 +90,7 @@ AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case
     }
   }
   for (std::int32_t i = 0; c.has_sinks && i < c.num_kv_heads * c.group; ++i) {
-    sinks_.push_back(2.0F * normal(random));
+    sinks_.push_back(random() % 4 == 0 ? kHugeSink : 2.0F * normal(random));
   }
   exact_.resize(size(out_elements()));
   exact_lse_.resize(size(lse_elements()));
