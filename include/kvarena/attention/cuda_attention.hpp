@@ -42,7 +42,8 @@ struct AttentionShape {
   std::int32_t num_q_heads = 0;        ///< a multiple of the KV heads
   std::int32_t max_rows = 0;           ///< rows of decode attention, 1 .. 2^20
   std::int32_t max_decode_tokens = 1;  ///< query tokens a row that it takes, 1 .. 8
-  std::int32_t num_sms = 0;            ///< CudaDeviceInfo::num_sms
+  std::int32_t num_sms = 0;            ///< CudaDeviceInfo::num_sms; with more, thread blocks
+                                       ///< that wait for one another may hang
 };
 
 /// What the host knows of a step, and where its schedule lies.

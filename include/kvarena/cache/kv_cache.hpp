@@ -21,6 +21,10 @@
 /// is fenced by a ticket (fence()). A failed append changes nothing: preempt and call it again in
 /// the same step.
 ///
+/// On CUDA attend may read K and V of tokens older than the step's while the kernel in front of it
+/// on the home stream ends. Whoever writes those with kernels of their own queues them before
+/// append.
+///
 /// On CUDA a decode step can be recorded in a graph once and replayed while sequences grow, join
 /// and leave: begin_recording. The host then queues nothing a layer.
 ///
