@@ -8,7 +8,7 @@
 namespace kvarena {
 namespace {
 
-constexpr std::array<std::string_view, 17> kCodeNames = {
+constexpr std::array<std::string_view, 18> kCodeNames = {
     "ok",
     "invalid_argument",
     "unsupported",
@@ -26,8 +26,9 @@ constexpr std::array<std::string_view, 17> kCodeNames = {
     "io_error",
     "parse_error",
     "verification_failed",
+    "residency_violated",
 };
-static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::verification_failed) + 1);
+static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::residency_violated) + 1);
 
 constexpr std::array<std::string_view, 49> kResourceNames = {
     "none",        "block",       "reservation", "holder",        "ticket",
@@ -125,6 +126,9 @@ std::string describe(const Status& status) {
     case StatusCode::verification_failed:
       return fmt::format("verification failed at {} {}: expected {}, found {}", what,
                          status.subject, status.required, status.available);
+    case StatusCode::residency_violated:
+      return fmt::format("VRAM residency violated: {} {:#x} is not memory that the policy permits",
+                         what, status.subject);
   }
   return "unknown status";
 }

@@ -3,17 +3,28 @@
 #include "base/log_internal.hpp"
 #include "device/memory_report.hpp"
 
+#include <utility>
+
 namespace kvarena {
 
 Status AllocationFailure::keep(const Status& status, const AllocationRequest& request,
                                const MemoryInfo& memory, const MemoryBreakdown& breakdown) {
   const std::scoped_lock lock(mutex_);
   status_ = status;
+  explanation_.clear();
   purpose_ = request.purpose;
   description_ = request.description;
   memory_ = memory;
   breakdown_ = breakdown;
   if (log_enabled(LogLevel::warning)) log_text(LogLevel::warning, describe_locked(status));
+  return status;
+}
+
+Status AllocationFailure::keep(const Status& status, std::string explanation) {
+  const std::scoped_lock lock(mutex_);
+  status_ = status;
+  explanation_ = std::move(explanation);
+  log_text(LogLevel::error, explanation_);
   return status;
 }
 
@@ -25,6 +36,7 @@ std::string AllocationFailure::describe(const Status& status) const {
 std::string AllocationFailure::describe_locked(const Status& status) const {
   std::string text = kvarena::describe(status);
   if (status.is_ok() || status != status_) return text;
+  if (!explanation_.empty()) return text + '\n' + explanation_ + '\n';
   text += fmt::format("\nrequested: {} for {} \"{}\"\ndevice: {} free of {}\n",
                       bytes_text(status.required), name_of(purpose_), description_,
                       bytes_text(memory_.free_bytes), bytes_text(memory_.total_bytes));

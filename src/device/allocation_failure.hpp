@@ -18,6 +18,8 @@ class AllocationFailure {
   /// used for at that moment; logs the explanation as a warning. Returns `status`.
   Status keep(const Status& status, const AllocationRequest& request, const MemoryInfo& memory,
               const MemoryBreakdown& breakdown);
+  /// Keeps the `explanation` of an allocation that was no matter of amount; logs it as an error.
+  Status keep(const Status& status, std::string explanation);
   /// kvarena::describe(status); when it is the failure kept, followed by its explanation.
   std::string describe(const Status& status) const;
 
@@ -28,6 +30,7 @@ class AllocationFailure {
   Status status_;  // ok: none yet
   MemoryPurpose purpose_ = MemoryPurpose::unknown;
   std::string description_;
+  std::string explanation_;  // in place of the rest, when there is one
   MemoryInfo memory_;
   MemoryBreakdown breakdown_;
 };

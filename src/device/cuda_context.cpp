@@ -1,26 +1,15 @@
 #include "device/cuda_context.hpp"
 
 #include "base/log_internal.hpp"
+#include "device/cuda_driver.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
 #include <new>
 
 namespace kvarena {
-
-struct CudaDriverFunctions {
-  PFN_cuDeviceGet_v2000 device = nullptr;
-  PFN_cuDevicePrimaryCtxRetain_v7000 retain = nullptr;
-  PFN_cuDevicePrimaryCtxRelease_v11000 release = nullptr;
-  PFN_cuCtxGetCurrent_v4000 current = nullptr;
-  PFN_cuCtxPushCurrent_v4000 push = nullptr;
-  PFN_cuCtxPopCurrent_v4000 pop = nullptr;
-  cudaError_t error = cudaSuccess;  // of the look-up
-};
 
 namespace {
 
@@ -30,32 +19,6 @@ thread_local bool in_host_function = false;
 /// check would find it. One that was there before stays.
 void forget(std::int32_t cuda_error) noexcept {
   if (cudaPeekAtLastError() == cuda_error) static_cast<void>(cudaGetLastError());
-}
-
-template <class Function>
-void look_up(CudaDriverFunctions& driver, const char* symbol, Function& function) {
-  if (driver.error != cudaSuccess) return;
-  constexpr unsigned int kVersion = 12000;
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult outcome{};
-  driver.error =
-      cudaGetDriverEntryPointByVersion(symbol, &found, kVersion, cudaEnableLegacyStream, &outcome);
-  if (driver.error == cudaSuccess && found == nullptr) driver.error = cudaErrorInsufficientDriver;
-  function = reinterpret_cast<Function>(found);
-}
-
-const CudaDriverFunctions& driver_functions() {
-  static const CudaDriverFunctions functions = [] {
-    CudaDriverFunctions driver;
-    look_up(driver, "cuDeviceGet", driver.device);
-    look_up(driver, "cuDevicePrimaryCtxRetain", driver.retain);
-    look_up(driver, "cuDevicePrimaryCtxRelease", driver.release);
-    look_up(driver, "cuCtxGetCurrent", driver.current);
-    look_up(driver, "cuCtxPushCurrent", driver.push);
-    look_up(driver, "cuCtxPopCurrent", driver.pop);
-    return driver;
-  }();
-  return functions;
 }
 
 }  // namespace
@@ -78,8 +41,12 @@ CudaContext::InHostFunction::InHostFunction() noexcept { in_host_function = true
 CudaContext::InHostFunction::~InHostFunction() { in_host_function = false; }
 
 CudaContext::CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal,
-                         std::int32_t device, CUctx_st* context) noexcept
-    : driver_(driver), ordinal_(ordinal), device_(device), context_(context) {}
+                         bool is_integrated, std::int32_t device, CUctx_st* context) noexcept
+    : driver_(driver),
+      ordinal_(ordinal),
+      is_integrated_(is_integrated),
+      device_(device),
+      context_(context) {}
 
 CudaContext::~CudaContext() { static_cast<void>(driver_.release(device_)); }
 
@@ -90,15 +57,21 @@ Result<std::unique_ptr<CudaContext>> CudaContext::open(std::int32_t ordinal) {
     return invalid_argument(Resource::device, ordinal, 0, *count - 1);
   }
   const auto subject = static_cast<std::uint64_t>(ordinal);
-  const CudaDriverFunctions& driver = driver_functions();
+  const CudaDriverFunctions& driver = cuda_driver_functions();
   if (driver.error != cudaSuccess) return device_error(driver.error, Resource::device, subject);
+  int is_integrated = 0;
+  const cudaError_t asked = cudaDeviceGetAttribute(&is_integrated, cudaDevAttrIntegrated, ordinal);
+  if (asked != cudaSuccess) {
+    forget(asked);
+    return device_error(asked, Resource::device, subject);
+  }
   CUdevice device = 0;
   CUcontext context = nullptr;
   CUresult error = driver.device(&device, ordinal);
   if (error == CUDA_SUCCESS) error = driver.retain(&context, device);
   if (error != CUDA_SUCCESS) return device_error(error, Resource::device, subject);
-  std::unique_ptr<CudaContext> opened(new (std::nothrow)
-                                          CudaContext(driver, ordinal, device, context));
+  std::unique_ptr<CudaContext> opened(
+      new (std::nothrow) CudaContext(driver, ordinal, is_integrated != 0, device, context));
   if (opened == nullptr) {
     static_cast<void>(driver.release(device));
     return exhausted(Resource::host_memory, sizeof(CudaContext), 0);

@@ -21,8 +21,6 @@ struct CUctx_st;
 
 namespace kvarena {
 
-/// The driver's functions that the runtime does not have; looked up when first needed, so that
-/// nothing links to the driver.
 struct CudaDriverFunctions;
 
 /// One GPU's primary context. Thread-safe.
@@ -37,8 +35,13 @@ class CudaContext {
 
   /// The GPU's number.
   std::int32_t ordinal() const noexcept { return ordinal_; }
+  /// Whether its memory is the machine's.
+  bool is_integrated() const noexcept { return is_integrated_; }
   /// The sticky error that was seen; 0: none.
   std::int32_t lost_to() const noexcept { return lost_to_.load(std::memory_order_relaxed); }
+
+  /// For a body of `call`.
+  const CudaDriverFunctions& driver() const noexcept { return driver_; }
 
   /// Runs `body`, which returns a cudaError_t, with this GPU current; a failure is about `resource`
   /// `subject`. Refuses without running it: failed_precondition (device) when the GPU is lost, or
@@ -93,13 +96,14 @@ class CudaContext {
     bool pushed_ = false;
   };
 
-  CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal, std::int32_t device,
-              CUctx_st* context) noexcept;
+  CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal, bool is_integrated,
+              std::int32_t device, CUctx_st* context) noexcept;
   Status refusal(std::uint64_t subject) const noexcept;
   static bool is_not_ready(std::int32_t cuda_error) noexcept;
 
   const CudaDriverFunctions& driver_;
   const std::int32_t ordinal_;
+  const bool is_integrated_;
   const std::int32_t device_;  // the driver's handle
   CUctx_st* const context_;
   mutable std::atomic<std::int32_t> lost_to_{0};

@@ -4,6 +4,7 @@
 #include "device/allocation_failure.hpp"
 #include "device/cuda_device_list.hpp"
 #include "device/cuda_memory.hpp"
+#include "device/cuda_placement.hpp"
 #include "device/cuda_stream_table.hpp"
 #include "device/memory_report.hpp"
 #include "device/request_checks.hpp"
@@ -23,12 +24,18 @@ constexpr std::uint32_t kMaxHostFunctions = 1U << 20;
 constexpr std::uint64_t kMinBounceBytes = 4096;
 constexpr std::uint64_t kMaxBounceBytes = std::uint64_t{64} << 20;
 
+bool is_host(MemoryPlace place) noexcept {
+  return place == MemoryPlace::pageable_host || place == MemoryPlace::pinned_host;
+}
+
 class CudaDeviceImpl final : public CudaDevice {
  public:
   CudaDeviceImpl(const CudaDeviceOptions& options, std::unique_ptr<CudaContext> context,
-                 std::string name)
+                 std::string name, std::uint64_t overhead_bytes)
       : context_(std::move(context)),
         name_(std::move(name)),
+        policy_(options.policy),
+        overhead_bytes_(overhead_bytes),
         bounce_bytes_(options.bounce_bytes),
         memory_(*context_),
         streams_(*context_, options.max_streams, options.max_host_functions) {}
@@ -40,6 +47,9 @@ class CudaDeviceImpl final : public CudaDevice {
 
   Result<void*> allocate(const AllocationRequest& request) override;
   Status free(void* pointer) override;
+  ResidencyPolicy policy() const noexcept override { return policy_; }
+  Result<Placement> place_of(const void* pointer, std::uint64_t bytes) const override;
+  std::uint64_t overhead_bytes() const noexcept override { return overhead_bytes_; }
 
   Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override;
   Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) override;
@@ -84,10 +94,14 @@ class CudaDeviceImpl final : public CudaDevice {
   }
   /// Explains why the driver gave no memory, and keeps the explanation.
   Status refused(const AllocationRequest& request, const Status& status);
+  /// Asks the driver what it gave, and records it; refuses what must not be.
+  Status record_verified(void* pointer, const AllocationRequest& request);
   Result<StreamId> create_stream_on(CUstream_st* adopted);
 
   std::unique_ptr<CudaContext> context_;
   const std::string name_;
+  const ResidencyPolicy policy_;
+  const std::uint64_t overhead_bytes_;
   const std::uint64_t bounce_bytes_;
   CudaMemory memory_;
   VramTracker tracker_;
@@ -103,7 +117,7 @@ CudaDeviceImpl::~CudaDeviceImpl() {
                stream.value, describe(status));
     }
   }
-  const std::vector<AllocationRecord> leaked = tracker_.allocations();
+  const std::vector<AllocationRecord> leaked = leaked_allocations(tracker_);
   if (leaked.empty()) return;
   std::uint64_t bytes = 0;
   for (const AllocationRecord& record : leaked) bytes += record.bytes;
@@ -139,14 +153,29 @@ Result<void*> CudaDeviceImpl::allocate(const AllocationRequest& request) {
   if (!pointer) return refused(request, pointer.status());
   Status recorded;
   try {
-    recorded = tracker_.record(
-        {*pointer, request.bytes, request.purpose, request.kind, std::string(request.description)});
+    recorded = record_verified(*pointer, request);
   } catch (const std::bad_alloc&) {
     recorded = exhausted(Resource::host_memory, sizeof(AllocationRecord), 0);
   }
   if (recorded.is_ok()) return pointer;
   static_cast<void>(memory_.free(request.kind, *pointer));
   return recorded;
+}
+
+Status CudaDeviceImpl::record_verified(void* pointer, const AllocationRequest& request) {
+  const Result<Placement> placement = place_of(pointer, request.bytes);
+  if (!placement) return placement.status();
+  AllocationRecord record = record_of(pointer, request);
+  if (!is_permitted(placement->place, request.kind, policy_)) {
+    const Status status = residency_violated(reinterpret_cast<std::uintptr_t>(pointer));
+    return failure_.keep(status, kvarena::describe(ResidencyViolation{record, *placement}));
+  }
+  return tracker_.record(std::move(record));
+}
+
+Result<Placement> CudaDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const {
+  if (Status status = check_range(pointer, bytes); !status) return status;
+  return cuda_place_of(*context_, pointer, bytes);
 }
 
 Status CudaDeviceImpl::free(void* pointer) {
@@ -164,11 +193,11 @@ Status CudaDeviceImpl::copy(void* target, const void* source, std::uint64_t byte
                             StreamId stream) {
   if (Status status = check_copy(target, source, bytes); !status) return status;
   if (bytes == 0) return streams_.copy(target, source, bytes, stream);
-  const Result<CudaPlace> to = memory_.place_of(target);
+  const Result<MemoryPlace> to = cuda_place_at(*context_, target);
   if (!to) return to.status();
-  const Result<CudaPlace> from = memory_.place_of(source);
+  const Result<MemoryPlace> from = cuda_place_at(*context_, source);
   if (!from) return from.status();
-  if (*to != CudaPlace::device && *from != CudaPlace::device) {
+  if (is_host(*to) && is_host(*from)) {
     HostOperation operation;
     operation.kind = HostOperation::Kind::copy;
     operation.target = target;
@@ -176,8 +205,8 @@ Status CudaDeviceImpl::copy(void* target, const void* source, std::uint64_t byte
     operation.bytes = bytes;
     return streams_.enqueue(stream, operation);
   }
-  if (*to == CudaPlace::pageable || *from == CudaPlace::pageable) {
-    return streams_.copy_pageable(target, source, bytes, *to == CudaPlace::device, stream);
+  if (*to == MemoryPlace::pageable_host || *from == MemoryPlace::pageable_host) {
+    return streams_.copy_pageable(target, source, bytes, !is_host(*to), stream);
   }
   return streams_.copy(target, source, bytes, stream);
 }
@@ -186,9 +215,9 @@ Status CudaDeviceImpl::fill(void* target, std::uint8_t value, std::uint64_t byte
                             StreamId stream) {
   if (Status status = check_fill(target, bytes); !status) return status;
   if (bytes == 0) return streams_.fill(target, value, bytes, stream);
-  const Result<CudaPlace> place = memory_.place_of(target);
+  const Result<MemoryPlace> place = cuda_place_at(*context_, target);
   if (!place) return place.status();
-  if (*place != CudaPlace::pageable) return streams_.fill(target, value, bytes, stream);
+  if (*place != MemoryPlace::pageable_host) return streams_.fill(target, value, bytes, stream);
   HostOperation operation;
   operation.kind = HostOperation::Kind::fill;
   operation.target = target;
@@ -249,6 +278,16 @@ Status CudaDeviceImpl::destroy_stream(StreamId stream) {
   return status.is_ok() ? freed : status;
 }
 
+void log_policy(const std::string& name, ResidencyPolicy policy, bool is_integrated) {
+  if (policy == ResidencyPolicy::allow_host) {
+    log_line(LogLevel::warning, "{} accepts host memory for KV and weights (allow_host)", name);
+  } else if (is_integrated) {
+    log_line(LogLevel::warning,
+             "{} is integrated: its memory is the machine's, and vram_only refuses all of it",
+             name);
+  }
+}
+
 Status check_options(const CudaDeviceOptions& options) {
   if (options.max_streams < 1 || options.max_streams > kMaxStreams) {
     return invalid_argument(Resource::stream, options.max_streams, 1, kMaxStreams);
@@ -273,8 +312,10 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& 
     const CudaDeviceInfo info = cuda_device_info(**context);
     if (!info.status) return info.status;
     std::string name = fmt::format("cuda:{} {}", options.ordinal, info.name);
+    log_policy(name, options.policy, info.is_integrated);
     return std::unique_ptr<CudaDevice>(
-        std::make_unique<CudaDeviceImpl>(options, std::move(context).value(), std::move(name)));
+        std::make_unique<CudaDeviceImpl>(options, std::move(context).value(), std::move(name),
+                                         info.memory.total_bytes - info.memory.free_bytes));
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(CudaDeviceImpl), 0);
   }

@@ -3,6 +3,7 @@
 #include "device/cuda_memory.hpp"
 
 #include <cuda_runtime_api.h>
+#include <spdlog/fmt/fmt.h>
 
 namespace kvarena {
 namespace {
@@ -22,6 +23,9 @@ CudaDeviceInfo properties_of(std::int32_t ordinal) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.num_sms = properties.multiProcessorCount;
+  info.is_integrated = properties.integrated != 0;
+  info.pci_bus_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID,
+                                properties.pciBusID, properties.pciDeviceID);
   return info;
 }
 

@@ -70,16 +70,4 @@ Result<MemoryInfo> CudaMemory::info() const {
   return MemoryInfo{total_bytes, free_bytes};
 }
 
-Result<CudaPlace> CudaMemory::place_of(const void* pointer) const {
-  cudaPointerAttributes attributes{};
-  const Status status = context_.call(
-      Resource::pointer, 0, [&] { return cudaPointerGetAttributes(&attributes, pointer); });
-  if (!status) return status;
-  switch (attributes.type) {
-    case cudaMemoryTypeUnregistered: return CudaPlace::pageable;
-    case cudaMemoryTypeHost: return CudaPlace::pinned;
-    default: return CudaPlace::device;
-  }
-}
-
 }  // namespace kvarena

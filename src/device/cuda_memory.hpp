@@ -14,13 +14,6 @@
 
 namespace kvarena {
 
-/// What kind of memory a pointer points into.
-enum class CudaPlace : std::uint8_t {
-  pageable,  ///< host memory that CUDA knows nothing of
-  pinned,    ///< page-locked host memory
-  device,    ///< what the GPU reaches by itself
-};
-
 /// The memory of one GPU.
 class CudaMemory {
  public:
@@ -33,8 +26,6 @@ class CudaMemory {
   Status free(MemoryKind kind, void* pointer);
   /// What the driver has.
   Result<MemoryInfo> info() const;
-  /// Asks the driver what `pointer` is.
-  Result<CudaPlace> place_of(const void* pointer) const;
 
  private:
   const CudaContext& context_;

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <new>
 
@@ -34,6 +36,9 @@ class HostDeviceImpl final : public HostDevice {
 
   Result<void*> allocate(const AllocationRequest& request) override;
   Status free(void* pointer) override;
+  ResidencyPolicy policy() const noexcept override { return ResidencyPolicy::allow_host; }
+  Result<Placement> place_of(const void* pointer, std::uint64_t bytes) const override;
+  std::uint64_t overhead_bytes() const noexcept override { return 0; }
 
   Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override;
   Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream) override;
@@ -66,11 +71,17 @@ class HostDeviceImpl final : public HostDevice {
   /// Staging memory is not the device's: only the machine's memory limits it.
   bool charge(const AllocationRequest& request, MemoryInfo& seen) noexcept;
   void refund(MemoryKind kind, std::uint64_t bytes) noexcept;
+  /// Notes what was given, in the map and in the tracker; nothing is noted when that fails.
+  Status note(void* pointer, const AllocationRequest& request);
+  void give_back(void* pointer, std::uint64_t bytes) noexcept;
 
   HostMemorySource& memory_;
   const std::uint64_t capacity_bytes_;
-  mutable std::mutex mutex_;      // guards used_bytes_
+  mutable std::mutex mutex_;      // guards used_bytes_ and given_
   std::uint64_t used_bytes_ = 0;  // kind device; <= capacity_bytes_
+  /// What memory_ gave and has not back: bytes by first byte. Apart from the tracker, which also
+  /// has what an engine says, so that one can be held against the other.
+  std::map<std::uintptr_t, std::uint64_t> given_;
   std::atomic<std::uint64_t> num_allocate_{0};
   std::atomic<std::uint64_t> num_free_{0};
   VramTracker tracker_;
@@ -80,7 +91,7 @@ class HostDeviceImpl final : public HostDevice {
 
 HostDeviceImpl::~HostDeviceImpl() {
   streams_.complete_all();
-  const std::vector<AllocationRecord> leaked = tracker_.allocations();
+  const std::vector<AllocationRecord> leaked = leaked_allocations(tracker_);
   if (leaked.empty()) return;
   std::uint64_t bytes = 0;
   for (const AllocationRecord& record : leaked) bytes += record.bytes;
@@ -124,19 +135,32 @@ Result<void*> HostDeviceImpl::allocate(const AllocationRequest& request) {
     if (failed.native != ENOMEM) failed.code = StatusCode::device_error;
     return failure_.keep(failed, request, seen, tracker_.breakdown());
   }
-  Status recorded;
-  try {
-    recorded = tracker_.record(
-        {pointer, request.bytes, request.purpose, request.kind, std::string(request.description)});
-  } catch (const std::bad_alloc&) {
-    recorded = exhausted(Resource::host_memory, sizeof(AllocationRecord), 0);
-  }
-  if (!recorded) {
-    memory_.free(pointer, request.bytes);
+  if (Status noted = note(pointer, request); !noted) {
+    give_back(pointer, request.bytes);
     refund(request.kind, request.bytes);
-    return recorded;
+    return noted;
   }
   return pointer;
+}
+
+Status HostDeviceImpl::note(void* pointer, const AllocationRequest& request) {
+  try {
+    {
+      const std::scoped_lock lock(mutex_);
+      given_.emplace(reinterpret_cast<std::uintptr_t>(pointer), request.bytes);
+    }
+    return tracker_.record(record_of(pointer, request));
+  } catch (const std::bad_alloc&) {
+    return exhausted(Resource::host_memory, sizeof(AllocationRecord), 0);
+  }
+}
+
+void HostDeviceImpl::give_back(void* pointer, std::uint64_t bytes) noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    given_.erase(reinterpret_cast<std::uintptr_t>(pointer));
+  }
+  memory_.free(pointer, bytes);
 }
 
 Status HostDeviceImpl::free(void* pointer) {
@@ -145,9 +169,26 @@ Status HostDeviceImpl::free(void* pointer) {
   // Erased first: once the memory is back with the system, another thread may be given the address.
   const Result<AllocationRecord> erased = tracker_.erase(pointer);
   if (!erased) return erased.status();
-  memory_.free(pointer, erased->bytes);
+  give_back(pointer, erased->bytes);
   refund(erased->kind, erased->bytes);
   return {};
+}
+
+Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const {
+  if (Status status = check_range(pointer, bytes); !status) return status;
+  const auto first = reinterpret_cast<std::uintptr_t>(pointer);
+  Placement placement{MemoryPlace::pageable_host, -1, pointer, "no allocation of this host device"};
+  const std::scoped_lock lock(mutex_);
+  auto it = given_.upper_bound(first);
+  if (it == given_.begin()) return placement;
+  --it;
+  const std::uint64_t offset = first - it->first;
+  if (offset >= it->second) return placement;
+  const std::uint64_t left = it->second - offset;
+  placement.driver_said = fmt::format("allocation of {} bytes at {:#x}", it->second, it->first);
+  placement.place = bytes <= left ? MemoryPlace::host_device : MemoryPlace::mixed;
+  if (bytes > left) placement.pointer = static_cast<const char*>(pointer) + left;
+  return placement;
 }
 
 Status HostDeviceImpl::copy(void* target, const void* source, std::uint64_t bytes,

@@ -51,6 +51,15 @@ std::string to_string(const MemoryBreakdown& breakdown) {
   return text;
 }
 
+std::string reported_totals(std::span<const ReportedTotal> totals) {
+  std::string text = totals.empty() ? "" : "reported totals, without an address to verify:\n";
+  for (const ReportedTotal& total : totals) {
+    text += fmt::format("  {:>18} {:>12}  {} \"{}\"\n", total.bytes, short_bytes(total.bytes),
+                        name_of(total.purpose), total.name);
+  }
+  return text;
+}
+
 std::string largest_allocations(std::span<const AllocationRecord> allocations,
                                 std::size_t max_allocations) {
   std::vector<const AllocationRecord*> order;
@@ -64,9 +73,11 @@ std::string largest_allocations(std::span<const AllocationRecord> allocations,
   std::string text = fmt::format("largest {} of {} allocations:\n", shown, order.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const AllocationRecord& record = *order[i];
-    text += fmt::format("  {} {:>18} {:>12}  {} {} \"{}\"\n", fmt::ptr(record.pointer),
-                        record.bytes, short_bytes(record.bytes), name_of(record.purpose),
-                        name_of(record.kind), record.description);
+    const bool is_engines = record.owner == AllocationOwner::engine;
+    text +=
+        fmt::format("  {} {:>18} {:>12}  {} {} \"{}\"{}\n", fmt::ptr(record.pointer), record.bytes,
+                    short_bytes(record.bytes), name_of(record.purpose), name_of(record.kind),
+                    record.description, is_engines ? ", the engine's" : "");
   }
   return text;
 }

@@ -20,6 +20,35 @@ Status check_request(const AllocationRequest& request) noexcept {
   return {};
 }
 
+AllocationRecord record_of(void* pointer, const AllocationRequest& request) {
+  AllocationRecord record;
+  record.pointer = pointer;
+  record.bytes = request.bytes;
+  record.purpose = request.purpose;
+  record.kind = request.kind;
+  record.description = request.description;
+  return record;
+}
+
+std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker) {
+  std::vector<AllocationRecord> leaked = tracker.allocations();
+  std::erase_if(leaked, [](const AllocationRecord& record) {
+    return record.owner != AllocationOwner::device;
+  });
+  return leaked;
+}
+
+Status check_range(const void* pointer, std::uint64_t bytes) noexcept {
+  if (pointer == nullptr) return null_pointer();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::uint64_t behind =
+      std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(pointer);
+  if (bytes < 1 || bytes > static_cast<std::uint64_t>(kMost) || bytes > behind) {
+    return invalid_argument(Resource::span_size, static_cast<std::int64_t>(bytes), 1, kMost);
+  }
+  return {};
+}
+
 Status check_copy(const void* target, const void* source, std::uint64_t bytes) noexcept {
   if (bytes == 0) return {};
   if (target == nullptr || source == nullptr) return null_pointer();

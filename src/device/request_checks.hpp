@@ -6,6 +6,7 @@
 #include "kvarena/device/device.hpp"
 
 #include <limits>
+#include <vector>
 
 namespace kvarena {
 
@@ -17,10 +18,17 @@ inline constexpr std::uint64_t kMaxAllocationBytes = std::uint64_t{1} << 48;
 constexpr Status null_pointer() noexcept {
   return invalid_argument(Resource::pointer, 0, 1, std::numeric_limits<std::int64_t>::max());
 }
+/// How a device records what it gave for `request`.
+AllocationRecord record_of(void* pointer, const AllocationRequest& request);
+/// What a device that goes away must free: its own, not the engine's.
+std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker);
 /// Returns invalid_argument (pool_bytes) for bytes outside 1 .. kMaxAllocationBytes,
 /// invalid_argument (alignment) for anything but a power of two up to kMaxAlignmentBytes, and
 /// unsupported (allocation) for KV in pinned_staging memory.
 Status check_request(const AllocationRequest& request) noexcept;
+/// Returns invalid_argument (pointer) for nullptr, or (span_size) for no bytes or more than the
+/// address space has behind `pointer`.
+Status check_range(const void* pointer, std::uint64_t bytes) noexcept;
 /// Returns invalid_argument (pointer) for nullptr when there is something to copy, or (span_size)
 /// for ranges that overlap: at their distance at most that many bytes can be copied.
 Status check_copy(const void* target, const void* source, std::uint64_t bytes) noexcept;

@@ -29,12 +29,18 @@ void subtract(MemoryUsage& usage, std::uint64_t bytes) noexcept {
   usage.count -= 1;
 }
 
-void log_change(const char* change, const AllocationRecord& record, const MemoryBreakdown& now) {
+/// "allocated", "freed"; of an engine's memory only the record comes and goes.
+const char* change_of(const AllocationRecord& record, bool comes) noexcept {
+  if (record.owner == AllocationOwner::engine) return comes ? "registered" : "unregistered";
+  return comes ? "allocated" : "freed";
+}
+
+void log_change(const AllocationRecord& record, bool comes, const MemoryBreakdown& now) {
   log_line(LogLevel::debug,
-           "memory {} {} {} {} \"{}\" at {}; total {} in {} allocations, staging {}", change,
-           bytes_text(record.bytes), name_of(record.purpose), name_of(record.kind),
-           record.description, fmt::ptr(record.pointer), bytes_text(now.total.bytes),
-           now.total.count, bytes_text(now.staging.bytes));
+           "memory {} {} {} {} \"{}\" at {}; total {} in {} allocations, staging {}",
+           change_of(record, comes), bytes_text(record.bytes), name_of(record.purpose),
+           name_of(record.kind), record.description, fmt::ptr(record.pointer),
+           bytes_text(now.total.bytes), now.total.count, bytes_text(now.staging.bytes));
 }
 
 }  // namespace
@@ -53,12 +59,20 @@ std::string_view name_of(MemoryKind kind) noexcept {
   return kind == MemoryKind::device ? "device" : "pinned_staging";
 }
 
+std::string_view name_of(AllocationOwner owner) noexcept {
+  return owner == AllocationOwner::device ? "device" : "engine";
+}
+
 /// Recorded ranges never overlap, so the map's order by first byte is also the order by last byte.
 struct VramTracker::Impl {
   using Records = std::map<std::uintptr_t, AllocationRecord>;
 
+  using Totals = std::map<std::string, ReportedTotal, std::less<>>;
+
   mutable std::mutex mutex;
   Records records;  // by address of the first byte
+  Totals totals;    // by name
+  std::uint64_t last_serial = 0;
   MemoryBreakdown usage;
 
   /// The record whose range contains `address`, or end.
@@ -80,6 +94,12 @@ struct VramTracker::Impl {
     for (const auto& [address, record] : records) all.push_back(record);
     return all;
   }
+  std::vector<ReportedTotal> list_totals() const {
+    std::vector<ReportedTotal> all;
+    all.reserve(totals.size());
+    for (const auto& [name, total] : totals) all.push_back(total);
+    return all;
+  }
   /// The accounts that a record counts in: those of its kind.
   template <class Change>
   void change_usage(const AllocationRecord& record, Change change) {
@@ -88,7 +108,21 @@ struct VramTracker::Impl {
       return;
     }
     change(usage.total, record.bytes);
-    change(usage.by_purpose[static_cast<std::size_t>(record.purpose)], record.bytes);
+    change(usage_of(record.purpose), record.bytes);
+  }
+  MemoryUsage& usage_of(MemoryPurpose purpose) {
+    return usage.by_purpose[static_cast<std::size_t>(purpose)];
+  }
+  /// Takes the bytes of `before` off the accounts and puts those of `now` on, in one step, so that
+  /// a total that changes makes no peak of its own.
+  void replace_total(const ReportedTotal& before, const ReportedTotal& now) {
+    usage_of(before.purpose).bytes -= before.bytes;
+    usage.total.bytes = usage.total.bytes - before.bytes + now.bytes;
+    usage.reported_bytes = usage.reported_bytes - before.bytes + now.bytes;
+    usage_of(now.purpose).bytes += now.bytes;
+    for (MemoryUsage* changed : {&usage_of(now.purpose), &usage.total}) {
+      changed->peak_bytes = std::max(changed->peak_bytes, changed->bytes);
+    }
   }
 };
 
@@ -106,6 +140,7 @@ Status VramTracker::record(AllocationRecord record) {
                             kMost);
   }
   const bool logging = log_enabled(LogLevel::debug);
+  const bool is_engines = record.owner == AllocationOwner::engine;
   const AllocationRecord logged = logging ? record : AllocationRecord{};
   MemoryBreakdown now;
   {
@@ -114,29 +149,64 @@ Status VramTracker::record(AllocationRecord record) {
       return failed_precondition(Resource::allocation, first);
     }
     const auto it = impl_->records.emplace(first, std::move(record)).first;
+    it->second.serial = ++impl_->last_serial;
     impl_->change_usage(it->second, add);
+    if (is_engines) impl_->usage.engine_bytes += it->second.bytes;
     impl_->usage.allocations_ever += 1;
     now = impl_->usage;
   }
-  if (logging) log_change("allocated", logged, now);
+  if (logging) log_change(logged, true, now);
   return {};
 }
 
-Result<AllocationRecord> VramTracker::erase(void* pointer) {
+Result<AllocationRecord> VramTracker::erase(void* pointer, AllocationOwner owner) {
   AllocationRecord erased;
   MemoryBreakdown now;
   {
     const std::scoped_lock lock(impl_->mutex);
     const auto it = impl_->records.find(address_of(pointer));
     if (it == impl_->records.end()) return not_found(Resource::allocation, address_of(pointer));
+    if (it->second.owner != owner) {
+      return failed_precondition(Resource::allocation, address_of(pointer));
+    }
     erased = std::move(it->second);
     impl_->records.erase(it);
     impl_->change_usage(erased, subtract);
+    if (owner == AllocationOwner::engine) impl_->usage.engine_bytes -= erased.bytes;
     impl_->usage.frees_ever += 1;
     now = impl_->usage;
   }
-  log_change("freed", erased, now);
+  log_change(erased, false, now);
   return erased;
+}
+
+Status VramTracker::set_total(std::string_view name, MemoryPurpose purpose, std::uint64_t bytes) {
+  if (name.empty()) return invalid_argument(Resource::name, 0, 1, kMost);
+  const ReportedTotal after{std::string(name), purpose, bytes};
+  MemoryBreakdown now;
+  {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto it = impl_->totals.find(name);
+    const ReportedTotal before = it == impl_->totals.end() ? ReportedTotal{} : it->second;
+    const std::uint64_t others = impl_->usage.total.bytes - before.bytes;
+    const std::uint64_t most = static_cast<std::uint64_t>(kMost) - others;
+    if (bytes > most) {
+      return invalid_argument(Resource::pool_bytes, static_cast<std::int64_t>(bytes), 0,
+                              static_cast<std::int64_t>(most));
+    }
+    if (bytes > 0) {
+      impl_->totals.insert_or_assign(after.name, after);
+    } else if (it != impl_->totals.end()) {
+      impl_->totals.erase(it);
+    }
+    impl_->replace_total(before, after);
+    now = impl_->usage;
+  }
+  log_line(LogLevel::debug,
+           "memory reported {} {} by \"{}\"; total {} in {} allocations, staging {}",
+           bytes_text(bytes), name_of(purpose), name, bytes_text(now.total.bytes), now.total.count,
+           bytes_text(now.staging.bytes));
+  return {};
 }
 
 MemoryBreakdown VramTracker::breakdown() const {
@@ -149,6 +219,11 @@ std::vector<AllocationRecord> VramTracker::allocations() const {
   return impl_->list();
 }
 
+std::vector<ReportedTotal> VramTracker::totals() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->list_totals();
+}
+
 Result<AllocationRecord> VramTracker::find(const void* pointer) const {
   const std::scoped_lock lock(impl_->mutex);
   const auto it = impl_->containing(address_of(pointer));
@@ -158,14 +233,16 @@ Result<AllocationRecord> VramTracker::find(const void* pointer) const {
 
 std::string VramTracker::report(std::size_t max_allocations) const {
   std::vector<AllocationRecord> all;
+  std::vector<ReportedTotal> totals;
   MemoryBreakdown usage;
   {
-    // One lock for both, so that the table and the list are of the same instant.
+    // One lock for all, so that the table and the lists are of the same instant.
     const std::scoped_lock lock(impl_->mutex);
     all = impl_->list();
+    totals = impl_->list_totals();
     usage = impl_->usage;
   }
-  return to_string(usage) + largest_allocations(all, max_allocations);
+  return to_string(usage) + reported_totals(totals) + largest_allocations(all, max_allocations);
 }
 
 }  // namespace kvarena

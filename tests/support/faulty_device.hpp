@@ -4,13 +4,15 @@
 /// A Device that fails its N-th call. Wraps a real one and forwards every call; the call with the
 /// chosen number returns the planted status instead. Calls that give something back (free,
 /// destroy_*) do so all the same and only report failure, as a driver does whose context is lost:
-/// so whatever is still there after a failed call was leaked by the code under test. Not
-/// thread-safe.
+/// so whatever is still there after a failed call was leaked by the code under test. It can also
+/// lie about policy and places. Calls may come from any thread once it is set up.
 
 #include "kvarena/device/device.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace kvarena::test {
@@ -28,6 +30,10 @@ class FaultyDevice final : public Device {
 
   /// From now on the `n`-th further call (0-based) fails.
   void fail_after(std::int64_t n) { fail_at_ = calls_ + n; }
+  /// From now on this is the policy.
+  void claim(ResidencyPolicy policy) { policy_ = policy; }
+  /// From now on every tracked allocation is said to lie there; nullopt: the truth again.
+  void claim(std::optional<MemoryPlace> place) { lie_ = place; }
   /// Calls made so far that can fail.
   std::int64_t num_calls() const noexcept { return calls_; }
   /// Whether the planted failure has been returned.
@@ -44,6 +50,14 @@ class FaultyDevice final : public Device {
     return inner_.allocate(request);
   }
   Status free(void* pointer) override { return after(inner_.free(pointer)); }
+  ResidencyPolicy policy() const noexcept override { return policy_.value_or(inner_.policy()); }
+  Result<Placement> place_of(const void* pointer, std::uint64_t bytes) const override {
+    if (next_fails()) return failure_;
+    if (lie_ && inner_.tracker().find(pointer))
+      return Placement{*lie_, -1, pointer, "a planted lie"};
+    return inner_.place_of(pointer, bytes);
+  }
+  std::uint64_t overhead_bytes() const noexcept override { return inner_.overhead_bytes(); }
   Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override {
     return next_fails() ? failure_ : inner_.copy(target, source, bytes, stream);
   }
@@ -86,13 +100,15 @@ class FaultyDevice final : public Device {
   std::string describe(const Status& status) const override { return inner_.describe(status); }
 
  private:
-  bool next_fails() const noexcept { return calls_++ == fail_at_; }
+  bool next_fails() const noexcept { return calls_.fetch_add(1) == fail_at_; }
   Status after(Status status) const noexcept { return next_fails() ? failure_ : status; }
 
   Device& inner_;
   std::int64_t fail_at_;
   Status failure_;
-  mutable std::int64_t calls_ = 0;
+  mutable std::atomic<std::int64_t> calls_{0};
+  std::optional<ResidencyPolicy> policy_;
+  std::optional<MemoryPlace> lie_;
 };
 
 /// Calls `scenario(FaultyDevice&)` with the first call failing, then the second, and so on, until a

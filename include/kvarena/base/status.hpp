@@ -34,6 +34,7 @@ enum class StatusCode : std::uint16_t {
   io_error,                 ///< the operating system reported `native` (errno)
   parse_error,              ///< malformed input text
   verification_failed,      ///< data read back differs from what was written
+  residency_violated,       ///< memory is not where the device's policy wants it
 };
 
 /// What the numbers of a Status are about: a pool, an object, or the name of an argument.
@@ -99,6 +100,7 @@ enum class Resource : std::uint16_t {
 /// - context_length_exceeded: `subject` is the sequence, `required` the length asked for,
 ///   `available` its maximum;
 /// - not_found, stale_handle, double_release, invariant_violated: `subject` is the raw id;
+/// - residency_violated: `subject` is the address;
 /// - device_error, io_error: `native` is the driver's or errno's number.
 struct [[nodiscard]] Status {
   StatusCode code = StatusCode::ok;    ///< what happened
@@ -160,6 +162,11 @@ constexpr Status insufficient_vram(std::uint64_t required_bytes,
           0,
           required_bytes,
           available_bytes};
+}
+
+/// The memory at `address` is not what the device's policy asks for.
+constexpr Status residency_violated(std::uint64_t address) noexcept {
+  return {StatusCode::residency_violated, Resource::allocation, 0, address, 0, 0};
 }
 
 /// The code's name as written in this header, e.g. "exhausted".

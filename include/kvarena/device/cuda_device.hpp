@@ -35,6 +35,8 @@ struct CudaDeviceOptions {
   std::uint32_t max_streams = 64;  ///< 1 .. 4096; create_stream: exhausted past this
   std::uint32_t max_host_functions = 1024;  ///< 1 .. 2^20 that a stream holds; more block
   std::uint64_t bounce_bytes = 256 << 10;  ///< 4 KiB .. 64 MiB pinned a stream, for pageable copies
+  /// What allocate and register_memory accept; allow_host is logged at warning.
+  ResidencyPolicy policy = ResidencyPolicy::vram_only;
 };
 
 /// One GPU as this process sees it.
@@ -45,7 +47,10 @@ struct CudaDeviceInfo {
   std::int32_t major = 0;    ///< compute capability
   std::int32_t minor = 0;    ///< compute capability
   std::int32_t num_sms = 0;  ///< streaming multiprocessors
-  Status status;             ///< why the device cannot be used
+  /// Its memory is the machine's: never resident, so vram_only refuses every allocation.
+  bool is_integrated = false;
+  std::string pci_bus_id;  ///< "0000:1b:00.0", by which NVML knows it
+  Status status;           ///< why the device cannot be used
 };
 
 /// What there is, or why there is nothing.

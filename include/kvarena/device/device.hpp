@@ -5,8 +5,8 @@
 /// copy and fill, streams, events. The only door to device memory; every allocation passes through
 /// the device's VramTracker. Implementations: host_device.hpp, cuda_device.hpp.
 ///
-/// Thread-safety: allocate, free, memory_info, tracker and describe may be called from any thread;
-/// operations on one stream or event by one thread at a time.
+/// Thread-safety: allocate, free, memory_info, place_of, policy, tracker and describe may be called
+/// from any thread; operations on one stream or event by one thread at a time.
 /// Ownership: the device owns its streams, events and memory; destroying it synchronises, then
 /// releases everything that is still there (and logs a warning naming what was leaked).
 /// Streams run their work in order, asynchronously to the caller and to one another. Events mark a
@@ -20,6 +20,7 @@
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
+#include "kvarena/device/residency.hpp"
 #include "kvarena/device/vram_tracker.hpp"
 
 #include <cstddef>
@@ -71,13 +72,25 @@ class KVARENA_EXPORT Device {
 
   /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes,
   /// alignment), unsupported (allocation) for KV in pinned staging memory,
-  /// insufficient_vram{required, available} (for staging memory: exhausted (host_memory)) with a
+  /// insufficient_vram{required, available} (for staging memory: exhausted (host_memory)) or
+  /// residency_violated (allocation) when the driver gave what policy() forbids, both with a
   /// snapshot kept for describe(), or device_error. A failed call has changed nothing.
   virtual Result<void*> allocate(const AllocationRequest& request) = 0;
   /// Frees what allocate returned. Work that uses it must have completed. nullptr is
-  /// invalid_argument (pointer); a pointer never recorded is not_found (allocation); nothing
-  /// changes then.
+  /// invalid_argument (pointer), a pointer never recorded not_found (allocation), memory that the
+  /// engine registered failed_precondition (allocation); nothing changes then.
   virtual Status free(void* pointer) = 0;
+
+  /// What memory for KV and weights must be.
+  virtual ResidencyPolicy policy() const noexcept = 0;
+  /// Asks the driver, not the tracker, what `bytes` bytes from `pointer` on are. A host device
+  /// judges its own map of what it gave out. Any pointer may be asked about; nothing reads it.
+  /// Returns invalid_argument (pointer) for nullptr, (span_size) for no bytes or more than lie
+  /// behind the pointer, or the driver's failure. Any thread.
+  virtual Result<Placement> place_of(const void* pointer, std::uint64_t bytes) const = 0;
+  /// What the driver said was used when this device was opened, before it allocated: contexts, and
+  /// whoever was there before. 0 on a host device.
+  virtual std::uint64_t overhead_bytes() const noexcept = 0;
 
   /// Queues a copy of `bytes` from `source` to `target` (host or device memory, not overlapping).
   /// Both must stay valid until it has completed. Returns invalid_argument (pointer) for nullptr

@@ -16,6 +16,7 @@
 namespace kvarena {
 
 class Device;
+struct CudaDeviceInfo;
 
 /// A process that uses memory of a GPU.
 struct GpuProcess {
@@ -27,12 +28,15 @@ struct GpuProcess {
 /// What NVML tells of one GPU: nvidia-smi's figures.
 struct NvmlMemory {
   std::uint64_t total_bytes = 0;      ///< of the card
-  std::uint64_t used_bytes = 0;       ///< by anyone
+  std::uint64_t used_bytes = 0;       ///< by anyone, as nvidia-smi shows it
+  std::uint64_t reserved_bytes = 0;   ///< by the driver for itself; an old one counts it as used
   std::string driver_version;         ///< "580.65.06"
   std::vector<GpuProcess> processes;  ///< compute processes, by pid
 };
 
-/// Where the used memory of a device goes: used = own tracked + own overhead + others + unknown.
+/// Where the used memory of a device goes: used = tracked + overhead + growth. On a host device
+/// used is what is tracked, or what the machine lacks to give the whole capacity when that is more:
+/// drift is 0 until the machine itself is short.
 struct MemoryDrift {
   std::uint64_t driver_used_bytes = 0;  ///< total - free, as the driver tells this process
   std::uint64_t tracked_bytes = 0;      ///< kind device, engine's registrations and totals included
@@ -46,8 +50,12 @@ struct MemoryDrift {
 
 /// Asks the driver now. Returns device_error when it cannot tell.
 KVARENA_EXPORT Result<MemoryDrift> measure_drift(const Device& device);
-/// What NVML says of the device's GPU, or unsupported (device) with no NVML or on a host device.
+/// What NVML says of the device's GPU. The library is loaded by the first call that needs it.
+/// Returns unsupported (device) with no NVML or on a host device, device_error (`native`: NVML's
+/// number) when it cannot tell; processes, names and version are left out where it has none.
 KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const Device& device);
+/// The same of a GPU that list_devices found.
+KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu);
 /// Lines for people.
 KVARENA_EXPORT std::string to_string(const MemoryDrift& drift);
 

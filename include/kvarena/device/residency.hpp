@@ -21,8 +21,8 @@ class Device;
 /// What a device accepts as memory for KV and weights.
 enum class ResidencyPolicy : std::uint8_t {
   vram_only,   ///< device-local memory of that GPU and nothing else; the default on CUDA
-  allow_host,  ///< an explicit choice, logged at create: whatever the device reaches. Never counts
-               ///< as resident. What a host device has
+  allow_host,  ///< an explicit choice, logged at create: host memory that the device reaches, too;
+               ///< never another GPU's. Never counts as resident. What a host device has
 };
 
 /// What a range of memory is, in the driver's eyes.
@@ -61,19 +61,36 @@ struct ResidencyReport {
   ResidencyPolicy policy = ResidencyPolicy::vram_only;  ///< judged by
   bool resident = false;  ///< every allocation of kind device is VRAM of this GPU; false on hosts
   std::uint64_t checked = 0;                   ///< allocations judged
-  std::uint64_t unverifiable_bytes = 0;        ///< reported totals, which have no address
+  std::uint64_t unverifiable_bytes = 0;        ///< VramTracker::set_total: no address to ask about
   std::vector<ResidencyViolation> violations;  ///< by address
   Status status;                               ///< why the driver could not be asked; ok else
+};
+
+/// When memory that an engine registers is judged.
+enum class RegisterCheck : std::uint8_t {
+  verify,  ///< now: what the policy forbids is refused
+  defer,   ///< by the next verify_residency
 };
 
 /// Whether an allocation that must be `kind` may lie at `place` under `policy`.
 KVARENA_EXPORT bool is_permitted(MemoryPlace place, MemoryKind kind,
                                  ResidencyPolicy policy) noexcept;
 /// Judges every tracked allocation of `device`, first to last byte. An allocation freed meanwhile
-/// is no violation. O(allocations) questions to the driver.
+/// is no violation, whatever came to its address. O(allocations) questions to the driver.
 KVARENA_EXPORT ResidencyReport verify_residency(const Device& device);
 /// One line: "VRAM residency violated: ..." with pointer, bytes, purpose, description, what it must
 /// be and what the driver said.
 KVARENA_EXPORT std::string describe(const ResidencyViolation& violation);
+
+/// Records memory that the engine allocated itself (`record.owner` and `record.serial` are set
+/// here), so that it is accounted for and judged. It stays the engine's: unregister_memory before
+/// it is freed; Device::free refuses it. Returns unsupported (allocation) for KV in pinned staging
+/// memory, residency_violated (allocation) for what the policy forbids when it is verified, the
+/// driver's failure when it cannot be asked, else as VramTracker::record.
+KVARENA_EXPORT Status register_memory(Device& device, AllocationRecord record,
+                                      RegisterCheck check = RegisterCheck::verify);
+/// Forgets what register_memory recorded. Returns not_found (allocation), or failed_precondition
+/// (allocation) for memory of the device's own.
+KVARENA_EXPORT Status unregister_memory(Device& device, void* pointer);
 
 }  // namespace kvarena

@@ -33,20 +33,39 @@ KVARENA_EXPORT std::string_view name_of(MemoryPurpose purpose) noexcept;
 /// "device", "pinned_staging".
 KVARENA_EXPORT std::string_view name_of(MemoryKind kind) noexcept;
 
+/// Who frees an allocation.
+enum class AllocationOwner : std::uint8_t {
+  device,  ///< the Device that gave it out
+  engine,  ///< whoever registered it (register_memory in residency.hpp); never freed here
+};
+/// "device", "engine".
+KVARENA_EXPORT std::string_view name_of(AllocationOwner owner) noexcept;
+
 /// One recorded allocation.
 struct AllocationRecord {
-  void* pointer = nullptr;                         ///< first byte
-  std::uint64_t bytes = 0;                         ///< as asked for
+  void* pointer = nullptr;                          ///< first byte
+  std::uint64_t bytes = 0;                          ///< as asked for
+  MemoryPurpose purpose = MemoryPurpose::unknown;   ///< what for
+  MemoryKind kind = MemoryKind::device;             ///< what it must be
+  std::string description;                          ///< for people
+  AllocationOwner owner = AllocationOwner::device;  ///< who frees it
+  /// Counts a tracker's records from 1; given by VramTracker::record. Tells an allocation from a
+  /// later one at the same address.
+  std::uint64_t serial = 0;
+};
+
+/// What another allocator says it holds: bytes of kind `device` with no address to verify.
+struct ReportedTotal {
+  std::string name;                                ///< of that allocator
   MemoryPurpose purpose = MemoryPurpose::unknown;  ///< what for
-  MemoryKind kind = MemoryKind::device;            ///< what it must be
-  std::string description;                         ///< for people
+  std::uint64_t bytes = 0;                         ///< now
 };
 
 /// Count and bytes of one purpose, or of all.
 struct MemoryUsage {
-  std::uint64_t bytes = 0;       ///< now
+  std::uint64_t bytes = 0;       ///< now, reported totals included
   std::uint64_t peak_bytes = 0;  ///< the most at any time
-  std::uint64_t count = 0;       ///< allocations now
+  std::uint64_t count = 0;       ///< allocations now; a reported total is none
 };
 
 /// A consistent snapshot of a tracker.
@@ -55,7 +74,9 @@ struct MemoryBreakdown {
   MemoryUsage staging;  ///< kind `pinned_staging`
   std::array<MemoryUsage, kNumMemoryPurposes>
       by_purpose;                      ///< indexed by MemoryPurpose, kind `device`
-  std::uint64_t allocations_ever = 0;  ///< recorded since the start
+  std::uint64_t engine_bytes = 0;      ///< of both kinds: registered by the engine
+  std::uint64_t reported_bytes = 0;    ///< of `total`: reported totals
+  std::uint64_t allocations_ever = 0;  ///< recorded since the start, by whichever owner
   std::uint64_t frees_ever = 0;        ///< erased since the start
 };
 
@@ -74,17 +95,24 @@ class KVARENA_EXPORT VramTracker {
   /// recorded one. O(log n).
   Status record(AllocationRecord record);
   /// Erases an allocation and returns what was recorded. Returns not_found (allocation) for a
-  /// pointer that was never recorded or has been erased: nothing changes. O(log n).
-  Result<AllocationRecord> erase(void* pointer);
+  /// pointer that was never recorded or has been erased, or failed_precondition (allocation) for
+  /// one of another owner: nothing changes. O(log n).
+  Result<AllocationRecord> erase(void* pointer, AllocationOwner owner = AllocationOwner::device);
+  /// What the allocator `name` holds now for `purpose`, in place of what it said before; 0 removes
+  /// it. Counts as kind `device`. Returns invalid_argument (name) for an empty name, or
+  /// (pool_bytes) when all bytes together would pass 2^63. O(log n).
+  Status set_total(std::string_view name, MemoryPurpose purpose, std::uint64_t bytes);
 
   /// Totals now. O(1).
   MemoryBreakdown breakdown() const;
   /// Every recorded allocation, by address. O(n).
   std::vector<AllocationRecord> allocations() const;
+  /// Every reported total, by name. O(n).
+  std::vector<ReportedTotal> totals() const;
   /// The allocation that contains `pointer`, or not_found. O(log n).
   Result<AllocationRecord> find(const void* pointer) const;
-  /// A table for people: a line per purpose with bytes, share, count and peak, then the largest
-  /// `max_allocations` allocations.
+  /// A table for people: a line per purpose with bytes, share, count and peak, then the reported
+  /// totals and the largest `max_allocations` allocations.
   std::string report(std::size_t max_allocations = 10) const;
 
  private:

@@ -27,7 +27,7 @@ TEST(Status, IsSmallAndOkByDefault) {
 
 TEST(Status, EveryCodeHasItsOwnNameAndText) {
   std::set<std::string> names;
-  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(StatusCode::verification_failed);
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(StatusCode::residency_violated);
        ++raw) {
     const auto code = static_cast<StatusCode>(raw);
     EXPECT_TRUE(names.insert(std::string(name_of(code))).second) << raw;
@@ -36,6 +36,7 @@ TEST(Status, EveryCodeHasItsOwnNameAndText) {
   EXPECT_EQ(name_of(StatusCode::exhausted), "exhausted");
   EXPECT_EQ(name_of(StatusCode::duplicate_argument), "duplicate_argument");
   EXPECT_EQ(name_of(StatusCode::verification_failed), "verification_failed");
+  EXPECT_EQ(name_of(StatusCode::residency_violated), "residency_violated");
 }
 
 TEST(Status, EveryResourceHasItsOwnName) {

@@ -1,0 +1,36 @@
+#include "device/cuda_driver.hpp"
+
+namespace kvarena {
+namespace {
+
+template <class Function>
+void look_up(CudaDriverFunctions& driver, const char* symbol, Function& function) {
+  if (driver.error != cudaSuccess) return;
+  constexpr unsigned int kVersion = 12000;
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult outcome{};
+  driver.error =
+      cudaGetDriverEntryPointByVersion(symbol, &found, kVersion, cudaEnableLegacyStream, &outcome);
+  if (driver.error == cudaSuccess && found == nullptr) driver.error = cudaErrorInsufficientDriver;
+  function = reinterpret_cast<Function>(found);
+}
+
+}  // namespace
+
+const CudaDriverFunctions& cuda_driver_functions() {
+  static const CudaDriverFunctions functions = [] {
+    CudaDriverFunctions driver;
+    look_up(driver, "cuDeviceGet", driver.device);
+    look_up(driver, "cuDevicePrimaryCtxRetain", driver.retain);
+    look_up(driver, "cuDevicePrimaryCtxRelease", driver.release);
+    look_up(driver, "cuCtxGetCurrent", driver.current);
+    look_up(driver, "cuCtxPushCurrent", driver.push);
+    look_up(driver, "cuCtxPopCurrent", driver.pop);
+    look_up(driver, "cuPointerGetAttributes", driver.pointer_attributes);
+    look_up(driver, "cuMemGetAddressRange", driver.mapping);
+    return driver;
+  }();
+  return functions;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,29 @@
+#pragma once
+
+/// @file
+/// The driver's functions that the runtime does not have. Looked up when first needed, so that
+/// nothing links to the driver. None of them allocates or frees memory.
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime_api.h>
+
+namespace kvarena {
+
+/// Pointers to them, with the signatures of the versions in their types' names.
+struct CudaDriverFunctions {
+  PFN_cuDeviceGet_v2000 device = nullptr;
+  PFN_cuDevicePrimaryCtxRetain_v7000 retain = nullptr;
+  PFN_cuDevicePrimaryCtxRelease_v11000 release = nullptr;
+  PFN_cuCtxGetCurrent_v4000 current = nullptr;
+  PFN_cuCtxPushCurrent_v4000 push = nullptr;
+  PFN_cuCtxPopCurrent_v4000 pop = nullptr;
+  PFN_cuPointerGetAttributes_v7000 pointer_attributes = nullptr;
+  PFN_cuMemGetAddressRange_v3020 mapping = nullptr;
+  cudaError_t error = cudaSuccess;  ///< of the look-up
+};
+
+/// Looked up once; `error` says whether that succeeded.
+const CudaDriverFunctions& cuda_driver_functions();
+
+}  // namespace kvarena

@@ -1,0 +1,110 @@
+#include "kvarena/device/residency.hpp"
+
+#include "base/log_internal.hpp"
+#include "device/memory_report.hpp"
+
+#include "kvarena/device/device.hpp"
+
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+/// The allocation is still the one that was asked about. One that is freed leaves the tracker
+/// before its memory goes back to the driver, so an answer about freed memory never finds it here.
+bool is_still_recorded(const Device& device, const AllocationRecord& record) {
+  const Result<AllocationRecord> found = device.tracker().find(record.pointer);
+  return found && found->serial == record.serial;
+}
+
+std::string_view wanted(MemoryKind kind) noexcept {
+  return kind == MemoryKind::device ? "device-local memory of this GPU" : "pinned host memory";
+}
+
+}  // namespace
+
+std::string_view name_of(MemoryPlace place) noexcept {
+  switch (place) {
+    case MemoryPlace::vram: return "vram";
+    case MemoryPlace::other_device: return "other_device";
+    case MemoryPlace::integrated: return "integrated";
+    case MemoryPlace::managed: return "managed";
+    case MemoryPlace::pinned_host: return "pinned_host";
+    case MemoryPlace::pageable_host: return "pageable_host";
+    case MemoryPlace::host_device: return "host_device";
+    case MemoryPlace::mixed: return "mixed";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(ResidencyPolicy policy) noexcept {
+  return policy == ResidencyPolicy::vram_only ? "vram_only" : "allow_host";
+}
+
+bool is_permitted(MemoryPlace place, MemoryKind kind, ResidencyPolicy policy) noexcept {
+  const bool hosts = policy == ResidencyPolicy::allow_host;
+  switch (place) {
+    case MemoryPlace::vram: return kind == MemoryKind::device;
+    case MemoryPlace::pinned_host: return kind == MemoryKind::pinned_staging || hosts;
+    case MemoryPlace::integrated:
+    case MemoryPlace::managed: return kind == MemoryKind::device && hosts;
+    case MemoryPlace::host_device: return hosts;
+    case MemoryPlace::other_device:
+    case MemoryPlace::pageable_host:
+    case MemoryPlace::mixed: break;
+  }
+  return false;
+}
+
+ResidencyReport verify_residency(const Device& device) {
+  ResidencyReport report;
+  report.policy = device.policy();
+  report.unverifiable_bytes = device.tracker().breakdown().reported_bytes;
+  for (AllocationRecord& record : device.tracker().allocations()) {
+    Result<Placement> placement = device.place_of(record.pointer, record.bytes);
+    if (!placement) {
+      report.status = placement.status();
+      return report;
+    }
+    ++report.checked;
+    if (is_permitted(placement->place, record.kind, report.policy)) continue;
+    if (!is_still_recorded(device, record)) continue;
+    report.violations.push_back({std::move(record), std::move(placement).value()});
+  }
+  report.resident = report.policy == ResidencyPolicy::vram_only && report.violations.empty();
+  return report;
+}
+
+std::string describe(const ResidencyViolation& violation) {
+  const AllocationRecord& record = violation.record;
+  const Placement& placement = violation.placement;
+  const bool is_inside = placement.pointer != nullptr && placement.pointer != record.pointer;
+  return fmt::format(
+      "VRAM residency violated: {} {} {} \"{}\" of the {} must be {} but is {}{}; the driver said: "
+      "{}",
+      fmt::ptr(record.pointer), bytes_text(record.bytes), name_of(record.purpose),
+      record.description, name_of(record.owner), wanted(record.kind), name_of(placement.place),
+      is_inside ? fmt::format(" at {}", fmt::ptr(placement.pointer)) : "", placement.driver_said);
+}
+
+Status register_memory(Device& device, AllocationRecord record, RegisterCheck check) {
+  if (record.kind == MemoryKind::pinned_staging && record.purpose == MemoryPurpose::kv_cache) {
+    return unsupported(Resource::allocation);
+  }
+  record.owner = AllocationOwner::engine;
+  if (check == RegisterCheck::verify && record.pointer != nullptr && record.bytes > 0) {
+    const Result<Placement> placement = device.place_of(record.pointer, record.bytes);
+    if (!placement) return placement.status();
+    if (!is_permitted(placement->place, record.kind, device.policy())) {
+      log_text(LogLevel::error, describe(ResidencyViolation{record, *placement}));
+      return residency_violated(reinterpret_cast<std::uintptr_t>(record.pointer));
+    }
+  }
+  return device.tracker().record(std::move(record));
+}
+
+Status unregister_memory(Device& device, void* pointer) {
+  return device.tracker().erase(pointer, AllocationOwner::engine).status();
+}
+
+}  // namespace kvarena
