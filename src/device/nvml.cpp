@@ -52,7 +52,7 @@ struct NvmlFunctions {
   // Absent in some versions:
   Return (*memory_v2)(void* device, MemoryV2* memory) = nullptr;
   Return (*processes)(void* device, unsigned int* count, ProcessInfo* infos) = nullptr;
-  Return (*process_name)(unsigned int pid, char* name, unsigned int length) = nullptr;
+  Return (*name)(unsigned int pid, char* name, unsigned int length) = nullptr;
   Return (*driver_version)(char* version, unsigned int length) = nullptr;
 
   bool has_what_it_needs() const noexcept {
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Nvml>> Nvml::open(const char* library) {
   look_up(loaded, "nvmlDeviceGetMemoryInfo", functions->memory);
   look_up(loaded, "nvmlDeviceGetMemoryInfo_v2", functions->memory_v2);
   look_up(loaded, "nvmlDeviceGetComputeRunningProcesses_v3", functions->processes);
-  look_up(loaded, "nvmlSystemGetProcessName", functions->process_name);
+  look_up(loaded, "nvmlSystemGetProcessName", functions->name);
   look_up(loaded, "nvmlSystemGetDriverVersion", functions->driver_version);
   Status failed = functions->has_what_it_needs() ? Status{} : unsupported(Resource::device);
   if (failed.is_ok()) {
@@ -140,7 +140,7 @@ void Nvml::add_processes(void* device, std::vector<GpuProcess>& processes) const
   if (error != kSuccess) return;
   infos.resize(std::min<std::size_t>(infos.size(), count));
   for (const ProcessInfo& info : infos) {
-    GpuProcess process{info.pid, std::nullopt, process_name(info.pid)};
+    GpuProcess process{info.pid, std::nullopt, name_of(info.pid)};
     if (info.used_bytes != kNotAvailable) process.bytes = info.used_bytes;
     processes.push_back(std::move(process));
   }
@@ -154,10 +154,10 @@ std::string Nvml::driver_version() const {
   return error == kSuccess ? text.data() : "";
 }
 
-std::string Nvml::process_name(std::uint32_t pid) const {
+std::string Nvml::name_of(std::uint32_t pid) const {
   std::array<char, 1024> text{};
-  if (functions_->process_name == nullptr) return {};
-  const Return error = functions_->process_name(pid, text.data(), text.size() - 1);
+  if (functions_->name == nullptr) return {};
+  const Return error = functions_->name(pid, text.data(), text.size() - 1);
   return error == kSuccess ? text.data() : "";
 }
 

@@ -36,7 +36,7 @@ class Nvml {
   Status add_memory(void* device, NvmlMemory& memory) const;
   void add_processes(void* device, std::vector<GpuProcess>& processes) const;
   std::string driver_version() const;
-  std::string process_name(std::uint32_t pid) const;
+  std::string name_of(std::uint32_t pid) const;
 
   void* const library_;
   const std::unique_ptr<NvmlFunctions> functions_;
