@@ -73,6 +73,9 @@ struct DecodeParams {
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);
 
+/// Query heads a KV head that decode takes at most.
+inline constexpr std::int64_t kMaxDecodeGroup = 16;
+
 /// Bytes of workspace for `limits`: a pure function of them.
 std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
 

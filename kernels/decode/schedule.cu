@@ -13,7 +13,6 @@ namespace {
 constexpr std::int64_t kMaxRows = 1 << 20;
 constexpr std::int64_t kMaxQueryTokens = 8;
 constexpr std::int64_t kMaxHeads = 4096;
-constexpr std::int64_t kMaxGroup = 16;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kWorkspaceAlignment = 256;
 constexpr int kSizeClasses = 8;
@@ -232,14 +231,15 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept {
       {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
       {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
       {Resource::num_kv_heads, heads, 1, kMaxHeads},
-      {Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxGroup},
+      {Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxDecodeGroup},
       {Resource::device, limits.num_sms, 1, kMaxSms},
   };
   for (const Range& r : ranges) {
     if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
   }
   if (limits.num_q_heads % heads != 0) {
-    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxGroup);
+    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads,
+                            heads * kMaxDecodeGroup);
   }
   for (const std::int32_t dim : {64, 96, 128, 256}) {
     if (limits.head_dim == dim) return {};

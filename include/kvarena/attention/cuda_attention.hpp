@@ -62,8 +62,9 @@ struct AttentionStep {
 };
 
 /// Whether decode attention reads K and V like these: bf16, f16 or fp8 e4m3, chunked, K and V of
-/// one head_dim 64, 96, 128 or 256. Everything else goes to prefill, which reads any shape.
-KVARENA_EXPORT bool takes_decode(const KvLayerView& kv) noexcept;
+/// one head_dim 64, 96, 128 or 256, at most 16 query heads a KV head. Everything else goes to
+/// prefill, which reads any shape.
+KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept;
 
 /// Bytes of a workspace for this shape and every smaller max_rows and max_decode_tokens: a pure
 /// function; 0 when `takes_decode` says no. Returns invalid_argument naming the member and its

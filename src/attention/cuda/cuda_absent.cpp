@@ -4,7 +4,7 @@
 
 namespace kvarena::cuda {
 
-bool takes_decode(const KvLayerView&) noexcept { return false; }
+bool takes_decode(const KvLayerView&, std::int32_t) noexcept { return false; }
 Result<std::int64_t> workspace_bytes(const AttentionShape&) noexcept {
   return unsupported(Resource::device);
 }

@@ -110,12 +110,16 @@ Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
   return in_range(Check::num_tokens, Resource::num_tokens, step.total_q, decode_q, 0x7fffffff);
 }
 
+bool has_fast_path(const AttentionShape& shape) noexcept {
+  return cuda::takes_decode(shape.kv, shape.num_q_heads);
+}
+
 /// Whether this layer's decode rows take the fast path; if not, they are prefill's.
 bool is_fast(const AttentionStep& step, const AttentionArgs& args) noexcept {
   const bool has_types =
       is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
       (args.kv.key.dtype == DType::fp8_e4m3 || args.kv.key.dtype == args.q_dtype);
-  return step.decode_rows > 0 && has_types && takes_decode(args.kv) &&
+  return step.decode_rows > 0 && has_types && takes_decode(args.kv, args.num_q_heads) &&
          kernels::is_aligned(args.q, kVectorBytes) && kernels::is_aligned(args.out, kVectorBytes);
 }
 
@@ -170,7 +174,7 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
 
 }  // namespace
 
-bool takes_decode(const KvLayerView& kv) noexcept {
+bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
   const PlaneView& key = kv.key;
   const PlaneView& value = kv.value;
   const bool is_narrow = is_16_bit(key.dtype) || key.dtype == DType::fp8_e4m3;
@@ -181,6 +185,7 @@ bool takes_decode(const KvLayerView& kv) noexcept {
   return is_narrow && is_chunked && value.dtype == key.dtype && value.head_dim == key.head_dim &&
          value.block_stride == key.block_stride && value.head_stride == key.head_stride &&
          std::find(std::begin(dims), std::end(dims), key.head_dim) != std::end(dims) &&
+         num_q_heads <= std::int64_t{key.num_heads} * kernels::kMaxDecodeGroup &&
          has_vectors(key) && has_vectors(value);
 }
 
@@ -188,7 +193,7 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
   std::int64_t most = 0;
-  if (!takes_decode(shape.kv)) return most;
+  if (!has_fast_path(shape)) return most;
   // Fewer rows may have another launch shape, which needs more.
   for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
     for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {
@@ -200,7 +205,7 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
 
 Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;
-  if (!takes_decode(step.shape.kv)) return {};
+  if (!has_fast_path(step.shape)) return {};
   if (Status s = check_workspace(step); !s) return s;
   // Counters return to 0 by themselves; where they lie depends on the limits.
   const kernels::DecodeWorkspace w = kernels::decode_workspace(limits_of(step));
@@ -212,7 +217,7 @@ Status launch_reset(const AttentionStep& step, void* stream) noexcept {
 Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                        void* stream) noexcept {
   if (Status s = check_step(step, args.batch.num_rows); !s) return s;
-  if (step.decode_rows == 0 || !takes_decode(step.shape.kv)) return {};
+  if (step.decode_rows == 0 || !has_fast_path(step.shape)) return {};
   if (Status s = check_workspace(step); !s) return s;
   if (Status s = not_null(Check::seq_lens_pointer, args.batch.seq_lens); !s) return s;
   return kernels::launch_decode_schedule({.limits = limits_of(step),

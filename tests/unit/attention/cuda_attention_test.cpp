@@ -62,7 +62,7 @@ TEST(CudaAttention, DecodeTakesChunkedTypesOfFourDims) {
   const auto takes = [](const std::function<void(KvLayerView&)>& change) {
     KvLayerView kv = Small().args.kv;
     change(kv);
-    return cuda::takes_decode(kv);
+    return cuda::takes_decode(kv, 8);
   };
   const auto both = [](KvLayerView& kv, auto change) {
     change(kv.key);
@@ -86,6 +86,20 @@ TEST(CudaAttention, DecodeTakesChunkedTypesOfFourDims) {
   EXPECT_FALSE(takes([](KvLayerView& kv) { kv.value.head_dim = 96; }));
   EXPECT_FALSE(takes([](KvLayerView& kv) { kv.key.base += 8; }));
   EXPECT_FALSE(takes([](KvLayerView& kv) { kv.block_size = 24; }));
+}
+
+TEST(CudaAttention, MoreThan16QueryHeadsAKvHeadArePrefills) {
+  Small s;
+  const std::int32_t kv_heads = s.args.kv.key.num_heads;
+  EXPECT_TRUE(cuda::takes_decode(s.args.kv, 16 * kv_heads));
+  EXPECT_FALSE(cuda::takes_decode(s.args.kv, 17 * kv_heads));
+  s.step.shape.num_q_heads = s.args.num_q_heads = 17 * kv_heads;
+  EXPECT_EQ(cuda::workspace_bytes(s.step.shape).value(), 0);
+  s.step.workspace = nullptr;
+  s.step.workspace_bytes = 0;
+  EXPECT_OK(cuda::launch_reset(s.step, nullptr)) << "nothing to make ready";
+  EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr)) << "nothing to schedule";
+  EXPECT_OK(cuda::validate(s.step, s.args)) << "prefill takes the rows";
 }
 
 TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
