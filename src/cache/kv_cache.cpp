@@ -176,6 +176,7 @@ Result<Ticket> KvCache::fence(StreamId other) {
 }
 
 StreamId KvCache::home_stream() const noexcept { return impl_->stream; }
+Device& KvCache::device() const noexcept { return *impl_->device; }
 const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }
 const BlockTables& KvCache::tables() const noexcept { return *impl_->tables; }

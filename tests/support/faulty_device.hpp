@@ -58,6 +58,7 @@ class FaultyDevice final : public Device {
     return inner_.place_of(pointer, bytes);
   }
   std::uint64_t overhead_bytes() const noexcept override { return inner_.overhead_bytes(); }
+  std::int32_t lost_to() const noexcept override { return inner_.lost_to(); }
   Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream) override {
     return next_fails() ? failure_ : inner_.copy(target, source, bytes, stream);
   }

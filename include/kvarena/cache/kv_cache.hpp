@@ -208,6 +208,8 @@ class KVARENA_EXPORT KvCache {
 
   // ---- questions -----------------------------------------------------------------------------
 
+  /// Where the pool is.
+  Device& device() const noexcept;
   /// The pool's bytes.
   const Arena& arena() const noexcept;
   /// Accounts, holders, explain().

@@ -81,8 +81,6 @@ class KVARENA_EXPORT CudaDevice : public Device {
   virtual std::int32_t ordinal() const noexcept = 0;
   /// What list_devices says of this GPU.
   virtual CudaDeviceInfo info() const = 0;
-  /// The sticky error (a cudaError_t) that the device was lost to; 0 while it is usable.
-  virtual std::int32_t lost_to() const noexcept = 0;
 
   /// The cudaStream_t behind `stream`, for launching kernels and capturing. Valid until the stream
   /// is destroyed. Returns not_found (stream).

@@ -91,6 +91,9 @@ class KVARENA_EXPORT Device {
   /// What the driver said was used when this device was opened, before it allocated: contexts, and
   /// whoever was there before. 0 on a host device.
   virtual std::uint64_t overhead_bytes() const noexcept = 0;
+  /// The driver's sticky error (a cudaError_t) that the device was lost to, once a call has seen
+  /// it; 0 while it is usable, and on a host device always.
+  virtual std::int32_t lost_to() const noexcept { return 0; }
 
   /// Queues a copy of `bytes` from `source` to `target` (host or device memory, not overlapping).
   /// Both must stay valid until it has completed. Returns invalid_argument (pointer) for nullptr
