@@ -90,6 +90,8 @@ enum class Resource : std::uint16_t {
   num_tickets,
   name,
   device,
+  period,
+  time_limit,
 };
 
 /// The outcome of a call. Default-constructed: ok.

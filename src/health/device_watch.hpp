@@ -1,0 +1,65 @@
+#pragma once
+
+/// @file
+/// `DeviceWatch`: one watched device, and what the last look at it gave. Asking the device may take
+/// as long as its driver takes. check and look belong to whoever has the monitor's turn; what the
+/// monitor keeps of them is in `last`, under the monitor's lock.
+
+#include "health/health_state.hpp"
+#include "health/usage_gate.hpp"
+
+#include "kvarena/device/device.hpp"
+#include "kvarena/health/health_report.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvarena {
+
+/// What the driver said in a check.
+struct DeviceCheck {
+  bool resident = false;                  ///< all allocations are VRAM of this device
+  std::uint64_t allocations_checked = 0;  ///< asked about
+  std::optional<MemoryInfo> memory;       ///< absent: the driver could not tell
+  std::optional<MemoryDrift> drift;       ///< absent: the driver could not tell
+  std::vector<Finding> findings;          ///< what is wrong
+};
+
+/// One watched device.
+class DeviceWatch {
+ public:
+  /// `watched` is borrowed.
+  DeviceWatch(Device& watched, std::uint64_t its_id, std::uint64_t drift_warning_bytes)
+      : id(its_id),
+        device(watched),
+        name(watched.name()),
+        policy(watched.policy()),
+        drift_warning_bytes_(drift_warning_bytes) {}
+
+  /// Asks the driver about every allocation, and about the device. Logs drift.
+  DeviceCheck check();
+
+  const std::uint64_t id;        ///< of the watch
+  Device& device;                ///< use it only behind the gate
+  const std::string name;        ///< Device::name
+  const ResidencyPolicy policy;  ///< Device::policy
+  UsageGate gate;                ///< closed when the device is no longer watched
+
+  /// Of the last check, but for memory, which each look renews. Under the monitor's lock.
+  struct {
+    bool resident = false;
+    std::uint64_t allocations_checked = 0;
+    MemoryInfo memory;
+    std::optional<MemoryDrift> drift;
+  } last;
+
+ private:
+  void warn_of(const MemoryDrift& drift);
+
+  std::uint64_t drift_warning_bytes_;
+  std::int64_t drift_logged_bytes_ = 0;  // growth when it was last logged; 0: it was not
+};
+
+}  // namespace kvarena

@@ -1,0 +1,99 @@
+#include "health/health_state.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+bool lasts(HealthReasonCode code) noexcept {
+  return code == HealthReasonCode::residency_violated ||
+         code == HealthReasonCode::accounts_violated;
+}
+
+double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+void HealthState::begin_check(std::int64_t now_ns) {
+  is_running_ = true;
+  has_begun_ = true;
+  begun_ns_ = now_ns;
+}
+
+void HealthState::complete_check(std::int64_t now_ns) {
+  is_running_ = false;
+  looked_ns_ = begun_ns_;
+  checks_.completed += 1;
+  checks_.last_ended_ns = now_ns;
+  checks_.last_duration_ns = now_ns - begun_ns_;
+  checks_.total_duration_ns += checks_.last_duration_ns;
+  if (!reasons_.empty()) checks_.failed += 1;
+}
+
+std::int64_t HealthState::next_check_ns() const {
+  return has_begun_ ? begun_ns_ + period_ns_ : created_ns_;
+}
+
+void HealthState::expect(std::uint64_t watch, std::string text, std::int64_t now_ns) {
+  const ReasonKey key{HealthReasonCode::not_checked, watch};
+  reasons_.insert_or_assign(key, HealthReason{key.code, std::move(text), now_ns});
+}
+
+std::vector<HealthReason> HealthState::found(std::uint64_t watch, std::span<const Finding> findings,
+                                             std::int64_t now_ns) {
+  std::set<ReasonKey> still;
+  for (const Finding& finding : findings) still.insert(finding.key);
+  std::erase_if(reasons_, [&](const auto& entry) {
+    return entry.first.watch == watch && !lasts(entry.first.code) && !still.contains(entry.first);
+  });
+  std::vector<HealthReason> appeared;
+  for (const Finding& finding : findings) {
+    const auto [it, is_new] =
+        reasons_.try_emplace(finding.key, HealthReason{finding.key.code, finding.text, now_ns});
+    if (is_new) {
+      appeared.push_back(it->second);
+    } else {
+      it->second.text = finding.text;
+    }
+  }
+  return appeared;
+}
+
+void HealthState::forget(std::uint64_t watch) {
+  std::erase_if(reasons_, [&](const auto& entry) {
+    return entry.first.watch == watch && !lasts(entry.first.code);
+  });
+}
+
+void HealthState::acknowledge() {
+  std::erase_if(reasons_, [](const auto& entry) { return lasts(entry.first.code); });
+}
+
+std::vector<HealthReason> HealthState::reasons(std::int64_t now_ns) const {
+  std::vector<HealthReason> all;
+  if (checks_.completed == 0) {
+    all.push_back({HealthReasonCode::not_checked, "no check has completed yet", created_ns_});
+  }
+  for (const auto& [key, reason] : reasons_) all.push_back(reason);
+  if (is_running_ && now_ns - begun_ns_ > check_limit_ns_) {
+    all.push_back({HealthReasonCode::check_stuck,
+                   fmt::format("a check has been running for {:.3f} s, the limit is {:.3f} s",
+                               seconds(now_ns - begun_ns_), seconds(check_limit_ns_)),
+                   begun_ns_ + check_limit_ns_});
+  }
+  const std::int64_t looked_ns = checks_.completed == 0 ? created_ns_ : looked_ns_;
+  const std::int64_t patience_ns = period_ns_ + check_limit_ns_;
+  if (now_ns - looked_ns > patience_ns) {
+    all.push_back({HealthReasonCode::monitor_stopped,
+                   fmt::format("the last complete check began {:.3f} s ago, the period is {:.3f} s",
+                               seconds(now_ns - looked_ns), seconds(period_ns_)),
+                   looked_ns + patience_ns});
+  }
+  return all;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,138 @@
+#include "health/pool_watch.hpp"
+
+#include "base/log_internal.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9; }
+
+PressureFigures figures_of(const BlockStats& blocks, const MemoryInfo& memory) noexcept {
+  return {std::max<std::int64_t>(0, blocks.available() - blocks.reserved), blocks.num_blocks,
+          memory.free_bytes, memory.total_bytes};
+}
+
+}  // namespace
+
+PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
+                     std::uint64_t its_id, const PressureGauge& gauge, std::int64_t now_ns)
+    : id(its_id),
+      publisher(its_publisher),
+      name(std::move(its_name)),
+      device(its_device),
+      gauge_(gauge),
+      progress_ns_(now_ns) {
+  const PoolSnapshot snapshot = publisher.snapshot();
+  step_ = snapshot.step;
+  published_ns_ = snapshot.published_ns;
+}
+
+bool PoolWatch::has_pending_work() const noexcept {
+  return waiting_requests.load(std::memory_order_relaxed) > 0 || publisher.has_pending_work();
+}
+
+PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const MemoryInfo& memory) {
+  PoolLook result;
+  const PoolSnapshot snapshot = publisher.snapshot();
+  judge_accounts(snapshot, result.findings);
+  judge_ticket(snapshot, now_ns, limits.ticket_ns, result.findings);
+  judge_progress(snapshot, now_ns, limits.step_ns, result.findings);
+  judge_holders(now_ns, limits.holder_grace_ns, result.findings);
+  publisher.request_details();  // for the next look
+  PressureEvent event;
+  if (gauge_.observe(figures_of(snapshot.blocks, memory), event)) result.event = event;
+  log_pressure(result.event, now_ns);
+  result.pressure = gauge_.level();
+  result.pressure_entered = gauge_.entered();
+  return result;
+}
+
+void PoolWatch::judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const {
+  constexpr std::uint64_t kAudit = 1;
+  constexpr std::uint64_t kBalance = 2;
+  if (!snapshot.audit.failure) {
+    findings.push_back(
+        {{HealthReasonCode::accounts_violated, id, kAudit},
+         fmt::format("pool {}: the audit failed after {} blocks: {}", name,
+                     snapshot.audit.blocks_checked, describe(snapshot.audit.failure))});
+  }
+  if (!snapshot.blocks.balanced()) {
+    const BlockStats& blocks = snapshot.blocks;
+    findings.push_back(
+        {{HealthReasonCode::accounts_violated, id, kBalance},
+         fmt::format("pool {}: free {} + fenced {} + evictable {} + referenced {} + offline {} "
+                     "is not {} at step {}",
+                     name, blocks.free, blocks.fenced, blocks.evictable, blocks.referenced,
+                     blocks.offline, blocks.num_blocks, snapshot.step)});
+  }
+}
+
+void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t now_ns,
+                             std::int64_t limit_ns, std::vector<Finding>& findings) {
+  if (snapshot.oldest_ticket != ticket_) {
+    ticket_ = snapshot.oldest_ticket;
+    ticket_ns_ = now_ns;
+  }
+  if (ticket_ == kNoTicket || now_ns - ticket_ns_ <= limit_ns) return;
+  findings.push_back(
+      {{HealthReasonCode::ticket_late, id, ticket_.value},
+       fmt::format("pool {}: ticket {} has been open for {:.3f} s, the limit is {:.3f} s; {} are "
+                   "open, {} blocks wait for them",
+                   name, ticket_.value, seconds(now_ns - ticket_ns_), seconds(limit_ns),
+                   snapshot.open_tickets, snapshot.blocks.fenced)});
+}
+
+void PoolWatch::judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns,
+                               std::int64_t limit_ns, std::vector<Finding>& findings) {
+  const bool is_pending = has_pending_work();
+  const bool has_moved = snapshot.step != step_ || snapshot.published_ns != published_ns_;
+  // An engine that was idle at the last look may have begun just now.
+  if (!is_pending || has_moved || !was_pending_) progress_ns_ = now_ns;
+  was_pending_ = is_pending;
+  step_ = snapshot.step;
+  published_ns_ = snapshot.published_ns;
+  if (now_ns - progress_ns_ <= limit_ns) return;
+  findings.push_back(
+      {{HealthReasonCode::engine_stuck, id},
+       fmt::format("pool {}: work is pending and no step has been published for {:.3f} s, the "
+                   "limit is {:.3f} s; the last was step {}, {} requests wait",
+                   name, seconds(now_ns - progress_ns_), seconds(limit_ns), step_,
+                   waiting_requests.load(std::memory_order_relaxed))});
+}
+
+void PoolWatch::judge_holders(std::int64_t now_ns, std::int64_t grace_ns,
+                              std::vector<Finding>& findings) const {
+  const PoolDetails details = publisher.details();
+  const HolderReport* latest = nullptr;
+  std::int64_t num_late = 0;
+  for (const HolderReport& holder : details.holders) {
+    if (holder.deadline_ns == 0 || now_ns - holder.deadline_ns <= grace_ns) continue;
+    ++num_late;
+    if (latest == nullptr || holder.deadline_ns < latest->deadline_ns) latest = &holder;
+  }
+  if (latest == nullptr) return;
+  findings.push_back(
+      {{HealthReasonCode::holder_late, id},
+       fmt::format("pool {}: {} holders are past their deadline; holder {} ({} of owner {}) by "
+                   "{:.3f} s, with {} blocks, as of step {}",
+                   name, num_late, latest->holder.value, latest->purpose, latest->owner,
+                   seconds(now_ns - latest->deadline_ns), latest->references, details.step)});
+}
+
+void PoolWatch::log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns) {
+  const auto severity = [this] {
+    return gauge_.level() >= PressureLevel::critical ? LogLevel::warning : LogLevel::info;
+  };
+  if (const std::int64_t left_out = lines_.take_left_out(now_ns); left_out > 0) {
+    log_line(severity(), "pressure pool=\"{}\" level={} changes_not_logged={}", name,
+             name_of(gauge_.level()), left_out);
+  }
+  if (event && lines_.admit(now_ns)) {
+    log_line(severity(), "pressure pool=\"{}\" {}", name, to_string(*event));
+  }
+}
+
+}  // namespace kvarena

@@ -1,0 +1,86 @@
+#pragma once
+
+/// @file
+/// `PoolWatch`: one watched pool: judges what its publisher shows, and how short of memory it is.
+/// Time is the monitor's alone: how long a ticket is open and how long no step has come is counted
+/// from when a look first saw it, so the publisher may use another clock. look belongs to whoever
+/// has the monitor's turn; what the monitor keeps is in `last`, under the monitor's lock.
+
+#include "health/health_state.hpp"
+#include "health/line_budget.hpp"
+#include "health/usage_gate.hpp"
+
+#include "kvarena/health/health_report.hpp"
+#include "kvarena/health/pressure.hpp"
+#include "kvarena/step/step_publisher.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvarena {
+
+/// What is late. Nanoseconds.
+struct PoolLimits {
+  std::int64_t ticket_ns = 0;        ///< a ticket is open for longer
+  std::int64_t holder_grace_ns = 0;  ///< past a holder's deadline
+  std::int64_t step_ns = 0;          ///< pending work without a publication
+};
+
+/// What a look at a pool gave.
+struct PoolLook {
+  std::vector<Finding> findings;                                     ///< what is wrong
+  std::optional<PressureEvent> event;                                ///< a change of level
+  PressureLevel pressure = PressureLevel::normal;                    ///< now
+  std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
+};
+
+/// One watched pool.
+class PoolWatch {
+ public:
+  /// `publisher` is borrowed. `its_device` says whose VRAM counts; it is only compared.
+  PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
+            std::uint64_t its_id, const PressureGauge& gauge, std::int64_t now_ns);
+
+  /// Judges the pool; `memory` is its device's. Logs changes of level. O(holders).
+  PoolLook look(std::int64_t now_ns, const PoolLimits& limits, const MemoryInfo& memory);
+  /// Whether it has something to do, by its publisher or its engine.
+  bool has_pending_work() const noexcept;
+
+  const std::uint64_t id;                         ///< of the watch
+  StepPublisher& publisher;                       ///< use it only behind the gate
+  const std::string name;                         ///< as given to watch
+  const Device* const device;                     ///< may be watched, or nullptr
+  UsageGate gate;                                 ///< closed when the pool is no longer watched
+  std::atomic<std::int64_t> waiting_requests{0};  ///< reported by the engine
+  std::atomic<std::uint64_t> preemptions{0};      ///< reported by the engine
+
+  /// Of the last look. Under the monitor's lock.
+  struct {
+    PressureLevel pressure = PressureLevel::normal;
+    std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};
+  } last;
+
+ private:
+  void judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const;
+  void judge_ticket(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t limit_ns,
+                    std::vector<Finding>& findings);
+  void judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t limit_ns,
+                      std::vector<Finding>& findings);
+  void judge_holders(std::int64_t now_ns, std::int64_t grace_ns,
+                     std::vector<Finding>& findings) const;
+  void log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns);
+
+  PressureGauge gauge_;
+  LineBudget lines_;
+  Ticket ticket_;               // the oldest open one of the last look
+  std::int64_t ticket_ns_ = 0;  // when a look first saw it
+  std::uint64_t step_;          // published, as the last look saw it
+  std::int64_t published_ns_;   // by the publisher's clock; only compared
+  std::int64_t progress_ns_;    // when a look last saw that the engine is not stuck
+  bool was_pending_ = false;    // at the last look
+};
+
+}  // namespace kvarena

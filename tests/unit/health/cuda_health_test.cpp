@@ -1,0 +1,149 @@
+// The monitor on a GPU: memory that is none of its own is found within a period, whatever kind it
+// is, and told in full. The monitor's thread runs on a clock that the test sets.
+
+#include "support/gpu.hpp"
+#include "support/log_capture.hpp"
+#include "support/manual_clock.hpp"
+#include "support/status_matchers.hpp"
+#include "unit/health/report_text.hpp"
+
+#include "kvarena/health/health_monitor.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kvarena::test {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kBytes = 1 << 20;
+
+/// One kind of memory that is not VRAM.
+struct ForeignMemory {
+  const char* name;
+  const char* place;  // as the log line calls it
+  void* (*allocate)();
+  void (*free)(void*);
+};
+std::ostream& operator<<(std::ostream& out, const ForeignMemory& memory) {
+  return out << memory.name;
+}
+
+void* pinned(unsigned flags) {
+  void* pointer = nullptr;
+  return cudaHostAlloc(&pointer, kBytes, flags) == cudaSuccess ? pointer : nullptr;
+}
+
+const ForeignMemory kForeign[] = {
+    {"managed", "managed",
+     [] {
+       void* pointer = nullptr;
+       return cudaMallocManaged(&pointer, kBytes) == cudaSuccess ? pointer : nullptr;
+     },
+     [](void* pointer) { static_cast<void>(cudaFree(pointer)); }},
+    {"pinned", "pinned_host", [] { return pinned(cudaHostAllocDefault); },
+     [](void* pointer) { static_cast<void>(cudaFreeHost(pointer)); }},
+    {"mapped", "pinned_host", [] { return pinned(cudaHostAllocMapped); },
+     [](void* pointer) { static_cast<void>(cudaFreeHost(pointer)); }},
+    {"pageable", "pageable_host", [] { return std::malloc(kBytes); },
+     [](void* pointer) { std::free(pointer); }},
+};
+
+class CudaHealthTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KVARENA_NEEDS_GPU();
+    clock_.advance(1'000'000 * kSecond);
+    device_ = make_cuda();
+    ASSERT_NE(device_, nullptr);
+    auto monitor = HealthMonitor::create({.clock = &clock_, .on_unhealthy = [this](const auto& r) {
+                                            const std::scoped_lock lock(mutex_);
+                                            called_.push_back(r);
+                                          }});
+    ASSERT_OK(monitor);
+    monitor_ = std::make_unique<HealthMonitor>(std::move(*monitor));
+  }
+  /// Lets a period go by and returns the report after the check that this brings.
+  HealthReport pass_period() {
+    const std::uint64_t before = monitor_->report().checks.completed;
+    clock_.advance(60 * kSecond);
+    monitor_->wake();
+    while (monitor_->report().checks.completed == before) std::this_thread::yield();
+    return monitor_->report();
+  }
+  /// What on_unhealthy said, once it has said something.
+  std::vector<HealthReason> await_call() {
+    for (;; std::this_thread::yield()) {
+      const std::scoped_lock lock(mutex_);
+      if (!called_.empty()) return called_;
+    }
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<CudaDevice> device_;
+  std::mutex mutex_;
+  std::vector<HealthReason> called_;
+  std::unique_ptr<HealthMonitor> monitor_;  // goes first
+};
+
+class CudaForeignMemoryTest : public CudaHealthTest,
+                              public ::testing::WithParamInterface<ForeignMemory> {};
+INSTANTIATE_TEST_SUITE_P(Memory, CudaForeignMemoryTest, ::testing::ValuesIn(kForeign),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST_P(CudaForeignMemoryTest, IsFoundWithinAPeriodAndForgivenOnceItIsGone) {
+  const auto own = device_->allocate({.bytes = 4096, .purpose = MemoryPurpose::kv_cache});
+  ASSERT_OK(own);
+  ASSERT_OK(monitor_->watch(*device_));
+  HealthReport report = pass_period();
+  ASSERT_TRUE(report.healthy && report.resident) << text_of(report);
+
+  void* const foreign = GetParam().allocate();
+  ASSERT_NE(foreign, nullptr);
+  const LogCapture log(LogLevel::critical);
+  ASSERT_OK(register_memory(*device_,
+                            {.pointer = foreign,
+                             .bytes = kBytes,
+                             .purpose = MemoryPurpose::model_weights,
+                             .description = "test weights"},
+                            RegisterCheck::defer));
+  report = pass_period();
+  EXPECT_FALSE(report.healthy);
+  EXPECT_FALSE(report.resident);
+  ASSERT_EQ(codes(report), std::vector{HealthReasonCode::residency_violated}) << text_of(report);
+  EXPECT_EQ(report.devices.at(0).allocations_checked, 2U);
+  EXPECT_EQ(await_call().at(0).text, report.reasons[0].text);
+  ASSERT_EQ(log.lines().size(), 1U) << text_of(report);
+  std::ostringstream address;
+  address << foreign;
+  for (const std::string& part :
+       {std::string("VRAM residency violated"), address.str(), std::string("ModelWeights"),
+        std::string("test weights"), std::string(GetParam().place)}) {
+    EXPECT_TRUE(log.contains(LogLevel::critical, part)) << part << " in: " << log.lines()[0].text;
+  }
+  std::printf("%s\n", log.lines()[0].text.c_str());  // for people: what the driver said
+
+  ASSERT_OK(unregister_memory(*device_, foreign));
+  GetParam().free(foreign);
+  report = pass_period();
+  EXPECT_TRUE(report.resident);
+  EXPECT_FALSE(report.healthy) << "nobody has acknowledged it";
+  monitor_->acknowledge();
+  report = pass_period();
+  EXPECT_TRUE(report.healthy && report.resident) << text_of(report);
+  EXPECT_OK(device_->free(*own));
+}
+
+}  // namespace
+}  // namespace kvarena::test

@@ -1,0 +1,248 @@
+// What a look finds on pools: accounts, tickets, holders, engines that hang, pressure.
+
+#include "support/log_capture.hpp"
+#include "support/manager_access.hpp"
+#include "support/status_matchers.hpp"
+#include "unit/health/monitored_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace kvarena::test {
+namespace {
+
+using enum HealthReasonCode;
+using Codes = std::vector<HealthReasonCode>;
+
+TEST(PoolHealthTest, AnIdleEngineIsHealthyHoweverLong) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main"));
+  for (int i = 0; i < 100; ++i) {
+    const HealthReport report = m.check_after(60);
+    ASSERT_TRUE(report.healthy) << text_of(report);
+  }
+  const HealthReport report = m.monitor->report();
+  ASSERT_EQ(report.pools.size(), 1U);
+  EXPECT_EQ(report.pools[0].name, "main");
+  EXPECT_EQ(report.pools[0].snapshot.blocks.num_blocks, 64);
+  EXPECT_FALSE(report.pools[0].has_pending_work);
+}
+
+TEST(PoolHealthTest, AStepThatDoesNotEndIsStuckUntilItDoes) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  ASSERT_TRUE(m.check_after(3600).healthy);
+  m.pool.publisher.begin_step();
+  EXPECT_TRUE(m.check_after(29).healthy) << "it may have begun just now";
+  HealthReport report = m.check_after(30);
+  EXPECT_TRUE(report.healthy) << text_of(report);
+  EXPECT_TRUE(report.pools[0].has_pending_work);
+  report = m.check_after(1);
+  EXPECT_EQ(codes(report), Codes{engine_stuck}) << text_of(report);
+  ASSERT_EQ(m.called.size(), 1U);
+  m.pool.publish();
+  report = m.check_after(1);
+  EXPECT_TRUE(report.healthy) << text_of(report);
+}
+
+TEST(PoolHealthTest, AnEngineThatPublishesIsNotStuckHoweverBusy) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  for (int i = 0; i < 100; ++i) {
+    m.pool.publish();
+    m.pool.publisher.begin_step();
+    const HealthReport report = m.check_after(25);
+    ASSERT_TRUE(report.healthy) << text_of(report);
+  }
+}
+
+TEST(PoolHealthTest, WaitingRequestsArePendingWork) {
+  MonitoredPool m;
+  const auto id = m.monitor->watch(m.pool.publisher);
+  ASSERT_OK(id);
+  ASSERT_OK(m.monitor->report_engine(*id, 3, 2));
+  ASSERT_OK(m.monitor->report_engine(*id, 5, 2));
+  m.check_after(1);
+  HealthReport report = m.check_after(31);
+  EXPECT_EQ(codes(report), Codes{engine_stuck}) << text_of(report);
+  EXPECT_EQ(report.pools[0].waiting_requests, 5);
+  EXPECT_EQ(report.pools[0].preemptions, 4U);
+  EXPECT_TRUE(report.pools[0].has_pending_work);
+  ASSERT_OK(m.monitor->report_engine(*id, 0, 0));
+  EXPECT_TRUE(m.check_after(1).healthy);
+  EXPECT_FAILS(m.monitor->report_engine(WatchId(99), 0, 0), not_found, name);
+  EXPECT_FAILS(m.monitor->report_engine(*id, -1, 0), invalid_argument, num_sequences);
+  EXPECT_FAILS(m.monitor->report_engine(*id, 0, -1), invalid_argument, num_sequences);
+}
+
+TEST(PoolHealthTest, ATicketIsLateWhenItHasBeenSeenForLongerThanTheLimit) {
+  MonitoredPool m(
+      {.ticket_limit_ns = 10 * kSecond, .step_limit_ns = 100 * kSecond, .run_thread = false});
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  const Ticket first = m.pool.manager.open_ticket().value();
+  const Ticket second = m.pool.manager.open_ticket().value();
+  m.pool.publish();
+  ASSERT_TRUE(m.check_after(1).healthy);
+  ASSERT_TRUE(m.check_after(10).healthy);
+  HealthReport report = m.check_after(1);
+  EXPECT_EQ(codes(report), Codes{ticket_late}) << text_of(report);
+  ASSERT_OK(m.pool.manager.retire(first));
+  m.pool.publish();
+  report = m.check_after(1);
+  EXPECT_TRUE(report.healthy) << "another is the oldest now; " << text_of(report);
+  report = m.check_after(11);
+  EXPECT_EQ(codes(report), Codes{ticket_late}) << text_of(report);
+  ASSERT_OK(m.pool.manager.retire(second));
+  m.pool.publish();
+  EXPECT_TRUE(m.check_after(1).healthy);
+  EXPECT_EQ(m.called.size(), 2U);
+}
+
+TEST(PoolHealthTest, AHolderIsLateByTheDetailsThatWerePublished) {
+  MonitoredPool m({.holder_grace_ns = 5 * kSecond, .run_thread = false});
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  const std::int64_t deadline = m.clock.now_ns() + 100 * kSecond;
+  const HolderId tardy =
+      m.pool.manager.register_holder({.owner = 12, .purpose = "export", .deadline_ns = deadline})
+          .value();
+  static_cast<void>(m.pool.manager.register_holder({.purpose = "for ever"}).value());
+  ASSERT_TRUE(m.check_after(1).healthy);
+  m.pool.publish();  // with the details that the check asked for
+  ASSERT_TRUE(m.check_after(99).healthy);
+  ASSERT_TRUE(m.check_after(5).healthy) << "the grace";
+  HealthReport report = m.check_after(1);
+  EXPECT_EQ(codes(report), Codes{holder_late}) << text_of(report);
+  for (const std::string_view part : {"1 holders", "export", "owner 12"}) {
+    EXPECT_NE(report.reasons[0].text.find(part), std::string::npos) << report.reasons[0].text;
+  }
+  ASSERT_OK(m.pool.manager.unregister_holder(tardy));
+  m.pool.publish();
+  EXPECT_TRUE(m.check_after(1).healthy);
+}
+
+TEST(PoolHealthTest, AnAuditThatFailedIsCriticalAndComesBack) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main"));
+  ASSERT_TRUE(m.check_after(0).healthy);
+  const LogCapture log(LogLevel::critical);
+  parts_of(m.pool.manager).reserved = 65;
+  m.pool.publish();
+  HealthReport report = m.check_after(60);
+  EXPECT_EQ(codes(report), Codes{accounts_violated}) << text_of(report);
+  EXPECT_TRUE(log.contains(LogLevel::critical, "pool main: the audit failed"));
+  m.monitor->acknowledge();
+  EXPECT_EQ(codes(m.check_after(60)), Codes{accounts_violated});
+  EXPECT_EQ(m.called.size(), 2U);
+}
+
+TEST(PoolHealthTest, ABalanceThatIsOffIsSeenWithoutAnAudit) {
+  MonitoredPool m;
+  PublishedPool unaudited(12, 0);
+  ASSERT_OK(m.monitor->watch(unaudited.publisher, "other"));
+  --parts_of(unaudited.manager).pool.mutable_counts().free;
+  unaudited.publish();
+  const HealthReport report = m.check_after(0);
+  EXPECT_EQ(codes(report), Codes{accounts_violated});
+  EXPECT_NE(report.reasons[0].text.find("free 11"), std::string::npos) << text_of(report);
+  ++parts_of(unaudited.manager).pool.mutable_counts().free;
+  unaudited.publish();
+  EXPECT_EQ(codes(m.check_after(60)), Codes{accounts_violated}) << "not acknowledged";
+  m.monitor->acknowledge();
+  EXPECT_TRUE(m.check_after(60).healthy);
+}
+
+TEST(PoolHealthTest, PressureFollowsAvailableBlocksThatAreNotPromised) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  ASSERT_TRUE(m.check_after(1).healthy);
+  m.pool.add(4 * 40);
+  const HolderId holder = m.pool.manager.register_holder({}).value();
+  ASSERT_OK(m.pool.manager.reserve(holder, 22));
+  m.pool.publish();
+  HealthReport report = m.check_after(1);
+  EXPECT_TRUE(report.healthy) << "pressure is no illness";
+  EXPECT_EQ(report.pools[0].pressure, PressureLevel::critical) << "2 of 64 blocks";
+  EXPECT_EQ(report.pools[0].pressure_entered, (std::array<std::uint64_t, 4>{0, 0, 1, 0}));
+  ASSERT_EQ(m.events.size(), 1U);
+  EXPECT_EQ(m.events[0].figures.available_blocks, 2);
+  EXPECT_EQ(m.events[0].figures.total_vram_bytes, 0U) << "its device is not known";
+}
+
+TEST(PoolHealthTest, FreeVramOfTheDeviceCountsWhereItIsWatched) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main", &m.device));
+  m.allocate((1 << 24) - 4096);
+  m.check_after(1);
+  EXPECT_TRUE(m.events.empty());
+  ASSERT_OK(m.monitor->watch(m.device));
+  m.check_after(1);
+  ASSERT_EQ(m.events.size(), 1U);
+  EXPECT_EQ(m.events[0].to, PressureLevel::exhausted);
+  EXPECT_TRUE(m.events[0].by_vram);
+  ASSERT_OK(m.monitor->unwatch(m.device));
+  m.check_after(1);
+  ASSERT_EQ(m.events.size(), 2U);
+  EXPECT_EQ(m.events[1].to, PressureLevel::normal);
+}
+
+TEST(PoolHealthTest, ABurstOfEventsIsCalledBackInFullAndLoggedInBrief) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main"));
+  const LogCapture log(LogLevel::info);
+  for (int i = 0; i < 10; ++i) {
+    const SequenceId sequence = m.pool.add(4 * 64);
+    m.pool.publish();
+    m.monitor->check_now();
+    ASSERT_OK(m.pool.tables.destroy(sequence));
+    m.pool.publish();
+    m.monitor->check_now();
+  }
+  EXPECT_EQ(m.events.size(), 20U);
+  EXPECT_EQ(log.lines().size(), 3U);
+  EXPECT_TRUE(log.contains(LogLevel::warning,
+                           "pressure pool=\"main\" level=exhausted previous=normal cause=blocks "
+                           "available_blocks=0 num_blocks=64"));
+  EXPECT_TRUE(log.contains(LogLevel::info, "level=normal previous=exhausted"));
+  m.check_after(10);
+  EXPECT_EQ(log.lines().size(), 4U);
+  EXPECT_TRUE(log.contains(LogLevel::info,
+                           "pressure pool=\"main\" level=normal "
+                           "changes_not_logged=17"));
+}
+
+TEST(PoolHealthTest, NamesTellPoolsApart) {
+  MonitoredPool m;
+  PublishedPool other(12);
+  const auto first = m.monitor->watch(m.pool.publisher);
+  ASSERT_OK(first);
+  EXPECT_FAILS(m.monitor->watch(other.publisher), failed_precondition, name);
+  EXPECT_FAILS(m.monitor->watch(other.publisher, ""), invalid_argument, name);
+  const auto second = m.monitor->watch(other.publisher, "other");
+  ASSERT_OK(second);
+  EXPECT_NE(*first, *second);
+  ASSERT_OK(m.monitor->unwatch(*first));
+  EXPECT_FAILS(m.monitor->unwatch(*first), not_found, name);
+  const HealthReport report = m.monitor->report();
+  ASSERT_EQ(report.pools.size(), 1U);
+  EXPECT_EQ(report.pools[0].name, "other");
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+}
+
+TEST(PoolHealthTest, DetailsAskTheWriterForMore) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main"));
+  m.pool.add(9);
+  m.pool.publish();
+  m.pool.publish();
+  EXPECT_EQ(m.monitor->details().pools.at(0).details.step, 0U) << "nobody had asked";
+  m.pool.publish();
+  const HealthDetails details = m.monitor->details();
+  EXPECT_EQ(details.pools[0].name, "main");
+  EXPECT_EQ(details.pools[0].details.step, 3U);
+  EXPECT_EQ(details.pools[0].details.holders.size(), 1U);
+}
+
+}  // namespace
+}  // namespace kvarena::test
