@@ -5,6 +5,7 @@
 
 #include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/host_device.hpp"
+#include "kvarena/device/memory_drift.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -28,8 +29,9 @@ std::string memory_text(std::uint64_t bytes) {
 
 std::string line_of(const std::string& device, const std::string& name, const MemoryInfo& memory,
                     const std::string& remark) {
-  return fmt::format("{:<8} {:<28} {:>11} {:>11}  {}\n", device, name,
-                     memory_text(memory.total_bytes), memory_text(memory.free_bytes), remark);
+  return fmt::format(
+      "{:<8} {:<28} {:>11} {:>11} {:>11}  {}\n", device, name, memory_text(memory.total_bytes),
+      memory_text(memory.total_bytes - memory.free_bytes), memory_text(memory.free_bytes), remark);
 }
 
 Json json_of(const std::string& device, const char* kind, const std::string& name,
@@ -38,22 +40,57 @@ Json json_of(const std::string& device, const char* kind, const std::string& nam
           {"kind", kind},
           {"name", name},
           {"total_bytes", memory.total_bytes},
+          {"used_bytes", memory.total_bytes - memory.free_bytes},
           {"free_bytes", memory.free_bytes}};
+}
+
+/// What NVML tells, or null.
+Json json_of(const Result<NvmlMemory>& nvml) {
+  if (!nvml) return {};
+  Json processes = Json::array();
+  for (const GpuProcess& process : nvml->processes) {
+    processes.push_back({{"pid", process.pid},
+                         {"name", process.name},
+                         {"bytes", process.bytes ? Json(*process.bytes) : Json()}});
+  }
+  return {{"driver_version", nvml->driver_version},
+          {"total_bytes", nvml->total_bytes},
+          {"used_bytes", nvml->used_bytes},
+          {"reserved_bytes", nvml->reserved_bytes},
+          {"processes", processes}};
 }
 
 Json json_of(const CudaDeviceInfo& gpu) {
   Json json = json_of(fmt::format("cuda:{}", gpu.ordinal), "cuda", gpu.name, gpu.memory);
   json["compute_capability"] = fmt::format("{}.{}", gpu.major, gpu.minor);
   json["multiprocessors"] = gpu.num_sms;
+  json["integrated"] = gpu.is_integrated;
+  json["pci_bus_id"] = gpu.pci_bus_id;
+  json["nvml"] = json_of(nvml_memory(gpu));
   json["error"] = gpu.status ? Json() : Json(describe_cuda(gpu.status));
   return json;
+}
+
+/// The processes on a GPU, indented under its line; nothing without NVML.
+std::string lines_of(const Result<NvmlMemory>& nvml) {
+  if (!nvml) return {};
+  std::string text =
+      fmt::format("{:<8} driver {}: {} used, {} reserved\n", "", nvml->driver_version,
+                  memory_text(nvml->used_bytes), memory_text(nvml->reserved_bytes));
+  for (const GpuProcess& process : nvml->processes) {
+    text += fmt::format("{:<8} process {} {}: {}\n", "", process.pid, process.name,
+                        process.bytes ? memory_text(*process.bytes) : "bytes not told");
+  }
+  return text;
 }
 
 std::string line_of(const CudaDeviceInfo& gpu) {
   std::string remark =
       fmt::format("compute capability {}.{}, {} SMs", gpu.major, gpu.minor, gpu.num_sms);
+  if (gpu.is_integrated) remark += ", integrated: its memory is the machine's";
   if (!gpu.status) remark = describe_cuda(gpu.status);
-  return line_of(fmt::format("cuda:{}", gpu.ordinal), gpu.name, gpu.memory, remark);
+  return line_of(fmt::format("cuda:{}", gpu.ordinal), gpu.name, gpu.memory, remark) +
+         lines_of(nvml_memory(gpu));
 }
 
 }  // namespace
@@ -77,8 +114,8 @@ ExitCode DevicesCommand::run(const Console& console) const {
   }
   const CudaDeviceList gpus = list_devices();
   Json devices = Json::array({json_of("host", "host", "host memory", *host_memory)});
-  std::string text =
-      fmt::format("{:<8} {:<28} {:>11} {:>11}\n", "device", "name", "memory", "free");
+  std::string text = fmt::format("{:<8} {:<28} {:>11} {:>11} {:>11}\n", "device", "name", "memory",
+                                 "used", "free");
   text += line_of("host", "host memory", *host_memory, "");
   for (const CudaDeviceInfo& gpu : gpus.devices) {
     devices.push_back(json_of(gpu));

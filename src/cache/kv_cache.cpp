@@ -190,7 +190,10 @@ std::string KvCache::describe(const Status& status) const {
   if (status.code == StatusCode::exhausted && status.resource == Resource::block) {
     return to_string(impl_->manager.explain(static_cast<std::int64_t>(status.required)));
   }
-  if (status.code == StatusCode::insufficient_vram) return impl_->device->describe(status);
+  if (status.code == StatusCode::insufficient_vram ||
+      status.code == StatusCode::residency_violated) {
+    return impl_->device->describe(status);
+  }
   if (status.code == StatusCode::invalid_argument || status.code == StatusCode::unsupported) {
     return describe_attention(status);  // knows the sentence of its own, describes others plainly
   }

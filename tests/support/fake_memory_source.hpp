@@ -20,6 +20,8 @@ class FakeMemorySource final : public HostMemorySource {
   std::atomic<std::int32_t> refuse_with{0};                      ///< an errno value; 0: serve
   std::atomic<std::int64_t> live_bytes{0};                       ///< given and not taken back
   std::atomic<std::int64_t> num_live{0};                         ///< pieces, likewise
+  std::atomic<std::uint64_t> num_given{0};                       ///< pieces ever
+  std::atomic<std::uint64_t> num_taken_back{0};                  ///< pieces ever
 
   void* allocate(std::uint64_t bytes, std::uint64_t alignment_bytes,
                  std::int32_t* native_error) noexcept override {
@@ -36,11 +38,13 @@ class FakeMemorySource final : public HostMemorySource {
     }
     live_bytes += static_cast<std::int64_t>(bytes);
     ++num_live;
+    ++num_given;
     return pointer;
   }
   void free(void* pointer, std::uint64_t bytes) noexcept override {
     live_bytes -= static_cast<std::int64_t>(bytes);
     --num_live;
+    ++num_taken_back;
     ::operator delete (pointer, std::align_val_t{kAlignment});
   }
   std::uint64_t available_bytes() const noexcept override { return available; }

@@ -25,10 +25,21 @@ LIBRARY = ("include", "src", "kernels")
 # (pattern, folders where it is refused, folders inside them where it is at home, why)
 CALLS = [
     (
-        r"\bcuda(Malloc|HostAlloc|HostRegister)\w*",
+        r"\bcuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool|DeviceGetDefaultMemPool"
+        r"|DeviceSetMemPool|GraphAddMem(Alloc|Free)Node|ImportExternalMemory"
+        r"|DestroyExternalMemory|Ipc(Open|Close)MemHandle)\w*",
         tree.PRODUCT + ("bench",),
         ("src/device",),
-        "only src/device allocates device memory; ask Device::allocate",
+        "only src/device allocates and frees device memory; ask Device::allocate, Device::free",
+    ),
+    (
+        r"\bcu(Mem(Alloc|Free|Host(Alloc|Register|Unregister|GetDevicePointer)|Create|Release|Map"
+        r"|Unmap|SetAccess|Address(Reserve|Free)|Pool|ImportFromShareableHandle)|Array3?D?(Create"
+        r"|Destroy)|MipmappedArray(Create|Destroy)|DeviceSetMemPool|GraphAddMem(Alloc|Free)Node"
+        r"|ImportExternalMemory|DestroyExternalMemory|Ipc(Open|Close)MemHandle)\w*",
+        tree.PRODUCT + ("bench",),
+        ("src/device",),
+        "only src/device allocates and frees device memory; ask Device::allocate, Device::free",
     ),
     (
         r"(?<![.>\w])(std::)?(exit|_Exit|quick_exit|abort|terminate)\s*\(",

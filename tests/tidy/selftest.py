@@ -206,11 +206,34 @@ class Words(Sample):
             ("void f() { abort(); }", "ends the process"),
             ("void f() { std::cout << 1; }", "never prints"),
             ('void f() { printf("x"); }', "never prints"),
-            ("void f() { cudaMalloc(0, 1); }", "allocates device memory"),
         ):
             with self.subTest(call):
                 self.setUp()
                 self.refuse("src/cache/a.cpp", call + "\n", said)
+
+    def test_device_memory(self):
+        """Runtime and driver; plain, async, pooled, managed, pinned and virtual; both directions."""
+        for function in (
+            "cudaMalloc cudaMallocHost cudaMallocManaged cudaMallocPitch cudaMalloc3D cudaMallocArray "
+            "cudaMallocAsync cudaMallocFromPoolAsync cudaHostAlloc cudaHostRegister "
+            "cudaHostUnregister cudaFree cudaFreeHost cudaFreeArray cudaFreeAsync cudaMemPoolCreate "
+            "cudaMemPoolDestroy cudaDeviceGetDefaultMemPool cudaGraphAddMemAllocNode "
+            "cudaIpcOpenMemHandle cudaImportExternalMemory "
+            "cuMemAlloc cuMemAlloc_v2 cuMemAllocPitch cuMemAllocManaged cuMemAllocAsync "
+            "cuMemAllocFromPoolAsync cuMemAllocHost cuMemHostAlloc cuMemHostRegister "
+            "cuMemHostUnregister cuMemFree cuMemFreeHost cuMemFreeAsync cuMemCreate cuMemRelease "
+            "cuMemMap cuMemUnmap cuMemAddressReserve cuMemAddressFree cuMemPoolCreate "
+            "cuMemPoolDestroy cuArrayCreate cuArray3DCreate cuArrayDestroy cuIpcOpenMemHandle"
+        ).split():
+            for path in ("src/cache/a.cpp", "kernels/a.cu", "bench/a.cpp", "tools/a.cpp"):
+                with self.subTest(function, path=path):
+                    self.setUp()
+                    self.refuse(path, f"void f() {{ {function}(0); }}\n", "allocates and frees")
+
+    def test_questions_about_device_memory(self):
+        calls = "cuMemGetAddressRange(0); cudaMemGetInfo(0, 0); cudaMemcpyAsync(0, 0, 0);"
+        self.write("kernels/a.cu", f"void f() {{ {calls} }}\n")
+        self.assertEqual(check_words.check(self.root), [])
 
     def test_clock_in_the_allocator(self):
         self.refuse(

@@ -109,6 +109,14 @@ TEST(DevicesCommand, JsonGoesToStandardOutputUnlessAFileIsNamed) {
     EXPECT_EQ(list.at("devices").at(0).at("device"), "host");
     EXPECT_GT(list.at("devices").at(0).at("total_bytes"), 0);
     EXPECT_TRUE(list.at("cuda_built").is_boolean());
+    for (const auto& device : list.at("devices")) {
+      EXPECT_EQ(device.at("used_bytes").get<std::uint64_t>(),
+                device.at("total_bytes").get<std::uint64_t>() -
+                    device.at("free_bytes").get<std::uint64_t>());
+      if (device.at("kind") == "host") continue;
+      EXPECT_TRUE(device.at("integrated").is_boolean());
+      EXPECT_TRUE(device.at("nvml").is_null() || device.at("nvml").at("processes").is_array());
+    }
     EXPECT_EQ(list.at("cuda_error").is_null(), list.at("devices").size() > 1);
   }
   const TempFile file("");
