@@ -28,9 +28,13 @@ Status AllocationFailure::keep(const Status& status, std::string explanation) {
   return status;
 }
 
-std::string AllocationFailure::describe(const Status& status) const {
+std::string AllocationFailure::describe(const Status& status, const MemoryBreakdown& now) const {
   const std::scoped_lock lock(mutex_);
-  return describe_locked(status);
+  std::string text = describe_locked(status);
+  if (status.code == StatusCode::insufficient_vram && status != status_) {
+    text += "\nin use now:\n" + to_string(now);
+  }
+  return text;
 }
 
 std::string AllocationFailure::describe_locked(const Status& status) const {

@@ -20,8 +20,10 @@ class AllocationFailure {
               const MemoryBreakdown& breakdown);
   /// Keeps the `explanation` of an allocation that was no matter of amount; logs it as an error.
   Status keep(const Status& status, std::string explanation);
-  /// kvarena::describe(status); when it is the failure kept, followed by its explanation.
-  std::string describe(const Status& status) const;
+  /// kvarena::describe(status); when it is the failure kept, followed by its explanation. Another
+  /// insufficient_vram (of a pool that was planned too large, or an earlier one) is followed by
+  /// what is in use `now`.
+  std::string describe(const Status& status, const MemoryBreakdown& now) const;
 
  private:
   std::string describe_locked(const Status& status) const;

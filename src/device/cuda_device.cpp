@@ -68,7 +68,7 @@ class CudaDeviceImpl final : public CudaDevice {
   VramTracker& tracker() noexcept override { return tracker_; }
   const VramTracker& tracker() const noexcept override { return tracker_; }
   std::string describe(const Status& status) const override {
-    return with_cuda_remark(failure_.describe(status), status);
+    return with_cuda_remark(failure_.describe(status, tracker_.breakdown()), status);
   }
 
   std::int32_t ordinal() const noexcept override { return context_->ordinal(); }

@@ -57,7 +57,9 @@ class HostDeviceImpl final : public HostDevice {
 
   VramTracker& tracker() noexcept override { return tracker_; }
   const VramTracker& tracker() const noexcept override { return tracker_; }
-  std::string describe(const Status& status) const override { return failure_.describe(status); }
+  std::string describe(const Status& status) const override {
+    return failure_.describe(status, tracker_.breakdown());
+  }
   HostCallCounts call_counts() const noexcept override {
     return {num_allocate_.load(std::memory_order_relaxed),
             num_free_.load(std::memory_order_relaxed)};

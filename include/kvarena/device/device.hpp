@@ -139,9 +139,10 @@ class KVARENA_EXPORT Device {
   virtual VramTracker& tracker() noexcept = 0;
   /// The account of this device's memory.
   virtual const VramTracker& tracker() const noexcept = 0;
-  /// kvarena::describe(status); when it is the status of the last failed allocation also what was
-  /// asked for, the tracker's breakdown at that moment, and either how much was missing or a remark
-  /// that the driver's free memory would have sufficed (fragmentation, or another process).
+  /// kvarena::describe(status), and for every insufficient_vram the tracker's breakdown. When it is
+  /// the status of the last failed allocation, the breakdown is that of its moment, with what was
+  /// asked for, and either how much was missing or a remark that the driver's free memory would
+  /// have sufficed (fragmentation, or another process). For residency_violated: what it is instead.
   virtual std::string describe(const Status& status) const = 0;
 
  protected:

@@ -93,6 +93,11 @@ TEST(KvCacheCreate, MoreThanTheDeviceHasIsInsufficientVram) {
   EXPECT_FAILS(cache, insufficient_vram, device_memory);
   EXPECT_EQ(cache.status().required, static_cast<std::uint64_t>(block_bytes) << 20);
   EXPECT_EQ(cache.status().available, 16U << 10);
+  EXPECT_NE(device->describe(cache.status()).find("KVCache"), std::string::npos);
+  options.size = {.budget_bytes = 1};  // refused by the plan, before the device is asked
+  const Status planned = KvCache::create(*device, options).status();
+  EXPECT_EQ(planned.code, StatusCode::insufficient_vram);
+  EXPECT_NE(device->describe(planned).find("in use now"), std::string::npos);
   options.size = {.all_free_but_bytes = 0};  // nothing left for the workspaces
   EXPECT_FAILS(KvCache::create(*device, options), insufficient_vram, device_memory);
   EXPECT_EQ(device->memory_info()->free_bytes, 16U << 10);

@@ -169,7 +169,10 @@ TEST_F(HostDeviceTest, DescribesOtherStatusesPlainly) {
   create();
   EXPECT_FALSE(device_->allocate({.bytes = 20000}));
   const Status elsewhere = insufficient_vram(20000, 77);
-  EXPECT_EQ(device_->describe(elsewhere), describe(elsewhere));
+  const std::string text = device_->describe(elsewhere);
+  EXPECT_EQ(text.find(describe(elsewhere)), 0U) << text;
+  EXPECT_NE(text.find("in use now"), std::string::npos) << text;
+  EXPECT_EQ(text.find("requested"), std::string::npos) << text;
   const Status other = not_found(Resource::stream, 5);
   EXPECT_EQ(device_->describe(other), describe(other));
   EXPECT_EQ(device_->describe(Status{}), describe(Status{}));
