@@ -106,8 +106,7 @@ class RangeWalk {
     if (Status status = expect(last_, place); !status) return status;
     const std::uint64_t ranged = bytes_from(*answer, first_);
     if (ranged != 0 && ranged <= last_ - first_) differs(first_ + ranged, "the allocation ends");
-    const bool is_device = answer->memory == DriverMemory::device && !answer->is_managed;
-    if (is_device) {
+    if (place == MemoryPlace::vram || place == MemoryPlace::integrated) {
       if (Status status = walk_mappings(place); !status) return status;
     }
     return std::move(placement_);

@@ -98,7 +98,7 @@ TEST(CudaCalls, NobodyLooksUpTheDriversAllocationCalls) {
   KVARENA_NEEDS_GPU();
   const auto device = test::make_cuda();
   ASSERT_NE(device, nullptr);
-  test::live_once(*device, 32);
+  test::live_once(*device, 32, [] {});
   const std::vector<std::string> functions = test::driver_functions_looked_up();
   EXPECT_FALSE(functions.empty());
   for (const std::string& function : functions) {
@@ -133,7 +133,7 @@ TEST(CudaCalls, MemoryThatIsNotVramIsRefusedAtCreation) {
   EXPECT_EQ(seen.allocations, 3U);
   EXPECT_TRUE(seen.live.empty());
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  test::live_once(*device, 32);  // and the device goes on
+  test::live_once(*device, 32, [] {});  // and the device goes on
 }
 
 }  // namespace

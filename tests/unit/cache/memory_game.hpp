@@ -16,8 +16,9 @@
 
 namespace kvarena::test {
 
-/// One life of a cache: created, used for some steps, destroyed.
-inline void live_once(Device& device, std::int64_t num_blocks) {
+/// One life of a cache: created, used for some steps, destroyed. Calls `check()` while it lives.
+template <class Check>
+void live_once(Device& device, std::int64_t num_blocks, Check check) {
   const KvCacheOptions options{.layout = {.num_layers = 2,
                                           .num_kv_heads = 2,
                                           .head_dim_k = 64,
@@ -29,6 +30,7 @@ inline void live_once(Device& device, std::int64_t num_blocks) {
                                .max_step_tokens = 64};
   Result<KvCache> cache = KvCache::create(device, options);
   ASSERT_OK(cache);
+  check();
   const SequenceId id = cache->create_sequence().value();
   for (int step = 0; step < 5; ++step) {
     ASSERT_OK(cache->begin_step());
@@ -36,6 +38,7 @@ inline void live_once(Device& device, std::int64_t num_blocks) {
     ASSERT_OK(cache->end_step());
   }
   ASSERT_OK(cache->destroy(id));
+  check();
 }
 
 /// Plays `rounds` rounds, calling `check()` after each. What it leaves is freed.
@@ -54,7 +57,7 @@ void play_memory_game(Device& device, int rounds, Check check) {
     EXPECT_FALSE(device.allocate({.bytes = 0}));
     const auto stream = device.create_stream();
     ASSERT_OK(stream);
-    live_once(device, 32 + round);
+    live_once(device, 32 + round, check);
     check();
     EXPECT_OK(device.destroy_stream(*stream));
     for (void* memory : {*weights, *aligned, *staging}) EXPECT_OK(device.free(memory));

@@ -81,10 +81,10 @@ TEST_F(CudaResidency, ManagedMemory) {
 }
 
 TEST_F(CudaResidency, PinnedAndMappedHostMemory) {
-  for (const unsigned int flags : {cudaHostAllocDefault, cudaHostAllocMapped, cudaHostAllocPortable,
-                                   cudaHostAllocWriteCombined}) {
+  for (const int flags : {cudaHostAllocDefault, cudaHostAllocMapped, cudaHostAllocPortable,
+                          cudaHostAllocWriteCombined}) {
     void* pinned = nullptr;
-    ASSERT_EQ(cudaHostAlloc(&pinned, kBytes, flags), cudaSuccess);
+    ASSERT_EQ(cudaHostAlloc(&pinned, kBytes, static_cast<unsigned int>(flags)), cudaSuccess);
     expect_refused(pinned, kBytes, MemoryPlace::pinned_host);
     void* mapped = nullptr;
     if (cudaHostGetDevicePointer(&mapped, pinned, 0) == cudaSuccess) {
