@@ -6,6 +6,7 @@
 #include "device/driver_answer.hpp"
 #include "support/fake_memory_source.hpp"
 #include "support/faulty_device.hpp"
+#include "support/forwarding_device.hpp"
 #include "support/log_capture.hpp"
 #include "support/status_matchers.hpp"
 
@@ -217,45 +218,20 @@ TEST_F(ResidencyTest, ADriverThatCannotTellIsNoGoodNews) {
 }
 
 /// Frees an allocation while it is asked about, and may give its address to another at once.
-class Vanishing final : public Device {
+class Vanishing final : public test::ForwardingDevice {
  public:
   Vanishing(Device& inner, void* victim, bool reuse)
-      : inner_(inner), victim_(victim), reuse_(reuse) {}
+      : ForwardingDevice(inner), records_(inner.tracker()), victim_(victim), reuse_(reuse) {}
   ResidencyPolicy policy() const noexcept override { return kVramOnly; }
   Result<Placement> place_of(const void* pointer, std::uint64_t) const override {
-    if (pointer == victim_) {
-      const Result<AllocationRecord> gone = inner_.tracker().erase(victim_);
-      if (gone && reuse_) static_cast<void>(inner_.tracker().record(*gone));
-    }
-    return Placement{pointer == victim_ ? MemoryPlace::pageable_host : MemoryPlace::vram, -1,
-                     pointer, "asked too late"};
+    if (pointer != victim_) return Placement{MemoryPlace::vram, 0, pointer, "in place"};
+    const Result<AllocationRecord> gone = records_.erase(victim_);
+    if (gone && reuse_) static_cast<void>(records_.record(*gone));
+    return Placement{MemoryPlace::pageable_host, -1, pointer, "asked too late"};
   }
-  VramTracker& tracker() noexcept override { return inner_.tracker(); }
-  const VramTracker& tracker() const noexcept override { return inner_.tracker(); }
-  std::uint64_t overhead_bytes() const noexcept override { return 0; }
-  DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
-  std::string name() const override { return "vanishing"; }
-  std::string describe(const Status& status) const override { return inner_.describe(status); }
-  // The verdict needs none of these.
-  Result<MemoryInfo> memory_info() const override { return kUnused; }
-  Result<void*> allocate(const AllocationRequest&) override { return kUnused; }
-  Status free(void*) override { return kUnused; }
-  Status copy(void*, const void*, std::uint64_t, StreamId) override { return kUnused; }
-  Status fill(void*, std::uint8_t, std::uint64_t, StreamId) override { return kUnused; }
-  Status launch_host(HostFunction, void*, StreamId) override { return kUnused; }
-  Result<StreamId> create_stream() override { return kUnused; }
-  Status destroy_stream(StreamId) override { return kUnused; }
-  Status synchronize(StreamId) override { return kUnused; }
-  Result<EventId> create_event() override { return kUnused; }
-  Status destroy_event(EventId) override { return kUnused; }
-  Status record(EventId, StreamId) override { return kUnused; }
-  Status wait(StreamId, EventId) override { return kUnused; }
-  Result<bool> is_complete(EventId) override { return kUnused; }
-  Status synchronize(EventId) override { return kUnused; }
 
  private:
-  static constexpr Status kUnused{StatusCode::unsupported, Resource::device, 0, 0, 0, 0};
-  Device& inner_;
+  VramTracker& records_;
   void* victim_;
   bool reuse_;
 };
