@@ -27,12 +27,13 @@ const void* pointer_to(std::uint64_t address) noexcept {
 
 CUresult ask_driver(const CudaDriverFunctions& driver, std::uint64_t address,
                     DriverAnswer& answer) {
+  // Booleans have four bytes here: the driver writes one or all of them.
   unsigned int memory = 0;
   unsigned int is_managed = 0;
   int ordinal = -1;
   CUdeviceptr range_first = 0;
   std::size_t range_bytes = 0;
-  unsigned char is_mapped = 0;  // a bool; the driver writes one byte
+  unsigned int is_mapped = 0;
   unsigned long long allowed_handles = 0;
   std::array attributes = {
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE,         CU_POINTER_ATTRIBUTE_IS_MANAGED,
