@@ -1,11 +1,13 @@
-// What a decode step's tables cost: on the host, block tables' append, staging what it changed, and
-// launching what brings it to the device; on the device, that launch inside a graph. Every row
+// What a decode step's tables cost: on the host, block tables' append, publishing the step, staging
+// what it changed, and launching what brings it to the device; on the device, that launch inside a
+// graph. Every row
 // grows by a token a step; one in sixteen takes a block. Without a GPU staging goes to ordinary
 // memory and nothing is launched.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/device/cuda_device.hpp"
+#include "kvarena/step/step_publisher.hpp"
 #include "step/device_tables.hpp"
 #include "step/device_tables_memory.hpp"
 #include "step/staging_ring.hpp"
@@ -43,6 +45,9 @@ class Engine {
                    .value()) {
     for (std::int32_t i = 0; i < num_rows; ++i) ids_.push_back(tables.create_sequence().value());
     grow_back();
+  }
+  StepPublisher publisher(std::int64_t audit_blocks) const {
+    return StepPublisher::create(manager_, tables, {.audit_blocks = audit_blocks}).value();
   }
   AppendResult append() { return tables.append_one_each(ids_).value(); }
   /// Cuts every row back to its first length; all of it will be staged anew.
@@ -102,6 +107,24 @@ double append_us(std::int32_t num_rows, bool report_rows) {
   Engine engine(num_rows, report_rows);
   return median_us([&] { engine.grow_back(); }, [&] { static_cast<void>(engine.append()); },
                    nothing);
+}
+
+/// What KvCache adds to a step to publish it, right after the append.
+double publish_us(std::int32_t num_rows, std::int64_t audit_blocks) {
+  Engine engine(num_rows, false);
+  StepPublisher publisher = engine.publisher(audit_blocks);
+  std::uint64_t steps = 0;
+  const auto append = [&] { static_cast<void>(engine.append()); };
+  return median_us(
+      [&] {
+        engine.grow_back();
+        append();
+      },
+      [&] {
+        publisher.begin_step();
+        publisher.publish(++steps);
+      },
+      append);
 }
 
 /// Staging into the memory of the process.
@@ -200,6 +223,11 @@ void print_host(std::int32_t num_rows, CudaDevice* device) {
   const double launched = device == nullptr ? staged : device_us(*device, num_rows, true);
   if (device != nullptr) std::printf(", + launch %6.2f", launched);
   std::printf("; on top of append %5.2f us (%.2f x)\n", launched - plain, launched / plain);
+  for (const std::int64_t audited : {0, 64, 256}) {
+    const double published = publish_us(num_rows, audited);
+    std::printf("%5d rows: publish, %3lld blocks audited: %5.2f us (%.3f of append)\n", num_rows,
+                static_cast<long long>(audited), published, published / plain);
+  }
 }
 
 int run() {

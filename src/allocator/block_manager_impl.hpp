@@ -59,6 +59,13 @@ struct BlockManager::Impl {
   Status restore(BlockId id);
   Status retire(Ticket ticket);
 
+  /// Whether a block is free or referenced and neither cached nor fenced, with nothing wrong: most.
+  bool is_plain(BlockId id) const noexcept {
+    if (pool.fence_head(id) != BlockPool::kNoFence) return false;
+    const std::uint32_t word = pool.record(id).word;
+    return word == 0 || (word > BlockPool::kHeld && word - BlockPool::kHeld <= references &&
+                         word - BlockPool::kHeld <= BlockPool::kLow);
+  }
   /// The proof for one block; check_blocks.
   Status check_block(BlockId id) const noexcept;
 

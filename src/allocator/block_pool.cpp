@@ -197,11 +197,6 @@ bool BlockPool::evictable_list_is_whole() const noexcept {
   return length == counts_.evictable && evictable_tail_ == previous;
 }
 
-bool BlockPool::names_free_block(std::int64_t place) const noexcept {
-  const BlockId id = free_stack_[static_cast<std::size_t>(place)];
-  return contains(id) && record(id).word == 0;
-}
-
 bool BlockPool::evictable_links_agree(BlockId id) const noexcept {
   const auto raw = static_cast<std::uint32_t>(id.value);
   const auto is_evictable = [this](std::uint32_t other) {

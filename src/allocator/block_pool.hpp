@@ -101,7 +101,10 @@ class BlockPool {
   /// Evictable list is whole. O(evictable).
   bool evictable_list_is_whole() const noexcept;
   /// Whether that place of the free stack names a free block. Requires 0 <= place < num_blocks().
-  bool names_free_block(std::int64_t place) const noexcept;
+  bool names_free_block(std::int64_t place) const noexcept {
+    const BlockId id = free_stack_[static_cast<std::size_t>(place)];
+    return contains(id) && record(id).word == 0;
+  }
   /// Whether an evictable block's neighbours in the order name it, too. O(1).
   bool evictable_links_agree(BlockId id) const noexcept;
   /// Sum of live references. O(n).

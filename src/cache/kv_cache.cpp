@@ -88,8 +88,10 @@ Status KvCache::Impl::create_parts() {
   if (!its_fences) return its_fences.status();
   fences.emplace(std::move(*its_fences));
   if (Status status = create_backend(); !status) return status;
-  published.blocks = manager.stats();
-  published.tables = tables->stats();
+  Result<StepPublisher> its_publisher = StepPublisher::create(
+      manager, *tables, {.audit_blocks = options.audit_blocks_per_step, .clock = options.clock});
+  if (!its_publisher) return its_publisher.status();
+  publisher.emplace(std::move(*its_publisher));
   return {};
 }
 
@@ -181,10 +183,9 @@ const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }
 const BlockTables& KvCache::tables() const noexcept { return *impl_->tables; }
 
-CacheSnapshot KvCache::snapshot() const {
-  const std::lock_guard lock(impl_->snapshot_mutex);
-  return impl_->published;
-}
+PoolSnapshot KvCache::snapshot() const noexcept { return impl_->publisher->snapshot(); }
+StepPublisher& KvCache::publisher() noexcept { return *impl_->publisher; }
+const StepPublisher& KvCache::publisher() const noexcept { return *impl_->publisher; }
 
 std::string KvCache::describe(const Status& status) const {
   if (status.code == StatusCode::exhausted && status.resource == Resource::block) {

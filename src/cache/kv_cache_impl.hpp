@@ -10,7 +10,6 @@
 #include "step/ticket_events.hpp"
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace kvarena {
@@ -37,6 +36,8 @@ struct KvCache::Impl {
   Status create_parts();
   Status create_stream();
   Status create_backend();
+  /// Waits for step n - k and retires the fences of that step and older ones.
+  Status retire_ended();
   Status check_maximum(const SequenceOptions& sequence) const noexcept;
   SequenceOptions limited(SequenceOptions sequence) const noexcept;
 
@@ -54,6 +55,7 @@ struct KvCache::Impl {
   Arena arena;
   BlockManager manager;
   std::optional<BlockTables> tables;  // refers to manager, which stays where it is
+  std::optional<StepPublisher> publisher;
   StreamId stream{};
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
@@ -62,8 +64,6 @@ struct KvCache::Impl {
   Phase phase = Phase::between;
   std::int64_t num_tokens = 0;  // of the append or the recording
   std::int64_t failed_demand = -1;
-  mutable std::mutex snapshot_mutex;
-  CacheSnapshot published;
 };
 
 }  // namespace kvarena

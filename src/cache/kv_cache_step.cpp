@@ -36,16 +36,22 @@ Status KvCache::Impl::check_layer(std::int32_t layer) const noexcept {
   return check_range(Resource::layer, layer, 0, arena.layout().num_layers() - 1);
 }
 
+Status KvCache::Impl::retire_ended() {
+  if (Status status = ring->wait(slot_index()); !status) return status;
+  const auto k = static_cast<std::uint64_t>(options.steps_in_flight);
+  if (step >= k) {
+    if (Status status = fences->retire_through(manager, step - k); !status) return status;
+  }
+  return options.eager_retire ? fences->retire_completed(manager) : Status{};
+}
+
 Status KvCache::begin_step() {
   Impl& c = *impl_;
   if (Status status = c.check_phase(Impl::Phase::between); !status) return status;
-  if (Status status = c.ring->wait(c.slot_index()); !status) return status;
-  const auto k = static_cast<std::uint64_t>(c.options.steps_in_flight);
-  if (c.step >= k) {
-    if (Status status = c.fences->retire_through(c.manager, c.step - k); !status) return status;
-  }
-  if (c.options.eager_retire) {
-    if (Status status = c.fences->retire_completed(c.manager); !status) return status;
+  c.publisher->begin_step();  // others see a wait that does not end
+  if (Status status = c.retire_ended(); !status) {
+    c.publisher->publish(c.step);
+    return status;
   }
   c.phase = Impl::Phase::begun;
   return {};
@@ -134,8 +140,13 @@ Status KvCache::end_step() {
   if (c.phase == Impl::Phase::replaying) c.backend->end_replay();
   c.phase = Impl::Phase::between;
   ++c.step;
-  const std::lock_guard lock(c.snapshot_mutex);
-  c.published = {c.step, c.manager.stats(), c.tables->stats()};
+  c.publisher->publish(c.step);
+  return {};
+}
+
+Status KvCache::publish() {
+  if (Status status = impl_->check_phase(Impl::Phase::between); !status) return status;
+  impl_->publisher->publish(impl_->step);
   return {};
 }
 

@@ -102,6 +102,11 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   auto made = BlockTables::create(*manager_, tables);
   if (!made) return pool_failure("the block tables", made.status(), describe(made.status()));
   tables_.emplace(std::move(*made));
+  auto publisher = StepPublisher::create(*manager_, *tables_);
+  if (!publisher) {
+    return pool_failure("the publisher", publisher.status(), describe(publisher.status()));
+  }
+  publisher_.emplace(std::move(*publisher));
   return std::nullopt;
 }
 
@@ -202,6 +207,24 @@ Status EnginePool::reserve_capacity(SequenceId sequence, std::int64_t capacity_t
 Status EnginePool::promise_capacity(SequenceId sequence, std::int64_t capacity_tokens) {
   return cache_ ? cache_->promise_capacity(sequence, capacity_tokens)
                 : tables_->promise_capacity(sequence, capacity_tokens);
+}
+
+Status EnginePool::begin_step() {
+  if (cache_) return cache_->begin_step();
+  publisher_->begin_step();
+  return {};
+}
+
+Status EnginePool::end_step() {
+  if (cache_) return cache_->end_step();
+  publisher_->publish(++steps_ended_);
+  return {};
+}
+
+Status EnginePool::publish() {
+  if (cache_) return cache_->publish();
+  publisher_->publish(steps_ended_);
+  return {};
 }
 
 Status EnginePool::append(std::span<const AppendDemand> demands) {

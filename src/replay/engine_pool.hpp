@@ -15,6 +15,7 @@
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/device/device.hpp"
+#include "kvarena/step/step_publisher.hpp"
 
 #include <memory>
 #include <optional>
@@ -58,12 +59,17 @@ class EnginePool {
   /// BlockTables::promise_capacity.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
 
-  /// KvCache::begin_step; nothing with attention off.
-  Status begin_step() { return cache_ ? cache_->begin_step() : Status{}; }
+  /// What other threads see of the pool.
+  StepPublisher& publisher() noexcept { return cache_ ? cache_->publisher() : *publisher_; }
+
+  /// KvCache::begin_step; with attention off only publication is told.
+  Status begin_step();
   /// Grows the sequences of a step; once a step, again after a failure.
   Status append(std::span<const AppendDemand> demands);
-  /// KvCache::end_step; nothing with attention off.
-  Status end_step() { return cache_ ? cache_->end_step() : Status{}; }
+  /// KvCache::end_step; with attention off it publishes.
+  Status end_step();
+  /// Publishes between steps.
+  Status publish();
 
   /// The manager's explanation of why `blocks` more do not fit.
   std::string explain(std::int64_t blocks, Urgency urgency) const {
@@ -88,6 +94,8 @@ class EnginePool {
   std::optional<KvCache> cache_;
   std::optional<BlockManager> manager_;
   std::optional<BlockTables> tables_;  // behind the manager, which its destructor uses
+  std::optional<StepPublisher> publisher_;
+  std::uint64_t steps_ended_ = 0;
 };
 
 }  // namespace kvarena::replay

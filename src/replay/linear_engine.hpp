@@ -38,6 +38,10 @@ class LinearEngine {
     }
   };
 
+  /// Runs a step and publishes it: what happens up to an arrival, or from the last one to the end.
+  template <class Step>
+  MaybeFailure publish(Step step);
+  MaybeFailure arrive(std::int64_t arrival_ns);
   MaybeFailure end_holds_until(std::int64_t time_ns);
   MaybeFailure finish(Job& job);
   MaybeFailure start_waiting();

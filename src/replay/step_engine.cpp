@@ -245,6 +245,7 @@ MaybeFailure StepEngine::run() {
   while (true) {
     take_arrivals();
     if (running_.empty() && waiting_.empty()) {
+      if (Status status = pool_.publish(); !status) return unexpected("publish", status);
       const TraceRequest* next = feed_.peek();
       if (next == nullptr) break;
       now_ns_ = next->arrival_us * 1000;

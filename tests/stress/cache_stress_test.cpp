@@ -168,7 +168,7 @@ class StressRun {
     }
     ASSERT_OK(status);
     ASSERT_OK(engine_.cache().check_invariants());
-    const CacheSnapshot now = engine_.cache().snapshot();
+    const PoolSnapshot now = engine_.cache().snapshot();
     ASSERT_TRUE(now.blocks.balanced());
     const bool decodes = now.tables.tokens - last_tokens_ <= std::ssize(members_);
     last_tokens_ = now.tables.tokens;

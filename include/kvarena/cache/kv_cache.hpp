@@ -28,16 +28,18 @@
 /// On CUDA a decode step can be recorded in a graph once and replayed while sequences grow, join
 /// and leave: begin_recording. The host then queues nothing a layer.
 ///
-/// One thread at a time, but snapshot() from any. Move-only. The device must outlive it. No heap
-/// allocation and no device allocation after create.
+/// One thread at a time, but snapshot() and the publisher's readers from any. Move-only. The device
+/// must outlive it. No heap allocation and no device allocation after create.
 
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/base/clock.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/result.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/device/device.hpp"
+#include "kvarena/step/step_publisher.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -67,6 +69,8 @@ struct KvCacheOptions {
                                        ///< prefill, serves it (speculation); 1 .. 8
   void* home_stream = nullptr;         ///< CUDA: cudaStream_t to work on; null: one of its own
   OperationLog* log = nullptr;         ///< see BlockManagerOptions
+  std::int64_t audit_blocks_per_step = 64;  ///< see StepPublisherOptions; 0: no audit
+  const Clock* clock = nullptr;             ///< of publications; borrowed; nullptr: steady_clock()
 };
 
 /// What a step's append gave: the batch in the order of the demands. Valid until end_step.
@@ -107,13 +111,6 @@ struct AttendArgs {
   bool windowed = false;         ///< see only the last KvCacheOptions::window_tokens
   QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
   const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
-};
-
-/// Figures published at the end of each step.
-struct CacheSnapshot {
-  std::uint64_t step = 0;  ///< steps ended so far
-  BlockStats blocks;       ///< of the block manager
-  TableStats tables;       ///< of the block tables
 };
 
 /// Arena, manager, tables and attention behind one object.
@@ -171,8 +168,11 @@ class KVARENA_EXPORT KvCache {
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
   /// returns.
   Status attend(const AttendArgs& args);
-  /// Marks the end of the step's work and publishes the snapshot. Does not wait.
+  /// Marks the end of the step's work and publishes. Does not wait.
   Status end_step();
+  /// Publishes between steps: an engine that goes idle wants what it has done since to be seen.
+  /// Returns failed_precondition (event) inside a step or a recording.
+  Status publish();
   /// Waits for all work queued so far; returns its first failure, once.
   Status synchronize();
 
@@ -216,8 +216,12 @@ class KVARENA_EXPORT KvCache {
   const BlockManager& manager() const noexcept;
   /// Sequences, lookups, figures.
   const BlockTables& tables() const noexcept;
-  /// The figures of the last ended step. Thread-safe.
-  CacheSnapshot snapshot() const;
+  /// The figures of the last publication. Thread-safe.
+  PoolSnapshot snapshot() const noexcept;
+  /// What other threads see: its readers' functions. It stays where it is when the cache is moved.
+  StepPublisher& publisher() noexcept;
+  /// The same.
+  const StepPublisher& publisher() const noexcept;
   /// describe(status), or more where the cache knows it: for exhausted blocks the manager's
   /// explanation, for insufficient_vram the device's breakdown.
   std::string describe(const Status& status) const;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 namespace kvarena {
 namespace {
@@ -348,6 +349,32 @@ TEST_P(KvCacheStepOn, TheSnapshotIsThatOfTheLastEndedStep) {
   EXPECT_EQ(t.cache.snapshot().blocks.allocated(), 2) << "published at the end of a step";
   t.steps(1);
   EXPECT_EQ(t.cache.snapshot().blocks.allocated(), 0);
+}
+
+TEST_P(KvCacheStepOn, AnEngineThatGoesIdlePublishesBetweenSteps) {
+  SmallCache t(GetParam());
+  const SequenceId id = t.sequence_of(6);
+  ASSERT_OK(t.cache.destroy(id));
+  ASSERT_OK(t.cache.publish());
+  EXPECT_EQ(t.cache.snapshot().step, 1U) << "no step has ended";
+  EXPECT_EQ(t.cache.snapshot().blocks.allocated(), 0);
+  ASSERT_OK(t.cache.begin_step());
+  EXPECT_FAILS(t.cache.publish(), failed_precondition, event);
+  EXPECT_TRUE(t.cache.publisher().has_pending_work());
+  ASSERT_OK(t.cache.end_step());
+  EXPECT_FALSE(t.cache.publisher().has_pending_work());
+}
+
+TEST_P(KvCacheStepOn, ThePublisherStaysWhereItIsWhenTheCacheMoves) {
+  SmallCache t(GetParam());
+  const StepPublisher* const publisher = &t.cache.publisher();
+  KvCache moved = std::move(t.cache);
+  EXPECT_EQ(&std::as_const(moved).publisher(), publisher);
+  ASSERT_OK(moved.begin_step());
+  ASSERT_OK(moved.end_step());
+  EXPECT_EQ(publisher->snapshot().step, 1U);
+  EXPECT_GT(publisher->snapshot().audit.blocks_checked, 0U);
+  t.cache = std::move(moved);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ bool watch(const KvCache& cache, const std::atomic<bool>& done) {
   std::uint64_t last = 0;
   bool is_right = true;
   while (!done) {
-    const CacheSnapshot seen = cache.snapshot();
+    const PoolSnapshot seen = cache.snapshot();
     is_right &= seen.step >= last && seen.blocks.balanced();
     is_right &= seen.tables.entries == seen.blocks.references;
     is_right &= seen.tables.tokens <= 16 * seen.tables.entries;

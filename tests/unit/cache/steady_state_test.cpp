@@ -95,7 +95,7 @@ class SteadyEngine {
   std::array<AppendDemand, kRows> demands_;
   Buffers buffers_;
   int refused_ = 0;
-  CacheSnapshot published_;
+  PoolSnapshot published_;
 };
 
 TEST(SteadyState, TheCounterCounts) {
