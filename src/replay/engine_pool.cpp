@@ -11,6 +11,8 @@ namespace {
 // Sequences that are created before others are destroyed within a step: none, but fork needs its
 // parent while the child is made.
 constexpr std::int64_t kSpareSequences = 8;
+// A step without bytes takes less than a microsecond, of which a publication would be a third.
+constexpr std::uint64_t kStepsPerPublication = 16;
 constexpr std::int64_t kMaxSequences = std::int64_t{1} << 24;
 
 std::int64_t watermark_of(const ReplayOptions& options, std::int64_t num_blocks, bool unlimited) {
@@ -211,19 +213,19 @@ Status EnginePool::promise_capacity(SequenceId sequence, std::int64_t capacity_t
 
 Status EnginePool::begin_step() {
   if (cache_) return cache_->begin_step();
-  publisher_->begin_step();
+  if (!std::exchange(publication_pending_, true)) publisher_->begin_step();
   return {};
 }
 
 Status EnginePool::end_step() {
   if (cache_) return cache_->end_step();
-  publisher_->publish(++steps_ended_);
-  return {};
+  return ++steps_ended_ % kStepsPerPublication == 0 ? publish() : Status{};
 }
 
 Status EnginePool::publish() {
   if (cache_) return cache_->publish();
   publisher_->publish(steps_ended_);
+  publication_pending_ = false;
   return {};
 }
 

@@ -66,7 +66,7 @@ class EnginePool {
   Status begin_step();
   /// Grows the sequences of a step; once a step, again after a failure.
   Status append(std::span<const AppendDemand> demands);
-  /// KvCache::end_step; with attention off it publishes.
+  /// KvCache::end_step; with attention off it publishes now and then.
   Status end_step();
   /// Publishes between steps.
   Status publish();
@@ -96,6 +96,7 @@ class EnginePool {
   std::optional<BlockTables> tables_;  // behind the manager, which its destructor uses
   std::optional<StepPublisher> publisher_;
   std::uint64_t steps_ended_ = 0;
+  bool publication_pending_ = false;
 };
 
 }  // namespace kvarena::replay

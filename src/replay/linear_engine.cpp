@@ -113,16 +113,11 @@ MaybeFailure LinearEngine::end_holds_until(std::int64_t time_ns) {
 }
 
 MaybeFailure LinearEngine::arrive(std::int64_t arrival_ns) {
+  if (Status status = pool_.begin_step(); !status) return unexpected("begin_step", status);
   if (auto failure = end_holds_until(arrival_ns)) return failure;
   now_ns_ = arrival_ns;
   take_arrival();
-  return start_waiting();
-}
-
-template <class Step>
-MaybeFailure LinearEngine::publish(Step step) {
-  if (Status status = pool_.begin_step(); !status) return unexpected("begin_step", status);
-  if (auto failure = step()) return failure;
+  if (auto failure = start_waiting()) return failure;
   if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
   return std::nullopt;
 }
@@ -130,11 +125,12 @@ MaybeFailure LinearEngine::publish(Step step) {
 MaybeFailure LinearEngine::run() {
   if (feed_.peek() != nullptr) record();
   while (const TraceRequest* next = feed_.peek()) {
-    const std::int64_t arrival_ns = next->arrival_us * 1000;
-    if (auto failure = publish([&] { return arrive(arrival_ns); })) return failure;
+    if (auto failure = arrive(next->arrival_us * 1000)) return failure;
   }
   if (auto failure = feed_.failure()) return failure;
-  return publish([&] { return end_holds_until(std::numeric_limits<std::int64_t>::max()); });
+  if (auto failure = end_holds_until(std::numeric_limits<std::int64_t>::max())) return failure;
+  if (Status status = pool_.publish(); !status) return unexpected("publish", status);
+  return std::nullopt;
 }
 
 }  // namespace kvarena::replay

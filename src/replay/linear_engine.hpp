@@ -38,9 +38,7 @@ class LinearEngine {
     }
   };
 
-  /// Runs a step and publishes it: what happens up to an arrival, or from the last one to the end.
-  template <class Step>
-  MaybeFailure publish(Step step);
+  /// A step: what happens from the arrival before to this one.
   MaybeFailure arrive(std::int64_t arrival_ns);
   MaybeFailure end_holds_until(std::int64_t time_ns);
   MaybeFailure finish(Job& job);
