@@ -2,6 +2,8 @@
 
 #include "health/health_monitor_impl.hpp"
 
+#include "kvarena/cache/kv_cache.hpp"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -126,6 +128,15 @@ Status HealthMonitor::watch(Device& device) {
   }
   impl_->wake();
   return {};
+}
+
+Result<WatchId> HealthMonitor::watch(KvCache& cache, std::string name) {
+  Device& device = cache.device();
+  const Result<WatchId> pool = watch(cache.publisher(), std::move(name), &device);
+  if (!pool) return pool;
+  // Refused where it is watched already, which is as good.
+  static_cast<void>(watch(device));
+  return pool;
 }
 
 Result<WatchId> HealthMonitor::watch(StepPublisher& publisher, std::string name,

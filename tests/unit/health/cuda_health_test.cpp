@@ -7,6 +7,7 @@
 #include "support/status_matchers.hpp"
 #include "unit/health/report_text.hpp"
 
+#include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/health/health_monitor.hpp"
 
 #include <cuda_runtime_api.h>
@@ -143,6 +144,26 @@ TEST_P(CudaForeignMemoryTest, IsFoundWithinAPeriodAndForgivenOnceItIsGone) {
   report = pass_period();
   EXPECT_TRUE(report.healthy && report.resident) << text_of(report);
   EXPECT_OK(device_->free(*own));
+}
+
+TEST_F(CudaHealthTest, ACacheIsResidentAndItsMemoryIsAccountedFor) {
+  auto cache = KvCache::create(
+      *device_,
+      {.layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 64, .dtype = DType::bf16},
+       .size = {.num_blocks = 64},
+       .num_q_heads = 2});
+  ASSERT_OK(cache);
+  ASSERT_OK(monitor_->watch(*cache));
+  const HealthReport report = pass_period();
+  EXPECT_TRUE(report.healthy && report.resident) << text_of(report);
+  ASSERT_EQ(report.devices.size(), 1U);
+  const DeviceHealth& device = report.devices[0];
+  EXPECT_GT(device.allocations_checked, 1U);
+  EXPECT_GT(device.usage.total.bytes, 0U);
+  EXPECT_GT(device.memory.total_bytes, device.memory.free_bytes);
+  ASSERT_TRUE(device.drift.has_value());
+  std::printf("%s\n", to_string(*device.drift).c_str());
+  monitor_.reset();  // the cache goes first otherwise
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include "support/status_matchers.hpp"
 #include "unit/health/monitored_pool.hpp"
 
+#include "kvarena/cache/kv_cache.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -242,6 +244,30 @@ TEST(PoolHealthTest, DetailsAskTheWriterForMore) {
   EXPECT_EQ(details.pools[0].name, "main");
   EXPECT_EQ(details.pools[0].details.step, 3U);
   EXPECT_EQ(details.pools[0].details.holders.size(), 1U);
+}
+
+TEST(PoolHealthTest, AKvCacheBringsItsDevice) {
+  MonitoredPool m;
+  auto cache = KvCache::create(
+      m.device,
+      {.layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 16, .dtype = DType::f16},
+       .size = {.num_blocks = 32},
+       .num_q_heads = 2,
+       .num_threads = 1});
+  ASSERT_OK(cache);
+  const auto id = m.monitor->watch(*cache, "cache");
+  ASSERT_OK(id);
+  EXPECT_FAILS(m.monitor->watch(m.device), failed_precondition, device);
+  HealthReport report = m.check_after(0);
+  EXPECT_TRUE(report.healthy) << text_of(report);
+  EXPECT_TRUE(report.resident);
+  EXPECT_EQ(report.pools.at(0).snapshot.blocks.num_blocks, 32);
+  EXPECT_GT(report.devices.at(0).usage.by_purpose[1].bytes, 0U) << "the arena";
+  EXPECT_FAILS(m.monitor->watch(*cache, "cache"), failed_precondition, name);
+  ASSERT_OK(m.monitor->unwatch(*id));
+  ASSERT_OK(m.monitor->watch(*cache, "again"));
+  EXPECT_EQ(m.monitor->report().devices.size(), 1U);
+  m.monitor.reset();  // the cache goes first otherwise
 }
 
 }  // namespace
