@@ -231,6 +231,7 @@ TEST(CudaDevicesTest, TwoGpusSideBySide) {
   ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
   EXPECT_FAILS(first->adopt_stream(other), unsupported, device);
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);  // as the tests that follow expect
 }
 
 }  // namespace
