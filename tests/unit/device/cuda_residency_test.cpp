@@ -1,5 +1,5 @@
 // Memory that must be refused on a GPU: managed, pinned, mapped, registered, pageable, another
-// GPU's, freed, past its end, and virtual memory with holes. Tiny allocations only.
+// GPU's, freed, and past its end; memory of a pool must not. Tiny allocations only.
 
 #include "support/gpu.hpp"
 #include "support/log_capture.hpp"
