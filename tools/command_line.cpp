@@ -2,6 +2,7 @@
 
 #include "bench_command.hpp"
 #include "devices_command.hpp"
+#include "pressure_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
 
@@ -21,6 +22,7 @@ Examples:
   kvarena replay trace.jsonl                      serve a request trace, memory as it needs
   kvarena replay trace.csv --blocks 4096          serve it from a pool of 4096 blocks
   kvarena devices                                 the host and every GPU, or why there is no GPU
+  kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
   kvarena COMMAND --help                          the options of one command, with examples
 
@@ -57,9 +59,11 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   ShapesCommand shapes;
   DevicesCommand devices;
   BenchCommand bench;
+  PressureCommand pressure;
   const CLI::App* replay_app = replay.declare(app);
   const CLI::App* devices_app = devices.declare(app);
   const CLI::App* bench_app = bench.declare(app);
+  const CLI::App* pressure_app = pressure.declare(app);
   shapes.declare(app);
   try {
     app.parse(argc, argv);
@@ -75,6 +79,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   if (no_color) console.color = false;
   if (devices_app->parsed()) return devices.run(console);
   if (bench_app->parsed()) return bench.run(console);
+  if (pressure_app->parsed()) return pressure.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);
 }
 

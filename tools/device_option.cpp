@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int32_t kMaxOrdinal = 1023;
 
-std::optional<OpenedDevice> open_host(const Console& console) {
-  auto host = HostDevice::create();
+std::optional<OpenedDevice> open_host(const Console& console, std::uint64_t capacity_bytes) {
+  auto host = HostDevice::create({.capacity_bytes = capacity_bytes});
   if (host) return OpenedDevice{std::move(host).value(), nullptr};
   console.error(describe(host.status()), "a machine that says how much memory it has",
                 "look at /proc/meminfo and the process's control group");
@@ -64,15 +64,16 @@ CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice) {
       ->default_str("auto");
 }
 
-std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice) {
-  if (choice.kind == DeviceChoice::Kind::cpu) return open_host(console);
+std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice,
+                                        std::uint64_t host_bytes) {
+  if (choice.kind == DeviceChoice::Kind::cpu) return open_host(console, host_bytes);
   auto cuda = open_cuda(choice.ordinal);
   if (cuda) return std::move(cuda).value();
   if (choice.kind == DeviceChoice::Kind::automatic) {
     std::string why = describe_cuda(cuda.status());
     for (char& c : why) c = c == '\n' ? ' ' : c;
     console.warning(fmt::format("--device auto: no GPU, running on the CPU: {}", why));
-    return open_host(console);
+    return open_host(console, host_bytes);
   }
   console.error(fmt::format("--device cuda:{}: {}", choice.ordinal, describe_cuda(cuda.status())),
                 "a GPU that 'kvarena devices' lists",

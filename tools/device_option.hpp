@@ -45,7 +45,9 @@ std::optional<DeviceChoice> parse_device(std::string_view text) noexcept;
 CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice);
 
 /// Opens the device. Reports why it cannot be used on the console and returns nothing
-/// (ExitCode::environment). Warns when `auto` takes the host.
-std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice);
+/// (ExitCode::environment). Warns when `auto` takes the host. `host_bytes` is a host device's
+/// capacity; 0: what the machine has available.
+std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice,
+                                        std::uint64_t host_bytes = 0);
 
 }  // namespace kvarena::tools

@@ -11,14 +11,12 @@
 namespace kvarena::replay {
 namespace {
 
-// Query tokens of a chunk that are compared; its K and V are all compared when the sequence ends.
-constexpr std::int32_t kComparedQueries = 4;
 // A step whose attention would cost the host more multiplications is left to the next turn in
 // sample mode.
 constexpr std::int64_t kMaxSampledWork = std::int64_t{1} << 31;
 
 std::int32_t num_compared(const StepRow& row) noexcept {
-  return std::min(row.tokens, kComparedQueries);
+  return std::min(row.tokens, KvVerifier::kComparedQueries);
 }
 
 // First new token of a row.

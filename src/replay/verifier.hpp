@@ -34,6 +34,10 @@ struct VerifierOptions {
 /// Writes and verifies the KV of a replay with attention on.
 class KvVerifier {
  public:
+  /// Query tokens of a row that are compared, the last ones; K and V of all are compared when the
+  /// sequence ends.
+  static constexpr std::int32_t kComparedQueries = 4;
+
   /// `cache` outlives the verifier; `memory` is of that cache.
   KvVerifier(const VerifierOptions& options, const KvCache& cache,
              std::unique_ptr<StepMemory> memory);

@@ -1,10 +1,149 @@
+// Scenario 3: the device filled to the last block that fits, over and over.
+
+#include "replay/pressure/memory_reading.hpp"
+#include "replay/pressure/pool_search.hpp"
+#include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
 
-namespace kvarena::replay::pressure {
+#include <fmt/format.h>
 
-MaybeFailure run_near_full(const PressureContext&, ScenarioReport& report) {
-  report.skipped = "being written";
-  return std::nullopt;
+#include <algorithm>
+#include <vector>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+class NearFull {
+ public:
+  NearFull(const PressureContext& context, ScenarioReport& report)
+      : context_(context), report_(report), memory_("round") {
+    const auto block = context.model().shape.block_size_tokens;
+    engine_.max_sequences = 4096;
+    engine_.max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024);
+    engine_.mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample;
+    engine_.sample_every = 4;
+    engine_.num_threads = context.options.num_threads;
+    // A sequence decodes into its last block, which is why it fills up there.
+    decoded_ = std::min<std::int64_t>(context.sizes().decode_steps, block - 1);
+  }
+
+  MaybeFailure run() {
+    if (auto failure = find()) return failure;
+    for (std::int64_t round = 1; round <= context_.sizes().full_rounds; ++round) {
+      context_.progress(fmt::format("round {}: {} blocks", round, found_.num_blocks));
+      if (auto failure = run_round(round)) return failure;
+    }
+    report_.add("memory", memory_.table());
+    return std::nullopt;
+  }
+
+ private:
+  MaybeFailure find() {
+    const Result<ModelWeights> weights = load();
+    if (!weights) return not_created(context_.options, weights.status());
+    const Result<LargestPool> found =
+        find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
+    if (!found) return not_created(context_.options, found.status());
+    found_ = *found;
+    report_.add("largest_pool_blocks", found_.num_blocks);
+    report_.add("pools_tried", found_.attempts);
+    report_.expect(
+        "one block more", "insufficient_vram, required more than available",
+        fmt::format("{}, required {}, available {}", name_of(found_.refused.code),
+                    found_.refused.required, found_.refused.available),
+        found_.refused.code == StatusCode::insufficient_vram && found_.refused.required > 0);
+    return std::nullopt;
+  }
+
+  MaybeFailure run_round(std::int64_t round) {
+    const Result<MemoryReading> before = read_memory(context_.device());
+    if (!before) return unexpected("memory_info", before.status());
+    if (auto failure = fill_and_release(round)) return failure;
+    const Result<MemoryReading> after = read_memory(context_.device());
+    if (!after) return unexpected("memory_info", after.status());
+    report_.expect_equal(fmt::format("round {}: free bytes after release", round),
+                         before->driver_free, after->driver_free);
+    report_.expect_equal(fmt::format("round {}: tracked bytes after release", round),
+                         before->tracked, after->tracked);
+    return std::nullopt;
+  }
+
+  MaybeFailure fill_and_release(std::int64_t round) {
+    const Result<ModelWeights> weights = load();
+    if (!weights) return not_created(context_.options, weights.status());
+    PressureEngineOptions options = engine_;
+    options.pool = {.num_blocks = found_.num_blocks};
+    auto made = PressureEngine::create(context_.device(), context_.model(), options);
+    if (!made) return not_created(context_.options, made.status());
+    PressureEngine& engine = **made;
+    const Result<MemoryReading> full = read_memory(context_.device());
+    if (!full) return unexpected("memory_info", full.status());
+    memory_.add(round, *full);
+    report_.add(fmt::format("round_{}_headroom_bytes", round), full->driver_free);
+    if (auto failure = fill(engine)) return failure;
+    const BlockStats stats = engine.cache().manager().stats();
+    report_.expect_equal(fmt::format("round {}: blocks in use", round), found_.num_blocks,
+                         stats.referenced);
+    if (auto failure = refuse_one_more(engine, round)) return failure;
+    for (Job* job : engine.jobs()) {
+      if (auto failure = engine.finish(*job)) return failure;
+    }
+    if (round == context_.sizes().full_rounds) expect_verified(report_, engine);
+    expect_idle(report_, engine);
+    return expect_weights_intact(report_, *weights);
+  }
+
+  // Prompts are written without attention, which nothing would look at; then all decode together.
+  MaybeFailure fill(PressureEngine& engine) {
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    std::int64_t left = found_.num_blocks;
+    while (left > 0) {
+      const std::int64_t blocks = std::min(left, context_.model().max_context_tokens / block);
+      const std::int64_t tokens = blocks * block;
+      const Result<Job*> job = engine.add(tokens - decoded_, decoded_);
+      if (!job) return unexpected("create_sequence", job.status());
+      if (auto failure = engine.extend(**job, tokens - decoded_, StepWork::write)) return failure;
+      left -= blocks;
+    }
+    engine.verify_next();
+    const std::vector<Job*> jobs = engine.jobs();
+    return engine.decode(jobs, decoded_, StepWork::attend);
+  }
+
+  MaybeFailure refuse_one_more(PressureEngine& engine, std::int64_t round) {
+    const Result<Job*> job = engine.add(1, 0);
+    if (!job) return unexpected("create_sequence", job.status());
+    const PoolState before = pool_state(engine);
+    const StepRow row{*job, 1};
+    StepOutcome outcome = engine.step({&row, 1}, StepWork::write);
+    if (outcome.failure) return std::move(outcome.failure);
+    expect_exhausted(report_, fmt::format("round {}: a block more", round), outcome.refused, 1, 0);
+    expect_unchanged(report_, fmt::format("round {}: state after that", round), before, engine);
+    return engine.remove(**job);
+  }
+
+  Result<ModelWeights> load() const {
+    return ModelWeights::load(context_.device(),
+                              {.bytes = context_.model().weights_bytes,
+                               .piece_bytes = context_.sizes().weights_piece_bytes});
+  }
+  std::int64_t blocks_for_context() const noexcept {
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    return (context_.model().max_context_tokens + block - 1) / block;
+  }
+
+  const PressureContext& context_;
+  ScenarioReport& report_;
+  PressureEngineOptions engine_;
+  std::int64_t decoded_ = 0;
+  LargestPool found_;
+  MemoryTable memory_;
+};
+
+}  // namespace
+
+MaybeFailure run_near_full(const PressureContext& context, ScenarioReport& report) {
+  return NearFull(context, report).run();
 }
 
 }  // namespace kvarena::replay::pressure

@@ -89,7 +89,7 @@ Result<Job*> PressureEngine::add(std::int64_t prompt_tokens, std::int64_t output
       cache_->create_sequence({.max_length_tokens = model_.max_context_tokens});
   if (!sequence) return sequence.status();
   auto trace = std::make_shared<TraceRequest>();
-  trace->index = static_cast<std::int64_t>(next_index_++);
+  trace->index = next_index_++;
   trace->input_tokens = prompt_tokens;
   trace->output_tokens = output_tokens;
   auto job = std::make_unique<Job>();
@@ -148,7 +148,13 @@ StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, U
   const Result<StepBatch> batch = cache_->append(demands_, urgency);
   MaybeFailure failure;
   if (batch) {
-    for (const StepRow& row : rows) row.job->length += row.tokens;
+    for (const StepRow& row : rows) {
+      row.job->length += row.tokens;
+      if (work == StepWork::attend) {
+        results_due_ += std::int64_t{std::min(row.tokens, KvVerifier::kComparedQueries)} *
+                        model_.shape.num_layers;
+      }
+    }
     if (work == StepWork::attend) failure = verifier_->write_step(rows);
     if (work == StepWork::write) failure = verifier_->write_only(rows);
   }

@@ -27,13 +27,13 @@ struct PressureEngineOptions {
   PoolSize pool{};                             ///< of the cache
   std::int64_t watermark_blocks = 0;           ///< what admission leaves
   std::int32_t max_sequences = 64;             ///< at a time, and in a step
-  std::int64_t max_step_tokens = 512;          ///< new tokens in a step that is not refused
+  std::int64_t max_step_tokens = 128;          ///< new tokens in a step that is not refused
   AttentionMode mode = AttentionMode::sample;  ///< sample or full; see KvVerifier
   std::int64_t sample_every = 16;              ///< steps from one verified one to the next
   LayerRange layers{};                         ///< written and verified; none: all
   bool touch_pool = false;                     ///< commits every page of the pool, and poisons it
   std::int32_t num_threads = 0;                ///< host: of attention; 0: one a core
-  std::uint64_t first_index = 0;  ///< sequences are numbered from here on: their content
+  std::int64_t first_index = 0;  ///< sequences are numbered from here on: their content
 };
 
 /// What a step is besides growth.
@@ -104,6 +104,8 @@ class PressureEngine {
   Device& device() const noexcept { return device_; }
   const PressureModel& model() const noexcept { return model_; }
   const PressureEngineOptions& options() const noexcept { return options_; }
+  /// Results of attention, a token's in a layer each, that the full mode has compared by now.
+  std::int64_t results_due() const noexcept { return results_due_; }
   /// What was looked at so far.
   VerificationReport verification() const { return verifier_->report(); }
   /// Blocks for that many tokens of one sequence.
@@ -123,7 +125,8 @@ class PressureEngine {
   std::optional<KvVerifier> verifier_;  // behind the cache, which its memory uses
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<AppendDemand> demands_;
-  std::uint64_t next_index_;
+  std::int64_t next_index_;
+  std::int64_t results_due_ = 0;
 };
 
 }  // namespace kvarena::replay::pressure

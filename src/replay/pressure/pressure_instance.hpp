@@ -36,4 +36,10 @@ class PressureInstance {
 std::int64_t instance_bytes(const PressureOptions& options, const PressureEngineOptions& engine,
                             std::int64_t blocks);
 
+/// Blocks that a pool beside the weights can have with room to spare: what is free now, less a
+/// sixteenth for what a cache keeps beside its pool. Returns insufficient_vram when there is no
+/// room for a block.
+Result<std::int64_t> fitting_blocks(const PressureOptions& options,
+                                    const PressureEngineOptions& engine);
+
 }  // namespace kvarena::replay::pressure

@@ -1,0 +1,35 @@
+#pragma once
+
+/// @file
+/// A pressure run as a table for people, as Markdown and as JSON. Pure functions, but for the files
+/// that write_reports writes.
+
+#include "console.hpp"
+#include "exit_codes.hpp"
+
+#include "replay/pressure/pressure.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <ostream>
+#include <string>
+
+namespace kvarena::tools {
+
+/// One line a scenario, with the first check that did not hold.
+std::string summary_of(const Console& console, const std::ostream& stream,
+                       const replay::pressure::PressureReport& report);
+/// `report.json`: `scenarios` has one object a scenario with `name`, `passed` (null when skipped),
+/// `figures` and `checks`.
+nlohmann::ordered_json json_of(const replay::pressure::PressureOptions& options,
+                               const replay::pressure::PressureOutcome& outcome);
+/// `report.md`.
+std::string markdown_of(const replay::pressure::PressureOptions& options,
+                        const replay::pressure::PressureOutcome& outcome);
+/// Writes report.md and report.json into `folder`, made where it is missing: each file is there in
+/// full or as it was before. Reports a failure on the console.
+ExitCode write_reports(const Console& console, const std::string& folder,
+                       const replay::pressure::PressureOptions& options,
+                       const replay::pressure::PressureOutcome& outcome);
+
+}  // namespace kvarena::tools
