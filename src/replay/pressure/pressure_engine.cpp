@@ -148,11 +148,13 @@ StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, U
   const Result<StepBatch> batch = cache_->append(demands_, urgency);
   MaybeFailure failure;
   if (batch) {
+    const std::int64_t num_layers =
+        options_.layers.count > 0 ? options_.layers.count : model_.shape.num_layers;
     for (const StepRow& row : rows) {
       row.job->length += row.tokens;
       if (work == StepWork::attend) {
-        results_due_ += std::int64_t{std::min(row.tokens, KvVerifier::kComparedQueries)} *
-                        model_.shape.num_layers;
+        results_due_ +=
+            std::int64_t{std::min(row.tokens, KvVerifier::kComparedQueries)} * num_layers;
       }
     }
     if (work == StepWork::attend) failure = verifier_->write_step(rows);

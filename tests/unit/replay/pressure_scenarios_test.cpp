@@ -1,0 +1,191 @@
+// Pressure scenarios on every kind of device, scaled down: each passes, and its figures are what
+// arithmetic says.
+
+#include "replay/pressure/memory_reading.hpp"
+#include "support/devices.hpp"
+#include "unit/replay/small_pressure.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+using test::check_of;
+using test::failures_of;
+using test::figure_of;
+using test::report_of;
+using test::small_pressure;
+
+constexpr std::int64_t kBytesPerToken = 2 * 2 * 2 * 16 * 2;
+
+std::unique_ptr<Device> device_of(DeviceKind kind) {
+  if (kind == DeviceKind::host) return test::small_host();
+  return test::make_device(kind);
+}
+
+class Pressure : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    KVARENA_NEEDS_DEVICE(GetParam());
+    device_ = device_of(GetParam());
+  }
+  void TearDown() override {
+    if (device_ == nullptr) return;
+    EXPECT_EQ(device_->tracker().allocations().size(), 0U);
+  }
+  PressureOptions options() { return small_pressure(*device_); }
+  bool on_host() const { return GetParam() == DeviceKind::host; }
+
+  std::unique_ptr<Device> device_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, Pressure, testing::ValuesIn(test::device_kinds()),
+                         test::kind_name);
+
+TEST_P(Pressure, MaximumContextIsReachedAndNotPassed) {
+  const auto report = report_of(options(), "maximum-context");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  EXPECT_EQ(figure_of(report, "blocks"), 16);
+  EXPECT_EQ(figure_of(report, "prefill_tokens"), 216);
+  EXPECT_EQ(check_of(report, "one token past the context").seen,
+            "context_length_exceeded, required 257, available 256");
+  EXPECT_EQ(check_of(report, "a prompt of 356 tokens, whole").seen,
+            "context_length_exceeded, required 356, available 256");
+  EXPECT_EQ(figure_of(report, "kv_bytes_written"), 256 * kBytesPerToken);
+}
+
+TEST_P(Pressure, GrowthIsTheLayoutsArithmetic) {
+  const auto report = report_of(options(), "growth");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  EXPECT_EQ(figure_of(report, "bytes_per_token"), kBytesPerToken);
+  EXPECT_EQ(figure_of(report, "bytes_per_token_per_layer"), kBytesPerToken / 2);
+  const auto& blocks = std::get<FigureTable>(report.figures[4].value);
+  std::vector<std::int64_t> lengths;
+  for (const auto& row : blocks.rows) {
+    lengths.push_back(row[0]);
+    EXPECT_EQ(row[1], (row[0] + 15) / 16);
+    EXPECT_EQ(row[2], row[1] * 16 * kBytesPerToken);
+    EXPECT_EQ(row[3], row[0] * kBytesPerToken);
+  }
+  EXPECT_EQ(lengths, (std::vector<std::int64_t>{0, 1, 16, 128, 256}));
+}
+
+TEST_P(Pressure, NearFullHasNoRoomForOneBlockMore) {
+  const auto report = report_of(options(), "near-full");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  const std::int64_t blocks = figure_of(report, "largest_pool_blocks");
+  EXPECT_GT(blocks, 16);
+  if (on_host()) {
+    const std::int64_t headroom = figure_of(report, "round_1_headroom_bytes");
+    EXPECT_LT(headroom, 16 * kBytesPerToken);
+    EXPECT_GE(headroom, 0);
+    EXPECT_LE(blocks * 16 * kBytesPerToken, std::int64_t{test::kSmallDeviceBytes});
+  }
+  EXPECT_EQ(check_of(report, "round 2: a block more").seen, "exhausted, required 1, available 0");
+}
+
+TEST_P(Pressure, ConcurrencyComparesEveryResultAndLosesNothing) {
+  const auto report = report_of(options(), "concurrency");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  EXPECT_GT(figure_of(report, "overload_preemptions"), 0);
+  EXPECT_GT(figure_of(report, "overload_admissions_refused"), 0);
+  EXPECT_EQ(check_of(report, "overload: sequences that came to their end").seen, "16");
+  EXPECT_EQ(check_of(report, "sequences in the batch of 4").seen, "4");
+}
+
+TEST_P(Pressure, LongGenerationHoldsItsMemory) {
+  const auto report = report_of(options(), "long-generation");
+  EXPECT_TRUE(report.passed()) << failures_of(report);
+  EXPECT_GE(figure_of(report, "appends"), 4'000);
+  EXPECT_GT(figure_of(report, "sequences_finished"), 4'000 / 64);
+  EXPECT_EQ(figure_of(report, "batch"), 8);
+}
+
+TEST_P(Pressure, NothingIsLeftAndEveryScenarioSaysWhatItChecked) {
+  const auto outcome = run_pressure(options(), nullptr);
+  EXPECT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  ASSERT_EQ(outcome.report.scenarios.size(), scenarios().size());
+  for (const auto& scenario : outcome.report.scenarios) {
+    EXPECT_FALSE(scenario.failed()) << scenario.name << ": " << failures_of(scenario);
+    if (!scenario.skipped.empty()) continue;
+    EXPECT_FALSE(scenario.figures.empty()) << scenario.name;
+    std::set<std::string> names;
+    for (const auto& figure : scenario.figures) {
+      EXPECT_TRUE(names.insert(figure.name).second) << scenario.name << ": " << figure.name;
+    }
+  }
+}
+
+TEST(PressureRun, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
+  const auto device = test::small_host(1 << 20);
+  const auto outcome = run_pressure(small_pressure(*device), nullptr);
+  EXPECT_EQ(outcome.end, ReplayEnd::does_not_fit);
+  EXPECT_FALSE(outcome.has_report);
+  // Weights, and the blocks of one context and one more.
+  const std::int64_t required = (1 << 20) + 77 + 17 * 16 * kBytesPerToken;
+  EXPECT_NE(outcome.expected.find("required " + std::to_string(required) + " bytes"),
+            std::string::npos)
+      << outcome.expected;
+  EXPECT_NE(outcome.expected.find("available 1048576"), std::string::npos) << outcome.expected;
+}
+
+TEST(PressureRun, AnUnknownScenarioIsWrongUsage) {
+  const auto device = test::small_host();
+  auto options = small_pressure(*device);
+  options.scenarios = {"growth", "grwoth"};
+  EXPECT_EQ(run_pressure(options, nullptr).end, ReplayEnd::bad_options);
+}
+
+/// Breaks what it is told to when a scenario begins.
+class Saboteur : public PressureSink {
+ public:
+  explicit Saboteur(Device& device) : device_(device) {}
+  void on_begin(std::string_view, std::string_view) override {}
+  void on_progress(std::string_view name, std::string_view) override {
+    if (name != "near-full" || taken_ != nullptr) return;
+    const auto memory = device_.allocate({.bytes = 4096, .description = "not the scenario's"});
+    taken_ = memory ? *memory : nullptr;
+  }
+  void on_end(const ScenarioReport&) override {
+    if (taken_ != nullptr) static_cast<void>(device_.free(std::exchange(taken_, nullptr)));
+  }
+
+ private:
+  Device& device_;
+  void* taken_ = nullptr;
+};
+
+TEST(PressureRun, AScenarioThatFailsDoesNotEndTheRun) {
+  const auto device = test::small_host();
+  auto options = small_pressure(*device);
+  options.scenarios = {"near-full", "concurrency"};
+  Saboteur saboteur(*device);
+  const auto outcome = run_pressure(options, &saboteur);
+  EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
+  ASSERT_EQ(outcome.report.scenarios.size(), 2U);
+  EXPECT_TRUE(outcome.report.scenarios[0].failed());
+  EXPECT_TRUE(outcome.report.scenarios[1].passed()) << failures_of(outcome.report.scenarios[1]);
+  EXPECT_EQ(outcome.happened, "1 of 2 scenarios failed");
+}
+
+TEST(PressureModels, AreThePublishedNumbers) {
+  const PressureModel& phi = pressure_models().front();
+  EXPECT_EQ(phi.name, "Phi-3-mini");
+  EXPECT_EQ(phi.weights_bytes, 7'642'159'104);
+  const auto layout = KvLayout::create(phi.shape);
+  ASSERT_TRUE(layout);
+  EXPECT_EQ(layout->bytes_per_token(), 393'216);
+  EXPECT_EQ(layout->bytes_per_token() / phi.shape.num_layers, 12'288);
+  EXPECT_EQ(phi.max_context_tokens, 4096);
+  const PressureModel* qwen = find_pressure_model("Qwen2.5-0.5B");
+  ASSERT_NE(qwen, nullptr);
+  EXPECT_EQ(qwen->weights_bytes, 988'065'536);
+  EXPECT_EQ(KvLayout::create(qwen->shape)->bytes_per_token(), 12'288);
+  EXPECT_EQ(find_pressure_model("GPT-9"), nullptr);
+}
+
+}  // namespace
+}  // namespace kvarena::replay::pressure
