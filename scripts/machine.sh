@@ -42,7 +42,25 @@ ensure_packages() {
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
 TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libcli11-dev)
+  libcli11-dev libcpp-httplib-dev prometheus-cpp-dev)
+
+# fetch_promtool FOLDER: Prometheus's own checker of metrics, for the tests; sets KVARENA_PROMTOOL. Taken
+# out of Debian's package without installing it, since that would start a server.
+fetch_promtool() {
+  local folder=$1
+  if command -v promtool > /dev/null; then
+    KVARENA_PROMTOOL=$(command -v promtool)
+  elif [[ -x $folder/usr/bin/promtool ]]; then
+    KVARENA_PROMTOOL=$folder/usr/bin/promtool
+  elif mkdir -p "$folder" && (cd "$folder" && apt-get -qq download prometheus) > /dev/null 2>&1 &&
+    dpkg -x "$folder"/prometheus_*.deb "$folder" && rm -f "$folder"/prometheus_*.deb; then
+    KVARENA_PROMTOOL=$folder/usr/bin/promtool
+  else
+    say "promtool could not be fetched (apt-get download prometheus); its test is skipped"
+    return 0
+  fi
+  export KVARENA_PROMTOOL
+}
 
 # Compilers to run at once: one a core, and 1.5 GiB of free memory for each.
 build_jobs() {

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 18> kCodeNames = {
 };
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::residency_violated) + 1);
 
-constexpr std::array<std::string_view, 51> kResourceNames = {
+constexpr std::array<std::string_view, 55> kResourceNames = {
     "none",        "block",       "reservation", "holder",        "ticket",
     "fence_entry", "sequence",    "table_page",  "device_memory", "host_memory",
     "workspace",   "stream",      "event",       "allocation",    "file",
@@ -41,9 +41,9 @@ constexpr std::array<std::string_view, 51> kResourceNames = {
     "num_tokens",  "token_index", "block_index", "span_size",     "pointer",
     "capacity",    "scale",       "window",      "soft_cap",      "num_threads",
     "num_holders", "num_tickets", "name",        "device",        "period",
-    "time_limit",
+    "time_limit",  "address",     "token",       "connections",   "request_bytes",
 };
-static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::time_limit) + 1);
+static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::request_bytes) + 1);
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 

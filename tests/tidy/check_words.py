@@ -73,6 +73,7 @@ ALLOWED_CALLS = {
         "abort",
     ): "taking the value of a failed Result has no other answer",
 }
+_OVERRIDES = re.compile(r"[^;{}]*\)[^;{}]*\boverride\b")
 COMMENT_WORDS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -84,6 +85,8 @@ def _name_problems(path, code):
     if _is_below(path, tree.PRODUCT):
         for pattern, why in NAMES:
             for match in re.finditer(pattern, code):
+                if _OVERRIDES.match(code, match.end()):
+                    continue  # the name is the base class's
                 yield match.start(), f"the name `{match.group(0).strip(' (')}`: {why}"
 
 

@@ -245,6 +245,12 @@ class Words(Sample):
     def test_unfinished(self):
         self.refuse("src/base/a.cpp", "// TODO later\n", "finish it")
 
+    def test_names_of_a_base_class(self):
+        self.write("src/base/a.cpp", "struct A : B {\n  int get_size(int& a) const override { return 1; }\n};\n")
+        self.assertEqual(check_words.check(self.root), [])
+        self.write("src/base/a.cpp", "int get_size();\nvoid f() override;\n")
+        self.assertEqual(len(check_words.check(self.root)), 1)
+
     def test_comments_and_strings_are_free(self):
         self.write("src/base/a.cpp", '// get_size would abort(); std::cout\nauto s = "exit(1)";\n')
         self.assertEqual(check_words.check(self.root), [])

@@ -92,6 +92,10 @@ enum class Resource : std::uint16_t {
   device,
   period,
   time_limit,
+  address,
+  token,
+  connections,
+  request_bytes,
 };
 
 /// The outcome of a call. Default-constructed: ok.

@@ -7,11 +7,13 @@
 ///     GET /metrics   Prometheus text
 ///     GET /stats     JSON: everything that is known, holders included
 ///
-/// Anything else is 404 (405 for other methods). Loopback by default; any other address needs a
-/// token, sent as `Authorization: Bearer TOKEN`. Requests, connections and their time are limited;
-/// what exceeds them is answered (408, 413, 431, 503) or cut off, and never stops the server.
+/// GET and HEAD; other methods are 405, other paths 404. Loopback by default; any other address
+/// needs a token, sent as `Authorization: Bearer TOKEN` (401). On loopback without a token the Host
+/// header must name loopback (403), so that no web page reads it. Requests, connections and their
+/// time are limited; what exceeds them is answered (408, 413, 414, 431, 503) or cut off, and never
+/// stops the server. Each connection answers one request.
 ///
-/// Threads of its own; move-only; the monitor must outlive it. docs/operations.md shows the
+/// One thread of its own; move-only; the monitor must outlive it. docs/operations.md shows the
 /// answers.
 
 #include "kvarena/base/export.hpp"
@@ -27,11 +29,12 @@ class HealthMonitor;
 
 /// Options of a server.
 struct HealthServerOptions {
-  std::string address = "127.0.0.1";          ///< to bind to
+  std::string address = "127.0.0.1";          ///< "localhost", or numeric: IPv4 or IPv6
   std::uint16_t port = 0;                     ///< 0: any free one
-  std::string token;                          ///< 16 characters at least; empty only on loopback
+  std::string token = {};                     ///< 16 .. 256 letters, digits and -._~+/=; empty on
+                                              ///< loopback only
   std::int32_t max_connections = 32;          ///< served at a time, 1 .. 1024; more get 503
-  std::uint64_t max_request_bytes = 8 << 10;  ///< of a request, 256 .. 1 MiB
+  std::uint64_t max_request_bytes = 8 << 10;  ///< of a request, headers included, 256 .. 1 MiB
   std::int64_t request_limit_ms = 5'000;      ///< from accept to the last byte, 10 .. 600000
 };
 
@@ -39,8 +42,8 @@ struct HealthServerOptions {
 class KVARENA_EXPORT HealthServer {
  public:
   /// Runs the monitor's first check if none has completed, then opens the port. Returns
-  /// invalid_argument naming the option (name: a token is missing or too short), io_error (name)
-  /// with errno when the address cannot be bound.
+  /// invalid_argument (connections, request_bytes, time_limit, address, token), io_error (address)
+  /// with errno when the address cannot be bound, exhausted (thread).
   static Result<HealthServer> start(HealthMonitor& monitor,
                                     const HealthServerOptions& options = {});
   /// Stops promptly; requests under way are cut off.

@@ -41,7 +41,7 @@ TEST(Status, EveryCodeHasItsOwnNameAndText) {
 
 TEST(Status, EveryResourceHasItsOwnName) {
   std::set<std::string> names;
-  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::time_limit); ++raw) {
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::request_bytes); ++raw) {
     EXPECT_TRUE(names.insert(std::string(name_of(static_cast<Resource>(raw)))).second) << raw;
   }
   EXPECT_EQ(name_of(Resource::num_kv_heads), "num_kv_heads");

@@ -1,0 +1,105 @@
+#include "kvarena/health/health_server.hpp"
+
+#include "health/http/access.hpp"
+#include "health/http/endpoints.hpp"
+#include "health/http/listener.hpp"
+#include "health/http/server.hpp"
+#include "health/render/metrics_text.hpp"
+#include "health/render/stats_json.hpp"
+
+#include "base/log_internal.hpp"
+
+#include "kvarena/health/health_monitor.hpp"
+
+#include <utility>
+
+namespace kvarena {
+
+namespace {
+
+constexpr const char* kJsonType = "application/json";
+constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+Status validate(const HealthServerOptions& options) {
+  if (options.max_connections < 1 || options.max_connections > 1024) {
+    return invalid_argument(Resource::connections, options.max_connections, 1, 1024);
+  }
+  constexpr std::int64_t kMaxBytes = 1 << 20;
+  if (options.max_request_bytes < 256 || options.max_request_bytes > kMaxBytes) {
+    return invalid_argument(Resource::request_bytes,
+                            static_cast<std::int64_t>(options.max_request_bytes), 256, kMaxBytes);
+  }
+  if (options.request_limit_ms < 10 || options.request_limit_ms > 600'000) {
+    return invalid_argument(Resource::time_limit, options.request_limit_ms, 10, 600'000);
+  }
+  const auto is_loopback = http::is_loopback(options.address);
+  if (!is_loopback) return {StatusCode::invalid_argument, Resource::address, 0, 0, 0, 0};
+  if ((!*is_loopback || !options.token.empty()) && !http::is_valid_token(options.token)) {
+    return invalid_argument(Resource::token, static_cast<std::int64_t>(options.token.size()),
+                            http::kMinTokenLength, http::kMaxTokenLength);
+  }
+  return {};
+}
+
+http::Routes routes_of(HealthMonitor& monitor) {
+  return {
+      {"/health",
+       [&monitor] {
+         const HealthReport report = monitor.report();
+         return http::Answer{report.healthy ? 200 : 503, kJsonType, to_text(health_json(report))};
+       }},
+      {"/metrics",
+       [&monitor] {
+         return http::Answer{200, kMetricsType, metrics_text(monitor.report())};
+       }},
+      {"/stats",
+       [&monitor] {
+         const HealthDetails details = monitor.details();
+         return http::Answer{200, kJsonType, to_text(stats_json(monitor.report(), details))};
+       }},
+  };
+}
+
+http::Limits limits_of(const HealthServerOptions& options) {
+  return {static_cast<std::size_t>(options.max_connections),
+          static_cast<std::size_t>(options.max_request_bytes),
+          std::chrono::milliseconds(options.request_limit_ms)};
+}
+
+}  // namespace
+
+struct HealthServer::Impl {
+  Impl(HealthMonitor& monitor, const HealthServerOptions& options, http::Listener listener,
+       http::Wakeup wakeup)
+      : endpoints({routes_of(monitor), options.token, *http::is_loopback(options.address)}),
+        server(std::move(listener), std::move(wakeup), endpoints, limits_of(options)) {}
+
+  http::Endpoints endpoints;
+  http::Server server;
+};
+
+Result<HealthServer> HealthServer::start(HealthMonitor& monitor,
+                                         const HealthServerOptions& options) {
+  if (const Status status = validate(options); !status) return status;
+  if (monitor.report().checks.completed == 0) static_cast<void>(monitor.check_now());
+  auto listener = http::Listener::bind(options.address, options.port);
+  if (!listener) return listener.status();
+  auto wakeup = http::Wakeup::create();
+  if (!wakeup) return wakeup.status();
+  auto impl = std::make_unique<Impl>(monitor, options, std::move(listener).value(),
+                                     std::move(wakeup).value());
+  if (const Status status = impl->server.start(); !status) return status;
+  log_line(LogLevel::info, "health server: {} token={}", impl->server.listener().url,
+           options.token.empty() ? "none" : "needed");
+  return HealthServer(std::move(impl));
+}
+
+HealthServer::HealthServer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+HealthServer::~HealthServer() = default;
+HealthServer::HealthServer(HealthServer&&) noexcept = default;
+HealthServer& HealthServer::operator=(HealthServer&&) noexcept = default;
+
+std::uint16_t HealthServer::port() const noexcept { return impl_->server.listener().port; }
+std::string HealthServer::url() const { return impl_->server.listener().url; }
+
+}  // namespace kvarena

@@ -1,0 +1,65 @@
+#include "health/http/access.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace kvarena::http {
+
+namespace {
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool is_token_character(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("-._~+/=").find(c) != std::string_view::npos;
+}
+
+/// The host without ":port".
+std::string_view without_port(std::string_view host) noexcept {
+  const std::size_t end = host.starts_with('[') ? host.find(']') : std::string_view::npos;
+  const std::size_t colon = host.find(':', end == std::string_view::npos ? 0 : end);
+  return host.substr(0, colon);
+}
+
+}  // namespace
+
+bool is_valid_token(std::string_view token) noexcept {
+  return token.size() >= kMinTokenLength && token.size() <= kMaxTokenLength &&
+         std::all_of(token.begin(), token.end(), is_token_character);
+}
+
+bool carries_token(std::string_view authorization, std::string_view token) noexcept {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (authorization.size() < kScheme.size() ||
+      !equal_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) {
+    return false;
+  }
+  const std::string_view given = authorization.substr(kScheme.size());
+  // volatile: the compiler may not stop at the first difference either.
+  volatile std::uint32_t difference = given.size() == token.size() ? 0 : 1;
+  for (std::size_t i = 0; i < token.size(); ++i) {
+    const char other = i < given.size() ? given[i] : '\0';
+    difference = difference | static_cast<std::uint32_t>(static_cast<unsigned char>(token[i]) ^
+                                                         static_cast<unsigned char>(other));
+  }
+  return difference == 0;
+}
+
+bool names_loopback(std::string_view host) noexcept {
+  const std::string_view name = without_port(host);
+  if (equal_ignoring_case(name, "localhost") || name == "[::1]") return true;
+  char text[INET_ADDRSTRLEN] = {};
+  if (name.size() >= sizeof text) return false;
+  std::copy(name.begin(), name.end(), text);
+  in_addr address{};
+  return ::inet_pton(AF_INET, text, &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
+}
+
+}  // namespace kvarena::http

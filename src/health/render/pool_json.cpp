@@ -1,0 +1,113 @@
+#include "health/render/pool_json.hpp"
+
+#include <span>
+
+namespace kvarena {
+
+namespace {
+
+Json blocks_json(const BlockStats& blocks) {
+  return {{"total", blocks.num_blocks},
+          {"free", blocks.free},
+          {"referenced", blocks.referenced},
+          {"fenced", blocks.fenced},
+          {"evictable", blocks.evictable},
+          {"offline", blocks.offline},
+          {"available", blocks.available()},
+          {"reserved", blocks.reserved},
+          {"watermark", blocks.watermark},
+          {"peak_allocated", blocks.peak_allocated},
+          {"holders", blocks.holders},
+          {"references", blocks.references},
+          {"fence_entries", blocks.fence_entries},
+          {"allocations", blocks.allocations},
+          {"releases", blocks.releases},
+          {"evictions", blocks.evictions},
+          {"exhaustions", blocks.exhaustions}};
+}
+
+Json tables_json(const TableStats& tables) {
+  return {{"sequences", tables.sequences},     {"sequences_ever", tables.sequences_ever},
+          {"tokens", tables.tokens},           {"waste_tokens", tables.waste_tokens},
+          {"entries", tables.entries},         {"pages_used", tables.pages_used},
+          {"pages_total", tables.pages_total}, {"copies_on_write", tables.copies_on_write}};
+}
+
+Json ticket_json(Ticket ticket) { return ticket == kNoTicket ? Json(nullptr) : Json(ticket.value); }
+
+Json tickets_json(const PoolSnapshot& snapshot, std::int64_t now_ns) {
+  const bool any = snapshot.oldest_ticket != kNoTicket;
+  const double age = seconds_between(snapshot.oldest_ticket_ns, now_ns);
+  return {{"open", snapshot.open_tickets},
+          {"oldest", ticket_json(snapshot.oldest_ticket)},
+          {"oldest_age_secs", any ? Json(age) : Json(nullptr)}};
+}
+
+Json audit_json(const AuditProgress& audit) {
+  return {{"blocks_checked", audit.blocks_checked},
+          {"passes", audit.passes},
+          {"failure", audit.failure.is_ok() ? Json(nullptr) : Json(describe(audit.failure))}};
+}
+
+Json pressure_json(const PoolHealth& pool) {
+  Json entered = Json::object();
+  for (std::size_t l = 0; l < kNumPressureLevels; ++l) {
+    entered[std::string(name_of(static_cast<PressureLevel>(l)))] = pool.pressure_entered[l];
+  }
+  return {{"level", name_of(pool.pressure)}, {"entered", std::move(entered)}};
+}
+
+Json holders_json(std::span<const HolderReport> reports) {
+  Json holders = Json::array();
+  for (const HolderReport& holder : reports) {
+    holders.push_back({{"holder", holder.holder.value},
+                       {"owner", holder.owner},
+                       {"purpose", holder.purpose},
+                       {"references", holder.references},
+                       {"reserved", holder.reserved},
+                       {"since_ns", holder.since_ns},
+                       {"deadline_ns", holder.deadline_ns}});
+  }
+  return holders;
+}
+
+Json explanation_json(const Explanation& explanation) {
+  return {{"requested", explanation.requested},
+          {"fits", explanation.fits},
+          {"usable", explanation.usable},
+          {"missing", explanation.missing},
+          {"fenced_returning", explanation.fenced_returning},
+          {"oldest_open_ticket", ticket_json(explanation.oldest_open_ticket)},
+          {"blocks", blocks_json(explanation.stats)},
+          {"largest", holders_json({explanation.largest.data(), explanation.num_largest})},
+          {"text", to_string(explanation)}};
+}
+
+Json details_json(const NamedPoolDetails* named, std::int64_t now_ns) {
+  if (named == nullptr) return nullptr;
+  const PoolDetails& details = named->details;
+  return {{"step", details.step},
+          {"age_secs", seconds_between(details.published_ns, now_ns)},
+          {"explanation", explanation_json(details.explanation)},
+          {"holders", holders_json(details.holders)}};
+}
+
+}  // namespace
+
+Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int64_t now_ns) {
+  const PoolSnapshot& snapshot = pool.snapshot;
+  return {{"name", pool.name},
+          {"step", snapshot.step},
+          {"age_secs", seconds_between(snapshot.published_ns, now_ns)},
+          {"pending_work", pool.has_pending_work},
+          {"waiting_requests", pool.waiting_requests},
+          {"preemptions", pool.preemptions},
+          {"pressure", pressure_json(pool)},
+          {"blocks", blocks_json(snapshot.blocks)},
+          {"tables", tables_json(snapshot.tables)},
+          {"tickets", tickets_json(snapshot, now_ns)},
+          {"audit", audit_json(snapshot.audit)},
+          {"details", details_json(details, now_ns)}};
+}
+
+}  // namespace kvarena

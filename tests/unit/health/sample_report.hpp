@@ -1,0 +1,104 @@
+#pragma once
+
+/// @file
+/// A report in which every figure differs, so that one put in another's place is seen.
+
+#include "kvarena/health/health_report.hpp"
+
+#include <cstdint>
+
+namespace kvarena::test {
+
+inline constexpr std::int64_t kSecond = 1'000'000'000;
+
+inline DeviceHealth sample_device() {
+  DeviceHealth device;
+  device.name = "cuda:0 NVIDIA H200";
+  device.policy = ResidencyPolicy::vram_only;
+  device.resident = true;
+  device.memory = {1000, 400};
+  device.usage.total = {600, 650, 6};
+  device.usage.staging = {11, 12, 1};
+  device.usage.by_purpose = {{{300, 301, 3}, {200, 201, 2}, {100, 101, 1}, {0, 7, 0}}};
+  device.usage.allocations_ever = 20;
+  device.usage.frees_ever = 13;
+  device.drift = MemoryDrift{610, 600, 10, 8, 2, std::nullopt, 33};
+  device.allocations_checked = 7;
+  return device;
+}
+
+inline PoolSnapshot sample_snapshot() {
+  PoolSnapshot snapshot;
+  snapshot.step = 41;
+  snapshot.published_ns = 97 * kSecond;
+  BlockStats& blocks = snapshot.blocks;
+  blocks = {
+      .num_blocks = 100, .free = 50, .referenced = 30, .fenced = 10, .evictable = 8, .offline = 2};
+  blocks.reserved = 5;
+  blocks.watermark = 4;
+  blocks.holders = 3;
+  blocks.references = 36;
+  blocks.fence_entries = 14;
+  blocks.peak_allocated = 71;
+  blocks.allocations = 1001;
+  blocks.releases = 1002;
+  blocks.evictions = 1003;
+  blocks.exhaustions = 1004;
+  snapshot.tables = {.sequences = 9,
+                     .tokens = 480,
+                     .entries = 37,
+                     .waste_tokens = 21,
+                     .pages_used = 15,
+                     .pages_total = 64,
+                     .sequences_ever = 88,
+                     .copies_on_write = 19};
+  snapshot.open_tickets = 6;
+  snapshot.oldest_ticket = Ticket{77};
+  snapshot.oldest_ticket_ns = 90 * kSecond;
+  snapshot.audit = {640, 16, {}};
+  return snapshot;
+}
+
+inline HealthReport sample_report() {
+  HealthReport report;
+  report.healthy = true;
+  report.resident = true;
+  report.now_ns = 100 * kSecond;
+  report.devices.push_back(sample_device());
+  PoolHealth pool;
+  pool.name = "default";
+  pool.snapshot = sample_snapshot();
+  pool.has_pending_work = true;
+  pool.pressure = PressureLevel::elevated;
+  pool.pressure_entered = {2, 3, 1, 0};
+  pool.preemptions = 55;
+  pool.waiting_requests = 12;
+  report.pools.push_back(pool);
+  report.checks = {5, 1, 95 * kSecond, kSecond / 4, 2 * kSecond};
+  return report;
+}
+
+inline HealthDetails sample_details() {
+  HealthDetails details;
+  NamedPoolDetails pool{"default", {}};
+  pool.details.step = 40;
+  pool.details.published_ns = 96 * kSecond;
+  pool.details.explanation.requested = 1;
+  pool.details.explanation.fits = true;
+  pool.details.explanation.usable = 58;
+  pool.details.explanation.stats = sample_snapshot().blocks;
+  pool.details.explanation.num_largest = 1;
+  pool.details.explanation.largest[0] = {HolderId{4}, 17, "sequence", 22, 3, 7, 9};
+  pool.details.holders = {{HolderId{4}, 17, "sequence", 22, 3, 7, 9},
+                          {HolderId{5}, 18, "prefix", 14, 0, 8, 0}};
+  details.pools.push_back(pool);
+  AllocationRecord arena;
+  arena.pointer = reinterpret_cast<void*>(0x7f0000001000);
+  arena.bytes = 200;
+  arena.purpose = MemoryPurpose::kv_cache;
+  arena.description = "arena";
+  details.devices.push_back({"cuda:0 NVIDIA H200", {arena}});
+  return details;
+}
+
+}  // namespace kvarena::test
