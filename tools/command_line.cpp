@@ -2,6 +2,7 @@
 
 #include "bench_command.hpp"
 #include "devices_command.hpp"
+#include "neighbour_command.hpp"
 #include "pressure_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
@@ -60,10 +61,12 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   DevicesCommand devices;
   BenchCommand bench;
   PressureCommand pressure;
+  NeighbourCommand neighbour;
   const CLI::App* replay_app = replay.declare(app);
   const CLI::App* devices_app = devices.declare(app);
   const CLI::App* bench_app = bench.declare(app);
   const CLI::App* pressure_app = pressure.declare(app);
+  const CLI::App* neighbour_app = neighbour.declare(app);
   shapes.declare(app);
   try {
     app.parse(argc, argv);
@@ -80,6 +83,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   if (devices_app->parsed()) return devices.run(console);
   if (bench_app->parsed()) return bench.run(console);
   if (pressure_app->parsed()) return pressure.run(console);
+  if (neighbour_app->parsed()) return neighbour.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);
 }
 

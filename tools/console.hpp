@@ -5,6 +5,7 @@
 /// read both. One thread at a time.
 
 #include <ostream>
+#include <string>
 #include <string_view>
 
 namespace kvarena::tools {
@@ -15,8 +16,9 @@ struct Console {
   std::ostream& err;  ///< messages: errors, warnings, progress
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  bool color = true;   ///< colour where the stream is a terminal
-  bool quiet = false;  ///< no notes, no progress, no summary; errors and warnings stay
+  bool color = true;      ///< colour where the stream is a terminal
+  bool quiet = false;     ///< no notes, no progress, no summary; errors and warnings stay
+  std::string program{};  ///< this executable, to start it again; empty: cannot be
 
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},

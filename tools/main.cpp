@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 int main(int argc, char** argv) {
   using namespace kvarena::tools;
@@ -13,6 +15,8 @@ int main(int argc, char** argv) {
   console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   console.color = no_color == nullptr || *no_color == '\0';
+  std::error_code unknown;
+  console.program = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
   const ExitCode code = run_command_line(argc, argv, console);
   std::cout.flush();
   if (code == ExitCode::ok && !std::cout) return static_cast<int>(ExitCode::environment);

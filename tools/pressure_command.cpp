@@ -1,6 +1,7 @@
 #include "pressure_command.hpp"
 
 #include "json_output.hpp"
+#include "neighbour_command.hpp"
 #include "option_types.hpp"
 #include "pressure_output.hpp"
 #include "quantity.hpp"
@@ -14,12 +15,15 @@
 #include <nlohmann/json.hpp>
 
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace kvarena::tools {
 namespace {
 
 using replay::ReplayEnd;
+using replay::pressure::PressureFault;
 using replay::pressure::PressureSink;
 using replay::pressure::ScenarioReport;
 
@@ -52,6 +56,15 @@ ExitCode exit_code_of(ReplayEnd end) {
 
 /// A host is shared with others and must not swap: three quarters of what it has available.
 std::uint64_t default_host_bytes() { return system_memory_source().available_bytes() / 4 * 3; }
+
+/// For tests, and not in the help: docs/cli.md.
+void declare_fault_option(CLI::App& command, PressureFault& fault) {
+  const std::map<std::string, PressureFault> faults = {{"none", PressureFault::none},
+                                                       {"leak", PressureFault::leak},
+                                                       {"byte_count", PressureFault::byte_count},
+                                                       {"residency", PressureFault::residency}};
+  command.add_option("--fault", fault)->transform(CLI::CheckedTransformer(faults))->group("");
+}
 
 /// Lines on standard error as the scenarios go on.
 class ProgressLines final : public PressureSink {
@@ -102,6 +115,7 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
   command->add_option("--out", out_, "Write report.md and report.json into DIR, made where missing")
       ->type_name("DIR");
   declare_json_option(*command, json_);
+  declare_fault_option(*command, options_.fault);
   return command;
 }
 
@@ -113,6 +127,7 @@ ExitCode PressureCommand::run(const Console& console) {
   if (!opened) return ExitCode::environment;
   options_.device = opened->device.get();
   options_.memory_bytes = memory_bytes_;
+  options_.neighbour_command = neighbour_command(console, *opened);
   ProgressLines progress(console);
   const auto outcome = replay::pressure::run_pressure(options_, &progress);
   if (outcome.end != ReplayEnd::completed) {

@@ -1,6 +1,7 @@
 #include "replay/pressure/pressure.hpp"
 
 #include "replay/device_memory.hpp"
+#include "replay/pressure/faulty_memory_device.hpp"
 #include "replay/pressure/pressure_instance.hpp"
 #include "replay/pressure/scenarios.hpp"
 
@@ -28,7 +29,11 @@ bool is_chosen(const PressureOptions& options, std::string_view name) {
   return chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end();
 }
 
-MaybeFailure check_scenarios(const PressureOptions& options) {
+MaybeFailure check_options(const PressureOptions& options) {
+  if (options.fault != PressureFault::none && options.device->kind() != DeviceKind::host) {
+    return ReplayFailure{ReplayEnd::bad_options, "a fault cannot be planted on a GPU",
+                         "a host device", "leave out --fault, or give --device cpu"};
+  }
   for (const std::string& name : options.scenarios) {
     const bool known = std::any_of(std::begin(kScenarios), std::end(kScenarios),
                                    [&name](const Scenario& s) { return s.name == name; });
@@ -75,7 +80,10 @@ ScenarioReport run_scenario(const Scenario& scenario, const PressureOptions& opt
   ScenarioReport report;
   report.name = scenario.name;
   report.title = scenario.title;
-  const PressureContext context{.options = options, .scenario = scenario.name, .sink = sink};
+  PressureOptions its = options;
+  std::optional<FaultyMemoryDevice> faulty;  // of this scenario alone: it ends with all it lost
+  if (its.fault != PressureFault::none) its.device = &faulty.emplace(*its.device, its.fault);
+  const PressureContext context{.options = its, .scenario = scenario.name, .sink = sink};
   if (sink != nullptr) sink->on_begin(scenario.name, scenario.title);
   const std::int64_t start_ns = context.now_ns();
   if (auto failure = scenario.run(context, report)) {
@@ -94,7 +102,7 @@ void put(const ReplayFailure& failure, PressureOutcome& outcome) {
 }
 
 MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, PressureOutcome& outcome) {
-  if (auto failure = check_scenarios(options)) return failure;
+  if (auto failure = check_options(options)) return failure;
   DeviceMemory taken;
   if (auto failure = limit_memory(options, taken)) return failure;
   const Result<MemoryInfo> memory = options.device->memory_info();

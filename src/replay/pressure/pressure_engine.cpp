@@ -37,17 +37,22 @@ std::int64_t PressureEngine::step_memory_bytes(const Device& device, const Press
   return cuda_step_memory_bytes(step_memory_of(model, options));
 }
 
-Status PressureEngine::create_cache() {
+KvCacheOptions PressureEngine::cache_options(const PressureModel& model,
+                                             const PressureEngineOptions& options) {
   KvCacheOptions cache;
-  cache.layout = model_.shape;
-  cache.size = options_.pool;
-  cache.num_q_heads = model_.num_q_heads;
-  cache.max_sequences = options_.max_sequences;
-  cache.max_sequence_tokens = model_.max_context_tokens;
-  cache.max_step_tokens = options_.max_step_tokens;
-  cache.watermark_blocks = options_.watermark_blocks;
-  cache.num_threads = options_.num_threads;
-  auto made = KvCache::create(device_, cache);
+  cache.layout = model.shape;
+  cache.size = options.pool;
+  cache.num_q_heads = model.num_q_heads;
+  cache.max_sequences = options.max_sequences;
+  cache.max_sequence_tokens = model.max_context_tokens;
+  cache.max_step_tokens = options.max_step_tokens;
+  cache.watermark_blocks = options.watermark_blocks;
+  cache.num_threads = options.num_threads;
+  return cache;
+}
+
+Status PressureEngine::create_cache() {
+  auto made = KvCache::create(device_, cache_options(model_, options_));
   if (!made) return made.status();
   cache_.emplace(std::move(*made));
   return {};

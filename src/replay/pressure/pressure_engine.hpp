@@ -58,6 +58,9 @@ class PressureEngine {
   /// Bytes of device memory past the pool's that create takes on a GPU for verification.
   static std::int64_t step_memory_bytes(const Device& device, const PressureModel& model,
                                         const PressureEngineOptions& options);
+  /// Options of its cache.
+  static KvCacheOptions cache_options(const PressureModel& model,
+                                      const PressureEngineOptions& options);
   ~PressureEngine();
   PressureEngine(const PressureEngine&) = delete;
   PressureEngine& operator=(const PressureEngine&) = delete;

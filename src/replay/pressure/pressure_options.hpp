@@ -6,7 +6,7 @@
 #include "replay/pressure/pressure_model.hpp"
 
 #include "kvarena/base/clock.hpp"
-#include "kvarena/device/device.hpp"
+#include "kvarena/device/host_device.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -15,12 +15,13 @@
 
 namespace kvarena::replay::pressure {
 
-/// A defect planted on purpose, so that tests prove that the matching scenario finds it.
+/// A defect planted on purpose, so that tests prove that the matching scenario finds it. On a host
+/// device only: see FaultyMemoryDevice.
 enum class PressureFault : std::uint8_t {
   none,
-  leak,        ///< an unloaded instance leaves an allocation behind
-  byte_count,  ///< the cache takes other bytes a token than the model's layout
-  residency,   ///< a plane's memory is said to lie on the host
+  leak,        ///< now and then KV memory that is freed does not go back
+  byte_count,  ///< KV memory is an eighth larger than was asked for
+  residency,   ///< KV memory is said to lie elsewhere
 };
 
 /// How much work the scenarios are. The defaults are the real thing; tests scale them down.
@@ -39,7 +40,9 @@ struct PressureSizes {
   std::int64_t gpu_batch_tokens = 512;   ///< the same on a GPU
   std::int32_t overload_sequences = 48;  ///< concurrency: three times what the pool holds
   std::int64_t decode_steps = 10;        ///< of a batch, where nothing else is said
-  std::int64_t weights_piece_bytes = 64 << 20;  ///< filled at a time, each with its own value
+  std::int64_t weights_piece_bytes = 64 << 20;   ///< filled at a time, each with its own value
+  std::int64_t resident_growth_bytes = 8 << 20;  ///< host: of the process, while cycles go on
+  std::int64_t neighbour_bytes = std::int64_t{4} << 30;  ///< that it takes at most
 };
 
 /// All of it.
@@ -52,6 +55,11 @@ struct PressureOptions {
   std::int64_t seed = 1;               ///< of lengths and contents
   PressureFault fault = PressureFault::none;
   PressureSizes sizes;
+  /// Program and arguments of a process that runs serve_neighbour on the same device; empty: there
+  /// is no such program, and the scenario is skipped.
+  std::vector<std::string> neighbour_command;
+  /// Host: the machine that we share with the neighbour. Null: system_memory_source().
+  HostMemorySource* machine = nullptr;
   std::int32_t num_threads = 0;          ///< host: of attention; 0: one a core
   const Clock* clock = &steady_clock();  ///< for durations in reports
 };
