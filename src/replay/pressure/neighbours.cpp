@@ -66,9 +66,9 @@ class Neighbours {
     const std::int64_t block = layout_.block_size();
     return (final_tokens() + block - 1) / block;
   }
-  /// On a host others take and free memory, too; a piece is more than they are taken for.
+  /// On a host others take and free memory, too; half the share is more than they are taken for.
   std::int64_t tolerance() const noexcept {
-    return context_.on_gpu() ? kPieces * kGpuGranule : share_bytes_ / kPieces;
+    return context_.on_gpu() ? kPieces * kGpuGranule : share_bytes_ / 2;
   }
 
   const PressureContext& context_;

@@ -21,7 +21,7 @@ TEST(PressureSwitches, HelpDoesNotShowThem) {
 TEST(PressureSwitches, UnknownFaultIsWrongUsage) {
   const Outcome outcome = run({"pressure", "--device", "cpu", "--fault", "fire"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "--fault")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "fire")) << outcome.err;
 }
 
 /// Weights of 1 GB, and memory for one instance.
