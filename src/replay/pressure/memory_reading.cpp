@@ -2,6 +2,8 @@
 
 #include "replay/pressure/process_memory.hpp"
 
+#include "kvarena/device/memory_drift.hpp"
+
 #include <utility>
 
 namespace kvarena::replay::pressure {
@@ -17,6 +19,10 @@ Result<MemoryReading> read_memory(const Device& device) {
   const MemoryBreakdown breakdown = device.tracker().breakdown();
   const Result<MemoryInfo> driver = device.memory_info();
   if (!driver) return driver.status();
+  std::optional<std::int64_t> nvml_used;
+  if (const Result<NvmlMemory> nvml = nvml_memory(device)) {
+    nvml_used = static_cast<std::int64_t>(nvml->used_bytes);
+  }
   return MemoryReading{
       .tracked = static_cast<std::int64_t>(breakdown.total.bytes),
       .weights = bytes_for(breakdown, MemoryPurpose::model_weights),
@@ -24,7 +30,8 @@ Result<MemoryReading> read_memory(const Device& device) {
       .buffers = bytes_for(breakdown, MemoryPurpose::intermediate_buffers),
       .driver_free = static_cast<std::int64_t>(driver->free_bytes),
       .driver_used = static_cast<std::int64_t>(driver->total_bytes - driver->free_bytes),
-      .resident = resident_bytes()};
+      .resident = resident_bytes(),
+      .nvml_used = nvml_used};
 }
 
 MemoryTable::MemoryTable(std::string first_column) {
@@ -34,8 +41,13 @@ MemoryTable::MemoryTable(std::string first_column) {
 }
 
 void MemoryTable::add(std::int64_t first, const MemoryReading& r) {
+  if (table_.rows.empty() && r.nvml_used) {
+    has_nvml_ = true;
+    table_.columns.emplace_back("nvml_used_bytes");
+  }
   table_.rows.push_back({first, r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used,
                          r.driver_free, r.resident});
+  if (has_nvml_) table_.rows.back().push_back(r.nvml_used.value_or(0));
 }
 
 }  // namespace kvarena::replay::pressure

@@ -9,25 +9,28 @@
 #include "kvarena/device/device.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace kvarena::replay::pressure {
 
 /// Bytes at one moment.
 struct MemoryReading {
-  std::int64_t tracked = 0;      ///< kind device, all purposes
-  std::int64_t weights = 0;      ///< tracked as ModelWeights
-  std::int64_t kv_cache = 0;     ///< tracked as KVCache
-  std::int64_t buffers = 0;      ///< tracked as IntermediateBuffers
-  std::int64_t driver_free = 0;  ///< Device::memory_info
-  std::int64_t driver_used = 0;  ///< the same: total - free
-  std::int64_t resident = 0;     ///< of this process
+  std::int64_t tracked = 0;               ///< kind device, all purposes
+  std::int64_t weights = 0;               ///< tracked as ModelWeights
+  std::int64_t kv_cache = 0;              ///< tracked as KVCache
+  std::int64_t buffers = 0;               ///< tracked as IntermediateBuffers
+  std::int64_t driver_free = 0;           ///< Device::memory_info
+  std::int64_t driver_used = 0;           ///< the same: total - free
+  std::int64_t resident = 0;              ///< of this process
+  std::optional<std::int64_t> nvml_used;  ///< as nvidia-smi shows it; none without NVML
 };
 
 /// Reads all of it. Waits for nothing. Returns what Device::memory_info returns.
 Result<MemoryReading> read_memory(const Device& device);
 
-/// A table of readings, one row each, in the order of `add`.
+/// A table of readings, one row each, in the order of `add`. NVML has a column when the first
+/// reading has its figure.
 class MemoryTable {
  public:
   /// `first_column` names what tells the rows apart, e.g. "tokens".
@@ -39,6 +42,7 @@ class MemoryTable {
 
  private:
   FigureTable table_;
+  bool has_nvml_ = false;
 };
 
 }  // namespace kvarena::replay::pressure

@@ -41,6 +41,7 @@ class NearFull {
   MaybeFailure find() {
     const Result<ModelWeights> weights = load();
     if (!weights) return not_created(context_.options, weights.status());
+    if (auto failure = warm_up()) return failure;
     const Result<LargestPool> found =
         find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
     if (!found) return not_created(context_.options, found.status());
@@ -53,6 +54,14 @@ class NearFull {
                     found_.refused.required, found_.refused.available),
         found_.refused.code == StatusCode::insufficient_vram && found_.refused.required > 0);
     return std::nullopt;
+  }
+
+  // What a GPU loads at the first launch of each kernel must not come when nothing is left.
+  MaybeFailure warm_up() {
+    PressureEngineOptions options = engine_;
+    options.pool = {.num_blocks = blocks_for_context()};
+    auto made = PressureEngine::create(context_.device(), context_.model(), options);
+    return made ? (*made)->warm_up() : not_created(context_.options, made.status());
   }
 
   MaybeFailure run_round(std::int64_t round) {

@@ -1,0 +1,187 @@
+// `kvarena pressure`: what it writes, its exit codes, its messages.
+
+#include "tools/pressure_output.hpp"
+#include "unit/tools/command_run.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace kvarena::tools {
+namespace {
+
+using nlohmann::ordered_json;
+using replay::ReplayEnd;
+using replay::pressure::FigureTable;
+using replay::pressure::PressureOptions;
+using replay::pressure::PressureOutcome;
+using replay::pressure::ScenarioReport;
+
+PressureOptions some_options() {
+  PressureOptions options;
+  options.model = replay::pressure::pressure_models().front();
+  return options;
+}
+
+PressureOutcome some_outcome() {
+  ScenarioReport good;
+  good.name = "growth";
+  good.title = "Memory while a sequence grows";
+  good.add("bytes_per_token", std::int64_t{393'216});
+  good.add("error", 0.25);
+  good.add("memory", FigureTable{{"tokens", "tracked_bytes"}, {{0, 5'000}, {16, 6'000}}});
+  good.expect_equal("bytes a token", 393'216, 393'216);
+  ScenarioReport bad;
+  bad.name = "leaks";
+  bad.title = "Loading and unloading";
+  bad.add("place", std::string("a|b"));
+  bad.expect_equal("held", 1, 1);
+  bad.expect_equal("free bytes", 100, 90);
+  ScenarioReport skipped;
+  skipped.name = "neighbours";
+  skipped.skipped = "no process can be started";
+  PressureOutcome outcome;
+  outcome.end = ReplayEnd::check_failed;
+  outcome.happened = "1 of 3 scenarios failed";
+  outcome.has_report = true;
+  outcome.report.model = "Phi-3-mini";
+  outcome.report.device = "host";
+  outcome.report.total_bytes = 1'000'000;
+  outcome.report.free_bytes = 900'000;
+  outcome.report.scenarios = {good, bad, skipped};
+  return outcome;
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A folder that is gone at the end of the test.
+class TempFolder {
+ public:
+  TempFolder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("kvarena-pressure-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(path_);
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(PressureOutput, JsonHasOneObjectAScenario) {
+  const ordered_json json = json_of(some_options(), some_outcome());
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["failure"], "1 of 3 scenarios failed");
+  EXPECT_EQ(json["model"]["weights_bytes"], 7'642'159'104);
+  ASSERT_EQ(json["scenarios"].size(), 3U);
+  const auto& growth = json["scenarios"][0];
+  EXPECT_EQ(growth["name"], "growth");
+  EXPECT_EQ(growth["passed"], true);
+  EXPECT_EQ(growth["figures"]["bytes_per_token"], 393'216);
+  EXPECT_EQ(growth["figures"]["error"], 0.25);
+  EXPECT_EQ(growth["figures"]["memory"][1]["tracked_bytes"], 6'000);
+  EXPECT_EQ(growth["checks"][0]["held"], true);
+  EXPECT_EQ(json["scenarios"][1]["passed"], false);
+  EXPECT_EQ(json["scenarios"][1]["checks"][1]["seen"], "90");
+  EXPECT_TRUE(json["scenarios"][2]["passed"].is_null());
+  EXPECT_EQ(json["scenarios"][2]["skipped"], "no process can be started");
+}
+
+TEST(PressureOutput, MarkdownShowsFiguresTablesAndWhatDidNotHold) {
+  const std::string text = markdown_of(some_options(), some_outcome());
+  EXPECT_TRUE(text.starts_with("# Memory pressure: Phi-3-mini on host\n")) << text;
+  for (const char* part :
+       {"| bytes_per_token | 393,216 |", "| tokens | tracked_bytes |\n| ---: | ---: |\n",
+        "| 16 | 6,000 |", "| place | a\\|b |", "| free bytes | 100 | 90 | **no** |",
+        "| held | 1 | 1 | yes |", "free bytes: expected 100, seen 90",
+        "Skipped: no process can be started"}) {
+    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
+  }
+}
+
+TEST(PressureOutput, SummaryNamesTheFirstCheckThatDidNotHold) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err};
+  const std::string text = summary_of(console, out, some_outcome().report);
+  EXPECT_TRUE(contains(text, "growth               passed")) << text;
+  EXPECT_TRUE(contains(text, "leaks                FAILED")) << text;
+  EXPECT_TRUE(contains(text, "free bytes: expected 100, seen 90")) << text;
+  EXPECT_TRUE(contains(text, "no process can be started")) << text;
+}
+
+TEST(PressureOutput, ReportsAreWrittenWholeAndReplaceOlderOnes) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err};
+  const TempFolder folder;
+  const auto inner = folder.path() / "a" / "b";
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(write_reports(console, inner.string(), some_options(), some_outcome()), ExitCode::ok);
+  }
+  EXPECT_EQ(content_of(inner / "report.md"), markdown_of(some_options(), some_outcome()));
+  EXPECT_EQ(ordered_json::parse(content_of(inner / "report.json")),
+            json_of(some_options(), some_outcome()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(inner), {}), 2);
+  EXPECT_EQ(err.str(), "");
+}
+
+TEST(PressureOutput, AFolderThatCannotBeMadeIsTheEnvironment) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err};
+  EXPECT_EQ(write_reports(console, "/dev/null/x", some_options(), some_outcome()),
+            ExitCode::environment);
+  EXPECT_TRUE(contains(err.str(), "--out /dev/null/x")) << err.str();
+  EXPECT_EQ(write_reports(console, "", some_options(), some_outcome()), ExitCode::ok);
+}
+
+TEST(PressureCommand, WrongUsageIsExitCodeTwo) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"pressure", "--scenario", "grwoth"},
+        {"pressure", "--model", "GPT-9"},
+        {"pressure", "--memory", "much"},
+        {"pressure", "--device", "gpu"}}) {
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.code, ExitCode::usage) << testing::PrintToString(arguments);
+    EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
+  }
+}
+
+TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
+  const auto outcome = run({"pressure", "--device", "cpu", "--memory", "1GiB", "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
+  EXPECT_EQ(outcome.out, "");
+  // Weights, and the blocks of one context and one more.
+  const std::int64_t required = 7'642'159'104 + 257LL * 16 * 393'216;
+  EXPECT_TRUE(contains(outcome.err, "required " + std::to_string(required) + " bytes"))
+      << outcome.err;
+}
+
+TEST(PressureCommand, OneScenarioForReal) {
+  const TempFolder folder;
+  const auto outcome =
+      run({"pressure", "--device", "cpu", "--memory", "1536MiB", "--model", "Qwen2.5-0.5B",
+           "--scenario", "growth", "--out", folder.path().string(), "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const ordered_json json = ordered_json::parse(outcome.out);
+  ASSERT_EQ(json["scenarios"].size(), 1U);
+  EXPECT_EQ(json["scenarios"][0]["figures"]["bytes_per_token"], 12'288);
+  EXPECT_EQ(json["total_bytes"], std::int64_t{1536} << 20);
+  EXPECT_EQ(ordered_json::parse(content_of(folder.path() / "report.json")), json);
+  EXPECT_TRUE(contains(outcome.err, "growth: passed")) << outcome.err;
+}
+
+}  // namespace
+}  // namespace kvarena::tools
