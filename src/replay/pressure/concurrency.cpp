@@ -59,8 +59,11 @@ class Concurrency {
   MaybeFailure run_batches() {
     const Result<std::int64_t> fitting = blocks_beside_weights();
     if (!fitting) return not_created(context_.options, fitting.status());
+    // On average a sequence takes half of the longest: no more blocks than sequences can use.
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    const std::int64_t usable = kMostSequences * std::max<std::int64_t>(longest_ / block, 1) / 4;
     const std::int64_t num_blocks =
-        context_.on_gpu() ? *fitting : std::min(*fitting, context_.sizes().batch_blocks);
+        std::min(*fitting, context_.on_gpu() ? usable : context_.sizes().batch_blocks);
     auto made =
         PressureEngine::create(context_.device(), context_.model(), options_for(num_blocks));
     if (!made) return not_created(context_.options, made.status());

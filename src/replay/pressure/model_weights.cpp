@@ -23,27 +23,27 @@ Result<ModelWeights> ModelWeights::load(Device& device, const ModelWeightsOption
   ModelWeights weights(device, options, *memory);
   const Result<StreamId> stream = device.create_stream();
   if (!stream) return stream.status();
-  Status status = weights.fill(*stream);
-  const Status done = device.destroy_stream(*stream);
-  if (status) status = done;
-  if (!status) return status;
+  weights.stream_ = *stream;
+  if (Status status = weights.fill(); !status) return status;
+  // What reading needs of the driver it must have before others fill the device.
+  if (const Result<std::int64_t> wrong = weights.count_wrong_bytes(); !wrong) {
+    return wrong.status();
+  }
   return weights;
 }
 
-Status ModelWeights::fill(StreamId stream) const {
+Status ModelWeights::fill() const {
   auto* const first = static_cast<std::byte*>(data_);
   for (std::int64_t at = 0; at < bytes(); at += options_.piece_bytes) {
     const auto count = static_cast<std::uint64_t>(std::min(options_.piece_bytes, bytes() - at));
     const std::uint8_t value = value_of(at / options_.piece_bytes);
-    if (Status s = device_->fill(first + at, value, count, stream); !s) return s;
+    if (Status s = device_->fill(first + at, value, count, stream_); !s) return s;
   }
-  return device_->synchronize(stream);
+  return device_->synchronize(stream_);
 }
 
 Result<std::int64_t> ModelWeights::count_wrong_bytes() const {
   const std::int64_t pieces = (bytes() + options_.piece_bytes - 1) / options_.piece_bytes;
-  const Result<StreamId> stream = device_->create_stream();
-  if (!stream) return stream.status();
   std::vector<std::uint8_t> seen(static_cast<std::size_t>(2 * pieces));
   const auto* const first = static_cast<const std::byte*>(data_);
   Status status;
@@ -51,10 +51,10 @@ Result<std::int64_t> ModelWeights::count_wrong_bytes() const {
     const std::int64_t begin = i * options_.piece_bytes;
     const std::int64_t last = std::min(begin + options_.piece_bytes, bytes()) - 1;
     std::uint8_t* const target = seen.data() + 2 * i;
-    status = device_->copy(target, first + begin, 1, *stream);
-    if (status) status = device_->copy(target + 1, first + last, 1, *stream);
+    status = device_->copy(target, first + begin, 1, stream_);
+    if (status) status = device_->copy(target + 1, first + last, 1, stream_);
   }
-  const Status done = device_->destroy_stream(*stream);
+  const Status done = device_->synchronize(stream_);
   if (status) status = done;
   if (!status) return status;
   std::int64_t wrong = 0;
@@ -65,16 +65,20 @@ Result<std::int64_t> ModelWeights::count_wrong_bytes() const {
 }
 
 ModelWeights::~ModelWeights() {
-  if (data_ != nullptr) static_cast<void>(device_->free(data_));
+  if (data_ == nullptr) return;
+  if (stream_ != StreamId{}) static_cast<void>(device_->destroy_stream(stream_));
+  static_cast<void>(device_->free(data_));
 }
 ModelWeights::ModelWeights(ModelWeights&& other) noexcept
     : device_(other.device_),
       options_(other.options_),
-      data_(std::exchange(other.data_, nullptr)) {}
+      data_(std::exchange(other.data_, nullptr)),
+      stream_(std::exchange(other.stream_, StreamId{})) {}
 ModelWeights& ModelWeights::operator=(ModelWeights&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(options_, other.options_);
   std::swap(data_, other.data_);
+  std::swap(stream_, other.stream_);
   return *this;
 }
 

@@ -3,7 +3,8 @@
 /// @file
 /// `ModelWeights`: an allocation of the size of a model's weights, recorded as ModelWeights and
 /// filled piece by piece, each piece with a value of its own, so that whoever writes into it is
-/// found. Owns its memory; move-only. The device must outlive it. One thread at a time.
+/// found. Owns its memory and a stream; move-only. The device must outlive it. One thread at a
+/// time.
 
 #include "kvarena/device/device.hpp"
 
@@ -20,8 +21,8 @@ struct ModelWeightsOptions {
 /// Bytes that stand for weights.
 class ModelWeights {
  public:
-  /// Allocates and fills, and waits for it. Returns what Device::allocate, create_stream and fill
-  /// return; nothing is left behind then.
+  /// Allocates, fills and reads once, and waits for it. Returns what Device::allocate,
+  /// create_stream and fill return; nothing is left behind then.
   static Result<ModelWeights> load(Device& device, const ModelWeightsOptions& options);
   ~ModelWeights();
   ModelWeights(ModelWeights&& other) noexcept;
@@ -38,11 +39,12 @@ class ModelWeights {
  private:
   ModelWeights(Device& device, const ModelWeightsOptions& options, void* data) noexcept
       : device_(&device), options_(options), data_(data) {}
-  Status fill(StreamId stream) const;
+  Status fill() const;
 
   Device* device_;
   ModelWeightsOptions options_;
   void* data_;
+  StreamId stream_{};  // for filling and reading
 };
 
 }  // namespace kvarena::replay::pressure

@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kPieces = 4;       // in which the neighbour takes its share
 constexpr std::int64_t kMostPieces = 12;  // that it takes where others hide them
 constexpr std::int64_t kGpuGranule = std::int64_t{2} << 20;  // what cudaMalloc rounds up to
+constexpr std::int64_t kDriverGranules = 16;  // that two contexts may keep or give back meanwhile
 
 /// What the device's memory looks like from here.
 struct Moment {
@@ -68,7 +69,7 @@ class Neighbours {
   }
   /// On a host others take and free memory, too; half the share is more than they are taken for.
   std::int64_t tolerance() const noexcept {
-    return context_.on_gpu() ? kPieces * kGpuGranule : share_bytes_ / 2;
+    return context_.on_gpu() ? kDriverGranules * kGpuGranule : share_bytes_ / 2;
   }
 
   const PressureContext& context_;

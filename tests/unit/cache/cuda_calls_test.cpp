@@ -18,12 +18,14 @@ namespace {
 
 using test::CudaCall;
 
+constexpr std::uint64_t kAlignmentBytes = 4096;  // the game's one request for more than usual
+
 /// The calls so far, added up.
 class Ledger {
  public:
   /// Adds what was seen since. A piece that came less aligned than asked for goes back at once and
-  /// a larger one is taken: [allocate p n] [free p] [allocate q m > n]. Nobody else's call lies in
-  /// between, since the game has one thread.
+  /// one larger by the alignment is taken: [allocate p n] [free p] [allocate q n + alignment].
+  /// Nobody else's call lies in between, since the game has one thread.
   void add(const std::vector<CudaCall>& calls) {
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const CudaCall& call = calls[i];
@@ -38,7 +40,7 @@ class Ledger {
       const bool is_realigned =
           i + 2 < calls.size() && allocates && calls[i + 1].kind == CudaCall::Kind::free &&
           calls[i + 1].pointer == call.pointer && calls[i + 2].kind == CudaCall::Kind::allocate &&
-          calls[i + 2].bytes > call.bytes;
+          calls[i + 2].bytes == call.bytes + kAlignmentBytes;
       if (is_realigned) ++realignments;
     }
   }
