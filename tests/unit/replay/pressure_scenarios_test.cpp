@@ -171,6 +171,23 @@ TEST(PressureRun, AScenarioThatFailsDoesNotEndTheRun) {
   EXPECT_EQ(outcome.happened, "1 of 2 scenarios failed");
 }
 
+TEST(PressureFaults, TheMatchingScenarioFails) {
+  const struct {
+    PressureFault fault;
+    const char* scenario;
+  } matches[] = {{PressureFault::byte_count, "growth"},
+                 {PressureFault::residency, "maximum-context"},
+                 {PressureFault::residency, "long-generation"},
+                 {PressureFault::leak, "near-full"}};
+  for (const auto& match : matches) {
+    const auto device = test::small_host();
+    PressureOptions options = small_pressure(*device);
+    options.fault = match.fault;
+    const ScenarioReport report = report_of(options, match.scenario);
+    EXPECT_TRUE(report.failed()) << match.scenario;
+  }
+}
+
 TEST(PressureModels, AreThePublishedNumbers) {
   const PressureModel& phi = pressure_models().front();
   EXPECT_EQ(phi.name, "Phi-3-mini");
