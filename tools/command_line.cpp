@@ -2,6 +2,7 @@
 
 #include "bench_command.hpp"
 #include "devices_command.hpp"
+#include "monitor_command.hpp"
 #include "neighbour_command.hpp"
 #include "pressure_command.hpp"
 #include "replay_command.hpp"
@@ -25,6 +26,7 @@ Examples:
   kvarena devices                                 the host and every GPU, or why there is no GPU
   kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
+  kvarena monitor --url http://127.0.0.1:9400     watch an engine's health, memory and blocks
   kvarena COMMAND --help                          the options of one command, with examples
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
@@ -60,11 +62,13 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   ShapesCommand shapes;
   DevicesCommand devices;
   BenchCommand bench;
+  MonitorCommand monitor;
   PressureCommand pressure;
   NeighbourCommand neighbour;
   const CLI::App* replay_app = replay.declare(app);
   const CLI::App* devices_app = devices.declare(app);
   const CLI::App* bench_app = bench.declare(app);
+  const CLI::App* monitor_app = monitor.declare(app);
   const CLI::App* pressure_app = pressure.declare(app);
   const CLI::App* neighbour_app = neighbour.declare(app);
   shapes.declare(app);
@@ -82,6 +86,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   if (no_color) console.color = false;
   if (devices_app->parsed()) return devices.run(console);
   if (bench_app->parsed()) return bench.run(console);
+  if (monitor_app->parsed()) return monitor.run(console);
   if (pressure_app->parsed()) return pressure.run(console);
   if (neighbour_app->parsed()) return neighbour.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);

@@ -1,5 +1,6 @@
 #include "replay_command.hpp"
 
+#include "interrupt.hpp"
 #include "json_output.hpp"
 #include "option_types.hpp"
 #include "progress_bar.hpp"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <thread>
 
 namespace kvarena::tools {
@@ -27,6 +29,7 @@ using replay::ReplayReport;
 using replay::Reserve;
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -40,6 +43,8 @@ Examples:
       with real bytes: all KV of 24 layers is written, and read back through the tables
   kvarena replay trace.jsonl --device cuda:0 --attention full --model Llama-3.1-8B
       on a GPU: attention of every layer in every step, all of it compared, and its GB/s
+  kvarena replay trace.jsonl --http 127.0.0.1:9400 --linger
+      health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
   kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
       --prefill-us 100 --decode-us 20000 --json -
       the occupancy of an ideal device as one JSON object
@@ -93,6 +98,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   declare_pool(*command);
   shape_.declare(*command);
   declare_attention(*command);
+  http_.declare(*command);
   command
       ->add_option("--timeline", options_.timeline_path,
                    "Write the series of running, waiting, blocks ... to FILE as CSV")
@@ -218,7 +224,8 @@ bool ReplayCommand::take_device(const Console& console) {
 
 bool ReplayCommand::complete(const Console& console) {
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console)) {
+  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
+      !http_.take(console)) {
     return false;
   }
   model_name_ = shape->name;
@@ -250,18 +257,22 @@ bool ReplayCommand::complete(const Console& console) {
 }
 
 std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console) {
-  std::optional<OpenedDevice> opened;
   if (options_.attention.mode != AttentionMode::off) {
-    opened = open_device(console, device_);
-    if (!opened) return std::nullopt;
-    options_.attention.device = opened->device.get();
+    opened_ = open_device(console, device_);
+    if (!opened_) return std::nullopt;
+    options_.attention.device = opened_->device.get();
+  }
+  if (http_.is_given()) {
+    server_ =
+        ReplayServer::start(console, http_.address(), http_.token(), options_.attention.device);
+    if (!server_) return std::nullopt;
   }
   const Clock& clock = steady_clock();
   const std::int64_t start_ns = clock.now_ns();
   ReplayOutcome outcome;
   {
     ProgressBar bar(console, clock);
-    outcome = run_replay(options_, &bar);
+    outcome = run_replay(options_, &bar, server_.get());
   }
   options_.attention.device = nullptr;
   elapsed_s_ = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
@@ -287,7 +298,16 @@ ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
   const auto replayed = replay(console);
   if (!replayed) return ExitCode::environment;
-  const ReplayOutcome& outcome = *replayed;
+  const ExitCode code = report(console, *replayed);
+  if (http_.lingers()) {
+    Interrupt interrupt;
+    console.note("serving on; Ctrl-C ends it");
+    while (!interrupt.wait_for(kRepublish)) server_->publish();
+  }
+  return code;
+}
+
+ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) const {
   if (outcome.end != ReplayEnd::completed) {
     console.error(outcome.happened, outcome.expected, outcome.advice);
   }

@@ -6,12 +6,15 @@
 #include "console.hpp"
 #include "device_option.hpp"
 #include "exit_codes.hpp"
+#include "http_options.hpp"
+#include "replay_server.hpp"
 #include "shape_options.hpp"
 
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -33,6 +36,7 @@ class ReplayCommand {
   bool take_blocks(const Console& console);
   bool take_watermark(const Console& console);
   bool take_device(const Console& console);
+  ExitCode report(const Console& console, const replay::ReplayOutcome& outcome) const;
   std::optional<replay::ReplayOutcome> replay(const Console& console);
   void warn(const Console& console, const replay::ReplayReport& report) const;
 
@@ -52,6 +56,9 @@ class ReplayCommand {
   std::int32_t threads_ = 0;
   double elapsed_s_ = 0.0;
   std::string json_;
+  HttpOptions http_;
+  std::optional<OpenedDevice> opened_;
+  std::unique_ptr<ReplayServer> server_;  // looks at the device
 };
 
 }  // namespace kvarena::tools

@@ -7,6 +7,7 @@
 #include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kvarena::replay {
@@ -21,6 +22,8 @@ struct ReplayProgress {
   std::int64_t tokens_done = 0;     ///< computed, recomputed ones included
   std::int64_t tokens_total = 0;    ///< without recomputation; 0: unknown
   std::int64_t virtual_us = 0;      ///< virtual time
+  std::int64_t waiting = 0;         ///< requests, preempted sequences included
+  std::int64_t preemptions = 0;     ///< so far
 };
 
 /// Receives progress. Called very often: it limits itself.
@@ -47,17 +50,21 @@ struct Instruments {
   RequestLedger ledger;
   EngineCounters counters;
   ReplayProgress progress;
-  ProgressSink* sink = nullptr;    ///< may be null
-  KvVerifier* verifier = nullptr;  ///< null with attention off
-  FaultPlanter* faults = nullptr;  ///< null unless a fault is planted
+  ProgressSink* sink = nullptr;      ///< may be null
+  ProgressSink* observer = nullptr;  ///< may be null
+  KvVerifier* verifier = nullptr;    ///< null with attention off
+  FaultPlanter* faults = nullptr;    ///< null unless a fault is planted
 
   /// Passes the progress on.
-  void report_progress(std::int64_t now_ns) {
-    if (sink == nullptr) return;
+  void report_progress(std::int64_t now_ns, std::size_t waiting) {
+    if (sink == nullptr && observer == nullptr) return;
     progress.requests_done = ledger.completed() + ledger.rejected();
     progress.tokens_done = counters.prefill_tokens + counters.decode_tokens;
     progress.virtual_us = now_ns / 1000;
-    sink->on_progress(progress);
+    progress.waiting = static_cast<std::int64_t>(waiting);
+    progress.preemptions = counters.preemptions;
+    if (sink != nullptr) sink->on_progress(progress);
+    if (observer != nullptr) observer->on_progress(progress);
   }
 };
 

@@ -93,7 +93,7 @@ MaybeFailure LinearEngine::finish(Job& job) {
   if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
   if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
   instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
-  instruments_.report_progress(now_ns_);
+  instruments_.report_progress(now_ns_, waiting_.size());
   return std::nullopt;
 }
 

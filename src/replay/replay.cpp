@@ -112,15 +112,27 @@ bool everything_free(EnginePool& pool) {
 // One replay from the second pass on.
 class Replay {
  public:
-  Replay(const ReplayOptions& options, const TraceSurvey& survey, ProgressSink* sink)
-      : options_(options), survey_(survey) {
+  Replay(const ReplayOptions& options, const TraceSurvey& survey, ProgressSink* sink,
+         ReplayObserver* observer)
+      : options_(options), survey_(survey), observer_(observer) {
     instruments_.sink = sink;
+    instruments_.observer = observer;
     instruments_.progress.requests_total = survey.requests;
     instruments_.progress.tokens_total = survey.tokens;
   }
 
+  // The pool outlives what was built on it, wherever it goes.
+  ~Replay() {
+    faults_.reset();
+    verifier_.reset();
+    if (observer_ != nullptr && pool_) observer_->on_end(std::move(pool_));
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
   MaybeFailure run(ArrivalFeed& feed) {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
+    if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
     if (auto failure = open_timeline()) return failure;
     if (options_.attention.mode != AttentionMode::off) {
       std::unique_ptr<StepMemory> memory;
@@ -220,6 +232,7 @@ class Replay {
 
   const ReplayOptions& options_;
   const TraceSurvey& survey_;
+  ReplayObserver* observer_;
   Instruments instruments_;
   std::unique_ptr<EnginePool> pool_;
   std::optional<KvVerifier> verifier_;
@@ -261,7 +274,8 @@ std::string_view name_of(AttentionMode mode) noexcept {
   return "unknown";
 }
 
-ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink) {
+ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink,
+                         ReplayObserver* observer) {
   ReplayOutcome outcome;
   std::optional<ArrivalFeed> feed;
   TraceSurvey survey;
@@ -273,7 +287,7 @@ ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink) {
     put(std::move(failure), outcome);
     return outcome;
   }
-  Replay replay(options, survey, sink);
+  Replay replay(options, survey, sink, observer);
   failure = replay.run(*feed);
   const bool served = !failure;
   put(std::move(failure), outcome);

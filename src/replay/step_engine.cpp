@@ -252,7 +252,7 @@ MaybeFailure StepEngine::run() {
       continue;
     }
     if (auto failure = step()) return failure;
-    instruments_.report_progress(now_ns_);
+    instruments_.report_progress(now_ns_, waiting_.size());
   }
   return feed_.failure();
 }

@@ -1,0 +1,27 @@
+#pragma once
+
+/// @file
+/// `ReplayObserver`: sees a replay's pool from outside, for as long as it likes.
+
+#include "replay/instruments.hpp"
+
+#include <memory>
+
+namespace kvarena {
+class StepPublisher;
+}
+
+namespace kvarena::replay {
+
+class EnginePool;
+
+/// Told by the replay's thread. Must not throw.
+class ReplayObserver : public ProgressSink {
+ public:
+  /// The pool exists; `publisher` is valid until the pool of on_end goes.
+  virtual void on_pool(StepPublisher& publisher) = 0;
+  /// The replay has ended, however it did: nobody else uses the pool any more.
+  virtual void on_end(std::unique_ptr<EnginePool> pool) = 0;
+};
+
+}  // namespace kvarena::replay

@@ -1,0 +1,30 @@
+#pragma once
+
+/// @file
+/// Addresses and tokens of HTTP as people give them.
+
+#include "console.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvarena::tools {
+
+/// A host and a port.
+struct HttpAddress {
+  std::string host;        ///< without brackets
+  std::uint16_t port = 0;  ///< as given
+
+  friend bool operator==(const HttpAddress&, const HttpAddress&) = default;
+};
+
+/// "127.0.0.1:9400", "localhost:0", "[::1]:9400"; nothing for anything else.
+std::optional<HttpAddress> parse_http_address(std::string_view text);
+/// "http://HOST:PORT", with or without a slash behind; nothing for anything else.
+std::optional<HttpAddress> parse_http_url(std::string_view text);
+/// The first line of a file; "" for no path. Reports a failure on the console and returns nothing.
+std::optional<std::string> read_token(const Console& console, const std::string& path);
+
+}  // namespace kvarena::tools

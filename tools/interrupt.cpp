@@ -1,0 +1,46 @@
+#include "interrupt.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace kvarena::tools {
+
+namespace {
+
+int write_end = -1;  // of the pipe that a handler may write to
+
+void on_signal(int) {
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(write_end, "", 1);
+  errno = error;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
+  write_end = pipe_[1];
+  struct sigaction wake {};
+  wake.sa_handler = on_signal;
+  ::sigaction(SIGINT, &wake, &interrupt_);
+  ::sigaction(SIGTERM, &wake, &terminate_);
+}
+
+Interrupt::~Interrupt() {
+  if (pipe_[0] < 0) return;
+  ::sigaction(SIGINT, &interrupt_, nullptr);
+  ::sigaction(SIGTERM, &terminate_, nullptr);
+  ::close(pipe_[0]);
+  ::close(pipe_[1]);
+}
+
+bool Interrupt::wait_for(std::chrono::milliseconds time) {
+  pollfd readable{pipe_[0], POLLIN, 0};
+  static_cast<void>(::poll(&readable, 1, static_cast<int>(time.count())));
+  return (readable.revents & POLLIN) != 0;
+}
+
+}  // namespace kvarena::tools

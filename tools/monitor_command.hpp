@@ -1,0 +1,45 @@
+#pragma once
+
+/// @file
+/// `kvarena monitor`: a live view of a kvarena process over HTTP, or of a device by its driver.
+
+#include "console.hpp"
+#include "device_option.hpp"
+#include "exit_codes.hpp"
+#include "monitor_frame.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace kvarena::tools {
+
+/// The command's options and its work.
+class MonitorCommand {
+ public:
+  /// Declares the command below `parent` and returns it.
+  CLI::App* declare(CLI::App& parent);
+  /// Shows looks until it is interrupted, or one.
+  ExitCode run(const Console& console);
+
+ private:
+  std::unique_ptr<MonitorSource> open(const Console& console, ExitCode* code) const;
+  void show(const Console& console, const MonitorFrame& frame);
+  ExitCode write(const Console& console, const MonitorFrame& frame) const;
+
+  std::string url_;
+  const CLI::Option* url_option_ = nullptr;
+  std::string token_path_;
+  DeviceChoice device_;
+  double interval_s_ = 2.0;
+  bool once_ = false;
+  std::string json_;
+  std::size_t drawn_lines_ = 0;
+};
+
+}  // namespace kvarena::tools

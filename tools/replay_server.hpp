@@ -1,0 +1,47 @@
+#pragma once
+
+/// @file
+/// `ReplayServer`: `kvarena replay --http`: a health monitor and its HTTP server over a replay's
+/// pool. Keeps the pool after the run, so that it can be looked at.
+
+#include "console.hpp"
+#include "http_address.hpp"
+
+#include "replay/engine_pool.hpp"
+#include "replay/replay_observer.hpp"
+
+#include "kvarena/health/health_monitor.hpp"
+#include "kvarena/health/health_server.hpp"
+
+#include <memory>
+#include <string>
+
+namespace kvarena::tools {
+
+/// Serves a replay. Destroy it before the device.
+class ReplayServer final : public replay::ReplayObserver {
+ public:
+  /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
+  /// it cannot, and returns nullptr.
+  static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
+                                             const std::string& token, Device* device);
+
+  void on_pool(StepPublisher& publisher) override;
+  void on_progress(const replay::ReplayProgress& progress) override;
+  void on_end(std::unique_ptr<replay::EnginePool> pool) override;
+  /// After the run: publishes the pool again, with the details that were asked for meanwhile.
+  void publish();
+
+ private:
+  ReplayServer(HealthMonitor monitor, Device* device)
+      : device_(device), monitor_(std::move(monitor)) {}
+
+  Device* device_;
+  std::unique_ptr<replay::EnginePool> pool_;  // behind it are those that look at it
+  HealthMonitor monitor_;
+  std::unique_ptr<HealthServer> server_;
+  WatchId watch_{};
+  std::int64_t preemptions_ = 0;
+};
+
+}  // namespace kvarena::tools
