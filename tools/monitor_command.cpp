@@ -111,8 +111,11 @@ ExitCode MonitorCommand::run(const Console& console) {
       drawn_lines_ = 0;
       if (first || once_) return ExitCode::environment;  // later: it may come back
     }
+    if (!console.out) {
+      console.error("standard output could not be written", "an open pipe, terminal or file", "");
+      return ExitCode::environment;
+    }
     if (once_) return frame.healthy ? ExitCode::ok : ExitCode::check_failed;
-    if (!console.out) return ExitCode::environment;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval_s_));
   }
 }

@@ -63,9 +63,10 @@ void add_device(const Json& device, MonitorFrame& frame) {
                                     bytes(staging, "bytes"), bytes(staging, "peak_bytes")));
   const Json& drift = device.at("drift");
   if (drift.is_null()) return;
-  frame.lines.push_back(fmt::format(
-      "  driver: {} used, {} tracked, drift grown by {} bytes", bytes(drift, "driver_used_bytes"),
-      bytes(drift, "tracked_bytes"), grouped(count(drift, "growth_bytes"))));
+  frame.lines.push_back(
+      fmt::format("  driver, at the check: {} used, {} tracked, drift grown by {} bytes",
+                  bytes(drift, "driver_used_bytes"), bytes(drift, "tracked_bytes"),
+                  grouped(count(drift, "growth_bytes"))));
 }
 
 void add_rates(const Json& pool, const Json& before, double elapsed_s, MonitorFrame& frame) {
