@@ -41,10 +41,11 @@ std::optional<std::string> read_token(const Console& console, const std::string&
   std::ifstream file(path);
   if (std::getline(file, token)) {
     while (token.ends_with('\r') || token.ends_with(' ')) token.pop_back();
-    return token;
+    if (!token.empty()) return token;
   }
-  console.error(fmt::format("--http-token-file {}: cannot be read", path),
-                "a file whose first line is the token", "");
+  console.error(
+      fmt::format("--http-token-file {}: cannot be read, or its first line is empty", path),
+      "a file whose first line is the token", "");
   return std::nullopt;
 }
 

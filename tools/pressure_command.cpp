@@ -125,6 +125,13 @@ ExitCode PressureCommand::run(const Console& console) {
       memory_bytes_ ? static_cast<std::uint64_t>(*memory_bytes_) : default_host_bytes();
   auto opened = open_device(console, device_, host_bytes);
   if (!opened) return ExitCode::environment;
+  const std::uint64_t available = system_memory_source().available_bytes();
+  if (opened->cuda == nullptr && host_bytes > available) {
+    console.error(
+        fmt::format("--memory {}: the machine has {} bytes available", host_bytes, available),
+        "no more than that", "give less");
+    return ExitCode::does_not_fit;
+  }
   options_.device = opened->device.get();
   options_.memory_bytes = memory_bytes_;
   options_.neighbour_command = neighbour_command(console, *opened);

@@ -299,7 +299,7 @@ ExitCode ReplayCommand::run(const Console& console) {
   const auto replayed = replay(console);
   if (!replayed) return ExitCode::environment;
   const ExitCode code = report(console, *replayed);
-  if (http_.lingers()) {
+  if (http_.lingers() && replayed->has_report) {
     Interrupt interrupt;
     console.note("serving on; Ctrl-C ends it");
     while (!interrupt.wait_for(kRepublish)) server_->publish();

@@ -1,6 +1,9 @@
 #include "replay_server.hpp"
 
+#include "kvarena/base/log.hpp"
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -19,7 +22,21 @@ std::string advice_for(const Status& status) {
   return "choose another port (0: any free one)";
 }
 
+// From whatever thread logs, beside whatever the command prints: one write a line.
+void print_line(LogLevel level, std::string_view message) {
+  const std::string line =
+      fmt::format("{}: {}\n", level >= LogLevel::error ? "error" : "warning", message);
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+}
+
 }  // namespace
+
+ReplayServer::ReplayServer(HealthMonitor monitor, Device* device)
+    : device_(device), monitor_(std::move(monitor)) {
+  set_log_sink(print_line, LogLevel::warning);
+}
+
+ReplayServer::~ReplayServer() { set_log_sink({}); }
 
 std::unique_ptr<ReplayServer> ReplayServer::start(const Console& console,
                                                   const HttpAddress& address,

@@ -2,7 +2,8 @@
 
 /// @file
 /// `ReplayServer`: `kvarena replay --http`: a health monitor and its HTTP server over a replay's
-/// pool. Keeps the pool after the run, so that it can be looked at.
+/// pool. Keeps the pool after the run, so that it can be looked at. While it lives, the library's
+/// warnings and worse go to standard error.
 
 #include "console.hpp"
 #include "http_address.hpp"
@@ -23,6 +24,9 @@ class ReplayServer final : public replay::ReplayObserver {
  public:
   /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
   /// it cannot, and returns nullptr.
+  ~ReplayServer() override;
+  ReplayServer(const ReplayServer&) = delete;
+  ReplayServer& operator=(const ReplayServer&) = delete;
   static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
                                              const std::string& token, Device* device);
 
@@ -33,8 +37,7 @@ class ReplayServer final : public replay::ReplayObserver {
   void publish();
 
  private:
-  ReplayServer(HealthMonitor monitor, Device* device)
-      : device_(device), monitor_(std::move(monitor)) {}
+  ReplayServer(HealthMonitor monitor, Device* device);
 
   Device* device_;
   std::unique_ptr<replay::EnginePool> pool_;  // behind it are those that look at it

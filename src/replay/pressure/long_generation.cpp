@@ -192,7 +192,10 @@ MaybeFailure run_long_generation(const PressureContext& context, ScenarioReport&
   const std::int64_t sequence_blocks = (longest + block - 1) / block;
   PressureEngineOptions options{
       .sample_every = kSampleEvery, .touch_pool = true, .num_threads = context.options.num_threads};
-  if (!context.on_gpu()) options.layers = {model.shape.num_layers / 2, 1};
+  if (!context.on_gpu()) {
+    options.layers = {model.shape.num_layers / 2, 1};
+    options.num_threads = 1;  // a step writes a few hundred KB: another worker would only wait
+  }
   // As many sequences as never run out of blocks, whatever their lengths.
   const Result<std::int64_t> fitting = fitting_blocks(context.options, options);
   if (!fitting) return not_created(context.options, fitting.status());

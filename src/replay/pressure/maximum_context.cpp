@@ -89,7 +89,7 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
   report.expect_equal("blocks held", engine.blocks_of(longest), info->num_blocks);
   if (auto failure = refuse(context, engine, **job, report)) return failure;
   if (auto failure = engine.finish(**job)) return failure;
-  expect_verified(report, engine);
+  expect_verified(report, engine, due_on_gpu(context, engine));
   expect_idle(report, engine);
   return expect_weights_intact(report, instance->weights());
 }

@@ -69,6 +69,16 @@ void expect_exhausted(ScenarioReport& report, const std::string& what, const Sta
                      refusal(refused));
 }
 
+std::optional<std::int64_t> due_on_gpu(const PressureContext& context,
+                                       const PressureEngine& engine) {
+  if (!context.on_gpu()) return std::nullopt;
+  return engine.results_due();
+}
+
+std::int64_t driver_may_keep(const PressureContext& context) noexcept {
+  return context.on_gpu() ? std::int64_t{64} << 20 : 0;
+}
+
 void expect_verified(ScenarioReport& report, const PressureEngine& engine,
                      std::optional<std::int64_t> attention_rows) {
   const VerificationReport seen = engine.verification();

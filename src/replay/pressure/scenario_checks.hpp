@@ -50,6 +50,11 @@ void expect_exhausted(ScenarioReport& report, const std::string& what, const Sta
 /// `attention_rows`: how many results must have been compared; none: at least one.
 void expect_verified(ScenarioReport& report, const PressureEngine& engine,
                      std::optional<std::int64_t> attention_rows = std::nullopt);
+/// Results that must have been compared: on a GPU all of them; a host samples.
+std::optional<std::int64_t> due_on_gpu(const PressureContext& context,
+                                       const PressureEngine& engine);
+/// What a driver may keep for its own use after the first time, bytes; a host keeps nothing.
+std::int64_t driver_may_keep(const PressureContext& context) noexcept;
 /// No sequence is left, every block is free, the accounts prove.
 void expect_idle(ScenarioReport& report, const PressureEngine& engine);
 /// The weights are what they were filled with.
