@@ -145,9 +145,11 @@ Status KvCache::end_step() {
 }
 
 Status KvCache::publish() {
-  if (Status status = impl_->check_phase(Impl::Phase::between); !status) return status;
-  impl_->publisher->publish(impl_->step);
-  return {};
+  Impl& c = *impl_;
+  if (Status status = c.check_phase(Impl::Phase::between); !status) return status;
+  const Status retired = c.fences->retire_through(c.manager, c.step);
+  c.publisher->publish(c.step);
+  return retired;
 }
 
 Status KvCache::synchronize() { return impl_->device->synchronize(impl_->stream); }

@@ -281,10 +281,10 @@ Status CudaDeviceImpl::destroy_stream(StreamId stream) {
 void log_policy(const std::string& name, ResidencyPolicy policy, bool is_integrated) {
   if (policy == ResidencyPolicy::allow_host) {
     log_line(LogLevel::warning, "{} accepts host memory for KV and weights (allow_host)", name);
-  } else if (is_integrated) {
+  }
+  if (is_integrated) {
     log_line(LogLevel::warning,
-             "{} is integrated: its memory is the machine's, and vram_only refuses all of it",
-             name);
+             "{} is integrated: its memory is the machine's; vram_only refuses it", name);
   }
 }
 

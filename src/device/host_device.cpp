@@ -241,6 +241,8 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(const HostDeviceOptions& 
                             static_cast<std::int64_t>(kMaxAllocationBytes));
   }
   try {
+    log_line(LogLevel::info, "host accepts host memory for KV and weights (allow_host), {} of it",
+             bytes_text(capacity));
     return std::unique_ptr<HostDevice>(std::make_unique<HostDeviceImpl>(options, memory, capacity));
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(HostDeviceImpl), 0);

@@ -75,7 +75,8 @@ Result<NvmlMemory> nvml_memory(const Device& device) {
 }
 
 Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu) {
-  static const Result<std::unique_ptr<Nvml>> nvml = Nvml::open();
+  // Never destroyed: a monitor that is may ask until the process ends.
+  static const auto& nvml = *new Result<std::unique_ptr<Nvml>>(Nvml::open());
   if (!nvml) return nvml.status();
   return (*nvml)->memory_of(gpu.pci_bus_id);
 }

@@ -189,7 +189,8 @@ Status VramTracker::set_total(std::string_view name, MemoryPurpose purpose, std:
     const auto it = impl_->totals.find(name);
     const ReportedTotal before = it == impl_->totals.end() ? ReportedTotal{} : it->second;
     const std::uint64_t others = impl_->usage.total.bytes - before.bytes;
-    const std::uint64_t most = static_cast<std::uint64_t>(kMost) - others;
+    const std::uint64_t most =
+        static_cast<std::uint64_t>(kMost) - std::min<std::uint64_t>(others, kMost);
     if (bytes > most) {
       return invalid_argument(Resource::pool_bytes, static_cast<std::int64_t>(bytes), 0,
                               static_cast<std::int64_t>(most));

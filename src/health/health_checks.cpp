@@ -17,11 +17,11 @@ namespace {
 constexpr std::int64_t kLongestSleepNs = 3'600'000'000'000;
 
 /// Calls the engine's function, which may throw what it likes.
-template <class Function, class Argument>
-void call_back(const Function& function, const Argument& argument) {
+template <class Function, class... Arguments>
+void call_back(const Function& function, const Arguments&... arguments) {
   if (!function) return;
   try {
-    function(argument);
+    function(arguments...);
   } catch (const std::exception& error) {
     log_line(LogLevel::error, "health: a callback threw: {}", error.what());
   } catch (...) {
@@ -161,14 +161,31 @@ void HealthMonitor::Impl::begin_check() {
   next_look_ns = now_ns + options.pressure_period_ns;
 }
 
+// While it lives, a look is under way.
+class HealthMonitor::Impl::Look {
+ public:
+  explicit Look(Impl& monitor) : monitor_(monitor) {
+    const std::scoped_lock lock(monitor_.mutex);
+    const std::int64_t now_ns = monitor_.clock.now_ns();
+    monitor_.next_look_ns = now_ns + monitor_.options.pressure_period_ns;
+    monitor_.state.begin_look(now_ns);
+  }
+  ~Look() {
+    const std::scoped_lock lock(monitor_.mutex);
+    monitor_.state.end_look();
+  }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+ private:
+  Impl& monitor_;
+};
+
 void HealthMonitor::Impl::look() {
   HealthNews news;
   {
     const std::scoped_lock my_turn(turn);
-    {
-      const std::scoped_lock lock(mutex);
-      next_look_ns = clock.now_ns() + options.pressure_period_ns;
-    }
+    const Look under_way(*this);
     look_at_memory();
     look_at_pools(news);
   }
@@ -179,15 +196,28 @@ void HealthMonitor::Impl::check_devices(HealthNews& news) {
   for (const auto& watch : watched_devices()) {
     const UsageGate::Use use(watch->gate);
     if (!use) continue;
-    DeviceCheck found = watch->check();
-    const std::scoped_lock lock(mutex);
-    watch->last.resident = found.resident;
-    watch->last.allocations_checked = found.allocations_checked;
-    watch->last.memory = found.memory.value_or(watch->last.memory);
-    watch->last.drift = found.drift;
-    for (HealthReason& reason : state.found(watch->id, found.findings, clock.now_ns())) {
-      news.reasons.push_back(std::move(reason));
+    const DeviceCheck found = watch->check();
+    {
+      const std::scoped_lock lock(mutex);
+      watch->last.resident = found.resident;
+      watch->last.allocations_checked = found.allocations_checked;
+      watch->last.memory = found.memory.value_or(watch->last.memory);
+      watch->last.drift = found.drift;
     }
+    note(watch->id, found.findings, news);
+  }
+}
+
+void HealthMonitor::Impl::note(std::uint64_t watch, const std::vector<Finding>& findings,
+                               HealthNews& news) {
+  std::vector<HealthReason> appeared;
+  {
+    const std::scoped_lock lock(mutex);
+    appeared = state.found(watch, findings, clock.now_ns());
+  }
+  for (HealthReason& reason : appeared) {
+    log_line(severity_of(reason.code), "unhealthy: {}: {}", name_of(reason.code), reason.text);
+    news.reasons.push_back(std::move(reason));
   }
 }
 
@@ -214,23 +244,20 @@ void HealthMonitor::Impl::look_at_pools(HealthNews& news) {
   for (const auto& watch : watched_pools()) {
     const UsageGate::Use use(watch->gate);
     if (!use) continue;
-    PoolLook found = watch->look(clock.now_ns(), limits, memory_of(watch->device));
-    if (found.event) news.events.push_back(*found.event);
-    const std::scoped_lock lock(mutex);
-    watch->last.pressure = found.pressure;
-    watch->last.pressure_entered = found.pressure_entered;
-    for (HealthReason& reason : state.found(watch->id, found.findings, clock.now_ns())) {
-      news.reasons.push_back(std::move(reason));
+    const PoolLook found = watch->look(clock.now_ns(), limits, memory_of(watch->device));
+    if (found.event) news.events.emplace_back(WatchId(watch->id), *found.event);
+    {
+      const std::scoped_lock lock(mutex);
+      watch->last.pressure = found.pressure;
+      watch->last.pressure_entered = found.pressure_entered;
     }
+    note(watch->id, found.findings, news);
   }
 }
 
 void HealthMonitor::Impl::announce(const HealthNews& news) const {
-  for (const HealthReason& reason : news.reasons) {
-    log_line(severity_of(reason.code), "unhealthy: {}: {}", name_of(reason.code), reason.text);
-    call_back(options.on_unhealthy, reason);
-  }
-  for (const PressureEvent& event : news.events) call_back(options.on_pressure, event);
+  for (const HealthReason& reason : news.reasons) call_back(options.on_unhealthy, reason);
+  for (const auto& [pool, event] : news.events) call_back(options.on_pressure, pool, event);
 }
 
 }  // namespace kvarena

@@ -19,17 +19,20 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace kvarena {
 
 /// What the engine is told once no lock is held.
 struct HealthNews {
-  std::vector<HealthReason> reasons;  ///< that have appeared
-  std::vector<PressureEvent> events;  ///< of pools
+  std::vector<HealthReason> reasons;                      ///< that have appeared
+  std::vector<std::pair<WatchId, PressureEvent>> events;  ///< of pools
 };
 
 struct HealthMonitor::Impl {
+  class Look;
+
   Impl(const HealthOptions& its_options, const PressureGauge& its_gauge);
   ~Impl();
 
@@ -50,7 +53,10 @@ struct HealthMonitor::Impl {
   void check_devices(HealthNews& news);
   void look_at_memory();
   void look_at_pools(HealthNews& news);
-  /// Logs and calls back. Requires that no lock is held.
+  /// Takes over what was found of a watch; logs what is new at once, since the next device may
+  /// hang.
+  void note(std::uint64_t watch, const std::vector<Finding>& findings, HealthNews& news);
+  /// Calls back. Requires that no lock is held.
   void announce(const HealthNews& news) const;
   /// Adds a pool. Requires `mutex`.
   Result<WatchId> add_pool(StepPublisher& publisher, std::string name, const Device* device);

@@ -79,11 +79,12 @@ std::vector<HealthReason> HealthState::reasons(std::int64_t now_ns) const {
     all.push_back({HealthReasonCode::not_checked, "no check has completed yet", created_ns_});
   }
   for (const auto& [key, reason] : reasons_) all.push_back(reason);
-  if (is_running_ && now_ns - begun_ns_ > check_limit_ns_) {
+  const auto began_ns = is_running_ ? std::optional(begun_ns_) : look_began_ns_;
+  if (began_ns && now_ns - *began_ns > check_limit_ns_) {
     all.push_back({HealthReasonCode::check_stuck,
                    fmt::format("a check has been running for {:.3f} s, the limit is {:.3f} s",
-                               seconds(now_ns - begun_ns_), seconds(check_limit_ns_)),
-                   begun_ns_ + check_limit_ns_});
+                               seconds(now_ns - *began_ns), seconds(check_limit_ns_)),
+                   *began_ns + check_limit_ns_});
   }
   const std::int64_t looked_ns = checks_.completed == 0 ? created_ns_ : looked_ns_;
   const std::int64_t patience_ns = period_ns_ + check_limit_ns_;

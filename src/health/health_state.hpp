@@ -13,6 +13,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,10 @@ class HealthState {
   void complete_check(std::int64_t now_ns);
   /// It has ended before that.
   void abandon_check() { is_running_ = false; }
+  /// A look, which is less than a check, has begun; it may hang as well.
+  void begin_look(std::int64_t now_ns) { look_began_ns_ = now_ns; }
+  /// It has ended.
+  void end_look() { look_began_ns_.reset(); }
   /// When the next check should begin.
   std::int64_t next_check_ns() const;
 
@@ -74,6 +79,7 @@ class HealthState {
   std::map<ReasonKey, HealthReason> reasons_;
   CheckFigures checks_;
   bool is_running_ = false;
+  std::optional<std::int64_t> look_began_ns_;
   std::int64_t begun_ns_ = 0;   // the last check; meaningless before the first
   bool has_begun_ = false;      // whether there was one
   std::int64_t looked_ns_ = 0;  // when the last complete check began

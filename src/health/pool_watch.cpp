@@ -24,10 +24,13 @@ PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const D
       name(std::move(its_name)),
       device(its_device),
       gauge_(gauge),
-      progress_ns_(now_ns) {
+      progress_ns_(now_ns),
+      looked_ns_(now_ns),
+      detailed_ns_(now_ns) {
   const PoolSnapshot snapshot = publisher.snapshot();
   step_ = snapshot.step;
   published_ns_ = snapshot.published_ns;
+  details_ns_ = publisher.details().published_ns;
 }
 
 bool PoolWatch::has_pending_work() const noexcept {
@@ -40,8 +43,9 @@ PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const Me
   judge_accounts(snapshot, result.findings);
   judge_ticket(snapshot, now_ns, limits.ticket_ns, result.findings);
   judge_progress(snapshot, now_ns, limits.step_ns, result.findings);
-  judge_holders(now_ns, limits.holder_grace_ns, result.findings);
+  judge_holders(snapshot, now_ns, limits.holder_grace_ns, result.findings);
   publisher.request_details();  // for the next look
+  looked_ns_ = now_ns;
   PressureEvent event;
   if (gauge_.observe(figures_of(snapshot.blocks, memory), event)) result.event = event;
   log_pressure(result.event, now_ns);
@@ -74,7 +78,8 @@ void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t now_ns,
                              std::int64_t limit_ns, std::vector<Finding>& findings) {
   if (snapshot.oldest_ticket != ticket_) {
     ticket_ = snapshot.oldest_ticket;
-    ticket_ns_ = now_ns;
+    ticket_ns_ =
+        now_ns - std::max<std::int64_t>(0, snapshot.published_ns - snapshot.oldest_ticket_ns);
   }
   if (ticket_ == kNoTicket || now_ns - ticket_ns_ <= limit_ns) return;
   findings.push_back(
@@ -103,13 +108,22 @@ void PoolWatch::judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns
                    waiting_requests.load(std::memory_order_relaxed))});
 }
 
-void PoolWatch::judge_holders(std::int64_t now_ns, std::int64_t grace_ns,
-                              std::vector<Finding>& findings) const {
+void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
+                              std::int64_t grace_ns, std::vector<Finding>& findings) {
   const PoolDetails details = publisher.details();
+  if (details.published_ns != details_ns_) {
+    details_ns_ = details.published_ns;
+    detailed_ns_ = looked_ns_;
+  }
+  // Who was there then is there still when nothing has been released since.
+  const BlockStats& then = details.explanation.stats;
+  const bool is_as_it_was =
+      then.releases == snapshot.blocks.releases && then.holders <= snapshot.blocks.holders;
+  const std::int64_t seen_ns = is_as_it_was ? now_ns : detailed_ns_;
   const HolderReport* latest = nullptr;
   std::int64_t num_late = 0;
   for (const HolderReport& holder : details.holders) {
-    if (holder.deadline_ns == 0 || now_ns - holder.deadline_ns <= grace_ns) continue;
+    if (holder.deadline_ns == 0 || seen_ns - holder.deadline_ns <= grace_ns) continue;
     ++num_late;
     if (latest == nullptr || holder.deadline_ns < latest->deadline_ns) latest = &holder;
   }
@@ -119,7 +133,7 @@ void PoolWatch::judge_holders(std::int64_t now_ns, std::int64_t grace_ns,
        fmt::format("pool {}: {} holders are past their deadline; holder {} ({} of owner {}) by "
                    "{:.3f} s, with {} blocks, as of step {}",
                    name, num_late, latest->holder.value, latest->purpose, latest->owner,
-                   seconds(now_ns - latest->deadline_ns), latest->references, details.step)});
+                   seconds(seen_ns - latest->deadline_ns), latest->references, details.step)});
 }
 
 void PoolWatch::log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns) {

@@ -2,9 +2,9 @@
 
 /// @file
 /// `PoolWatch`: one watched pool: judges what its publisher shows, and how short of memory it is.
-/// Time is the monitor's alone: how long a ticket is open and how long no step has come is counted
-/// from when a look first saw it, so the publisher may use another clock. look belongs to whoever
-/// has the monitor's turn; what the monitor keeps is in `last`, under the monitor's lock.
+/// Time is the monitor's: of the publisher's clock, which may be another, only durations count.
+/// look belongs to whoever has the monitor's turn; what the monitor keeps is in `last`, under the
+/// monitor's lock.
 
 #include "health/health_state.hpp"
 #include "health/line_budget.hpp"
@@ -69,18 +69,21 @@ class PoolWatch {
                     std::vector<Finding>& findings);
   void judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t limit_ns,
                       std::vector<Finding>& findings);
-  void judge_holders(std::int64_t now_ns, std::int64_t grace_ns,
-                     std::vector<Finding>& findings) const;
+  void judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t grace_ns,
+                     std::vector<Finding>& findings);
   void log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns);
 
   PressureGauge gauge_;
   LineBudget lines_;
   Ticket ticket_;               // the oldest open one of the last look
-  std::int64_t ticket_ns_ = 0;  // when a look first saw it
+  std::int64_t ticket_ns_ = 0;  // when it was first published
   std::uint64_t step_;          // published, as the last look saw it
   std::int64_t published_ns_;   // by the publisher's clock; only compared
   std::int64_t progress_ns_;    // when a look last saw that the engine is not stuck
   bool was_pending_ = false;    // at the last look
+  std::int64_t looked_ns_;      // the last look
+  std::int64_t details_ns_;     // of the last details, by the publisher's clock; only compared
+  std::int64_t detailed_ns_;    // the last look before those details came
 };
 
 }  // namespace kvarena

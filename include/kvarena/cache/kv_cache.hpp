@@ -170,8 +170,9 @@ class KVARENA_EXPORT KvCache {
   Status attend(const AttendArgs& args);
   /// Marks the end of the step's work and publishes. Does not wait.
   Status end_step();
-  /// Publishes between steps: an engine that goes idle wants what it has done since to be seen.
-  /// Returns failed_precondition (event) inside a step or a recording.
+  /// Publishes between steps: an engine that goes idle wants what it has done since to be seen, and
+  /// its fences retired, which no further step would do: waits for their work. Returns
+  /// failed_precondition (event) inside a step or a recording.
   Status publish();
   /// Waits for all work queued so far; returns its first failure, once.
   Status synchronize();

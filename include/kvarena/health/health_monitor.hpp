@@ -42,6 +42,9 @@ class Device;
 class KvCache;
 class StepPublisher;
 
+/// Identifies a watched pool.
+using WatchId = StrongId<struct WatchTag, std::uint64_t>;
+
 /// Limits and periods. Times in nanoseconds, a year at most.
 struct HealthOptions {
   std::int64_t period_ns = 60'000'000'000;          ///< from check to check, begin to begin
@@ -56,12 +59,9 @@ struct HealthOptions {
   PressureOptions pressure{};                       ///< thresholds
   const Clock* clock = nullptr;                     ///< borrowed; nullptr: steady_clock()
   bool run_thread = true;                           ///< false: only check_now checks
-  std::function<void(const HealthReason&)> on_unhealthy{};  ///< a reason has appeared
-  std::function<void(const PressureEvent&)> on_pressure{};  ///< a pool's level has changed
+  std::function<void(const HealthReason&)> on_unhealthy{};           ///< a reason has appeared
+  std::function<void(WatchId, const PressureEvent&)> on_pressure{};  ///< a pool's level has changed
 };
-
-/// Identifies a watched pool.
-using WatchId = StrongId<struct WatchTag, std::uint64_t>;
 
 /// The process's conscience.
 class KVARENA_EXPORT HealthMonitor {

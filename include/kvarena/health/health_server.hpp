@@ -13,8 +13,8 @@
 /// time are limited; what exceeds them is answered (408, 413, 414, 431, 503) or cut off, and never
 /// stops the server. Each connection answers one request.
 ///
-/// One thread of its own; move-only; the monitor must outlive it. docs/operations.md shows the
-/// answers.
+/// One thread of its own; move-only; the monitor must outlive it, and stay where it is.
+/// docs/operations.md shows the answers.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"

@@ -259,6 +259,24 @@ TEST(KvCacheFence, TheOrderOfCompletionChangesNoIdAndNoRetirement) {
   }
 }
 
+TEST(KvCacheFence, AnEngineThatGoesIdleKeepsNoTicket) {
+  SmallCache t;
+  const StreamId other = *t.device->create_stream();
+  const SequenceId id = *t.cache.create_sequence();
+  write_step(t, id, 5, 1.0F);
+  Reader reader = reader_of(t, id);
+  ASSERT_OK(t.device->launch_host(Reader::run, &reader, other));
+  const auto ticket = t.cache.fence(other);
+  ASSERT_OK(ticket);
+  ASSERT_OK(t.cache.destroy(id, *ticket));
+  ASSERT_OK(t.cache.publish());
+  EXPECT_TRUE(reader.has_run) << "publish waits for the work of fences";
+  EXPECT_FALSE(t.cache.manager().is_open(*ticket));
+  EXPECT_EQ(t.cache.snapshot().open_tickets, 0);
+  EXPECT_EQ(t.cache.snapshot().blocks.fenced, 0);
+  EXPECT_FALSE(t.cache.publisher().has_pending_work());
+}
+
 TEST(KvCacheFence, EagerRetiresWhatHasCompletedAndLogsIt) {
   const test::LogCapture lines(LogLevel::info);
   CallOrder log;

@@ -66,6 +66,15 @@ TEST(HealthStateTest, ACheckThatRunsTooLongIsAReasonUntilItEnds) {
   EXPECT_EQ(state.checks().last_duration_ns, 40);
 }
 
+TEST(HealthStateTest, ALookThatHangsIsStuckAsACheckIs) {
+  HealthState state = checked();
+  state.begin_look(1010);
+  EXPECT_EQ(codes(state, 1010 + kLimit), Codes{});
+  EXPECT_EQ(codes(state, 1011 + kLimit), Codes{check_stuck});
+  state.end_look();
+  EXPECT_EQ(codes(state, 1011 + kLimit), Codes{});
+}
+
 TEST(HealthStateTest, AnAbandonedCheckHasNotLooked) {
   HealthState state = checked();
   state.begin_check(1060);

@@ -161,7 +161,7 @@ TEST(HealthThreadsTest, CallbacksThatThrowDoNotEndTheThread) {
 
 TEST(HealthThreadsTest, PressureIsWatchedBetweenChecks) {
   std::atomic<int> events = 0;
-  Watched w({.on_pressure = [&](const PressureEvent&) { ++events; }});
+  Watched w({.on_pressure = [&](WatchId, const PressureEvent&) { ++events; }});
   PublishedPool pool(64);
   const auto id = w.monitor->watch(pool.publisher);
   ASSERT_OK(id);

@@ -30,7 +30,7 @@ struct MonitoredPool {
     clock.advance(1'000'000 * kSecond);
     options.clock = &clock;
     options.on_unhealthy = [this](const HealthReason& reason) { called.push_back(reason); };
-    options.on_pressure = [this](const PressureEvent& event) { events.push_back(event); };
+    options.on_pressure = [this](WatchId, const PressureEvent& event) { events.push_back(event); };
     monitor = std::make_unique<HealthMonitor>(HealthMonitor::create(options).value());
   }
 

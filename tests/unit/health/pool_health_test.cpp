@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,40 @@ TEST(PoolHealthTest, ATicketIsLateWhenItHasBeenSeenForLongerThanTheLimit) {
   m.pool.publish();
   EXPECT_TRUE(m.check_after(1).healthy);
   EXPECT_EQ(m.called.size(), 2U);
+}
+
+TEST(PoolHealthTest, ATicketsAgeCountsFromItsOwnPublication) {
+  MonitoredPool m(
+      {.ticket_limit_ns = 7 * kSecond, .step_limit_ns = 100 * kSecond, .run_thread = false});
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  // One more every 4 s, the oldest of four goes: at each look the oldest is 8 s old.
+  std::deque<Ticket> open;
+  HealthReport report;
+  for (int i = 0; i < 6; ++i) {
+    open.push_back(m.pool.manager.open_ticket().value());
+    if (open.size() > 3) {
+      ASSERT_OK(m.pool.manager.retire(open.front()));
+      open.pop_front();
+    }
+    m.pool.clock.advance(4 * kSecond);
+    m.pool.publish();
+    report = m.check_after(4);
+  }
+  EXPECT_EQ(codes(report), Codes{ticket_late}) << text_of(report);
+}
+
+TEST(PoolHealthTest, AHolderThatWasReleasedInTimeIsNotLateByOldDetails) {
+  MonitoredPool m({.run_thread = false});
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  const std::int64_t deadline = m.clock.now_ns() + 100 * kSecond;
+  const HolderId punctual =
+      m.pool.manager.register_holder({.purpose = "request", .deadline_ns = deadline}).value();
+  ASSERT_TRUE(m.check_after(1).healthy);
+  m.pool.publish();  // with details, which show the holder
+  ASSERT_OK(m.pool.manager.unregister_holder(punctual));
+  m.pool.publish();  // without
+  const HealthReport report = m.check_after(200);
+  EXPECT_TRUE(report.healthy) << text_of(report);
 }
 
 TEST(PoolHealthTest, AHolderIsLateByTheDetailsThatWerePublished) {
