@@ -1,6 +1,7 @@
 #include "replay/pressure/memory_balance.hpp"
 #include "replay/pressure/memory_reading.hpp"
 #include "replay/pressure/pressure_instance.hpp"
+#include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
 
 #include "replay/device_memory.hpp"

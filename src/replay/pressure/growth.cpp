@@ -12,8 +12,6 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-constexpr std::int64_t kResidentGrowthLimit = std::int64_t{8} << 20;
-
 std::vector<std::int64_t> lengths_up_to(std::int64_t longest) {
   std::vector<std::int64_t> lengths;
   for (const std::int64_t tokens : {0, 1, 16, 128, 1000, 2048, 4096}) {
@@ -68,7 +66,8 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
                       highest_free - lowest_free);
   report.expect_equal("growth of what is tracked, bytes", 0,
                       rows.back().memory.tracked - rows.front().memory.tracked);
-  report.expect_at_most("growth of the process's resident memory, bytes", kResidentGrowthLimit,
+  report.expect_at_most("growth of the process's resident memory, bytes",
+                        context.sizes().resident_growth_bytes,
                         highest_resident - rows.front().memory.resident);
 }
 

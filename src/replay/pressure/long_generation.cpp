@@ -18,7 +18,6 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-constexpr std::int64_t kResidentGrowthLimit = std::int64_t{8} << 20;
 constexpr std::int64_t kLongestPrompt = 16;
 constexpr std::int64_t kSampleEvery = 64;   // steps from one compared one to the next
 constexpr std::int64_t kCompareEvery = 16;  // sequences, of which one's bytes are compared
@@ -154,7 +153,7 @@ class LongGeneration {
     report_.expect_equal("device bytes the driver calls used, largest change from 10 % to the end",
                          0, device_growth_);
     report_.expect_at_most("resident memory, growth from 10 % to the end, bytes",
-                           kResidentGrowthLimit, resident_growth_);
+                           context_.sizes().resident_growth_bytes, resident_growth_);
     expect_verified(report_, engine_);
     expect_idle(report_, engine_);
   }

@@ -41,7 +41,7 @@ struct PressureSizes {
   std::int32_t overload_sequences = 48;  ///< concurrency: three times what the pool holds
   std::int64_t decode_steps = 10;        ///< of a batch, where nothing else is said
   std::int64_t weights_piece_bytes = 64 << 20;   ///< filled at a time, each with its own value
-  std::int64_t resident_growth_bytes = 8 << 20;  ///< host: of the process, while cycles go on
+  std::int64_t resident_growth_bytes = 8 << 20;  ///< of the process, while the cache only works
   std::int64_t neighbour_bytes = std::int64_t{4} << 30;  ///< that it takes at most
 };
 

@@ -5,6 +5,7 @@
 /// report.
 
 #include "replay/failure.hpp"
+#include "replay/pressure/pressure_context.hpp"
 #include "replay/pressure/pressure_engine.hpp"
 #include "replay/pressure/pressure_instance.hpp"
 #include "replay/pressure/scenario_report.hpp"

@@ -32,7 +32,9 @@ class CudaResidency : public ::testing::Test {
     device_ = test::make_cuda();
     ASSERT_NE(device_, nullptr);
   }
-  void TearDown() override { EXPECT_EQ(cudaGetLastError(), cudaSuccess); }
+  void TearDown() override {
+    if (device_ != nullptr) EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
 
   static AllocationRecord record_of(void* pointer, std::uint64_t bytes) {
     AllocationRecord record;

@@ -62,7 +62,7 @@ TEST_P(Pressure, GrowthIsTheLayoutsArithmetic) {
   EXPECT_TRUE(report.passed()) << failures_of(report);
   EXPECT_EQ(figure_of(report, "bytes_per_token"), kBytesPerToken);
   EXPECT_EQ(figure_of(report, "bytes_per_token_per_layer"), kBytesPerToken / 2);
-  const auto& blocks = std::get<FigureTable>(report.figures[4].value);
+  const auto& blocks = std::get<FigureTable>(report.figures[3].value);
   std::vector<std::int64_t> lengths;
   for (const auto& row : blocks.rows) {
     lengths.push_back(row[0]);

@@ -23,8 +23,6 @@ PressureOptions options_for(Device& device, PressureFault fault = PressureFault:
   options.sizes.load_cycles = 4;
   options.sizes.sequence_cycles = 40;
   options.fault = fault;
-  // Sanitizers keep what was freed.
-  if (test::kSanitized) options.sizes.resident_growth_bytes = std::int64_t{1} << 40;
   return options;
 }
 

@@ -5,6 +5,7 @@
 
 #include "replay/pressure/pressure.hpp"
 #include "replay/pressure/scenarios.hpp"
+#include "support/process_memory.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -60,6 +61,8 @@ inline replay::pressure::PressureOptions small_pressure(Device& device) {
   options.sizes.overload_sequences = 16;
   options.sizes.decode_steps = 4;
   options.sizes.weights_piece_bytes = 100'000;
+  // Sanitizers keep what was freed.
+  if (kSanitized) options.sizes.resident_growth_bytes = std::int64_t{1} << 40;
   return options;
 }
 
