@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ class NearFull {
   NearFull(const PressureContext& context, ScenarioReport& report)
       : context_(context), report_(report), memory_("round") {
     const auto block = context.model().shape.block_size_tokens;
-    engine_.max_sequences = 4096;
+    engine_.max_sequences = 8192;
     engine_.max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024);
     engine_.mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample;
     engine_.sample_every = 4;
@@ -114,7 +115,8 @@ class NearFull {
     return expect_weights_intact(report_, *weights_);
   }
 
-  // Prompts are written without attention, which nothing would look at; then all decode together.
+  // Prompts are written without attention, which nothing would look at; then all decode, as many
+  // at a time as a step takes.
   MaybeFailure fill(PressureEngine& engine) {
     const std::int64_t block = context_.model().shape.block_size_tokens;
     std::int64_t left = found_.num_blocks;
@@ -128,7 +130,13 @@ class NearFull {
     }
     engine.verify_next();
     const std::vector<Job*> jobs = engine.jobs();
-    return engine.decode(jobs, decoded_, StepWork::attend);
+    const auto most = static_cast<std::size_t>(engine_.max_step_tokens);
+    for (std::span<Job* const> rest = jobs; !rest.empty();) {
+      const auto group = rest.first(std::min(most, rest.size()));
+      if (auto failure = engine.decode(group, decoded_, StepWork::attend)) return failure;
+      rest = rest.subspan(group.size());
+    }
+    return std::nullopt;
   }
 
   MaybeFailure refuse_one_more(PressureEngine& engine, std::int64_t round) {

@@ -44,7 +44,7 @@ inline replay::pressure::PressureOptions small_pressure(Device& device) {
   replay::pressure::PressureOptions options;
   options.device = &device;
   options.model = small_model();
-  if (device.kind() == DeviceKind::cuda) options.memory_bytes = std::int64_t{2} << 30;
+  if (device.kind() == DeviceKind::cuda) options.memory_bytes = std::int64_t{768} << 20;
   options.num_threads = 2;
   options.sizes.chunk_tokens = 48;
   options.sizes.decode_tokens = 40;
