@@ -25,6 +25,7 @@ DeviceCheck DeviceWatch::check() {
   if (memory) result.memory = *memory;
   if (drift) {
     warn_of(*drift);
+    judge_drift(*drift, result.findings);
     result.drift = *drift;
   }
   for (const ResidencyViolation& violation : residency.violations) {
@@ -48,8 +49,21 @@ DeviceCheck DeviceWatch::check() {
   return result;
 }
 
+void DeviceWatch::judge_drift(const MemoryDrift& drift, std::vector<Finding>& findings) const {
+  if (drift_.limit_bytes == 0 ||
+      drift.growth_bytes <= static_cast<std::int64_t>(drift_.limit_bytes)) {
+    return;
+  }
+  findings.push_back(
+      {{HealthReasonCode::memory_drift, id},
+       fmt::format("device {}: {} bytes more are used than were recorded since it was opened, the "
+                   "limit is {}; own {}, other processes {}",
+                   name, drift.growth_bytes, drift_.limit_bytes, bytes_or_unknown(drift.own_bytes),
+                   bytes_or_unknown(drift.other_bytes))});
+}
+
 void DeviceWatch::warn_of(const MemoryDrift& drift) {
-  const auto limit = static_cast<std::int64_t>(drift_warning_bytes_);
+  const auto limit = static_cast<std::int64_t>(drift_.warning_bytes);
   if (drift.growth_bytes <= limit) {
     drift_logged_bytes_ = 0;
     return;

@@ -27,16 +27,22 @@ struct DeviceCheck {
   std::vector<Finding> findings;          ///< what is wrong
 };
 
+/// How much drift may grow. Bytes.
+struct DriftLimits {
+  std::uint64_t warning_bytes = 0;  ///< past this it is logged
+  std::uint64_t limit_bytes = 0;    ///< past this it is a reason; 0: never
+};
+
 /// One watched device.
 class DeviceWatch {
  public:
   /// `watched` is borrowed.
-  DeviceWatch(Device& watched, std::uint64_t its_id, std::uint64_t drift_warning_bytes)
+  DeviceWatch(Device& watched, std::uint64_t its_id, const DriftLimits& drift)
       : id(its_id),
         device(watched),
         name(watched.name()),
         policy(watched.policy()),
-        drift_warning_bytes_(drift_warning_bytes) {}
+        drift_(drift) {}
 
   /// Asks the driver about every allocation, and about the device. Logs drift.
   DeviceCheck check();
@@ -57,8 +63,9 @@ class DeviceWatch {
 
  private:
   void warn_of(const MemoryDrift& drift);
+  void judge_drift(const MemoryDrift& drift, std::vector<Finding>& findings) const;
 
-  std::uint64_t drift_warning_bytes_;
+  const DriftLimits drift_;
   std::int64_t drift_logged_bytes_ = 0;  // growth when it was last logged; 0: it was not
 };
 

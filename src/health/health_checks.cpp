@@ -73,7 +73,8 @@ bool HealthMonitor::Impl::is_watched(const Device& device) const {
 }
 
 void HealthMonitor::Impl::add_device(Device& device) {
-  devices.push_back(std::make_shared<DeviceWatch>(device, next_id++, options.drift_warning_bytes));
+  const DriftLimits drift{options.drift_warning_bytes, options.drift_limit_bytes};
+  devices.push_back(std::make_shared<DeviceWatch>(device, next_id++, drift));
   const DeviceWatch& watch = *devices.back();
   state.expect(watch.id, fmt::format("no check has seen device {} yet", watch.name),
                clock.now_ns());

@@ -9,6 +9,7 @@ std::string_view name_of(HealthReasonCode code) noexcept {
     case HealthReasonCode::accounts_violated: return "accounts_violated";
     case HealthReasonCode::device_lost: return "device_lost";
     case HealthReasonCode::device_unreachable: return "device_unreachable";
+    case HealthReasonCode::memory_drift: return "memory_drift";
     case HealthReasonCode::ticket_late: return "ticket_late";
     case HealthReasonCode::holder_late: return "holder_late";
     case HealthReasonCode::engine_stuck: return "engine_stuck";

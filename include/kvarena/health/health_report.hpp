@@ -28,6 +28,7 @@ enum class HealthReasonCode : std::uint8_t {
   accounts_violated,   ///< an audit of the accounts failed; stays until acknowledged
   device_lost,         ///< a sticky error of the device; a new process is needed
   device_unreachable,  ///< the driver could not be asked
+  memory_drift,        ///< more memory is used that nobody recorded than HealthOptions allow
   ticket_late,         ///< a ticket is open for longer than the limit
   holder_late,         ///< a holder is past its deadline by more than the limit
   engine_stuck,        ///< work is pending and no step has been published for longer than the limit

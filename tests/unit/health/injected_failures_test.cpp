@@ -34,6 +34,7 @@ class Process {
             .ticket_limit_ns = kPeriod / 4,
             .step_limit_ns = kPeriod / 2,
             .drift_warning_bytes = 1000,
+            .drift_limit_bytes = 1'000'000,
             .run_thread = false}) {
     weights_ = m_.allocate();
     EXPECT_OK(m_.monitor->watch(m_.device));
@@ -205,6 +206,16 @@ struct BadAccounts final : Failure {
   WatchId watch;
 };
 
+struct Drift final : Failure {
+  std::int64_t begin(Process& process) override {
+    process.parts().device.set_unrecorded(1'000'001 +
+                                          static_cast<std::uint64_t>(process.below(1000)));
+    return process.now_ns();
+  }
+  void end(Process& process) override { process.parts().device.set_unrecorded(0); }
+  HealthReasonCode code() const override { return HealthReasonCode::memory_drift; }
+};
+
 std::unique_ptr<Failure> failure_of(std::int64_t kind) {
   switch (kind) {
     case 0: return std::make_unique<Violation>();
@@ -215,6 +226,7 @@ std::unique_ptr<Failure> failure_of(std::int64_t kind) {
     case 5: return std::make_unique<StuckEngine>();
     case 6: return std::make_unique<LateTicket>();
     case 7: return std::make_unique<LateHolder>();
+    case 8: return std::make_unique<Drift>();
     default: return std::make_unique<BadAccounts>();
   }
 }
@@ -226,7 +238,7 @@ bool names(const HealthReport& report, HealthReasonCode code) {
 /// Lives through one failure. Stops at the first answer that is wrong.
 void inject(std::uint64_t seed) {
   Process process(seed);
-  const std::unique_ptr<Failure> failure = failure_of(process.below(9));
+  const std::unique_ptr<Failure> failure = failure_of(process.below(10));
   SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::string(name_of(failure->code())));
   for (std::int64_t i = process.below(30); i > 0; --i) {
     const HealthReport report = process.live();
@@ -254,7 +266,7 @@ TEST(InjectedFailuresTest, NoAnswerIsHealthyForMoreThanTwoPeriodsAfterwards) {
   }
 }
 
-TEST(InjectedFailuresTest, DriftIsLoggedWithinTwoPeriodsAndIsNoIllness) {
+TEST(InjectedFailuresTest, DriftBelowItsLimitIsLoggedWithinTwoPeriodsAndIsNoIllness) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Process process(seed);
     for (std::int64_t i = process.below(30); i > 0; --i) process.live();
