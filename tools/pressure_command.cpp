@@ -5,6 +5,7 @@
 #include "option_types.hpp"
 #include "pressure_output.hpp"
 #include "quantity.hpp"
+#include "replay_exit_code.hpp"
 
 #include "replay/pressure/scenarios.hpp"
 
@@ -41,18 +42,6 @@ Examples:
 Scenarios: maximum-context, growth, near-full, allocation-failure, leaks, concurrency,
 long-generation, neighbours. docs/cli.md says what each does.
 )";
-
-ExitCode exit_code_of(ReplayEnd end) {
-  switch (end) {
-    case ReplayEnd::completed: return ExitCode::ok;
-    case ReplayEnd::check_failed: return ExitCode::check_failed;
-    case ReplayEnd::bad_options: return ExitCode::usage;
-    case ReplayEnd::does_not_fit: return ExitCode::does_not_fit;
-    case ReplayEnd::bad_input: return ExitCode::bad_input;
-    case ReplayEnd::environment: break;
-  }
-  return ExitCode::environment;
-}
 
 /// A host is shared with others and must not swap: three quarters of what it has available.
 std::uint64_t default_host_bytes() { return system_memory_source().available_bytes() / 4 * 3; }

@@ -5,6 +5,7 @@
 #include "option_types.hpp"
 #include "progress_bar.hpp"
 #include "quantity.hpp"
+#include "replay_exit_code.hpp"
 #include "replay_output.hpp"
 
 #include "replay/replay.hpp"
@@ -51,18 +52,6 @@ Examples:
 
 Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/traces.md).
 )";
-
-ExitCode exit_code_of(ReplayEnd end) {
-  switch (end) {
-    case ReplayEnd::completed: return ExitCode::ok;
-    case ReplayEnd::check_failed: return ExitCode::check_failed;
-    case ReplayEnd::bad_options: return ExitCode::usage;
-    case ReplayEnd::does_not_fit: return ExitCode::does_not_fit;
-    case ReplayEnd::bad_input: return ExitCode::bad_input;
-    case ReplayEnd::environment: break;
-  }
-  return ExitCode::environment;
-}
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t value = 0;

@@ -5,7 +5,7 @@
 /// driver's word. On request the driver says something else of an allocation, cannot be asked, is
 /// lost, hangs, or finds memory used that nobody recorded. Calls may come from any thread.
 
-#include "support/forwarding_device.hpp"
+#include "device/forwarding_device.hpp"
 
 #include <algorithm>
 #include <condition_variable>

@@ -201,8 +201,8 @@ class KVARENA_EXPORT KvCache {
 
   /// A ticket for the work queued on `other` so far, to release blocks against that it still reads.
   /// It is retired by begin_step `steps_in_flight` steps later, waiting for that work if need be;
-  /// with eager_retire by the first begin_step that finds it completed, which is logged. Returns
-  /// exhausted (ticket) past max_open_tickets.
+  /// by publish, which waits too; with eager_retire by the first begin_step that finds it
+  /// completed, which is logged. Returns exhausted (ticket) past max_open_tickets.
   Result<Ticket> fence(StreamId other);
   /// The stream on which all of the cache's work is queued.
   StreamId home_stream() const noexcept;

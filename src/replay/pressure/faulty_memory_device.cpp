@@ -13,7 +13,7 @@ constexpr std::uint64_t kExtraShare = 8;
 }  // namespace
 
 FaultyMemoryDevice::~FaultyMemoryDevice() {
-  for (void* pointer : lost_) static_cast<void>(inner_.free(pointer));
+  for (void* pointer : lost_) static_cast<void>(ForwardingDevice::free(pointer));
 }
 
 bool FaultyMemoryDevice::is_kv(const void* pointer) const {
@@ -31,16 +31,16 @@ bool FaultyMemoryDevice::loses(void* pointer) {
 
 Result<void*> FaultyMemoryDevice::allocate(const AllocationRequest& request) {
   if (fault_ != PressureFault::byte_count || request.purpose != MemoryPurpose::kv_cache) {
-    return inner_.allocate(request);
+    return ForwardingDevice::allocate(request);
   }
   AllocationRequest larger = request;
   larger.bytes += std::max<std::uint64_t>(1, request.bytes / kExtraShare);
-  return inner_.allocate(larger);
+  return ForwardingDevice::allocate(larger);
 }
 
 Result<Placement> FaultyMemoryDevice::place_of(const void* pointer, std::uint64_t bytes) const {
   if (fault_ != PressureFault::residency || !is_kv(pointer)) {
-    return inner_.place_of(pointer, bytes);
+    return ForwardingDevice::place_of(pointer, bytes);
   }
   return Placement{.place = MemoryPlace::pageable_host,
                    .pointer = pointer,
@@ -48,7 +48,7 @@ Result<Placement> FaultyMemoryDevice::place_of(const void* pointer, std::uint64_
 }
 
 Status FaultyMemoryDevice::free(void* pointer) {
-  return loses(pointer) ? Status{} : inner_.free(pointer);
+  return loses(pointer) ? Status{} : ForwardingDevice::free(pointer);
 }
 
 }  // namespace kvarena::replay::pressure

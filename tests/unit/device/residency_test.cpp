@@ -4,9 +4,9 @@
 #include "kvarena/device/residency.hpp"
 
 #include "device/driver_answer.hpp"
+#include "device/forwarding_device.hpp"
 #include "support/fake_memory_source.hpp"
 #include "support/faulty_device.hpp"
-#include "support/forwarding_device.hpp"
 #include "support/log_capture.hpp"
 #include "support/status_matchers.hpp"
 
@@ -218,7 +218,7 @@ TEST_F(ResidencyTest, ADriverThatCannotTellIsNoGoodNews) {
 }
 
 /// Frees an allocation while it is asked about, and may give its address to another at once.
-class Vanishing final : public test::ForwardingDevice {
+class Vanishing final : public ForwardingDevice {
  public:
   Vanishing(Device& inner, void* victim, bool reuse)
       : ForwardingDevice(inner), records_(inner.tracker()), victim_(victim), reuse_(reuse) {}

@@ -169,6 +169,12 @@ TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
       << outcome.err;
 }
 
+TEST(PressureCommand, MoreThanTheMachineHasIsExitCodeThree) {
+  const auto outcome = run({"pressure", "--device", "cpu", "--memory", "200TiB"});
+  EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
+  EXPECT_NE(outcome.err.find("bytes available"), std::string::npos) << outcome.err;
+}
+
 TEST(PressureCommand, OneScenarioForReal) {
   const TempFolder folder;
   const auto outcome =

@@ -123,6 +123,11 @@ TEST(ReplayHttp, EndsByItselfWithoutLinger) {
   EXPECT_TRUE(contains(seen.err, "serving http://")) << seen.err;
 }
 
+TEST(ReplayHttp, ARunWithoutAPoolDoesNotLinger) {
+  const auto seen = run({"replay", "/no/such/trace", "--http", "127.0.0.1:0", "--linger"});
+  EXPECT_EQ(seen.code, ExitCode::bad_input) << seen.err;
+}
+
 TEST(ReplayHttp, WhatIsWrongIsNamed) {
   const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
   const auto refused = [&](const std::vector<std::string>& more) {
@@ -134,6 +139,10 @@ TEST(ReplayHttp, WhatIsWrongIsNamed) {
   EXPECT_EQ(refused({"--linger"}).code, ExitCode::usage);
   EXPECT_EQ(refused({"--http", "127.0.0.1:0", "--http-token-file", "/no/such"}).code,
             ExitCode::usage);
+  const TempFile blank("\n");
+  const auto no_token = refused({"--http", "127.0.0.1:0", "--http-token-file", blank.path()});
+  EXPECT_EQ(no_token.code, ExitCode::usage) << "a file without a token is not served without one";
+  EXPECT_TRUE(contains(no_token.err, "first line is empty")) << no_token.err;
   const auto open_to_all = refused({"--http", "0.0.0.0:0"});
   EXPECT_EQ(open_to_all.code, ExitCode::environment);
   EXPECT_TRUE(contains(open_to_all.err, "--http-token-file")) << open_to_all.err;

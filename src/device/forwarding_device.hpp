@@ -1,19 +1,20 @@
 #pragma once
 
 /// @file
-/// A Device that is another one: forwards every call. Base of devices that differ in a few.
+/// `ForwardingDevice`: a Device that is another one. Base of devices that differ in a few calls:
+/// those with a planted defect. As thread-safe as the other.
 
 #include "kvarena/device/device.hpp"
 
 #include <cstdint>
 #include <string>
 
-namespace kvarena::test {
+namespace kvarena {
 
 /// Forwards to `inner`, which must outlive this.
 class ForwardingDevice : public Device {
  public:
-  explicit ForwardingDevice(Device& inner) : inner_(inner) {}
+  explicit ForwardingDevice(Device& inner) noexcept : inner_(inner) {}
 
   DeviceKind kind() const noexcept override { return inner_.kind(); }
   std::string name() const override { return inner_.name(); }
@@ -56,4 +57,4 @@ class ForwardingDevice : public Device {
   Device& inner_;
 };
 
-}  // namespace kvarena::test
+}  // namespace kvarena
