@@ -30,9 +30,11 @@ bool HttpOptions::take(const Console& console) {
     return false;
   }
   address_ = *address;
-  const auto token = read_token(console, token_path_);
-  if (token) token_ = *token;
-  return token.has_value();
+  return true;
+}
+
+std::optional<std::string> HttpOptions::token(const Console& console) const {
+  return read_token(console, token_path_);
 }
 
 }  // namespace kvarena::tools

@@ -6,6 +6,7 @@
 #include "console.hpp"
 #include "http_address.hpp"
 
+#include <optional>
 #include <string>
 
 namespace CLI {
@@ -19,20 +20,21 @@ class HttpOptions {
  public:
   /// Declares them on `command`.
   void declare(CLI::App& command);
-  /// Reads address and token. Reports what is wrong on the console.
+  /// Takes the address apart. Reports what is wrong on the console.
   bool take(const Console& console);
+  /// The first line of the token's file, empty without one; nullopt where it cannot be read, which
+  /// it reports.
+  std::optional<std::string> token(const Console& console) const;
 
   bool is_given() const noexcept { return !http_.empty(); }
   bool lingers() const noexcept { return linger_; }
   const HttpAddress& address() const noexcept { return address_; }
-  const std::string& token() const noexcept { return token_; }
 
  private:
   std::string http_;
   std::string token_path_;
   bool linger_ = false;
   HttpAddress address_;
-  std::string token_;
 };
 
 }  // namespace kvarena::tools

@@ -245,15 +245,21 @@ bool ReplayCommand::complete(const Console& console) {
   return true;
 }
 
-std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console) {
+std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console, ExitCode* code) {
+  *code = ExitCode::environment;
   if (options_.attention.mode != AttentionMode::off) {
     opened_ = open_device(console, device_);
     if (!opened_) return std::nullopt;
     options_.attention.device = opened_->device.get();
   }
   if (http_.is_given()) {
+    const auto token = http_.token(console);
+    if (!token) {
+      *code = ExitCode::bad_input;
+      return std::nullopt;
+    }
     server_ =
-        ReplayServer::start(console, http_.address(), http_.token(), options_.attention.device);
+        ReplayServer::start(console, http_.address(), *token, options_.attention.device, code);
     if (!server_) return std::nullopt;
   }
   const Clock& clock = steady_clock();
@@ -285,9 +291,10 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
 
 ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
-  const auto replayed = replay(console);
-  if (!replayed) return ExitCode::environment;
-  const ExitCode code = report(console, *replayed);
+  ExitCode code{};
+  const auto replayed = replay(console, &code);
+  if (!replayed) return code;
+  code = report(console, *replayed);
   if (http_.lingers() && replayed->has_report) {
     Interrupt interrupt;
     console.note("serving on; Ctrl-C ends it");

@@ -37,7 +37,8 @@ class ReplayCommand {
   bool take_watermark(const Console& console);
   bool take_device(const Console& console);
   ExitCode report(const Console& console, const replay::ReplayOutcome& outcome) const;
-  std::optional<replay::ReplayOutcome> replay(const Console& console);
+  /// nullopt without an outcome, and then the exit code in `code`.
+  std::optional<replay::ReplayOutcome> replay(const Console& console, ExitCode* code);
   void warn(const Console& console, const replay::ReplayReport& report) const;
 
   replay::ReplayOptions options_;

@@ -40,7 +40,9 @@ ReplayServer::~ReplayServer() { set_log_sink({}); }
 
 std::unique_ptr<ReplayServer> ReplayServer::start(const Console& console,
                                                   const HttpAddress& address,
-                                                  const std::string& token, Device* device) {
+                                                  const std::string& token, Device* device,
+                                                  ExitCode* code) {
+  *code = ExitCode::environment;
   auto monitor = HealthMonitor::create();
   if (!monitor) {
     console.error(fmt::format("the health monitor: {}", describe(monitor.status())));
@@ -52,6 +54,7 @@ std::unique_ptr<ReplayServer> ReplayServer::start(const Console& console,
       made->monitor_, {.address = address.host, .port = address.port, .token = token});
   if (!server) {
     const Status status = server.status();
+    if (status.code == StatusCode::invalid_argument) *code = ExitCode::usage;
     console.error(fmt::format("--http {}:{}: {}", address.host, address.port, describe(status)), "",
                   advice_for(status));
     return nullptr;

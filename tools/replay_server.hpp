@@ -23,12 +23,13 @@ namespace kvarena::tools {
 class ReplayServer final : public replay::ReplayObserver {
  public:
   /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
-  /// it cannot, and returns nullptr.
+  /// it cannot, and returns nullptr with the exit code in `code`.
   ~ReplayServer() override;
   ReplayServer(const ReplayServer&) = delete;
   ReplayServer& operator=(const ReplayServer&) = delete;
   static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
-                                             const std::string& token, Device* device);
+                                             const std::string& token, Device* device,
+                                             ExitCode* code);
 
   void on_pool(StepPublisher& publisher) override;
   void on_progress(const replay::ReplayProgress& progress) override;

@@ -14,9 +14,7 @@ Status check_request(const AllocationRequest& request) noexcept {
     return invalid_argument(Resource::alignment, static_cast<std::int64_t>(request.alignment_bytes),
                             1, static_cast<std::int64_t>(kMaxAlignmentBytes));
   }
-  if (request.kind == MemoryKind::pinned_staging && request.purpose == MemoryPurpose::kv_cache) {
-    return unsupported(Resource::allocation);
-  }
+  if (!may_hold(request.kind, request.purpose)) return unsupported(Resource::allocation);
   return {};
 }
 

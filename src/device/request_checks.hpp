@@ -24,7 +24,7 @@ AllocationRecord record_of(void* pointer, const AllocationRequest& request);
 std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker);
 /// Returns invalid_argument (pool_bytes) for bytes outside 1 .. kMaxAllocationBytes,
 /// invalid_argument (alignment) for anything but a power of two up to kMaxAlignmentBytes, and
-/// unsupported (allocation) for KV in pinned_staging memory.
+/// unsupported (allocation) for KV or weights in pinned_staging memory.
 Status check_request(const AllocationRequest& request) noexcept;
 /// Returns invalid_argument (pointer) for nullptr, or (span_size) for no bytes or more than the
 /// address space has behind `pointer`.

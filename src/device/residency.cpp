@@ -89,9 +89,7 @@ std::string describe(const ResidencyViolation& violation) {
 }
 
 Status register_memory(Device& device, AllocationRecord record, RegisterCheck check) {
-  if (record.kind == MemoryKind::pinned_staging && record.purpose == MemoryPurpose::kv_cache) {
-    return unsupported(Resource::allocation);
-  }
+  if (!may_hold(record.kind, record.purpose)) return unsupported(Resource::allocation);
   record.owner = AllocationOwner::engine;
   if (check == RegisterCheck::verify && record.pointer != nullptr && record.bytes > 0) {
     const Result<Placement> placement = device.place_of(record.pointer, record.bytes);

@@ -45,10 +45,11 @@ TEST_P(DeviceMemoryContract, RefusesNonsenseRequests) {
     EXPECT_FAILS(device_->allocate({.bytes = 16, .alignment_bytes = alignment}), invalid_argument,
                  alignment);
   }
-  EXPECT_FAILS(
-      device_->allocate(
-          {.bytes = 16, .purpose = MemoryPurpose::kv_cache, .kind = MemoryKind::pinned_staging}),
-      unsupported, allocation);
+  for (const auto kept : {MemoryPurpose::kv_cache, MemoryPurpose::model_weights}) {
+    EXPECT_FAILS(
+        device_->allocate({.bytes = 16, .purpose = kept, .kind = MemoryKind::pinned_staging}),
+        unsupported, allocation);
+  }
   EXPECT_EQ(device_->tracker().breakdown().allocations_ever, 0U);
 }
 

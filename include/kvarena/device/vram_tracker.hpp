@@ -25,9 +25,15 @@ inline constexpr std::size_t kNumMemoryPurposes = 4;  ///< number of MemoryPurpo
 /// The kind of memory an allocation is, and therefore must stay.
 enum class MemoryKind : std::uint8_t {
   device,          ///< device-local: VRAM, or the host device's own memory
-  pinned_staging,  ///< page-locked host memory for transfers; may never hold KV
+  pinned_staging,  ///< page-locked host memory for transfers; never for KV or weights
 };
 
+/// Whether memory of `kind` may be asked for or registered for `purpose`: KV and weights are never
+/// staging.
+constexpr bool may_hold(MemoryKind kind, MemoryPurpose purpose) noexcept {
+  return kind == MemoryKind::device ||
+         (purpose != MemoryPurpose::kv_cache && purpose != MemoryPurpose::model_weights);
+}
 /// "ModelWeights", "KVCache", "IntermediateBuffers", "Unknown".
 KVARENA_EXPORT std::string_view name_of(MemoryPurpose purpose) noexcept;
 /// "device", "pinned_staging".

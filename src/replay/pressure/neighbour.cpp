@@ -104,7 +104,6 @@ int Neighbour::wait() noexcept {
 /// What it did instead of what it should, and how it ended: now at the latest.
 ReplayFailure Neighbour::gone(std::string_view what) {
   if (pid_ == 0) return neighbour_failure(fmt::format("the neighbour {}", what));
-  ::shutdown(socket_, SHUT_RDWR);
   ::kill(pid_, SIGKILL);
   const int status = wait();
   const std::string end = WIFEXITED(status) ? fmt::format("exit code {}", WEXITSTATUS(status))

@@ -138,15 +138,16 @@ TEST(ReplayHttp, WhatIsWrongIsNamed) {
   EXPECT_EQ(refused({"--http", "9400"}).code, ExitCode::usage);
   EXPECT_EQ(refused({"--linger"}).code, ExitCode::usage);
   EXPECT_EQ(refused({"--http", "127.0.0.1:0", "--http-token-file", "/no/such"}).code,
-            ExitCode::usage);
+            ExitCode::bad_input);
   const TempFile blank("\n");
   const auto no_token = refused({"--http", "127.0.0.1:0", "--http-token-file", blank.path()});
-  EXPECT_EQ(no_token.code, ExitCode::usage) << "a file without a token is not served without one";
+  EXPECT_EQ(no_token.code, ExitCode::bad_input)
+      << "a file without a token is not served without one";
   EXPECT_TRUE(contains(no_token.err, "first line is empty")) << no_token.err;
   const auto open_to_all = refused({"--http", "0.0.0.0:0"});
-  EXPECT_EQ(open_to_all.code, ExitCode::environment);
+  EXPECT_EQ(open_to_all.code, ExitCode::usage);
   EXPECT_TRUE(contains(open_to_all.err, "--http-token-file")) << open_to_all.err;
-  EXPECT_EQ(refused({"--http", "example.org:0"}).code, ExitCode::environment);
+  EXPECT_EQ(refused({"--http", "example.org:0"}).code, ExitCode::usage);
 }
 
 }  // namespace
