@@ -6,6 +6,7 @@
 /// warnings and worse go to standard error.
 
 #include "console.hpp"
+#include "exit_codes.hpp"
 #include "http_address.hpp"
 
 #include "replay/engine_pool.hpp"
