@@ -26,19 +26,4 @@ Status status_of(const ParseFailure& failure) noexcept {
           0};
 }
 
-std::string excerpt_of(std::string_view text, std::size_t max_bytes) {
-  std::string out = "\"";
-  for (const char c : text.substr(0, max_bytes)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-  if (text.size() > max_bytes) out += "...";
-  return out;
-}
-
 }  // namespace kvarena::replay

@@ -5,6 +5,7 @@
 /// person. Status has no text, so readers of text keep one of these beside the Status they return.
 /// A plain value.
 
+#include "base/excerpt.hpp"
 #include "kvarena/base/status.hpp"
 
 #include <cstdint>
@@ -31,9 +32,5 @@ std::string to_string(const ParseFailure& failure);
 /// The Status that goes with a failure: parse_error (file) with subject = line and required =
 /// column.
 Status status_of(const ParseFailure& failure) noexcept;
-
-/// `text` in quotes, control characters and bytes past ASCII written as \xNN, cut after
-/// `max_bytes`.
-std::string excerpt_of(std::string_view text, std::size_t max_bytes = 40);
 
 }  // namespace kvarena::replay

@@ -1,0 +1,30 @@
+#include "capacity/read_failure.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+namespace kvarena::capacity {
+
+std::string to_string(const ReadFailure& failure) {
+  std::string text = failure.file;
+  if (!failure.place.empty()) text += ": " + failure.place;
+  text += ": found " + failure.found + "; expected " + failure.expected;
+  if (!failure.advice.empty()) text += "; " + failure.advice;
+  return text;
+}
+
+Status status_of(const ReadFailure& failure) noexcept {
+  return {failure.code, Resource::file, failure.native, 0, 0, 0};
+}
+
+ReadFailure system_failure(std::string_view path, int error) {
+  ReadFailure failure;
+  failure.code = error == ENOENT || error == ENOTDIR ? StatusCode::not_found : StatusCode::io_error;
+  failure.native = error;
+  failure.file = path;
+  failure.found = std::system_category().message(error);
+  failure.expected = "a file that can be read";
+  return failure;
+}
+
+}  // namespace kvarena::capacity
