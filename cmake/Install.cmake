@@ -25,6 +25,14 @@ if(KVARENA_BUILD_HEALTH)
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
   install(FILES cmake/Findhttplib.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
 endif()
+if(KVARENA_BUILD_CAPACITY)
+  install(TARGETS kvarena_capacity EXPORT kvarenaCapacityTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT kvarenaCapacityTargets NAMESPACE kvarena::
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+endif()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
 configure_package_config_file(cmake/kvarenaConfig.cmake.in kvarenaConfig.cmake

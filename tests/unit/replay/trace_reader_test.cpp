@@ -1,7 +1,7 @@
 // The reader against well-formed files of each format and against every way a line can be wrong.
 
 #include "replay/trace_reader.hpp"
-#include "unit/replay/test_files.hpp"
+#include "support/test_files.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 /// Small traces as text, and replays of them.
 
 #include "replay/replay.hpp"
-#include "unit/replay/test_files.hpp"
+#include "support/test_files.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include "tools/attention_bench_options.hpp"
 #include "tools/attention_bench_output.hpp"
 #include "tools/attention_bench_run.hpp"
-#include "unit/replay/test_files.hpp"
+#include "support/test_files.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/device/host_device.hpp"

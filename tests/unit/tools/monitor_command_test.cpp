@@ -5,7 +5,7 @@
 
 #include "tools/http_address.hpp"
 #include "unit/health/sample_report.hpp"
-#include "unit/replay/test_files.hpp"
+#include "support/test_files.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "health/render/stats_json.hpp"

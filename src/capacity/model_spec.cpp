@@ -1,0 +1,106 @@
+#include "kvarena/capacity/model_spec.hpp"
+
+#include "capacity/amount.hpp"
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMostHeads = 65536;
+constexpr std::int64_t kMostDim = 1 << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
+                   std::int64_t largest) noexcept {
+  if (value >= smallest && value <= largest) return {};
+  return invalid_argument(argument, value, smallest, largest);
+}
+
+struct Range {
+  Resource argument;
+  std::int64_t value, smallest, largest;
+};
+
+template <std::size_t kCount>
+Status check_all(const Range (&ranges)[kCount]) noexcept {
+  for (const Range& r : ranges) {
+    if (Status s = check_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
+  }
+  return {};
+}
+
+bool has_heads(CacheKind kind) noexcept {
+  return kind != CacheKind::latent && kind != CacheKind::recurrent;
+}
+
+bool has_limit(CacheKind kind) noexcept {
+  return kind == CacheKind::window || kind == CacheKind::chunked || kind == CacheKind::cross;
+}
+
+Status validate(const CacheGroup& g) noexcept {
+  const std::int64_t heads = has_heads(g.kind) ? 1 : 0;
+  const std::int64_t latent = g.kind == CacheKind::latent ? 1 : 0;
+  const std::int64_t state = g.kind == CacheKind::recurrent ? 1 : 0;
+  return check_all({
+      {Resource::num_layers, g.num_layers, 1, kMostLayers},
+      {Resource::num_layers, g.num_sharing_layers, 0, kMostLayers},
+      {Resource::num_kv_heads, g.num_kv_heads, heads, kMostHeads},
+      {Resource::head_dim, g.head_dim_k, heads, kMostDim},
+      {Resource::head_dim, g.head_dim_v, heads, kMostDim},
+      {Resource::window, g.limit_tokens, has_limit(g.kind) ? 1 : 0, kMostTokens},
+      {Resource::head_dim, g.latent_dim, latent, kMostDim},
+      {Resource::head_dim, g.latent_value_dim, 0, g.latent_dim},
+      {Resource::head_dim, g.index_dim, 0, kMostDim},
+      {Resource::head_dim, g.state_elements, state, kMostAmount},
+      {Resource::head_dim, g.conv_elements, 0, kMostAmount},
+  });
+}
+
+}  // namespace
+
+std::string_view name_of(CacheKind kind) noexcept {
+  switch (kind) {
+    case CacheKind::full: return "full attention";
+    case CacheKind::window: return "sliding window";
+    case CacheKind::chunked: return "chunked attention";
+    case CacheKind::latent: return "latent (MLA)";
+    case CacheKind::recurrent: return "recurrent state";
+    case CacheKind::cross: return "cross attention";
+  }
+  return "unknown";
+}
+
+std::int64_t ParameterPart::total() const noexcept { return times(each, num_layers); }
+
+std::int64_t kv_elements_per_token(const ModelSpec& model) noexcept {
+  std::int64_t sum = 0;
+  for (const CacheGroup& group : model.groups) {
+    if (group.kind == CacheKind::recurrent || group.kind == CacheKind::cross) continue;
+    const std::int64_t layer = group.kind == CacheKind::latent
+                                   ? group.latent_dim
+                                   : times(group.num_kv_heads, group.head_dim_k + group.head_dim_v);
+    sum = plus(sum, times(layer, group.num_layers));
+  }
+  return sum;
+}
+
+Status validate(const ModelSpec& model) noexcept {
+  const TransformerShape& s = model.shape;
+  if (Status status = check_all({
+          {Resource::num_layers, s.num_layers, 1, kMostLayers},
+          {Resource::num_q_heads, s.num_q_heads, 0, kMostHeads},
+          {Resource::num_kv_heads, s.num_kv_heads, 0, kMostHeads},
+          {Resource::head_dim, s.head_dim, 0, kMostDim},
+          {Resource::sequence_length, s.max_position, 0, kMostTokens},
+          {Resource::num_groups, static_cast<std::int64_t>(model.groups.size()), 1, kMostLayers},
+      });
+      !status) {
+    return status;
+  }
+  for (const CacheGroup& group : model.groups) {
+    if (Status status = validate(group); !status) return status;
+  }
+  return {};
+}
+
+}  // namespace kvarena::capacity

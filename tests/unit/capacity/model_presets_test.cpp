@@ -1,0 +1,99 @@
+// Presets and parameter counts against the published facts, and the table against itself.
+
+#include "kvarena/capacity/model_presets.hpp"
+
+#include "support/status_matchers.hpp"
+#include "support/test_files.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvarena::capacity {
+namespace {
+
+nlohmann::json published_models() {
+  std::ifstream file(test::data_dir() + "/models.json");
+  return nlohmann::json::parse(file).at("models");
+}
+
+TEST(ModelPresets, AreSortedValidAndFoundByName) {
+  const auto names = model_preset_names();
+  EXPECT_EQ(names.size(), 35U);
+  const auto lower = [](std::string_view name) {
+    std::string text(name);
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+  };
+  EXPECT_TRUE(std::ranges::is_sorted(names, {}, lower));
+  for (const std::string_view name : names) {
+    const auto model = find_model_preset(lower(name));
+    ASSERT_TRUE(model) << name;
+    EXPECT_EQ(model->name, name);
+    EXPECT_OK(validate(*model));
+    EXPECT_NE(find_storage_format(model->weights_format), nullptr) << name;
+    EXPECT_FALSE(model->parameters_source.empty()) << name;
+  }
+  EXPECT_FALSE(find_model_preset("no such model"));
+  EXPECT_FALSE(find_model_preset(""));
+}
+
+TEST(ModelPresets, KnowTheseModelsWithoutAnyFile) {
+  EXPECT_EQ(find_model_preset("Qwen2.5-0.5B")->parameters, 494'032'768);
+  EXPECT_EQ(find_model_preset("Phi-3-mini-4k-instruct")->parameters, 3'821'079'552);
+  EXPECT_EQ(find_model_preset("Llama-3.1-8B")->parameters, 8'030'261'248);
+  EXPECT_EQ(find_model_preset("Qwen3-235B-A22B")->parameters, 235'093'634'560);
+  EXPECT_EQ(2 * kv_elements_per_token(*find_model_preset("Phi-3-mini-4k-instruct")), 393'216);
+  EXPECT_EQ(2 * kv_elements_per_token(*find_model_preset("DeepSeek-V3")), 70'272);
+  EXPECT_EQ(2 * kv_elements_per_token(*find_model_preset("Nemotron-3-Nano-30B-A3B")), 6'144);
+}
+
+TEST(ModelPresets, AgreeWithThePublishedFacts) {
+  KVARENA_REQUIRE_DATA();
+  int counted = 0;
+  for (const nlohmann::json& facts : published_models()) {
+    const auto name = facts.at("name").get<std::string>();
+    const auto model = find_model_preset(name);
+    ASSERT_TRUE(model) << name;
+    EXPECT_EQ(2 * kv_elements_per_token(*model), facts.at("kv_bytes_per_token_16bit")) << name;
+    EXPECT_EQ(model->shape.num_layers, facts.at("layers")) << name;
+    EXPECT_EQ(model->shape.max_position, facts.at("max_position")) << name;
+    EXPECT_EQ(model->shape.vocab, facts.at("vocab")) << name;
+    EXPECT_EQ(model->shape.tied_embeddings, facts.at("tie_embeddings")) << name;
+    std::int64_t kv_layers = 0;
+    for (const CacheGroup& group : model->groups) {
+      if (group.kind != CacheKind::recurrent) kv_layers += group.num_layers;
+    }
+    EXPECT_EQ(kv_layers, facts.at("kv_layers")) << name;
+    if (facts.contains("params_from_shapes")) {
+      ++counted;
+      EXPECT_EQ(model->parameters, facts.at("params_from_shapes").get<std::int64_t>()) << name;
+    } else {
+      EXPECT_FALSE(model->parameters) << name << ": " << model->parameters_source;
+      EXPECT_NE(model->parameters_source, "from shapes");
+      if (facts.at("params_b").is_null()) continue;
+      EXPECT_EQ(model->parameters_about, std::llround(facts.at("params_b").get<double>() * 1e9));
+    }
+  }
+  EXPECT_EQ(counted, 22);
+}
+
+TEST(StorageFormats, HaveTheirBlocks) {
+  const auto bytes = [](std::string_view name, std::int64_t count) {
+    return stored_bytes(*find_storage_format(name), count);
+  };
+  EXPECT_EQ(bytes("BF16", 3), 6);
+  EXPECT_EQ(bytes("bfloat16", 3), 6);
+  EXPECT_EQ(bytes("q8_0", 64), 68);
+  EXPECT_EQ(bytes("q8_0", 33), 68);
+  EXPECT_EQ(bytes("q4_0", 32), 18);
+  EXPECT_EQ(bytes("q4_0", 0), 0);
+  EXPECT_EQ(bytes("f32", std::int64_t{1} << 62), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(find_storage_format("q4"), nullptr);
+  EXPECT_EQ(find_storage_format(""), nullptr);
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
