@@ -1,10 +1,10 @@
 // `kvarena bench attention`: what it accepts, what it prints, and that a wrong result fails it.
 
 #include "support/gpu.hpp"
+#include "support/test_files.hpp"
 #include "tools/attention_bench_options.hpp"
 #include "tools/attention_bench_output.hpp"
 #include "tools/attention_bench_run.hpp"
-#include "support/test_files.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/device/host_device.hpp"

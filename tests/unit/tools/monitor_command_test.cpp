@@ -3,9 +3,9 @@
 #include "health/http/endpoints.hpp"
 #include "health/http/server.hpp"
 
+#include "support/test_files.hpp"
 #include "tools/http_address.hpp"
 #include "unit/health/sample_report.hpp"
-#include "support/test_files.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "health/render/stats_json.hpp"
