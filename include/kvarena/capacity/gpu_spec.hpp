@@ -1,0 +1,48 @@
+#pragma once
+
+/// @file
+/// `GpuSpec`: what planning and the roofline clock need to know of a GPU, and 13 presets. Plain
+/// values; the presets are made on first use, never change, and may be read by any thread.
+/// Rates are the vendor's peaks in units of 10^9 and 10^12 (bytes or operations a second); sizes
+/// are exact bytes.
+
+#include "kvarena/base/export.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvarena::capacity {
+
+/// One GPU.
+struct GpuSpec {
+  std::string name;    ///< "RTX-4090"
+  std::string vendor;  ///< "NVIDIA"
+  /// All of its memory, as the driver reports it (nvidia-smi), before any context.
+  std::int64_t memory_bytes = 0;
+  /// All of its memory as CUDA reported it in a real run, 1 to 2 % less; absent where nobody
+  /// looked.
+  std::optional<std::int64_t> cuda_memory_bytes;
+  std::int64_t bandwidth_bytes_per_second = 0;  ///< peak of its memory
+  /// Peak of its matrix units: bf16 in, f32 accumulated, dense (no sparsity). One multiply-add is
+  /// two operations.
+  std::int64_t bf16_flops_per_second = 0;
+  std::string memory_source;  ///< where memory and bandwidth were read
+  std::string flops_source;   ///< where the peak was read
+
+  /// Operations for each byte at which a kernel needs as long to compute as to read.
+  double balance_flops_per_byte() const noexcept {
+    return static_cast<double>(bf16_flops_per_second) /
+           static_cast<double>(bandwidth_bytes_per_second);
+  }
+};
+
+/// The presets, in the order of docs/capacity.md.
+KVARENA_EXPORT std::span<const GpuSpec> gpu_presets();
+
+/// The preset of that name in any case ("rtx-4090"), or nullptr. Valid for the whole program.
+KVARENA_EXPORT const GpuSpec* find_gpu(std::string_view name);
+
+}  // namespace kvarena::capacity
