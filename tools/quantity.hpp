@@ -3,6 +3,8 @@
 /// @file
 /// Numbers as people write them on a command line and read them in a table. Pure functions.
 
+#include "base/grouped.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,7 +25,6 @@ std::optional<std::int64_t> parse_microseconds(std::string_view text);
 /// "1.50 GiB", "512 B": three significant digits or more, for people.
 std::string human_bytes(std::int64_t bytes);
 
-/// "144793823" as "144,793,823".
-std::string grouped(std::int64_t number);
+using kvarena::grouped;
 
 }  // namespace kvarena::tools

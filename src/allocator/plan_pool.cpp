@@ -23,6 +23,11 @@ Status check_size(const PoolSize& size) noexcept {
 }  // namespace
 
 Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size, std::int64_t free_bytes) {
+  return plan_pool(layout.block_bytes(), size, free_bytes);
+}
+
+Result<PoolPlan> plan_pool(std::int64_t block_bytes, const PoolSize& size,
+                           std::int64_t free_bytes) {
   if (Status status = check_size(size); !status) return status;
   PoolPlan plan;
   std::int64_t budget_bytes = 0;
@@ -32,13 +37,13 @@ Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size, std::in
     budget_bytes = size.budget_bytes != 0
                        ? size.budget_bytes
                        : std::max<std::int64_t>(0, free_bytes - size.all_free_but_bytes);
-    plan.num_blocks = budget_bytes / layout.block_bytes();
+    plan.num_blocks = budget_bytes / block_bytes;
     if (plan.num_blocks == 0) {
-      return insufficient_vram(static_cast<std::uint64_t>(layout.block_bytes()),
+      return insufficient_vram(static_cast<std::uint64_t>(block_bytes),
                                static_cast<std::uint64_t>(budget_bytes));
     }
   }
-  const Result<std::int64_t> bytes = layout.pool_bytes(plan.num_blocks);
+  const Result<std::int64_t> bytes = KvLayout::pool_bytes(block_bytes, plan.num_blocks);
   if (!bytes) return bytes.status();
   plan.pool_bytes = *bytes;
   plan.slack_bytes = budget_bytes == 0 ? 0 : budget_bytes - plan.pool_bytes;

@@ -172,13 +172,14 @@ std::int64_t KvLayout::token_stride(std::int32_t plane) const noexcept {
   return spec.head_dim * bytes_of(spec.dtype);
 }
 
-Result<std::int64_t> KvLayout::pool_bytes(std::int64_t num_blocks) const noexcept {
+Result<std::int64_t> KvLayout::pool_bytes(std::int64_t block_bytes,
+                                          std::int64_t num_blocks) noexcept {
   if (num_blocks < 1 || num_blocks > kMaxBlocks) {
     return invalid_argument(Resource::num_blocks, num_blocks, 1, kMaxBlocks);
   }
-  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / block_bytes_;
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / block_bytes;
   if (num_blocks > most) return invalid_argument(Resource::pool_bytes, num_blocks, 1, most);
-  return num_blocks * block_bytes_;
+  return num_blocks * block_bytes;
 }
 
 }  // namespace kvarena

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 18> kCodeNames = {
 };
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::residency_violated) + 1);
 
-constexpr std::array<std::string_view, 55> kResourceNames = {
+constexpr std::array<std::string_view, 57> kResourceNames = {
     "none",        "block",       "reservation", "holder",        "ticket",
     "fence_entry", "sequence",    "table_page",  "device_memory", "host_memory",
     "workspace",   "stream",      "event",       "allocation",    "file",
@@ -42,8 +42,9 @@ constexpr std::array<std::string_view, 55> kResourceNames = {
     "capacity",    "scale",       "window",      "soft_cap",      "num_threads",
     "num_holders", "num_tickets", "name",        "device",        "period",
     "time_limit",  "address",     "token",       "connections",   "request_bytes",
+    "num_ranks",   "utilization",
 };
-static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::request_bytes) + 1);
+static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::utilization) + 1);
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 

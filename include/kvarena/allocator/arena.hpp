@@ -33,6 +33,9 @@ struct PoolPlan {
 /// KvLayout::pool_bytes returns.
 KVARENA_EXPORT Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size,
                                           std::int64_t free_bytes);
+/// The same for blocks of that many bytes, >= 1, whatever is in them.
+KVARENA_EXPORT Result<PoolPlan> plan_pool(std::int64_t block_bytes, const PoolSize& size,
+                                          std::int64_t free_bytes);
 
 /// Options of an arena.
 struct ArenaOptions {

@@ -118,7 +118,12 @@ class KVARENA_EXPORT KvLayout {
   std::int64_t token_stride(std::int32_t plane) const noexcept;
   /// Bytes of `num_blocks` blocks. Returns invalid_argument (num_blocks) outside 1 .. kMaxBlocks,
   /// or (pool_bytes) when the product does not fit 63 bits.
-  Result<std::int64_t> pool_bytes(std::int64_t num_blocks) const noexcept;
+  Result<std::int64_t> pool_bytes(std::int64_t num_blocks) const noexcept {
+    return pool_bytes(block_bytes_, num_blocks);
+  }
+  /// The same for blocks of that many bytes, >= 1.
+  static Result<std::int64_t> pool_bytes(std::int64_t block_bytes,
+                                         std::int64_t num_blocks) noexcept;
 
  private:
   KvLayout() = default;

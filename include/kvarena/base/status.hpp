@@ -96,6 +96,8 @@ enum class Resource : std::uint16_t {
   token,
   connections,
   request_bytes,
+  num_ranks,
+  utilization,
 };
 
 /// The outcome of a call. Default-constructed: ok.

@@ -1,0 +1,116 @@
+#pragma once
+
+/// @file
+/// `plan`: what a model takes of a GPU's memory, what fits into the rest, and what limits it. The
+/// pool's blocks come from plan_pool, which KvCache::create calls too: what is planned is what is
+/// allocated. Pure functions, any thread. docs/capacity.md has each formula with its source.
+
+#include "kvarena/allocator/arena.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/capacity/kv_memory.hpp"
+#include "kvarena/capacity/model_spec.hpp"
+#include "kvarena/capacity/storage_format.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvarena::capacity {
+
+/// What is asked.
+struct PlanOptions {
+  std::int64_t memory_bytes = 0;            ///< of a GPU, as its driver tells a process; >= 1
+  std::int32_t utilization_permille = 900;  ///< of memory_bytes that may be used; 1 .. 1000
+  std::optional<StorageFormat> weights = std::nullopt;  ///< none: as published
+  std::optional<StorageFormat> kv = std::nullopt;       ///< none: the model's
+  ScaleKind kv_scale = ScaleKind::none;                 ///< of quantised K and V
+  KeptTokens kept = KeptTokens::full;                   ///< KvCache keeps all
+  std::int32_t block_size_tokens = 16;                  ///< 1 .. 65536
+  std::int64_t context_tokens = 0;      ///< of each sequence; 0: the model's longest
+  std::int64_t batch = 1;               ///< sequences asked for, >= 1
+  std::int32_t tensor_parallel = 1;     ///< ranks a layer is split over
+  std::int32_t pipeline_parallel = 1;   ///< stages the layers are split over
+  std::int32_t data_parallel = 1;       ///< replicas, each with `batch` sequences
+  std::int32_t max_sequences = 256;     ///< of a step, which activations are for
+  std::int64_t max_step_tokens = 8192;  ///< of a step, which activations are for
+  std::int64_t context_overhead_bytes = std::int64_t{512} << 20;  ///< CUDA context and libraries
+  std::int64_t graph_bytes = 0;                                   ///< captured CUDA graphs
+  std::int64_t table_bytes = 0;  ///< block tables and workspaces of the cache
+};
+
+/// One number with the arithmetic that made it.
+struct PlanLine {
+  std::string name;        ///< "key projection"
+  std::string arithmetic;  ///< "24 layers x 896 x 128"
+  std::int64_t value = 0;  ///< the result
+  std::string unit;        ///< "parameters", "B", "blocks"
+};
+
+/// What limits a plan.
+enum class PlanLimit : std::uint8_t {
+  weights,       ///< weights, activations and overhead leave nothing
+  kv_cache,      ///< memory for K and V
+  max_position,  ///< the model's longest context
+  num_blocks,    ///< the most blocks a pool can have
+};
+/// "weights", "kv_cache", "max_position", "num_blocks".
+KVARENA_EXPORT std::string_view name_of(PlanLimit limit) noexcept;
+
+/// One group's pool.
+struct GroupPlan {
+  GroupMemory memory;                   ///< its arithmetic
+  std::int64_t num_units = 0;           ///< blocks, or states
+  std::int64_t units_per_sequence = 0;  ///< at most, up to the context
+  std::int64_t pool_bytes = 0;          ///< num_units * unit_bytes
+};
+
+/// The answer, for the rank that has the least room; figures are of one GPU unless they say
+/// otherwise.
+struct MemoryPlan {
+  std::int32_t stage = 0;                        ///< the pipeline stage that decides
+  std::int64_t context_tokens = 0;               ///< planned for
+  std::int64_t budget_bytes = 0;                 ///< what may be used
+  std::int64_t weights_bytes = 0;                ///< weights
+  bool weights_exact = true;                     ///< not from a published, rounded count
+  std::int64_t kv_cache_bytes = 0;               ///< all pools
+  std::int64_t activation_bytes = 0;             ///< peak of a step
+  std::int64_t overhead_bytes = 0;               ///< context, graphs, tables
+  std::int64_t total_bytes = 0;                  ///< all of it
+  std::int64_t free_bytes = 0;                   ///< of the memory; negative when it does not fit
+  std::vector<GroupPlan> groups;                 ///< pools
+  std::int64_t num_blocks = 0;                   ///< of all groups
+  std::optional<std::int64_t> block_bytes;       ///< none: groups have blocks of different sizes
+  std::int64_t kv_bytes_per_token = 0;           ///< while all groups grow; a sparse index left out
+  std::int64_t index_bytes_per_token = 0;        ///< of a sparse-attention index
+  std::int64_t kv_fixed_bytes_per_sequence = 0;  ///< states
+  std::int64_t bytes_per_sequence = 0;           ///< at most, up to the context
+  std::int64_t asked_kv_bytes = 0;               ///< batch * bytes_per_sequence
+  std::int64_t asked_total_bytes = 0;            ///< the total with that instead of the pools
+  std::int64_t max_batch = 0;                    ///< sequences at the context, a replica
+  std::int64_t max_context = 0;                  ///< tokens of each of `batch` sequences
+  PlanLimit batch_limited_by = PlanLimit::kv_cache;    ///< of max_batch
+  PlanLimit context_limited_by = PlanLimit::kv_cache;  ///< of max_context
+  bool fits = false;                                   ///< `batch` sequences at the context
+  std::vector<PlanLine> lines;                         ///< the arithmetic, in order
+};
+
+/// Plans. A plan that does not fit is an answer; fails only for what makes no sense:
+/// invalid_argument naming the number, unsupported (none) for a model of which neither parameters
+/// nor weights are known.
+KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options);
+
+/// A change that would make it fit, in the words of the command line.
+struct PlanChange {
+  std::string change;  ///< "--context 3072"
+  MemoryPlan plan;     ///< with it
+};
+/// Single changes that would make a plan fit that does not, each the smallest of its kind: a
+/// shorter context, a smaller batch, more utilization (up to 0.98), another type of K and V or
+/// weights, more ranks. In that order; empty when it fits or no single change helps.
+KVARENA_EXPORT std::vector<PlanChange> changes_that_fit(const ModelSpec& model,
+                                                        const PlanOptions& options);
+
+}  // namespace kvarena::capacity

@@ -1,0 +1,237 @@
+#include "kvarena/capacity/kv_memory.hpp"
+
+#include "base/grouped.hpp"
+#include "capacity/amount.hpp"
+#include "capacity/share.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kMostBlockSize = 65536;
+
+/// The layout's type of that format; none: a format that pools cannot have yet.
+std::optional<DType> dtype_of(const StorageFormat& format) noexcept {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::int8}) {
+    if (name_of(dtype) == format.name) return dtype;
+  }
+  return std::nullopt;
+}
+
+bool is_attention(CacheKind kind) noexcept {
+  return kind == CacheKind::full || kind == CacheKind::window || kind == CacheKind::chunked;
+}
+
+bool is_alike(const CacheGroup& a, const CacheGroup& b) noexcept {
+  return a.kind == b.kind && a.num_kv_heads == b.num_kv_heads && a.head_dim_k == b.head_dim_k &&
+         a.head_dim_v == b.head_dim_v && a.limit_tokens == b.limit_tokens &&
+         a.latent_dim == b.latent_dim && a.index_dim == b.index_dim &&
+         a.state_elements == b.state_elements && a.conv_elements == b.conv_elements;
+}
+
+/// The groups as they are kept: windows that are kept whole are full attention, like its other
+/// layers.
+std::vector<CacheGroup> kept_groups(const ModelSpec& model, KeptTokens kept) {
+  std::vector<CacheGroup> groups;
+  for (CacheGroup group : model.groups) {
+    if (kept == KeptTokens::full && is_attention(group.kind)) {
+      group.kind = CacheKind::full;
+      group.limit_tokens = 0;
+    }
+    const auto alike = std::ranges::find_if(
+        groups, [&](const CacheGroup& other) { return is_alike(group, other); });
+    if (alike == groups.end()) {
+      groups.push_back(group);
+    } else {
+      alike->num_layers += group.num_layers;
+    }
+  }
+  return groups;
+}
+
+/// K and V, or the latent that is both, of one layer.
+std::vector<PlaneSpec> planes_of(const CacheGroup& group, std::int32_t num_kv_heads, DType dtype,
+                                 ScaleKind scale, std::int32_t layer) {
+  const bool latent = group.kind == CacheKind::latent;
+  PlaneSpec key{.layer = layer,
+                .kind = PlaneKind::key,
+                .num_heads = latent ? 1 : num_kv_heads,
+                .head_dim = latent ? group.latent_dim : group.head_dim_k,
+                .dtype = dtype,
+                .scale = scale};
+  PlaneSpec value = key;
+  value.kind = PlaneKind::value;
+  if (latent) return {key};
+  value.head_dim = group.head_dim_v;
+  return {key, value};
+}
+
+/// Bytes of one token of one layer, and of a block of one layer.
+struct LayerBytes {
+  std::int64_t token = 0;
+  std::int64_t block = 0;
+};
+
+std::int64_t padded(std::int64_t bytes) noexcept {
+  return times(ceil_div(bytes, KvLayout::kPlaneAlignment), KvLayout::kPlaneAlignment);
+}
+
+/// What pools of this format are sized by.
+Result<LayerBytes> layer_bytes(const CacheGroup& group, std::int32_t num_kv_heads,
+                               const KvMemoryOptions& o) {
+  LayerBytes bytes;
+  if (const auto dtype = dtype_of(o.format)) {
+    GroupSpec spec{.planes = planes_of(group, num_kv_heads, *dtype, o.scale, 0),
+                   .block_size_tokens = o.block_size_tokens};
+    const Result<KvLayout> layout = KvLayout::create(std::span<const GroupSpec>(&spec, 1));
+    if (!layout) return layout.status();
+    return LayerBytes{layout->bytes_per_token(), layout->block_bytes()};
+  }
+  const std::int64_t scale = o.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
+  for (const PlaneSpec& plane : planes_of(group, num_kv_heads, DType::f16, o.scale, 0)) {
+    const std::int64_t head = plus(stored_bytes(o.format, plane.head_dim), scale);
+    const std::int64_t token = times(plane.num_heads, head);
+    bytes.token = plus(bytes.token, token);
+    bytes.block = plus(bytes.block, padded(times(token, o.block_size_tokens)));
+  }
+  return bytes;
+}
+
+GroupMemory state_memory(const CacheGroup& group, std::int32_t num_layers,
+                         const KvMemoryOptions& o) {
+  const std::int64_t state =
+      times(ceil_div(group.state_elements, o.tensor_parallel), bytes_of(DType::f32));
+  const std::int64_t conv =
+      stored_bytes(o.format, ceil_div(group.conv_elements, o.tensor_parallel));
+  return {.kind = group.kind,
+          .num_layers = num_layers,
+          .unit_bytes = times(num_layers, plus(state, conv)),
+          .arithmetic = fmt::format("{} layers x ({} B of state + {} B of convolution)", num_layers,
+                                    grouped(state), grouped(conv))};
+}
+
+std::string block_arithmetic(const CacheGroup& group, const GroupMemory& memory,
+                             const KvMemoryOptions& o) {
+  std::string elements =
+      fmt::format("{} heads x ({} + {})", memory.num_kv_heads, group.head_dim_k, group.head_dim_v);
+  if (group.kind == CacheKind::latent) elements = fmt::format("{}", group.latent_dim);
+  const std::string scale = o.scale == ScaleKind::per_token_head ? " + f32 scales" : "";
+  const std::string index =
+      group.index_dim > 0 ? fmt::format(" + {} of the index", group.index_dim) : "";
+  return fmt::format("{} layers x {}{} elements x {} B{}{}", memory.num_layers, elements, index,
+                     o.format.bytes,
+                     o.format.elements > 1 ? fmt::format(" / {}", o.format.elements) : "", scale);
+}
+
+Result<GroupMemory> memory_of(const CacheGroup& group, std::int32_t num_layers,
+                              const KvMemoryOptions& o) {
+  if (group.kind == CacheKind::recurrent) return state_memory(group, num_layers, o);
+  const std::int32_t heads =
+      group.kind == CacheKind::latent ? 1 : heads_of_rank(group.num_kv_heads, o.tensor_parallel);
+  const Result<LayerBytes> layer = layer_bytes(group, heads, o);
+  if (!layer) return layer.status();
+  const std::int64_t index = stored_bytes(o.format, group.index_dim);
+  GroupMemory memory{.kind = group.kind,
+                     .num_layers = num_layers,
+                     .num_kv_heads = heads,
+                     .bytes_per_token = times(num_layers, layer->token),
+                     .index_bytes_per_token = times(num_layers, index),
+                     .limit_tokens = group.limit_tokens};
+  memory.arithmetic = block_arithmetic(group, memory, o);
+  if (group.kind == CacheKind::cross) {
+    memory.unit_bytes = times(memory.bytes_per_token, group.limit_tokens);
+    memory.arithmetic =
+        fmt::format("{} tokens x {}", grouped(group.limit_tokens), memory.arithmetic);
+    return memory;
+  }
+  memory.block_size_tokens = o.block_size_tokens;
+  memory.unit_bytes =
+      times(num_layers, plus(layer->block, padded(times(index, o.block_size_tokens))));
+  memory.arithmetic = fmt::format("{} tokens x {}", o.block_size_tokens, memory.arithmetic);
+  return memory;
+}
+
+Status check(const KvMemoryOptions& o) noexcept {
+  if (o.block_size_tokens < 1 || o.block_size_tokens > kMostBlockSize) {
+    return invalid_argument(Resource::block_size, o.block_size_tokens, 1, kMostBlockSize);
+  }
+  return check_ranks(o.tensor_parallel, o.pipeline_parallel, o.stage);
+}
+
+}  // namespace
+
+Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
+                                              const KvMemoryOptions& options) {
+  if (Status status = validate(model); !status) return status;
+  if (Status status = check(options); !status) return status;
+  std::vector<GroupMemory> all;
+  for (const CacheGroup& group : kept_groups(model, options.kept)) {
+    const std::int32_t layers =
+        layers_of_stage(group.num_layers, options.pipeline_parallel, options.stage);
+    if (layers == 0) continue;
+    Result<GroupMemory> memory = memory_of(group, layers, options);
+    if (!memory) return memory.status();
+    all.push_back(*std::move(memory));
+  }
+  return all;
+}
+
+std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept {
+  const std::int64_t block = group.block_size_tokens;
+  if (block == 0) return 1;
+  if (length_tokens == 0) return 0;
+  std::int64_t first = 0;
+  if (group.kind == CacheKind::window) {
+    first = std::max<std::int64_t>(0, length_tokens - group.limit_tokens);
+  } else if (group.kind == CacheKind::chunked) {
+    first = (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
+  }
+  return (length_tokens - 1) / block - first / block + 1;
+}
+
+std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) noexcept {
+  const std::int64_t block = group.block_size_tokens;
+  if (block == 0) return 1;
+  std::int64_t most = length_tokens;
+  if (group.kind == CacheKind::window) {
+    most = std::min(most, plus(group.limit_tokens, block - 1));
+  } else if (group.kind == CacheKind::chunked) {
+    const std::int64_t straddled = group.limit_tokens % block == 0 ? 0 : block - 1;
+    most = std::min(most, plus(group.limit_tokens, straddled));
+  }
+  return ceil_div(most, block);
+}
+
+std::int64_t bytes_at(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {
+  std::int64_t sum = 0;
+  for (const GroupMemory& g : groups) {
+    sum = plus(sum, times(units_at(g, length_tokens), g.unit_bytes));
+  }
+  return sum;
+}
+
+std::int64_t peak_bytes(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {
+  std::int64_t sum = 0;
+  for (const GroupMemory& g : groups) {
+    sum = plus(sum, times(peak_units(g, length_tokens), g.unit_bytes));
+  }
+  return sum;
+}
+
+std::string formula_of(const GroupMemory& group) {
+  if (group.block_size_tokens == 0) return fmt::format("{} B", grouped(group.unit_bytes));
+  const std::string token =
+      grouped(plus(group.bytes_per_token, group.index_bytes_per_token)) + " B";
+  if (group.kind == CacheKind::window) {
+    return fmt::format("0 + {} x min(tokens, {})", token, grouped(group.limit_tokens));
+  }
+  if (group.kind == CacheKind::chunked) {
+    return fmt::format("0 + {} x (tokens of the last {})", token, grouped(group.limit_tokens));
+  }
+  return fmt::format("0 + {} x tokens", token);
+}
+
+}  // namespace kvarena::capacity

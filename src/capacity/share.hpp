@@ -1,0 +1,36 @@
+#pragma once
+
+/// @file
+/// How ranks share a model: layers go to the stages of a pipeline, heads to the ranks of a
+/// tensor-parallel group. Pure functions.
+
+#include "kvarena/base/status.hpp"
+
+#include <cstdint>
+
+namespace kvarena::capacity {
+
+inline constexpr std::int64_t kMostRanks = 4096;
+
+/// As evenly as they can, the first stages having one more.
+constexpr std::int32_t layers_of_stage(std::int32_t num_layers, std::int32_t stages,
+                                       std::int32_t stage) noexcept {
+  return num_layers / stages + (stage < num_layers % stages ? 1 : 0);
+}
+/// KV heads of a rank, which has at least one: more ranks than heads hold copies.
+constexpr std::int32_t heads_of_rank(std::int32_t num_heads, std::int32_t ranks) noexcept {
+  return (num_heads + ranks - 1) / ranks;
+}
+/// invalid_argument (num_ranks) outside 1 .. kMostRanks, or for a stage that there is not.
+constexpr Status check_ranks(std::int32_t tensor, std::int32_t stages,
+                             std::int32_t stage) noexcept {
+  for (const std::int32_t ranks : {tensor, stages}) {
+    if (ranks < 1 || ranks > kMostRanks) {
+      return invalid_argument(Resource::num_ranks, ranks, 1, kMostRanks);
+    }
+  }
+  if (stage >= 0 && stage < stages) return {};
+  return invalid_argument(Resource::num_ranks, stage, 0, stages - 1);
+}
+
+}  // namespace kvarena::capacity

@@ -1,0 +1,229 @@
+// Memory of models by hand-worked examples, and plans against what makes them up.
+
+#include "kvarena/capacity/memory_plan.hpp"
+
+#include "kvarena/capacity/model_presets.hpp"
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+std::vector<GroupMemory> groups_of(std::string_view name, KeptTokens kept,
+                                   std::string_view format = "bf16", std::int32_t tp = 1) {
+  return group_memory(*find_model_preset(name),
+                      {.format = *find_storage_format(format), .kept = kept, .tensor_parallel = tp})
+      .value();
+}
+
+MemoryPlan plan_of(std::string_view name, PlanOptions options) {
+  if (options.memory_bytes == 0) options.memory_bytes = 80 * kGiB;
+  return plan(*find_model_preset(name), options).value();
+}
+
+TEST(KvMemory, OfPhi3WholeAndInItsWindow) {
+  const auto whole = groups_of("Phi-3-mini-4k-instruct", KeptTokens::full);
+  ASSERT_EQ(whole.size(), 1U);
+  EXPECT_EQ(whole[0].bytes_per_token, 393'216);
+  EXPECT_EQ(whole[0].unit_bytes, 16 * 393'216);
+  EXPECT_EQ(bytes_at(whole, 4096), 1'610'612'736);
+  EXPECT_EQ(formula_of(whole[0]), "0 + 393,216 B x tokens");
+  const auto window = groups_of("Phi-3-mini-4k-instruct", KeptTokens::model);
+  EXPECT_EQ(bytes_at(window, 4096), 1'610'612'736 / 2);
+  EXPECT_EQ(peak_bytes(window, 4096), 129 * 16 * 393'216);
+  EXPECT_EQ(formula_of(window[0]), "0 + 393,216 B x min(tokens, 2,047)");
+}
+
+TEST(KvMemory, CountsTheBlocksOfAWindow) {
+  GroupMemory group{.kind = CacheKind::window, .limit_tokens = 5, .block_size_tokens = 4};
+  std::int64_t most = 0;
+  for (std::int64_t length = 0; length < 40; ++length) {
+    std::vector<bool> held(20);
+    for (std::int64_t i = std::max<std::int64_t>(0, length - 5); i < length; ++i) {
+      held[static_cast<std::size_t>(i / 4)] = true;
+    }
+    EXPECT_EQ(units_at(group, length), std::ranges::count(held, true)) << length;
+    most = std::max(most, units_at(group, length));
+    EXPECT_EQ(peak_units(group, length), most) << length;
+  }
+  group.kind = CacheKind::chunked;
+  for (const std::int64_t chunk : {5, 8}) {
+    group.limit_tokens = chunk;
+    most = 0;
+    for (std::int64_t length = 1; length < 60; ++length) {
+      const std::int64_t first = (length - 1) / chunk * chunk;
+      EXPECT_EQ(units_at(group, length), (length - 1) / 4 - first / 4 + 1) << length;
+      most = std::max(most, units_at(group, length));
+      EXPECT_GE(peak_units(group, length), most) << length;
+    }
+    EXPECT_EQ(peak_units(group, 60), most);
+  }
+}
+
+TEST(KvMemory, OfEveryKindOfLayer) {
+  const auto latent = groups_of("DeepSeek-V3.2", KeptTokens::full);
+  EXPECT_EQ(latent[0].bytes_per_token, 70'272);
+  EXPECT_EQ(latent[0].index_bytes_per_token, 61 * 128 * 2);
+  EXPECT_EQ(latent[0].unit_bytes, 16 * (70'272 + 61 * 128 * 2));
+  EXPECT_EQ(groups_of("DeepSeek-V3", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 70'272)
+      << "every rank has the whole latent";
+  const auto hybrid = groups_of("Qwen3.5-27B", KeptTokens::full);
+  ASSERT_EQ(hybrid.size(), 2U);
+  EXPECT_EQ(hybrid[0].bytes_per_token, 65'536);
+  EXPECT_EQ(hybrid[1].block_size_tokens, 0);
+  EXPECT_EQ(hybrid[1].unit_bytes, 48 * (48 * 128 * 128 * 4 + (2 * 16 + 48) * 128 * 3 * 2));
+  EXPECT_EQ(units_at(hybrid[1], 1'000'000), 1);
+  const auto gemma = groups_of("Gemma-3-27B", KeptTokens::model);
+  ASSERT_EQ(gemma.size(), 2U);
+  EXPECT_EQ(gemma[0].num_layers, 10);
+  EXPECT_EQ(gemma[1].limit_tokens, 1024);
+  EXPECT_EQ(groups_of("Gemma-3-27B", KeptTokens::full).size(), 1U);
+  const auto scout = groups_of("Llama-4-Scout-17B-16E", KeptTokens::model);
+  EXPECT_EQ(scout[1].kind, CacheKind::chunked);
+  EXPECT_EQ(units_at(scout[1], 8193), 1);
+}
+
+TEST(KvMemory, OfQuantisedElementsWithTheirScales) {
+  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "fp8_e4m3")[0].bytes_per_token, 65'536);
+  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "q8_0")[0].bytes_per_token,
+            131'072 / 2 * 34 / 32);
+  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "q4_0")[0].bytes_per_token,
+            131'072 / 2 * 18 / 32);
+  const auto scaled =
+      group_memory(*find_model_preset("Llama-3.1-8B"),
+                   {.format = *find_storage_format("int8"), .scale = ScaleKind::per_token_head});
+  ASSERT_OK(scaled.status());
+  EXPECT_EQ((*scaled)[0].bytes_per_token, 32 * 2 * 8 * (128 + 4));
+}
+
+TEST(KvMemory, SharesHeadsAndLayers) {
+  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 16'384);
+  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 16)[0].bytes_per_token, 16'384)
+      << "more ranks than heads hold copies";
+  std::int64_t sum = 0;
+  for (std::int32_t stage = 0; stage < 5; ++stage) {
+    sum += group_memory(
+               *find_model_preset("Llama-3.1-8B"),
+               {.format = *find_storage_format("bf16"), .pipeline_parallel = 5, .stage = stage})
+               .value()[0]
+               .bytes_per_token;
+  }
+  EXPECT_EQ(sum, 131'072);
+}
+
+TEST(Plan, MakesUpItsTotal) {
+  for (const std::string_view name : model_preset_names()) {
+    if (name == "GLM-5") continue;  // nobody has published its parameters
+    const MemoryPlan p = plan_of(name, {.memory_bytes = 2000 * kGiB, .context_tokens = 4096});
+    EXPECT_TRUE(p.fits) << name;
+    EXPECT_EQ(p.total_bytes,
+              p.weights_bytes + p.kv_cache_bytes + p.activation_bytes + p.overhead_bytes);
+    EXPECT_LE(p.total_bytes, p.budget_bytes) << name;
+    EXPECT_EQ(p.free_bytes, 2000 * kGiB - p.total_bytes);
+    std::int64_t pools = 0;
+    for (const GroupPlan& group : p.groups) {
+      pools += group.pool_bytes;
+      EXPECT_GE(group.num_units, p.max_batch * group.units_per_sequence) << name;
+    }
+    EXPECT_EQ(p.kv_cache_bytes, pools);
+    EXPECT_LT(p.max_batch * p.bytes_per_sequence, p.kv_cache_bytes + p.bytes_per_sequence);
+    if (p.groups.size() == 1) {
+      EXPECT_EQ(p.kv_cache_bytes, p.num_blocks * p.block_bytes.value());
+      EXPECT_LT(p.budget_bytes - p.total_bytes, p.block_bytes.value()) << name;
+    }
+  }
+}
+
+TEST(Plan, WeightsAsTheyAreStored) {
+  EXPECT_EQ(plan_of("Qwen2.5-0.5B", {}).weights_bytes, 988'065'536);
+  EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", {}).weights_bytes, 2 * 3'821'079'552);
+  EXPECT_EQ(plan_of("Llama-3.1-8B", {}).weights_bytes, 16'060'522'496);
+  const StorageFormat q8 = *find_storage_format("q8_0");
+  EXPECT_EQ(plan_of("Qwen2.5-0.5B", {.weights = q8}).weights_bytes, 494'032'768 / 32 * 34);
+  const MemoryPlan oss = plan_of("gpt-oss-20b", {});
+  EXPECT_FALSE(oss.weights_exact);
+  EXPECT_NEAR(static_cast<double>(oss.weights_bytes), 13.76e9, 0.1e9) << "mxfp4 experts";
+}
+
+TEST(Plan, TheTightestRankDecides) {
+  const MemoryPlan one = plan_of("Llama-3.1-8B", {.context_tokens = 4096});
+  const MemoryPlan two = plan_of("Llama-3.1-8B", {.context_tokens = 4096, .tensor_parallel = 2});
+  EXPECT_LT(two.weights_bytes, one.weights_bytes / 2 + (1 << 20));
+  EXPECT_EQ(two.kv_bytes_per_token, one.kv_bytes_per_token / 2);
+  const MemoryPlan stages =
+      plan_of("Llama-3.1-8B", {.context_tokens = 4096, .pipeline_parallel = 3});
+  EXPECT_EQ(stages.kv_bytes_per_token, 11 * 4096) << "32 layers over 3 stages: 11, 11, 10";
+  EXPECT_EQ(stages.stage, 0) << "11 layers and the embedding";
+}
+
+TEST(Plan, WhatDoesNotFitSaysWhatWould) {
+  const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
+  PlanOptions options{.memory_bytes = 24 * kGiB, .context_tokens = 131'072};
+  const MemoryPlan now = plan(llama, options).value();
+  EXPECT_FALSE(now.fits);
+  EXPECT_EQ(now.max_batch, 0);
+  EXPECT_EQ(now.batch_limited_by, PlanLimit::kv_cache);
+  EXPECT_GT(now.max_context, 16'384);
+  EXPECT_GT(now.num_blocks, 0);
+  const auto changes = changes_that_fit(llama, options);
+  ASSERT_GE(changes.size(), 2U);
+  EXPECT_EQ(changes[0].change, "--context " + std::to_string(now.max_context));
+  for (const PlanChange& change : changes) EXPECT_TRUE(change.plan.fits) << change.change;
+  options.context_tokens = now.max_context + 1;
+  EXPECT_FALSE(plan(llama, options)->fits) << "the change is the smallest";
+
+  options = {.memory_bytes = 16 * kGiB};
+  const MemoryPlan none = plan(llama, options).value();
+  EXPECT_EQ(none.batch_limited_by, PlanLimit::weights);
+  EXPECT_EQ(none.num_blocks, 0);
+  EXPECT_LT(none.budget_bytes, none.total_bytes);
+  EXPECT_EQ(plan_of("Llama-3.1-8B", {.context_tokens = 200'000}).batch_limited_by,
+            PlanLimit::max_position);
+}
+
+TEST(Plan, RefusesNonsense) {
+  const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
+  EXPECT_FAILS(plan(llama, {}), invalid_argument, device_memory);
+  const auto with = [&](auto change) {
+    PlanOptions options{.memory_bytes = kGiB};
+    change(options);
+    return plan(llama, options).status();
+  };
+  EXPECT_FAILS(with([](PlanOptions& o) { o.utilization_permille = 1001; }), invalid_argument,
+               utilization);
+  EXPECT_FAILS(with([](PlanOptions& o) { o.batch = 0; }), invalid_argument, num_sequences);
+  EXPECT_FAILS(with([](PlanOptions& o) { o.tensor_parallel = 0; }), invalid_argument, num_ranks);
+  EXPECT_FAILS(with([](PlanOptions& o) { o.block_size_tokens = 0; }), invalid_argument, block_size);
+  EXPECT_FAILS(with([](PlanOptions& o) { o.context_tokens = -1; }), invalid_argument,
+               sequence_length);
+  ModelSpec nothing = llama;
+  nothing.parameters.reset();
+  nothing.parts.clear();
+  EXPECT_FAILS(plan(nothing, {.memory_bytes = kGiB}), unsupported, none);
+  nothing = llama;
+  nothing.groups.clear();
+  EXPECT_FAILS(plan(nothing, {.memory_bytes = kGiB}), invalid_argument, num_groups);
+}
+
+TEST(Plan, DoesNotOverflow) {
+  ModelSpec huge = *find_model_preset("Llama-3.1-405B");
+  huge.groups[0].num_layers = 4096;
+  huge.groups[0].num_kv_heads = 4096;
+  huge.groups[0].head_dim_k = 4096;
+  huge.groups[0].head_dim_v = 4096;
+  huge.shape.max_position = std::int64_t{1} << 40;
+  const MemoryPlan p =
+      plan(huge, {.memory_bytes = std::numeric_limits<std::int64_t>::max(), .batch = 1 << 24})
+          .value();
+  EXPECT_FALSE(p.fits);
+  EXPECT_GE(p.total_bytes, 0);
+  EXPECT_EQ(p.asked_kv_bytes, std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
