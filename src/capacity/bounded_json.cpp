@@ -271,21 +271,26 @@ Status parse_json(const JsonText& text, const JsonLimits& limits, Json& value,
   return stream_json(text, limits, tree, failure);
 }
 
-Status read_json_file(const std::string& path, const JsonLimits& limits, Json& value,
+Status read_json_text(const std::string& path, const JsonLimits& limits, std::string& text,
                       ReadFailure& failure) {
   FileBytes file;
   if (Status opened = file.open(path, failure); !opened) return opened;
-  std::string bytes;
   if (file.size_bytes() <= limits.max_bytes) {
-    bytes.resize(static_cast<std::size_t>(file.size_bytes()));
-    if (Status read = file.read(0, bytes, failure); !read) return read;
-    return parse_json({bytes, path}, limits, value, failure);
+    text.resize(static_cast<std::size_t>(file.size_bytes()));
+    return file.read(0, text, failure);
   }
   failure = {};
   failure.file = path;
   failure.found = std::to_string(file.size_bytes()) + " bytes of JSON";
   failure.expected = "at most " + std::to_string(limits.max_bytes);
   return status_of(failure);
+}
+
+Status read_json_file(const std::string& path, const JsonLimits& limits, Json& value,
+                      ReadFailure& failure) {
+  std::string text;
+  if (Status read = read_json_text(path, limits, text, failure); !read) return read;
+  return parse_json({text, path}, limits, value, failure);
 }
 
 }  // namespace kvarena::capacity

@@ -72,6 +72,11 @@ Status stream_json(const JsonText& text, const JsonLimits& limits, JsonReceiver&
 Status parse_json(const JsonText& text, const JsonLimits& limits, nlohmann::json& value,
                   ReadFailure& failure);
 
+/// Sets `text` to the content of the regular file `path`, which may have limits.max_bytes. Returns
+/// not_found, io_error, parse_error (too long, no regular file).
+Status read_json_text(const std::string& path, const JsonLimits& limits, std::string& text,
+                      ReadFailure& failure);
+
 /// As parse_json, of the regular file `path`. Also returns not_found and io_error.
 Status read_json_file(const std::string& path, const JsonLimits& limits, nlohmann::json& value,
                       ReadFailure& failure);
