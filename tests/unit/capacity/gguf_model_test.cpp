@@ -1,0 +1,296 @@
+#include "capacity/gguf_model.hpp"
+
+#include "kvarena/capacity/model_presets.hpp"
+#include "support/gguf_writer.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvarena::capacity {
+namespace {
+
+using test::GgufWriter;
+using test::HollowBytes;
+
+struct Outcome {
+  ModelSpec model;
+  std::string failure;  // "" when there is a model
+};
+
+Outcome model_of(const GgufWriter& writer) {
+  Outcome outcome;
+  GgufHeader header;
+  ReadFailure failure;
+  Status status = parse_gguf(HollowBytes(writer.header(), writer.data_bytes()), header, failure);
+  if (status) status = model_from_gguf(header, "some/m.gguf", outcome.model, failure);
+  if (!status) {
+    EXPECT_EQ(status, status_of(failure));
+    outcome.failure = to_string(failure);
+  }
+  return outcome;
+}
+
+// The keys that every converter writes, for a model of this shape.
+GgufWriter keys_of(std::string_view architecture, const TransformerShape& shape) {
+  GgufWriter writer;
+  writer.string("general.architecture", architecture);
+  const auto number = [&](std::string_view key, std::int64_t value) {
+    writer.number(fmt::format("{}.{}", architecture, key), static_cast<std::uint32_t>(value));
+  };
+  number("block_count", shape.num_layers);
+  number("embedding_length", shape.hidden);
+  number("context_length", shape.max_position);
+  number("attention.head_count", shape.num_q_heads);
+  if (shape.mla.kv_lora_rank == 0) {
+    number("attention.head_count_kv", shape.num_kv_heads);
+    if (shape.head_dim * shape.num_q_heads != shape.hidden) {
+      number("attention.key_length", shape.head_dim);
+      number("attention.value_length", shape.head_dim);
+    }
+  }
+  if (shape.ffn > 0) number("feed_forward_length", shape.ffn);
+  if (shape.moe.num_experts > 0) {
+    number("expert_count", shape.moe.num_experts);
+    number("expert_used_count", shape.moe.experts_per_token);
+    number("expert_feed_forward_length", shape.moe.ffn);
+    if (shape.moe.num_shared > 0) number("expert_shared_count", shape.moe.num_shared);
+    if (shape.moe.first_dense_layers > 0) {
+      number("leading_dense_block_count", shape.moe.first_dense_layers);
+    }
+  }
+  return writer;
+}
+
+// As many elements as the preset has parameters.
+void add_tensors(GgufWriter& writer, const ModelSpec& preset, std::int64_t parameters) {
+  const auto hidden = static_cast<std::uint64_t>(preset.shape.hidden);
+  const auto vocab = static_cast<std::uint64_t>(preset.shape.vocab);
+  writer.tensor("token_embd.weight", "bf16", {hidden, vocab});
+  std::uint64_t rest = static_cast<std::uint64_t>(parameters) - hidden * vocab;
+  if (!preset.shape.tied_embeddings) {
+    writer.tensor("output.weight", "bf16", {hidden, vocab});
+    rest -= hidden * vocab;
+  }
+  writer.tensor("blk.0.rest", "bf16", {rest}).tensor("rope_freqs.weight", "f32", {64});
+}
+
+void expect_alike(const ModelSpec& model, const ModelSpec& preset) {
+  SCOPED_TRACE(preset.name);
+  EXPECT_EQ(model.architecture, preset.architecture);
+  EXPECT_EQ(model.shape.num_layers, preset.shape.num_layers);
+  EXPECT_EQ(model.shape.hidden, preset.shape.hidden);
+  EXPECT_EQ(model.shape.num_q_heads, preset.shape.num_q_heads);
+  EXPECT_EQ(model.shape.num_kv_heads, preset.shape.num_kv_heads);
+  EXPECT_EQ(model.shape.head_dim, preset.shape.head_dim);
+  EXPECT_EQ(model.shape.vocab, preset.shape.vocab);
+  EXPECT_EQ(model.shape.tied_embeddings, preset.shape.tied_embeddings);
+  EXPECT_EQ(model.shape.max_position, preset.shape.max_position);
+  EXPECT_EQ(model.shape.moe.num_experts, preset.shape.moe.num_experts);
+  EXPECT_EQ(kv_elements_per_token(model), kv_elements_per_token(preset));
+  ASSERT_EQ(model.groups.size(), preset.groups.size());
+  for (const CacheGroup& wanted : preset.groups) {
+    const auto group = std::find_if(model.groups.begin(), model.groups.end(),
+                                    [&](const CacheGroup& g) { return g.kind == wanted.kind; });
+    ASSERT_NE(group, model.groups.end()) << name_of(wanted.kind);
+    EXPECT_EQ(group->num_layers, wanted.num_layers);
+    EXPECT_EQ(group->num_kv_heads, wanted.num_kv_heads);
+    EXPECT_EQ(group->head_dim_k, wanted.head_dim_k);
+    EXPECT_EQ(group->head_dim_v, wanted.head_dim_v);
+    EXPECT_EQ(group->limit_tokens, wanted.limit_tokens);
+    EXPECT_EQ(group->latent_dim, wanted.latent_dim);
+    EXPECT_EQ(group->latent_value_dim, wanted.latent_value_dim);
+  }
+}
+
+struct Case {
+  std::string_view preset;
+  std::string_view architecture;
+  std::uint32_t window = 0;
+};
+
+TEST(GgufModel, IsThePresetOfTheSameModel) {
+  const Case cases[] = {
+      {"Llama-3.1-8B", "llama"},
+      {"Llama-2-70B", "llama"},
+      {"Qwen2.5-0.5B", "qwen2"},
+      {"Qwen2.5-7B", "qwen2"},
+      {"Qwen3-32B", "qwen3"},
+      {"Qwen3-30B-A3B", "qwen3moe"},
+      {"Mixtral-8x7B-v0.1", "llama"},
+      {"Phi-3-mini-4k-instruct", "phi3", 2047},
+      {"Phi-3-mini-128k-instruct", "phi3", 262144},
+      {"Gemma-2-9B", "gemma2", 4096},
+      {"Gemma-3-27B", "gemma3", 1024},
+      {"gpt-oss-20b", "gpt-oss", 128},
+      {"Llama-4-Scout-17B-16E", "llama4"},
+  };
+  for (const Case& c : cases) {
+    const ModelSpec preset = find_model_preset(c.preset).value();
+    const std::int64_t parameters = preset.parameters.value_or(*preset.parameters_about);
+    GgufWriter writer = keys_of(c.architecture, preset.shape);
+    if (c.window > 0) {
+      writer.number(fmt::format("{}.attention.sliding_window", c.architecture), c.window);
+    }
+    add_tensors(writer, preset, parameters);
+    const Outcome outcome = model_of(writer);
+    ASSERT_EQ(outcome.failure, "") << c.preset;
+    expect_alike(outcome.model, preset);
+    EXPECT_EQ(outcome.model.parameters, parameters) << c.preset;
+    EXPECT_EQ(outcome.model.weights_bytes, parameters * 2 + 64 * 4) << c.preset;
+    EXPECT_EQ(outcome.model.weights_format, "bf16");
+    EXPECT_EQ(outcome.model.name, "m");
+    if (preset.parameters) {
+      EXPECT_EQ(outcome.model.parts.size(), preset.parts.size()) << c.preset;
+    }
+  }
+}
+
+// As converters wrote DeepSeek before and after llama.cpp caches the latent.
+TEST(GgufModel, LatentAttention) {
+  const ModelSpec preset = find_model_preset("DeepSeek-V2-Lite").value();
+  for (const bool caches_latent : {false, true}) {
+    GgufWriter writer = keys_of("deepseek2", preset.shape);
+    writer.number("deepseek2.attention.kv_lora_rank", 512)
+        .number("deepseek2.rope.dimension_count", 64);
+    writer.number("deepseek2.attention.head_count_kv", caches_latent ? 1 : 16);
+    writer.number("deepseek2.attention.key_length", caches_latent ? 576 : 192);
+    writer.number("deepseek2.attention.value_length", caches_latent ? 512 : 128);
+    if (caches_latent) {
+      writer.number("deepseek2.attention.key_length_mla", 192);
+      writer.number("deepseek2.attention.value_length_mla", 128);
+    }
+    // 15.7e9 in all: embeddings and heads, 27 layers of attention, a dense MLP, 26 of experts.
+    constexpr std::int64_t kAttention =
+        2048 * 16 * 192 + 2048 * 576 + 512 + 512 * 16 * 256 + 16 * 128 * 2048 + 2 * 2048;
+    constexpr std::int64_t kExperts = 3LL * 2048 * 1408 * (64 + 2) + 2048 * 64;
+    constexpr std::int64_t kAll =
+        2LL * 102400 * 2048 + 2048 + 27 * kAttention + 3 * 2048 * 10944 + 26 * kExperts;
+    add_tensors(writer, preset, kAll);
+    const Outcome outcome = model_of(writer);
+    ASSERT_EQ(outcome.failure, "");
+    expect_alike(outcome.model, preset);
+    EXPECT_EQ(outcome.model.shape.mla.nope_dim, 128);
+    EXPECT_EQ(outcome.model.shape.mla.value_dim, 128);
+    EXPECT_EQ(outcome.model.parameters, kAll);
+    EXPECT_GT(outcome.model.parts.size(), 6u)
+        << "the parts that the shapes give sum up to the tensors";
+  }
+}
+
+GgufWriter tiny(std::string_view architecture) {
+  TransformerShape shape;
+  shape.num_layers = 4;
+  shape.hidden = 64;
+  shape.num_q_heads = 4;
+  shape.num_kv_heads = 2;
+  shape.head_dim = 16;
+  shape.ffn = 128;
+  shape.max_position = 100'000;
+  return keys_of(architecture, shape);
+}
+
+TEST(GgufModel, HeadsByLayerMakeGroups) {
+  GgufWriter writer;
+  writer.string("general.architecture", "deci").string("general.name", "D");
+  writer.number("deci.block_count", 4).number("deci.embedding_length", 64);
+  writer.array<std::uint32_t>("deci.attention.head_count", GgufWriter::kU32, {4, 4, 0, 4});
+  writer.array<std::uint32_t>("deci.attention.head_count_kv", GgufWriter::kU32, {2, 4, 0, 2});
+  writer.texts("tokenizer.ggml.tokens", 77, "t");
+  const Outcome outcome = model_of(writer);
+  ASSERT_EQ(outcome.failure, "");
+  ASSERT_EQ(outcome.model.groups.size(), 2u);
+  EXPECT_EQ(outcome.model.groups[0].num_layers, 2);
+  EXPECT_EQ(outcome.model.groups[0].num_kv_heads, 2);
+  EXPECT_EQ(outcome.model.groups[1].num_kv_heads, 4);
+  EXPECT_EQ(outcome.model.shape.vocab, 77);
+  EXPECT_EQ(outcome.model.name, "D");
+  EXPECT_EQ(outcome.model.weights_bytes, std::nullopt);
+}
+
+TEST(GgufModel, WindowsByKeyArrayOrNotAtAll) {
+  const auto layers = [](const GgufWriter& writer, CacheKind kind) {
+    std::int32_t count = 0;
+    const Outcome outcome = model_of(writer);
+    EXPECT_EQ(outcome.failure, "");
+    for (const CacheGroup& g : outcome.model.groups) count += g.kind == kind ? g.num_layers : 0;
+    return count;
+  };
+  EXPECT_EQ(layers(tiny("gemma3"), CacheKind::full), 4) << "no window given";
+  GgufWriter windowed = tiny("gemma3").number("gemma3.attention.sliding_window", 512);
+  EXPECT_EQ(layers(windowed, CacheKind::window), 4) << "the sixth would be full";
+  GgufWriter two = GgufWriter(windowed).number("gemma3.attention.sliding_window_pattern", 2);
+  EXPECT_EQ(layers(two, CacheKind::window), 2);
+  GgufWriter array = windowed;
+  array.array<std::uint8_t>("gemma3.attention.sliding_window_pattern", GgufWriter::kBool,
+                            {1, 0, 0, 0});
+  EXPECT_EQ(layers(array, CacheKind::full), 3);
+  GgufWriter unknown = tiny("new").number("new.attention.sliding_window", 512);
+  EXPECT_EQ(layers(unknown, CacheKind::full), 4) << "which layers is not known";
+  EXPECT_EQ(layers(unknown.number("new.attention.sliding_window_pattern", 4), CacheKind::full), 1);
+}
+
+TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
+  GgufWriter shared = tiny("gemma3n").number("gemma3n.attention.sliding_window", 512);
+  shared.array<std::uint8_t>("gemma3n.attention.sliding_window_pattern", GgufWriter::kBool,
+                             {1, 0, 1, 0});
+  const Outcome sharing = model_of(shared.number("gemma3n.attention.shared_kv_layers", 2));
+  ASSERT_EQ(sharing.failure, "");
+  ASSERT_EQ(sharing.model.groups.size(), 2u);
+  EXPECT_EQ(sharing.model.groups[0].num_layers, 1);
+  EXPECT_EQ(sharing.model.groups[0].num_sharing_layers, 1);
+
+  GgufWriter hybrid = tiny("qwen3next").number("qwen3next.full_attention_interval", 4);
+  hybrid.number("qwen3next.ssm.state_size", 128).number("qwen3next.ssm.inner_size", 4096);
+  hybrid.number("qwen3next.ssm.conv_kernel", 4).number("qwen3next.ssm.group_count", 16);
+  const Outcome mixed = model_of(hybrid);
+  ASSERT_EQ(mixed.failure, "");
+  ASSERT_EQ(mixed.model.groups.size(), 2u);
+  EXPECT_EQ(mixed.model.groups[0].kind, CacheKind::recurrent);
+  EXPECT_EQ(mixed.model.groups[0].num_layers, 3);
+  EXPECT_EQ(mixed.model.groups[0].state_elements, 128 * 4096);
+  EXPECT_EQ(mixed.model.groups[0].conv_elements, 3 * (4096 + 2 * 16 * 128));
+
+  const Outcome predicting = model_of(tiny("glm4moe").number("glm4moe.nextn_predict_layers", 1));
+  EXPECT_EQ(predicting.model.groups.at(0).num_layers, 3);
+}
+
+TEST(GgufModel, NamesTheKeyThatIsMissingOrWrong) {
+  EXPECT_EQ(model_of(GgufWriter()).failure,
+            "some/m.gguf: general.architecture: found no such key; expected the name of an "
+            "architecture, such as \"llama\"");
+  GgufWriter writer;
+  writer.string("general.architecture", "llama");
+  EXPECT_EQ(model_of(writer).failure,
+            "some/m.gguf: llama.block_count: found no such key; expected a whole number 1 .. 4096");
+  writer.number("llama.block_count", 2);
+  EXPECT_NE(model_of(writer).failure.find("llama.embedding_length: found no such key"),
+            std::string::npos);
+  writer.number("llama.embedding_length", 64);
+  EXPECT_NE(model_of(writer).failure.find("llama.attention.head_count: found no such key"),
+            std::string::npos);
+  const auto with = [&](std::string_view key, std::uint32_t type, const std::string& bytes) {
+    return model_of(GgufWriter(writer).raw(key, type, bytes)).failure;
+  };
+  EXPECT_EQ(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(4u)), "");
+  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kText, GgufWriter::text("x"))
+                .find("found the text \"x\"; expected a whole number 0 .. 65536"),
+            std::string::npos);
+  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(70'000u))
+                .find("found the number 70000"),
+            std::string::npos);
+  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(0u))
+                .find("no layer that keeps anything"),
+            std::string::npos);
+  writer.array<std::uint32_t>("llama.attention.head_count", GgufWriter::kU32, {4});
+  EXPECT_NE(model_of(writer).failure.find("found an array of 1; expected a whole number 0 .. 65536 "
+                                          "for each of 2 layers"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
