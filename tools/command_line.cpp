@@ -4,6 +4,7 @@
 #include "devices_command.hpp"
 #include "monitor_command.hpp"
 #include "neighbour_command.hpp"
+#include "plan_command.hpp"
 #include "pressure_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
@@ -23,6 +24,7 @@ Examples:
   kvarena shapes Llama-3.1-8B                     what a token of that model's KV cache takes
   kvarena replay trace.jsonl                      serve a request trace, memory as it needs
   kvarena replay trace.csv --blocks 4096          serve it from a pool of 4096 blocks
+  kvarena plan --model Llama-3.1-8B --gpu L40S    how many requests fit, and what to set
   kvarena devices                                 the host and every GPU, or why there is no GPU
   kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
@@ -63,12 +65,14 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   DevicesCommand devices;
   BenchCommand bench;
   MonitorCommand monitor;
+  PlanCommand plan;
   PressureCommand pressure;
   NeighbourCommand neighbour;
   const CLI::App* replay_app = replay.declare(app);
   const CLI::App* devices_app = devices.declare(app);
   const CLI::App* bench_app = bench.declare(app);
   const CLI::App* monitor_app = monitor.declare(app);
+  const CLI::App* plan_app = plan.declare(app);
   const CLI::App* pressure_app = pressure.declare(app);
   const CLI::App* neighbour_app = neighbour.declare(app);
   shapes.declare(app);
@@ -87,6 +91,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
   if (devices_app->parsed()) return devices.run(console);
   if (bench_app->parsed()) return bench.run(console);
   if (monitor_app->parsed()) return monitor.run(console);
+  if (plan_app->parsed()) return plan.run(console);
   if (pressure_app->parsed()) return pressure.run(console);
   if (neighbour_app->parsed()) return neighbour.run(console);
   return replay_app->parsed() ? replay.run(console) : shapes.run(console);

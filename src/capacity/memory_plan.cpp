@@ -195,6 +195,23 @@ void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanO
   plan->fits = plan->max_batch >= o.batch && plan->batch_limited_by != PlanLimit::max_position;
 }
 
+/// What a sequence of the context's length holds under either retention.
+Status add_retentions(const ModelSpec& model, const PlanOptions& o, MemoryPlan* plan) {
+  KvMemoryOptions kv = kv_options(model, o, plan->stage);
+  const struct {
+    KeptTokens kept;
+    std::int64_t MemoryPlan::*bytes;
+  } both[] = {{KeptTokens::full, &MemoryPlan::full_bytes_at_context},
+              {KeptTokens::model, &MemoryPlan::model_bytes_at_context}};
+  for (const auto& [kept, bytes] : both) {
+    kv.kept = kept;
+    const Result<std::vector<GroupMemory>> groups = group_memory(model, kv);
+    if (!groups) return groups.status();
+    plan->*bytes = bytes_at(*groups, plan->context_tokens);
+  }
+  return {};
+}
+
 void add_totals(const PlanOptions& o, MemoryPlan* plan) {
   const std::int64_t fixed =
       plus(plus(plan->weights_bytes, plan->activation_bytes), plan->overhead_bytes);
@@ -272,6 +289,7 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   if (Status status = plan_pools(*tightest, &plan); !status) return status;
   add_token_figures(*tightest, &plan);
   add_capacity(model, *tightest, options, &plan);
+  if (Status status = add_retentions(model, options, &plan); !status) return status;
   add_totals(options, &plan);
   add_lines(options, &plan);
   return plan;

@@ -87,6 +87,8 @@ struct MemoryPlan {
   std::int64_t index_bytes_per_token = 0;        ///< of a sparse-attention index
   std::int64_t kv_fixed_bytes_per_sequence = 0;  ///< states
   std::int64_t bytes_per_sequence = 0;           ///< at most, up to the context
+  std::int64_t full_bytes_at_context = 0;        ///< of a sequence then, all tokens kept
+  std::int64_t model_bytes_at_context = 0;       ///< those kept that the model's layers can read
   std::int64_t asked_kv_bytes = 0;               ///< batch * bytes_per_sequence
   std::int64_t asked_total_bytes = 0;            ///< the total with that instead of the pools
   std::int64_t max_batch = 0;                    ///< sequences at the context, a replica
