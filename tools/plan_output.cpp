@@ -131,6 +131,44 @@ Json settings_of(const PlannedCase& p) {
 
 Json optional_of(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
 
+Json json_of(const capacity::TransformerShape& s) {
+  return {{"layers", s.num_layers},
+          {"hidden", s.hidden},
+          {"q_heads", s.num_q_heads},
+          {"kv_heads", s.num_kv_heads},
+          {"head_dim", s.head_dim},
+          {"ffn", s.ffn},
+          {"vocab", s.vocab},
+          {"max_position", s.max_position},
+          {"tied_embeddings", s.tied_embeddings},
+          {"experts", s.moe.num_experts}};
+}
+
+void add_memory(const MemoryPlan& plan, Json& json) {
+  json["budget_bytes"] = plan.budget_bytes;
+  json["weights_bytes"] = plan.weights_bytes;
+  json["weights_exact"] = plan.weights_exact;
+  json["kv_cache_bytes"] = plan.kv_cache_bytes;
+  json["activation_bytes"] = plan.activation_bytes;
+  json["overhead_bytes"] = plan.overhead_bytes;
+  json["total_bytes"] = plan.total_bytes;
+  json["free_bytes"] = plan.free_bytes;
+  json["kv_bytes_per_token"] = plan.kv_bytes_per_token;
+  json["index_bytes_per_token"] = plan.index_bytes_per_token;
+  json["kv_fixed_bytes_per_sequence"] = plan.kv_fixed_bytes_per_sequence;
+  json["block_bytes"] = optional_of(plan.block_bytes);
+  json["num_blocks"] = plan.num_blocks;
+  json["bytes_per_sequence"] = plan.bytes_per_sequence;
+  json["full_bytes_at_context"] = plan.full_bytes_at_context;
+  json["model_bytes_at_context"] = plan.model_bytes_at_context;
+  json["asked_kv_bytes"] = plan.asked_kv_bytes;
+  json["asked_total_bytes"] = plan.asked_total_bytes;
+  json["max_batch"] = plan.max_batch;
+  json["limited_by"] = capacity::name_of(plan.batch_limited_by);
+  json["max_context"] = plan.max_context;
+  json["context_limited_by"] = capacity::name_of(plan.context_limited_by);
+}
+
 void add_answers(const PlannedCase& p, Json& json) {
   json["fits"] = p.plan.fits;
   json["changes_that_fit"] = Json::array();
@@ -200,14 +238,12 @@ std::string comparison_of(const std::vector<PlannedCase>& cases) {
 }
 
 Json json_of(const PlannedCase& p, bool explain) {
-  const MemoryPlan& plan = p.plan;
   Json json{{"model", p.model.name},
             {"model_source", p.model.source},
             {"gpu", p.memory.name},
             {"memory_bytes", p.memory.bytes},
             {"utilization", p.options.utilization_permille / 1000.0},
-            {"budget_bytes", plan.budget_bytes},
-            {"context", plan.context_tokens},
+            {"context", p.plan.context_tokens},
             {"batch", p.options.batch},
             {"tp", p.options.tensor_parallel},
             {"pp", p.options.pipeline_parallel},
@@ -218,31 +254,12 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"parameters", optional_of(p.model.parameters)},
             {"parameters_about", optional_of(p.model.parameters_about)},
             {"parameters_source", p.model.parameters_source},
-            {"weights_bytes", plan.weights_bytes},
-            {"weights_exact", plan.weights_exact},
-            {"kv_cache_bytes", plan.kv_cache_bytes},
-            {"activation_bytes", plan.activation_bytes},
-            {"overhead_bytes", plan.overhead_bytes},
-            {"total_bytes", plan.total_bytes},
-            {"free_bytes", plan.free_bytes},
-            {"kv_bytes_per_token", plan.kv_bytes_per_token},
-            {"index_bytes_per_token", plan.index_bytes_per_token},
-            {"kv_fixed_bytes_per_sequence", plan.kv_fixed_bytes_per_sequence},
-            {"block_bytes", optional_of(plan.block_bytes)},
-            {"num_blocks", plan.num_blocks},
-            {"bytes_per_sequence", plan.bytes_per_sequence},
-            {"full_bytes_at_context", plan.full_bytes_at_context},
-            {"model_bytes_at_context", plan.model_bytes_at_context},
-            {"asked_kv_bytes", plan.asked_kv_bytes},
-            {"asked_total_bytes", plan.asked_total_bytes},
-            {"max_batch", plan.max_batch},
-            {"limited_by", capacity::name_of(plan.batch_limited_by)},
-            {"max_context", plan.max_context},
-            {"context_limited_by", capacity::name_of(plan.context_limited_by)}};
+            {"shape", json_of(p.model.shape)}};
+  add_memory(p.plan, json);
   add_answers(p, json);
   if (!explain) return json;
   json["explain"] = Json::array();
-  for (const capacity::PlanLine& line : plan.lines) {
+  for (const capacity::PlanLine& line : p.plan.lines) {
     json["explain"].push_back({{"name", line.name},
                                {"arithmetic", line.arithmetic},
                                {"value", line.value},
