@@ -1,13 +1,12 @@
 #pragma once
 
 /// @file
-/// What every launcher checks before it launches, and what it returns after. Host code; pure.
+/// What every launcher checks before it launches, and what it returns after. Host code; pure;
+/// compiled in builds without CUDA too, where sizes are planned that a GPU will need.
 
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/tile_order.hpp"
 #include "kvarena/base/views.hpp"
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <string>
@@ -79,10 +78,10 @@ inline Status element_pointer(const void* pointer, DType dtype) noexcept {
   return aligned_pointer(pointer, bytes_of(dtype));
 }
 
-/// What a launch returned, as a Status.
-constexpr Status launch_status(cudaError_t error) noexcept {
-  if (error == cudaSuccess) return {};
-  return {StatusCode::device_error, Resource::stream, static_cast<std::int32_t>(error), 0, 0, 0};
+/// What a launch returned (a cudaError_t), as a Status.
+constexpr Status launch_status(std::int32_t error) noexcept {
+  if (error == 0) return {};
+  return {StatusCode::device_error, Resource::stream, error, 0, 0, 0};
 }
 
 /// ok when K or V of a layer has a shape that kernels can address. O(1).

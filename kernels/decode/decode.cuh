@@ -7,6 +7,7 @@
 /// fragments: S^T holds tokens g and g + 8 of columns 2t and 2t + 1.
 
 #include "kernels/common/grid_dependency.cuh"
+#include "kernels/decode/decode.h"
 #include "kernels/decode/decode_tiles.cuh"
 #include "kernels/decode/decode_workspace.h"
 

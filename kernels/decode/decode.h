@@ -11,6 +11,7 @@
 /// head at a time. Parts of one (row, head) are combined in a fixed order in the same launch, so
 /// the same inputs give the same bits.
 
+#include "kernels/decode/decode_limits.h"
 #include "kernels/params.h"
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/ids.hpp"
@@ -22,19 +23,6 @@
 #include <type_traits>
 
 namespace kvarena::kernels {
-
-/// The largest step a workspace serves, and the shape that decides the schedule. As many
-/// thread blocks as `num_sms` multiprocessors hold may wait for one another: with more than the
-/// device has, a launch may hang.
-struct DecodeLimits {
-  std::int32_t max_rows = 0;      ///< sequences
-  std::int32_t q_len = 1;         ///< query tokens a row, 1 .. 8
-  std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
-  std::int32_t num_kv_heads = 0;  ///< KV heads
-  std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
-  std::int32_t num_sms = 0;       ///< multiprocessors, at most those of the device
-  DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
-};
 
 /// What a schedule is made from. Device pointers.
 struct DecodeScheduleParams {
@@ -72,12 +60,6 @@ struct DecodeParams {
 };
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);
-
-/// Query heads a KV head that decode takes at most.
-inline constexpr std::int64_t kMaxDecodeGroup = 16;
-
-/// Bytes of workspace for `limits`: a pure function of them.
-std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
 
 /// Queues the schedule of a step. One small thread block.
 /// Returns invalid_argument or unsupported naming the limit; device_error when the launch fails.

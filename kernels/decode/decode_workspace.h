@@ -4,7 +4,8 @@
 /// What lies in a decode workspace, and the shape of a launch. Shared by the schedule and the
 /// kernel.
 
-#include "kernels/decode/decode.h"
+#include "kernels/decode/decode_limits.h"
+#include "kvarena/base/status.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 #include <cstdint>

@@ -1,25 +1,12 @@
 #include "kvarena/allocator/arena.hpp"
 
+#include "allocator/layer_view.hpp"
 #include "base/log_internal.hpp"
+#include "device/free_bytes.hpp"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace kvarena {
-namespace {
-
-std::size_t plane_index(std::int32_t plane) noexcept { return static_cast<std::size_t>(plane); }
-
-/// The device's free memory in the planner's signed bytes.
-Result<std::int64_t> free_bytes_of(const Device& device) {
-  const Result<MemoryInfo> memory = device.memory_info();
-  if (!memory) return memory.status();
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  return static_cast<std::int64_t>(std::min(memory->free_bytes, kMost));
-}
-
-}  // namespace
 
 Result<Arena> Arena::create(Device& device, const KvLayout& layout, const ArenaOptions& options) {
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
@@ -77,28 +64,8 @@ bool Arena::contains(BlockId block, std::int32_t layer, PlaneKind kind) const no
   return block.value >= 0 && block.value < plan_.num_blocks && layout_.plane_of(layer, kind) >= 0;
 }
 
-PlaneView Arena::plane_view(std::int32_t plane) const noexcept {
-  const PlaneSpec& spec = layout_.planes()[plane_index(plane)];
-  return {.base = base_ + layout_.plane_offset(plane, order_, plan_.num_blocks),
-          .block_stride = layout_.block_stride(plane, order_),
-          .head_stride = layout_.head_stride(plane),
-          .token_stride = layout_.token_stride(plane),
-          .num_heads = spec.num_heads,
-          .head_dim = spec.head_dim,
-          .dtype = spec.dtype,
-          .tile_order = layout_.tile_order()};
-}
-
 Result<KvLayerView> Arena::layer_view(std::int32_t layer) const noexcept {
-  const std::int32_t key = layout_.plane_of(layer, PlaneKind::key);
-  const std::int32_t value = layout_.plane_of(layer, PlaneKind::value);
-  if (key < 0 || value < 0) {
-    return invalid_argument(Resource::layer, layer, 0, layout_.num_layers() - 1);
-  }
-  return KvLayerView{.key = plane_view(key),
-                     .value = plane_view(value),
-                     .block_size = layout_.block_size(),
-                     .num_blocks = plan_.num_blocks};
+  return kvarena::layer_view({layout_, order_, plan_.num_blocks}, base_, layer);
 }
 
 }  // namespace kvarena

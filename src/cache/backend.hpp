@@ -4,6 +4,7 @@
 /// `Backend`: what a KvCache asks of its device in a step: copies on write, KV writes, attention,
 /// all queued on the home stream. One thread at a time, as the cache. HostBackend and CudaBackend.
 
+#include "cache/workspaces.hpp"
 #include "kvarena/base/views.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 #include "kvarena/cache/kv_cache.hpp"
@@ -18,11 +19,14 @@ namespace kvarena {
 struct BackendOptions {
   std::int32_t num_q_heads = 0;
   std::int32_t window_tokens = 0;
-  std::int32_t num_threads = 0;          ///< host: 0: one a core
+  std::int32_t num_threads = 0;          ///< host: attention threads
   std::int32_t max_decode_tokens = 1;    ///< CUDA
+  std::int32_t num_sms = 0;              ///< CUDA: the device's
+  std::int32_t block_size_tokens = 0;    ///< CUDA: of the tables
   std::int32_t max_sequences = 0;        ///< CUDA: table rows
   std::int32_t max_sequence_blocks = 0;  ///< CUDA: entries of a table row
   StepLimits limits;
+  WorkspacePlan workspaces;  ///< plan_workspaces of all the others
 };
 
 /// What a step has grown by.

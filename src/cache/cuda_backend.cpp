@@ -1,5 +1,6 @@
 #include "cache/cuda_backend.hpp"
 
+#include "cache/backend_sizes.hpp"
 #include "device/current_gpu.hpp"
 #include "kernels/copy_blocks/copy_blocks.h"
 #include "kvarena/attention/cuda_attention.hpp"
@@ -16,8 +17,6 @@
 
 namespace kvarena {
 namespace {
-
-constexpr std::uint64_t kWorkspaceAlignment = 256;
 
 /// Copies of whole blocks: one launch in block-major order, in layer-major order one for the planes
 /// of each size, which K and V of a uniform layout take in turn.
@@ -50,16 +49,24 @@ std::vector<kernels::CopyBlocksParams> copies_of(const Arena& arena) {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(CudaDevice& device, StreamId stream, DeviceTables tables, const Arena& arena,
+  /// What it owns on the device.
+  struct Memory {
+    DeviceTables tables;
+    Workspaces workspaces;
+  };
+
+  /// `arena` has a layer 0.
+  CudaBackend(CudaDevice& device, StreamId stream, Memory memory, const Arena& arena,
               const BackendOptions& options)
       : device_(device),
         ordinal_(device.ordinal()),
         stream_(stream),
-        tables_(std::move(tables)),
+        tables_(std::move(memory.tables)),
+        workspaces_(std::move(memory.workspaces)),
         copies_(copies_of(arena)),
-        options_(options) {}
-  ~CudaBackend() override;
-  Status create_workspaces(const KvLayerView& kv);
+        shape_(cuda_shape(options, *arena.layer_view(0))),
+        schedules_{{{.workspace = workspaces_.at(0)},
+                    {.workspace = workspaces_.at(1), .window_tokens = options.window_tokens}}} {}
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
@@ -105,46 +112,13 @@ class CudaBackend final : public Backend {
   const std::int32_t ordinal_;
   StreamId stream_;
   DeviceTables tables_;
+  Workspaces workspaces_;
   std::vector<kernels::CopyBlocksParams> copies_;
-  BackendOptions options_;
   cuda::AttentionShape shape_;
-  std::int64_t workspace_bytes_ = 0;
   std::array<Schedule, 2> schedules_;  ///< full, windowed
   Batch batch_;                        ///< the step or the recording at work
   bool layers_begun_ = false;          ///< a layer's kernel stands behind those of launch_step
 };
-
-// ---- creation
-// -----------------------------------------------------------------------------------
-
-Status CudaBackend::create_workspaces(const KvLayerView& kv) {
-  shape_ = {.kv = kv,
-            .num_q_heads = options_.num_q_heads,
-            .max_rows = options_.limits.max_rows,
-            .max_decode_tokens = options_.max_decode_tokens,
-            .num_sms = device_.info().num_sms};
-  const Result<std::int64_t> bytes = cuda::workspace_bytes(shape_);
-  if (!bytes) return bytes.status();
-  workspace_bytes_ = *bytes;
-  schedules_[1].window_tokens = options_.window_tokens;
-  const std::size_t num_schedules = options_.window_tokens == 0 ? 1 : 2;
-  for (std::size_t i = 0; i < num_schedules && workspace_bytes_ > 0; ++i) {
-    const Result<void*> memory =
-        device_.allocate({.bytes = static_cast<std::uint64_t>(workspace_bytes_),
-                          .alignment_bytes = kWorkspaceAlignment,
-                          .purpose = MemoryPurpose::intermediate_buffers,
-                          .description = "attention workspace"});
-    if (!memory) return memory.status();
-    schedules_[i].workspace = static_cast<std::byte*>(*memory);
-  }
-  return {};
-}
-
-CudaBackend::~CudaBackend() {
-  for (const Schedule& schedule : schedules_) {
-    if (schedule.workspace != nullptr) static_cast<void>(device_.free(schedule.workspace));
-  }
-}
 
 template <class Launch>
 Status CudaBackend::launch_on_gpu(Launch launch) const {
@@ -198,7 +172,7 @@ cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
                            .table_stride = view.table_stride,
                            .row_slots = view.row_slots,
                            .workspace = schedule.workspace,
-                           .workspace_bytes = workspace_bytes_,
+                           .workspace_bytes = workspaces_.bytes(),
                            .overlap = layers_begun_};
   const auto rows = static_cast<std::uint32_t>(std::max(batch.decode_rows, 1));
   step.shape.max_rows = std::min(shape_.max_rows, static_cast<std::int32_t>(std::bit_ceil(rows)));
@@ -260,7 +234,7 @@ Status CudaBackend::launch_step(void* stream) {
 Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
-  batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth, options_.max_decode_tokens);
+  batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth, shape_.max_decode_tokens);
   const Status launched = launch_on_gpu([&](void* stream) {
     if (Status s = reset_schedules(batch_, stream); !s) return s;
     return is_replayed ? Status{} : launch_step(stream);
@@ -326,17 +300,14 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
                                                      const BackendOptions& options) {
   auto* cuda = dynamic_cast<CudaDevice*>(&device);
   if (cuda == nullptr) return unsupported(Resource::device);
-  const Result<KvLayerView> view = arena.layer_view(0);
-  if (!view) return view.status();
-  Result<DeviceTables> tables =
-      DeviceTables::create(*cuda, {.limits = options.limits,
-                                   .max_sequences = options.max_sequences,
-                                   .max_sequence_blocks = options.max_sequence_blocks,
-                                   .block_size_tokens = arena.layout().block_size()});
+  if (const Result<KvLayerView> view = arena.layer_view(0); !view) return view.status();
+  Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));
   if (!tables) return tables.status();
-  auto backend = std::make_unique<CudaBackend>(*cuda, stream, std::move(*tables), arena, options);
-  if (Status status = backend->create_workspaces(*view); !status) return status;
-  return std::unique_ptr<Backend>(std::move(backend));
+  Result<Workspaces> workspaces = Workspaces::create(device, options.workspaces);
+  if (!workspaces) return workspaces.status();
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
+      *cuda, stream, CudaBackend::Memory{std::move(*tables), std::move(*workspaces)}, arena,
+      options));
 }
 
 }  // namespace kvarena

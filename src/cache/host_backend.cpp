@@ -1,21 +1,12 @@
 #include "cache/host_backend.hpp"
 
 #include "base/half.hpp"
+#include "cache/backend_sizes.hpp"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace kvarena {
 namespace {
-
-constexpr std::uint64_t kWorkspaceAlignment = 64;
-
-std::int32_t thread_count(std::int32_t asked) noexcept {
-  if (asked != 0) return asked;
-  const auto cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
-  return std::clamp(cores, 1, CpuWorkers::kMaxThreads);
-}
 
 /// The byte ranges of one block: one range in block-major order, one a plane in layer-major order.
 std::vector<BlockRegion> regions_of(const Arena& arena) {
@@ -38,60 +29,32 @@ std::vector<BlockRegion> regions_of(const Arena& arena) {
 Result<std::unique_ptr<Backend>> HostBackend::create(Device& device, const Arena& arena,
                                                      StreamId stream,
                                                      const BackendOptions& options) {
-  Result<CpuWorkers> workers = CpuWorkers::create(thread_count(options.num_threads));
+  Result<CpuWorkers> workers = CpuWorkers::create(options.num_threads);
   if (!workers) return workers.status();
-  Result<KvLayerView> view = arena.layer_view(0);
+  const Result<KvLayerView> view = arena.layer_view(0);
   if (!view) return view.status();
-  AttentionArgs nothing;  // what every batch shares: types, tile order, heads
-  nothing.kv = *view;
-  nothing.num_q_heads = options.num_q_heads;
-  nothing.scale = 1.0F;
-  if (Status status = validate(nothing); !status) return status;
-  std::unique_ptr<HostBackend> backend(new HostBackend(device, arena, stream, std::move(*workers)));
+  Result<Workspaces> workspaces = Workspaces::create(device, options.workspaces);
+  if (!workspaces) return workspaces.status();
+  std::unique_ptr<HostBackend> backend(
+      new HostBackend(device, arena, stream, std::move(*workers), std::move(*workspaces)));
   backend->planned_view_ = *view;
   backend->window_tokens_ = options.window_tokens;
-  backend->limits_ = {.max_rows = options.limits.max_rows,
-                      .max_q_tokens = options.limits.max_tokens,
-                      .num_q_heads = options.num_q_heads,
-                      .num_kv_heads = view->key.num_heads,
-                      .head_dim_k = view->key.head_dim,
-                      .head_dim_v = view->value.head_dim,
-                      .num_threads = backend->workers_.num_threads(),
-                      .path = CpuPath::best};
-  const Result<std::int64_t> bytes = attention_workspace_bytes(backend->limits_);
-  if (!bytes) return bytes.status();
-  backend->workspace_bytes_ = *bytes;
+  backend->limits_ = host_limits(options, *view);
   backend->regions_ = regions_of(arena);
-  if (Status status = backend->allocate_steps(arena, options); !status) return status;
+  backend->create_steps(arena, options);
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
-Status HostBackend::allocate_steps(const Arena& arena, const BackendOptions& options) {
+void HostBackend::create_steps(const Arena& arena, const BackendOptions& options) {
   const auto layers = static_cast<std::size_t>(arena.layout().num_layers());
   const auto num_steps = static_cast<std::size_t>(options.limits.steps_in_flight);
+  const auto num_plans = static_cast<std::size_t>(num_windows(options));
   steps_.reserve(num_steps);
   while (steps_.size() < num_steps) {
+    const std::size_t first = steps_.size() * num_plans;
     Step& step = steps_.emplace_back(options.limits);
     step.operations.resize(layers * kCallsPerLayer + 1);
-    const std::size_t num_plans = window_tokens_ == 0 ? 1 : 2;
-    for (std::size_t i = 0; i < num_plans; ++i) {
-      const Result<void*> memory =
-          device_.allocate({.bytes = static_cast<std::uint64_t>(workspace_bytes_),
-                            .alignment_bytes = kWorkspaceAlignment,
-                            .purpose = MemoryPurpose::intermediate_buffers,
-                            .description = "attention workspace"});
-      if (!memory) return memory.status();
-      step.workspace[i] = static_cast<std::byte*>(*memory);
-    }
-  }
-  return {};
-}
-
-HostBackend::~HostBackend() {
-  for (const Step& step : steps_) {
-    for (std::byte* workspace : step.workspace) {
-      if (workspace != nullptr) static_cast<void>(device_.free(workspace));
-    }
+    for (std::size_t i = 0; i < num_plans; ++i) step.workspace[i] = workspaces_.at(first + i);
   }
 }
 
@@ -105,7 +68,7 @@ Status HostBackend::plan(Step& step) {
   shape.q_offsets = step.slot.q_offsets.data();
   shape.num_q_heads = limits_.num_q_heads;
   shape.scale = 1.0F;
-  const auto workspace_bytes = static_cast<std::size_t>(workspace_bytes_);
+  const auto workspace_bytes = static_cast<std::size_t>(workspaces_.bytes());
   for (std::size_t i = 0; i < 2 && step.workspace[i] != nullptr; ++i) {
     shape.window_tokens = i == 0 ? 0 : window_tokens_;
     Result<AttentionPlan> plan =

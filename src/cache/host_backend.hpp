@@ -23,10 +23,9 @@ class HostBackend final : public Backend {
  public:
   static constexpr std::int32_t kCallsPerLayer = 4;  ///< write_kv and attend calls a layer and step
 
-  /// Returns what validate, CpuWorkers::create and Device::allocate return.
+  /// Returns what CpuWorkers::create and Device::allocate return.
   static Result<std::unique_ptr<Backend>> create(Device& device, const Arena& arena,
                                                  StreamId stream, const BackendOptions& options);
-  ~HostBackend() override;
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
@@ -49,18 +48,20 @@ class HostBackend final : public Backend {
   struct Step {
     explicit Step(const StepLimits& limits) : slot(limits) {}
     StepSlot slot;
-    std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed
+    std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed; borrowed
     AttentionPlan plan[2];
     std::vector<Operation> operations;  ///< sized at create; the first is the copies'
     std::size_t num_operations = 0;     ///< used, that of the copies included
   };
 
-  HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers)
+  HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers,
+              Workspaces workspaces)
       : device_(device),
         stream_(stream),
         workers_(std::move(workers)),
+        workspaces_(std::move(workspaces)),
         num_blocks_(arena.num_blocks()) {}
-  Status allocate_steps(const Arena& arena, const BackendOptions& options);
+  void create_steps(const Arena& arena, const BackendOptions& options);
   Status plan(Step& step);
   Result<Operation*> next_operation();
   Status queue(HostFunction function, Operation* operation);
@@ -71,10 +72,10 @@ class HostBackend final : public Backend {
   Device& device_;
   StreamId stream_;
   CpuWorkers workers_;
+  Workspaces workspaces_;
   AttentionLimits limits_;
   KvLayerView planned_view_;  // any layer: planning looks at shapes alone
   std::int32_t window_tokens_ = 0;
-  std::int64_t workspace_bytes_ = 0;
   std::int64_t num_blocks_;
   std::vector<BlockRegion> regions_;  // what a block copy copies
   std::vector<Step> steps_;           // one for each slot of the ring

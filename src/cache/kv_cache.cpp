@@ -1,33 +1,17 @@
 #include "kvarena/cache/kv_cache.hpp"
 
+#include "cache/cache_plan.hpp"
 #include "cache/cuda_backend.hpp"
 #include "cache/host_backend.hpp"
 #include "cache/kv_cache_impl.hpp"
+#include "device/free_bytes.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
-#include <algorithm>
-#include <limits>
 #include <new>
 #include <utility>
 
 namespace kvarena {
-namespace {
-
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
-
-/// The layout as asked for; without a tile order, the one that the device's kernels are fastest on.
-Result<KvLayout> layout_on(const Device& device, const UniformLayoutOptions& options) {
-  if (device.kind() == DeviceKind::cuda && !options.tile_order) {
-    UniformLayoutOptions chunked = options;
-    chunked.tile_order = TileOrder::chunked;
-    Result<KvLayout> layout = KvLayout::create(chunked);
-    if (layout || layout.status().code != StatusCode::unsupported) return layout;
-  }
-  return KvLayout::create(options);
-}
-
-}  // namespace
 
 KvCache::Impl::~Impl() {
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
@@ -48,22 +32,7 @@ Status KvCache::Impl::create_stream() {
   return {};
 }
 
-Status KvCache::Impl::create_backend() {
-  const std::int64_t block_size = arena.layout().block_size();
-  const std::int64_t longest = options.max_sequence_tokens == 0
-                                   ? arena.num_blocks()
-                                   : (options.max_sequence_tokens - 1) / block_size + 1;
-  const BackendOptions its{
-      .num_q_heads = options.num_q_heads,
-      .window_tokens = options.window_tokens,
-      .num_threads = options.num_threads,
-      .max_decode_tokens = options.max_decode_tokens,
-      .max_sequences = options.max_sequences,
-      .max_sequence_blocks = static_cast<std::int32_t>(std::min(longest, arena.num_blocks())),
-      .limits = {.steps_in_flight = options.steps_in_flight,
-                 .max_rows = options.max_batch_rows,
-                 .max_tokens = options.max_step_tokens,
-                 .max_blocks = options.max_batch_blocks}};
+Status KvCache::Impl::create_backend(const BackendOptions& its) {
   Result<std::unique_ptr<Backend>> created = device->kind() == DeviceKind::host
                                                  ? HostBackend::create(*device, arena, stream, its)
                                                  : create_cuda_backend(*device, arena, stream, its);
@@ -72,7 +41,7 @@ Status KvCache::Impl::create_backend() {
   return {};
 }
 
-Status KvCache::Impl::create_parts() {
+Status KvCache::Impl::create_parts(const BackendOptions& its_backend) {
   Result<BlockTables> its_tables =
       BlockTables::create(manager, {.block_size_tokens = options.layout.block_size_tokens,
                                     .max_sequences = options.max_sequences,
@@ -87,7 +56,7 @@ Status KvCache::Impl::create_parts() {
   Result<TicketEvents> its_fences = TicketEvents::create(*device, options.max_open_tickets);
   if (!its_fences) return its_fences.status();
   fences.emplace(std::move(*its_fences));
-  if (Status status = create_backend(); !status) return status;
+  if (Status status = create_backend(its_backend); !status) return status;
   Result<StepPublisher> its_publisher = StepPublisher::create(
       manager, *tables, {.audit_blocks = options.audit_blocks_per_step, .clock = options.clock});
   if (!its_publisher) return its_publisher.status();
@@ -96,21 +65,18 @@ Status KvCache::Impl::create_parts() {
 }
 
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) {
-  KvCacheOptions options = given;
-  const Result<KvLayout> layout = layout_on(device, options.layout);
-  if (!layout) return layout.status();
-  if (Status status = complete(options); !status) return status;
-  if (options.home_stream != nullptr && device.kind() == DeviceKind::host) {
-    return unsupported(Resource::stream);
-  }
+  const Result<CacheTarget> target = target_of(device);
+  if (!target) return target.status();
+  const Result<std::int64_t> free_bytes = free_bytes_of(device);
+  if (!free_bytes) return free_bytes.status();
+  const Result<CachePlan> plan = plan_cache(given, *target, *free_bytes);
+  if (!plan) return plan.status();
+  KvCacheOptions options = plan->options;
+  options.max_batch_blocks = plan->backend.limits.max_blocks;
   Result<Arena> arena =
-      Arena::create(device, *layout, {.size = options.size, .order = options.order});
+      Arena::create(device, plan->layout,
+                    {.size = {.num_blocks = plan->pool.num_blocks}, .order = options.order});
   if (!arena) return arena.status();
-  if (options.max_batch_blocks == 0) options.max_batch_blocks = 4 * arena->num_blocks();
-  if (Status s = check_range(Resource::table_page, options.max_batch_blocks, 1, kMaxTokens * 4);
-      !s) {
-    return s;
-  }
   Result<BlockManager> manager = BlockManager::create({.num_blocks = arena->num_blocks(),
                                                        .watermark_blocks = options.watermark_blocks,
                                                        .max_holders = options.max_sequences,
@@ -119,7 +85,7 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) {
   if (!manager) return manager.status();
   try {
     auto impl = std::make_unique<Impl>(device, options, std::move(*arena), std::move(*manager));
-    if (Status status = impl->create_parts(); !status) return status;
+    if (Status status = impl->create_parts(plan->backend); !status) return status;
     return KvCache(std::move(impl));
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(Impl), 0);

@@ -33,9 +33,9 @@ struct KvCache::Impl {
         manager(std::move(its_manager)) {}
   ~Impl();
 
-  Status create_parts();
+  Status create_parts(const BackendOptions& its_backend);
   Status create_stream();
-  Status create_backend();
+  Status create_backend(const BackendOptions& its);
   /// Waits for step n - k and retires the fences of that step and older ones.
   Status retire_ended();
   Status check_maximum(const SequenceOptions& sequence) const noexcept;

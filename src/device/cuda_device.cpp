@@ -73,6 +73,7 @@ class CudaDeviceImpl final : public CudaDevice {
 
   std::int32_t ordinal() const noexcept override { return context_->ordinal(); }
   CudaDeviceInfo info() const override { return cuda_device_info(*context_); }
+  std::uint64_t bounce_bytes() const noexcept override { return bounce_bytes_; }
   std::int32_t lost_to() const noexcept override { return context_->lost_to(); }
   Result<void*> native_stream(StreamId stream) const override {
     return opaque(streams_.native(stream));

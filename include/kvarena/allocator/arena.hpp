@@ -75,7 +75,6 @@ class KVARENA_EXPORT Arena {
 
  private:
   Arena(Device& device, const KvLayout& layout, BlockOrder order, PoolPlan plan, std::byte* base);
-  PlaneView plane_view(std::int32_t plane) const noexcept;
 
   Device* device_;
   KvLayout layout_;

@@ -25,7 +25,8 @@
 /// without one attention is not batch-invariant.
 ///
 /// `stream` is a cudaStream_t; its GPU must be the current one of the calling thread. This header
-/// needs no CUDA; in builds without CUDA every call returns unsupported (device).
+/// needs no CUDA; in builds without CUDA takes_decode and workspace_bytes, which are pure, say what
+/// they say with it, and every other call returns unsupported (device).
 
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"

@@ -81,6 +81,8 @@ class KVARENA_EXPORT CudaDevice : public Device {
   virtual std::int32_t ordinal() const noexcept = 0;
   /// What list_devices says of this GPU.
   virtual CudaDeviceInfo info() const = 0;
+  /// CudaDeviceOptions::bounce_bytes: what each stream holds in pinned memory.
+  virtual std::uint64_t bounce_bytes() const noexcept = 0;
 
   /// The cudaStream_t behind `stream`, for launching kernels and capturing. Valid until the stream
   /// is destroyed. Returns not_found (stream).

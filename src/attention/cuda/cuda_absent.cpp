@@ -1,13 +1,9 @@
-// Attention on CUDA in a build without CUDA: it says so.
+// Attention on CUDA in a build without CUDA: it says so. What is pure is in cuda_shapes.cpp.
 
 #include "kvarena/attention/cuda_attention.hpp"
 
 namespace kvarena::cuda {
 
-bool takes_decode(const KvLayerView&, std::int32_t) noexcept { return false; }
-Result<std::int64_t> workspace_bytes(const AttentionShape&) noexcept {
-  return unsupported(Resource::device);
-}
 Status launch_reset(const AttentionStep&, void*) noexcept { return unsupported(Resource::device); }
 Status launch_schedule(const AttentionStep&, const AttentionArgs&, void*) noexcept {
   return unsupported(Resource::device);

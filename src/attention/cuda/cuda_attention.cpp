@@ -1,5 +1,6 @@
 #include "kvarena/attention/cuda_attention.hpp"
 
+#include "attention/cuda/cuda_shapes.hpp"
 #include "attention/validate.hpp"
 #include "kernels/append/append.h"
 #include "kernels/check_tables/check_tables.h"
@@ -18,69 +19,13 @@ using attention::in_range;
 using attention::not_null;
 using attention::with;
 
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxDecodeTokens = 8;
-constexpr std::int64_t kMaxSms = 4096;
-constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kWorkspaceAlignment = 256;
 constexpr std::int64_t kVectorBytes = 16;
 
 cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
 
-kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
-                                std::int32_t tokens) noexcept {
-  return {.max_rows = rows,
-          .q_len = tokens,
-          .num_q_heads = shape.num_q_heads,
-          .num_kv_heads = shape.kv.key.num_heads,
-          .head_dim = shape.kv.key.head_dim,
-          .num_sms = shape.num_sms,
-          .kv_dtype = shape.kv.key.dtype};
-}
-
 kernels::DecodeLimits limits_of(const AttentionStep& step) noexcept {
-  return limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
-}
-
-bool is_16_bit(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
-
-bool has_vectors(const PlaneView& plane) noexcept {
-  return kernels::is_aligned(plane.base, kVectorBytes) &&
-         (plane.block_stride | plane.head_stride) % kVectorBytes == 0;
-}
-
-Status check_shape(const AttentionShape& shape) noexcept {
-  struct Range {
-    Resource argument;
-    std::int64_t value, smallest, largest;
-  };
-  const Range ranges[] = {
-      {Resource::num_sequences, shape.max_rows, 1, kMaxRows},
-      {Resource::num_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
-      {Resource::device, shape.num_sms, 1, kMaxSms},
-  };
-  for (const Range& r : ranges) {
-    if (Status s = kernels::in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
-  }
-  AttentionArgs args;
-  args.num_q_heads = shape.num_q_heads;
-  args.kv = shape.kv;
-  args.scale = 1.0F;
-  return attention::check_numbers(args);
-}
-
-/// The layer's types and tile order.
-Status check_layer(const KvLayerView& kv) noexcept {
-  if (Status s = kernels::check_layer(kv); !s) return s;
-  for (const PlaneView* plane : {&kv.key, &kv.value}) {
-    if (plane->dtype == DType::int8) {
-      return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane->dtype));
-    }
-    if (plane->head_dim > kMaxPrefillHeadDim) {
-      return unsupported(Resource::head_dim, static_cast<std::uint64_t>(plane->head_dim));
-    }
-  }
-  return {};
+  return cuda::limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
 }
 
 Status check_workspace(const AttentionStep& step) noexcept {
@@ -173,35 +118,6 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
 }
 
 }  // namespace
-
-bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
-  const PlaneView& key = kv.key;
-  const PlaneView& value = kv.value;
-  const bool is_narrow = is_16_bit(key.dtype) || key.dtype == DType::fp8_e4m3;
-  const bool is_chunked = key.tile_order == TileOrder::chunked &&
-                          value.tile_order == TileOrder::chunked &&
-                          kv.block_size % kTileTokens == 0;
-  const std::int32_t dims[] = {64, 96, 128, 256};
-  return is_narrow && is_chunked && value.dtype == key.dtype && value.head_dim == key.head_dim &&
-         value.block_stride == key.block_stride && value.head_stride == key.head_stride &&
-         std::find(std::begin(dims), std::end(dims), key.head_dim) != std::end(dims) &&
-         num_q_heads <= std::int64_t{key.num_heads} * kernels::kMaxDecodeGroup &&
-         has_vectors(key) && has_vectors(value);
-}
-
-Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
-  if (Status s = check_shape(shape); !s) return s;
-  if (Status s = check_layer(shape.kv); !s) return s;
-  std::int64_t most = 0;
-  if (!has_fast_path(shape)) return most;
-  // Fewer rows may have another launch shape, which needs more.
-  for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
-    for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {
-      most = std::max(most, kernels::decode_workspace_bytes(limits_of(shape, rows, tokens)));
-    }
-  }
-  return most;
-}
 
 Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;

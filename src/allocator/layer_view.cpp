@@ -1,0 +1,34 @@
+#include "allocator/layer_view.hpp"
+
+namespace kvarena {
+namespace {
+
+PlaneView plane_view(const PoolShape& pool, std::byte* base, std::int32_t plane) noexcept {
+  const KvLayout& layout = pool.layout;
+  const PlaneSpec& spec = layout.planes()[static_cast<std::size_t>(plane)];
+  return {.base = base + layout.plane_offset(plane, pool.order, pool.num_blocks),
+          .block_stride = layout.block_stride(plane, pool.order),
+          .head_stride = layout.head_stride(plane),
+          .token_stride = layout.token_stride(plane),
+          .num_heads = spec.num_heads,
+          .head_dim = spec.head_dim,
+          .dtype = spec.dtype,
+          .tile_order = layout.tile_order()};
+}
+
+}  // namespace
+
+Result<KvLayerView> layer_view(const PoolShape& pool, std::byte* base,
+                               std::int32_t layer) noexcept {
+  const std::int32_t key = pool.layout.plane_of(layer, PlaneKind::key);
+  const std::int32_t value = pool.layout.plane_of(layer, PlaneKind::value);
+  if (key < 0 || value < 0) {
+    return invalid_argument(Resource::layer, layer, 0, pool.layout.num_layers() - 1);
+  }
+  return KvLayerView{.key = plane_view(pool, base, key),
+                     .value = plane_view(pool, base, value),
+                     .block_size = pool.layout.block_size(),
+                     .num_blocks = pool.num_blocks};
+}
+
+}  // namespace kvarena

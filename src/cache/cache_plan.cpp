@@ -1,0 +1,145 @@
+#include "cache/cache_plan.hpp"
+
+#include "allocator/layer_view.hpp"
+#include "cache/backend_sizes.hpp"
+#include "cache/cache_options.hpp"
+#include "device/request_checks.hpp"
+#include "kvarena/attention/cpu_workers.hpp"
+#include "step/device_tables_memory.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxTableEntries =
+    std::int64_t{4} * std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kBatchTables = 4;  ///< times the pool's blocks: prefixes are shared
+/// Where pools are on paper: aligned as any device aligns them. Never read.
+constexpr std::uintptr_t kNowhere = 4096;
+
+/// The layout as asked for; without a tile order, the one that the device's kernels are fastest on.
+Result<KvLayout> layout_on(DeviceKind kind, const UniformLayoutOptions& options) {
+  if (kind == DeviceKind::cuda && !options.tile_order) {
+    UniformLayoutOptions chunked = options;
+    chunked.tile_order = TileOrder::chunked;
+    Result<KvLayout> layout = KvLayout::create(chunked);
+    if (layout || layout.status().code != StatusCode::unsupported) return layout;
+  }
+  return KvLayout::create(options);
+}
+
+std::int32_t thread_count(const KvCacheOptions& options, const CacheTarget& target) noexcept {
+  if (options.num_threads != 0) return options.num_threads;
+  if (target.num_threads != 0) return target.num_threads;
+  const auto cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, CpuWorkers::kMaxThreads);
+}
+
+/// A device gives so much in one piece.
+Status check_bytes(std::int64_t bytes) noexcept {
+  return check_range(Resource::pool_bytes, bytes, 1,
+                     static_cast<std::int64_t>(kMaxAllocationBytes));
+}
+
+}  // namespace
+
+Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& target) {
+  Result<KvLayout> layout = layout_on(target.kind, given.layout);
+  if (!layout) return layout.status();
+  KvCacheOptions options = given;
+  if (Status status = complete(options); !status) return status;
+  if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
+    return unsupported(Resource::stream);
+  }
+  CachePlan plan{.target = target,
+                 .options = options,
+                 .layout = std::move(*layout),
+                 .pool = {},
+                 .backend = {.num_q_heads = options.num_q_heads,
+                             .window_tokens = options.window_tokens,
+                             .num_threads = thread_count(options, target),
+                             .max_decode_tokens = options.max_decode_tokens,
+                             .num_sms = target.num_sms,
+                             .block_size_tokens = options.layout.block_size_tokens,
+                             .max_sequences = options.max_sequences,
+                             .max_sequence_blocks = 0,
+                             .limits = {.steps_in_flight = options.steps_in_flight,
+                                        .max_rows = options.max_batch_rows,
+                                        .max_tokens = options.max_step_tokens,
+                                        .max_blocks = 0},
+                             .workspaces = {}}};
+  // Workspaces serve any number of blocks.
+  const Result<KvLayerView> kv =
+      layer_view({plan.layout, options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
+  if (!kv) return kv.status();
+  const Result<WorkspacePlan> workspaces = plan_workspaces(target.kind, plan.backend, *kv);
+  if (!workspaces) return workspaces.status();
+  if (workspaces->count > 0) {
+    if (Status status = check_bytes(workspaces->bytes); !status) return status;
+  }
+  plan.backend.workspaces = *workspaces;
+  return plan;
+}
+
+Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
+  const KvCacheOptions& options = plan.options;
+  const std::int64_t longest =
+      options.max_sequence_tokens == 0
+          ? pool.num_blocks
+          : (options.max_sequence_tokens - 1) / plan.layout.block_size() + 1;
+  plan.pool = pool;
+  plan.backend.max_sequence_blocks = static_cast<std::int32_t>(std::min(longest, pool.num_blocks));
+  plan.backend.limits.max_blocks =
+      options.max_batch_blocks == 0 ? kBatchTables * pool.num_blocks : options.max_batch_blocks;
+  if (Status status = check_bytes(pool.pool_bytes); !status) return status;
+  if (Status status =
+          check_range(Resource::table_page, plan.backend.limits.max_blocks, 1, kMaxTableEntries);
+      !status) {
+    return status;
+  }
+  if (plan.target.kind == DeviceKind::host) return {};
+  const DeviceTablesOptions tables = tables_options(plan.backend);
+  if (Status status = check_options(tables); !status) return status;
+  const DeviceTablesMemory memory = plan_memory(tables);
+  for (const std::int64_t bytes :
+       {memory.device_bytes, memory.staging_bytes, plan.target.bounce_bytes}) {
+    if (Status status = check_bytes(bytes); !status) return status;
+  }
+  return {};
+}
+
+Result<CachePlan> plan_cache(const KvCacheOptions& options, const CacheTarget& target,
+                             std::int64_t free_bytes) {
+  Result<CachePlan> plan = plan_shape(options, target);
+  if (!plan) return plan;
+  const Result<PoolPlan> pool = plan_pool(plan->layout, options.size, free_bytes);
+  if (!pool) return pool.status();
+  if (Status status = plan_blocks(*plan, *pool); !status) return status;
+  if (Status status =
+          check_range(Resource::watermark, options.watermark_blocks, 0, pool->num_blocks);
+      !status) {
+    return status;
+  }
+  return plan;
+}
+
+CacheFootprint footprint_of(const CachePlan& plan) noexcept {
+  const WorkspacePlan& workspaces = plan.backend.workspaces;
+  CacheFootprint footprint{.num_blocks = plan.pool.num_blocks,
+                           .pool_bytes = plan.pool.pool_bytes,
+                           .workspace_bytes = workspaces.count * workspaces.bytes,
+                           .device_allocations = 1 + workspaces.count};
+  if (plan.target.kind == DeviceKind::host) return footprint;
+  const DeviceTablesMemory tables = plan_memory(tables_options(plan.backend));
+  footprint.table_bytes = tables.device_bytes;
+  footprint.staging_bytes = tables.staging_bytes + plan.target.bounce_bytes;
+  footprint.device_allocations += 1;
+  footprint.staging_allocations = 2;
+  return footprint;
+}
+
+}  // namespace kvarena
