@@ -1,0 +1,304 @@
+// cache_footprint: what it says of a CUDA device on any machine, and that a cache on a host device
+// holds exactly what was said, for pools far larger than this machine's memory.
+
+#include "kvarena/cache/cache_footprint.hpp"
+
+#include "device/forwarding_device.hpp"
+#include "support/reserved_memory.hpp"
+#include "support/status_matchers.hpp"
+#include "unit/cache/footprint.hpp"
+#include "unit/cache/small_cache.hpp"
+
+#include "kvarena/device/host_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::uint64_t kCapacityBytes = std::uint64_t{1} << 40;
+constexpr CacheTarget kH200{.kind = DeviceKind::cuda, .num_sms = 132};
+
+KvCacheOptions options_of(const char* model) { return test::options_for(*find_model_shape(model)); }
+
+// ---- a CUDA device
+// ------------------------------------------------------------------------------
+
+struct Known {
+  const char* name;
+  KvCacheOptions options;
+  std::int32_t num_sms;
+  CacheFootprint expected;
+};
+
+/// Worked out by hand from decode_workspace.h and device_tables_memory.cpp. Llama-3.1-8B:
+/// workspace: 256 rows + 132 * 2 * 8 / 8 + 1 = 521 parts of 32 bytes from 256 on, to 17,152;
+///   256 * 8 counters of 8, to 33,536; 521 * 8 slots of 64, to 300,288; of 8 * 128 * 4, to
+///   17,372,416.
+/// tables: 256 rows of 512 entries (524,288), then 1,024 + 65,536 + 2,048 and 2,048 + 1,024 + 1,024
+///   + 2,304 + 256.
+/// staging: 2 slots of 64 + 256 * 24 + 40,000 * 4, in lines of 128, after 256; and a stream's 256
+///   KiB.
+std::vector<Known> known_footprints() {
+  std::vector<Known> all{
+      {"Llama-3.1-8B, 256 sequences of 8192 tokens",
+       options_of("Llama-3.1-8B"),
+       132,
+       {10'000, 20'971'520'000, 17'372'416, 599'552, 594'944, 3, 2}},
+      {"Qwen2.5-0.5B, windowed, 4 tokens a row",
+       options_of("Qwen2.5-0.5B"),
+       132,
+       {65'536, 25'769'803'776, 52'710'400, 268'538'368, 3'482'368, 4, 2}},
+      {"Phi-3-mini-4k in fp8, 8 tokens a row",
+       options_of("Phi-3-mini-4k-instruct"),
+       132,
+       {4'096, 12'884'901'888, 13'167'104, 150'272, 396'800, 3, 2}},
+      {"f32 in rows, which decode attention does not read",
+       options_of("Qwen2.5-0.5B"),
+       132,
+       {1'000, 262'144'000, 0, 9'984, 295'424, 2, 2}},
+      {"Gemma-2-9B, windowed, on 108 multiprocessors",
+       options_of("Gemma-2-9B"),
+       108,
+       {3'000, 16'515'072'000, 35'029'504, 166'400, 311'808, 4, 2}},
+  };
+  KvCacheOptions& llama = all[0].options;
+  llama.max_sequences = 256;
+  llama.max_sequence_tokens = 8192;
+  llama.max_step_tokens = 8192;
+  KvCacheOptions& qwen = all[1].options;
+  qwen.layout.block_size_tokens = 32;
+  qwen.max_sequences = 1024;
+  qwen.max_step_tokens = 8192;
+  qwen.max_decode_tokens = 4;
+  qwen.window_tokens = 4096;
+  qwen.steps_in_flight = 3;
+  KvCacheOptions& phi = all[2].options;
+  phi.layout.dtype = DType::fp8_e4m3;
+  phi.max_sequences = 128;
+  phi.max_batch_rows = 64;
+  phi.max_sequence_tokens = 4096;
+  phi.max_decode_tokens = 8;
+  KvCacheOptions& f32 = all[3].options;
+  f32.layout.dtype = DType::f32;
+  f32.layout.num_layers = 4;
+  f32.layout.num_kv_heads = f32.num_q_heads = 8;
+  f32.max_sequences = 16;
+  f32.max_sequence_tokens = 1000;
+  f32.max_step_tokens = 512;
+  KvCacheOptions& gemma = all[4].options;
+  gemma.max_batch_rows = 48;
+  gemma.max_sequence_tokens = 8192;
+  gemma.max_step_tokens = 4096;
+  gemma.max_decode_tokens = 2;
+  gemma.window_tokens = 4096;
+  gemma.steps_in_flight = 1;
+  for (Known& known : all) known.options.size.num_blocks = known.expected.num_blocks;
+  return all;
+}
+
+TEST(CacheFootprint, OfACudaDeviceIsKnownWithoutOne) {
+  for (const Known& known : known_footprints()) {
+    const CacheTarget target{.kind = DeviceKind::cuda, .num_sms = known.num_sms};
+    const Result<CacheFootprint> footprint = cache_footprint(known.options, target);
+    ASSERT_OK(footprint) << known.name;
+    EXPECT_EQ(*footprint, known.expected) << known.name;
+    EXPECT_EQ(
+        footprint->device_bytes(),
+        known.expected.pool_bytes + known.expected.workspace_bytes + known.expected.table_bytes);
+  }
+}
+
+TEST(CacheFootprint, AStreamsBounceBufferIsStaging) {
+  const KvCacheOptions options = known_footprints()[0].options;
+  CacheTarget target = kH200;
+  const CacheFootprint usual = cache_footprint(options, target).value();
+  target.bounce_bytes += 12'345;
+  const CacheFootprint larger = cache_footprint(options, target).value();
+  EXPECT_EQ(larger.staging_bytes, usual.staging_bytes + 12'345);
+  EXPECT_EQ(larger.device_bytes(), usual.device_bytes());
+}
+
+TEST(CacheFootprint, FreeMemoryMattersOnlyToWhoAsksForAllOfIt) {
+  KvCacheOptions options = options_of("Llama-3.1-8B");
+  const std::int64_t block_bytes = KvLayout::create(options.layout)->block_bytes();
+  options.size = {.all_free_but_bytes = kGiB};
+  for (const std::int64_t free_bytes : {2 * kGiB, 141 * kGiB}) {
+    EXPECT_EQ(cache_footprint(options, kH200, free_bytes)->num_blocks,
+              (free_bytes - kGiB) / block_bytes);
+  }
+  EXPECT_FAILS(cache_footprint(options, kH200, kGiB), insufficient_vram, device_memory);
+  options.size = {.budget_bytes = kGiB};
+  EXPECT_EQ(*cache_footprint(options, kH200, 0), *cache_footprint(options, kH200, 141 * kGiB));
+}
+
+// ---- refusals
+// ------------------------------------------------------------------------------------
+
+struct Refusal {
+  StatusCode code;
+  Resource resource;
+  std::function<void(KvCacheOptions&, CacheTarget&)> spoil;
+};
+
+TEST(CacheFootprint, RefusesOnCudaWhatCreateRefusesThere) {
+  constexpr auto kInvalid = StatusCode::invalid_argument;
+  constexpr auto kUnsupported = StatusCode::unsupported;
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  const Refusal refusals[] = {
+      {kInvalid, Resource::device, [](auto&, auto& t) { t.num_sms = 0; }},
+      {kInvalid, Resource::device, [](auto&, auto& t) { t.num_sms = 4097; }},
+      {kInvalid, Resource::pool_bytes, [](auto&, auto& t) { t.bounce_bytes = -1; }},
+      {kInvalid, Resource::capacity, [](auto& o, auto&) { o.size = {}; }},
+      {kInvalid, Resource::capacity, [](auto& o, auto&) { o.size = {.num_blocks = -1}; }},
+      {kInvalid, Resource::num_blocks, [](auto& o, auto&) { o.size = {.num_blocks = kHuge}; }},
+      {kInvalid, Resource::num_blocks, [](auto& o, auto&) { o.size = {.budget_bytes = kHuge}; }},
+      {kInvalid, Resource::pool_bytes, [](auto& o, auto&) { o.size = {.num_blocks = 1 << 28}; }},
+      {kInvalid, Resource::table_page, [](auto& o, auto&) { o.max_batch_blocks = 1LL << 31; }},
+      {kInvalid, Resource::table_page, [](auto& o, auto&) { o.max_batch_blocks = -1; }},
+      {kInvalid, Resource::watermark, [](auto& o, auto&) { o.watermark_blocks = 101; }},
+      {kInvalid, Resource::num_tokens, [](auto& o, auto&) { o.max_step_tokens = 1LL << 30 | 1; }},
+      {kInvalid, Resource::num_q_heads, [](auto& o, auto&) { o.num_q_heads = 9; }},
+      {kUnsupported, Resource::dtype, [](auto& o, auto&) { o.layout.dtype = DType::int8; }},
+      {kUnsupported, Resource::head_dim, [](auto& o, auto&) { o.layout.head_dim_k = 2048; }},
+      {kUnsupported, Resource::tile_order,
+       [](auto& o, auto&) {
+         o.layout.tile_order = TileOrder::chunked;
+         o.layout.block_size_tokens = 8;
+       }},
+  };
+  for (std::size_t i = 0; i < std::size(refusals); ++i) {
+    KvCacheOptions options = options_of("Llama-3.1-8B");
+    options.size = {.num_blocks = 100};
+    CacheTarget target = kH200;
+    ASSERT_OK(cache_footprint(options, target));
+    refusals[i].spoil(options, target);
+    const Status status = cache_footprint(options, target).status();
+    EXPECT_TRUE(test::fails_with(status, refusals[i].code, refusals[i].resource))
+        << "refusal " << i;
+  }
+}
+
+TEST(CacheFootprint, TheSmallestAndLargestNumbersEndInOneClearAnswer) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t blocks : {std::int64_t{1}, KvLayout::kMaxBlocks, kMost}) {
+    for (const std::int64_t entries : {std::int64_t{0}, std::int64_t{1} << 30, kMost}) {
+      for (const CacheTarget& target : {kH200, CacheTarget{.num_threads = 256}}) {
+        KvCacheOptions options = options_of("Llama-3.1-405B");
+        options.layout.block_size_tokens = 65'536;
+        options.size.num_blocks = blocks;
+        options.max_sequences = 1 << 24;
+        options.max_batch_rows = 1 << 20;
+        options.max_batch_blocks = entries;
+        options.steps_in_flight = 16;
+        options.window_tokens = std::numeric_limits<std::int32_t>::max();
+        const Result<CacheFootprint> footprint = cache_footprint(options, target);
+        const bool is_sane = blocks == 1 && entries < kMost;
+        EXPECT_EQ(footprint.is_ok(), is_sane) << blocks << " blocks, " << entries << " entries";
+        if (!footprint) {
+          EXPECT_EQ(footprint.status().code, StatusCode::invalid_argument);
+        } else {
+          EXPECT_GT(footprint->device_bytes(), footprint->pool_bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(CacheFootprint, ADeviceThatSaysCudaAndIsNoneIsUnsupported) {
+  struct Pretender final : ForwardingDevice {
+    using ForwardingDevice::ForwardingDevice;
+    DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
+  };
+  const auto host = HostDevice::create({.capacity_bytes = 1 << 20}).value();
+  Pretender pretender(*host);
+  EXPECT_FAILS(target_of(pretender), unsupported, device);
+  EXPECT_FAILS(KvCache::create(pretender, test::small_options()), unsupported, device);
+  EXPECT_EQ(target_of(*host)->kind, DeviceKind::host);
+}
+
+// ---- predicted == allocated on the host
+// ----------------------------------------------------------
+
+struct HostCase {
+  std::string name;
+  KvCacheOptions options;
+};
+
+/// Models, and around each the options that decide sizes.
+std::vector<HostCase> host_cases() {
+  std::vector<HostCase> cases;
+  std::int32_t turn = 0;
+  for (const ModelShape& shape : model_shapes()) {
+    for (const std::int32_t window : {0, 4096}) {
+      KvCacheOptions options = test::options_for(shape);
+      ++turn;
+      options.window_tokens = window;
+      options.order = turn % 2 == 0 ? BlockOrder::block_major : BlockOrder::layer_major;
+      options.layout.dtype = turn % 5 == 0 ? DType::f32 : shape.dtype;
+      options.layout.block_size_tokens = 8 << turn % 4;
+      options.layout.head_dim_v = turn % 7 == 0 ? 40 : 0;
+      options.steps_in_flight = 1 + turn % 16;
+      options.num_threads = 1 + turn % 3;
+      options.max_batch_rows = turn % 2 == 0 ? 0 : 7;
+      options.max_sequence_tokens = turn % 3 == 0 ? 10'000 : 0;
+      options.max_batch_blocks = turn % 3 == 0 ? 0 : 1000;  // the host's arrays are real
+      switch (turn % 3) {
+        case 0: options.size = {.num_blocks = 5000 + turn}; break;
+        case 1: options.size = {.budget_bytes = 300 * kGiB + turn}; break;
+        default: options.size = {.all_free_but_bytes = 900 * kGiB}; break;
+      }
+      cases.push_back(
+          {std::string(shape.name) + " with window " + std::to_string(window), options});
+    }
+  }
+  return cases;
+}
+
+TEST(CacheFootprint, IsWhatAHostCacheAllocates) {
+  for (const HostCase& c : host_cases()) {
+    SCOPED_TRACE(c.name);
+    test::ReservedMemory memory;
+    const auto device =
+        HostDevice::create(
+            {.capacity_bytes = kCapacityBytes, .streams = HostStreams::manual, .memory = &memory})
+            .value();
+    const CacheTarget target = target_of(*device).value();
+    const auto free_bytes = static_cast<std::int64_t>(device->memory_info()->free_bytes);
+    const Result<CacheFootprint> predicted = cache_footprint(c.options, target, free_bytes);
+    ASSERT_OK(predicted);
+    {
+      const Result<KvCache> cache = KvCache::create(*device, c.options);
+      ASSERT_OK(cache);
+      test::expect_as_predicted(*device, *cache, *predicted);
+      EXPECT_EQ(memory.reserved_bytes, predicted->device_bytes());
+      EXPECT_EQ(static_cast<std::int64_t>(device->memory_info()->free_bytes),
+                free_bytes - predicted->device_bytes());
+    }
+    EXPECT_EQ(memory.reserved_bytes, 0);
+  }
+}
+
+TEST(CacheFootprint, ThreadsOfTheTargetAreThoseOfTheDevice) {
+  const auto device = HostDevice::create({.streams = HostStreams::manual}).value();
+  KvCacheOptions options = test::small_options();
+  options.num_threads = 0;
+  const Result<KvCache> cache = KvCache::create(*device, options);
+  ASSERT_OK(cache);
+  test::expect_as_predicted(*device, *cache, cache_footprint(options, *target_of(*device)).value());
+  const CacheFootprint one = cache_footprint(options, {.num_threads = 1}).value();
+  const CacheFootprint many = cache_footprint(options, {.num_threads = 200}).value();
+  EXPECT_LT(one.workspace_bytes, many.workspace_bytes) << "planned for another machine";
+  options.num_threads = 200;
+  EXPECT_EQ(cache_footprint(options, {.num_threads = 1}).value(), many) << "the option decides";
+}
+
+}  // namespace
+}  // namespace kvarena
