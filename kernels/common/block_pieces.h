@@ -7,6 +7,8 @@
 #include "kernels/common/launch_checks.h"
 #include "kernels/params.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 
 namespace kvarena::kernels {

@@ -117,9 +117,10 @@ struct AttendArgs {
 class KVARENA_EXPORT KvCache {
  public:
   /// Allocates everything: the arena (one allocation, KVCache); attention workspaces and on CUDA
-  /// block tables (IntermediateBuffers). On a CudaDevice a layout without a tile order becomes
-  /// chunked where that fits. Returns invalid_argument naming the option, insufficient_vram,
-  /// unsupported, exhausted (host_memory, thread, stream); nothing is left behind then.
+  /// block tables (IntermediateBuffers); cache_footprint.hpp tells how much. On a CudaDevice a
+  /// layout without a tile order becomes chunked where that fits. Returns invalid_argument naming
+  /// the option, insufficient_vram, unsupported, exhausted (host_memory, thread, stream); nothing
+  /// is left behind then.
   static Result<KvCache> create(Device& device, const KvCacheOptions& options);
   /// Waits for the work under way, that of open fences included, then frees everything.
   ~KvCache();
