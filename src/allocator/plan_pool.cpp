@@ -34,9 +34,10 @@ Result<PoolPlan> plan_pool(std::int64_t block_bytes, const PoolSize& size,
   if (size.num_blocks != 0) {
     plan.num_blocks = size.num_blocks;
   } else {
+    const std::int64_t there = std::max<std::int64_t>(0, free_bytes);
     budget_bytes = size.budget_bytes != 0
                        ? size.budget_bytes
-                       : std::max<std::int64_t>(0, free_bytes - size.all_free_but_bytes);
+                       : std::max<std::int64_t>(0, there - size.all_free_but_bytes);
     plan.num_blocks = budget_bytes / block_bytes;
     if (plan.num_blocks == 0) {
       return insufficient_vram(static_cast<std::uint64_t>(block_bytes),

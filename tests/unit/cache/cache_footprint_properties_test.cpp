@@ -24,7 +24,7 @@ class SeededProperties : public ::testing::Test {
     const std::string parameters =
         "seed=" + std::to_string(test::number_from_environment("KVARENA_SEED", 1)) +
         " max_success=" +
-        std::to_string(1000 * test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
+        std::to_string(300 * test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
     ::setenv("RC_PARAMS", parameters.c_str(), 0);
   }
 };
