@@ -35,6 +35,10 @@ function(kvarena_test name)
   kvarena_options(${name})
   # Tests count allocations by replacing operator new; an inlined delete then looks mismatched to GCC.
   target_compile_options(${name} PRIVATE -Wno-mismatched-new-delete)
+  # What is tested is optimised fully; a test's own code compiles a quarter faster so.
+  if(NOT "kernel" IN_LIST arg_LABELS AND NOT "stress" IN_LIST arg_LABELS)
+    target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endif()
   target_link_libraries(${name} PRIVATE kvarena ${arg_LIBRARIES} GTest::gtest_main Threads::Threads)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)

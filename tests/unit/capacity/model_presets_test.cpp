@@ -2,6 +2,8 @@
 
 #include "kvarena/capacity/model_presets.hpp"
 
+#include "kvarena/base/shapes.hpp"
+
 #include "support/status_matchers.hpp"
 #include "support/test_files.hpp"
 
@@ -78,6 +80,19 @@ TEST(ModelPresets, AgreeWithThePublishedFacts) {
     }
   }
   EXPECT_EQ(counted, 22);
+}
+
+TEST(ModelPresets, AgreeWithTheNamedLayouts) {
+  for (const ModelShape& shape : model_shapes()) {
+    const auto model = find_model_preset(shape.name);
+    ASSERT_TRUE(model) << shape.name;
+    EXPECT_EQ(model->shape.num_layers, shape.num_layers) << shape.name;
+    EXPECT_EQ(model->shape.num_q_heads, shape.num_q_heads) << shape.name;
+    EXPECT_EQ(model->shape.max_position, shape.max_position) << shape.name;
+    EXPECT_EQ(kv_elements_per_token(*model),
+              std::int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim)
+        << shape.name;
+  }
 }
 
 TEST(StorageFormats, HaveTheirBlocks) {
