@@ -63,6 +63,41 @@ std::string place_of(const JsonText& text, std::size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
+struct Complaint {
+  std::string found;
+  std::string expected;
+};
+
+// Of the parser's "[json.exception...] parse error at line 1, column 2: syntax error while parsing
+// value - WHAT; expected THIS; last read: 'BYTES'; expected THAT", where anything but WHAT may be
+// missing and BYTES are the text's own.
+Complaint complaint_of(std::string_view why) {
+  constexpr std::string_view kExpected = "; expected ";
+  constexpr std::string_view kLastRead = "; last read: '";
+  const auto skip_to = [&why](std::string_view mark) {
+    if (const auto at = why.find(mark); at != why.npos) why.remove_prefix(at + mark.size());
+  };
+  const auto plain = [](std::string_view text) {
+    const std::string quoted = excerpt_of(text, 100);
+    return quoted.substr(1, quoted.rfind('"') - 1);
+  };
+  skip_to("] ");
+  skip_to(": ");
+  if (why.starts_with("number overflow")) return {"a number too large", "what a double holds"};
+  skip_to(" - ");
+  const auto last_read = why.find(kLastRead);
+  const auto that = why.rfind(kExpected);
+  std::string_view what = why.substr(0, last_read);
+  std::string_view expected = "JSON";
+  if (const auto end = what.find(kExpected); end != what.npos) {
+    expected = what.substr(end + kExpected.size());
+    what = what.substr(0, end);
+  } else if (that != why.npos && why.find('\'', that + kExpected.size() + 3) == why.npos) {
+    expected = why.substr(that + kExpected.size());
+  }
+  return {plain(what), plain(expected)};
+}
+
 // Stands between the parser and the receiver: limits, duplicate keys, and where things are.
 class Gate {
  public:
@@ -93,24 +128,10 @@ class Gate {
     return pass(receiver_.key(name));
   }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
-    // "[json.exception...] parse error at line 1, column 2: syntax error while parsing value -
-    // unexpected '}'; last read: ...; expected ..."
-    std::string_view why = error.what();
-    if (const auto at = why.find("] "); at != why.npos) why.remove_prefix(at + 2);
-    if (const auto at = why.find(": "); at != why.npos) why.remove_prefix(at + 2);
-    std::string_view wanted = "JSON";
-    if (why.starts_with("number overflow")) wanted = "a number that a double holds";
-    if (const auto at = why.rfind("; expected "); at != why.npos) {
-      wanted = why.substr(at + 11);
-      why = why.substr(0, at);
-    }
-    if (const auto at = why.rfind(" - "); at != why.npos) why.remove_prefix(at + 3);
+    const Complaint complaint = complaint_of(error.what());
     const std::size_t size = text_.text.size();
-    const bool cut = position > size;
-    const std::string reason = excerpt_of(why, 120);
-    return refuse_at(std::min(position == 0 ? 0 : position - 1, size),
-                     {cut ? "the end of the text" : reason.substr(1, reason.rfind('"') - 1),
-                      cut ? "the rest of the JSON" : std::string(wanted)});
+    if (position > size) return refuse_at(size, {"the end of the text", "the rest of the JSON"});
+    return refuse_at(position == 0 ? 0 : position - 1, {complaint.found, complaint.expected});
   }
 
  private:
@@ -125,7 +146,7 @@ class Gate {
     failure_ = {};
     failure_.file = text_.file;
     failure_.place = place_of(text_, offset);
-    if (!levels_.empty()) failure_.place += ", " + path();
+    if (const std::string here = path(); here != "$") failure_.place += ", " + here;
     failure_.found = std::move(defect.found);
     failure_.expected = std::move(defect.expected);
     return false;

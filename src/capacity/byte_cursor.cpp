@@ -24,7 +24,7 @@ bool ByteCursor::refuse(std::int64_t place, std::string found, std::string expec
   return false;
 }
 
-bool ByteCursor::ensure(std::uint64_t size, std::string_view what) {
+bool ByteCursor::has(std::uint64_t size, std::string_view what) {
   if (size <= static_cast<std::uint64_t>(end_ - offset_)) return true;
   if (limited_) {
     return refuse(offset_, fmt::format("{} of {} bytes", what, size),
@@ -35,7 +35,7 @@ bool ByteCursor::ensure(std::uint64_t size, std::string_view what) {
 }
 
 bool ByteCursor::copy(char* into, std::size_t size, std::string_view what) {
-  if (!ensure(size, what)) return false;
+  if (!has(size, what)) return false;
   while (size > 0) {
     if (offset_ < window_begin_ || offset_ >= window_end_) {
       window_begin_ = window_end_ = offset_;
@@ -54,13 +54,13 @@ bool ByteCursor::copy(char* into, std::size_t size, std::string_view what) {
 }
 
 bool ByteCursor::text(std::string& text, std::uint64_t size, std::string_view what) {
-  if (!ensure(size, what)) return false;
+  if (!has(size, what)) return false;
   text.resize(size);
   return copy(text.data(), text.size(), what);
 }
 
 bool ByteCursor::skip(std::uint64_t size, std::string_view what) {
-  if (!ensure(size, what)) return false;
+  if (!has(size, what)) return false;
   offset_ += static_cast<std::int64_t>(size);
   return true;
 }

@@ -39,6 +39,8 @@ class ByteCursor {
   }
   /// `size` bytes into `text`, which takes memory only as bytes come. Requires a bound on `size`.
   bool text(std::string& text, std::uint64_t size, std::string_view what);
+  /// Whether `size` bytes more are there; a failure when not.
+  bool has(std::uint64_t size, std::string_view what);
   /// Passes over `size` bytes, which must be there.
   bool skip(std::uint64_t size, std::string_view what);
   /// Ends with: `found` at byte `place`, `expected`. Returns false.
@@ -46,7 +48,6 @@ class ByteCursor {
 
  private:
   bool copy(char* into, std::size_t size, std::string_view what);
-  bool ensure(std::uint64_t size, std::string_view what);
 
   const ByteSource& source_;
   std::int64_t end_;  // of what may be read

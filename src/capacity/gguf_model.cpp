@@ -2,6 +2,7 @@
 
 #include "capacity/gguf_keys.hpp"
 #include "capacity/parameters.hpp"
+#include "capacity/utf8.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 
 #include <algorithm>
@@ -276,6 +277,20 @@ class Reader {
   std::int32_t head_dim_v_ = 0;
 };
 
+bool is_plain(std::string_view name) {
+  constexpr std::size_t kMostBytes = 64;
+  return !name.empty() && name.size() <= kMostBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+// A terminal will see it.
+std::string printable(std::string_view name) {
+  constexpr std::size_t kMostBytes = 128;
+  std::string text(name.substr(0, utf8_end(name.substr(0, kMostBytes))));
+  std::erase_if(text, [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; });
+  return text;
+}
+
 }  // namespace
 
 Status model_from_gguf(const GgufHeader& header, const std::string& file, ModelSpec& model,
@@ -284,7 +299,7 @@ Status model_from_gguf(const GgufHeader& header, const std::string& file, ModelS
   failure = {};
   failure.file = file;
   const auto name = header.text("general.architecture");
-  if (!name || name->empty()) {
+  if (!name || !is_plain(*name)) {
     const GgufValue* value = header.find("general.architecture");
     failure.place = "general.architecture";
     failure.found = value == nullptr ? "no such key" : name_of(*value);
@@ -297,7 +312,7 @@ Status model_from_gguf(const GgufHeader& header, const std::string& file, ModelS
   const Architecture architecture =
       known != kArchitectures.end() ? *known : Architecture{*name, *name, std::nullopt};
   model.architecture = architecture.model_type;
-  model.name = header.text("general.name").value_or("");
+  model.name = printable(header.text("general.name").value_or(""));
   if (model.name.empty()) model.name = std::filesystem::path(file).stem().string();
   model.source = file;
   Reader reader(header, file, architecture, model);

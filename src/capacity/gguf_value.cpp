@@ -36,6 +36,7 @@ constexpr std::uint64_t kMaxKeptTextBytes = 4096;  // names, not chat templates
 constexpr std::uint64_t kMaxKeptNumbers = 4096;    // of an array: one a layer
 constexpr std::int64_t kMaxKeptNumbersInAll = std::int64_t{1} << 20;
 constexpr std::uint64_t kMaxArrayLength = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMaxWalked = std::uint64_t{4} << 20;  // texts and arrays within arrays
 constexpr int kMaxArrayDepth = 8;
 
 }  // namespace
@@ -183,6 +184,13 @@ bool GgufValueReader::array(GgufArray& array, int depth) {
     const bool keep = depth == 1 && !is_floating && length <= kMaxKeptNumbers &&
                       kept_numbers_ < kMaxKeptNumbersInAll;
     return keep ? numbers(kind, array) : in_.skip(length * fixed_bytes, "an array");
+  }
+  // A text is its length at least, an array its type and length.
+  if (!in_.has(length * (kind == Type::array ? 12 : 8), "an array")) return false;
+  walked_ += length;
+  if (walked_ > kMaxWalked) {
+    return in_.refuse(in_.offset() - 8, fmt::format("{} texts and arrays within arrays", walked_),
+                      fmt::format("at most {} in all", kMaxWalked));
   }
   for (std::uint64_t i = 0; i < length; ++i) {
     std::uint64_t size = 0;

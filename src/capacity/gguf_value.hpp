@@ -62,6 +62,7 @@ class GgufValueReader {
 
   ByteCursor& in_;
   std::int64_t kept_numbers_ = 0;
+  std::uint64_t walked_ = 0;
 };
 
 }  // namespace kvarena::capacity

@@ -12,9 +12,11 @@
 #include "kvarena/base/status.hpp"
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvarena::capacity {
 
@@ -30,6 +32,14 @@ std::span<const SafetensorsType> safetensors_types() noexcept;
 /// Reads the header of one file from `source`. On failure fills `failure` and returns its Status:
 /// parse_error, io_error. Memory: a small multiple of the header, which has at most 100 MB.
 Status parse_safetensors(const ByteSource& source, TensorIndex& index, ReadFailure& failure);
+
+/// Tensors' names by the file that has them.
+using SafetensorsMap = std::map<std::string, std::vector<std::string>>;
+
+/// Sets `files` to what an index of text `text` says: plain names of files beside `path`, the
+/// index, which errors name. On failure fills `failure` and returns parse_error.
+Status parse_safetensors_index(std::string_view text, const std::string& path,
+                               SafetensorsMap& files, ReadFailure& failure);
 
 /// Reads the headers of a model's weights. `path` is a file of tensors; an index
 /// ("model.safetensors.index.json"), whose files lie in its folder; or a folder with

@@ -37,8 +37,7 @@ Status refuse(ReadFailure& failure, const std::string& file, std::string found,
 // Takes an index: {"metadata": {...}, "weight_map": {"TENSOR": "FILE"}}.
 class IndexReceiver final : public JsonReceiver {
  public:
-  // Tensors by file.
-  const std::map<std::string, std::vector<std::string>>& files() const { return files_; }
+  explicit IndexReceiver(SafetensorsMap& files) : files_(files) {}
   bool has_map() const { return has_map_; }
 
   std::optional<JsonDefect> scalar(const JsonScalar& value) override {
@@ -76,7 +75,7 @@ class IndexReceiver final : public JsonReceiver {
   }
 
  private:
-  std::map<std::string, std::vector<std::string>> files_;
+  SafetensorsMap& files_;
   std::string tensor_;
   int depth_ = 0;
   bool in_map_ = false;
@@ -90,17 +89,13 @@ Status read_file(const std::string& path, TensorIndex& index, ReadFailure& failu
 }
 
 Status read_index(const std::string& path, TensorIndex& index, ReadFailure& failure) {
-  IndexReceiver receiver;
   std::string text;
+  SafetensorsMap files;
   if (Status read = read_json_text(path, kIndexLimits, text, failure); !read) return read;
-  if (Status read = stream_json({text, path}, kIndexLimits, receiver, failure); !read) return read;
+  if (Status read = parse_safetensors_index(text, path, files, failure); !read) return read;
   text = {};
-  if (receiver.files().empty()) {
-    return refuse(failure, path, receiver.has_map() ? "an empty weight_map" : "no weight_map",
-                  "an object \"weight_map\" that names each tensor's file");
-  }
   std::vector<TensorInfo> tensors;
-  for (const auto& [name, mapped] : receiver.files()) {
+  for (const auto& [name, mapped] : files) {
     const std::string shard = (fs::path(path).parent_path() / name).string();
     TensorIndex part;
     if (Status read = read_file(shard, part, failure); !read) return read;
@@ -153,6 +148,16 @@ Status read_folder(const std::string& path, TensorIndex& index, ReadFailure& fai
 }
 
 }  // namespace
+
+Status parse_safetensors_index(std::string_view text, const std::string& path,
+                               SafetensorsMap& files, ReadFailure& failure) {
+  files.clear();
+  IndexReceiver receiver(files);
+  if (Status read = stream_json({text, path}, kIndexLimits, receiver, failure); !read) return read;
+  if (!files.empty()) return {};
+  return refuse(failure, path, receiver.has_map() ? "an empty weight_map" : "no weight_map",
+                "an object \"weight_map\" that names each tensor's file");
+}
 
 Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure) {
   std::error_code error;

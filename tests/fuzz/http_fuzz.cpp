@@ -1,5 +1,5 @@
 // Any bytes at all as the head of a request. libFuzzer calls this with bytes of its own
-// (-DKVARENA_FUZZ=ON with clang); http_corpus_test.cpp with the corpus and its mutations.
+// (-DKVARENA_FUZZ=ON with clang); corpus_test.cpp with the corpus and its mutations.
 
 #include "health/http/connection.hpp"
 #include "health/http/endpoints.hpp"

@@ -7,6 +7,8 @@
 #include "capacity/byte_source.hpp"
 #include "capacity/ggml_types.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -120,10 +122,11 @@ class HollowBytes final : public capacity::ByteSource {
     return static_cast<std::int64_t>(header_.size()) + data_bytes_;
   }
   Status read(std::int64_t offset, std::span<char> into, capacity::ReadFailure&) const override {
-    for (char& byte : into) {
-      const auto at = static_cast<std::size_t>(offset++);
-      byte = at < header_.size() ? header_[at] : '\0';
-    }
+    const auto begin = std::min(static_cast<std::size_t>(offset), header_.size());
+    const std::size_t there = std::min(into.size(), header_.size() - begin);
+    std::fill(
+        std::copy_n(header_.begin() + static_cast<std::ptrdiff_t>(begin), there, into.begin()),
+        into.end(), '\0');
     bytes_read_ += static_cast<std::int64_t>(into.size());
     return {};
   }

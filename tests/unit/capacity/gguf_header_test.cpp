@@ -257,6 +257,21 @@ TEST(GgufHostile, HugeCounts) {
   EXPECT_FAILURE(array_of(99, 1), "found value type 99; expected 0 .. 12");
 }
 
+// 22 million arrays of nothing, which a file of 256 MiB could have.
+TEST(GgufHostile, ManyArraysWithinOne) {
+  GgufWriter writer;
+  writer.raw("k", GgufWriter::kArray,
+             little_endian(GgufWriter::kArray) + little_endian<std::uint64_t>(22'000'000));
+  const HollowBytes source(writer.header(), std::int64_t{1} << 40);
+  GgufHeader header;
+  ReadFailure failure;
+  EXPECT_EQ(parse_gguf(source, header, failure).code, StatusCode::parse_error);
+  EXPECT_NE(
+      to_string(failure).find("found 22000000 texts and arrays within arrays; expected at most "
+                              "4194304 in all"),
+      std::string::npos);
+}
+
 TEST(GgufHostile, AHeaderWithoutEnd) {
   GgufWriter writer;
   writer.raw("k", GgufWriter::kText, little_endian(std::uint64_t{1} << 40));

@@ -1,0 +1,27 @@
+#pragma once
+
+/// @file
+/// What every reader of a model's files promises of a refusal.
+
+#include "capacity/read_failure.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace kvarena::test {
+
+/// Aborts unless `status` is that of `failure`, and `failure` one line that says where, what and
+/// what instead, of bounded length and in ASCII.
+inline void check_refusal(const Status& status, const capacity::ReadFailure& failure) {
+  const std::string text = capacity::to_string(failure);
+  bool is_plain = text.size() < 1000;
+  for (const char c : text) is_plain = is_plain && c >= 0x20 && c <= 0x7e;
+  if (status != capacity::status_of(failure) || status.code != StatusCode::parse_error ||
+      failure.file.empty() || failure.found.empty() || failure.expected.empty() || !is_plain) {
+    std::fprintf(stderr, "refused with %d: %s\n", static_cast<int>(status.code), text.c_str());
+    std::abort();
+  }
+}
+
+}  // namespace kvarena::test
