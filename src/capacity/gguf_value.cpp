@@ -185,6 +185,10 @@ bool GgufValueReader::array(GgufArray& array, int depth) {
                       kept_numbers_ < kMaxKeptNumbersInAll;
     return keep ? numbers(kind, array) : in_.skip(length * fixed_bytes, "an array");
   }
+  return walk(kind, length, depth);
+}
+
+bool GgufValueReader::walk(Type kind, std::uint64_t length, int depth) {
   // A text is its length at least, an array its type and length.
   if (!in_.has(length * (kind == Type::array ? 12 : 8), "an array")) return false;
   walked_ += length;
@@ -196,7 +200,7 @@ bool GgufValueReader::array(GgufArray& array, int depth) {
     std::uint64_t size = 0;
     GgufArray inner;
     const bool passed = kind == Type::array
-                            ? this->array(inner, depth + 1)
+                            ? array(inner, depth + 1)
                             : in_.number(size, "the length of a text") && in_.skip(size, "a text");
     if (!passed) return false;
   }

@@ -58,6 +58,7 @@ class GgufValueReader {
   bool text(GgufValue& value);
   bool array(GgufArray& array, int depth);
   bool numbers(Type type, GgufArray& array);
+  bool walk(Type kind, std::uint64_t length, int depth);
   bool encoded(std::string& text, std::uint64_t size, std::string_view what, bool is_name);
 
   ByteCursor& in_;
