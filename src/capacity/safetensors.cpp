@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // MAX_HEADER_SIZE of tensor.rs
 constexpr std::int64_t kLengthBytes = 8;
 constexpr JsonLimits kLimits{
-    .max_bytes = kMaxHeaderBytes, .max_depth = 3, .max_values = std::int64_t{4} << 20};
+    .max_bytes = kMaxHeaderBytes, .max_depth = 3, .max_values = std::int64_t{2} << 20};
 
 // Dtype::bitsize of tensor.rs (safetensors at 24b0b2857fef).
 constexpr std::array<SafetensorsType, 22> kTypes = {{
