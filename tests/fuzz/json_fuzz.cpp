@@ -15,11 +15,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   nlohmann::json value;
   ReadFailure failure;
+  const nlohmann::json other = nlohmann::json::parse(text, nullptr, false);
   if (const kvarena::Status read = parse_json({text, "c.json"}, {}, value, failure); !read) {
     kvarena::test::check_refusal(read, failure);
+    const bool has_reason = failure.found.ends_with(" again") || failure.found == "a NUL byte" ||
+                            failure.expected.ends_with("levels of nesting");
+    if (!other.is_discarded() && !has_reason) std::abort();
     return 0;
   }
-  const nlohmann::json other = nlohmann::json::parse(text, nullptr, false);
   if (other.is_discarded() || other != value) std::abort();
   return 0;
 }
