@@ -188,6 +188,7 @@ std::optional<PlannedCase> PlanCommand::plan_case(const Console& console, const 
                       .changes = {},
                       .trace = {}};
   planned.options.memory_bytes = memory.bytes;
+  planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
   Result<MemoryPlan> made = capacity::plan(model, planned.options);
   if (!made) {
     *code = ExitCode::usage;

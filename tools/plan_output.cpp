@@ -151,6 +151,7 @@ void add_memory(const MemoryPlan& plan, Json& json) {
   json["kv_cache_bytes"] = plan.kv_cache_bytes;
   json["activation_bytes"] = plan.activation_bytes;
   json["overhead_bytes"] = plan.overhead_bytes;
+  json["table_bytes"] = plan.table_bytes;
   json["total_bytes"] = plan.total_bytes;
   json["free_bytes"] = plan.free_bytes;
   json["kv_bytes_per_token"] = plan.kv_bytes_per_token;

@@ -30,26 +30,27 @@ struct Row {
   std::int64_t cuda_memory_bytes;  // 0: unknown
   std::int64_t bandwidth_gbs;      // 10^9 bytes a second
   std::int64_t bf16_gflops;        // 10^9 operations a second
+  std::int32_t num_sms;
   const char* memory_source;
   const char* flops_source;
 };
 
-// GeForce cards accumulate in f32 at half the rate of f16. Where a vendor's peak is one with
-// sparsity, half of it stands here.
+// Multiprocessors (compute units of AMD): vendors' data sheets. GeForce cards accumulate in f32 at
+// half the rate of f16. Where a vendor's peak is one with sparsity, half of it stands here.
 constexpr Row kRows[] = {
-    {"A10", "NVIDIA", 23'028, 0, 600, 125'000, kSheetRate, kSheet},
-    {"L4", "NVIDIA", 23'034, 0, 300, 121'000, kConfiguratorRate, kConfigurator},
-    {"L40S", "NVIDIA", 46'068, 0, 864, 362'050, kConfigurator, kConfigurator},
-    {"A100-40GB-SXM", "NVIDIA", 40'960, 0, 1'555, 312'000, kRecalled, kSheet},
-    {"A100-80GB-SXM", "NVIDIA", 81'920, 0, 2'039, 312'000, kConfigurator, kConfigurator},
-    {"H100-SXM", "NVIDIA", 81'559, 0, 3'350, 989'000, kConfiguratorRate, kConfigurator},
-    {"H100-PCIe", "NVIDIA", 81'559, 0, 2'000, 756'500, kConfiguratorRate, kConfigurator},
-    {"H200-SXM", "NVIDIA", 143'771, 0, 4'800, 989'000, kConfiguratorRate, kConfigurator},
-    {"B200", "NVIDIA", 183'359, 0, 8'000, 2'250'000, kB200Memory, kConfigurator},
-    {"RTX-3090", "NVIDIA", 24'576, 0, 936, 71'200, kRecalled, kRtxBlackwell},
-    {"RTX-4090", "NVIDIA", 24'564, 25'250'627'584, 1'008, 165'200, kRtx4090Memory, kAda},
-    {"RTX-5090", "NVIDIA", 32'607, 0, 1'792, 209'500, kSheetRate, kRtxBlackwell},
-    {"MI300X", "AMD", 196'592, 0, 5'300, 1'307'400, kSheetRate, kSheet},
+    {"A10", "NVIDIA", 23'028, 0, 600, 125'000, 72, kSheetRate, kSheet},
+    {"L4", "NVIDIA", 23'034, 0, 300, 121'000, 58, kConfiguratorRate, kConfigurator},
+    {"L40S", "NVIDIA", 46'068, 0, 864, 362'050, 142, kConfigurator, kConfigurator},
+    {"A100-40GB-SXM", "NVIDIA", 40'960, 0, 1'555, 312'000, 108, kRecalled, kSheet},
+    {"A100-80GB-SXM", "NVIDIA", 81'920, 0, 2'039, 312'000, 108, kConfigurator, kConfigurator},
+    {"H100-SXM", "NVIDIA", 81'559, 0, 3'350, 989'000, 132, kConfiguratorRate, kConfigurator},
+    {"H100-PCIe", "NVIDIA", 81'559, 0, 2'000, 756'500, 114, kConfiguratorRate, kConfigurator},
+    {"H200-SXM", "NVIDIA", 143'771, 0, 4'800, 989'000, 132, kConfiguratorRate, kConfigurator},
+    {"B200", "NVIDIA", 183'359, 0, 8'000, 2'250'000, 148, kB200Memory, kConfigurator},
+    {"RTX-3090", "NVIDIA", 24'576, 0, 936, 71'200, 82, kRecalled, kRtxBlackwell},
+    {"RTX-4090", "NVIDIA", 24'564, 25'250'627'584, 1'008, 165'200, 128, kRtx4090Memory, kAda},
+    {"RTX-5090", "NVIDIA", 32'607, 0, 1'792, 209'500, 170, kSheetRate, kRtxBlackwell},
+    {"MI300X", "AMD", 196'592, 0, 5'300, 1'307'400, 304, kSheetRate, kSheet},
 };
 
 GpuSpec spec_of(const Row& row) {
@@ -61,6 +62,7 @@ GpuSpec spec_of(const Row& row) {
   if (row.cuda_memory_bytes > 0) gpu.cuda_memory_bytes = row.cuda_memory_bytes;
   gpu.bandwidth_bytes_per_second = row.bandwidth_gbs * kGiga;
   gpu.bf16_flops_per_second = row.bf16_gflops * kGiga;
+  gpu.num_sms = row.num_sms;
   gpu.memory_source = row.memory_source;
   gpu.flops_source = row.flops_source;
   return gpu;

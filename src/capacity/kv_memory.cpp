@@ -13,14 +13,6 @@ namespace {
 
 constexpr std::int64_t kMostBlockSize = 65536;
 
-/// The layout's type of that format; none: a format that pools cannot have yet.
-std::optional<DType> dtype_of(const StorageFormat& format) noexcept {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::int8}) {
-    if (name_of(dtype) == format.name) return dtype;
-  }
-  return std::nullopt;
-}
-
 bool is_attention(CacheKind kind) noexcept {
   return kind == CacheKind::full || kind == CacheKind::window || kind == CacheKind::chunked;
 }
@@ -137,6 +129,8 @@ Result<GroupMemory> memory_of(const CacheGroup& group, std::int32_t num_layers,
   GroupMemory memory{.kind = group.kind,
                      .num_layers = num_layers,
                      .num_kv_heads = heads,
+                     .head_dim_k = group.head_dim_k,
+                     .head_dim_v = group.head_dim_v,
                      .bytes_per_token = times(num_layers, layer->token),
                      .index_bytes_per_token = times(num_layers, index),
                      .limit_tokens = group.limit_tokens};

@@ -2,6 +2,7 @@
 
 #include "base/grouped.hpp"
 #include "capacity/amount.hpp"
+#include "capacity/planned_cache.hpp"
 #include "capacity/rank_memory.hpp"
 #include "capacity/share.hpp"
 
@@ -30,7 +31,6 @@ Status check(const PlanOptions& o) noexcept {
       {Resource::num_tokens, o.max_step_tokens, 1, kMostTokens},
       {Resource::device_memory, o.context_overhead_bytes, 0, kMostAmount},
       {Resource::device_memory, o.graph_bytes, 0, kMostAmount},
-      {Resource::device_memory, o.table_bytes, 0, kMostAmount},
   };
   for (const auto& r : ranges) {
     if (r.value >= r.smallest && r.value <= r.largest) continue;
@@ -63,17 +63,19 @@ struct StageMemory {
   std::int64_t weights_bytes = 0;
   std::int64_t activation_bytes = 0;
   std::int64_t kv_budget_bytes = 0;  // negative: the rest does not fit
+  FittedCache cache;
   std::vector<PlanLine> lines;
 
   /// Sequences of that length that fit, at the most blocks they hold on their way.
   std::int64_t sequences(std::int64_t length_tokens) const noexcept {
     const std::int64_t each = peak_bytes(groups, length_tokens);
-    return kv_budget_bytes <= 0 ? 0 : each == 0 ? kMostBatch : kv_budget_bytes / each;
+    if (kv_budget_bytes <= 0 || cache.num_blocks == 0) return 0;
+    return each == 0 ? kMostBatch : kv_budget_bytes / each;
   }
 };
 
 std::int64_t overhead_of(const PlanOptions& o) noexcept {
-  return plus(plus(o.context_overhead_bytes, o.graph_bytes), o.table_bytes);
+  return plus(o.context_overhead_bytes, o.graph_bytes);
 }
 
 std::int64_t budget_of(const PlanOptions& o) noexcept {
@@ -82,7 +84,7 @@ std::int64_t budget_of(const PlanOptions& o) noexcept {
 }
 
 Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o,
-                                    std::int32_t stage) {
+                                    std::int64_t context, std::int32_t stage) {
   Result<std::vector<GroupMemory>> groups = group_memory(model, kv_options(model, o, stage));
   if (!groups) return groups.status();
   StageMemory memory;
@@ -92,6 +94,8 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   const std::int64_t fixed =
       plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
   memory.kv_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
+  memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.kv_budget_bytes);
+  memory.kv_budget_bytes -= memory.cache.table_bytes;
   return memory;
 }
 
@@ -135,7 +139,7 @@ Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
       plan->groups, [](const GroupPlan& g) { return g.memory.block_size_tokens > 0; });
   if (first != plan->groups.end() && sequences > 0) {
     const std::int64_t unit = first->memory.unit_bytes;
-    const std::int64_t most = times(KvLayout::kMaxBlocks, unit);
+    const std::int64_t most = times(memory.cache.num_blocks, unit);
     const PoolSize size{.budget_bytes = std::min(plus(first->pool_bytes, left), most)};
     const Result<PoolPlan> planned = plan_pool(unit, size, 0);
     if (!planned) return planned.status();
@@ -178,7 +182,7 @@ void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanO
     const std::int64_t sequences = group.num_units / group.units_per_sequence;
     if (sequences >= plan->max_batch) continue;
     plan->max_batch = sequences;
-    plan->batch_limited_by = PlanLimit::num_blocks;
+    if (group.num_units == KvLayout::kMaxBlocks) plan->batch_limited_by = PlanLimit::num_blocks;
   }
   const bool known = model.shape.max_position > 0;
   const std::int64_t longest =
@@ -225,7 +229,7 @@ void add_lines(const PlanOptions& o, MemoryPlan* plan) {
   lines.push_back({"overhead",
                    fmt::format("{} B of context + {} B of graphs + {} B of tables",
                                grouped(o.context_overhead_bytes), grouped(o.graph_bytes),
-                               grouped(o.table_bytes)),
+                               grouped(plan->table_bytes)),
                    plan->overhead_bytes, "B"});
   lines.push_back({"budget",
                    fmt::format("{} B x {} / 1000", grouped(o.memory_bytes), o.utilization_permille),
@@ -274,7 +278,7 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   }
   std::optional<StageMemory> tightest;
   for (std::int32_t stage = 0; stage < options.pipeline_parallel; ++stage) {
-    Result<StageMemory> memory = memory_of_stage(model, options, stage);
+    Result<StageMemory> memory = memory_of_stage(model, options, plan.context_tokens, stage);
     if (!memory) return memory.status();
     if (tightest && !has_less_room(*memory, *tightest, plan.context_tokens)) continue;
     tightest = *std::move(memory);
@@ -284,7 +288,8 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   plan.weights_bytes = tightest->weights_bytes;
   plan.weights_exact = model.parameters || (model.weights_bytes && !options.weights);
   plan.activation_bytes = tightest->activation_bytes;
-  plan.overhead_bytes = overhead_of(options);
+  plan.table_bytes = tightest->cache.table_bytes;
+  plan.overhead_bytes = plus(overhead_of(options), plan.table_bytes);
   plan.lines = std::move(tightest->lines);
   if (Status status = plan_pools(*tightest, &plan); !status) return status;
   add_token_figures(*tightest, &plan);

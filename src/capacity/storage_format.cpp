@@ -61,6 +61,13 @@ const StorageFormat* find_storage_format(std::string_view name) noexcept {
   return found == kFormats.end() ? nullptr : found;
 }
 
+std::optional<DType> dtype_of(const StorageFormat& format) noexcept {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::int8}) {
+    if (name_of(dtype) == format.name) return dtype;
+  }
+  return std::nullopt;
+}
+
 std::int64_t stored_bytes(const StorageFormat& format, std::int64_t count) noexcept {
   return times(ceil_div(count, format.elements), format.bytes);
 }

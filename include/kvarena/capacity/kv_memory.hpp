@@ -36,6 +36,8 @@ struct GroupMemory {
   CacheKind kind = CacheKind::full;        ///< as it is kept: a window kept whole is `full`
   std::int32_t num_layers = 0;             ///< on this stage
   std::int32_t num_kv_heads = 0;           ///< on this rank
+  std::int32_t head_dim_k = 0;             ///< elements of K a head
+  std::int32_t head_dim_v = 0;             ///< elements of V a head
   std::int64_t bytes_per_token = 0;        ///< of K and V or latents, scales included
   std::int64_t index_bytes_per_token = 0;  ///< of a sparse-attention index
   std::int64_t limit_tokens = 0;           ///< tokens kept at most; 0: no limit

@@ -8,6 +8,7 @@
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
+#include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 #include "kvarena/capacity/storage_format.hpp"
@@ -38,7 +39,9 @@ struct PlanOptions {
   std::int64_t max_step_tokens = 8192;  ///< of a step, which activations are for
   std::int64_t context_overhead_bytes = std::int64_t{512} << 20;  ///< CUDA context and libraries
   std::int64_t graph_bytes = 0;                                   ///< captured CUDA graphs
-  std::int64_t table_bytes = 0;  ///< block tables and workspaces of the cache
+  /// Where a KvCache is to hold K and V: its tables and workspaces are then counted, for models
+  /// that it can hold; none: they are not.
+  std::optional<CacheTarget> target = std::nullopt;
 };
 
 /// One number with the arithmetic that made it.
@@ -77,6 +80,7 @@ struct MemoryPlan {
   bool weights_exact = true;                     ///< not from a published, rounded count
   std::int64_t kv_cache_bytes = 0;               ///< all pools
   std::int64_t activation_bytes = 0;             ///< peak of a step
+  std::int64_t table_bytes = 0;                  ///< block tables and workspaces of the cache
   std::int64_t overhead_bytes = 0;               ///< context, graphs, tables
   std::int64_t total_bytes = 0;                  ///< all of it
   std::int64_t free_bytes = 0;                   ///< of the memory; negative when it does not fit
@@ -103,6 +107,15 @@ struct MemoryPlan {
 /// invalid_argument naming the number, unsupported (none) for a model of which neither parameters
 /// nor weights are known.
 KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options);
+
+/// The options of the KvCache of the rank that a plan is of: as many blocks, max_sequences and
+/// max_step_tokens of the options, sequences up to the context. Returns unsupported for what a
+/// KvCache cannot hold yet, naming what is missing: (num_groups) several groups of layers, (window)
+/// windows that are not kept whole, (num_planes) latents and states, (dtype) formats of blocks,
+/// (scale) scales in the pool; insufficient_vram for a plan without blocks.
+KVARENA_EXPORT Result<KvCacheOptions> cache_options(const ModelSpec& model,
+                                                    const PlanOptions& options,
+                                                    const MemoryPlan& plan);
 
 /// A change that would make it fit, in the words of the command line.
 struct PlanChange {

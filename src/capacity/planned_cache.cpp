@@ -1,0 +1,73 @@
+#include "capacity/planned_cache.hpp"
+
+#include "capacity/amount.hpp"
+#include "capacity/share.hpp"
+
+#include <algorithm>
+
+namespace kvarena::capacity {
+
+Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& o,
+                                   std::span<const GroupMemory> groups,
+                                   std::int64_t context_tokens) {
+  if (groups.size() != 1) return unsupported(Resource::num_groups, groups.size());
+  const GroupMemory& group = groups.front();
+  const auto kind = static_cast<std::uint64_t>(group.kind);
+  if (group.kind == CacheKind::window || group.kind == CacheKind::chunked) {
+    return unsupported(Resource::window, kind);
+  }
+  if (group.kind != CacheKind::full) return unsupported(Resource::num_planes, kind);
+  const StorageFormat* own = find_storage_format(model.kv_format);
+  const StorageFormat* format = o.kv ? &*o.kv : own;
+  const auto dtype = format != nullptr ? dtype_of(*format) : std::nullopt;
+  if (!dtype) return unsupported(Resource::dtype);
+  if (o.kv_scale == ScaleKind::per_token_head && bytes_of(*dtype) == 1) {
+    return unsupported(Resource::scale, static_cast<std::uint64_t>(o.kv_scale));
+  }
+  const std::int64_t q_heads =
+      ceil_div(std::max(model.shape.num_q_heads, model.shape.num_kv_heads), o.tensor_parallel);
+  const std::int64_t group_size = ceil_div(std::max<std::int64_t>(q_heads, 1), group.num_kv_heads);
+  KvCacheOptions cache;
+  cache.layout = {.num_layers = group.num_layers,
+                  .num_kv_heads = group.num_kv_heads,
+                  .head_dim_k = group.head_dim_k,
+                  .head_dim_v = group.head_dim_v,
+                  .dtype = *dtype,
+                  .block_size_tokens = o.block_size_tokens};
+  cache.num_q_heads = static_cast<std::int32_t>(group_size * group.num_kv_heads);
+  cache.max_sequences = o.max_sequences;
+  cache.max_sequence_tokens = context_tokens;
+  cache.max_step_tokens = o.max_step_tokens;
+  return cache;
+}
+
+FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
+                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
+                              std::int64_t budget_bytes) {
+  if (!options.target || budget_bytes <= 0) return {};
+  const Result<KvCacheOptions> cache = options_for(model, options, groups, context_tokens);
+  if (!cache) return {};
+  const Result<KvCacheOptions> fitted = fit_cache(*cache, *options.target, budget_bytes);
+  if (!fitted) {
+    if (fitted.status().code == StatusCode::insufficient_vram) return {.num_blocks = 0};
+    return {};  // no kernel for it, or a pool past its largest: planned without a cache
+  }
+  const Result<CacheFootprint> footprint = cache_footprint(*fitted, *options.target);
+  if (!footprint) return {};
+  return {footprint->num_blocks, footprint->device_bytes() - footprint->pool_bytes};
+}
+
+Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
+                                     const MemoryPlan& plan) {
+  std::vector<GroupMemory> groups;
+  for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
+  Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
+  if (!cache) return cache;
+  if (plan.num_blocks == 0) {
+    return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
+  }
+  cache->size.num_blocks = plan.num_blocks;
+  return cache;
+}
+
+}  // namespace kvarena::capacity

@@ -1,0 +1,168 @@
+// Planned == allocated: a plan, its weights and activations, and the cache that it is for, on
+// devices as large as GPUs whose memory is reserved and never touched, and on a GPU.
+
+#include "kvarena/capacity/gpu_spec.hpp"
+#include "kvarena/capacity/memory_plan.hpp"
+#include "kvarena/capacity/model_presets.hpp"
+
+#include "support/gpu.hpp"
+#include "support/reserved_memory.hpp"
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+/// Memory that an engine holds beside its cache.
+class Engine {
+ public:
+  Engine(Device& device, const MemoryPlan& plan) : device_(device) {
+    weights_ = allocate(plan.weights_bytes, MemoryPurpose::model_weights);
+    activations_ = allocate(plan.activation_bytes, MemoryPurpose::intermediate_buffers);
+  }
+  ~Engine() {
+    EXPECT_OK(device_.free(weights_));
+    EXPECT_OK(device_.free(activations_));
+  }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+ private:
+  void* allocate(std::int64_t bytes, MemoryPurpose purpose) {
+    const auto memory =
+        device_.allocate({.bytes = static_cast<std::uint64_t>(bytes), .purpose = purpose});
+    EXPECT_OK(memory);
+    return memory ? *memory : nullptr;
+  }
+  Device& device_;
+  void* weights_;
+  void* activations_;
+};
+
+std::int64_t bytes_of(const Device& device, MemoryPurpose purpose) {
+  const MemoryBreakdown now = device.tracker().breakdown();
+  return static_cast<std::int64_t>(now.by_purpose[static_cast<std::size_t>(purpose)].bytes);
+}
+
+void expect_as_planned(const Device& device, const MemoryPlan& plan, const PlanOptions& options) {
+  EXPECT_EQ(bytes_of(device, MemoryPurpose::model_weights), plan.weights_bytes);
+  EXPECT_EQ(bytes_of(device, MemoryPurpose::kv_cache), plan.kv_cache_bytes);
+  EXPECT_EQ(bytes_of(device, MemoryPurpose::intermediate_buffers),
+            plan.activation_bytes + plan.table_bytes);
+  EXPECT_EQ(static_cast<std::int64_t>(device.tracker().breakdown().total.bytes),
+            plan.total_bytes - options.context_overhead_bytes - options.graph_bytes);
+}
+
+/// The options that name a reason why there is no cache for a preset.
+bool is_refusal(const Status& status) {
+  return status.code == StatusCode::unsupported &&
+         (status.resource == Resource::num_groups || status.resource == Resource::num_planes);
+}
+
+TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
+  int created = 0;
+  int refused = 0;
+  for (const std::string_view name : model_preset_names()) {
+    for (const std::int64_t memory_bytes :
+         {find_gpu("L4")->memory_bytes, find_gpu("H200-SXM")->memory_bytes, kMiB * kMiB}) {
+      SCOPED_TRACE(std::string(name) + " in " + std::to_string(memory_bytes));
+      test::ReservedMemory memory;
+      const auto capacity = static_cast<std::uint64_t>(memory_bytes);
+      const auto device =
+          HostDevice::create(
+              {.capacity_bytes = capacity, .streams = HostStreams::manual, .memory = &memory})
+              .value();
+      const ModelSpec model = *find_model_preset(name);
+      const PlanOptions options{.memory_bytes = static_cast<std::int64_t>(capacity),
+                                .context_tokens = 4096,
+                                .max_step_tokens = 2048,
+                                .target = target_of(*device).value()};
+      const Result<MemoryPlan> planned = plan(model, options);
+      if (!planned) continue;  // GLM-5: its parameters are not known
+      const auto cache_of = cache_options(model, options, *planned);
+      if (!cache_of) {
+        refused += is_refusal(cache_of.status()) ? 1 : 0;
+        EXPECT_TRUE(is_refusal(cache_of.status()) ||
+                    cache_of.status().code == StatusCode::insufficient_vram)
+            << describe(cache_of.status());
+        continue;
+      }
+      const Engine engine(*device, *planned);
+      const Result<KvCache> cache = KvCache::create(*device, *cache_of);
+      ASSERT_OK(cache);
+      ++created;
+      EXPECT_EQ(cache->arena().num_blocks(), planned->num_blocks);
+      expect_as_planned(*device, *planned, options);
+      EXPECT_EQ(static_cast<std::int64_t>(device->memory_info()->free_bytes),
+                planned->free_bytes + options.context_overhead_bytes);
+    }
+  }
+  EXPECT_GE(created, 30 + 27) << "in 1 TiB all 27 whose layers are alike";
+  EXPECT_GE(refused, 8);
+}
+
+TEST(PlanAllocation, WhatACacheCannotHoldYetIsPlannedAndRefusedByName) {
+  const auto refusal = [](std::string_view name, PlanOptions options) {
+    options.memory_bytes = std::int64_t{4096} << 30;
+    options.context_tokens = 4096;
+    const ModelSpec model = *find_model_preset(name);
+    const Result<MemoryPlan> planned = plan(model, options);
+    EXPECT_OK(planned);
+    EXPECT_TRUE(planned->fits) << name;
+    EXPECT_GT(planned->max_batch, 1);
+    return cache_options(model, options, *planned).status();
+  };
+  EXPECT_FAILS(refusal("Qwen3.5-27B", {}), unsupported, num_groups);
+  EXPECT_FAILS(refusal("Gemma-3-27B", {.kept = KeptTokens::model}), unsupported, num_groups);
+  EXPECT_FAILS(refusal("Mistral-7B-v0.1", {.kept = KeptTokens::model}), unsupported, window);
+  EXPECT_FAILS(refusal("DeepSeek-V3", {}), unsupported, num_planes);
+  EXPECT_FAILS(refusal("Llama-3.1-8B", {.kv = *find_storage_format("q8_0")}), unsupported, dtype);
+  EXPECT_FAILS(refusal("Llama-3.1-8B",
+                       {.kv = *find_storage_format("int8"), .kv_scale = ScaleKind::per_token_head}),
+               unsupported, scale);
+  EXPECT_OK(refusal("Gemma-3-27B", {}));
+}
+
+class PlanOnAGpu : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PlanOnAGpu, IsWhatIsAllocatedAndWhatTheDriverSays) {
+  KVARENA_NEEDS_GPU();
+  const auto device = test::make_cuda();
+  ASSERT_NE(device, nullptr);
+  const ModelSpec model = *find_model_preset(GetParam());
+  const MemoryInfo before = device->memory_info().value();
+  const PlanOptions options{.memory_bytes = static_cast<std::int64_t>(before.total_bytes),
+                            .context_tokens = 4096,
+                            .target = target_of(*device).value()};
+  const MemoryPlan planned = plan(model, options).value();
+  const Engine engine(*device, planned);
+  const Result<KvCache> cache =
+      KvCache::create(*device, cache_options(model, options, planned).value());
+  ASSERT_OK(cache) << device->describe(cache.status());
+  expect_as_planned(*device, planned, options);
+  EXPECT_EQ(cache->arena().bytes(), planned.kv_cache_bytes);
+  const MemoryInfo now = device->memory_info().value();
+  const auto used = static_cast<std::int64_t>(now.total_bytes - now.free_bytes);
+  std::cout << "[ FIGURE   ] " << model.name << ": planned " << planned.total_bytes
+            << ", driver-reported use " << used << " bytes, "
+            << 100.0 * static_cast<double>(used - planned.total_bytes) /
+                   static_cast<double>(planned.total_bytes)
+            << " %; weights " << planned.weights_bytes << ", pool " << planned.kv_cache_bytes
+            << " of " << planned.num_blocks << " blocks, activations " << planned.activation_bytes
+            << ", tables " << planned.table_bytes << "; context at open "
+            << (before.total_bytes - before.free_bytes) / kMiB << " MiB\n";
+  EXPECT_NEAR(static_cast<double>(used), static_cast<double>(planned.total_bytes),
+              0.01 * static_cast<double>(planned.total_bytes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PlanOnAGpu,
+                         ::testing::Values("Phi-3-mini-4k-instruct", "Llama-3.1-8B",
+                                           "Qwen2.5-0.5B"));
+
+}  // namespace
+}  // namespace kvarena::capacity
