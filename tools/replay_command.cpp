@@ -2,7 +2,6 @@
 
 #include "interrupt.hpp"
 #include "json_output.hpp"
-#include "option_types.hpp"
 #include "progress_bar.hpp"
 #include "quantity.hpp"
 #include "replay_exit_code.hpp"
@@ -11,7 +10,6 @@
 #include "replay/replay.hpp"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -29,29 +27,7 @@ using replay::ReplayOutcome;
 using replay::ReplayReport;
 using replay::Reserve;
 
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
 constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
-
-constexpr const char* kFooter = R"(
-Examples:
-  kvarena replay trace.jsonl
-      an engine of 256 sequences with as many blocks as it can need; no KV bytes exist
-  kvarena replay trace.jsonl --blocks 20000 --reserve none
-      a small pool and careless admission: watch the preemptions
-  kvarena replay trace.jsonl --model Llama-3.1-8B --pool-bytes 24GiB --timeline series.csv
-      the pool of a 24 GiB budget, and how full it was in every second
-  kvarena replay trace.jsonl --requests 50 --attention sample --model Qwen2.5-0.5B
-      with real bytes: all KV of 24 layers is written, and read back through the tables
-  kvarena replay trace.jsonl --device cuda:0 --attention full --model Llama-3.1-8B
-      on a GPU: attention of every layer in every step, all of it compared, and its GB/s
-  kvarena replay trace.jsonl --http 127.0.0.1:9400 --linger
-      health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
-  kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
-      --prefill-us 100 --decode-us 20000 --json -
-      the occupancy of an ideal device as one JSON object
-
-Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/traces.md).
-)";
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t value = 0;
@@ -69,112 +45,6 @@ std::optional<std::int32_t> permille(std::string_view text) {
 }
 
 }  // namespace
-
-CLI::App* ReplayCommand::declare(CLI::App& parent) {
-  CLI::App* command = parent.add_subcommand(
-      "replay", "Serve a request trace through the block manager on a virtual clock");
-  command->footer(kFooter);
-  command->add_option("TRACE", options_.trace.path, "The trace file")
-      ->required()
-      ->type_name("FILE");
-  add_choice_option(*command, "--format", format_, {"auto", "mooncake", "azure", "agent", "vllm"},
-                    "Its format")
-      ->capture_default_str();
-  add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
-                   "Only the first N requests; 0: all")
-      ->capture_default_str();
-  declare_engine(*command);
-  declare_pool(*command);
-  shape_.declare(*command);
-  declare_attention(*command);
-  http_.declare(*command);
-  command
-      ->add_option("--timeline", options_.timeline_path,
-                   "Write the series of running, waiting, blocks ... to FILE as CSV")
-      ->type_name("FILE");
-  add_count_option(*command, "--timeline-ms", timeline_ms_, 1, std::int64_t{1} << 32,
-                   "Virtual time between its rows")
-      ->capture_default_str();
-  declare_json_option(*command, json_);
-  return command;
-}
-
-void ReplayCommand::declare_engine(CLI::App& command) {
-  constexpr const char* kGroup = "Engine";
-  add_choice_option(command, "--clock", clock_, {"step", "linear"},
-                    "step: an engine that runs one step after another. linear: each request on its "
-                    "own time line, holding its final length")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns,
-                          "Cost of a prompt token")
-      ->group(kGroup);
-  add_microseconds_option(command, "--decode-us", options_.costs.decode_ns,
-                          "Cost of a step that decodes (linear: of an output token)")
-      ->group(kGroup);
-  add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top")
-      ->group(kGroup);
-  add_choice_option(command, "--reserve", reserve_, {"full", "prompt", "none"},
-                    "What admission secures: full (prompt and output), prompt, none "
-                    "[default: prompt; linear: full]")
-      ->group(kGroup);
-  add_count_option(command, "--max-running", max_running_, 0, kMaxCount,
-                   "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
-      ->group(kGroup);
-  add_count_option(command, "--max-batched-tokens", options_.limits.max_batched_tokens, 0,
-                   (std::int64_t{1} << 31) - 1,
-                   "Tokens a step; prompts are cut into chunks; 0: unlimited")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_count_option(command, "--max-context", options_.limits.max_context_tokens, 0, kMaxCount,
-                   "Longest prompt + output; longer requests are rejected; 0: unlimited")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_count_option(command, "--samples", options_.samples, 1, 256,
-                   "Sequences a request forks into after its prompt (copy-on-write)")
-      ->capture_default_str()
-      ->group(kGroup);
-}
-
-void ReplayCommand::declare_pool(CLI::App& command) {
-  constexpr const char* kGroup = "Pool";
-  auto* blocks = command.add_option("--blocks", blocks_,
-                                    "Blocks, or unlimited: the trace's own worst case "
-                                    "[default: unlimited]");
-  blocks->type_name("N|unlimited")->group(kGroup);
-  add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
-                   "Or as many blocks of the model shape as fit")
-      ->group(kGroup)
-      ->excludes(blocks);
-  command
-      .add_option("--watermark", watermark_,
-                  "Blocks that admission leaves for running sequences "
-                  "[default: 1%; none with --reserve full or an unlimited pool]")
-      ->type_name("N|P%")
-      ->group(kGroup);
-}
-
-void ReplayCommand::declare_attention(CLI::App& command) {
-  constexpr const char* kGroup = "Attention";
-  add_choice_option(command, "--attention", attention_, {"off", "sample", "full"},
-                    "off: no bytes exist. sample: all KV is written; each sequence's bytes are "
-                    "compared in one layer, attention in some steps. full: compare all")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_device_option(command, device_)->group(kGroup);
-  command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
-      ->type_name("MODEL")
-      ->capture_default_str()
-      ->group("Model shape");
-  add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
-                   "Steps from one compared step to the next")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_count_option(command, "--threads", threads_, 0, 256,
-                   "CPU: threads of attention; 0: one a core")
-      ->capture_default_str()
-      ->group(kGroup);
-}
 
 bool ReplayCommand::take_blocks(const Console& console) {
   if (blocks_.empty() || blocks_ == "unlimited") return true;
@@ -202,6 +72,17 @@ bool ReplayCommand::take_watermark(const Console& console) {
   return false;
 }
 
+bool ReplayCommand::take_roofline(const Console& console) {
+  if (!roofline_.is_given()) return true;
+  if (shape_.any_number()) {
+    console.error("--gpu with numbers of a model shape", "a built-in model as it is",
+                  "leave the numbers out, or use --clock step");
+    return false;
+  }
+  options_.roofline = roofline_.choose(console, model_);
+  return options_.roofline.has_value();
+}
+
 // A GPU that is named is used, or the command fails.
 bool ReplayCommand::take_device(const Console& console) {
   if (device_.kind != DeviceChoice::Kind::cuda || attention_ != "off") return true;
@@ -214,12 +95,15 @@ bool ReplayCommand::take_device(const Console& console) {
 bool ReplayCommand::complete(const Console& console) {
   const auto shape = shape_.choose(console, model_);
   if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
-      !http_.take(console)) {
+      !take_roofline(console) || !http_.take(console)) {
     return false;
   }
   model_name_ = shape->name;
   options_.trace.format = *replay::trace_format_of(format_);
-  options_.clock = clock_ == "linear" ? ClockKind::linear : ClockKind::step;
+  options_.clock = clock_ == "linear"     ? ClockKind::linear
+                   : clock_ == "roofline" ? ClockKind::roofline
+                                          : ClockKind::step;
+  options_.keep_preempted = preempted_ == "keep";
   const bool linear = options_.clock == ClockKind::linear;
   if (reserve_.empty()) reserve_ = linear ? "full" : "prompt";
   options_.reserve = reserve_ == "full"     ? Reserve::full

@@ -8,6 +8,7 @@
 #include "exit_codes.hpp"
 #include "http_options.hpp"
 #include "replay_server.hpp"
+#include "roofline_options.hpp"
 #include "shape_options.hpp"
 
 #include "replay/replay_options.hpp"
@@ -29,6 +30,7 @@ class ReplayCommand {
   ExitCode run(const Console& console);
 
  private:
+  void declare_clock(CLI::App& command);
   void declare_engine(CLI::App& command);
   void declare_pool(CLI::App& command);
   void declare_attention(CLI::App& command);
@@ -36,6 +38,7 @@ class ReplayCommand {
   bool take_blocks(const Console& console);
   bool take_watermark(const Console& console);
   bool take_device(const Console& console);
+  bool take_roofline(const Console& console);
   ExitCode report(const Console& console, const replay::ReplayOutcome& outcome) const;
   /// nullopt without an outcome, and then the exit code in `code`.
   std::optional<replay::ReplayOutcome> replay(const Console& console, ExitCode* code);
@@ -43,11 +46,13 @@ class ReplayCommand {
 
   replay::ReplayOptions options_;
   ShapeOptions shape_;
+  RooflineOptions roofline_;
   std::string model_name_;
   std::string model_ = "Qwen2.5-0.5B";
   std::string format_ = "auto";
   std::string clock_ = "step";
   std::string reserve_;
+  std::string preempted_ = "drop";
   std::string attention_ = "off";
   DeviceChoice device_;
   std::string blocks_;

@@ -31,9 +31,24 @@ Json json_of(const BlockStats& stats) {
           {"allocations", stats.allocations}, {"exhaustions", stats.exhaustions}};
 }
 
+// What the roofline clock computes with; null on any other.
+Json roofline_json(const ReplayOptions& options) {
+  if (!options.roofline) return nullptr;
+  const capacity::StepTimeOptions& numbers = options.roofline->options();
+  return {{"flops_per_second", numbers.flops_per_second},
+          {"bandwidth_bytes_per_second", numbers.bandwidth_bytes_per_second},
+          {"layer_bytes", numbers.layer_bytes},
+          {"head_bytes", numbers.head_bytes},
+          {"efficiency_matrices", numbers.efficiency.matrices},
+          {"efficiency_attention", numbers.efficiency.attention},
+          {"efficiency_bandwidth", numbers.efficiency.bandwidth}};
+}
+
 Json options_json(const ReplayOptions& options) {
   return {{"clock", name_of(options.clock)},
+          {"roofline", roofline_json(options)},
           {"reserve", name_of(options.reserve)},
+          {"preempted", options.keep_preempted ? "keep" : "drop"},
           {"prefill_us", static_cast<double>(options.costs.prefill_ns) / 1e3},
           {"decode_us", static_cast<double>(options.costs.decode_ns) / 1e3},
           {"step_us", static_cast<double>(options.costs.step_ns) / 1e3},

@@ -4,12 +4,13 @@
 
 namespace kvarena::replay {
 
-Admission::Admission(const ReplayOptions& options, EnginePool& pool)
+Admission::Admission(const ReplayOptions& options, EnginePool& pool, PreemptedSequences& kept)
     : reserve_(options.reserve),
       block_size_(pool.block_size()),
       max_context_(options.limits.max_context_tokens),
       samples_(options.samples),
-      pool_(pool) {}
+      pool_(pool),
+      kept_(kept) {}
 
 std::string Admission::reason_never(const TraceRequest& request) const {
   const std::int64_t length = request.input_tokens + request.output_tokens;
@@ -61,21 +62,37 @@ Status Admission::secure(const Job& job, std::int64_t fork_blocks) {
   return pool_.promise_capacity(job.sequence, (own + fork_blocks) * block_size_);
 }
 
+// Room for `blocks` and what the job still has, at the cost of others that only keep theirs.
+Admitted Admission::make_room(const Job& job, std::int64_t blocks) {
+  const std::int64_t own = kept_.blocks_of(job);
+  const BlockStats stats = pool_.manager().stats();
+  const std::int64_t usable = stats.available() - stats.reserved - stats.watermark;
+  const std::int64_t missing = blocks - own - usable;
+  if (missing <= 0) return Admitted::yes;
+  if (missing > kept_.blocks() - own) return Admitted::later;
+  const auto freed = kept_.reclaim(missing, &job, &lost_tokens_);
+  if (freed) return Admitted::yes;
+  failure_ = freed.status();
+  return Admitted::failed;
+}
+
 Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
                           std::int64_t pending_blocks) {
   const std::int64_t forks = fork_blocks(*job.request->trace, job.to_fork);
   const bool first_chunk_only = reserve_ == Reserve::none && !job.preempted;
   const std::int64_t prefill = first_chunk_only ? first_chunk : job.prefill_length;
   const std::int64_t needed = secured_blocks(job.request->final_length(), prefill) + forks;
-  if (!pool_.manager().can_allocate(needed + pending_blocks, Urgency::admission)) {
-    return Admitted::later;
+  const Admitted room = make_room(job, needed + pending_blocks);
+  if (room != Admitted::yes) return room;
+  kept_.forget(job);
+  if (job.sequence == kNoSequence) {
+    auto sequence = pool_.create_sequence(now_ns);
+    if (!sequence) {
+      failure_ = sequence.status();
+      return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;
+    }
+    job.sequence = *sequence;
   }
-  auto sequence = pool_.create_sequence(now_ns);
-  if (!sequence) {
-    failure_ = sequence.status();
-    return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;
-  }
-  job.sequence = *sequence;
   failure_ = secure(job, forks);
   if (failure_) return Admitted::yes;
   const bool full = failure_.code == StatusCode::exhausted;
@@ -88,6 +105,7 @@ Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chun
 Status Admission::withdraw(Job& job) {
   const Status status = pool_.destroy(job.sequence);
   job.sequence = kNoSequence;
+  job.length = 0;
   return status;
 }
 

@@ -201,6 +201,11 @@ Status EnginePool::destroy(SequenceId sequence) {
   return cache_ ? cache_->destroy(sequence) : tables_->destroy(sequence);
 }
 
+Status EnginePool::truncate(SequenceId sequence, std::int64_t length_tokens) {
+  return cache_ ? cache_->truncate(sequence, length_tokens)
+                : tables_->truncate(sequence, length_tokens);
+}
+
 Status EnginePool::reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens) {
   return cache_ ? cache_->reserve_capacity(sequence, capacity_tokens)
                 : tables_->reserve_capacity(sequence, capacity_tokens);

@@ -54,6 +54,8 @@ class EnginePool {
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens, std::int64_t since_ns);
   /// BlockTables::destroy.
   Status destroy(SequenceId sequence);
+  /// BlockTables::truncate.
+  Status truncate(SequenceId sequence, std::int64_t length_tokens);
   /// BlockTables::reserve_capacity, as admission.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   /// BlockTables::promise_capacity.

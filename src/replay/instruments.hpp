@@ -6,6 +6,7 @@
 
 #include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
+#include "replay/request_times.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,7 @@ struct EngineCounters {
 struct Instruments {
   OccupancyMeter meter;
   RequestLedger ledger;
+  RequestTimes times;
   EngineCounters counters;
   ReplayProgress progress;
   ProgressSink* sink = nullptr;      ///< may be null

@@ -40,6 +40,11 @@ struct Job {
   TokenStream stream;           ///< content of the tokens in the tables
   std::uint64_t last_hash = 0;  ///< prefix hash of the last token in the tables
 
+  /// Brings stream and last_hash to the tokens in the tables. O(length).
+  void rewind_stream() {
+    stream = TokenStream(request->trace, sample);
+    for (std::int64_t i = 0; i < length; ++i) last_hash = stream.next();
+  }
   /// Whether it decodes: its prefill is done.
   bool decodes() const noexcept { return length >= prefill_length; }
   /// Whether it has all its tokens.

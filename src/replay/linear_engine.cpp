@@ -20,7 +20,8 @@ LinearEngine::LinearEngine(const ReplayOptions& options, ArrivalFeed& feed, Engi
       feed_(feed),
       pool_(pool),
       instruments_(instruments),
-      admission_(options, pool) {}
+      kept_(pool),
+      admission_(options, pool, kept_) {}
 
 void LinearEngine::record() {
   instruments_.meter.record(now_ns_, {.blocks = pool_.manager().stats().allocated(),
@@ -33,6 +34,7 @@ void LinearEngine::record() {
 
 void LinearEngine::take_arrival() {
   auto request = feed_.take();
+  instruments_.times.arrive(request->index, request->arrival_us * 1000);
   if (!admission_.reason_never(*request).empty()) {
     instruments_.ledger.reject();
     return;
@@ -61,6 +63,7 @@ MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
   if (!end_ns) return time_overflow(*job->request->trace);
   if (auto failure = grow(*job, job->request->trace->input_tokens)) return failure;
   instruments_.ledger.start(job->request->arrival_ns(), now_ns_);
+  instruments_.times.start(job->request->trace->index, now_ns_);
   instruments_.counters.prefill_tokens += job->request->trace->input_tokens;
   holds_.push_back({*end_ns, started_++, std::move(job)});
   std::push_heap(holds_.begin(), holds_.end(), std::greater<>());
@@ -93,6 +96,7 @@ MaybeFailure LinearEngine::finish(Job& job) {
   if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
   if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
   instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
+  instruments_.times.finish(job.request->trace->index, now_ns_);
   instruments_.report_progress(now_ns_, waiting_.size());
   return std::nullopt;
 }

@@ -52,6 +52,7 @@ class LinearEngine {
   ArrivalFeed& feed_;
   EnginePool& pool_;
   Instruments& instruments_;
+  PreemptedSequences kept_;  // none: nothing is preempted
   Admission admission_;
   std::deque<std::unique_ptr<Job>> waiting_;
   std::vector<Hold> holds_;  // a heap, the earliest end first

@@ -14,10 +14,10 @@ namespace kvarena::replay {
 
 /// The state of the engine at one instant.
 struct EngineState {
-  std::int64_t blocks = 0;       ///< allocated, from BlockManager::stats
+  std::int64_t blocks = 0;       ///< in use: BlockManager's, less what is only kept
   std::int64_t running = 0;      ///< sequences
   std::int64_t waiting = 0;      ///< requests, preempted sequences included
-  std::int64_t tokens = 0;       ///< in the tables
+  std::int64_t tokens = 0;       ///< in those blocks
   std::int64_t preemptions = 0;  ///< so far
   std::int64_t completed = 0;    ///< requests, so far
   friend bool operator==(const EngineState&, const EngineState&) = default;

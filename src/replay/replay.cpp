@@ -36,6 +36,23 @@ MaybeFailure check_linear(const ReplayOptions& options) {
   return std::nullopt;
 }
 
+MaybeFailure check_roofline(const ReplayOptions& options) {
+  if (options.roofline.has_value() == (options.clock == ClockKind::roofline)) return std::nullopt;
+  return contradiction(fmt::format("the {} clock {} the numbers of a GPU", name_of(options.clock),
+                                   options.roofline ? "with" : "without"),
+                       "the roofline clock with them, any other without",
+                       "use --clock roofline with --gpu, or --clock step without");
+}
+
+// A block that forks share does not become free when one of them gives it up.
+MaybeFailure check_keeping(const ReplayOptions& options) {
+  const bool preempts = options.clock != ClockKind::linear && options.samples == 1;
+  if (!options.keep_preempted || preempts) return std::nullopt;
+  return contradiction("--preempted keep with the linear clock or --samples",
+                       "an engine that preempts, and one sequence a request",
+                       "use --preempted drop");
+}
+
 MaybeFailure check_batch(const ReplayOptions& options) {
   if (options.clock == ClockKind::linear) return std::nullopt;
   const ReplayLimits& limits = options.limits;
@@ -86,6 +103,8 @@ MaybeFailure check_options(const ReplayOptions& options) {
                          fmt::format("1 .. {}", kMaxSamples), "change --samples");
   }
   if (auto failure = check_linear(options)) return failure;
+  if (auto failure = check_roofline(options)) return failure;
+  if (auto failure = check_keeping(options)) return failure;
   if (auto failure = check_batch(options)) return failure;
   return check_attention(options);
 }
@@ -133,7 +152,7 @@ class Replay {
   MaybeFailure run(ArrivalFeed& feed) {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
     if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
-    if (auto failure = open_timeline()) return failure;
+    if (auto failure = open_files()) return failure;
     if (options_.attention.mode != AttentionMode::off) {
       std::unique_ptr<StepMemory> memory;
       if (auto failure = pool_->create_step_memory(&memory)) return failure;
@@ -169,7 +188,9 @@ class Replay {
     const Status proof = pool_->check_invariants();
     balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
     if (Status status = instruments_.meter.finish(end_ns_); !status)
-      return timeline_failure(status);
+      return file_failure("--timeline", options_.timeline_path, status);
+    if (Status status = instruments_.times.write(); !status)
+      return file_failure("--request-times", options_.request_times_path, status);
     if (!served || balanced_) return std::nullopt;
     const std::string account =
         proof ? pool_->explain(0, Urgency::growth) : "invariants: " + describe(proof);
@@ -217,16 +238,21 @@ class Replay {
     return failure;
   }
 
-  MaybeFailure open_timeline() {
-    if (options_.timeline_path.empty()) return std::nullopt;
-    const Status status = instruments_.meter.open_timeline(
-        options_.timeline_path, options_.timeline_ns, pool_->block_size());
-    return status ? std::nullopt : MaybeFailure(timeline_failure(status));
+  MaybeFailure open_files() {
+    if (!options_.timeline_path.empty()) {
+      const Status status = instruments_.meter.open_timeline(
+          options_.timeline_path, options_.timeline_ns, pool_->block_size());
+      if (!status) return file_failure("--timeline", options_.timeline_path, status);
+    }
+    if (options_.request_times_path.empty()) return std::nullopt;
+    const Status status = instruments_.times.open(options_.request_times_path);
+    if (status) return std::nullopt;
+    return file_failure("--request-times", options_.request_times_path, status);
   }
-  ReplayFailure timeline_failure(const Status& status) const {
+  static ReplayFailure file_failure(const char* option, const std::string& path,
+                                    const Status& status) {
     return {ReplayEnd::environment,
-            fmt::format("--timeline {}: {}", options_.timeline_path,
-                        std::generic_category().message(status.native)),
+            fmt::format("{} {}: {}", option, path, std::generic_category().message(status.native)),
             "a writable file", "check the folder, its permissions and the disk"};
   }
 
@@ -253,7 +279,12 @@ void put(MaybeFailure failure, ReplayOutcome& outcome) {
 }  // namespace
 
 std::string_view name_of(ClockKind clock) noexcept {
-  return clock == ClockKind::step ? "step" : "linear";
+  switch (clock) {
+    case ClockKind::step: return "step";
+    case ClockKind::roofline: return "roofline";
+    case ClockKind::linear: return "linear";
+  }
+  return "unknown";
 }
 
 std::string_view name_of(Reserve reserve) noexcept {

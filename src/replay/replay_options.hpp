@@ -6,6 +6,7 @@
 #include "replay/trace_reader.hpp"
 
 #include "kvarena/base/layout.hpp"
+#include "kvarena/capacity/step_time.hpp"
 #include "kvarena/device/device.hpp"
 
 #include <cstdint>
@@ -15,10 +16,10 @@
 namespace kvarena::replay {
 
 /// How virtual time passes. `step`: an engine that runs one step after another, each with the
-/// decode tokens of all running sequences and chunks of prefill. `linear`: every request lives on a
-/// time line of its own, as if it had the device for itself; it holds its final length from start
-/// to end.
-enum class ClockKind : std::uint8_t { step, linear };
+/// decode tokens of all running sequences and chunks of prefill, at fixed costs. `roofline`: the
+/// same engine, whose steps take what a GPU needs. `linear`: every request lives on a time line of
+/// its own, as if it had the device for itself; it holds its final length from start to end.
+enum class ClockKind : std::uint8_t { step, roofline, linear };
 
 /// What admission secures. `full`: the blocks of prompt and output are taken. `prompt`: the blocks
 /// of the prompt are promised. `none`: only the first chunk has to fit.
@@ -43,7 +44,7 @@ enum class Fault : std::uint8_t {
 struct ReplayCosts {
   std::int64_t prefill_ns = 10'000;     ///< a prompt token
   std::int64_t decode_ns = 20'000'000;  ///< step: a step that decodes; linear: an output token
-  std::int64_t step_ns = 0;             ///< any step
+  std::int64_t step_ns = 0;             ///< any step, of the roofline clock too
 };
 
 /// Limits of the virtual engine. 0 means unlimited.
@@ -81,12 +82,15 @@ struct ReplayOptions {
   ClockKind clock = ClockKind::step;
   Reserve reserve = Reserve::prompt;
   ReplayCosts costs;
+  std::optional<capacity::StepTimeModel> roofline;  ///< of the roofline clock, and only of it
   ReplayLimits limits;
   ReplayPool pool;
   ReplayAttention attention;
-  std::int32_t samples = 1;                  ///< sequences a request forks into after its prompt
-  std::string timeline_path;                 ///< CSV of the series; empty: none
+  bool keep_preempted = false;  ///< preempted sequences keep blocks until somebody needs them
+  std::int32_t samples = 1;     ///< sequences a request forks into after its prompt
+  std::string timeline_path;    ///< CSV of the series; empty: none
   std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between rows
+  std::string request_times_path;            ///< CSV of when each request was served; empty: none
 };
 
 /// The names of the command line.

@@ -14,21 +14,25 @@ StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePo
       feed_(feed),
       pool_(pool),
       instruments_(instruments),
-      admission_(options, pool) {}
+      kept_(pool),
+      admission_(options, pool, kept_),
+      clock_(make_step_clock(options)) {}
 
 void StepEngine::record() {
-  instruments_.meter.record(now_ns_, {.blocks = pool_.manager().stats().allocated(),
-                                      .running = static_cast<std::int64_t>(running_.size()),
-                                      .waiting = static_cast<std::int64_t>(waiting_.size()),
-                                      .tokens = pool_.tables().stats().tokens,
-                                      .preemptions = instruments_.counters.preemptions,
-                                      .completed = instruments_.ledger.completed()});
+  instruments_.meter.record(now_ns_,
+                            {.blocks = pool_.manager().stats().allocated() - kept_.blocks(),
+                             .running = static_cast<std::int64_t>(running_.size()),
+                             .waiting = static_cast<std::int64_t>(waiting_.size()),
+                             .tokens = pool_.tables().stats().tokens - kept_.tokens(),
+                             .preemptions = instruments_.counters.preemptions,
+                             .completed = instruments_.ledger.completed()});
 }
 
 void StepEngine::take_arrivals() {
   const TraceRequest* next = nullptr;
   while ((next = feed_.peek()) != nullptr && next->arrival_us * 1000 <= now_ns_) {
     auto request = feed_.take();
+    instruments_.times.arrive(request->index, request->arrival_us * 1000);
     if (!admission_.reason_never(*request).empty()) {
       instruments_.ledger.reject();
       continue;
@@ -85,11 +89,12 @@ MaybeFailure StepEngine::admit() {
   while (!waiting_.empty() && budget_ > 0) {
     Job& job = *waiting_.front();
     if (max_running > 0 && seats_taken() + 1 + job.to_fork > max_running) break;
-    const std::int64_t chunk = std::min(job.prefill_length, budget_);
+    const std::int64_t chunk = std::min(job.prefill_length - job.length, budget_);
     const Admitted answer = admission_.offer(job, now_ns_, chunk, pending);
     if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
     if (answer == Admitted::later) break;
     pending += admission_.growth_blocks(job, chunk);
+    job.rewind_stream();
     promised_forks_ += job.to_fork;
     add_row(job, chunk);
     running_.push_back(std::move(waiting_.front()));
@@ -118,14 +123,23 @@ MaybeFailure StepEngine::preempt_newest(const Status& cause) {
   if (victim->length > 0) {  // one that was admitted in this very step has nothing to lose
     victim->preempted = true;
     ++instruments_.counters.preemptions;
-    instruments_.counters.recomputed_tokens += victim->length;
   }
   victim->prefill_length = std::max(victim->prefill_length, victim->length);
-  victim->length = 0;
-  victim->stream = TokenStream(victim->request->trace, victim->sample);
-  if (Status status = admission_.withdraw(*victim); !status) return unexpected("destroy", status);
+  lost_tokens_ += victim->length;
+  const Status status =
+      options_.keep_preempted ? kept_.keep(*victim) : admission_.withdraw(*victim);
+  if (!status) return unexpected("preemption", status);
+  lost_tokens_ -= victim->length;
   waiting_.push_front(std::move(victim));
   return std::nullopt;
+}
+
+// What preempted sequences only keep goes before anything that runs does.
+MaybeFailure StepEngine::make_room(const Status& cause) {
+  if (cause.code != StatusCode::exhausted || kept_.blocks() == 0) return preempt_newest(cause);
+  const auto missing = static_cast<std::int64_t>(cause.required - cause.available);
+  const auto freed = kept_.reclaim(std::max<std::int64_t>(missing, 1), nullptr, &lost_tokens_);
+  return freed ? std::nullopt : MaybeFailure(unexpected("reclaim", freed.status()));
 }
 
 MaybeFailure StepEngine::grow() {
@@ -134,7 +148,7 @@ MaybeFailure StepEngine::grow() {
     if (faults != nullptr) faults->before_append(demands_);
     const Status status = pool_.append(demands_);
     if (status) break;
-    if (auto failure = preempt_newest(status)) return failure;
+    if (auto failure = make_room(status)) return failure;
   }
   if (faults != nullptr) faults->after_append();
   for (const StepRow& row : rows_) {
@@ -142,6 +156,7 @@ MaybeFailure StepEngine::grow() {
     if (!job.request->started) {
       job.request->started = true;
       instruments_.ledger.start(job.request->arrival_ns(), now_ns_);
+      instruments_.times.start(job.request->trace->index, now_ns_);
     }
     job.length += row.tokens;
   }
@@ -149,21 +164,25 @@ MaybeFailure StepEngine::grow() {
 }
 
 void StepEngine::pass_time() {
-  std::int64_t prompt_tokens = 0;
-  std::int64_t decodes = 0;
+  StepLoad load;
+  clock_rows_.clear();
   for (const StepRow& row : rows_) {
     const bool decode = row.job->length > row.job->prefill_length;
-    (decode ? decodes : prompt_tokens) += row.tokens;
+    (decode ? load.decode_tokens : load.prompt_tokens) += row.tokens;
+    clock_rows_.push_back({row.job->length - row.tokens, row.tokens});
   }
-  const ReplayCosts& costs = options_.costs;
-  std::int64_t prefill = 0;
-  time_overflow_ |= __builtin_mul_overflow(prompt_tokens, costs.prefill_ns, &prefill);
-  time_overflow_ |= __builtin_add_overflow(now_ns_, prefill, &now_ns_);
-  const std::int64_t fixed = costs.step_ns + (decodes > 0 ? costs.decode_ns : 0);
-  time_overflow_ |= __builtin_add_overflow(now_ns_, fixed, &now_ns_);
-  instruments_.counters.prefill_tokens += prompt_tokens;
-  instruments_.counters.decode_tokens += decodes;
+  load.rows = clock_rows_;
+  const auto taken = clock_->step_ns(load);
+  time_overflow_ |= !taken || __builtin_add_overflow(now_ns_, *taken, &now_ns_);
+  instruments_.counters.prefill_tokens += load.prompt_tokens;
+  instruments_.counters.decode_tokens += load.decode_tokens;
+  instruments_.counters.recomputed_tokens = lost_tokens_ + admission_.lost_tokens();
   ++instruments_.counters.steps;
+  for (const StepRow& row : rows_) {
+    const Job& job = *row.job;
+    if (!job.decodes() || job.length > job.prefill_length) continue;
+    instruments_.times.compute_prompt(job.request->trace->index, now_ns_);
+  }
 }
 
 // The prompt is computed: the other samples of the request begin as forks of it.
@@ -201,6 +220,7 @@ MaybeFailure StepEngine::finish(Job& job) {
   if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
   if (--job.request->unfinished == 0) {
     instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
+    instruments_.times.finish(job.request->trace->index, now_ns_);
   }
   return std::nullopt;
 }

@@ -1,18 +1,20 @@
 #pragma once
 
 /// @file
-/// `StepEngine`: the step clock, continuous batching as serving engines do it. A step decodes one
-/// token of every running sequence past its prompt, gives what is left of the token budget to
-/// prompts (in chunks, oldest first) and to new requests (first come, first served), and grows all
-/// of them in one append. When blocks run out, the newest sequence is preempted: its blocks go, and
-/// it waits at the head of the queue to be computed again. A step takes `step_ns + prefill_ns *
-/// prompt tokens + decode_ns if anything decodes`; time in which nothing runs is skipped.
+/// `StepEngine`: the step and roofline clocks, continuous batching as serving engines do it. A step
+/// decodes one token of every running sequence past its prompt, gives what is left of the token
+/// budget to prompts (in chunks, oldest first) and to new requests (first come, first served), and
+/// grows all of them in one append. When blocks run out, the newest sequence is preempted: its
+/// blocks go, and it waits at the head of the queue to be computed again, but for what it could
+/// keep. How long a step takes says the clock; time in which nothing runs is skipped.
 
 #include "replay/admission.hpp"
 #include "replay/arrival_feed.hpp"
 #include "replay/engine_pool.hpp"
 #include "replay/instruments.hpp"
 #include "replay/kv_writer.hpp"
+#include "replay/preempted_sequences.hpp"
+#include "replay/step_clock.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -21,7 +23,7 @@
 
 namespace kvarena::replay {
 
-/// One replay on the step clock.
+/// One replay, step by step.
 class StepEngine {
  public:
   StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
@@ -39,6 +41,7 @@ class StepEngine {
   void plan_running();
   MaybeFailure admit();
   MaybeFailure grow();
+  MaybeFailure make_room(const Status& cause);
   MaybeFailure preempt_newest(const Status& cause);
   MaybeFailure finish_step();
   MaybeFailure fork_samples(std::size_t root);
@@ -53,13 +56,17 @@ class StepEngine {
   ArrivalFeed& feed_;
   EnginePool& pool_;
   Instruments& instruments_;
+  PreemptedSequences kept_;
   Admission admission_;
   std::deque<JobPtr> waiting_;         // first come first; preempted jobs in front
   std::vector<JobPtr> running_;        // in order of admission
   std::vector<StepRow> rows_;          // of this step, in the order of running_
   std::vector<AppendDemand> demands_;  // the same
-  std::int64_t budget_ = 0;            // tokens left in this step
-  std::int64_t promised_forks_ = 0;    // sequences that running jobs will fork
+  std::unique_ptr<StepClock> clock_;
+  std::vector<capacity::StepTimeRow> clock_rows_;  // of this step
+  std::int64_t budget_ = 0;                        // tokens left in this step
+  std::int64_t promised_forks_ = 0;                // sequences that running jobs will fork
+  std::int64_t lost_tokens_ = 0;                   // by preempted sequences
   std::int64_t now_ns_ = 0;
   bool time_overflow_ = false;
 };
