@@ -18,22 +18,30 @@ struct Conventions {
   bool has_qk_norm = false;
   std::int32_t norms = 2;        // of `hidden` elements, a layer
   bool has_router_bias = false;  // one number an expert
+  bool has_shared_gate = false;  // a number of the residual stream decides on the shared expert
+  bool has_sinks = false;        // one number a head, and biases of all projections and experts
 };
 
-constexpr std::array<Conventions, 12> kConventions = {{
+constexpr auto kConventions = std::to_array<Conventions>({
     {.architecture = "llama"},
     {.architecture = "mistral"},
     {.architecture = "mixtral"},
     {.architecture = "phi3"},
     {.architecture = "qwen2", .has_qkv_bias = true},
+    {.architecture = "qwen2_moe", .has_qkv_bias = true, .has_shared_gate = true},
     {.architecture = "qwen3", .has_qk_norm = true},
     {.architecture = "qwen3_moe", .has_qk_norm = true},
+    {.architecture = "qwen3_vl_text", .has_qk_norm = true},
+    {.architecture = "qwen3_vl_moe_text", .has_qk_norm = true},
+    {.architecture = "gemma"},
     {.architecture = "gemma2", .norms = 4},
     {.architecture = "gemma3_text", .has_qk_norm = true, .norms = 4},
+    {.architecture = "cohere2", .norms = 1},
     {.architecture = "deepseek_v2"},
     {.architecture = "deepseek_v3", .has_router_bias = true},
     {.architecture = "kimi_k2", .has_router_bias = true},
-}};
+    {.architecture = "gpt_oss", .has_router_bias = true, .has_sinks = true},
+});
 
 const Conventions* find_conventions(std::string_view architecture) noexcept {
   const auto* found =
@@ -108,6 +116,12 @@ void Parts::add_attention(const Conventions& c) {
     add_vector("query bias", q, fmt::format("{}", q), PartSplit::even);
     add_vector("key and value biases", 2 * kv, fmt::format("2 x {}", kv), PartSplit::kv_heads);
   }
+  if (c.has_sinks) {
+    add_vector("query bias and sinks", q + s_.num_q_heads,
+               fmt::format("{} + {}", q, s_.num_q_heads), PartSplit::even);
+    add_vector("key and value biases", 2 * kv, fmt::format("2 x {}", kv), PartSplit::kv_heads);
+    add_vector("output bias", s_.hidden, fmt::format("{}", s_.hidden));
+  }
   if (c.has_qk_norm) {
     add_vector("query and key norms", 2 * s_.head_dim, fmt::format("2 x {}", s_.head_dim));
   }
@@ -152,6 +166,10 @@ void Parts::add_mlps(const Conventions& c) {
       fmt::format("3 x {} x {} x {} experts", s_.hidden, moe.ffn, moe.num_experts);
   parts_.back().num_experts = moe.num_experts;
   parts_.back().experts_per_token = moe.experts_per_token;
+  if (c.has_sinks) {
+    add_matrix("experts' biases", 2 * std::int64_t{moe.ffn} + s_.hidden, moe.num_experts, sparse);
+  }
+  if (c.has_shared_gate) add_matrix("shared expert's gate", s_.hidden, 1, sparse);
   if (moe.num_shared > 0) {
     const std::int32_t ffn = moe.shared_ffn > 0 ? moe.shared_ffn : moe.ffn;
     add_matrix("shared experts", times(3, s_.hidden, ffn), moe.num_shared, sparse);
@@ -210,6 +228,9 @@ void count_parameters(ModelSpec& model) {
   std::string missing = missing_shape(shape);
   if (conventions == nullptr) {
     missing = fmt::format("no formula for the architecture '{}'", model.architecture);
+  }
+  if (missing.empty() && conventions->has_sinks != shape.has_biases) {
+    missing = shape.has_biases ? "biases that the formula leaves out" : "biases are not given";
   }
   if (missing.empty()) {
     Parts parts(shape);

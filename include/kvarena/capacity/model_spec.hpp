@@ -75,6 +75,7 @@ struct TransformerShape {
   std::int64_t vocab = 0;         ///< rows of the embedding
   std::int64_t max_position = 0;  ///< the longest context, tokens; 0: unknown
   bool tied_embeddings = false;   ///< the output head is the embedding
+  bool has_biases = false;        ///< a configuration says that projections have biases
   MoeShape moe;                   ///< experts
   MlaShape mla;                   ///< latent attention
 };
@@ -122,6 +123,7 @@ struct ModelSpec {
   std::optional<std::int64_t> parameters_about;  ///< as published, rounded, where not exactly
   std::string parameters_source;                 ///< where they are from, or why there are none
   std::optional<std::int64_t> weights_bytes;     ///< exactly, from the headers of the weights
+  std::vector<std::string> notes;  ///< what a reader of files assumed or left out, for a person
 };
 
 /// What one token adds to every group that grows, without scales: 2 (K and V) x heads x dim, or the

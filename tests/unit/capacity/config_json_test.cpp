@@ -1,0 +1,250 @@
+// Configurations of the preset models against the presets, and everything that is wrong in one.
+
+#include "capacity/config_json.hpp"
+
+#include "kvarena/capacity/model_presets.hpp"
+#include "kvarena/capacity/storage_format.hpp"
+#include "support/status_matchers.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace kvarena::capacity {
+namespace {
+
+using Json = nlohmann::json;
+
+struct NamedConfig {
+  std::string_view preset;
+  std::string_view text;
+};
+
+constexpr NamedConfig kConfigs[] = {
+#include "model_configs.def"
+};
+
+std::string_view config_of(std::string_view preset) {
+  for (const NamedConfig& config : kConfigs) {
+    if (config.preset == preset) return config.text;
+  }
+  ADD_FAILURE() << preset;
+  return "{}";
+}
+
+ModelSpec read(std::string_view text) {
+  ModelSpec model;
+  ReadFailure failure;
+  EXPECT_OK(model_from_config_text(text, "config.json", model, failure)) << to_string(failure);
+  return model;
+}
+
+/// The message; "" when it is read.
+std::string failure_of(std::string_view text) {
+  ModelSpec model;
+  ReadFailure failure;
+  const Status status = model_from_config_text(text, "config.json", model, failure);
+  if (status) return "";
+  EXPECT_EQ(status, status_of(failure));
+  EXPECT_EQ(status.code, StatusCode::parse_error);
+  return to_string(failure);
+}
+
+/// A configuration that is read, with one key changed, or removed with nullopt.
+std::string with(std::string_view key, const Json& value, std::string_view preset = "Qwen3-8B") {
+  Json config = Json::parse(config_of(preset));
+  config[std::string(key)] = value;
+  return config.dump();
+}
+std::string without(std::string_view key, std::string_view preset = "Qwen3-8B") {
+  Json config = Json::parse(config_of(preset));
+  EXPECT_EQ(config.erase(std::string(key)), 1U);
+  return config.dump();
+}
+
+void expect_alike(const CacheGroup& a, const CacheGroup& b) {
+  EXPECT_EQ(a.kind, b.kind);
+  EXPECT_EQ(a.num_layers, b.num_layers);
+  EXPECT_EQ(a.num_sharing_layers, b.num_sharing_layers);
+  EXPECT_EQ(a.num_kv_heads, b.num_kv_heads);
+  EXPECT_EQ(a.head_dim_k, b.head_dim_k);
+  EXPECT_EQ(a.head_dim_v, b.head_dim_v);
+  EXPECT_EQ(a.limit_tokens, b.limit_tokens);
+  EXPECT_EQ(a.latent_dim, b.latent_dim);
+  EXPECT_EQ(a.latent_value_dim, b.latent_value_dim);
+  EXPECT_EQ(a.index_dim, b.index_dim);
+  EXPECT_EQ(a.state_elements, b.state_elements);
+  EXPECT_EQ(a.conv_elements, b.conv_elements);
+}
+
+TEST(ConfigJson, SaysOfEachPresetWhatThePresetSays) {
+  ASSERT_EQ(std::size(kConfigs), model_preset_names().size());
+  for (const NamedConfig& config : kConfigs) {
+    SCOPED_TRACE(config.preset);
+    const ModelSpec preset = find_model_preset(config.preset).value();
+    const ModelSpec model = read(config.text);
+    EXPECT_EQ(model.architecture, preset.architecture);
+    EXPECT_EQ(model.source, "config.json");
+    EXPECT_EQ(kv_elements_per_token(model), kv_elements_per_token(preset));
+    ASSERT_EQ(model.groups.size(), preset.groups.size());
+    for (std::size_t i = 0; i < model.groups.size(); ++i) {
+      expect_alike(model.groups[i], preset.groups[i]);
+    }
+    if (preset.parameters) {
+      EXPECT_EQ(model.parameters, preset.parameters) << model.parameters_source;
+    }
+    EXPECT_EQ(model.weights_format, preset.weights_format);
+    EXPECT_EQ(model.expert_weights_format, preset.expert_weights_format);
+    EXPECT_EQ(model.kv_format, preset.kv_format);
+    EXPECT_EQ(model.shape.num_layers, preset.shape.num_layers);
+    EXPECT_EQ(model.shape.hidden, preset.shape.hidden);
+    EXPECT_EQ(model.shape.num_q_heads, preset.shape.num_q_heads);
+    EXPECT_EQ(model.shape.num_kv_heads, preset.shape.num_kv_heads);
+    EXPECT_EQ(model.shape.head_dim, preset.shape.head_dim);
+    EXPECT_EQ(model.shape.vocab, preset.shape.vocab);
+    EXPECT_EQ(model.shape.max_position, preset.shape.max_position);
+    EXPECT_EQ(model.shape.tied_embeddings, preset.shape.tied_embeddings);
+    EXPECT_EQ(model.shape.moe.num_experts, preset.shape.moe.num_experts);
+    EXPECT_EQ(model.shape.moe.experts_per_token, preset.shape.moe.experts_per_token);
+    EXPECT_EQ(model.shape.moe.first_dense_layers, preset.shape.moe.first_dense_layers);
+  }
+}
+
+// Totals that others have published: weights counted by the model's own library or by an engine.
+TEST(ConfigJson, CountsWhatPresetsCannot) {
+  const auto parameters = [](std::string_view preset) {
+    return read(config_of(preset)).parameters.value_or(0);
+  };
+  EXPECT_EQ(parameters("DeepSeek-V2-Lite"), 15'706'484'224);
+  EXPECT_EQ(parameters("DeepSeek-V3"), 671'026'419'200);
+  EXPECT_EQ(parameters("gpt-oss-20b"), 20'914'757'184);
+  EXPECT_EQ(parameters("gpt-oss-120b"), 116'829'156'672);
+}
+
+TEST(ConfigJson, EveryMissingNumberIsNamed) {
+  EXPECT_EQ(failure_of(without("num_hidden_layers")),
+            "config.json: $: found no num_hidden_layers; expected num_hidden_layers or n_layer or "
+            "n_layers or num_layers, a whole number of 1 to 4096");
+  for (const std::string_view key : {"hidden_size", "num_attention_heads"}) {
+    EXPECT_NE(failure_of(without(key)).find("$: found no " + std::string(key)), std::string::npos);
+  }
+  EXPECT_NE(failure_of("{}").find("found no num_hidden_layers"), std::string::npos);
+  EXPECT_NE(failure_of(without("qk_rope_head_dim", "DeepSeek-V3")).find("no qk_rope_head_dim"),
+            std::string::npos);
+  EXPECT_NE(failure_of(without("mamba_head_dim", "Nemotron-3-Nano-30B-A3B")).find("mamba_head_dim"),
+            std::string::npos);
+  Json nested = Json::parse(config_of("Qwen3.5-27B"));
+  nested["text_config"].erase("linear_key_head_dim");
+  EXPECT_NE(failure_of(nested.dump()).find("$.text_config: found no linear_key_head_dim"),
+            std::string::npos);
+}
+
+TEST(ConfigJson, EveryWrongNumberIsShownWithItsPath) {
+  const auto wrong = [](const Json& value) { return failure_of(with("num_hidden_layers", value)); };
+  const std::string expected = "; expected a whole number of 1 to 4096";
+  EXPECT_EQ(wrong("36"), "config.json: $.num_hidden_layers: found the string \"36\"" + expected);
+  EXPECT_EQ(wrong(0), "config.json: $.num_hidden_layers: found the number 0" + expected);
+  EXPECT_EQ(wrong(-36), "config.json: $.num_hidden_layers: found the number -36" + expected);
+  EXPECT_EQ(wrong(36.5), "config.json: $.num_hidden_layers: found the number 36.5" + expected);
+  EXPECT_EQ(wrong(4097), "config.json: $.num_hidden_layers: found the number 4097" + expected);
+  EXPECT_EQ(wrong(UINT64_MAX),
+            "config.json: $.num_hidden_layers: found the number 18446744073709551615" + expected);
+  EXPECT_EQ(wrong(1e300), "config.json: $.num_hidden_layers: found the number 1e+300" + expected);
+  EXPECT_EQ(wrong(true), "config.json: $.num_hidden_layers: found true" + expected);
+  EXPECT_EQ(wrong(Json::array({36})),
+            "config.json: $.num_hidden_layers: found an array of 1" + expected);
+  EXPECT_EQ(wrong(Json::object()), "config.json: $.num_hidden_layers: found an object" + expected);
+  EXPECT_EQ(read(with("num_hidden_layers", 36.0)).shape.num_layers, 36);
+  Json nested = Json::parse(config_of("Qwen3.5-27B"));
+  nested["text_config"]["num_key_value_heads"] = -4;
+  EXPECT_NE(failure_of(nested.dump()).find("$.text_config.num_key_value_heads: found the number"),
+            std::string::npos);
+}
+
+TEST(ConfigJson, EveryKeyOfAKnownModelIsChecked) {
+  int checked = 0;
+  for (const NamedConfig& config : kConfigs) {
+    const Json whole = Json::parse(config.text, nullptr, false);
+    if (whole.is_discarded()) continue;  // Infinity
+    const bool nested = whole.contains("text_config");
+    const Json& inner = nested ? whole.at("text_config") : whole;
+    for (const auto& [key, value] : inner.items()) {
+      if (!value.is_number() && !value.is_string()) continue;
+      Json changed = whole;
+      (nested ? changed["text_config"] : changed)[key] = Json::object();
+      const std::string failure = failure_of(changed.dump());
+      if (failure.empty()) continue;  // not a key that decides memory
+      ++checked;
+      EXPECT_NE(failure.find("." + key + ": found an object; expected"), std::string::npos)
+          << config.preset << " " << failure;
+    }
+  }
+  EXPECT_GT(checked, 300);
+}
+
+TEST(ConfigJson, WhatDoesNotGoTogetherIsRefused) {
+  const std::string_view oss = "gpt-oss-20b";
+  EXPECT_NE(failure_of(with("layer_types", Json::array({"full_attention"}), oss))
+                .find("$.layer_types: found an array of 1; expected one for each of 24 layers"),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("layer_types", Json(std::vector<std::string>(24, "magic")), oss))
+                .find("$.layer_types[0]: found the string \"magic\""),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("layer_types", Json::array({1}), oss))
+                .find("$.layer_types[0]: found the number 1; expected a string"),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("layer_types", Json(std::vector<std::string>(36, "sliding_attention"))))
+                .find("no sliding_window"),
+            std::string::npos);
+  Json odd = Json::parse(without("head_dim", "Llama-3.1-8B").empty() ? "{}" : "{}");
+  odd = Json::parse(config_of("Llama-3.1-8B"));
+  odd["num_attention_heads"] = 33;
+  EXPECT_NE(failure_of(odd.dump()).find("no head_dim, and a hidden size of 4096 for 33 heads"),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("linear_attn_config", Json::object())).find("$.linear_attn_config"),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("torch_dtype", "float13")).find("$.torch_dtype: found the string"),
+            std::string::npos);
+  EXPECT_NE(failure_of(with("hidden_size", 1 << 24, "Llama-3.1-8B")), "")
+      << "a head of half a million elements";
+}
+
+TEST(ConfigJson, HostileTextIsRefused) {
+  EXPECT_NE(failure_of("[]").find("found no object"), std::string::npos);
+  EXPECT_NE(failure_of(R"({"num_hidden_layers": 1, "num_hidden_layers": 2})").find("again"),
+            std::string::npos);
+  EXPECT_NE(failure_of(std::string(100'000, '[')).find("levels of nesting"), std::string::npos);
+  EXPECT_NE(failure_of(std::string(std::size_t{5} << 20, ' ')).find("bytes of JSON"),
+            std::string::npos);
+  EXPECT_NE(failure_of(R"({"text_config": [1]})").find("$.text_config: found an array of 1"),
+            std::string::npos);
+  EXPECT_NE(failure_of(R"({"model_type": 7})").find("$.model_type: found the number 7"),
+            std::string::npos);
+  std::string many = R"({"num_hidden_layers": 4096, "layer_types": [)";
+  for (int i = 0; i < 100'000; ++i) many += "\"mlp\",";
+  many += R"("mlp"], "hidden_size": 64, "num_attention_heads": 1})";
+  EXPECT_NE(failure_of(many).find("one for each of 4096 layers"), std::string::npos);
+}
+
+TEST(ConfigJson, InfinityIsPythons) {
+  EXPECT_EQ(read(R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64,
+                    "num_attention_heads": 1, "a": [Infinity, -Infinity, "\"Infinity"]})")
+                .shape.num_layers,
+            1);
+  EXPECT_NE(failure_of(R"({"num_hidden_layers": Infinity})"), "");
+  EXPECT_NE(failure_of(R"({"num_hidden_layers": Infinit})"), "");
+}
+
+TEST(ConfigJson, EveryPrefixIsRefused) {
+  for (const std::string_view preset : {"Gemma-3-27B", "gpt-oss-20b", "Nemotron-3-Nano-30B-A3B"}) {
+    const std::string_view text = config_of(preset);
+    for (std::size_t size = 0; size < text.size(); ++size) {
+      EXPECT_TRUE(failure_of(text.substr(0, size)).starts_with("config.json: line ")) << size;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
