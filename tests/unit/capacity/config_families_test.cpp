@@ -4,6 +4,7 @@
 
 #include "support/status_matchers.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,11 +16,11 @@ namespace {
 
 /// A small decoder with `more` keys.
 std::string config(std::string_view model_type, std::string_view more) {
-  return R"({"model_type": ")" + std::string(model_type) +
-         R"(", "num_hidden_layers": 12, "hidden_size": 512, "num_attention_heads": 8,
-            "num_key_value_heads": 2, "intermediate_size": 1024, "vocab_size": 1000,
-            "max_position_embeddings": 8192, "torch_dtype": "bfloat16")" +
-         (more.empty() ? "" : ", ") + std::string(more) + "}";
+  return fmt::format(
+      R"({{"model_type": "{}", "num_hidden_layers": 12, "hidden_size": 512,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 1024, "vocab_size": 1000,
+          "max_position_embeddings": 8192, "torch_dtype": "bfloat16"{}{}}})",
+      model_type, more.empty() ? "" : ", ", more);
 }
 
 ModelSpec read(std::string_view text) {
@@ -40,9 +41,9 @@ std::string layers_of(const ModelSpec& model) {
   std::string text;
   for (const CacheGroup& group : model.groups) {
     if (!text.empty()) text += ", ";
-    text += std::string(name_of(group.kind)) + " " + std::to_string(group.num_layers);
-    if (group.num_sharing_layers > 0) text += "+" + std::to_string(group.num_sharing_layers);
-    if (group.limit_tokens > 0) text += " of " + std::to_string(group.limit_tokens);
+    text += fmt::format("{} {}", name_of(group.kind), group.num_layers);
+    if (group.num_sharing_layers > 0) text += fmt::format("+{}", group.num_sharing_layers);
+    if (group.limit_tokens > 0) text += fmt::format(" of {}", group.limit_tokens);
   }
   return text;
 }
@@ -198,7 +199,7 @@ TEST(ConfigFamilies, Experts) {
   EXPECT_EQ(qwen.shared_ffn, 5632);
   EXPECT_EQ(qwen.first_dense_layers, 0);
   const auto dense = [](std::string_view more) {
-    return read(config("x", R"("num_experts": 4, "num_experts_per_tok": 2, )" + std::string(more)))
+    return read(config("x", fmt::format(R"("num_experts": 4, "num_experts_per_tok": 2, {})", more)))
         .shape.moe.first_dense_layers;
   };
   EXPECT_EQ(dense(R"("decoder_sparse_step": 2)"), 6);
@@ -245,8 +246,7 @@ TEST(ConfigFamilies, ParametersStayOpenWithTheReason) {
 
 TEST(ConfigFamilies, EmbeddingsAreTiedWhereEitherObjectSaysSo) {
   const auto tied = [](std::string_view outer, std::string_view inner) {
-    return read("{" + std::string(outer) + R"("text_config": )" + config("qwen3_vl_text", inner) +
-                "}")
+    return read(fmt::format(R"({{{}"text_config": {}}})", outer, config("qwen3_vl_text", inner)))
         .shape.tied_embeddings;
   };
   EXPECT_FALSE(tied("", ""));
@@ -259,7 +259,7 @@ TEST(ConfigFamilies, EmbeddingsAreTiedWhereEitherObjectSaysSo) {
 
 TEST(ConfigFamilies, FormatsOfWeights) {
   const auto format = [](std::string_view quantisation) {
-    return read(config("llama", R"("quantization_config": )" + std::string(quantisation)))
+    return read(config("llama", fmt::format(R"("quantization_config": {})", quantisation)))
         .weights_format;
   };
   EXPECT_EQ(format(R"({"quant_method": "fp8"})"), "fp8_e4m3");
