@@ -182,6 +182,12 @@ void check_whole(ConfigValues& text, const ModelSpec& model) {
                      "numbers that make a model");
 }
 
+/// Printable, and short enough for a message.
+bool is_plain(std::string_view name) {
+  return name.size() <= 100 &&
+         std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 /// Python's json writes Infinity, as in a bound of Mamba's time step; JSON does not have it.
 std::string without_infinity(std::string_view text) {
   constexpr std::string_view kWord = "Infinity";
@@ -217,12 +223,14 @@ Status model_from_config(const nlohmann::json& config, const std::string& file, 
   ConfigValues& text = decoder.text;
   model.source = file;
   model.architecture = text.word("model_type");
+  ConfigValues& namer = model.architecture.empty() ? outer : text;
   if (model.architecture.empty()) model.architecture = outer.word("model_type");
+  if (!is_plain(model.architecture)) namer.refuse("model_type", "", "the name of a family");
   decoder.family = &find_config_family(model.architecture);
   decoder.has_encoder = text.flag("is_encoder_decoder",
                                   is_either(model.architecture, {"t5", "mt5", "umt5", "whisper"}));
   model.name = outer.word("_name_or_path");
-  if (model.name.empty()) model.name = model.architecture;
+  if (model.name.empty() || !is_plain(model.name)) model.name = model.architecture;
   add_shape(decoder, model);
   if (text.ok()) add_config_groups(decoder, model);
   if (text.ok()) add_config_formats(text, outer, model);

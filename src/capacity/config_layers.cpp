@@ -1,5 +1,7 @@
 #include "capacity/config_layers.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,8 +91,7 @@ Layers LayerReader::by_types() {
     const auto* type =
         std::ranges::find(kLayerTypes, name, &std::pair<std::string_view, ConfigLayer>::first);
     if (type == kLayerTypes.end()) {
-      text_.refuse(fmt::format("{}[{}]", key, layers.size()),
-                   "the string \"" + name.substr(0, 40) + "\"",
+      text_.refuse(fmt::format("{}[{}]", key, layers.size()), "the string " + excerpt_of(name),
                    "a kind of layer that is known here, such as full_attention");
       return {};
     }

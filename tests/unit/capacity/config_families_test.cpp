@@ -18,7 +18,8 @@ namespace {
 std::string config(std::string_view model_type, std::string_view more) {
   return fmt::format(
       R"({{"model_type": "{}", "num_hidden_layers": 12, "hidden_size": 512,
-          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 1024, "vocab_size": 1000,
+          "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 1024,
+          "vocab_size": 1000,
           "max_position_embeddings": 8192, "torch_dtype": "bfloat16"{}{}}})",
       model_type, more.empty() ? "" : ", ", more);
 }

@@ -1,0 +1,314 @@
+// plan() and group_memory() under random models and options: monotone, additive, never wrapping.
+// Seeds and lengths: KVARENA_SEED, KVARENA_TEST_ROUNDS; RC_PARAMS as rapidcheck prints it.
+
+#include "kvarena/capacity/memory_plan.hpp"
+
+#include "support/environment.hpp"
+#include "unit/capacity/any_model.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <ostream>
+#include <string>
+
+namespace kvarena::capacity {
+namespace {
+
+/// rapidcheck reads its parameters once, from the environment.
+class PlanProperties : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::string parameters =
+        "seed=" + std::to_string(test::number_from_environment("KVARENA_SEED", 1)) +
+        " max_success=" +
+        std::to_string(200 * test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
+    ::setenv("RC_PARAMS", parameters.c_str(), 0);
+  }
+};
+
+MemoryPlan made(const ModelSpec& model, const PlanOptions& options) {
+  Result<MemoryPlan> plan = capacity::plan(model, options);
+  if (!plan) RC_FAIL(describe(plan.status()));
+  return *std::move(plan);
+}
+
+/// What a plan has no less of than another, as far as room goes.
+void has_no_less_room(const MemoryPlan& more, const MemoryPlan& less) {
+  RC_ASSERT(more.max_batch >= less.max_batch);
+  RC_ASSERT(more.max_context >= less.max_context);
+  RC_ASSERT(more.fits >= less.fits);
+}
+
+TEST_F(PlanProperties, MoreMemoryNeverFitsLess) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    const PlanOptions less = any_options(model);
+    PlanOptions more = less;
+    if (*rc::gen::arbitrary<bool>()) {
+      more.memory_bytes += *rc::gen::inRange<Amount>(0, Amount{1} << 36);
+    } else {
+      more.utilization_permille += *rc::gen::inRange(0, 1001 - less.utilization_permille);
+    }
+    const MemoryPlan a = made(model, less);
+    const MemoryPlan b = made(model, more);
+    has_no_less_room(b, a);
+    RC_ASSERT(b.budget_bytes >= a.budget_bytes);
+    if (less.pipeline_parallel == 1 && a.groups.size() == 1) {
+      RC_ASSERT(b.num_blocks >= a.num_blocks);
+      RC_ASSERT(b.kv_cache_bytes >= a.kv_cache_bytes);
+    }
+    RC_CLASSIFY(a.fits, "fits");
+    RC_CLASSIFY(!a.fits && b.fits, "fits with more");
+  }));
+}
+
+TEST_F(PlanProperties, LongerContextNeverFitsMore) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    const PlanOptions shorter = any_options(model);
+    PlanOptions longer = shorter;
+    longer.context_tokens += *rc::gen::inRange<Amount>(0, 100'000);
+    const MemoryPlan a = made(model, shorter);
+    const MemoryPlan b = made(model, longer);
+    RC_ASSERT(b.max_batch <= a.max_batch);
+    RC_ASSERT(b.fits <= a.fits);
+    if (a.stage == b.stage) RC_ASSERT(b.bytes_per_sequence >= a.bytes_per_sequence);
+  }));
+}
+
+TEST_F(PlanProperties, LargerBatchNeverHasLongerContext) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    const PlanOptions smaller = any_options(model);
+    PlanOptions larger = smaller;
+    larger.batch += *rc::gen::inRange<Amount>(0, 1000);
+    const MemoryPlan a = made(model, smaller);
+    const MemoryPlan b = made(model, larger);
+    RC_ASSERT(b.max_context <= a.max_context);
+    RC_ASSERT(b.max_batch == a.max_batch);
+    RC_ASSERT(b.fits <= a.fits);
+    RC_ASSERT(b.asked_kv_bytes >= a.asked_kv_bytes);
+  }));
+}
+
+TEST_F(PlanProperties, WhatIsAnsweredFitsAndOneMoreDoesNot) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    const PlanOptions options = any_options(model);
+    const MemoryPlan plan = made(model, options);
+    RC_ASSERT(plan.fits == (plan.max_batch >= options.batch));
+    PlanOptions other = options;
+    other.batch = std::max<Amount>(plan.max_batch, 1);
+    RC_ASSERT(made(model, other).fits == (plan.max_batch > 0));
+    other.batch = plan.max_batch + 1;
+    RC_ASSERT(!made(model, other).fits);
+    other = options;
+    if (plan.max_context > 0) {
+      other.context_tokens = plan.max_context;
+      RC_ASSERT(made(model, other).fits);
+    }
+    if (plan.context_limited_by == PlanLimit::kv_cache) {
+      other.context_tokens = plan.max_context + 1;
+      RC_ASSERT(!made(model, other).fits);
+    }
+    RC_CLASSIFY(plan.fits, "fits");
+    RC_CLASSIFY(plan.context_limited_by == PlanLimit::max_position, "the longest context");
+  }));
+}
+
+TEST_F(PlanProperties, MoreRanksNeverHaveMoreBytesEach) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    PlanOptions fewer = any_options(model);
+    PlanOptions more = fewer;
+    more.tensor_parallel = fewer.tensor_parallel * *rc::gen::inRange(1, 9);
+    const MemoryPlan a = made(model, fewer);
+    const MemoryPlan b = made(model, more);
+    RC_ASSERT(b.max_batch >= a.max_batch);
+    RC_ASSERT(b.activation_bytes <= a.activation_bytes);
+    if (a.stage != b.stage) return;
+    RC_ASSERT(b.weights_bytes <= a.weights_bytes);
+    RC_ASSERT(b.kv_bytes_per_token <= a.kv_bytes_per_token);
+    RC_ASSERT(b.bytes_per_sequence <= a.bytes_per_sequence);
+  }));
+}
+
+TEST_F(PlanProperties, PartsAddUp) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    const PlanOptions options = any_options(model);
+    const MemoryPlan plan = made(model, options);
+    Amount pools = 0;
+    Amount blocks = 0;
+    for (const GroupPlan& group : plan.groups) {
+      RC_ASSERT(group.pool_bytes == group.num_units * group.memory.unit_bytes);
+      RC_ASSERT(group.num_units >= plan.max_batch * group.units_per_sequence);
+      pools += group.pool_bytes;
+      if (group.memory.block_size_tokens > 0) blocks += group.num_units;
+    }
+    RC_ASSERT(plan.kv_cache_bytes == pools);
+    RC_ASSERT(plan.num_blocks == blocks);
+    RC_ASSERT(plan.total_bytes == plan.weights_bytes + plan.kv_cache_bytes + plan.activation_bytes +
+                                      plan.overhead_bytes);
+    RC_ASSERT(plan.free_bytes == options.memory_bytes - plan.total_bytes);
+    if (plan.kv_cache_bytes > 0) RC_ASSERT(plan.total_bytes <= plan.budget_bytes);
+    RC_ASSERT(plan.fits == (plan.asked_total_bytes <= plan.budget_bytes && plan.max_batch > 0 &&
+                            plan.max_batch >= options.batch));
+  }));
+}
+
+TEST_F(PlanProperties, SmallerElementsNeverTakeMore) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    PlanOptions wide = any_options(model);
+    wide.kv_scale = ScaleKind::none;
+    wide.kv = *find_storage_format("bf16");
+    PlanOptions narrow = wide;
+    narrow.kv = *find_storage_format(*rc::gen::element<std::string>("fp8_e4m3", "int8"));
+    has_no_less_room(made(model, narrow), made(model, wide));
+    wide.weights = *find_storage_format("bf16");
+    narrow = wide;
+    narrow.weights = *find_storage_format("fp8_e4m3");
+    has_no_less_room(made(model, narrow), made(model, wide));
+  }));
+}
+
+TEST_F(PlanProperties, LargerBlocksNeverHoldASequenceInLess) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    KvMemoryOptions options{.format = any_format(),
+                            .kept = *rc::gen::element(KeptTokens::full, KeptTokens::model),
+                            .block_size_tokens = 1};
+    const Amount length = *rc::gen::inRange<Amount>(0, 100'000);
+    const auto token = group_memory(model, options).value();
+    options.block_size_tokens = *rc::gen::element(2, 16, 24, 256);
+    const auto block = group_memory(model, options).value();
+    RC_ASSERT(token.size() == block.size());
+    for (std::size_t i = 0; i < token.size(); ++i) {
+      RC_ASSERT(token[i].bytes_per_token == block[i].bytes_per_token);
+      RC_ASSERT(peak_units(block[i], length) >= units_at(block[i], length));
+      const Amount tokens = units_at(token[i], length);
+      if (block[i].block_size_tokens == 0) continue;
+      RC_ASSERT(units_at(block[i], length) * options.block_size_tokens >= tokens);
+      RC_ASSERT(units_at(block[i], length) * options.block_size_tokens <
+                tokens + 2 * options.block_size_tokens);
+      RC_ASSERT(block[i].unit_bytes >= (block[i].bytes_per_token + block[i].index_bytes_per_token) *
+                                           options.block_size_tokens);
+    }
+  }));
+}
+
+TEST_F(PlanProperties, StagesShareAllLayers) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    KvMemoryOptions options{.format = any_format(), .pipeline_parallel = *rc::gen::inRange(1, 40)};
+    Amount layers = 0;
+    for (; options.stage < options.pipeline_parallel; ++options.stage) {
+      for (const GroupMemory& group : group_memory(model, options).value()) {
+        layers += group.num_layers;
+      }
+    }
+    Amount all = 0;
+    for (const CacheGroup& group : model.groups) all += group.num_layers;
+    RC_ASSERT(layers == all);
+  }));
+}
+
+TEST_F(PlanProperties, ChangesFitAndAreTheSmallest) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    PlanOptions options = any_options(model);
+    options.memory_bytes = *rc::gen::inRange<Amount>(1, 400) << 29;
+    const MemoryPlan plan = made(model, options);
+    const auto changes = changes_that_fit(model, options);
+    if (plan.fits) RC_ASSERT(changes.empty());
+    RC_CLASSIFY(!changes.empty(), "can be helped");
+    for (const PlanChange& change : changes) {
+      RC_ASSERT(change.plan.fits);
+      PlanOptions almost = options;
+      const std::string value = change.change.substr(change.change.find(' ') + 1);
+      if (change.change.starts_with("--context ")) {
+        RC_ASSERT(std::stoll(value) == change.plan.context_tokens);
+        almost.context_tokens = change.plan.context_tokens + 1;
+      } else if (change.change.starts_with("--batch ")) {
+        almost.batch = std::stoll(value) + 1;
+      } else if (change.change.starts_with("--tp ")) {
+        almost.tensor_parallel = std::stoi(value) / 2;
+      } else if (change.change.starts_with("--utilization ")) {
+        almost.utilization_permille = static_cast<int>(std::stod(value) * 1000 + 0.5) - 5;
+        if (almost.utilization_permille < options.utilization_permille) continue;
+      } else {
+        continue;
+      }
+      RC_ASSERT(!made(model, almost).fits);
+    }
+  }));
+}
+
+/// Any number at all, small and huge ones alike.
+template <class T>
+T any_number() {
+  using Limits = std::numeric_limits<T>;
+  const T edge = *rc::gen::element<T>(Limits::min(), -1, 0, 1, Limits::max());
+  const T shift = *rc::gen::inRange<T>(0, Limits::digits);
+  const T numbers[] = {edge, *rc::gen::arbitrary<T>(), static_cast<T>(T{1} << shift)};
+  return numbers[*rc::gen::inRange(0, 3)];
+}
+
+TEST_F(PlanProperties, AnyNumberIsAnsweredOrRefused) {
+  EXPECT_TRUE(rc::check([] {
+    ModelSpec model = any_model();
+    PlanOptions options = any_options(model);
+    using Change = std::function<void()>;
+    const Change changes[] = {
+        [&] { options.memory_bytes = any_number<Amount>(); },
+        [&] { options.context_tokens = any_number<Amount>(); },
+        [&] { options.batch = any_number<Amount>(); },
+        [&] { options.block_size_tokens = any_number<std::int32_t>(); },
+        [&] { options.tensor_parallel = any_number<std::int32_t>(); },
+        [&] { options.max_step_tokens = any_number<Amount>(); },
+        [&] { options.max_sequences = any_number<std::int32_t>(); },
+        [&] { options.context_overhead_bytes = any_number<Amount>(); },
+        [&] { options.graph_bytes = any_number<Amount>(); },
+        [&] { options.table_bytes = any_number<Amount>(); },
+        [&] { options.utilization_permille = any_number<std::int32_t>(); },
+        [&] { model.groups[0].num_layers = any_number<std::int32_t>(); },
+        [&] { model.groups[0].num_kv_heads = any_number<std::int32_t>(); },
+        [&] { model.groups[0].head_dim_k = any_number<std::int32_t>(); },
+        [&] { model.groups[0].limit_tokens = any_number<Amount>(); },
+        [&] { model.groups[0].state_elements = any_number<Amount>(); },
+        [&] { model.groups[0].conv_elements = any_number<Amount>(); },
+        [&] { model.groups[0].latent_dim = any_number<std::int32_t>(); },
+        [&] { model.shape.hidden = any_number<std::int32_t>(); },
+        [&] { model.shape.vocab = any_number<Amount>(); },
+        [&] { model.shape.ffn = any_number<std::int32_t>(); },
+        [&] { model.shape.num_kv_heads = any_number<std::int32_t>(); },
+        [&] { model.shape.max_position = any_number<Amount>(); },
+        [&] { model.weights_bytes = any_number<Amount>(); },
+        [&] { model.parameters = any_number<Amount>(); },
+    };
+    const int count = *rc::gen::inRange(1, 5);
+    for (int i = 0; i < count; ++i) {
+      changes[*rc::gen::inRange<std::size_t>(0, std::size(changes))]();
+    }
+    const Result<MemoryPlan> plan = capacity::plan(model, options);
+    RC_CLASSIFY(static_cast<bool>(plan), "answered");
+    if (!plan) return;
+    for (const Amount figure :
+         {plan->weights_bytes, plan->kv_cache_bytes, plan->activation_bytes, plan->overhead_bytes,
+          plan->total_bytes, plan->num_blocks, plan->kv_bytes_per_token, plan->bytes_per_sequence,
+          plan->asked_kv_bytes, plan->asked_total_bytes, plan->max_batch, plan->max_context,
+          plan->budget_bytes, plan->kv_fixed_bytes_per_sequence}) {
+      RC_ASSERT(figure >= 0);
+    }
+    RC_ASSERT(plan->budget_bytes <= options.memory_bytes);
+    if (plan->kv_cache_bytes > 0) RC_ASSERT(plan->total_bytes <= plan->budget_bytes);
+  }));
+}
+
+}  // namespace
+}  // namespace kvarena::capacity
