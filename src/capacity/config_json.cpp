@@ -178,8 +178,7 @@ void add_shape(DecoderConfig& config, ModelSpec& model) {
 void check_whole(ConfigValues& text, const ModelSpec& model) {
   const Status status = validate(model);
   if (!text.ok() || status) return;
-  text.refuse_object(fmt::format("{} {}", name_of(status.resource), status.required),
-                     "numbers that make a model");
+  text.refuse_object(describe(status), "numbers that make a model");
 }
 
 /// Printable, and short enough for a message.

@@ -171,11 +171,16 @@ void add_token_figures(const StageMemory& memory, MemoryPlan* plan) {
   if (smallest == largest) plan->block_bytes = largest;
 }
 
+std::int64_t longest_context(const ModelSpec& model) noexcept {
+  const std::int64_t longest = model.shape.max_position;
+  return longest > 0 ? std::min(longest, kMostTokens) : kMostTokens;
+}
+
 /// Largest batch and context. One group's blocks are counted as a pool counts them.
-void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanOptions& o,
+void add_capacity(const ModelSpec& model, const StageMemory& memory, std::int64_t batch,
                   MemoryPlan* plan) {
   plan->bytes_per_sequence = peak_bytes(memory.groups, plan->context_tokens);
-  plan->asked_kv_bytes = times(o.batch, plan->bytes_per_sequence);
+  plan->asked_kv_bytes = times(batch, plan->bytes_per_sequence);
   plan->max_batch = std::min(memory.sequences(plan->context_tokens), kMostBatch);
   for (const GroupPlan& group : plan->groups) {
     if (group.units_per_sequence == 0) continue;
@@ -184,19 +189,15 @@ void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanO
     plan->max_batch = sequences;
     if (group.num_units == KvLayout::kMaxBlocks) plan->batch_limited_by = PlanLimit::num_blocks;
   }
-  const bool known = model.shape.max_position > 0;
-  const std::int64_t longest =
-      known ? std::min(model.shape.max_position, kMostTokens) : kMostTokens;
-  plan->max_context = longest_that_fits(memory, o.batch, longest);
   plan->context_limited_by =
-      plan->max_context == longest ? PlanLimit::max_position : PlanLimit::kv_cache;
+      plan->max_context == longest_context(model) ? PlanLimit::max_position : PlanLimit::kv_cache;
   if (memory.kv_budget_bytes <= 0) {
     plan->batch_limited_by = PlanLimit::weights;
     plan->context_limited_by = PlanLimit::weights;
-  } else if (known && plan->context_tokens > model.shape.max_position) {
+  } else if (model.shape.max_position > 0 && plan->context_tokens > model.shape.max_position) {
     plan->batch_limited_by = PlanLimit::max_position;
   }
-  plan->fits = plan->max_batch >= o.batch && plan->batch_limited_by != PlanLimit::max_position;
+  plan->fits = plan->max_batch >= batch && plan->batch_limited_by != PlanLimit::max_position;
 }
 
 /// What a sequence of the context's length holds under either retention.
@@ -276,10 +277,14 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
     }
     plan.context_tokens = std::min(model.shape.max_position, kMostTokens);
   }
+  plan.max_context = longest_context(model);
   std::optional<StageMemory> tightest;
   for (std::int32_t stage = 0; stage < options.pipeline_parallel; ++stage) {
     Result<StageMemory> memory = memory_of_stage(model, options, plan.context_tokens, stage);
     if (!memory) return memory.status();
+    // Of a shorter or longer context another stage may be the tightest.
+    plan.max_context = std::min(plan.max_context,
+                                longest_that_fits(*memory, options.batch, longest_context(model)));
     if (tightest && !has_less_room(*memory, *tightest, plan.context_tokens)) continue;
     tightest = *std::move(memory);
     plan.stage = stage;
@@ -293,7 +298,7 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   plan.lines = std::move(tightest->lines);
   if (Status status = plan_pools(*tightest, &plan); !status) return status;
   add_token_figures(*tightest, &plan);
-  add_capacity(model, *tightest, options, &plan);
+  add_capacity(model, *tightest, options.batch, &plan);
   if (Status status = add_retentions(model, options, &plan); !status) return status;
   add_totals(options, &plan);
   add_lines(options, &plan);

@@ -8,6 +8,7 @@ namespace {
 constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kMostHeads = 65536;
 constexpr std::int64_t kMostDim = 1 << 20;
+constexpr std::int64_t kMostWidth = 1 << 24;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
@@ -91,7 +92,17 @@ Status validate(const ModelSpec& model) noexcept {
           {Resource::num_q_heads, s.num_q_heads, 0, kMostHeads},
           {Resource::num_kv_heads, s.num_kv_heads, 0, kMostHeads},
           {Resource::head_dim, s.head_dim, 0, kMostDim},
+          {Resource::head_dim, s.hidden, 0, kMostWidth},
+          {Resource::head_dim, s.ffn, 0, kMostWidth},
+          {Resource::head_dim, s.moe.ffn, 0, kMostWidth},
+          {Resource::head_dim, s.moe.experts_per_token, 0, kMostHeads},
+          {Resource::head_dim, s.mla.kv_lora_rank, 0, kMostDim},
+          {Resource::head_dim, s.mla.nope_dim, 0, kMostDim},
+          {Resource::head_dim, s.mla.rope_dim, 0, kMostDim},
+          {Resource::head_dim, s.vocab, 0, kMostTokens},
           {Resource::sequence_length, s.max_position, 0, kMostTokens},
+          {Resource::device_memory, model.weights_bytes.value_or(0), 0, kMostAmount},
+          {Resource::device_memory, model.parameters.value_or(0), 0, kMostAmount},
           {Resource::num_groups, static_cast<std::int64_t>(model.groups.size()), 1, kMostLayers},
       });
       !status) {

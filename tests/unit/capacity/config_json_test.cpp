@@ -209,7 +209,7 @@ TEST(ConfigJson, WhatDoesNotGoTogetherIsRefused) {
             std::string::npos);
   odd["num_attention_heads"] = 8;
   odd["hidden_size"] = 1 << 24;
-  EXPECT_NE(failure_of(odd.dump()).find(" 2097152; expected"), std::string::npos);
+  EXPECT_NE(failure_of(odd.dump()).find("2097152"), std::string::npos);
 }
 
 TEST(ConfigJson, HostileTextIsRefused) {

@@ -104,8 +104,11 @@ TEST_F(PlanProperties, WhatIsAnsweredFitsAndOneMoreDoesNot) {
     PlanOptions other = options;
     other.batch = std::max<Amount>(plan.max_batch, 1);
     RC_ASSERT(made(model, other).fits == (plan.max_batch > 0));
-    other.batch = plan.max_batch + 1;
-    RC_ASSERT(!made(model, other).fits);
+    constexpr Amount kMostBatch = 1 << 24;  // of stages that keep nothing
+    if (plan.max_batch < kMostBatch) {
+      other.batch = plan.max_batch + 1;
+      RC_ASSERT(!made(model, other).fits);
+    }
     other = options;
     if (plan.max_context > 0) {
       other.context_tokens = plan.max_context;
