@@ -277,7 +277,6 @@ TEST_F(PlanProperties, AnyNumberIsAnsweredOrRefused) {
         [&] { options.max_sequences = any_number<std::int32_t>(); },
         [&] { options.context_overhead_bytes = any_number<Amount>(); },
         [&] { options.graph_bytes = any_number<Amount>(); },
-        [&] { options.table_bytes = any_number<Amount>(); },
         [&] { options.utilization_permille = any_number<std::int32_t>(); },
         [&] { model.groups[0].num_layers = any_number<std::int32_t>(); },
         [&] { model.groups[0].num_kv_heads = any_number<std::int32_t>(); },
