@@ -9,6 +9,7 @@
 #include "replay/trace_reader.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
+#include "kvarena/capacity/model_files.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
@@ -17,6 +18,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 namespace kvarena::tools {
 namespace {
@@ -148,9 +151,18 @@ std::optional<ModelSpec> ModelNumbers::model(const Console& console) const {
 std::optional<ModelSpec> find_model(const Console& console, const std::string& text,
                                     ExitCode* code) {
   if (auto preset = capacity::find_model_preset(text)) return preset;
+  if (std::error_code unknown; std::filesystem::exists(text, unknown)) {
+    std::string why;
+    auto read = capacity::read_model(text, why);
+    if (read) return *std::move(read);
+    *code = ExitCode::bad_input;
+    console.error(fmt::format("--model {}", why));
+    return std::nullopt;
+  }
   *code = ExitCode::usage;
-  console.error(fmt::format("--model {}: no built-in model is called that", text),
-                similar_models(text) + "a built-in name, or numbers (--layers, ...)",
+  console.error(fmt::format("--model {}: no built-in model is called that, and no file", text),
+                similar_models(text) +
+                    "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
                 "'kvarena plan --list' names all models and GPUs");
   return std::nullopt;
 }

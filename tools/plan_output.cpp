@@ -99,6 +99,7 @@ std::string notes_of(const PlannedCase& p) {
   if (!p.plan.weights_exact) {
     text += fmt::format("  weights are estimated: {}\n", p.model.parameters_source);
   }
+  for (const std::string& note : p.model.notes) text += fmt::format("  {}\n", note);
   if (p.memory.from_driver) {
     text += "  memory is nvidia-smi's figure; CUDA gives a process 1 to 2 % less\n";
   }
@@ -255,6 +256,7 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"parameters", optional_of(p.model.parameters)},
             {"parameters_about", optional_of(p.model.parameters_about)},
             {"parameters_source", p.model.parameters_source},
+            {"notes", p.model.notes},
             {"shape", json_of(p.model.shape)}};
   add_memory(p.plan, json);
   add_answers(p, json);
