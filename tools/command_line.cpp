@@ -1,6 +1,7 @@
 #include "command_line.hpp"
 
 #include "bench_command.hpp"
+#include "config_command.hpp"
 #include "devices_command.hpp"
 #include "monitor_command.hpp"
 #include "neighbour_command.hpp"
@@ -8,13 +9,19 @@
 #include "pressure_command.hpp"
 #include "replay_command.hpp"
 #include "shapes_command.hpp"
+#include "tools/configuration/config_error.hpp"
+#include "tools/configuration/configuration.hpp"
 
 #include "kvarena/base/version.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <exception>
+#include <functional>
+#include <optional>
+#include <vector>
 
 namespace kvarena::tools {
 namespace {
@@ -29,11 +36,20 @@ Examples:
   kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
   kvarena monitor --url http://127.0.0.1:9400     watch an engine's health, memory and blocks
+  kvarena config show --origin                    every option's value, and where it came from
   kvarena COMMAND --help                          the options of one command, with examples
+
+Options may also be set in kvarena.toml and KVARENA_* variables: 'kvarena config show --help'.
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
 5 the operating system refused, or a bug. Data goes to standard output, messages to standard error.
 )";
+
+/// A command that may be chosen.
+struct Command {
+  const CLI::App* app;
+  std::function<ExitCode()> run;
+};
 
 // CLI11's own words, with the command to ask for help.
 ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
@@ -47,35 +63,9 @@ ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const C
   return ExitCode::usage;
 }
 
-ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
-  CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
-               "kvarena"};
-  app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING,
-                       "Print the version and exit");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.get_formatter()->column_width(28);
-  bool no_color = false;
-  app.add_flag("--no-color", no_color, "No colours (also: NO_COLOR set in the environment)");
-  app.add_flag("--quiet,-q", console.quiet, "Only errors, warnings and the data asked for");
-
-  ReplayCommand replay;
-  ShapesCommand shapes;
-  DevicesCommand devices;
-  BenchCommand bench;
-  MonitorCommand monitor;
-  PlanCommand plan;
-  PressureCommand pressure;
-  NeighbourCommand neighbour;
-  const CLI::App* replay_app = replay.declare(app);
-  const CLI::App* devices_app = devices.declare(app);
-  const CLI::App* bench_app = bench.declare(app);
-  const CLI::App* monitor_app = monitor.declare(app);
-  const CLI::App* plan_app = plan.declare(app);
-  const CLI::App* pressure_app = pressure.declare(app);
-  const CLI::App* neighbour_app = neighbour.declare(app);
-  shapes.declare(app);
+/// The code to end with at once, or nothing: then a command is to be run.
+std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
+                              const Console& console) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -86,22 +76,64 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console) {
     return ExitCode::ok;
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error, console);
+  } catch (const ConfigError& error) {
+    console.error(error.what(), error.expected(), error.advice());
+    return error.code();
   }
+  return std::nullopt;
+}
+
+ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
+                       const ConfigSources& sources) {
+  CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
+               "kvarena"};
+  app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING,
+                       "Print the version and exit");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.get_formatter()->column_width(28);
+  Configuration configuration(console, sources);
+  configuration.declare(app);
+  bool no_color = false;
+  app.add_flag("--no-color", no_color, "No colours (also: NO_COLOR set in the environment)");
+  app.add_flag("--quiet,-q", console.quiet, "Only errors, warnings and the data asked for");
+
+  ConfigCommand config(configuration);
+  ReplayCommand replay;
+  ShapesCommand shapes;
+  DevicesCommand devices;
+  BenchCommand bench;
+  MonitorCommand monitor;
+  PlanCommand plan;
+  PressureCommand pressure;
+  NeighbourCommand neighbour;
+  const std::vector<Command> commands = {
+      {replay.declare(app), [&] { return replay.run(console); }},
+      {devices.declare(app), [&] { return devices.run(console); }},
+      {bench.declare(app), [&] { return bench.run(console); }},
+      {monitor.declare(app), [&] { return monitor.run(console); }},
+      {plan.declare(app), [&] { return plan.run(console); }},
+      {pressure.declare(app), [&] { return pressure.run(console); }},
+      {neighbour.declare(app), [&] { return neighbour.run(console); }},
+      {shapes.declare(app), [&] { return shapes.run(console); }},
+      {config.declare(app), [&] { return config.run(console); }},
+  };
+  if (const auto ended = parse(app, argc, argv, console)) return *ended;
   if (no_color) console.color = false;
-  if (devices_app->parsed()) return devices.run(console);
-  if (bench_app->parsed()) return bench.run(console);
-  if (monitor_app->parsed()) return monitor.run(console);
-  if (plan_app->parsed()) return plan.run(console);
-  if (pressure_app->parsed()) return pressure.run(console);
-  if (neighbour_app->parsed()) return neighbour.run(console);
-  return replay_app->parsed() ? replay.run(console) : shapes.run(console);
+  const auto chosen = std::find_if(commands.begin(), commands.end(),
+                                   [](const Command& command) { return command.app->parsed(); });
+  const ExitCode code = chosen->run();
+  if (code == ExitCode::usage) console.err << configuration.remark() << std::flush;
+  return code;
 }
 
 }  // namespace
 
-ExitCode run_command_line(int argc, const char* const* argv, Console& console) noexcept {
+ExitCode run_command_line(int argc, const char* const* argv, Console& console,
+                          const ConfigSources& sources) noexcept {
   try {
-    return parse_and_run(argc, argv, console);
+    return parse_and_run(argc, argv, console, sources);
   } catch (const std::exception& error) {
     console.error(fmt::format("unexpected: {}", error.what()), "",
                   "this is a bug in kvarena, or the machine is out of memory; please report it");

@@ -5,11 +5,14 @@
 
 #include "console.hpp"
 #include "exit_codes.hpp"
+#include "tools/configuration/config_sources.hpp"
 
 namespace kvarena::tools {
 
-/// Parses the arguments, runs the command they name and returns the exit code. Data goes to
-/// `console.out`, messages to `console.err`. Throws nothing.
-ExitCode run_command_line(int argc, const char* const* argv, Console& console) noexcept;
+/// Parses the arguments, runs the command they name and returns the exit code. Options that they
+/// leave out may have values in `sources`. Data goes to `console.out`, messages to `console.err`.
+/// Throws nothing.
+ExitCode run_command_line(int argc, const char* const* argv, Console& console,
+                          const ConfigSources& sources = {}) noexcept;
 
 }  // namespace kvarena::tools

@@ -16,7 +16,8 @@ void declare_json_option(CLI::App& command, std::string& target) {
       .add_option("--json", target,
                   "Write the result as one JSON object to FILE, or to standard output for '-' "
                   "(everything else then goes to standard error)")
-      ->type_name("FILE|-");
+      ->type_name("FILE|-")
+      ->configurable(false);  // who reads the result asks for it, once
 }
 
 ExitCode write_json(const Console& console, const std::string& target,

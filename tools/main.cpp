@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   console.color = no_color == nullptr || *no_color == '\0';
   std::error_code unknown;
   console.program = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
-  const ExitCode code = run_command_line(argc, argv, console);
+  const ExitCode code = run_command_line(argc, argv, console, ConfigSources::of_process());
   std::cout.flush();
   if (code == ExitCode::ok && !std::cout) return static_cast<int>(ExitCode::environment);
   return static_cast<int>(code);

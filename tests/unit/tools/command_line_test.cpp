@@ -308,7 +308,7 @@ TEST(ReplayCommand, ProgressIsDrawnOnTerminalsOnly) {
 
 TEST(Program, PrintsExactlyOneJsonObject) {
   const TempFile trace(small_trace());
-  const std::string command = std::string(KVARENA_PROGRAM) + " replay " + trace.path() +
+  const std::string command = std::string(KVARENA_PROGRAM) + " --no-config replay " + trace.path() +
                               " --reserve full --blocks unlimited --clock linear --prefill-us 100 "
                               "--decode-us 20000 --json - 2>/dev/null";
   std::FILE* pipe = ::popen(command.c_str(), "r");
@@ -323,7 +323,7 @@ TEST(Program, PrintsExactlyOneJsonObject) {
 }
 
 TEST(Program, ExitCodesReachTheShell) {
-  const std::string program = KVARENA_PROGRAM;
+  const std::string program = std::string(KVARENA_PROGRAM) + " --no-config";
   EXPECT_EQ(WEXITSTATUS(std::system((program + " >/dev/null 2>&1").c_str())), 2);
   EXPECT_EQ(WEXITSTATUS(std::system((program + " replay /nonexistent 2>/dev/null").c_str())), 4);
   EXPECT_EQ(WEXITSTATUS(std::system((program + " shapes > /dev/full 2>/dev/null").c_str())), 5);

@@ -19,15 +19,18 @@ struct Outcome {
   std::string err;
 };
 
-/// Runs the command in this process.
-inline Outcome run(std::vector<std::string> arguments, bool terminal = false) {
+/// Runs the command in this process; of the environment and the folders around it, it sees
+/// `sources` alone.
+inline Outcome run(std::vector<std::string> arguments, bool terminal = false,
+                   const ConfigSources& sources = {}) {
   std::vector<const char*> argv{"kvarena"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   std::ostringstream out;
   std::ostringstream err;
   Console console{out, err};
   console.out_is_terminal = console.err_is_terminal = terminal;
-  const ExitCode code = run_command_line(static_cast<int>(argv.size()), argv.data(), console);
+  const ExitCode code =
+      run_command_line(static_cast<int>(argv.size()), argv.data(), console, sources);
   return {code, out.str(), err.str()};
 }
 

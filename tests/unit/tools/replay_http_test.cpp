@@ -36,6 +36,8 @@ class ChildCommand {
       std::vector<char*> argv;
       std::string program = KVARENA_PROGRAM;
       argv.push_back(program.data());
+      std::string alone = "--no-config";
+      argv.push_back(alone.data());
       for (std::string& argument : arguments) argv.push_back(argument.data());
       argv.push_back(nullptr);
       ::execv(program.c_str(), argv.data());

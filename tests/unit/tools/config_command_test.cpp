@@ -1,0 +1,369 @@
+// What a configuration does to commands, what is wrong with it, and `kvarena config show`.
+
+#include "support/test_files.hpp"
+#include "unit/replay/trace_text.hpp"
+#include "unit/tools/config_world.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kvarena::tools {
+namespace {
+
+using nlohmann::json;
+
+json shown(const ConfigWorld& world) {
+  const auto outcome = world.run({"config", "show", "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  return outcome.code == ExitCode::ok ? json::parse(outcome.out) : json();
+}
+
+json option_in(const json& document, const std::string& command, const std::string& name) {
+  for (const json& option : document.at("options")) {
+    if (option.at("command") == command && option.at("option") == name) return option;
+  }
+  ADD_FAILURE() << command << " " << name;
+  return {};
+}
+
+/// A value that an option takes and that is not its default, by the word of its help.
+json sample_of(const json& option) {
+  const std::string word = option.at("takes");
+  const auto other_than_default = [&](const std::string& words, char between) {
+    std::istringstream alternatives(words);
+    std::string alternative;
+    do {
+      std::getline(alternatives, alternative, between);
+    } while (json(alternative) == option.at("value"));
+    return json(alternative);
+  };
+  if (word == "true|false") return true;
+  if (word.starts_with("auto|cpu")) return "cpu";
+  if (word.starts_with("NAME:{")) return json::array({other_than_default(word.substr(6), ',')});
+  if (word == "SIZE") return "3GiB";
+  if (word == "Q/KV") return "16/4";
+  if (word.starts_with("FLOAT") || word == "US") return 0.5;
+  if (word.starts_with("N") && !word.starts_with("NAME")) return 3;
+  if (option.at("value").is_number()) return 0.5;
+  if (word.find('|') != word.npos) return other_than_default(word, '|');
+  return "text";
+}
+
+/// As a variable has it.
+std::string text_of(const json& value) {
+  if (value.is_string()) return value;
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const json& item : value) text += (text.empty() ? "" : ",") + text_of(item);
+  return text;
+}
+
+TEST(Config, EveryOptionOfEveryCommandIsTakenFromFileAndEnvironment) {
+  const ConfigWorld plain;
+  const json defaults = shown(plain);
+  ASSERT_GE(defaults.at("options").size(), 60u);
+  for (const json& option : defaults.at("options")) {
+    const std::string command = option.at("command");
+    const std::string name = option.at("option");
+    EXPECT_EQ(option.at("source"), "default") << command << name;
+    const json sample = sample_of(option);
+    EXPECT_NE(sample, option.at("value")) << command << " " << name;
+    const bool needs_http = name == "linger" || (name == "http-token-file" && command == "replay");
+    const std::string needed = needs_http                  ? "http = \"127.0.0.1:0\"\n"
+                               : name == "http-token-file" ? "url = \"http://localhost:1\"\n"
+                                                           : "";
+    const std::string table = command.empty() ? "" : "[" + command + "]\n";
+    ConfigWorld world;
+    const auto path = world.project(table + needed + name + " = " + sample.dump() + "\n");
+    const json from_file = option_in(shown(world), command, name);
+    const bool is_list = from_file.at("value").is_array() && !sample.is_array();
+    const json expected = is_list ? json::array({sample}) : sample;
+    EXPECT_EQ(from_file.at("value"), expected) << command << " " << name;
+    EXPECT_EQ(from_file.at("source"), "file");
+    const int line = (command.empty() ? 1 : 2) + (needed.empty() ? 0 : 1);
+    EXPECT_EQ(from_file.at("origin"), path + ":" + std::to_string(line));
+
+    world.project(table + needed);
+    world.sources.environment[option.at("variable")] = text_of(sample);
+    const json from_environment = option_in(shown(world), command, name);
+    EXPECT_EQ(from_environment.at("value"), expected) << command << " " << name;
+    EXPECT_EQ(from_environment.at("source"), "environment");
+    EXPECT_EQ(from_environment.at("origin"), "env " + option.at("variable").get<std::string>());
+  }
+}
+
+TEST(Config, CommandsDoWhatItSays) {
+  const test::TempFile trace(test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}}));
+  ConfigWorld world;
+  world.project(
+      "quiet = true\n"
+      "[replay]\nrequests = 2\nblocks = 100\n"
+      "[bench.attention]\npeers = true\npreset = \"phi-3-mini\"\n"
+      "[monitor]\nurl = \"http://127.0.0.1:1\"\nonce = true\n"
+      "[pressure]\ndevice = \"cuda:1023\"\n"
+      "[devices]\n");
+  const auto replayed = world.run({"replay", trace.path(), "--json", "-"});
+  EXPECT_EQ(json::parse(replayed.out).at("requests"), 2);
+  EXPECT_EQ(json::parse(replayed.out).at("num_blocks"), 100);
+  EXPECT_EQ(replayed.err, "");  // quiet
+  EXPECT_EQ(world.run({"bench", "attention"}).code, ExitCode::ok);
+  const auto monitored = world.run({"monitor"});
+  EXPECT_EQ(monitored.code, ExitCode::environment);
+  EXPECT_TRUE(contains(monitored.err, "127.0.0.1:1")) << monitored.err;
+  const auto pressed = world.run({"pressure"});
+  EXPECT_EQ(pressed.code, ExitCode::environment);
+  EXPECT_TRUE(contains(pressed.err, "cuda:1023")) << pressed.err;
+  EXPECT_EQ(world.run({"devices"}).code, ExitCode::ok);
+  world.sources.environment["KVARENA_BENCH_ATTENTION_BATCH"] = "8,64";
+  EXPECT_EQ(world.run({"bench", "attention", "--context", "1k"}).code, ExitCode::ok);
+}
+
+TEST(Config, WhatIsWrongInAFileIsNamedWithItsPlace) {
+  struct Case {
+    const char* text;
+    const char* place;  // behind the path
+    std::vector<const char*> parts;
+  };
+  const std::vector<Case> cases = {
+      {"[replay]\nblok-size = 3\n", ":2:1: ", {"\"blok-size\"", "did you mean block-size?"}},
+      {"[replay]\nblock_size = 3\n", ":2:1: ", {"did you mean block-size?"}},
+      {"[replai]\nblock-size = 3\n", ":1:2: ", {"\"replai\"", "did you mean replay?"}},
+      {"[bench]\nbatch = 3\n", ":2:1: ", {"batch belongs to [bench.attention]"}},
+      {"block-size = 3\n", ":1:1: ", {"[replay]", "[bench.attention]", "[shapes]"}},
+      {"[bench.atention]\nbatch = 3\n", ":1:8: ", {"did you mean attention?"}},
+      {"[\"bench.attention\"]\nbatch = 3\n", ":1:2: ", {"\"bench.attention\""}},
+      {"temperature = 3\n", ":1:1: ", {"'kvarena --help' lists the options"}},
+      {"[replay]\nblock-size = \"32\"\n",
+       ":2:14: ",
+       {"the string \"32\"", "a whole number (N)", "take the quotes away"}},
+      {"[replay]\nblock-size = 3.5\n", ":2:14: ", {"the number 3.5", "a whole number (N)"}},
+      {"[replay]\nblock-size = true\n", ":2:14: ", {"is true", "a whole number (N)"}},
+      {"[replay]\nblock-size = [3]\n", ":2:14: ", {"an array", "a whole number (N)"}},
+      {"[replay]\nblock-size = 2024-01-01\n", ":2:14: ", {"a date or time"}},
+      {"[replay.block-size]\nx = 3\n", ":1:1: ", {"a table", "a whole number (N)"}},
+      {"[replay]\nmodel = 3\n", ":2:9: ", {"write model = \"3\"", "a string (MODEL)"}},
+      {"[replay]\nlinger = 1\n", ":2:10: ", {"the number 1", "true or false"}},
+      {"[replay]\nlinger = \"true\"\n", ":2:10: ", {"take the quotes away"}},
+      {"[replay]\npool-bytes = 1.5\n", ":2:14: ", {"a string or a whole number (SIZE)"}},
+      {"[monitor]\ninterval = inf\n", ":2:12: ", {"the number inf"}},
+      {"[pressure]\nscenario = []\n", ":2:12: ", {"an empty array"}},
+      {"[pressure]\nscenario = [\"leaks\",\n 3]\n", ":3:2: ", {"the number 3"}},
+      {"[bench.attention]\nbatch = [[3]]\n", ":2:10: ", {"an array"}},
+      {"replay = 3\n", ":1:10: ", {"write [replay]"}},
+      {"[[replay]]\nblock-size = 3\n", ":1:1: ", {"replay is an array"}},
+      {"[replay]\njson = \"-\"\n",
+       ":2:1: ",
+       {"json of kvarena replay belongs on the command line"}},
+      {"[replay]\nTRACE = \"x\"\n", ":2:1: ", {"TRACE of kvarena replay belongs on the command"}},
+      {"[replay]\nhelp = true\n", ":2:1: ", {"belongs on the command line"}},
+      {"config = \"x\"\n", ":1:10: ", {"config is the string"}},
+      {"no-config = true\n", ":1:1: ", {"belongs on the command line"}},
+      {"[pressure]\nfault = \"leak\"\n", ":2:1: ", {"belongs on the command line"}},
+      {"[pressure-neighbour]\ndevice = \"cpu\"\n", ":1:2: ", {"\"pressure-neighbour\""}},
+      {"[config.show]\norigin = true\n", ":2:1: ", {"belongs on the command line"}},
+  };
+  for (const Case& wrong : cases) {
+    const ConfigWorld world;
+    const auto path = world.project(wrong.text);
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"devices"}, {"config", "show"}}) {
+      const auto outcome = world.run(arguments);
+      EXPECT_EQ(outcome.code, ExitCode::bad_input) << wrong.text;
+      EXPECT_EQ(outcome.out, "") << wrong.text;
+      EXPECT_TRUE(outcome.err.starts_with("error: " + path + wrong.place)) << outcome.err;
+      for (const char* part : wrong.parts) {
+        EXPECT_TRUE(contains(outcome.err, part)) << wrong.text << outcome.err;
+      }
+    }
+  }
+}
+
+TEST(Config, ValuesOutOfTheirRangeAreNamedWhereTheyAreUsed) {
+  for (const char* text : {"[shapes]\nblock-size = 0\n", "[shapes]\nblock-size = 65537\n",
+                           "[shapes]\ndtype = \"f64\"\n", "[shapes]\npool-bytes = \"1gig\"\n",
+                           "[shapes]\npool-bytes = -1\n"}) {
+    ConfigWorld world;
+    const auto path = world.project(text);
+    const auto outcome = world.run({"shapes"});
+    EXPECT_EQ(outcome.code, ExitCode::bad_input) << text;
+    EXPECT_TRUE(outcome.err.starts_with("error: " + path + ":2:")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, ": --")) << outcome.err;
+    EXPECT_EQ(world.run({"config", "show"}).code, ExitCode::bad_input) << text;
+    EXPECT_EQ(world.run({"devices"}).code, ExitCode::ok) << text;  // not its option
+    EXPECT_EQ(world.run({"shapes", "--no-config"}).code, ExitCode::ok) << text;
+  }
+  ConfigWorld world;
+  world.sources.environment["KVARENA_SHAPES_BLOCK_SIZE"] = "many";
+  const auto outcome = world.run({"shapes"});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(outcome.err.starts_with("error: KVARENA_SHAPES_BLOCK_SIZE: ")) << outcome.err;
+}
+
+TEST(Config, VariablesOfCommandsAreOptionsAndOthersAreNotOurs) {
+  ConfigWorld world;
+  for (const char* other :
+       {"KVARENA_DATA_DIR", "KVARENA_REQUIRE_GPU", "KVARENA_PROMTOOL", "KVARENA_SANITIZE_GPU",
+        "KVARENA_SEED", "KVARENA_QUITE", "KVARENA_REPLAYS", "KVARENA_BENCH", "KVARENA_VERSION"}) {
+    world.sources.environment[other] = "1";
+  }
+  world.sources.environment["KVARENA_REPLAY_TRACE"] = "";  // empty: not set
+  EXPECT_EQ(world.run({"shapes"}).code, ExitCode::ok);
+  struct Case {
+    const char* name;
+    const char* value;
+    const char* part;
+  };
+  for (const Case& wrong :
+       {Case{"KVARENA_REPLAY_BLOK_SIZE", "3", "did you mean KVARENA_REPLAY_BLOCK_SIZE?"},
+        {"KVARENA_BENCH_ATTENTION_BACH", "3", "did you mean KVARENA_BENCH_ATTENTION_BATCH?"},
+        {"KVARENA_BENCH_CUDA", "3", "'kvarena bench --help'"},
+        {"KVARENA_SHAPES_", "3", "KVARENA_SHAPES_OPTION"},
+        {"KVARENA_REPLAY_JSON", "-", "unset KVARENA_REPLAY_JSON"},
+        {"KVARENA_REPLAY_TRACE", "x", "unset KVARENA_REPLAY_TRACE"},
+        {"KVARENA_CONFIG_SHOW_ORIGIN", "1", "belongs on the command line"},
+        {"KVARENA_QUIET", "perhaps", "1, true, yes, on"}}) {
+    ConfigWorld other;
+    other.sources.environment[wrong.name] = wrong.value;
+    const auto outcome = other.run({"shapes"});
+    EXPECT_EQ(outcome.code, ExitCode::usage) << wrong.name;
+    EXPECT_TRUE(contains(outcome.err, wrong.name)) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, wrong.part)) << outcome.err;
+  }
+}
+
+TEST(Config, OptionsThatExcludeOrNeedOneAnotherAreNamedWithBothOrigins) {
+  ConfigWorld world;
+  const auto path = world.project("[replay]\npool-bytes = \"24GiB\"\n");
+  auto outcome = world.run({"replay", "x", "--blocks", "3"});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains(outcome.err, "--blocks (command line)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (" + path + ":2)")) << outcome.err;
+  world.sources.environment["KVARENA_REPLAY_BLOCKS"] = "3";
+  outcome = world.run({"replay", "x"});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains(outcome.err, "--blocks (env KVARENA_REPLAY_BLOCKS)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (" + path + ":2)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--no-config")) << outcome.err;
+  world.sources.environment = {{"KVARENA_REPLAY_LINGER", "yes"}};
+  outcome = world.run({"replay", "x"});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains(outcome.err, "--linger (env KVARENA_REPLAY_LINGER) needs --http"))
+      << outcome.err;
+  EXPECT_EQ(world.run({"replay", "/nonexistent", "--http", "127.0.0.1:0"}).code,
+            ExitCode::bad_input);
+}
+
+TEST(Config, WhatACommandRefusesItselfComesWithTheOrigins) {
+  ConfigWorld world;
+  const auto path =
+      world.project("quiet = true\n[replay]\nblocks = \"many\"\nmodel = \"x\\u001b\"\n");
+  const auto outcome = world.run({"replay", "x", "--samples", "2"});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains(outcome.err, "  configured: --blocks many (" + path + ":3)\n"))
+      << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "  configured: --model x? (" + path + ":4)\n")) << outcome.err;
+  EXPECT_FALSE(contains(outcome.err, "--samples")) << outcome.err;
+  EXPECT_EQ(contains(world.run({"replay", "x", "--blocks", "0", "--no-config"}).err, "configured"),
+            false);
+}
+
+TEST(Config, HiddenCommandsHelpAndUsageErrorsDoNotReadIt) {
+  ConfigWorld world;
+  world.project("this is no TOML");
+  EXPECT_EQ(world.run({"shapes"}).code, ExitCode::bad_input);
+  EXPECT_EQ(world.run({"shapes", "--help"}).code, ExitCode::ok);
+  EXPECT_EQ(world.run({"--help"}).code, ExitCode::ok);
+  EXPECT_EQ(world.run({"--version"}).code, ExitCode::ok);
+  EXPECT_EQ(world.run({}).code, ExitCode::usage);
+  EXPECT_TRUE(contains(world.run({"pressure-neighbour", "--device", "gpu"}).err, "\"gpu\""));
+}
+
+// ---- kvarena config show -----------------------------------------------------------------------
+
+TEST(ConfigShow, IsAFileThatChangesNothing) {
+  ConfigWorld world;
+  const auto first = world.run({"config", "show"});
+  EXPECT_EQ(first.code, ExitCode::ok) << first.err;
+  EXPECT_TRUE(contains(first.out, "\n# block-size = 16\n"));
+  EXPECT_TRUE(contains(first.out, "\n# reserve = <full|prompt|none>\n"));
+  world.project(first.out);
+  EXPECT_EQ(world.run({"config", "show"}).out, first.out);
+  world.project(
+      "quiet = true\n[replay]\nmodel = \"quo\\\"te\\n\\u007f\\\\\"\nwatermark = 7\n"
+      "pool-bytes = 1024\nprefill-us = 0.5\nlinger = false\n"
+      "[bench.attention]\nbatch = [8, \"4k\"]\n[pressure]\nscenario = [\"leaks\"]\n");
+  const auto second = world.run({"config", "show"});
+  EXPECT_EQ(second.code, ExitCode::ok) << second.err;
+  for (const char* line :
+       {"quiet = true\n", "\nmodel = \"quo\\\"te\\n\\u007f\\\\\"\n", "\nwatermark = 7\n",
+        "\npool-bytes = 1024\n", "\nprefill-us = 0.5\n", "\nlinger = false\n",
+        "\nbatch = \"8,4k\"\n", "\nscenario = [\"leaks\"]\n"}) {
+    EXPECT_TRUE(contains(second.out, line)) << line << second.out;
+  }
+  world.project(second.out);
+  EXPECT_EQ(world.run({"config", "show"}).out, second.out);
+  const auto with_origins = world.run({"config", "show", "--origin"});
+  world.project(with_origins.out);
+  EXPECT_EQ(world.run({"config", "show"}).out, second.out);
+}
+
+TEST(ConfigShow, OriginsOfAllSources) {
+  ConfigWorld world;
+  const auto user = world.write("home/kvarena/kvarena.toml", "[shapes]\nq-heads = 8\n");
+  const auto file = world.project("no-color = true\n[shapes]\nlayers = 3\n");
+  world.sources.environment["KVARENA_SHAPES_KV_HEADS"] = "4";
+  const auto outcome = world.run({"--quiet", "config", "show", "--origin"});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"\nquiet = true", "# command line\n"},
+      {"\nno-color = true", "# " + file + ":1\n"},
+      {"\nlayers = 3", "# " + file + ":3\n"},
+      {"\nkv-heads = 4", "# env KVARENA_SHAPES_KV_HEADS\n"},
+      {"\nq-heads = 8", "# " + user + ":2\n"},
+      {"\n# block-size = 16", "# default\n"},
+      {"\n# pool-bytes = <SIZE>", "# not set\n"},
+  };
+  for (const auto& [line, origin] : expected) {
+    const auto at = outcome.out.rfind(line);
+    ASSERT_NE(at, std::string::npos) << line << outcome.out;
+    const auto comment = outcome.out.find(origin, at);
+    EXPECT_LT(comment, outcome.out.find('\n', at + 1)) << line << outcome.out;
+  }
+}
+
+TEST(ConfigShow, OneCommand) {
+  ConfigWorld world;
+  world.project("[bench.attention]\nbatch = 3\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"bench", "attention"}, {"bench.attention"}, {"bench"}}) {
+    std::vector<std::string> arguments = {"config", "show"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const auto outcome = world.run(arguments);
+    EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "[bench.attention]\n"));
+    EXPECT_TRUE(contains(outcome.out, "\nbatch = 3\n"));
+    EXPECT_FALSE(contains(outcome.out, "[replay]"));
+    EXPECT_FALSE(contains(outcome.out, "quiet"));
+  }
+  const auto wrong = world.run({"config", "show", "relpay"});
+  EXPECT_EQ(wrong.code, ExitCode::usage);
+  EXPECT_TRUE(contains(wrong.err, "did you mean replay?")) << wrong.err;
+  EXPECT_EQ(world.run({"config", "show", "devices"}).code, ExitCode::usage);
+  EXPECT_EQ(world.run({"config"}).code, ExitCode::usage);
+}
+
+TEST(ConfigShow, BytesThatAreNotUtf8DoNotBreakIt) {
+  ConfigWorld world;
+  world.sources.environment["KVARENA_REPLAY_MODEL"] = "a\xff\x01";
+  const auto outcome = world.run({"config", "show"});
+  EXPECT_TRUE(contains(outcome.out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n")) << outcome.out;
+  EXPECT_EQ(option_in(shown(world), "replay", "model").at("value"), "a\xef\xbf\xbd\x01");
+}
+
+}  // namespace
+}  // namespace kvarena::tools
