@@ -127,7 +127,7 @@ void PlanCommand::declare_engine(CLI::App& command) {
       ->capture_default_str()
       ->group(kGroup);
   add_bytes_option(command, "--context-overhead", context_overhead_,
-                   "CUDA context and libraries; default 512MiB")
+                   "CUDA context and kernels; default 536MiB")
       ->group(kGroup);
   add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs; default 0B")
       ->group(kGroup);

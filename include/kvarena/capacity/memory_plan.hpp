@@ -37,7 +37,7 @@ struct PlanOptions {
   std::int32_t data_parallel = 1;       ///< replicas, each with `batch` sequences
   std::int32_t max_sequences = 256;     ///< of a step, which activations are for
   std::int64_t max_step_tokens = 8192;  ///< of a step, which activations are for
-  std::int64_t context_overhead_bytes = std::int64_t{512} << 20;  ///< CUDA context and libraries
+  std::int64_t context_overhead_bytes = std::int64_t{536} << 20;  ///< CUDA context and kernels
   std::int64_t graph_bytes = 0;                                   ///< captured CUDA graphs
   /// Where a KvCache is to hold K and V: its tables and workspaces are then counted, for models
   /// that it can hold; none: they are not.
