@@ -181,12 +181,10 @@ PlannedTrace PlanCommand::plan_trace(const ModelSpec& model, const PlanOptions& 
 std::optional<PlannedCase> PlanCommand::plan_case(const Console& console, const ModelSpec& model,
                                                   const PlannedMemory& memory,
                                                   ExitCode* code) const {
-  PlannedCase planned{.model = model,
-                      .memory = memory,
-                      .options = options_,
-                      .plan = {},
-                      .changes = {},
-                      .trace = {}};
+  PlannedCase planned;
+  planned.model = model;
+  planned.memory = memory;
+  planned.options = options_;
   planned.options.memory_bytes = memory.bytes;
   planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
   Result<MemoryPlan> made = capacity::plan(model, planned.options);
@@ -202,6 +200,7 @@ std::optional<PlannedCase> PlanCommand::plan_case(const Console& console, const 
     return std::nullopt;
   }
   planned.plan = *std::move(made);
+  planned.cache = capacity::cache_options(model, planned.options, planned.plan).status();
   planned.changes = capacity::changes_that_fit(model, planned.options);
   if (lengths_) planned.trace = plan_trace(model, planned.options);
   return planned;

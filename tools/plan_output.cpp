@@ -94,6 +94,23 @@ std::string trace_of(const PlannedTrace& trace) {
   return text;
 }
 
+std::string settings_text_of(const PlannedCase& p) {
+  if (p.cache) {
+    return fmt::format(
+        "set num_blocks {}, block_size_tokens {}, max_sequences {}, max_sequence_tokens {}\n",
+        p.plan.num_blocks, p.options.block_size_tokens, p.options.max_sequences,
+        p.plan.context_tokens);
+  }
+  std::string text = "pools\n";
+  for (const GroupPlan& group : p.plan.groups) {
+    text += fmt::format(
+        "  {:<18} {} {} of {} B\n", capacity::name_of(group.memory.kind), grouped(group.num_units),
+        group.memory.block_size_tokens > 0 ? "blocks" : "states", grouped(group.memory.unit_bytes));
+  }
+  text += fmt::format("  a KvCache cannot hold this yet: {}\n", describe(p.cache));
+  return text;
+}
+
 std::string notes_of(const PlannedCase& p) {
   std::string text;
   if (!p.plan.weights_exact) {
@@ -123,6 +140,7 @@ Json json_of(const GroupPlan& group) {
 }
 
 Json settings_of(const PlannedCase& p) {
+  if (!p.cache) return {};
   return {{"num_blocks", p.plan.num_blocks},
           {"block_size_tokens", p.options.block_size_tokens},
           {"max_sequences", p.options.max_sequences},
@@ -178,6 +196,7 @@ void add_answers(const PlannedCase& p, Json& json) {
     json["changes_that_fit"].push_back(change.change);
   }
   json["settings"] = settings_of(p);
+  json["settings_refused"] = p.cache ? Json() : Json(describe(p.cache));
   json["groups"] = Json::array();
   for (const GroupPlan& group : p.plan.groups) json["groups"].push_back(json_of(group));
   if (!p.trace) return;
@@ -204,12 +223,7 @@ std::string text_of(const PlannedCase& p) {
                       p.options.utilization_permille / 1000.0);
   text += fmt::format("{}\n{}\n{}", breakdown_of(p), groups_of(p), answer_of(p));
   if (p.trace) text += fmt::format("\n{}", trace_of(*p.trace));
-  if (p.plan.num_blocks > 0) {
-    text += fmt::format(
-        "\nset num_blocks {}, block_size_tokens {}, max_sequences {}, max_sequence_tokens {}\n",
-        p.plan.num_blocks, p.options.block_size_tokens, p.options.max_sequences,
-        p.plan.context_tokens);
-  }
+  if (p.plan.num_blocks > 0) text += fmt::format("\n{}", settings_text_of(p));
   const std::string notes = notes_of(p);
   if (!notes.empty()) text += fmt::format("\nnotes\n{}", notes);
   return text;

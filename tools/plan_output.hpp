@@ -34,6 +34,7 @@ struct PlannedCase {
   PlannedMemory memory;                       ///< where
   capacity::PlanOptions options;              ///< how
   capacity::MemoryPlan plan;                  ///< the answer
+  Status cache;                               ///< ok, or why a KvCache cannot hold it
   std::vector<capacity::PlanChange> changes;  ///< what would make it fit
   std::optional<PlannedTrace> trace;          ///< where one was given
 };

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace kvarena::capacity {
 namespace {
@@ -119,10 +121,18 @@ std::int64_t activations_of_rank(const ModelSpec& model, const PlanOptions& o,
   const std::int64_t q = ceil_div(times(s.num_q_heads, dim), tp);
   const std::int64_t kv = times(heads_of_rank(s.num_kv_heads, o.tensor_parallel), dim);
   const std::int64_t attention = times(kBytes, tokens, 2 * q + 2 * kv);
-  std::int64_t mlp = times(kBytes, tokens, 3, ceil_div(s.ffn, tp));
+  const std::int64_t dense = ceil_div(s.ffn, tp);
+  std::int64_t mlp = times(kBytes, tokens, 3, dense);
+  std::string mlp_arithmetic = fmt::format("{} tokens x 3 x {} x 2 B", tokens, dense);
   if (s.moe.num_experts > 0) {
-    const std::int64_t visit = plus(times(3, ceil_div(s.moe.ffn, tp)), s.hidden);
-    mlp = std::max(mlp, times(kBytes, tokens, s.moe.experts_per_token, visit));
+    const std::int64_t visited = ceil_div(s.moe.ffn, tp);
+    const std::int64_t visits =
+        times(kBytes, tokens, s.moe.experts_per_token, plus(times(3, visited), s.hidden));
+    if (visits > mlp) {
+      mlp = visits;
+      mlp_arithmetic = fmt::format("{} tokens x {} experts x (3 x {} + {}) x 2 B", tokens,
+                                   s.moe.experts_per_token, visited, s.hidden);
+    }
   }
   const std::int64_t rows = std::min<std::int64_t>(tokens, o.max_sequences);
   const std::int64_t logits = times(kBytes + 4, rows, ceil_div(s.vocab, tp));
@@ -131,11 +141,7 @@ std::int64_t activations_of_rank(const ModelSpec& model, const PlanOptions& o,
   lines->push_back({"attention's intermediates",
                     fmt::format("{} tokens x (2 x {} + 2 x {}) x 2 B", tokens, q, kv), attention,
                     "B"});
-  lines->push_back({"the MLP's intermediates",
-                    s.moe.num_experts > 0
-                        ? "the larger of dense and the visited experts'"
-                        : fmt::format("{} tokens x 3 x {} x 2 B", tokens, ceil_div(s.ffn, tp)),
-                    mlp, "B"});
+  lines->push_back({"the MLP's intermediates", std::move(mlp_arithmetic), mlp, "B"});
   lines->push_back({"logits",
                     fmt::format("{} sequences x {} x (2 + 4) B", rows, ceil_div(s.vocab, tp)),
                     logits, "B"});

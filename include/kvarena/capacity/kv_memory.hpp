@@ -65,7 +65,7 @@ KVARENA_EXPORT std::int64_t bytes_at(std::span<const GroupMemory> groups,
 /// The most bytes on its way there. Never less for a longer sequence.
 KVARENA_EXPORT std::int64_t peak_bytes(std::span<const GroupMemory> groups,
                                        std::int64_t length_tokens) noexcept;
-/// "12,288 B a token", "0 B + 12,288 B x min(tokens, 2,047)", "3,145,728 B a sequence".
+/// "0 + 12,288 B x tokens", "0 + 12,288 B x min(tokens, 2,047)", "3,145,728 B + 0 x tokens".
 KVARENA_EXPORT std::string formula_of(const GroupMemory& group);
 
 }  // namespace kvarena::capacity

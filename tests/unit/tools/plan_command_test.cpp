@@ -54,6 +54,18 @@ TEST(PlanCommand, ShowsBothRetentions) {
   EXPECT_GT(planned(words + " --retention model").at("max_batch"), p.at("max_batch"));
 }
 
+TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
+  const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
+  EXPECT_EQ(p.at("fits"), true);
+  EXPECT_TRUE(p.at("settings").is_null());
+  EXPECT_TRUE(contains(p.at("settings_refused"), "num_groups")) << p.at("settings_refused");
+  const Outcome text = plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
+  EXPECT_TRUE(contains(text.out, "153,944,064 B + 0 x tokens")) << text.out;
+  EXPECT_TRUE(contains(text.out, "a KvCache cannot hold this yet")) << text.out;
+  EXPECT_EQ(planned("--model Llama-3.1-8B --gpu L4 --context 8192").at("settings").at("num_blocks"),
+            planned("--model Llama-3.1-8B --gpu L4 --context 8192").at("num_blocks"));
+}
+
 TEST(PlanCommand, DoesNotFitAndSaysWhatWould) {
   const Outcome seen = plan("--model Llama-3.1-8B --gpu L4 --batch 1000 --context 4096 --json -");
   EXPECT_EQ(seen.code, ExitCode::does_not_fit);
