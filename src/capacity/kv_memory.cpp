@@ -216,7 +216,8 @@ std::int64_t peak_bytes(std::span<const GroupMemory> groups, std::int64_t length
 }
 
 std::string formula_of(const GroupMemory& group) {
-  if (group.block_size_tokens == 0) return fmt::format("{} B + 0 x tokens", grouped(group.unit_bytes));
+  if (group.block_size_tokens == 0)
+    return fmt::format("{} B + 0 x tokens", grouped(group.unit_bytes));
   const std::string token =
       grouped(plus(group.bytes_per_token, group.index_bytes_per_token)) + " B";
   if (group.kind == CacheKind::window) {

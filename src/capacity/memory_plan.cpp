@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace kvarena::capacity {
 namespace {
@@ -62,15 +63,27 @@ struct StageMemory {
   std::vector<GroupMemory> groups;
   std::int64_t weights_bytes = 0;
   std::int64_t activation_bytes = 0;
-  std::int64_t kv_budget_bytes = 0;  // negative: the rest does not fit
-  FittedCache cache;
+  std::int64_t cache_budget_bytes = 0;  // for pools and tables; negative: the rest does not fit
+  FittedCache cache;                    // of sequences up to the context
   std::vector<PlanLine> lines;
 
+  /// For pools alone.
+  std::int64_t kv_budget_bytes() const noexcept { return cache_budget_bytes - cache.table_bytes; }
   /// Sequences of that length that fit, at the most blocks they hold on their way.
   std::int64_t sequences(std::int64_t length_tokens) const noexcept {
+    return sequences_beside(cache, length_tokens);
+  }
+  /// The same beside the tables of a cache.
+  std::int64_t sequences_beside(const FittedCache& its, std::int64_t length_tokens) const noexcept {
+    const std::int64_t left = cache_budget_bytes - its.table_bytes;
+    if (left <= 0 || its.num_blocks == 0) return 0;
     const std::int64_t each = peak_bytes(groups, length_tokens);
-    if (kv_budget_bytes <= 0 || cache.num_blocks == 0) return 0;
-    return each == 0 ? kMostBatch : kv_budget_bytes / each;
+    std::int64_t most = each == 0 ? kMostBatch : left / each;
+    for (const GroupMemory& group : groups) {
+      const std::int64_t units = peak_units(group, length_tokens);
+      if (group.block_size_tokens > 0 && units > 0) most = std::min(most, its.num_blocks / units);
+    }
+    return most;
   }
 };
 
@@ -93,9 +106,8 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   memory.activation_bytes = activations_of_rank(model, o, &memory.lines);
   const std::int64_t fixed =
       plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
-  memory.kv_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
-  memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.kv_budget_bytes);
-  memory.kv_budget_bytes -= memory.cache.table_bytes;
+  memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
+  memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.cache_budget_bytes);
   return memory;
 }
 
@@ -103,19 +115,39 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
 bool has_less_room(const StageMemory& a, const StageMemory& b, std::int64_t context) noexcept {
   const std::int64_t x = a.sequences(context);
   const std::int64_t y = b.sequences(context);
-  return x != y ? x < y : a.kv_budget_bytes < b.kv_budget_bytes;
+  return x != y ? x < y : a.kv_budget_bytes() < b.kv_budget_bytes();
 }
 
-/// The longest length of which `batch` sequences fit, at most `longest`.
-std::int64_t longest_that_fits(const StageMemory& memory, std::int64_t batch,
-                               std::int64_t longest) noexcept {
-  std::int64_t fits = 0;
-  std::int64_t does_not = longest + 1;
-  while (does_not - fits > 1) {
-    const std::int64_t middle = fits + (does_not - fits) / 2;
-    (memory.sequences(middle) >= batch ? fits : does_not) = middle;
+/// The longest length for which `fits` holds: it does for all up to `does`, not for `does_not`.
+template <class Fits>
+std::int64_t longest_that(Fits fits, std::int64_t does, std::int64_t does_not) {
+  while (does_not - does > 1) {
+    const std::int64_t middle = does + (does_not - does) / 2;
+    (fits(middle) ? does : does_not) = middle;
   }
-  return fits;
+  return does;
+}
+
+/// The longest length, at most `longest`, of which `batch` sequences fit. Tables grow with it too:
+/// between what fits beside the longest tables and what fits beside the shortest, each is tried.
+std::int64_t longest_that_fits(const ModelSpec& model, const PlanOptions& o,
+                               const StageMemory& memory, std::int64_t longest) {
+  const auto cache_of = [&](std::int64_t length) {
+    return fit_planned_cache(model, o, memory.groups, length, memory.cache_budget_bytes);
+  };
+  const auto beside = [&](const FittedCache& cache, std::int64_t most) {
+    return longest_that(
+        [&](std::int64_t length) { return memory.sequences_beside(cache, length) >= o.batch; }, 0,
+        most + 1);
+  };
+  const std::int64_t most = beside(cache_of(1), longest);
+  if (most == 0) return 0;
+  const std::int64_t least = beside(cache_of(most), most);
+  return longest_that(
+      [&](std::int64_t length) {
+        return memory.sequences_beside(cache_of(length), length) >= o.batch;
+      },
+      least, most + 1);
 }
 
 /// Pools for as many sequences as fit; what they leave goes to the group whose blocks come first.
@@ -124,10 +156,10 @@ Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
   std::int64_t sequences = memory.sequences(context);
   std::int64_t length = context;
   if (sequences == 0) {
-    length = longest_that_fits(memory, 1, context);
+    length = longest_that([&](std::int64_t l) { return memory.sequences(l) >= 1; }, 0, context + 1);
     sequences = length > 0 ? 1 : 0;
   }
-  std::int64_t left = std::max<std::int64_t>(memory.kv_budget_bytes, 0);
+  std::int64_t left = std::max<std::int64_t>(memory.kv_budget_bytes(), 0);
   for (const GroupMemory& group : memory.groups) {
     GroupPlan pool{.memory = group, .units_per_sequence = peak_units(group, context)};
     pool.num_units = std::min(times(sequences, peak_units(group, length)), KvLayout::kMaxBlocks);
@@ -191,7 +223,7 @@ void add_capacity(const ModelSpec& model, const StageMemory& memory, std::int64_
   }
   plan->context_limited_by =
       plan->max_context == longest_context(model) ? PlanLimit::max_position : PlanLimit::kv_cache;
-  if (memory.kv_budget_bytes <= 0) {
+  if (memory.kv_budget_bytes() <= 0) {
     plan->batch_limited_by = PlanLimit::weights;
     plan->context_limited_by = PlanLimit::weights;
   } else if (model.shape.max_position > 0 && plan->context_tokens > model.shape.max_position) {
@@ -279,12 +311,14 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   }
   plan.max_context = longest_context(model);
   std::optional<StageMemory> tightest;
-  for (std::int32_t stage = 0; stage < options.pipeline_parallel; ++stage) {
+  // Of the stages between the first and the last none has more of anything than the second.
+  const std::int32_t last = options.pipeline_parallel - 1;
+  for (const std::int32_t stage : std::set{0, std::min(1, last), last}) {
     Result<StageMemory> memory = memory_of_stage(model, options, plan.context_tokens, stage);
     if (!memory) return memory.status();
     // Of a shorter or longer context another stage may be the tightest.
     plan.max_context = std::min(plan.max_context,
-                                longest_that_fits(*memory, options.batch, longest_context(model)));
+                                longest_that_fits(model, options, *memory, longest_context(model)));
     if (tightest && !has_less_room(*memory, *tightest, plan.context_tokens)) continue;
     tightest = *std::move(memory);
     plan.stage = stage;

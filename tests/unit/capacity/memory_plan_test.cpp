@@ -186,6 +186,23 @@ TEST(Plan, WhatDoesNotFitSaysWhatWould) {
             PlanLimit::max_position);
 }
 
+TEST(Plan, TheLongestContextFitsAndOneMoreDoesNot) {
+  for (const char* name : {"Llama-3.1-8B", "Qwen2.5-0.5B", "Gemma-3-27B", "Qwen3.5-27B"}) {
+    for (const std::int64_t batch : {1, 7, 100}) {
+      const ModelSpec model = *find_model_preset(name);
+      PlanOptions options{.memory_bytes = 64 * kGiB,
+                          .context_tokens = 512,
+                          .batch = batch,
+                          .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = 132}};
+      const MemoryPlan first = plan(model, options).value();
+      options.context_tokens = first.max_context;
+      EXPECT_TRUE(first.max_context == 0 || plan(model, options)->fits) << name << " x " << batch;
+      options.context_tokens = first.max_context + 1;
+      EXPECT_FALSE(plan(model, options)->fits) << name << " x " << batch;
+    }
+  }
+}
+
 TEST(Plan, RefusesNonsense) {
   const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
   EXPECT_FAILS(plan(llama, {}), invalid_argument, device_memory);
