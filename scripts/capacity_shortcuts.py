@@ -53,8 +53,8 @@ def main():
     print("| --- |" + " ---: |" * 7)
     for model in MODELS:
         context = "4096" if model.startswith(("Phi", "Llama-2")) else "8192"
-        done = subprocess.run([program, "plan", "--model", model, "--gpu", "4TiB", "--context", context,
-                               "-q", "--json", "-"], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run([program, "--no-config", "plan", "--model", model, "--gpu", "4TiB",
+                               "--context", context, "-q", "--json", "-"], stdout=subprocess.PIPE, check=True)
         print("| " + " | ".join([model] + shortcuts(json.loads(done.stdout))) + " |")
 
 

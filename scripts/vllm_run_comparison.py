@@ -37,7 +37,7 @@ def replay(program, data, options):
             "--max-context": "32768",
             "--preempted": "keep",
         }
-        command = [program, "replay", f"{data}_requests.jsonl"] + options
+        command = [program, "--no-config", "replay", f"{data}_requests.jsonl"] + options
         for name, value in defaults.items():
             command += [] if name in options else [name, value]
         command += ["--timeline", timeline, "--request-times", times, "--json", "-", "--quiet"]

@@ -65,13 +65,14 @@ bool any_negative(std::initializer_list<std::int64_t> values) noexcept {
 
 bool is_sound(const AttentionLayers& a) noexcept {
   const bool limited = a.kind == CacheKind::window || a.kind == CacheKind::chunked;
-  return !any_negative({a.num_layers, a.limit_tokens - (limited ? 1 : 0), a.prompt_flops_per_pair,
-                        a.decode_flops_per_pair, a.kv_bytes_per_token, a.state_bytes_per_sequence});
+  return a.limit_tokens >= (limited ? 1 : 0) &&
+         !any_negative({a.num_layers, a.prompt_flops_per_pair, a.decode_flops_per_pair,
+                        a.kv_bytes_per_token, a.state_bytes_per_sequence});
 }
 
 bool is_sound(const ExpertLayers& e) noexcept {
-  return !any_negative({e.num_layers, e.experts_per_token, e.parameters_each, e.bytes_each,
-                        e.num_experts - std::max<std::int64_t>(e.experts_per_token, 1)});
+  return e.num_experts >= std::max<std::int64_t>(e.experts_per_token, 1) &&
+         !any_negative({e.num_layers, e.experts_per_token, e.parameters_each, e.bytes_each});
 }
 
 Status check_efficiency(const StepEfficiency& efficiency) noexcept {

@@ -133,6 +133,13 @@ TEST(StepTime, RefusesWhatIsNoRate) {
   o = small_model();
   o.experts = {{.num_layers = 1, .num_experts = 0}};
   EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  o = small_model();
+  o.attention = {{.kind = CacheKind::window, .num_layers = 1, .limit_tokens = kLeast}};
+  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  o = small_model();
+  o.experts = {{.num_layers = 1, .num_experts = kLeast, .experts_per_token = 1}};
+  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
 }
 
 TEST(StepTime, AbsurdStepsSaturate) {
