@@ -84,7 +84,7 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
                    "GPUs by name, 'auto' or cuda:N for the card present, or sizes; default: auto")
       ->delimiter(',')
       ->type_name("NAME|SIZE");
-  add_count_option(*command, "--context", options_.context_tokens, 1, std::int64_t{1} << 31,
+  add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
                    "Tokens of each sequence; without it the model's longest");
   add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for")
       ->capture_default_str();
@@ -186,17 +186,24 @@ std::optional<PlannedCase> PlanCommand::plan_case(const Console& console, const 
   planned.memory = memory;
   planned.options = options_;
   planned.options.memory_bytes = memory.bytes;
-  planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
+  if (memory.num_sms > 0) {
+    planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
+  }
   Result<MemoryPlan> made = capacity::plan(model, planned.options);
   if (!made) {
     *code = ExitCode::usage;
     const bool unknown = made.status().code == StatusCode::unsupported;
+    if (!unknown && made.status().resource == Resource::sequence_length) {
+      console.error(fmt::format("{}: its longest context is not known", model.name),
+                    "--context, the tokens of each sequence", "");
+      return std::nullopt;
+    }
     console.error(fmt::format("{} cannot be planned: {}", model.name,
                               unknown ? "neither its parameters nor its weights are known"
                                       : describe(made.status())),
                   unknown ? "a file with its weights' headers (safetensors, GGUF), or --parameters"
                           : "numbers within their ranges",
-                  model.parameters_source);
+                  unknown ? model.parameters_source : "");
     return std::nullopt;
   }
   planned.plan = *std::move(made);

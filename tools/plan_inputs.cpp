@@ -70,7 +70,7 @@ std::optional<PlannedMemory> find_memory(const Console& console, const std::stri
   if (const capacity::GpuSpec* gpu = capacity::find_gpu(text)) {
     return PlannedMemory{.name = gpu->name,
                          .bytes = gpu->cuda_memory_bytes.value_or(gpu->memory_bytes),
-                         .num_sms = gpu->num_sms,
+                         .num_sms = gpu->vendor == "NVIDIA" ? gpu->num_sms : 0,
                          .from_driver = !gpu->cuda_memory_bytes};
   }
   const auto choice = parse_device(text);

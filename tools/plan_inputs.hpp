@@ -24,7 +24,7 @@ namespace kvarena::tools {
 struct PlannedMemory {
   std::string name;            ///< "H100-SXM", "cuda:0 (NVIDIA H200)", "24.00 GiB"
   std::int64_t bytes = 0;      ///< as CUDA tells a process
-  std::int32_t num_sms = 132;  ///< multiprocessors; of a size, those of an H100 or H200
+  std::int32_t num_sms = 132;  ///< of a size, those of an H100 or H200; 0: no CUDA there
   bool from_driver = false;  ///< a preset whose CUDA total nobody has published: 1 to 2 % too much
 };
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace kvarena::tools {
 namespace {
 
@@ -79,8 +81,16 @@ std::string answer_of(const PlannedCase& p) {
     text += fmt::format("  {:<12} {} sequences in {} replicas\n", "in all",
                         grouped(plan.max_batch * p.options.data_parallel), p.options.data_parallel);
   }
+  if (plan.max_batch > max_sequences_of(p.options)) {
+    text += fmt::format("  more than {} sequences at a time need --batch or --max-sequences\n",
+                        grouped(max_sequences_of(p.options)));
+  }
   for (const capacity::PlanChange& change : p.changes) {
     text += fmt::format("  would fit with {}\n", change.change);
+  }
+  if (!plan.fits && p.changes.empty()) {
+    text += fmt::format("  no single change makes it fit; it takes {} B of {} B\n",
+                        grouped(plan.asked_total_bytes), grouped(plan.budget_bytes));
   }
   return text;
 }
@@ -94,11 +104,27 @@ std::string trace_of(const PlannedTrace& trace) {
   return text;
 }
 
+/// Why there is no cache for a plan, in words.
+std::string refusal_of(const PlannedCase& p) {
+  if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
+  switch (p.cache.resource) {
+    case Resource::num_groups:
+      return fmt::format("it has one group of layers, not {}", p.plan.groups.size());
+    case Resource::window: return "it keeps all tokens: --retention full";
+    case Resource::num_planes: return "it has no latents (MLA) and no recurrent states";
+    case Resource::dtype:
+      return fmt::format("K and V are not kept as {} there; bf16, f16, f32 and fp8_e4m3 are",
+                         kv_of(p));
+    case Resource::scale: return "it has no scales in the pool: --kv-scales none";
+    default: return describe(p.cache);
+  }
+}
+
 std::string settings_text_of(const PlannedCase& p) {
   if (p.cache) {
     return fmt::format(
         "set num_blocks {}, block_size_tokens {}, max_sequences {}, max_sequence_tokens {}\n",
-        p.plan.num_blocks, p.options.block_size_tokens, p.options.max_sequences,
+        p.plan.num_blocks, p.options.block_size_tokens, max_sequences_of(p.options),
         p.plan.context_tokens);
   }
   std::string text = "pools\n";
@@ -107,18 +133,23 @@ std::string settings_text_of(const PlannedCase& p) {
         "  {:<18} {} {} of {} B\n", capacity::name_of(group.memory.kind), grouped(group.num_units),
         group.memory.block_size_tokens > 0 ? "blocks" : "states", grouped(group.memory.unit_bytes));
   }
-  text += fmt::format("  a KvCache cannot hold this yet: {}\n", describe(p.cache));
+  text += fmt::format("  a KvCache cannot hold this yet: {}\n", refusal_of(p));
   return text;
 }
 
 std::string notes_of(const PlannedCase& p) {
   std::string text;
   if (!p.plan.weights_exact) {
-    text += fmt::format("  weights are estimated: {}\n", p.model.parameters_source);
+    text += p.model.parameters
+                ? fmt::format(
+                      "  weights are an estimate: all of them as {}; embeddings, norms and "
+                      "scales often take more\n",
+                      weights_of(p))
+                : fmt::format("  weights are estimated: {}\n", p.model.parameters_source);
   }
   for (const std::string& note : p.model.notes) text += fmt::format("  {}\n", note);
   if (p.memory.from_driver) {
-    text += "  memory is nvidia-smi's figure; CUDA gives a process 1 to 2 % less\n";
+    text += "  memory is nvidia-smi's figure; CUDA gives a process up to 2 % less\n";
   }
   return text;
 }
@@ -143,7 +174,9 @@ Json settings_of(const PlannedCase& p) {
   if (!p.cache) return {};
   return {{"num_blocks", p.plan.num_blocks},
           {"block_size_tokens", p.options.block_size_tokens},
-          {"max_sequences", p.options.max_sequences},
+          {"max_sequences", max_sequences_of(p.options)},
+          {"max_batch_rows",
+           std::min<std::int64_t>(max_sequences_of(p.options), p.options.max_step_tokens)},
           {"max_sequence_tokens", p.plan.context_tokens},
           {"max_step_tokens", p.options.max_step_tokens}};
 }
@@ -181,6 +214,7 @@ void add_memory(const MemoryPlan& plan, Json& json) {
   json["bytes_per_sequence"] = plan.bytes_per_sequence;
   json["full_bytes_at_context"] = plan.full_bytes_at_context;
   json["model_bytes_at_context"] = plan.model_bytes_at_context;
+  json["step_bytes"] = plan.step_bytes;
   json["asked_kv_bytes"] = plan.asked_kv_bytes;
   json["asked_total_bytes"] = plan.asked_total_bytes;
   json["max_batch"] = plan.max_batch;
@@ -196,7 +230,7 @@ void add_answers(const PlannedCase& p, Json& json) {
     json["changes_that_fit"].push_back(change.change);
   }
   json["settings"] = settings_of(p);
-  json["settings_refused"] = p.cache ? Json() : Json(describe(p.cache));
+  json["settings_refused"] = p.cache ? Json() : Json(refusal_of(p));
   json["groups"] = Json::array();
   for (const GroupPlan& group : p.plan.groups) json["groups"].push_back(json_of(group));
   if (!p.trace) return;
@@ -267,6 +301,8 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"retention", name_of(p.options.kept)},
             {"weights_dtype", weights_of(p)},
             {"kv_dtype", kv_of(p)},
+            {"block_size", p.options.block_size_tokens},
+            {"max_batched_tokens", p.options.max_step_tokens},
             {"parameters", optional_of(p.model.parameters)},
             {"parameters_about", optional_of(p.model.parameters_about)},
             {"parameters_source", p.model.parameters_source},

@@ -109,10 +109,17 @@ std::string block_arithmetic(const CacheGroup& group, const GroupMemory& memory,
                              const KvMemoryOptions& o) {
   std::string elements =
       fmt::format("{} heads x ({} + {})", memory.num_kv_heads, group.head_dim_k, group.head_dim_v);
-  if (group.kind == CacheKind::latent) elements = fmt::format("{}", group.latent_dim);
-  const std::string scale = o.scale == ScaleKind::per_token_head ? " + f32 scales" : "";
+  if (group.kind == CacheKind::latent) {
+    elements = group.index_dim > 0 ? fmt::format("({}", group.latent_dim)
+                                   : fmt::format("{}", group.latent_dim);
+  }
+  const std::string scale =
+      o.scale == ScaleKind::per_token_head
+          ? fmt::format(" + {} layers x {} scales x 4 B", memory.num_layers,
+                        (group.kind == CacheKind::latent ? 1 : 2) * memory.num_kv_heads)
+          : "";
   const std::string index =
-      group.index_dim > 0 ? fmt::format(" + {} of the index", group.index_dim) : "";
+      group.index_dim > 0 ? fmt::format(" + {} of the index)", group.index_dim) : "";
   return fmt::format("{} layers x {}{} elements x {} B{}{}", memory.num_layers, elements, index,
                      o.format.bytes,
                      o.format.elements > 1 ? fmt::format(" / {}", o.format.elements) : "", scale);
@@ -197,6 +204,13 @@ std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) no
     most = std::min(most, plus(group.limit_tokens, straddled));
   }
   return ceil_div(most, block);
+}
+
+std::int64_t step_units(const GroupMemory& group, std::int64_t length_tokens,
+                        std::int64_t step_tokens) noexcept {
+  const bool limited = group.kind == CacheKind::window || group.kind == CacheKind::chunked;
+  if (!limited || length_tokens <= group.limit_tokens) return 0;
+  return ceil_div(std::min(step_tokens, length_tokens), group.block_size_tokens);
 }
 
 std::int64_t bytes_at(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {

@@ -2,21 +2,18 @@
 
 #include "base/grouped.hpp"
 #include "capacity/amount.hpp"
-#include "capacity/planned_cache.hpp"
-#include "capacity/rank_memory.hpp"
 #include "capacity/share.hpp"
+#include "capacity/stage_memory.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 namespace kvarena::capacity {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 
 Status check(const PlanOptions& o) noexcept {
   const struct {
@@ -40,114 +37,9 @@ Status check(const PlanOptions& o) noexcept {
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, 0);
 }
 
-bool is_quantised(const StorageFormat& format) noexcept {
-  return format.name == "int8" || format.name.starts_with("fp8");
-}
-
-KvMemoryOptions kv_options(const ModelSpec& model, const PlanOptions& o, std::int32_t stage) {
-  const StorageFormat* own = find_storage_format(model.kv_format);
-  KvMemoryOptions kv{.format = o.kv             ? *o.kv
-                               : own != nullptr ? *own
-                                                : *find_storage_format("bf16"),
-                     .kept = o.kept,
-                     .block_size_tokens = o.block_size_tokens,
-                     .tensor_parallel = o.tensor_parallel,
-                     .pipeline_parallel = o.pipeline_parallel,
-                     .stage = stage};
-  if (is_quantised(kv.format)) kv.scale = o.kv_scale;
-  return kv;
-}
-
-/// What a stage takes, and what it leaves for K and V.
-struct StageMemory {
-  std::vector<GroupMemory> groups;
-  std::int64_t weights_bytes = 0;
-  std::int64_t activation_bytes = 0;
-  std::int64_t cache_budget_bytes = 0;  // for pools and tables; negative: the rest does not fit
-  FittedCache cache;                    // of sequences up to the context
-  std::vector<PlanLine> lines;
-
-  /// For pools alone.
-  std::int64_t kv_budget_bytes() const noexcept { return cache_budget_bytes - cache.table_bytes; }
-  /// Sequences of that length that fit, at the most blocks they hold on their way.
-  std::int64_t sequences(std::int64_t length_tokens) const noexcept {
-    return sequences_beside(cache, length_tokens);
-  }
-  /// The same beside the tables of a cache.
-  std::int64_t sequences_beside(const FittedCache& its, std::int64_t length_tokens) const noexcept {
-    const std::int64_t left = cache_budget_bytes - its.table_bytes;
-    if (left <= 0 || its.num_blocks == 0) return 0;
-    const std::int64_t each = peak_bytes(groups, length_tokens);
-    std::int64_t most = each == 0 ? kMostBatch : left / each;
-    for (const GroupMemory& group : groups) {
-      const std::int64_t units = peak_units(group, length_tokens);
-      if (group.block_size_tokens > 0 && units > 0) most = std::min(most, its.num_blocks / units);
-    }
-    return most;
-  }
-};
-
-std::int64_t overhead_of(const PlanOptions& o) noexcept {
-  return plus(o.context_overhead_bytes, o.graph_bytes);
-}
-
-std::int64_t budget_of(const PlanOptions& o) noexcept {
-  const std::int64_t permille = o.utilization_permille;
-  return o.memory_bytes / 1000 * permille + o.memory_bytes % 1000 * permille / 1000;
-}
-
-Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o,
-                                    std::int64_t context, std::int32_t stage) {
-  Result<std::vector<GroupMemory>> groups = group_memory(model, kv_options(model, o, stage));
-  if (!groups) return groups.status();
-  StageMemory memory;
-  memory.groups = *std::move(groups);
-  memory.weights_bytes = weights_of_rank(model, o, stage, &memory.lines);
-  memory.activation_bytes = activations_of_rank(model, o, &memory.lines);
-  const std::int64_t fixed =
-      plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
-  memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
-  memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.cache_budget_bytes);
-  return memory;
-}
-
-/// Less room: fewer sequences, then fewer bytes.
-bool has_less_room(const StageMemory& a, const StageMemory& b, std::int64_t context) noexcept {
-  const std::int64_t x = a.sequences(context);
-  const std::int64_t y = b.sequences(context);
-  return x != y ? x < y : a.kv_budget_bytes() < b.kv_budget_bytes();
-}
-
-/// The longest length for which `fits` holds: it does for all up to `does`, not for `does_not`.
-template <class Fits>
-std::int64_t longest_that(Fits fits, std::int64_t does, std::int64_t does_not) {
-  while (does_not - does > 1) {
-    const std::int64_t middle = does + (does_not - does) / 2;
-    (fits(middle) ? does : does_not) = middle;
-  }
-  return does;
-}
-
-/// The longest length, at most `longest`, of which `batch` sequences fit. Tables grow with it too:
-/// between what fits beside the longest tables and what fits beside the shortest, each is tried.
-std::int64_t longest_that_fits(const ModelSpec& model, const PlanOptions& o,
-                               const StageMemory& memory, std::int64_t longest) {
-  const auto cache_of = [&](std::int64_t length) {
-    return fit_planned_cache(model, o, memory.groups, length, memory.cache_budget_bytes);
-  };
-  const auto beside = [&](const FittedCache& cache, std::int64_t most) {
-    return longest_that(
-        [&](std::int64_t length) { return memory.sequences_beside(cache, length) >= o.batch; }, 0,
-        most + 1);
-  };
-  const std::int64_t most = beside(cache_of(1), longest);
-  if (most == 0) return 0;
-  const std::int64_t least = beside(cache_of(most), most);
-  return longest_that(
-      [&](std::int64_t length) {
-        return memory.sequences_beside(cache_of(length), length) >= o.batch;
-      },
-      least, most + 1);
+Status check_stages(const ModelSpec& model, const PlanOptions& o) noexcept {
+  if (o.pipeline_parallel <= model.shape.num_layers) return {};
+  return invalid_argument(Resource::num_ranks, o.pipeline_parallel, 1, model.shape.num_layers);
 }
 
 /// Pools for as many sequences as fit; what they leave goes to the group whose blocks come first.
@@ -162,7 +54,9 @@ Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
   std::int64_t left = std::max<std::int64_t>(memory.kv_budget_bytes(), 0);
   for (const GroupMemory& group : memory.groups) {
     GroupPlan pool{.memory = group, .units_per_sequence = peak_units(group, context)};
-    pool.num_units = std::min(times(sequences, peak_units(group, length)), KvLayout::kMaxBlocks);
+    const std::int64_t step = sequences > 0 ? step_units(group, length, memory.step_tokens) : 0;
+    pool.num_units =
+        std::min(plus(times(sequences, peak_units(group, length)), step), KvLayout::kMaxBlocks);
     pool.pool_bytes = times(pool.num_units, group.unit_bytes);
     left -= pool.pool_bytes;
     plan->groups.push_back(pool);
@@ -208,28 +102,27 @@ std::int64_t longest_context(const ModelSpec& model) noexcept {
   return longest > 0 ? std::min(longest, kMostTokens) : kMostTokens;
 }
 
-/// Largest batch and context. One group's blocks are counted as a pool counts them.
-void add_capacity(const ModelSpec& model, const StageMemory& memory, std::int64_t batch,
+/// Largest batch and context, and what limits them.
+void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanOptions& o,
                   MemoryPlan* plan) {
   plan->bytes_per_sequence = peak_bytes(memory.groups, plan->context_tokens);
-  plan->asked_kv_bytes = times(batch, plan->bytes_per_sequence);
-  plan->max_batch = std::min(memory.sequences(plan->context_tokens), kMostBatch);
-  for (const GroupPlan& group : plan->groups) {
-    if (group.units_per_sequence == 0) continue;
-    const std::int64_t sequences = group.num_units / group.units_per_sequence;
-    if (sequences >= plan->max_batch) continue;
-    plan->max_batch = sequences;
-    if (group.num_units == KvLayout::kMaxBlocks) plan->batch_limited_by = PlanLimit::num_blocks;
-  }
+  plan->step_bytes = memory.step_bytes(plan->context_tokens);
+  plan->asked_kv_bytes = plus(times(o.batch, plan->bytes_per_sequence), plan->step_bytes);
+  plan->max_batch = batch_that_fits(model, o, plan->context_tokens);
   plan->context_limited_by =
       plan->max_context == longest_context(model) ? PlanLimit::max_position : PlanLimit::kv_cache;
+  const bool is_too_long =
+      model.shape.max_position > 0 && plan->context_tokens > model.shape.max_position;
   if (memory.kv_budget_bytes() <= 0) {
     plan->batch_limited_by = PlanLimit::weights;
     plan->context_limited_by = PlanLimit::weights;
-  } else if (model.shape.max_position > 0 && plan->context_tokens > model.shape.max_position) {
+  } else if (is_too_long) {
     plan->batch_limited_by = PlanLimit::max_position;
+    plan->max_batch = 0;
+  } else if (memory.kv_budget_bytes() - plan->kv_cache_bytes >= plan->bytes_per_sequence) {
+    plan->batch_limited_by = PlanLimit::num_blocks;  // memory is left for one more
   }
-  plan->fits = plan->max_batch >= batch && plan->batch_limited_by != PlanLimit::max_position;
+  plan->fits = plan->max_batch >= o.batch;
 }
 
 /// What a sequence of the context's length holds under either retention.
@@ -267,6 +160,12 @@ void add_lines(const PlanOptions& o, MemoryPlan* plan) {
   lines.push_back({"budget",
                    fmt::format("{} B x {} / 1000", grouped(o.memory_bytes), o.utilization_permille),
                    plan->budget_bytes, "B"});
+  const std::int64_t fixed =
+      plus(plus(plan->weights_bytes, plan->activation_bytes), plan->overhead_bytes);
+  lines.push_back({"left for K and V",
+                   fmt::format("{} B - {} B of weights, activations and overhead",
+                               grouped(plan->budget_bytes), grouped(fixed)),
+                   std::max<std::int64_t>(plan->budget_bytes - fixed, 0), "B"});
   for (const GroupPlan& group : plan->groups) {
     const GroupMemory& m = group.memory;
     const bool blocks = m.block_size_tokens > 0;
@@ -280,7 +179,15 @@ void add_lines(const PlanOptions& o, MemoryPlan* plan) {
                      fmt::format("{} x {} B", grouped(group.num_units), grouped(m.unit_bytes)),
                      group.pool_bytes, "B"});
   }
-  lines.push_back({"total", "weights + KV cache + activations + overhead", plan->total_bytes, "B"});
+  lines.push_back({"largest batch",
+                   fmt::format("sequences of at most {} B each beside {} B of a step's tokens",
+                               grouped(plan->bytes_per_sequence), grouped(plan->step_bytes)),
+                   plan->max_batch, "sequences"});
+  lines.push_back({"total",
+                   fmt::format("{} weights + {} KV cache + {} activations + {} overhead",
+                               grouped(plan->weights_bytes), grouped(plan->kv_cache_bytes),
+                               grouped(plan->activation_bytes), grouped(plan->overhead_bytes)),
+                   plan->total_bytes, "B"});
 }
 
 }  // namespace
@@ -298,6 +205,7 @@ std::string_view name_of(PlanLimit limit) noexcept {
 Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   if (Status status = check(options); !status) return status;
   if (Status status = validate(model); !status) return status;
+  if (Status status = check_stages(model, options); !status) return status;
   if (!model.weights_bytes && !model.parameters && model.parts.empty()) {
     return unsupported(Resource::none);
   }
@@ -311,9 +219,7 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   }
   plan.max_context = longest_context(model);
   std::optional<StageMemory> tightest;
-  // Of the stages between the first and the last none has more of anything than the second.
-  const std::int32_t last = options.pipeline_parallel - 1;
-  for (const std::int32_t stage : std::set{0, std::min(1, last), last}) {
+  for (const std::int32_t stage : stages_to_plan(options)) {
     Result<StageMemory> memory = memory_of_stage(model, options, plan.context_tokens, stage);
     if (!memory) return memory.status();
     // Of a shorter or longer context another stage may be the tightest.
@@ -325,14 +231,15 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   }
   plan.budget_bytes = budget_of(options);
   plan.weights_bytes = tightest->weights_bytes;
-  plan.weights_exact = model.parameters || (model.weights_bytes && !options.weights);
+  const bool as_published = !options.weights || options.weights->name == model.weights_format;
+  plan.weights_exact = as_published && (model.parameters || model.weights_bytes);
   plan.activation_bytes = tightest->activation_bytes;
   plan.table_bytes = tightest->cache.table_bytes;
   plan.overhead_bytes = plus(overhead_of(options), plan.table_bytes);
   plan.lines = std::move(tightest->lines);
   if (Status status = plan_pools(*tightest, &plan); !status) return status;
   add_token_figures(*tightest, &plan);
-  add_capacity(model, *tightest, options.batch, &plan);
+  add_capacity(model, *tightest, options, &plan);
   if (Status status = add_retentions(model, options, &plan); !status) return status;
   add_totals(options, &plan);
   add_lines(options, &plan);

@@ -1,12 +1,13 @@
 #include "kvarena/capacity/memory_plan.hpp"
 
-#include "capacity/share.hpp"
+#include "capacity/stage_memory.hpp"
 
 #include <fmt/format.h>
 
 namespace kvarena::capacity {
 namespace {
 
+constexpr std::int64_t kLeastStepTokens = 512;
 constexpr std::int32_t kMostUtilization = 980;  // the rest is the driver's and other processes'
 
 /// The changes that were tried, and those that help.
@@ -34,11 +35,27 @@ class Changes {
     try_change(fmt::format("--batch {}", now.max_batch), changed);
   }
   void try_utilization() {
+    const auto with = [this](std::int64_t permille) {
+      PlanOptions changed = options_;
+      changed.utilization_permille = static_cast<std::int32_t>(permille);
+      return changed;
+    };
+    const auto is_short = [&](std::int64_t permille) {
+      const Result<MemoryPlan> made = plan(model_, with(permille));
+      return !made || !made->fits;
+    };
+    if (options_.utilization_permille >= kMostUtilization || is_short(kMostUtilization)) return;
+    const std::int64_t enough =
+        longest_that(is_short, options_.utilization_permille, kMostUtilization) + 1;
+    try_change(fmt::format("--utilization {:.3g}", static_cast<double>(enough) / 1000.0),
+               with(enough));
+  }
+  void try_step_tokens() {
     PlanOptions changed = options_;
-    for (std::int32_t permille = options_.utilization_permille + 5; permille <= kMostUtilization;
-         permille += 5) {
-      changed.utilization_permille = permille;
-      if (try_change(fmt::format("--utilization {:.3g}", permille / 1000.0), changed)) return;
+    for (std::int64_t tokens = options_.max_step_tokens / 2; tokens >= kLeastStepTokens;
+         tokens /= 2) {
+      changed.max_step_tokens = tokens;
+      if (try_change(fmt::format("--max-batched-tokens {}", tokens), changed)) return;
     }
   }
   void try_formats(const char* option, std::optional<StorageFormat> PlanOptions::*which,
@@ -52,6 +69,7 @@ class Changes {
   void try_ranks() {
     PlanOptions changed = options_;
     for (std::int32_t ranks = options_.tensor_parallel * 2; ranks <= 64; ranks *= 2) {
+      if (model_.shape.num_q_heads % ranks != 0) return;  // engines split whole heads
       changed.tensor_parallel = ranks;
       if (try_change(fmt::format("--tp {}", ranks), changed)) return;
     }
@@ -72,6 +90,7 @@ std::vector<PlanChange> changes_that_fit(const ModelSpec& model, const PlanOptio
   Changes changes(model, options);
   changes.try_context(*now);
   changes.try_batch(*now);
+  changes.try_step_tokens();
   changes.try_utilization();
   changes.try_formats("--kv-dtype", &PlanOptions::kv, {"fp8_e4m3"});
   changes.try_formats("--weights-dtype", &PlanOptions::weights, {"fp8_e4m3", "q8_0", "q4_0"});

@@ -35,7 +35,10 @@ Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& o,
                   .dtype = *dtype,
                   .block_size_tokens = o.block_size_tokens};
   cache.num_q_heads = static_cast<std::int32_t>(group_size * group.num_kv_heads);
-  cache.max_sequences = o.max_sequences;
+  cache.max_sequences = max_sequences_of(o);
+  // A row has a token at least.
+  cache.max_batch_rows =
+      static_cast<std::int32_t>(std::min<std::int64_t>(cache.max_sequences, o.max_step_tokens));
   cache.max_sequence_tokens = context_tokens;
   cache.max_step_tokens = o.max_step_tokens;
   return cache;
@@ -67,6 +70,10 @@ Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& 
     return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
   }
   cache->size.num_blocks = plan.num_blocks;
+  if (options.target) {
+    const Result<CacheFootprint> footprint = cache_footprint(*cache, *options.target);
+    if (!footprint) return footprint.status();
+  }
   return cache;
 }
 

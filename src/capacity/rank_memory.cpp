@@ -59,8 +59,12 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
     const std::int64_t parameters = times(each, count);
     std::int64_t& total = part.num_experts > 0 ? sum.experts : sum.plain;
     total = plus(total, parameters);
-    const std::string split =
-        each == part.each ? "" : fmt::format(" / {} ranks", o.tensor_parallel);
+    std::string split = each == part.each ? "" : fmt::format(" / {} ranks", o.tensor_parallel);
+    if (!split.empty() && part.split == PartSplit::kv_heads) {
+      split = fmt::format(" x {} of {} KV heads",
+                          heads_of_rank(model.shape.num_kv_heads, o.tensor_parallel),
+                          model.shape.num_kv_heads);
+    }
     lines->push_back({part.name,
                       count == 1 ? part.arithmetic + split
                                  : fmt::format("{} layers x {}{}", count, part.arithmetic, split),
@@ -81,20 +85,36 @@ std::int64_t bytes_line(const char* name, std::int64_t parameters, const Storage
   return bytes;
 }
 
+/// a x b / c, rounded up.
+std::int64_t share_of(std::int64_t a, std::int64_t b, std::int64_t c) {
+  const auto wide = static_cast<__int128>(a) * b;
+  return static_cast<std::int64_t>(std::min<__int128>((wide + c - 1) / c, kMostAmount));
+}
+
+/// Bytes from headers: a rank has as much of them as it has of the parameters, where those are
+/// known.
+std::int64_t exact_weights(const ModelSpec& model, const RankParameters& rank, std::int64_t ranks,
+                           std::vector<PlanLine>* lines) {
+  const std::int64_t all = *model.weights_bytes;
+  std::int64_t total = 0;
+  for (const ParameterPart& part : model.parts) total = plus(total, part.total());
+  const std::int64_t own = plus(rank.plain, rank.experts);
+  const bool by_parts = total > 0 && own < kMostAmount && ranks > 1;
+  const std::int64_t bytes = by_parts ? share_of(all, own, total) : ceil_div(all, ranks);
+  std::string share = ranks == 1 ? "" : fmt::format(" / {} ranks", ranks);
+  if (by_parts) share = fmt::format(" x {} of {} parameters", grouped(own), grouped(total));
+  lines->push_back(
+      {"weights", fmt::format("{} B in the headers{}", grouped(all), share), bytes, "B"});
+  return bytes;
+}
+
 }  // namespace
 
 std::int64_t weights_of_rank(const ModelSpec& model, const PlanOptions& o, std::int32_t stage,
                              std::vector<PlanLine>* lines) {
   const RankParameters rank = count_rank(model, o, stage, lines);
   const std::int64_t ranks = std::int64_t{o.tensor_parallel} * o.pipeline_parallel;
-  if (model.weights_bytes && !o.weights) {
-    const std::int64_t bytes = ceil_div(*model.weights_bytes, ranks);
-    lines->push_back({"weights",
-                      fmt::format("{} B in the headers{}", grouped(*model.weights_bytes),
-                                  ranks == 1 ? "" : fmt::format(" / {} ranks", ranks)),
-                      bytes, "B"});
-    return bytes;
-  }
+  if (model.weights_bytes && !o.weights) return exact_weights(model, rank, ranks, lines);
   const StorageFormat& plain = o.weights ? *o.weights : format_or_bf16(model.weights_format);
   const bool apart = !o.weights && !model.expert_weights_format.empty();
   const StorageFormat& experts = apart ? format_or_bf16(model.expert_weights_format) : plain;
@@ -108,7 +128,8 @@ std::int64_t weights_of_rank(const ModelSpec& model, const PlanOptions& o, std::
 
 // torch-like engines hold, while a layer runs: the residual and its norm [T, hidden]; in attention
 // Q, K, V and the result; in a gated MLP gate and up, and their product; with experts the same for
-// each expert a token visits, and the visits' outputs; at the end logits in 16 bits and in f32.
+// each expert a token visits, and the visits' outputs; at the end a rank's logits in 16 bits, and
+// all of them, gathered for sampling, in f32.
 std::int64_t activations_of_rank(const ModelSpec& model, const PlanOptions& o,
                                  std::vector<PlanLine>* lines) {
   constexpr std::int64_t kBytes = 2;
@@ -134,17 +155,19 @@ std::int64_t activations_of_rank(const ModelSpec& model, const PlanOptions& o,
                                    s.moe.experts_per_token, visited, s.hidden);
     }
   }
-  const std::int64_t rows = std::min<std::int64_t>(tokens, o.max_sequences);
-  const std::int64_t logits = times(kBytes + 4, rows, ceil_div(s.vocab, tp));
+  const std::int64_t rows = std::min<std::int64_t>(tokens, max_sequences_of(o));
+  const std::int64_t logits =
+      times(rows, plus(times(kBytes, ceil_div(s.vocab, tp)), times(4, s.vocab)));
   lines->push_back({"residual and norm", fmt::format("2 x {} tokens x {} x 2 B", tokens, s.hidden),
                     residual, "B"});
   lines->push_back({"attention's intermediates",
                     fmt::format("{} tokens x (2 x {} + 2 x {}) x 2 B", tokens, q, kv), attention,
                     "B"});
   lines->push_back({"the MLP's intermediates", std::move(mlp_arithmetic), mlp, "B"});
-  lines->push_back({"logits",
-                    fmt::format("{} sequences x {} x (2 + 4) B", rows, ceil_div(s.vocab, tp)),
-                    logits, "B"});
+  lines->push_back(
+      {"logits",
+       fmt::format("{} sequences x ({} x 2 B + {} x 4 B)", rows, ceil_div(s.vocab, tp), s.vocab),
+       logits, "B"});
   const std::int64_t peak = plus(residual, std::max({attention, mlp, logits}));
   lines->push_back({"activations", "residual and norm + the largest of the three", peak, "B"});
   return peak;

@@ -55,10 +55,15 @@ KVARENA_EXPORT Result<std::vector<GroupMemory>> group_memory(const ModelSpec& mo
 /// Units that a sequence of `length_tokens` >= 0 holds: blocks with a token that is kept, or one
 /// state.
 KVARENA_EXPORT std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept;
-/// The most units that it holds on its way to that length: up to one block more while a window's
-/// first and last block are both begun.
+/// The most units that it holds between steps on its way to that length: up to one block more while
+/// a window's first and last block are both begun.
 KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
                                        std::int64_t length_tokens) noexcept;
+/// Units beyond peak_units that steps of `step_tokens` new tokens in all take while they run, for
+/// all sequences together: what a window no longer keeps after a step, the step's own tokens still
+/// read. 0 for what keeps all tokens, and up to the limit.
+KVARENA_EXPORT std::int64_t step_units(const GroupMemory& group, std::int64_t length_tokens,
+                                       std::int64_t step_tokens) noexcept;
 /// Bytes of all groups for one sequence at that length.
 KVARENA_EXPORT std::int64_t bytes_at(std::span<const GroupMemory> groups,
                                      std::int64_t length_tokens) noexcept;

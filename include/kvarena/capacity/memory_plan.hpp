@@ -13,6 +13,7 @@
 #include "kvarena/capacity/model_spec.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,7 +36,7 @@ struct PlanOptions {
   std::int32_t tensor_parallel = 1;     ///< ranks a layer is split over
   std::int32_t pipeline_parallel = 1;   ///< stages the layers are split over
   std::int32_t data_parallel = 1;       ///< replicas, each with `batch` sequences
-  std::int32_t max_sequences = 256;     ///< of a step, which activations are for
+  std::int32_t max_sequences = 256;     ///< of a step, at least; `batch` where that is more
   std::int64_t max_step_tokens = 8192;  ///< of a step, which activations are for
   std::int64_t context_overhead_bytes = std::int64_t{536} << 20;  ///< CUDA context and kernels
   std::int64_t graph_bytes = 0;                                   ///< captured CUDA graphs
@@ -43,6 +44,11 @@ struct PlanOptions {
   /// that it can hold; none: they are not.
   std::optional<CacheTarget> target = std::nullopt;
 };
+
+/// Sequences of a step that tables and logits are planned for, and that the cache is to have.
+constexpr std::int32_t max_sequences_of(const PlanOptions& options) noexcept {
+  return static_cast<std::int32_t>(std::max<std::int64_t>(options.max_sequences, options.batch));
+}
 
 /// One number with the arithmetic that made it.
 struct PlanLine {
@@ -77,7 +83,7 @@ struct MemoryPlan {
   std::int64_t context_tokens = 0;               ///< planned for
   std::int64_t budget_bytes = 0;                 ///< what may be used
   std::int64_t weights_bytes = 0;                ///< weights
-  bool weights_exact = true;                     ///< not from a published, rounded count
+  bool weights_exact = true;                     ///< from headers, or counted and kept as published
   std::int64_t kv_cache_bytes = 0;               ///< all pools
   std::int64_t activation_bytes = 0;             ///< peak of a step
   std::int64_t table_bytes = 0;                  ///< block tables and workspaces of the cache
@@ -93,10 +99,11 @@ struct MemoryPlan {
   std::int64_t bytes_per_sequence = 0;           ///< at most, up to the context
   std::int64_t full_bytes_at_context = 0;        ///< of a sequence then, all tokens kept
   std::int64_t model_bytes_at_context = 0;       ///< those kept that the model's layers can read
-  std::int64_t asked_kv_bytes = 0;               ///< batch * bytes_per_sequence
-  std::int64_t asked_total_bytes = 0;            ///< the total with that instead of the pools
-  std::int64_t max_batch = 0;                    ///< sequences at the context, a replica
-  std::int64_t max_context = 0;                  ///< tokens of each of `batch` sequences
+  std::int64_t step_bytes = 0;      ///< of windows: blocks of a step's own tokens, see step_units
+  std::int64_t asked_kv_bytes = 0;  ///< batch * bytes_per_sequence + step_bytes
+  std::int64_t asked_total_bytes = 0;                  ///< the total with that instead of the pools
+  std::int64_t max_batch = 0;                          ///< sequences at the context, a replica
+  std::int64_t max_context = 0;                        ///< tokens of each of `batch` sequences
   PlanLimit batch_limited_by = PlanLimit::kv_cache;    ///< of max_batch
   PlanLimit context_limited_by = PlanLimit::kv_cache;  ///< of max_context
   bool fits = false;                                   ///< `batch` sequences at the context

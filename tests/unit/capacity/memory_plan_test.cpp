@@ -150,6 +150,64 @@ TEST(Plan, WeightsAsTheyAreStored) {
   EXPECT_NEAR(static_cast<double>(oss.weights_bytes), 13.76e9, 0.1e9) << "mxfp4 experts";
 }
 
+TEST(Plan, BytesOfHeadersAreSharedAsTheParametersAre) {
+  for (const char* name : {"Qwen2.5-0.5B", "Llama-3.1-8B"}) {
+    const ModelSpec counted = *find_model_preset(name);
+    ModelSpec read = counted;
+    read.weights_bytes = 2 * *counted.parameters;
+    for (const std::int32_t tp : {1, 2, 16}) {
+      for (const std::int32_t pp : {1, 3, 4}) {
+        const PlanOptions options{.memory_bytes = 80 * kGiB,
+                                  .context_tokens = 4096,
+                                  .tensor_parallel = tp,
+                                  .pipeline_parallel = pp};
+        const MemoryPlan a = plan(counted, options).value();
+        const MemoryPlan b = plan(read, options).value();
+        EXPECT_EQ(a.stage, b.stage);
+        if (tp == 1) {
+          EXPECT_EQ(a.weights_bytes, b.weights_bytes) << name << " pp " << pp;
+        }
+        EXPECT_GE(b.weights_bytes, a.weights_bytes);  // tp: copies of KV heads have bytes too
+        EXPECT_LT(b.weights_bytes, a.weights_bytes + (1 << 20));
+      }
+    }
+  }
+  EXPECT_FAILS(plan(*find_model_preset("Llama-3.1-8B"),
+                    {.memory_bytes = 80 * kGiB, .pipeline_parallel = 33}),
+               invalid_argument, num_ranks);
+}
+
+TEST(Plan, WindowsHaveRoomForAStep) {
+  const PlanOptions options{.memory_bytes = 80 * kGiB,
+                            .kept = KeptTokens::model,
+                            .context_tokens = 32'768,
+                            .max_step_tokens = 8192};
+  const MemoryPlan p = plan_of("Gemma-3-27B", options);
+  ASSERT_EQ(p.groups.size(), 2U);
+  EXPECT_EQ(p.groups[1].units_per_sequence, 65);
+  EXPECT_EQ(p.groups[1].num_units, p.max_batch * 65 + 512);
+  EXPECT_EQ(p.step_bytes, 512 * p.groups[1].memory.unit_bytes);
+  EXPECT_EQ(plan_of("Gemma-3-27B", {.kept = KeptTokens::model, .context_tokens = 1024}).step_bytes,
+            0);
+}
+
+TEST(Plan, NamesACacheOnlyWhereThereIsOne) {
+  const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
+  const CacheTarget gpu{.kind = DeviceKind::cuda, .num_sms = 132};
+  for (const char* format : {"bf16", "f16", "f32", "fp8_e4m3", "int8", "q8_0"}) {
+    const PlanOptions options{.memory_bytes = 80 * kGiB,
+                              .kv = *find_storage_format(format),
+                              .context_tokens = 4096,
+                              .target = gpu};
+    const MemoryPlan planned = plan(llama, options).value();
+    const auto cache = cache_options(llama, options, planned);
+    EXPECT_EQ(cache.is_ok(), planned.table_bytes > 0) << format;
+    if (cache) {
+      EXPECT_OK(cache_footprint(*cache, gpu));
+    }
+  }
+}
+
 TEST(Plan, TheTightestRankDecides) {
   const MemoryPlan one = plan_of("Llama-3.1-8B", {.context_tokens = 4096});
   const MemoryPlan two = plan_of("Llama-3.1-8B", {.context_tokens = 4096, .tensor_parallel = 2});

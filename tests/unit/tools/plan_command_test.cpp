@@ -58,7 +58,8 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "num_groups")) << p.at("settings_refused");
+  EXPECT_TRUE(contains(p.at("settings_refused"), "one group of layers, not 2"))
+      << p.at("settings_refused");
   const Outcome text = plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_TRUE(contains(text.out, "153,944,064 B + 0 x tokens")) << text.out;
   EXPECT_TRUE(contains(text.out, "a KvCache cannot hold this yet")) << text.out;
