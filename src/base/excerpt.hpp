@@ -1,7 +1,10 @@
 #pragma once
 
 /// @file
-/// `excerpt_of`: bytes from outside, made fit for a message. A pure function.
+/// `excerpt_of` and `printable`: bytes from outside, made fit for a message or a terminal. Pure
+/// functions.
+
+#include "base/utf8.hpp"
 
 #include <cstddef>
 #include <string>
@@ -26,6 +29,25 @@ inline std::string excerpt_of(std::string_view text, std::size_t max_bytes = 40)
   }
   out += '"';
   if (text.size() > max_bytes) out += "...";
+  return out;
+}
+
+/// `text` as UTF-8 in one line that no terminal obeys: '?' for each control character (U+0000 to
+/// U+001F, U+007F to U+009F) and for each byte that is not part of UTF-8. O(size).
+inline std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text.substr(0, 4));
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool is_ascii_control = first < 0x20 || first == 0x7f;
+    const bool is_c1_control = length == 2 && text.substr(0, 2) < "\xc2\xa0";
+    if (length == 0 || is_ascii_control || is_c1_control) {
+      out += '?';
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
   return out;
 }
 

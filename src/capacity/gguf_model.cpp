@@ -1,8 +1,9 @@
 #include "capacity/gguf_model.hpp"
 
+#include "base/excerpt.hpp"
+#include "base/utf8.hpp"
 #include "capacity/gguf_keys.hpp"
 #include "capacity/parameters.hpp"
-#include "capacity/utf8.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 
 #include <algorithm>
@@ -283,12 +284,9 @@ bool is_plain(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-// A terminal will see it.
-std::string printable(std::string_view name) {
+std::string shown_name(std::string_view name) {
   constexpr std::size_t kMostBytes = 128;
-  std::string text(name.substr(0, utf8_end(name.substr(0, kMostBytes))));
-  std::erase_if(text, [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; });
-  return text;
+  return printable(name.substr(0, utf8_end(name.substr(0, kMostBytes))));
 }
 
 }  // namespace
@@ -312,8 +310,8 @@ Status model_from_gguf(const GgufHeader& header, const std::string& file, ModelS
   const Architecture architecture =
       known != kArchitectures.end() ? *known : Architecture{*name, *name, std::nullopt};
   model.architecture = architecture.model_type;
-  model.name = printable(header.text("general.name").value_or(""));
-  if (model.name.empty()) model.name = std::filesystem::path(file).stem().string();
+  model.name = shown_name(header.text("general.name").value_or(""));
+  if (model.name.empty()) model.name = shown_name(std::filesystem::path(file).stem().string());
   model.source = file;
   Reader reader(header, file, architecture, model);
   if (!reader.read()) {

@@ -1,7 +1,7 @@
 #include "capacity/gguf_value.hpp"
 
 #include "base/excerpt.hpp"
-#include "capacity/utf8.hpp"
+#include "base/utf8.hpp"
 
 #include <fmt/format.h>
 

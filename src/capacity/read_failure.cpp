@@ -1,5 +1,7 @@
 #include "capacity/read_failure.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <cerrno>
 #include <system_error>
 
@@ -10,7 +12,7 @@ std::string to_string(const ReadFailure& failure) {
   if (!failure.place.empty()) text += ": " + failure.place;
   text += ": found " + failure.found + "; expected " + failure.expected;
   if (!failure.advice.empty()) text += "; " + failure.advice;
-  return text;
+  return printable(text);
 }
 
 Status status_of(const ReadFailure& failure) noexcept {

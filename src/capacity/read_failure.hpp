@@ -24,7 +24,7 @@ struct ReadFailure {
   std::string advice;    ///< what to do; may be empty
 };
 
-/// "FILE: PLACE: found ...; expected ...; ADVICE", in one line.
+/// "FILE: PLACE: found ...; expected ...; ADVICE", in one line without control characters.
 std::string to_string(const ReadFailure& failure);
 
 /// The Status that goes with a failure: its code and errno, about a file.

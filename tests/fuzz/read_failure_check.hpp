@@ -3,6 +3,7 @@
 /// @file
 /// What every reader of a model's files promises of a refusal.
 
+#include "base/excerpt.hpp"
 #include "capacity/read_failure.hpp"
 
 #include <cstdio>
@@ -17,6 +18,10 @@ inline void check_refusal(const Status& status, const capacity::ReadFailure& fai
   const std::string text = capacity::to_string(failure);
   bool is_plain = text.size() < 1000;
   for (const char c : text) is_plain = is_plain && c >= 0x20 && c <= 0x7e;
+  for (const std::string* part :
+       {&failure.place, &failure.found, &failure.expected, &failure.advice}) {
+    is_plain = is_plain && printable(*part) == *part;
+  }
   if (status != capacity::status_of(failure) || status.code != StatusCode::parse_error ||
       failure.file.empty() || failure.found.empty() || failure.expected.empty() || !is_plain) {
     std::fprintf(stderr, "refused with %d: %s\n", static_cast<int>(status.code), text.c_str());

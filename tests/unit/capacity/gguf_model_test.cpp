@@ -259,6 +259,17 @@ TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
   EXPECT_EQ(predicting.model.groups.at(0).num_layers, 3);
 }
 
+TEST(GgufModel, ItsNameHasNoControlCharacters) {
+  const Outcome outcome = model_of(tiny("llama").string("general.name",
+                                                        "M\xc3\xa4 \x1b[2J\n\xc2\x9b"
+                                                        "2J"));
+  ASSERT_EQ(outcome.failure, "");
+  EXPECT_EQ(outcome.model.name, "M\xc3\xa4 ?[2J??2J");
+  const Outcome longer =
+      model_of(tiny("llama").string("general.name", std::string(127, 'm') + "\xc3\xa4"));
+  EXPECT_EQ(longer.model.name, std::string(127, 'm')) << "no letter is cut in two";
+}
+
 TEST(GgufModel, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_EQ(model_of(GgufWriter()).failure,
             "some/m.gguf: general.architecture: found no such key; expected the name of an "

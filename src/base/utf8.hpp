@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace kvarena::capacity {
+namespace kvarena {
 
 /// Bytes of the UTF-8 sequence that `text` begins with; 0 when there is none: empty, cut, overlong,
 /// a surrogate, past U+10FFFF (Unicode 15, table 3-7).
@@ -46,4 +46,4 @@ static_assert(utf8_end("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == 10);
 static_assert(utf8_end("a\xc0\x80") == 1 && utf8_end("\xed\xa0\x80") == 0);
 static_assert(utf8_end("\xf4\x90\x80\x80") == 0 && utf8_end("ab\xe2\x82") == 2);
 
-}  // namespace kvarena::capacity
+}  // namespace kvarena
