@@ -36,8 +36,9 @@ Status parse_safetensors(const ByteSource& source, TensorIndex& index, ReadFailu
 /// Tensors' names by the file that has them.
 using SafetensorsMap = std::map<std::string, std::vector<std::string>>;
 
-/// Sets `files` to what an index of text `text` says: plain names of files beside `path`, the
-/// index, which errors name. On failure fills `failure` and returns parse_error.
+/// Sets `files` to what an index of text `text` says: names of files beside `path`, the
+/// index, which errors name: no folder, no control character. On failure fills `failure` and
+/// returns parse_error.
 Status parse_safetensors_index(std::string_view text, const std::string& path,
                                SafetensorsMap& files, ReadFailure& failure);
 

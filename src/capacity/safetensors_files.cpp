@@ -46,7 +46,7 @@ class IndexReceiver final : public JsonReceiver {
     const auto* file = std::get_if<std::string_view>(&value);
     if (depth_ != 2 || file == nullptr) return JsonDefect{name_of(value), "a file's name"};
     if (file->empty() || file->starts_with('.') || file->find('/') != file->npos ||
-        file->find('\0') != file->npos) {
+        printable(*file) != *file) {
       return JsonDefect{excerpt_of(*file, 80), "the name of a file beside the index"};
     }
     files_[std::string(*file)].push_back(std::move(tensor_));

@@ -1,5 +1,6 @@
 // Any bytes at all as the index of a model's safetensors files.
 
+#include "base/excerpt.hpp"
 #include "capacity/safetensors.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
@@ -18,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (files.empty()) std::abort();
   for (const auto& [file, tensors] : files) {
-    if (file.empty() || file.find('/') != file.npos || file.front() == '.' || tensors.empty()) {
+    if (file.empty() || file.find('/') != file.npos || file.front() == '.' || tensors.empty() ||
+        kvarena::printable(file) != file) {
       std::abort();
     }
   }

@@ -250,6 +250,10 @@ TEST_F(SafetensorsFolder, IndexesThatAreWrong) {
   EXPECT_FAILURE(with(R"({"x":"/etc/passwd"})"), "expected the name of a file beside the index");
   EXPECT_FAILURE(with(R"({"x":"sub/a.safetensors"})"), "expected the name of a file beside the");
   EXPECT_FAILURE(with(R"({"x":"a\u0000"})"), "expected the name of a file beside the index");
+  for (const std::string_view control : {"\\n", "\\u001b", "\\u007f", "\\u009b"}) {
+    EXPECT_FAILURE(with(fmt::format(R"({{"x":"a{}[2J.safetensors"}})", control)),
+                   "expected the name of a file beside the index");
+  }
   EXPECT_FAILURE(with(R"({"x":"a.safetensors","x":"b.safetensors"})"), "the key \"x\" again");
   EXPECT_FAILURE(with(R"({"x":1})"), "found the number 1; expected a file's name");
   EXPECT_FAILURE(with(R"({"x":{"y":"z"}})"), "found an object; expected a file's name");
@@ -266,6 +270,15 @@ TEST_F(SafetensorsFolder, IndexesThatAreWrong) {
         SafetensorsWriter().tensor("x", "BF16", {4}, 8).tensor("y", "F32", {}, 4).file());
   EXPECT_FAILURE(with(R"({"x":"a.safetensors","y":"b.safetensors"})"),
                  "found two files with \"x\"; expected each tensor in one file");
+}
+
+TEST_F(SafetensorsFolder, AFileNamedForATerminal) {
+  write("\x1b]0;x\a\n.safetensors", "");
+  const std::string failure = outcome();
+  EXPECT_TRUE(
+      failure.ends_with("/?]0;x??.safetensors: byte 0: found 0 bytes; expected 8 bytes of "
+                        "the header's length; the file is cut off or damaged"))
+      << failure;
 }
 
 TEST_F(SafetensorsFolder, OneFile) {
