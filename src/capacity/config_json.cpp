@@ -63,30 +63,50 @@ void add_mla(ConfigValues& text, TransformerShape& shape) {
   mla.value_dim = text.number({"v_head_dim"}, kDimRange, 0);
 }
 
+/// By layer: whether the array at `key` names it.
+std::vector<bool> named_layers(ConfigValues& text, std::string_view key, std::int32_t layers) {
+  std::vector<bool> named(static_cast<std::size_t>(layers), false);
+  for (const std::int64_t layer : text.integers(key, {0, layers - 1})) {
+    named[static_cast<std::size_t>(layer)] = true;
+  }
+  return named;
+}
+
+/// How many of `kinds`, which `key` gives for each layer, are `dense`.
+template <class Kind>
+std::int32_t count_dense(ConfigValues& text, std::string_view key, const std::vector<Kind>& kinds,
+                         const Kind& dense, std::int32_t layers) {
+  if (std::ssize(kinds) != layers) {
+    text.refuse(key, "", fmt::format("one for each of {} layers", layers));
+  }
+  return static_cast<std::int32_t>(std::ranges::count(kinds, dense));
+}
+
 /// Layers whose MLP is dense, of a model with experts.
-std::int32_t dense_layers(ConfigValues& text, const TransformerShape& shape) {
-  const std::int64_t layers = shape.num_layers;
-  const IntegerRange index{0, layers};
-  if (text.has("mlp_layer_types")) {
-    return static_cast<std::int32_t>(std::ranges::count(text.words("mlp_layer_types"), "dense"));
+std::int32_t dense_layers(ConfigValues& text, std::int32_t layers) {
+  constexpr std::string_view kTypes = "mlp_layer_types";
+  constexpr std::string_view kSparse = "moe_layers";
+  constexpr std::string_view kFrequency = "moe_layer_freq";
+  if (text.has(kTypes)) {
+    return count_dense<std::string>(text, kTypes, text.words(kTypes), "dense", layers);
   }
-  if (text.has("moe_layers")) {
-    const auto listed = static_cast<std::int64_t>(text.integers("moe_layers", index).size());
-    return static_cast<std::int32_t>(std::max<std::int64_t>(0, layers - listed));
-  }
-  if (text.is_array("moe_layer_freq")) {
+  if (text.has(kSparse)) {
     return static_cast<std::int32_t>(
-        std::ranges::count(text.integers("moe_layer_freq", {0, 1}), 0));
+        std::ranges::count(named_layers(text, kSparse, layers), false));
   }
-  const std::int64_t first = text.integer({"first_k_dense_replace"}, index, 0);
-  const std::int64_t every = text.integer({"moe_layer_freq"}, kLayerRange, 1);
+  if (text.is_array(kFrequency)) {
+    return count_dense<std::int64_t>(text, kFrequency, text.integers(kFrequency, {0, 1}), 0,
+                                     layers);
+  }
+  const std::int64_t first = text.integer({"first_k_dense_replace"}, {0, layers}, 0);
+  const std::int64_t every = text.integer({kFrequency}, kLayerRange, 1);
   const std::int64_t step =
       text.integer({"decoder_sparse_step", "interleave_moe_layer_step"}, kLayerRange, 1);
-  const auto dense = text.integers("mlp_only_layers", index);
+  const auto dense = named_layers(text, "mlp_only_layers", layers);
   std::int32_t count = 0;
   for (std::int64_t i = 0; i < layers; ++i) {
-    const bool sparse = i >= first && i % every == 0 && (i + 1) % step == 0 &&
-                        std::ranges::find(dense, i) == dense.end();
+    const bool sparse =
+        i >= first && i % every == 0 && (i + 1) % step == 0 && !dense[static_cast<std::size_t>(i)];
     if (!sparse) ++count;
   }
   return count;
@@ -118,7 +138,7 @@ void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& s
       text.number({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
                   {0, kWidthRange.largest}, 0);
   if (moe.shared_ffn > 0 && moe.num_shared == 0) moe.num_shared = 1;
-  moe.first_dense_layers = dense_layers(text, shape);
+  moe.first_dense_layers = dense_layers(text, shape.num_layers);
 }
 
 std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family) {

@@ -209,8 +209,28 @@ TEST(ConfigFamilies, Experts) {
   EXPECT_EQ(dense(R"("interleave_moe_layer_step": 3)"), 8);
   EXPECT_EQ(dense(R"("moe_layers": [1, 3, 5])"), 9);
   EXPECT_EQ(dense(R"("moe_layer_freq": [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])"), 2);
-  EXPECT_EQ(dense(R"("mlp_layer_types": ["dense", "sparse"])"), 1);
+  EXPECT_EQ(dense(R"("moe_layers": [1, 3, 5, 3])"), 9) << "a layer named twice is one";
+  std::string types = R"("mlp_layer_types": ["dense")";
+  for (int layer = 1; layer < 12; ++layer) types += R"(, "sparse")";
+  EXPECT_EQ(dense(types + "]"), 1);
   EXPECT_NE(failure_of(config("x", R"("num_experts": 4, "num_experts_per_tok": 5)")), "");
+}
+
+TEST(ConfigFamilies, ExpertsByLayerFitTheLayers) {
+  const auto refused = [](std::string_view more, std::string_view reason) {
+    const std::string text = failure_of(config("x", fmt::format(R"("num_experts": 4, {})", more)));
+    EXPECT_NE(text.find(reason), text.npos) << text;
+  };
+  refused(R"("mlp_layer_types": ["dense", "sparse"])",
+          "$.mlp_layer_types: found an array of 2; expected one for each of 12 layers");
+  refused(R"("mlp_layer_types": [])", "expected one for each of 12 layers");
+  refused(R"("moe_layer_freq": [0, 1])",
+          "$.moe_layer_freq: found an array of 2; expected one for each of 12 layers");
+  refused(R"("moe_layer_freq": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])", "each of 12 layers");
+  for (const std::string_view key : {"mlp_only_layers", "moe_layers"}) {
+    refused(fmt::format(R"("{}": [11, 12])", key),
+            fmt::format("$.{}[1]: found the number 12; expected", key));
+  }
 }
 
 // Qwen1.5-MoE-A2.7B: keras-hub and the total_size of its index (28,631,568,384 bytes of bf16).
