@@ -37,7 +37,8 @@ class ByteCursor {
     std::memcpy(&value, bytes.data(), sizeof(T));
     return true;
   }
-  /// `size` bytes into `text`, which takes memory only as bytes come. Requires a bound on `size`.
+  /// `size` bytes into `text`, which takes memory for all of them, but only if the source has as
+  /// many. Requires a bound on `size`.
   bool text(std::string& text, std::uint64_t size, std::string_view what);
   /// Whether `size` bytes more are there; a failure when not.
   bool has(std::uint64_t size, std::string_view what);
