@@ -59,8 +59,21 @@ Status FileBytes::read(std::int64_t offset, std::span<char> into, ReadFailure& f
     }
     into = into.subspan(static_cast<std::size_t>(got));
     offset += got;
+    bytes_read_ += got;
   }
   return {};
+}
+
+Status FileBytes::charge(std::int64_t& bytes_left, ReadFailure& failure) const {
+  if (bytes_read_ <= bytes_left) {
+    bytes_left -= bytes_read_;
+    return {};
+  }
+  failure = {};
+  failure.file = name_;
+  failure.found = std::to_string(bytes_read_) + " bytes of a header";
+  failure.expected = "at most " + std::to_string(bytes_left) + " more in all files of a model";
+  return status_of(failure);
 }
 
 Status MemoryBytes::read(std::int64_t offset, std::span<char> into, ReadFailure&) const {

@@ -28,6 +28,10 @@ class ByteSource {
   virtual Status read(std::int64_t offset, std::span<char> into, ReadFailure& failure) const = 0;
 };
 
+/// How much of all files of one model may be read: an index can name thousands of them, each with
+/// the largest header that is allowed.
+inline constexpr std::int64_t kMaxHeaderBytesOfModel = std::int64_t{512} << 20;
+
 /// A regular file; anything else (a folder, a FIFO, a device) is refused without waiting for it.
 /// Owns its descriptor.
 class FileBytes final : public ByteSource {
@@ -43,9 +47,12 @@ class FileBytes final : public ByteSource {
   const std::string& name() const noexcept override { return name_; }
   std::int64_t size_bytes() const noexcept override { return size_bytes_; }
   Status read(std::int64_t offset, std::span<char> into, ReadFailure& failure) const override;
+  /// Takes what has been read of the file from `bytes_left`; parse_error when that is not enough.
+  Status charge(std::int64_t& bytes_left, ReadFailure& failure) const;
 
  private:
   std::string name_;
+  mutable std::int64_t bytes_read_ = 0;
   int descriptor_ = -1;
   std::int64_t size_bytes_ = 0;
 };

@@ -41,8 +41,13 @@ struct GgufHeader {
 Status parse_gguf(const ByteSource& source, GgufHeader& header, ReadFailure& failure);
 
 /// Reads the header of the regular file `path`, and where the file is the first of a split model
-/// ("NAME-00001-of-00003.gguf") those of all its parts, which must lie beside it. Also returns
-/// not_found.
-Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failure);
+/// ("NAME-00001-of-00003.gguf") those of all its parts, which must lie beside it; stops at the
+/// part with which they are larger than `max_bytes`. Also returns not_found.
+Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failure,
+                 std::int64_t max_bytes = kMaxHeaderBytesOfModel);
+
+/// Whether a file of that name is a part of a split model other than the first, which stands for
+/// all of them.
+bool is_later_gguf_part(std::string_view file_name) noexcept;
 
 }  // namespace kvarena::capacity

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -27,16 +28,31 @@ Status refuse(ReadFailure& failure, const std::string& file, std::string found,
   return status_of(failure);
 }
 
-Status read_part(const std::string& path, GgufHeader& header, ReadFailure& failure) {
+Status read_part(const std::string& path, GgufHeader& header, std::int64_t& bytes_left,
+                 ReadFailure& failure) {
   FileBytes file;
   if (Status opened = file.open(path, failure); !opened) return opened;
-  return parse_gguf(file, header, failure);
+  if (Status read = parse_gguf(file, header, failure); !read) return read;
+  return file.charge(bytes_left, failure);
 }
 
 }  // namespace
 
-Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failure) {
-  if (Status read = read_part(path, header, failure); !read) return read;
+bool is_later_gguf_part(std::string_view file_name) noexcept {
+  constexpr std::string_view kFirst = "-00001-of-00000.gguf";  // of any number of parts
+  if (file_name.size() < kFirst.size()) return false;
+  const std::string_view suffix = file_name.substr(file_name.size() - kFirst.size());
+  const bool is_part = std::ranges::equal(suffix, kFirst, [](char c, char pattern) {
+    const bool is_digit = pattern == '0' || pattern == '1';
+    return is_digit ? c >= '0' && c <= '9' : c == pattern;
+  });
+  return is_part && suffix.substr(0, 6) > kFirst.substr(0, 6);
+}
+
+Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failure,
+                 std::int64_t max_bytes) {
+  std::int64_t bytes_left = max_bytes;
+  if (Status read = read_part(path, header, bytes_left, failure); !read) return read;
   const std::int64_t count = header.number("split.count").value_or(1);
   if (count <= 1) return {};
   const std::int64_t own = header.number("split.no").value_or(0);
@@ -51,7 +67,7 @@ Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failu
   for (std::int64_t part = 2; part <= count; ++part) {
     const std::string name = stem + part_suffix(part, count);
     GgufHeader other;
-    if (Status read = read_part(name, other, failure); !read) return read;
+    if (Status read = read_part(name, other, bytes_left, failure); !read) return read;
     if (other.number("split.no") != part - 1 || other.number("split.count") != count) {
       return refuse(failure, name, "another split.no or split.count",
                     fmt::format("part {} of {}", part, count));

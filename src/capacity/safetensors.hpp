@@ -44,7 +44,9 @@ Status parse_safetensors_index(std::string_view text, const std::string& path,
 
 /// Reads the headers of a model's weights. `path` is a file of tensors; an index
 /// ("model.safetensors.index.json"), whose files lie in its folder; or a folder with
-/// model.safetensors.index.json, model.safetensors, or one file of tensors. Also returns not_found.
-Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure);
+/// model.safetensors.index.json, model.safetensors, or one file of tensors. Stops at the file with
+/// which the headers are larger than `max_bytes`. Also returns not_found.
+Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure,
+                        std::int64_t max_bytes = kMaxHeaderBytesOfModel);
 
 }  // namespace kvarena::capacity

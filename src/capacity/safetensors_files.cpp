@@ -82,13 +82,17 @@ class IndexReceiver final : public JsonReceiver {
   bool has_map_ = false;
 };
 
-Status read_file(const std::string& path, TensorIndex& index, ReadFailure& failure) {
+// Each reader takes the bytes that it reads of tensors' files from `bytes_left`.
+Status read_file(const std::string& path, TensorIndex& index, std::int64_t& bytes_left,
+                 ReadFailure& failure) {
   FileBytes file;
   if (Status opened = file.open(path, failure); !opened) return opened;
-  return parse_safetensors(file, index, failure);
+  if (Status read = parse_safetensors(file, index, failure); !read) return read;
+  return file.charge(bytes_left, failure);
 }
 
-Status read_index(const std::string& path, TensorIndex& index, ReadFailure& failure) {
+Status read_index(const std::string& path, TensorIndex& index, std::int64_t& bytes_left,
+                  ReadFailure& failure) {
   std::string text;
   SafetensorsMap files;
   if (Status read = read_json_text(path, kIndexLimits, text, failure); !read) return read;
@@ -98,7 +102,7 @@ Status read_index(const std::string& path, TensorIndex& index, ReadFailure& fail
   for (const auto& [name, mapped] : files) {
     const std::string shard = (fs::path(path).parent_path() / name).string();
     TensorIndex part;
-    if (Status read = read_file(shard, part, failure); !read) return read;
+    if (Status read = read_file(shard, part, bytes_left, failure); !read) return read;
     for (const std::string& tensor : mapped) {
       if (find_tensor(part, tensor) != nullptr) continue;
       return refuse(failure, shard, fmt::format("no tensor {}", excerpt_of(tensor, 80)),
@@ -117,14 +121,15 @@ Status read_index(const std::string& path, TensorIndex& index, ReadFailure& fail
                 "each tensor in one file");
 }
 
-Status read_folder(const std::string& path, TensorIndex& index, ReadFailure& failure) {
+Status read_folder(const std::string& path, TensorIndex& index, std::int64_t& bytes_left,
+                   ReadFailure& failure) {
   std::error_code error;
   const fs::path folder(path);
   if (fs::exists(folder / kIndexName, error)) {
-    return read_index((folder / kIndexName).string(), index, failure);
+    return read_index((folder / kIndexName).string(), index, bytes_left, failure);
   }
   if (fs::exists(folder / kFileName, error)) {
-    return read_file((folder / kFileName).string(), index, failure);
+    return read_file((folder / kFileName).string(), index, bytes_left, failure);
   }
   std::string only;
   int files = 0;
@@ -137,7 +142,7 @@ Status read_folder(const std::string& path, TensorIndex& index, ReadFailure& fai
     failure = system_failure(path, error.value());
     return status_of(failure);
   }
-  if (files == 1) return read_file(only, index, failure);
+  if (files == 1) return read_file(only, index, bytes_left, failure);
   failure = {};
   failure.code = StatusCode::not_found;
   failure.file = path;
@@ -159,12 +164,14 @@ Status parse_safetensors_index(std::string_view text, const std::string& path,
                 "an object \"weight_map\" that names each tensor's file");
 }
 
-Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure) {
+Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure,
+                        std::int64_t max_bytes) {
   std::error_code error;
+  std::int64_t bytes_left = max_bytes;
   index = {};
-  if (fs::is_directory(path, error)) return read_folder(path, index, failure);
-  if (path.ends_with(".json")) return read_index(path, index, failure);
-  return read_file(path, index, failure);
+  if (fs::is_directory(path, error)) return read_folder(path, index, bytes_left, failure);
+  if (path.ends_with(".json")) return read_index(path, index, bytes_left, failure);
+  return read_file(path, index, bytes_left, failure);
 }
 
 }  // namespace kvarena::capacity

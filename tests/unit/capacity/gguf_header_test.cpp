@@ -416,5 +416,30 @@ TEST_F(GgufSplit, MissingWrongAndRepeatedParts) {
   EXPECT_NE(outcome(0).find("m-00003-of-00003.gguf: found No such file"), std::string::npos);
 }
 
+TEST_F(GgufSplit, AllPartsTogetherAreBounded) {
+  std::int64_t all = 0;
+  for (int part = 0; part < 3; ++part) {
+    all += static_cast<std::int64_t>(std::filesystem::file_size(path(part)));
+  }
+  ReadFailure failure;
+  EXPECT_TRUE(read_gguf(path(0), header_, failure, all)) << to_string(failure);
+  EXPECT_EQ(read_gguf(path(0), header_, failure, all - 1).code, StatusCode::parse_error);
+  EXPECT_NE(to_string(failure).find("m-00003-of-00003.gguf: found "), std::string::npos);
+  EXPECT_NE(to_string(failure).find("more in all files of a model"), std::string::npos)
+      << to_string(failure);
+}
+
+TEST(GgufPart, IsToldByItsNumbersAlone) {
+  for (const std::string_view later :
+       {"m-00002-of-00003.gguf", "-00010-of-00010.gguf", "a-of-b-00003-of-00003.gguf"}) {
+    EXPECT_TRUE(is_later_gguf_part(later)) << later;
+  }
+  for (const std::string_view whole :
+       {"m-00001-of-00003.gguf", "best-of-breed.gguf", "m-00002-of-3.gguf", "m-0000a-of-00003.gguf",
+        "m-00002-of-00003.gguf.gguf", "m-00002-of-00003", "00002-of-00003.gguf", ".gguf", ""}) {
+    EXPECT_FALSE(is_later_gguf_part(whole)) << whole;
+  }
+}
+
 }  // namespace
 }  // namespace kvarena::capacity

@@ -272,6 +272,20 @@ TEST_F(SafetensorsFolder, IndexesThatAreWrong) {
                  "found two files with \"x\"; expected each tensor in one file");
 }
 
+TEST_F(SafetensorsFolder, AllFilesTogetherAreBounded) {
+  write_shards();
+  write_index(R"({"x":"a.safetensors","y":"b.safetensors"})");
+  const auto both =
+      static_cast<std::int64_t>(std::filesystem::file_size(folder_ / "a.safetensors") +
+                                std::filesystem::file_size(folder_ / "b.safetensors"));
+  ReadFailure reason;
+  EXPECT_TRUE(read_safetensors(folder_.string(), index_, reason, both)) << to_string(reason);
+  EXPECT_EQ(read_safetensors(folder_.string(), index_, reason, both - 1).code,
+            StatusCode::parse_error);
+  EXPECT_FAILURE(to_string(reason), "b.safetensors: found ");
+  EXPECT_FAILURE(to_string(reason), "more in all files of a model");
+}
+
 TEST_F(SafetensorsFolder, AFileNamedForATerminal) {
   write("\x1b]0;x\a\n.safetensors", "");
   const std::string failure = outcome();
