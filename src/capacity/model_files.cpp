@@ -35,7 +35,7 @@ bool is_file(const fs::path& path) {
 /// The folder's name, which is the model's as people keep them.
 std::string folder_name(const fs::path& folder) {
   std::error_code error;
-  fs::path whole = fs::absolute(folder, error).lexically_normal();
+  fs::path whole = fs::absolute(folder.empty() ? "." : folder, error).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
   return whole.filename().string();
 }
@@ -111,24 +111,28 @@ Status read_gguf_model(const std::string& path, ModelSpec& model, ReadFailure& f
 }
 
 /// The .gguf files of a folder that are not a later part of a split one.
-std::vector<std::string> gguf_files(const fs::path& folder) {
-  std::vector<std::string> files;
+Status gguf_files(const std::string& folder, std::vector<std::string>& files,
+                  ReadFailure& failure) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    const auto part = name.find("-of-");
-    const bool is_later = part != name.npos && part >= 6 && name.substr(part - 6, 6) != "-00001";
-    if (name.ends_with(".gguf") && !is_later) files.push_back(entry->path().string());
+    if (name.ends_with(".gguf") && !is_later_gguf_part(name)) {
+      files.push_back(entry->path().string());
+    }
   }
-  return files;
+  if (!error) return {};
+  failure = system_failure(folder, error.value());
+  failure.expected = "a folder that can be listed";
+  return status_of(failure);
 }
 
 Status read_folder(const std::string& path, ModelSpec& model, ReadFailure& failure) {
   if (is_file(fs::path(path) / kConfigName)) {
     return read_config_and_weights(path, path, model, failure);
   }
-  const std::vector<std::string> ggufs = gguf_files(path);
+  std::vector<std::string> ggufs;
+  if (Status listed = gguf_files(path, ggufs, failure); !listed) return listed;
   if (ggufs.size() == 1) return read_gguf_model(ggufs.front(), model, failure);
   return refuse(failure, path, fmt::format("no {} and {} GGUF files", kConfigName, ggufs.size()),
                 "a folder with config.json, or with one model in GGUF");

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -69,6 +70,16 @@ TEST_F(ModelFiles, AConfiguration) {
   EXPECT_FALSE(model.weights_bytes);
   EXPECT_EQ(read(add("other.txt", kConfig)).name, "other") << "by content, not by name";
   EXPECT_OK(plan(model, {.memory_bytes = std::int64_t{1} << 30}).status());
+}
+
+TEST_F(ModelFiles, AConfigurationInTheCurrentFolder) {
+  add("config.json", kConfig);
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  for (const std::string path : {"config.json", "./config.json", ".", "../My-Model-2B/."}) {
+    EXPECT_EQ(read(path).name, "My-Model-2B") << path;
+  }
+  fs::current_path(before);
 }
 
 TEST_F(ModelFiles, AFolder) {
@@ -150,10 +161,23 @@ TEST_F(ModelFiles, AGgufFile) {
   EXPECT_EQ(kv_elements_per_token(read(file)), 2 * 2 * 2 * 16);
   fs::rename(file, folder_ / "weights.gguf");
   EXPECT_EQ(read(folder_.string()).name, "Small") << "a folder with one model in GGUF";
-  fs::copy(folder_ / "weights.gguf", folder_ / "second.gguf");
+  fs::rename(folder_ / "weights.gguf", folder_ / "best-of-breed.gguf");
+  EXPECT_EQ(read(folder_.string()).name, "Small") << "no part of a split model";
+  fs::copy(folder_ / "best-of-breed.gguf", folder_ / "second.gguf");
   EXPECT_NE(failure_of(folder_.string(), StatusCode::parse_error)
                 .find("found no config.json and 2 GGUF files"),
             std::string::npos);
+}
+
+TEST_F(ModelFiles, AFolderThatCannotBeListed) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string why = failure_of(folder_.string(), StatusCode::io_error);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(why,
+            folder_.string() + ": found Too many open files; expected a folder that can be listed");
 }
 
 TEST_F(ModelFiles, WhatIsNoModel) {
