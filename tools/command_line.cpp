@@ -83,6 +83,17 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
   return std::nullopt;
 }
 
+/// What commands refuse together with a choice, where excludes() cannot say it.
+void exclude_choices(CLI::App& app, Configuration& configuration) {
+  CLI::App& replay = *app.get_subcommand("replay");
+  const CLI::Option& clock = *replay.get_option("--clock");
+  configuration.exclude_choice(*replay.get_option("--gpu"), clock, {"step", "linear"});
+  configuration.exclude_choice(*replay.get_option("--prefill-us"), clock, {"roofline"});
+  configuration.exclude_choice(*replay.get_option("--decode-us"), clock, {"roofline"});
+  configuration.exclude_choice(*replay.get_option("--device"), *replay.get_option("--attention"),
+                               {"off"});
+}
+
 ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
                        const ConfigSources& sources) {
   CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
@@ -119,6 +130,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
       {shapes.declare(app), [&] { return shapes.run(console); }},
       {config.declare(app), [&] { return config.run(console); }},
   };
+  exclude_choices(app, configuration);
   if (const auto ended = parse(app, argc, argv, console)) return *ended;
   if (no_color) console.color = false;
   const auto chosen = std::find_if(commands.begin(), commands.end(),

@@ -2,6 +2,8 @@
 
 #include "tools/configuration/config_error.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -53,6 +55,11 @@ void Configuration::declare(CLI::App& root) {
       ->excludes(config);
 }
 
+void Configuration::exclude_choice(CLI::Option& option, const CLI::Option& choice,
+                                   std::set<std::string> values) {
+  choice_rules_.push_back({&option, &choice, std::move(values)});
+}
+
 void Configuration::join() {
   const CLI::App* chosen = chosen_command(*root_);
   const bool is_hidden = chosen->get_group().empty();
@@ -62,6 +69,13 @@ void Configuration::join() {
   if (no_config->count() == 0 || is_off(*no_config)) {
     read_files();
     read_environment();
+  }
+  for (const CommandOption& option : schema_.options) {
+    if (option.is_configurable && is_wanted(option.command)) take_command_line(*option.option);
+  }
+  for (const Source source :
+       {Source::command_line, Source::environment, Source::file, Source::user_file}) {
+    displace_weaker(source);
   }
   for (const CommandOption& option : schema_.options) {
     if (option.is_configurable && is_wanted(option.command)) join_option(option);
@@ -103,18 +117,46 @@ void Configuration::read_environment() {
   }
 }
 
+void Configuration::take_command_line(CLI::Option& option) {
+  if (option.count() == 0) return;
+  settings_.insert_or_assign(
+      &option, ConfigSetting{&option, option.results(), {.source = Source::command_line}});
+  if (is_off(option)) option.clear();  // needs and excludes: as if it were not there
+}
+
+bool Configuration::is_set(const CLI::Option& option) const {
+  const auto found = settings_.find(&option);
+  if (found == settings_.end()) return false;
+  return option.get_expected_max() > 0 || found->second.values.back() != "false";
+}
+
+void Configuration::displace_weaker(Source source) {
+  for (const CommandOption& named : schema_.options) {
+    const CLI::Option& option = *named.option;
+    if (origin_of(option).source != source || !is_wanted(named.command) || !is_set(option)) {
+      continue;
+    }
+    for (CLI::Option* other : option.get_excludes()) displace(*other, source);
+    const std::string& value = settings_.at(&option).values.back();
+    for (const ChoiceRule& rule : choice_rules_) {
+      if (rule.choice == &option && rule.values.contains(value)) displace(*rule.option, source);
+    }
+  }
+}
+
+void Configuration::displace(CLI::Option& option, Source source) {
+  if (!is_set(option) || origin_of(option).source >= source) return;
+  settings_.erase(&option);
+  for (const CommandOption& named : schema_.options) {
+    if (named.option->get_needs().contains(&option)) displace(*named.option, source);
+  }
+}
+
 void Configuration::join_option(const CommandOption& named) {
   CLI::Option& option = *named.option;
-  if (option.count() > 0) {
-    if (is_off(option)) option.clear();  // needs and excludes: as if it were not there
-    settings_.insert_or_assign(&option,
-                               ConfigSetting{&option, {}, {.source = Source::command_line}});
-    return;
-  }
-  const auto found = settings_.find(&option);
-  if (found == settings_.end()) return;
-  const auto& [_, values, origin] = found->second;
-  if (option.get_expected_max() == 0 && values.front() == "false") return;
+  if (!is_set(option)) return;
+  const auto& [_, values, origin] = settings_.at(&option);
+  if (origin.source == Source::command_line) return;
   for (const std::string& value : values) option.add_result(value);
   try {
     option.run_callback();
@@ -130,18 +172,16 @@ void Configuration::join_option(const CommandOption& named) {
 
 void Configuration::check_relations(const CommandOption& named) const {
   const CLI::Option& option = *named.option;
-  if (option.count() == 0) return;
-  const auto is_ours = [this](const CLI::Option& one) {
-    return origin_of(one).source < Source::command_line;
-  };
+  const bool is_ours = origin_of(option).source < Source::command_line;
+  if (option.count() == 0 || !is_ours) return;  // CLI11 checks those of the command line
   for (const CLI::Option* other : option.get_excludes()) {
-    if (other->count() == 0 || (!is_ours(option) && !is_ours(*other))) continue;
+    if (other->count() == 0) continue;
     throw ConfigError(ExitCode::usage,
                       fmt::format("{} excludes {}", described(option), described(*other)), "",
                       "take one of them away; --no-config leaves files and variables out");
   }
   for (const CLI::Option* other : option.get_needs()) {
-    if (other->count() > 0 || !is_ours(option)) continue;
+    if (other->count() > 0) continue;
     throw ConfigError(
         ExitCode::usage,
         fmt::format("{} needs {}, which is not set", described(option), other->get_name()), "",
@@ -167,9 +207,9 @@ std::string Configuration::remark() const {
         origin.source == Source::default_value || origin.source == Source::command_line) {
       continue;
     }
-    lines +=
-        fmt::format("  configured: {} {} ({})\n", option.get_name(),
-                    printable(fmt::format("{}", fmt::join(option.results(), " "))), origin.text());
+    lines += printable(fmt::format("  configured: {} {} ({})", option.get_name(),
+                                   fmt::join(option.results(), " "), origin.text())) +
+             '\n';
   }
   return lines;
 }
