@@ -23,7 +23,7 @@ Examples:
   kvarena config show                          every option: what is set, defaults as comments
   kvarena config show replay --origin          of one command, and where each value came from
   kvarena config show bench attention --json - the same for programs
-  kvarena config show > kvarena.toml           a file to begin with
+  kvarena config show > new.toml               a file to begin with, to be called kvarena.toml
 
 Values come, the strongest first, from the command line, from KVARENA_* variables, from kvarena.toml
 in this folder or its nearest parent (or --config FILE, KVARENA_CONFIG), from the user's

@@ -6,19 +6,13 @@
 
 #include "tools/exit_codes.hpp"
 
-#include <algorithm>
+#include "base/excerpt.hpp"
+
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace kvarena::tools {
-
-/// `text` without control characters, which a file could send to a terminal.
-inline std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
-  return text;
-}
 
 /// what() says where and what was found.
 class ConfigError : public std::runtime_error {

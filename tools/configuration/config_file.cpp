@@ -125,13 +125,24 @@ std::optional<ConfigPlace> too_long(const ConfigEntry& entry) {
   return item == items.end() ? std::nullopt : std::optional(item->place);
 }
 
-void add_entries(const toml::table& table, std::vector<std::string>& path,
-                 std::vector<ConfigEntry>& entries) {
+/// Adds what `table` holds. `parents` are its own names; `path` is named in errors.
+void add_entries(const toml::table& table, std::vector<std::string>& parents,
+                 const std::string& path, std::vector<ConfigEntry>& entries) {
   for (const auto& [key, node] : table) {
-    path.emplace_back(key.str());
-    entries.push_back({path, begin_of(key.source()), value_of(node)});
-    if (const auto* inner = node.as_table()) add_entries(*inner, path, entries);
-    path.pop_back();
+    const ConfigPlace place = begin_of(key.source());
+    if (entries.size() == kMaxConfigEntries) {
+      throw bad_file(path, fmt::format("more than {} keys and tables", kMaxConfigEntries),
+                     "a file of settings", "name another file, or take something out of it");
+    }
+    if (parents.size() == kMaxConfigParts) {
+      throw bad_file(text_of(path, place),
+                     fmt::format("a key of more than {} parts", kMaxConfigParts),
+                     "keys of a few parts, such as bench.attention.batch", "take it out");
+    }
+    parents.emplace_back(key.str());
+    entries.push_back({parents, place, value_of(node)});
+    if (const auto* inner = node.as_table()) add_entries(*inner, parents, path, entries);
+    parents.pop_back();
   }
 }
 
@@ -146,7 +157,7 @@ std::vector<ConfigEntry> parse_config(std::string_view text, const std::string& 
   const toml::parse_result result = parse_toml(text, path);
   std::vector<ConfigEntry> entries;
   std::vector<std::string> parents;
-  add_entries(result.table(), parents, entries);
+  add_entries(result.table(), parents, path, entries);
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.place < b.place; });
   for (const ConfigEntry& entry : entries) {
@@ -176,10 +187,14 @@ std::string read_config_file(const std::filesystem::path& path) {
 }
 
 std::string toml_quoted(std::string_view text) {
-  using Json = nlohmann::json;  // JSON's strings are TOML's, but for DEL
+  using Json = nlohmann::json;  // JSON's strings are TOML's, but for DEL; C1 controls for terminals
   std::string quoted = Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
   for (std::size_t at = 0; (at = quoted.find('\x7f', at)) != std::string::npos;) {
     quoted.replace(at, 1, "\\u007f");
+  }
+  for (std::size_t at = 0; (at = quoted.find('\xc2', at)) != std::string::npos; ++at) {
+    const auto code = static_cast<unsigned char>(quoted[at + 1]);  // U+0080 to U+00BF
+    if (code < 0xa0) quoted.replace(at, 2, fmt::format("\\u{:04x}", code));
   }
   return quoted;
 }

@@ -15,11 +15,16 @@
 
 namespace kvarena::tools {
 
-/// Largest file, bytes.
-inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+/// Largest file, bytes: some twenty times what all options take.
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 18;
+/// Most keys and tables.
+inline constexpr std::size_t kMaxConfigEntries = 4096;
+/// Most parts of a key, those of its tables included; bench.attention.batch has three.
+inline constexpr std::size_t kMaxConfigParts = 8;
 /// Deepest nesting of arrays and inline tables.
 inline constexpr std::size_t kMaxConfigDepth = 16;
-/// Most dots in a line, those of strings included: no key has more parts.
+/// Most dots in a line, those of strings included: how deep one line can make tables nest while the
+/// file is parsed, before the parts of its keys are known.
 inline constexpr std::size_t kMaxConfigDots = 64;
 /// Longest key and longest string, bytes.
 inline constexpr std::size_t kMaxConfigText = 4096;
@@ -57,7 +62,8 @@ std::vector<ConfigEntry> parse_config(std::string_view text, const std::string& 
 /// The bytes of a file. Throws ConfigError (bad_input) when it cannot be read or is too large.
 std::string read_config_file(const std::filesystem::path& path);
 
-/// `text` as a TOML string in double quotes, on one line; what is not UTF-8 becomes U+FFFD.
+/// `text` as a TOML string in double quotes, on one line, control characters escaped; what is not
+/// UTF-8 becomes U+FFFD.
 std::string toml_quoted(std::string_view text);
 
 }  // namespace kvarena::tools

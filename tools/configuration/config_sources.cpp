@@ -1,5 +1,9 @@
 #include "tools/configuration/config_sources.hpp"
 
+#include "base/excerpt.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,21 +28,26 @@ fs::path user_config_folder() {
   return {};
 }
 
-bool everybody_may_write(const fs::path& path) {
-  std::error_code unknown;
-  const fs::perms permissions = fs::status(path, unknown).permissions();
-  return unknown || (permissions & fs::perms::others_write) != fs::perms::none;
+/// Why `user` should not trust a file or folder, which is called `name`; empty: there is no reason.
+std::string distrust(const fs::path& path, const std::string& name, ::uid_t user) {
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "nobody knows whose " + name + " is";
+  if (status.st_uid != user && status.st_uid != 0) {
+    return fmt::format("{} belongs to another user ({})", name, status.st_uid);
+  }
+  return (status.st_mode & S_IWOTH) == 0 ? "" : "everybody may write to " + name;
 }
 
-/// Whether `file` is there and may be trusted.
-bool is_usable(const fs::path& file, std::vector<std::string>& warnings) {
+/// Whether `file` is there and `user` may trust it.
+bool is_usable(const fs::path& file, ::uid_t user, std::vector<std::string>& warnings) {
   std::error_code absent;
   if (!fs::is_regular_file(file, absent)) return false;
+  std::string reason = distrust(file, "it", user);
   const fs::path folder = file.parent_path();
-  if (!everybody_may_write(file) && !everybody_may_write(folder)) return true;
-  warnings.push_back(file.string() + " is passed over: everybody may write to " +
-                     (everybody_may_write(file) ? "it" : folder.string()) +
-                     "; name it with --config to use it");
+  if (reason.empty()) reason = distrust(folder, folder.string(), user);
+  if (reason.empty()) return true;
+  warnings.push_back(printable(fmt::format("{} is passed over: {}; name it with --config to use it",
+                                           file.string(), reason)));
   return false;
 }
 
@@ -68,14 +77,14 @@ std::optional<std::string> ConfigSources::variable(const std::string& name) cons
 FoundConfig find_config_files(const ConfigSources& sources) {
   FoundConfig found;
   for (fs::path folder = sources.folder; !folder.empty(); folder = folder.parent_path()) {
-    if (is_usable(folder / kConfigFileName, found.warnings)) {
+    if (is_usable(folder / kConfigFileName, sources.user, found.warnings)) {
       found.project = folder / kConfigFileName;
       break;
     }
     if (folder == folder.parent_path()) break;
   }
   if (!sources.user_file.empty() && sources.user_file != found.project &&
-      is_usable(sources.user_file, found.warnings)) {
+      is_usable(sources.user_file, sources.user, found.warnings)) {
     found.user = sources.user_file;
   }
   return found;

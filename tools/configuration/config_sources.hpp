@@ -4,6 +4,9 @@
 /// Where configuration comes from besides the command line. Injected, so that no test depends on
 /// the environment and the folders of whoever runs it.
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -20,6 +23,7 @@ struct ConfigSources {
   std::map<std::string, std::string> environment{};  ///< variables named KVARENA_...
   std::filesystem::path folder{};     ///< where the search begins; empty: there is none
   std::filesystem::path user_file{};  ///< the user's own file, which may not exist; empty: none
+  ::uid_t user = ::geteuid();         ///< whose files are trusted, besides root's
 
   /// Those of this process: its environment, current directory and
   /// $XDG_CONFIG_HOME/kvarena/kvarena.toml, or else ~/.config/kvarena/kvarena.toml.
@@ -36,8 +40,10 @@ struct FoundConfig {
   std::vector<std::string> warnings{};  ///< what was passed over, and why
 };
 
-/// Looks for them, up to the root of the file system. A file that everybody may write to, or that
-/// lies in a folder where everybody may put one, is passed over: it could name files to write.
+/// Looks for them, up to the root of the file system. A file is passed over, since it could name
+/// files to write, where it or its folder belongs neither to the user nor to root, or where
+/// everybody may write to it. Groups are trusted: many users have one of their own, which may write
+/// to all that they create.
 FoundConfig find_config_files(const ConfigSources& sources);
 
 }  // namespace kvarena::tools

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -237,17 +239,19 @@ TEST(Config, VariablesOfCommandsAreOptionsAndOthersAreNotOurs) {
 
 TEST(Config, OptionsThatExcludeOrNeedOneAnotherAreNamedWithBothOrigins) {
   ConfigWorld world;
-  const auto path = world.project("[replay]\npool-bytes = \"24GiB\"\n");
-  auto outcome = world.run({"replay", "x", "--blocks", "3"});
+  const auto path = world.project("[replay]\npool-bytes = \"24GiB\"\nblocks = 3\n");
+  auto outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "--blocks (command line)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--blocks (" + path + ":3)")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, "--pool-bytes (" + path + ":2)")) << outcome.err;
   world.sources.environment["KVARENA_REPLAY_BLOCKS"] = "3";
+  world.sources.environment["KVARENA_REPLAY_POOL_BYTES"] = "24GiB";
   outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
   EXPECT_TRUE(contains(outcome.err, "--blocks (env KVARENA_REPLAY_BLOCKS)")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (" + path + ":2)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (env KVARENA_REPLAY_POOL_BYTES)")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, "--no-config")) << outcome.err;
+  world.project("");
   world.sources.environment = {{"KVARENA_REPLAY_LINGER", "yes"}};
   outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
@@ -269,6 +273,23 @@ TEST(Config, WhatACommandRefusesItselfComesWithTheOrigins) {
   EXPECT_FALSE(contains(outcome.err, "--samples")) << outcome.err;
   EXPECT_EQ(contains(world.run({"replay", "x", "--blocks", "0", "--no-config"}).err, "configured"),
             false);
+}
+
+TEST(Config, NothingThatItSaysOfASourceReachesATerminalAsAControl) {
+  ConfigWorld world;
+  const std::string folder = world.path("work/a\x1b\xc2\x9b");
+  std::filesystem::create_directories(folder);
+  world.sources.folder = folder;
+  std::ofstream(folder + "/kvarena.toml") << "[replay]\nblocks = \"many\"\nmodel = \"\xc2\x9b\"\n";
+  std::string told = world.run({"replay", "x"}).err;
+  EXPECT_TRUE(contains(told, "configured: --model ? (")) << told;
+  told += world.run({"config", "show", "--origin"}).out;
+  EXPECT_TRUE(contains(told, "\nmodel = \"\\u009b\"")) << told;
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  const std::string warning = world.run({"shapes"}).err;
+  EXPECT_TRUE(contains(warning, "is passed over")) << warning;
+  EXPECT_FALSE(contains(told + warning, "\x1b"));
+  EXPECT_FALSE(contains(told + warning, "\xc2\x9b"));
 }
 
 TEST(Config, HiddenCommandsHelpAndUsageErrorsDoNotReadIt) {
@@ -334,6 +355,12 @@ TEST(ConfigShow, OriginsOfAllSources) {
     const auto comment = outcome.out.find(origin, at);
     EXPECT_LT(comment, outcome.out.find('\n', at + 1)) << line << outcome.out;
   }
+}
+
+TEST(ConfigShow, ItsHelpDoesNotOverwriteTheFileThatItReads) {
+  const auto help = ConfigWorld().run({"config", "show", "--help"});
+  EXPECT_TRUE(contains(help.out, "config show > ")) << help.out;
+  EXPECT_FALSE(contains(help.out, "> kvarena.toml")) << help.out;
 }
 
 TEST(ConfigShow, OneCommand) {

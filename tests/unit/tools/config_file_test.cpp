@@ -101,23 +101,48 @@ TEST(ConfigFile, WhatIsNotTomlNamesLineAndColumn) {
 
 TEST(ConfigFile, LimitsOnSizeDepthAndLength) {
   EXPECT_EQ(error_of(std::string(kMaxConfigBytes, '\n')), "none");
-  EXPECT_EQ(error_of(std::string(kMaxConfigBytes + 1, '\n')), "f: more than 1048576 bytes");
+  EXPECT_EQ(error_of(std::string(kMaxConfigBytes + 1, '\n')), "f: more than 262144 bytes");
   EXPECT_EQ(error_of("a = " + std::string(kMaxConfigDepth - 1, '[') +
                      std::string(kMaxConfigDepth - 1, ']')),
             "none");
   EXPECT_TRUE(error_of("a = " + std::string(400'000, '[')).starts_with("f:1:"));
-  std::string key = "a";
-  for (std::size_t n = 0; n < kMaxConfigDots; ++n) key += ".a";
-  EXPECT_EQ(error_of(key + " = 1\n" + key.substr(2) + ".b = 1\n"), "none");
-  EXPECT_EQ(error_of("\n" + key + ".a = 1\n"), "f:2: more than 64 dots in a line");
+  const std::string dots(kMaxConfigDots, '.');
+  EXPECT_EQ(error_of("a = '" + dots + "'\nb = '.'\n"), "none");
+  EXPECT_EQ(error_of("\na = '" + dots + ".'\n"), "f:2: more than 64 dots in a line");
   std::string deep = "[";
-  for (int n = 0; n < 300'000; ++n) deep += "a.";
+  for (int n = 0; n < 100'000; ++n) deep += "a.";
   EXPECT_EQ(error_of(deep + "a]"), "f:1: more than 64 dots in a line");
   const std::string longest(kMaxConfigText, 'x');
   EXPECT_EQ(error_of("a = '" + longest + "'\n" + longest + " = 1\n"), "none");
   EXPECT_EQ(error_of("\na = '" + longest + "x'"), "f:2:5: more than 4096 bytes");
   EXPECT_EQ(error_of("a = [1,\n '" + longest + "x']"), "f:2:2: more than 4096 bytes");
   EXPECT_EQ(error_of(longest + "x = 1"), "f:1:1: more than 4096 bytes");
+}
+
+TEST(ConfigFile, LimitsOnPartsOfAKeyAndOnEntries) {
+  EXPECT_EQ(error_of("[a.b.c.d]\ne.f.g.h = 1\n"), "none");
+  EXPECT_EQ(error_of("[a.b.c.d]\ne.f.g.h.i = 1\n"), "f:2:9: a key of more than 8 parts");
+  EXPECT_EQ(error_of("[a.b.c.d.e.f.g.h.i]"), "f:1:18: a key of more than 8 parts");
+  EXPECT_EQ(error_of("a.b.c.d.e = {f.g.h = {i = 1}}"), "f:1:23: a key of more than 8 parts");
+  std::string deep;
+  while (deep.size() < kMaxConfigBytes - 200) {
+    deep += "k" + std::to_string(deep.size());
+    for (std::size_t n = 0; n < kMaxConfigDots; ++n) deep += ".a";
+    deep += "=1\n";
+  }
+  EXPECT_TRUE(error_of(deep).ends_with(": a key of more than 8 parts")) << error_of(deep);
+  std::string many;
+  for (std::size_t n = 0; n < kMaxConfigEntries; ++n) many += "k" + std::to_string(n) + " = 1\n";
+  EXPECT_EQ(parse_config(many, "f").size(), kMaxConfigEntries);
+  EXPECT_EQ(error_of(many + "[x]\n"), "f: more than 4096 keys and tables");
+}
+
+TEST(ConfigFile, NoControlCharacterOfItComesThroughAnError) {
+  for (const char* control : {"\x1b", "\x7f", "\xc2\x9b"}) {  // U+009B begins sequences as ESC [
+    const std::string why = error_of(std::string("'a") + control + "' = 1\n'a" + control + "' = 2");
+    EXPECT_TRUE(why.starts_with("f:")) << why;
+    EXPECT_EQ(why.find(control), std::string::npos) << why;
+  }
 }
 
 TEST(ConfigFile, QuotedStringsAreReadAsTheyWere) {
@@ -129,6 +154,9 @@ TEST(ConfigFile, QuotedStringsAreReadAsTheyWere) {
     EXPECT_EQ(parse_config("a = " + quoted, "f").at(0).value.text, text);
   }
   EXPECT_EQ(toml_quoted("a\xff"), "\"a\xef\xbf\xbd\"");
+  const std::string c1 = "\xc2\x80\xc2\x9f\xc2\xa0";
+  EXPECT_EQ(toml_quoted(c1), "\"\\u0080\\u009f\xc2\xa0\"");
+  EXPECT_EQ(parse_config("a = " + toml_quoted(c1), "f").at(0).value.text, c1);
 }
 
 TEST(NearestName, IsTheOneWithTheFewestChanges) {

@@ -3,6 +3,8 @@
 #include "unit/tools/config_world.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
@@ -164,6 +166,37 @@ TEST(ConfigFiles, OnesThatEverybodyMayWriteArePassedOverUnlessNamed) {
     EXPECT_EQ(block_size_in(world, {"--config", path}), 18);
     EXPECT_EQ(world.run({"shapes", "--no-config"}).err, "");
   }
+}
+
+TEST(ConfigFiles, OnesOfAnotherUserArePassedOverUnlessNamed) {
+  for (const char* foreign : {"work/kvarena.toml", "work"}) {
+    ConfigWorld world;
+    const auto path = world.project("[shapes]\nblock-size = 18\n");
+    EXPECT_EQ(block_size_in(world), 18);
+    constexpr ::uid_t kOther = 4321;
+    if (::geteuid() == 0) {
+      ASSERT_EQ(::chown(world.path(foreign).c_str(), kOther, static_cast<::gid_t>(-1)), 0);
+    } else {
+      world.sources.user = kOther;  // as whom the files are another's
+    }
+    const auto outcome = world.run({"shapes"});
+    EXPECT_EQ(outcome.code, ExitCode::ok);
+    EXPECT_TRUE(contains(outcome.err, "warning: " + path + " is passed over")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, " belongs to another user (")) << outcome.err;
+    EXPECT_EQ(block_size_in(world), 16);
+    EXPECT_EQ(block_size_in(world, {"--config", path}), 18);
+    if (::geteuid() != 0) continue;
+    world.sources.user = kOther;  // one's own, in a folder of root's or the other way round
+    EXPECT_EQ(block_size_in(world), 18);
+  }
+}
+
+TEST(ConfigFiles, GroupsAreTrusted) {
+  ConfigWorld world;
+  const auto path = world.project("[shapes]\nblock-size = 18\n");
+  using std::filesystem::perms;
+  std::filesystem::permissions(path, perms::group_write, std::filesystem::perm_options::add);
+  EXPECT_EQ(block_size_in(world), 18);
 }
 
 TEST(ConfigSources, OfThisProcess) {
