@@ -4,6 +4,7 @@
 #include "option_types.hpp"
 #include "quantity.hpp"
 
+#include "base/excerpt.hpp"
 #include "capacity/ascii.hpp"
 #include "capacity/parameters.hpp"
 #include "replay/trace_reader.hpp"
@@ -160,10 +161,11 @@ std::optional<ModelSpec> find_model(const Console& console, const std::string& t
     return std::nullopt;
   }
   *code = ExitCode::usage;
-  console.error(fmt::format("--model {}: no built-in model is called that, and no file", text),
-                similar_models(text) +
-                    "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
-                "'kvarena plan --list' names all models and GPUs");
+  console.error(
+      fmt::format("--model {}: no built-in model is called that, and no file", printable(text)),
+      similar_models(text) +
+          "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
+      "'kvarena plan --list' names all models and GPUs");
   return std::nullopt;
 }
 

@@ -2,6 +2,7 @@
 
 #include "option_types.hpp"
 
+#include "base/excerpt.hpp"
 #include "kvarena/base/shapes.hpp"
 
 #include <fmt/format.h>
@@ -84,7 +85,7 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
   if (!model.empty()) {
     const ModelShape* known = find_model_shape(model);
     if (known == nullptr) {
-      console.error(fmt::format("no built-in model shape is called \"{}\"", model),
+      console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
                     similar_names(model) + "a name from 'kvarena shapes'",
                     "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
       return std::nullopt;
