@@ -1,5 +1,6 @@
 #include "capacity/bounded_json.hpp"
 
+#include "base/counting_iterator.hpp"
 #include "base/excerpt.hpp"
 #include "capacity/byte_source.hpp"
 
@@ -13,30 +14,6 @@ namespace kvarena::capacity {
 namespace {
 
 using Json = nlohmann::json;
-
-// Tells the reader how far the parser has come.
-struct CountingIterator {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at;
-  const char** seen;
-
-  reference operator*() const { return *at; }
-  CountingIterator& operator++() {
-    *seen = ++at;
-    return *this;
-  }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
-    return a.at == b.at;
-  }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) {
-    return a.at != b.at;
-  }
-};
 
 // An open array or object.
 struct Level {

@@ -18,16 +18,6 @@ std::string part_suffix(std::int64_t part, std::int64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", part, count);
 }
 
-Status refuse(ReadFailure& failure, const std::string& file, std::string found,
-              std::string expected, std::string advice = "") {
-  failure = {};
-  failure.file = file;
-  failure.found = std::move(found);
-  failure.expected = std::move(expected);
-  failure.advice = std::move(advice);
-  return status_of(failure);
-}
-
 Status read_part(const std::string& path, GgufHeader& header, std::int64_t& bytes_left,
                  ReadFailure& failure) {
   FileBytes file;

@@ -40,15 +40,6 @@ std::string folder_name(const fs::path& folder) {
   return whole.filename().string();
 }
 
-Status refuse(ReadFailure& failure, const std::string& file, std::string found,
-              std::string expected) {
-  failure = {};
-  failure.file = file;
-  failure.found = std::move(found);
-  failure.expected = std::move(expected);
-  return status_of(failure);
-}
-
 /// A safetensors file begins with the length of its JSON header, of which no part is as large as a
 /// letter in its last byte; a text has no NUL.
 Status content_of(const std::string& path, Content& content, ReadFailure& failure) {

@@ -1,7 +1,6 @@
 #include "capacity/planned_cache.hpp"
 
 #include "capacity/amount.hpp"
-#include "capacity/share.hpp"
 
 #include <algorithm>
 

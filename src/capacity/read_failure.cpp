@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 namespace kvarena::capacity {
 
@@ -17,6 +18,16 @@ std::string to_string(const ReadFailure& failure) {
 
 Status status_of(const ReadFailure& failure) noexcept {
   return {failure.code, Resource::file, failure.native, 0, 0, 0};
+}
+
+Status refuse(ReadFailure& failure, const std::string& file, std::string found,
+              std::string expected, std::string advice) {
+  failure = {};
+  failure.file = file;
+  failure.found = std::move(found);
+  failure.expected = std::move(expected);
+  failure.advice = std::move(advice);
+  return status_of(failure);
 }
 
 ReadFailure system_failure(std::string_view path, int error) {

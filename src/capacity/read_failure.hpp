@@ -30,6 +30,10 @@ std::string to_string(const ReadFailure& failure);
 /// The Status that goes with a failure: its code and errno, about a file.
 Status status_of(const ReadFailure& failure) noexcept;
 
+/// Sets `failure` to a parse_error about all of `file` and returns its Status.
+Status refuse(ReadFailure& failure, const std::string& file, std::string found,
+              std::string expected, std::string advice = "");
+
 /// The operating system refused `path` with `error` (an errno): not_found or io_error.
 ReadFailure system_failure(std::string_view path, int error);
 

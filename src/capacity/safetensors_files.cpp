@@ -24,16 +24,6 @@ constexpr JsonLimits kIndexLimits{
 constexpr std::size_t kMaxShards = 4096;
 constexpr std::size_t kMaxTensors = std::size_t{1} << 20;
 
-Status refuse(ReadFailure& failure, const std::string& file, std::string found,
-              std::string expected, std::string advice = "") {
-  failure = {};
-  failure.file = file;
-  failure.found = std::move(found);
-  failure.expected = std::move(expected);
-  failure.advice = std::move(advice);
-  return status_of(failure);
-}
-
 // Takes an index: {"metadata": {...}, "weight_map": {"TENSOR": "FILE"}}.
 class IndexReceiver final : public JsonReceiver {
  public:

@@ -1,3 +1,4 @@
+#include "base/counting_iterator.hpp"
 #include "replay/parse_failure.hpp"
 #include "replay/record_parser.hpp"
 #include "replay/trace_request.hpp"
@@ -36,35 +37,6 @@ constexpr std::array<std::pair<std::string_view, Field>, 7> kFields{{
     {"turn", Field::turn},
     {"scheduled_ms", Field::scheduled_ms},
 }};
-
-// Tells the handler how far the parser has read, so that a defect has a column.
-struct CountingIterator {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at;
-  const char** seen;
-
-  reference operator*() const { return *at; }
-  CountingIterator& operator++() {
-    *seen = ++at;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    CountingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
-    return a.at == b.at;
-  }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) {
-    return a.at != b.at;
-  }
-};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool in_number(char c) {

@@ -1,7 +1,7 @@
 // cache_footprint and fit_cache under random options: monotone, exact, and no number overflows.
 // Seeds and lengths: KVARENA_SEED, KVARENA_TEST_ROUNDS; RC_PARAMS as rapidcheck prints it.
 
-#include "support/environment.hpp"
+#include "support/seeded_properties.hpp"
 #include "unit/cache/footprint.hpp"
 
 #include "kvarena/cache/cache_footprint.hpp"
@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <string>
@@ -17,18 +16,7 @@
 namespace kvarena {
 namespace {
 
-/// rapidcheck reads its parameters once, from the environment.
-class SeededProperties : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    const std::string parameters =
-        "seed=" + std::to_string(test::number_from_environment("KVARENA_SEED", 1)) +
-        " max_success=" +
-        std::to_string(300 * test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
-    ::setenv("RC_PARAMS", parameters.c_str(), 0);
-  }
-};
-using CacheFootprintProperties = SeededProperties;
+using CacheFootprintProperties = test::SeededProperties<300>;
 
 CacheTarget any_target() {
   return {.kind = *rc::gen::element(DeviceKind::host, DeviceKind::cuda),

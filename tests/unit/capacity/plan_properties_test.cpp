@@ -3,13 +3,12 @@
 
 #include "kvarena/capacity/memory_plan.hpp"
 
-#include "support/environment.hpp"
+#include "support/seeded_properties.hpp"
 #include "unit/capacity/any_model.hpp"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <ostream>
@@ -18,17 +17,7 @@
 namespace kvarena::capacity {
 namespace {
 
-/// rapidcheck reads its parameters once, from the environment.
-class PlanProperties : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    const std::string parameters =
-        "seed=" + std::to_string(test::number_from_environment("KVARENA_SEED", 1)) +
-        " max_success=" +
-        std::to_string(200 * test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
-    ::setenv("RC_PARAMS", parameters.c_str(), 0);
-  }
-};
+using PlanProperties = test::SeededProperties<200>;
 
 MemoryPlan made(const ModelSpec& model, const PlanOptions& options) {
   Result<MemoryPlan> plan = capacity::plan(model, options);
