@@ -242,6 +242,7 @@ class Reader {
     const TensorIndex& weights = header_.weights;
     if (weights.tensors.empty() || keys_.failed()) return;
     model_.weights_bytes = weights.bytes;
+    model_.weights_by_dtype = weights.types;
     const std::string_view most = weights.types.front().type;
     const StorageFormat* format = find_storage_format(most);
     model_.weights_format = format != nullptr ? format->name : most;

@@ -62,6 +62,7 @@ Status content_of(const std::string& path, Content& content, ReadFailure& failur
 /// Exact bytes; and where shapes do not tell, parameters, if nothing is packed.
 void add_weights(const TensorIndex& index, ModelSpec& model) {
   model.weights_bytes = index.bytes;
+  model.weights_by_dtype = index.types;
   const bool plain = std::ranges::all_of(index.types, [](const TypeTotal& total) {
     return total.type == "BF16" || total.type == "F16" || total.type == "F32";
   });

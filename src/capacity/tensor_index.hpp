@@ -5,6 +5,8 @@
 /// value, made by the readers of GGUF and safetensors headers, which have checked that offsets and
 /// sizes fit the file.
 
+#include "kvarena/capacity/model_spec.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,14 +22,6 @@ struct TensorInfo {
   std::int64_t elements = 0;        ///< product of the shape
   std::int64_t bytes = 0;           ///< stored, without padding
   std::int64_t offset = 0;          ///< from the beginning of its file's data
-};
-
-/// All tensors of one type.
-struct TypeTotal {
-  std::string_view type;      ///< as in TensorInfo
-  std::int64_t tensors = 0;   ///< how many
-  std::int64_t elements = 0;  ///< of all of them
-  std::int64_t bytes = 0;     ///< of all of them
 };
 
 /// The tensors of a model.

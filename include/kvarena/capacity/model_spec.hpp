@@ -108,6 +108,14 @@ struct ParameterPart {
   KVARENA_EXPORT std::int64_t total() const noexcept;
 };
 
+/// Stored tensors of one type.
+struct TypeTotal {
+  std::string type;           ///< as the file has it: "BF16", "q4_K"
+  std::int64_t tensors = 0;   ///< how many
+  std::int64_t elements = 0;  ///< of all of them
+  std::int64_t bytes = 0;     ///< of all of them
+};
+
 /// A model.
 struct ModelSpec {
   std::string name;                     ///< "Llama-3.1-8B"
@@ -123,6 +131,7 @@ struct ModelSpec {
   std::optional<std::int64_t> parameters_about;  ///< as published, rounded, where not exactly
   std::string parameters_source;                 ///< where they are from, or why there are none
   std::optional<std::int64_t> weights_bytes;     ///< exactly, from the headers of the weights
+  std::vector<TypeTotal> weights_by_dtype;       ///< what makes them up, by bytes, descending
   std::vector<std::string> notes;  ///< what a reader of files assumed or left out, for a person
 };
 

@@ -143,6 +143,10 @@ TEST(GgufModel, IsThePresetOfTheSameModel) {
     EXPECT_EQ(outcome.model.parameters, parameters) << c.preset;
     EXPECT_EQ(outcome.model.weights_bytes, parameters * 2 + 64 * 4) << c.preset;
     EXPECT_EQ(outcome.model.weights_format, "bf16");
+    ASSERT_EQ(outcome.model.weights_by_dtype.size(), 2U) << c.preset;
+    EXPECT_EQ(outcome.model.weights_by_dtype[0].bytes, parameters * 2);
+    EXPECT_EQ(outcome.model.weights_by_dtype[1].type, "f32");
+    EXPECT_EQ(outcome.model.weights_by_dtype[1].elements, 64);
     EXPECT_EQ(outcome.model.name, "m");
     if (preset.parameters) {
       EXPECT_EQ(outcome.model.parts.size(), preset.parts.size()) << c.preset;

@@ -87,6 +87,7 @@ TEST_F(ModelFiles, AFolder) {
   const ModelSpec bare = read(folder_.string());
   EXPECT_EQ(bare.name, "My-Model-2B");
   EXPECT_FALSE(bare.weights_bytes);
+  EXPECT_TRUE(bare.weights_by_dtype.empty());
   ASSERT_EQ(bare.notes.size(), 1U);
   EXPECT_TRUE(bare.notes[0].starts_with("weights are not read: ")) << bare.notes[0];
   const std::string weights = test::safetensors_bytes(
@@ -131,7 +132,13 @@ TEST_F(ModelFiles, AnIndex) {
   add("x-2.safetensors",
       test::safetensors_bytes(R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
   for (const std::string& path : {index, first, folder_.string()}) {
-    EXPECT_EQ(read(path).weights_bytes, 14) << path;
+    const ModelSpec model = read(path);
+    EXPECT_EQ(model.weights_bytes, 14) << path;
+    ASSERT_EQ(model.weights_by_dtype.size(), 2U) << path;
+    EXPECT_EQ(model.weights_by_dtype[0].type, "F32") << "of the most bytes";
+    EXPECT_EQ(model.weights_by_dtype[0].bytes, 8);
+    EXPECT_EQ(model.weights_by_dtype[1].type, "F16");
+    EXPECT_EQ(model.weights_by_dtype[1].elements, 3);
   }
 }
 
