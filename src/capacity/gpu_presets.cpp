@@ -21,6 +21,9 @@ constexpr const char* kRtxBlackwell =
 constexpr const char* kRtx4090Memory =
     "memory: nvidia-smi in RLinf/RLinf issue 255; of CUDA: a run of vLLM 0.19; bandwidth: "
     "casys-kaist/LLMServingSim@5daddb21";
+constexpr const char* kH200Memory =
+    "memory: recalled; of CUDA: docs/reports, driver 580.159.04; bandwidth: "
+    "ai-dynamo/aiconfigurator@095f58a5 systems/*.yaml";
 constexpr const char* kB200Memory = "bandwidth: DGX B200, 64 TB/s for 8; memory: recalled";
 
 struct Row {
@@ -45,7 +48,8 @@ constexpr Row kRows[] = {
     {"A100-80GB-SXM", "NVIDIA", 81'920, 0, 2'039, 312'000, 108, kConfigurator, kConfigurator},
     {"H100-SXM", "NVIDIA", 81'559, 0, 3'350, 989'000, 132, kConfiguratorRate, kConfigurator},
     {"H100-PCIe", "NVIDIA", 81'559, 0, 2'000, 756'500, 114, kConfiguratorRate, kConfigurator},
-    {"H200-SXM", "NVIDIA", 143'771, 0, 4'800, 989'000, 132, kConfiguratorRate, kConfigurator},
+    {"H200-SXM", "NVIDIA", 143'771, 150'109'880'320, 4'800, 989'000, 132, kH200Memory,
+     kConfigurator},
     {"B200", "NVIDIA", 183'359, 0, 8'000, 2'250'000, 148, kB200Memory, kConfigurator},
     {"RTX-3090", "NVIDIA", 24'576, 0, 936, 71'200, 82, kRecalled, kRtxBlackwell},
     {"RTX-4090", "NVIDIA", 24'564, 25'250'627'584, 1'008, 165'200, 128, kRtx4090Memory, kAda},
