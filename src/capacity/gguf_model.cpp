@@ -176,19 +176,18 @@ class Reader {
     const std::int64_t sharing =
         keys_.optional("attention.shared_kv_layers", 0, 0, shape_.num_layers - 1);
     const std::int64_t interval = keys_.optional("full_attention_interval", 1, 1, kMostLayers);
+    const bool has_state = keys_.find("ssm.state_size") != nullptr;
+    const bool has_both = architecture_.name == "falcon-h1";  // side by side in every layer
     const bool some_have_no_mlp = std::find(mlps_.begin(), mlps_.end(), 0) != mlps_.end();
     for (std::int64_t layer = 0; layer < shape_.num_layers && !keys_.failed(); ++layer) {
       const auto i = static_cast<std::size_t>(layer);
       const bool has_attention = kv_heads_[i] > 0 && (layer + 1) % interval == 0;
-      CacheGroup group;
       if (has_attention) {
-        group = attention(i, limited[i], window);
-      } else if (keys_.find("ssm.state_size") != nullptr && (!some_have_no_mlp || mlps_[i] == 0)) {
-        group = recurrent();
-      } else {
-        continue;  // an MLP alone
+        add(attention(i, limited[i], window), layer >= shape_.num_layers - sharing);
       }
-      add(std::move(group), has_attention && layer >= shape_.num_layers - sharing);
+      if (!has_state || (has_attention && !has_both)) continue;
+      // Where some layers have no MLP, the others are one alone.
+      if (!some_have_no_mlp || mlps_[i] == 0) add(recurrent(), false);
     }
     if (model_.groups.empty()) {
       keys_.refuse("attention.head_count_kv", "no layer that keeps anything", "KV heads");

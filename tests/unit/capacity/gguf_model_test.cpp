@@ -259,6 +259,14 @@ TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
   EXPECT_EQ(mixed.model.groups[0].state_elements, 128 * 4096);
   EXPECT_EQ(mixed.model.groups[0].conv_elements, 3 * (4096 + 2 * 16 * 128));
 
+  GgufWriter both = tiny("falcon-h1").number("falcon-h1.ssm.state_size", 128);
+  both.number("falcon-h1.ssm.inner_size", 4096).number("falcon-h1.ssm.conv_kernel", 4);
+  const Outcome parallel = model_of(both);
+  ASSERT_EQ(parallel.failure, "");
+  ASSERT_EQ(parallel.model.groups.size(), 2u) << "attention and a state in every layer";
+  EXPECT_EQ(parallel.model.groups[0].num_layers, 4);
+  EXPECT_EQ(parallel.model.groups[1].num_layers, 4);
+
   const Outcome predicting = model_of(tiny("glm4moe").number("glm4moe.nextn_predict_layers", 1));
   EXPECT_EQ(predicting.model.groups.at(0).num_layers, 3);
 }
