@@ -45,6 +45,9 @@ constexpr std::array<std::pair<std::string_view, ConfigLayer>, 11> kLayerTypes =
     {"sliding_attention", ConfigLayer::window},
 }};
 
+/// Headers of GGUF files tell the states of recurrent layers by themselves.
+constexpr const char* kAdvice = "name a GGUF file of the model";
+
 using Layers = std::vector<ConfigLayer>;
 
 class LayerReader {
@@ -73,10 +76,10 @@ class LayerReader {
 void LayerReader::refuse_other_layers() {
   const std::string expected = "no such key: layers of that kind are not known here";
   for (const std::string_view key : kOtherLayers) {
-    if (text_.has(key)) text_.refuse(key, "", expected, "give the model's numbers by hand");
+    if (text_.has(key)) text_.refuse(key, "", expected, kAdvice);
   }
   if (family_.rule == LayerRule::unknown && text_.has("ssm_state_size")) {
-    text_.refuse("ssm_state_size", "", expected, "give the model's numbers by hand");
+    text_.refuse("ssm_state_size", "", expected, kAdvice);
   }
   const auto attention = text_.integers("attn_type_list", {0, 1});  // MiniMax: 0 is recurrent
   if (std::ranges::count(attention, 0) > 0) {
