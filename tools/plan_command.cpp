@@ -11,15 +11,14 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvarena::tools {
 namespace {
 
 using capacity::KeptTokens;
-using capacity::MemoryPlan;
 using capacity::ModelSpec;
-using capacity::PlanOptions;
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -29,7 +28,9 @@ Examples:
   kvarena plan --model Llama-3.1-70B --gpu H200-SXM --tp 2 --kv-dtype fp8 --batch 64 --explain
   kvarena plan --model Llama-3.1-8B,Qwen3-8B --gpu L4,A10,L40S     a table of all of them
   kvarena plan --model Llama-3.1-8B --gpu H100-SXM --trace requests.jsonl --percentile 99
-  kvarena plan --layers 24 --kv-heads 2 --q-heads 14 --head-dim 64 --parameters 494032768 --gpu L4
+  kvarena plan --layers 24 --kv-heads 2 --q-heads 14 --head-dim 64 --ffn 4864 --vocab 151936 --tied
+      --context 2048 --gpu L4                                 a model by its numbers
+  kvarena plan --model GLM-5 --parameters 744000000000 --gpu H200-SXM --tp 16
 
 Exit code 3: what was asked for does not fit; the smallest changes that would are listed, and --json
 is written all the same. docs/capacity.md has every formula.
@@ -56,6 +57,13 @@ std::string list_text() {
   return text;
 }
 
+/// The most thousandths that are no more than `share`, 0.001 .. 1: of memory that may be used, none
+/// is added by rounding.
+std::int32_t permille_of(double share) {
+  const auto nearest = static_cast<std::int32_t>(std::lround(share * 1000.0));
+  return nearest / 1000.0 > share ? nearest - 1 : nearest;
+}
+
 bool take_format(const Console& console, const char* option, const std::string& name,
                  std::optional<capacity::StorageFormat>* format) {
   if (name.empty()) return true;
@@ -75,10 +83,10 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "plan", "How many requests fit into a GPU's memory, what limits them, what to set");
   command->footer(kFooter);
-  command->add_option("--model", model_names_, "Built-in models or files, separated by commas")
-      ->delimiter(',')
-      ->type_name("NAME|FILE");
-  numbers_.declare(*command);
+  CLI::Option* model =
+      command->add_option("--model", model_names_, "Built-in models or files, separated by commas");
+  model->delimiter(',')->type_name("NAME|FILE");
+  numbers_.declare(*command, *model);
   command
       ->add_option("--gpu", gpu_names_,
                    "GPUs by name, 'auto' or cuda:N for the card present, or sizes; default: auto")
@@ -90,6 +98,9 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
       ->capture_default_str();
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
+  add_choice_option(*command, "--format", trace_format_,
+                    {"auto", "mooncake", "azure", "agent", "vllm"}, "The trace's format")
+      ->capture_default_str();
   command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
@@ -109,9 +120,11 @@ void PlanCommand::declare_engine(CLI::App& command) {
       ->group(kGroup);
   add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
                     "Scales of 8-bit K and V that take memory of the pool")
+      ->capture_default_str()
       ->group(kGroup);
   add_choice_option(command, "--retention", kept_, {"full", "model"},
                     "Tokens kept: all, as kvarena does, or those in the layers' windows")
+      ->capture_default_str()
       ->group(kGroup);
   const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
     add_count_option(command, name, value, 1, largest, help)->capture_default_str()->group(kGroup);
@@ -122,19 +135,22 @@ void PlanCommand::declare_engine(CLI::App& command) {
   count("--dp", options_.data_parallel, 4096, "Replicas");
   count("--max-sequences", options_.max_sequences, 1 << 20, "Sequences of a step");
   count("--max-batched-tokens", options_.max_step_tokens, 1 << 24, "Tokens of a step");
-  command.add_option("--utilization", utilization_, "Share of the memory that may be used")
+  command
+      .add_option("--utilization", utilization_,
+                  "Share of the memory that may be used, in whole thousandths")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str()
       ->group(kGroup);
-  add_bytes_option(command, "--context-overhead", context_overhead_,
-                   "CUDA context and kernels; default 536MiB")
+  add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels")
+      ->default_str("536MiB")
       ->group(kGroup);
-  add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs; default 0B")
+  add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs")
+      ->default_str("0B")
       ->group(kGroup);
 }
 
 bool PlanCommand::take_formats(const Console& console) {
-  options_.utilization_permille = static_cast<std::int32_t>(std::lround(utilization_ * 1000.0));
+  options_.utilization_permille = permille_of(utilization_);
   options_.kv_scale = scales_ == "none" ? ScaleKind::none : ScaleKind::per_token_head;
   options_.kept = kept_ == "full" ? KeptTokens::full : KeptTokens::model;
   if (context_overhead_) options_.context_overhead_bytes = *context_overhead_;
@@ -147,8 +163,8 @@ std::optional<std::vector<ModelSpec>> PlanCommand::models(const Console& console
                                                           ExitCode* code) const {
   std::vector<ModelSpec> models;
   *code = ExitCode::usage;
-  if (numbers_.any() == !model_names_.empty()) {
-    console.error(model_names_.empty() ? "no model to plan for" : "--model and numbers of a model",
+  if (model_names_.empty() && !numbers_.any()) {
+    console.error("no model to plan for",
                   "--model with built-in names or files, or the numbers of one (--layers, ...)",
                   "'kvarena plan --list' names all models and GPUs");
     return std::nullopt;
@@ -161,56 +177,10 @@ std::optional<std::vector<ModelSpec>> PlanCommand::models(const Console& console
   for (const std::string& name : model_names_) {
     auto model = find_model(console, name, code);
     if (!model) return std::nullopt;
+    numbers_.add_parameters(*model);
     models.push_back(*std::move(model));
   }
   return models;
-}
-
-PlannedTrace PlanCommand::plan_trace(const ModelSpec& model, const PlanOptions& options) const {
-  PlannedTrace trace{.requests = lengths_->requests, .rows = {}};
-  for (const double percentile : {50.0, percentile_}) {
-    PlanOptions at = options;
-    at.context_tokens = lengths_->at_percentile(percentile);
-    const Result<MemoryPlan> made = capacity::plan(model, at);
-    const bool runs = made && made->batch_limited_by != capacity::PlanLimit::max_position;
-    trace.rows.push_back({percentile, at.context_tokens, runs ? made->max_batch : 0});
-  }
-  return trace;
-}
-
-std::optional<PlannedCase> PlanCommand::plan_case(const Console& console, const ModelSpec& model,
-                                                  const PlannedMemory& memory,
-                                                  ExitCode* code) const {
-  PlannedCase planned;
-  planned.model = model;
-  planned.memory = memory;
-  planned.options = options_;
-  planned.options.memory_bytes = memory.bytes;
-  if (memory.num_sms > 0) {
-    planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
-  }
-  Result<MemoryPlan> made = capacity::plan(model, planned.options);
-  if (!made) {
-    *code = ExitCode::usage;
-    const bool unknown = made.status().code == StatusCode::unsupported;
-    if (!unknown && made.status().resource == Resource::sequence_length) {
-      console.error(fmt::format("{}: its longest context is not known", model.name),
-                    "--context, the tokens of each sequence", "");
-      return std::nullopt;
-    }
-    console.error(fmt::format("{} cannot be planned: {}", model.name,
-                              unknown ? "neither its parameters nor its weights are known"
-                                      : describe(made.status())),
-                  unknown ? "a file with its weights' headers (safetensors, GGUF), or --parameters"
-                          : "numbers within their ranges",
-                  unknown ? model.parameters_source : "");
-    return std::nullopt;
-  }
-  planned.plan = *std::move(made);
-  planned.cache = capacity::cache_options(model, planned.options, planned.plan).status();
-  planned.changes = capacity::changes_that_fit(model, planned.options);
-  if (lengths_) planned.trace = plan_trace(model, planned.options);
-  return planned;
 }
 
 ExitCode PlanCommand::run(const Console& console) {
@@ -230,18 +200,22 @@ ExitCode PlanCommand::run(const Console& console) {
     memories.push_back(*std::move(memory));
   }
   if (!trace_path_.empty()) {
-    lengths_ = read_lengths(console, trace_path_, &code);
+    lengths_ = read_lengths(
+        console, {.path = trace_path_, .format = *replay::trace_format_of(trace_format_)}, &code);
     if (!lengths_) return code;
   }
   std::vector<PlannedCase> cases;
   for (const ModelSpec& model : *chosen) {
     for (const PlannedMemory& memory : memories) {
-      auto planned = plan_case(console, model, memory, &code);
-      if (!planned) return code;
-      cases.push_back(*std::move(planned));
+      cases.push_back(plan_case(model, memory, options_));
+      PlannedCase& planned = cases.back();
+      if (lengths_ && !planned.refusal) planned.trace = plan_trace(planned, *lengths_, percentile_);
     }
   }
-  return report(console, cases);
+  if (cases.size() > 1 || !cases.front().refusal) return report(console, cases);
+  const auto& [found, expected] = *cases.front().refusal;
+  console.error(fmt::format("{}: {}", cases.front().model.name, found), expected);
+  return ExitCode::usage;
 }
 
 ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCase>& cases) const {
@@ -251,13 +225,11 @@ ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCa
     if (!one) text << comparison_of(cases);
     for (const PlannedCase& planned : cases) {
       if (one) text << text_of(planned);
-      if (explain_) text << explanation_of(planned);
+      if (explain_ && !planned.refusal) text << explanation_of(planned);
     }
   }
   nlohmann::ordered_json json;
-  bool any_fits = false;
   for (const PlannedCase& planned : cases) {
-    any_fits |= planned.plan.fits;
     if (one) {
       json = json_of(planned, explain_);
     } else {
@@ -265,7 +237,13 @@ ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCa
     }
   }
   const ExitCode written = write_json(console, json_, json);
-  return any_fits ? written : ExitCode::does_not_fit;
+  if (written != ExitCode::ok) return written;
+  if (std::ranges::any_of(cases, [](const PlannedCase& p) { return p.plan.fits; })) {
+    return ExitCode::ok;
+  }
+  const bool any_planned =
+      std::ranges::any_of(cases, [](const PlannedCase& p) { return !p.refusal; });
+  return any_planned ? ExitCode::does_not_fit : ExitCode::usage;
 }
 
 }  // namespace kvarena::tools

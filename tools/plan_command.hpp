@@ -6,6 +6,7 @@
 
 #include "console.hpp"
 #include "exit_codes.hpp"
+#include "model_numbers.hpp"
 #include "plan_inputs.hpp"
 #include "plan_output.hpp"
 
@@ -31,10 +32,6 @@ class PlanCommand {
   bool take_formats(const Console& console);
   std::optional<std::vector<capacity::ModelSpec>> models(const Console& console,
                                                          ExitCode* code) const;
-  std::optional<PlannedCase> plan_case(const Console& console, const capacity::ModelSpec& model,
-                                       const PlannedMemory& memory, ExitCode* code) const;
-  PlannedTrace plan_trace(const capacity::ModelSpec& model,
-                          const capacity::PlanOptions& options) const;
   ExitCode report(const Console& console, const std::vector<PlannedCase>& cases) const;
 
   capacity::PlanOptions options_;
@@ -49,6 +46,7 @@ class PlanCommand {
   std::optional<std::int64_t> context_overhead_;
   std::optional<std::int64_t> graph_bytes_;
   std::string trace_path_;
+  std::string trace_format_ = "auto";
   double percentile_ = 95.0;
   std::optional<TraceLengths> lengths_;
   std::string json_;

@@ -1,13 +1,9 @@
 #include "plan_inputs.hpp"
 
 #include "device_option.hpp"
-#include "option_types.hpp"
 #include "quantity.hpp"
 
 #include "base/excerpt.hpp"
-#include "capacity/ascii.hpp"
-#include "capacity/parameters.hpp"
-#include "replay/trace_reader.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
 #include "kvarena/capacity/model_files.hpp"
@@ -15,36 +11,60 @@
 #include "kvarena/device/cuda_device.hpp"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <system_error>
+#include <utility>
 
 namespace kvarena::tools {
 namespace {
 
 using capacity::ModelSpec;
 
-std::string names_of_gpus() {
+constexpr std::int64_t kLeastMemory = std::int64_t{1} << 20;
+
+std::vector<std::string_view> names_of_gpus() {
   std::vector<std::string_view> names;
   for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) names.push_back(gpu.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
-/// Names that begin as `wanted` does, or that hold it.
-std::string similar_models(std::string_view wanted) {
-  constexpr std::size_t kMostNames = 6;
-  std::vector<std::string_view> found;
-  for (const std::string_view name : capacity::model_preset_names()) {
-    const std::size_t length = std::min<std::size_t>({wanted.size(), name.size(), 4});
-    if (length > 0 && capacity::same_letters(name.substr(0, length), wanted.substr(0, length))) {
-      found.push_back(name);
-    }
+/// "a name (A10, ...)" for messages.
+std::string list_of_gpus() { return fmt::format("{}", fmt::join(names_of_gpus(), ", ")); }
+
+/// Letters and digits, in small letters.
+std::string letters_of(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) letters += static_cast<char>(std::tolower(byte));
   }
-  if (found.size() > kMostNames) found.resize(kMostNames);
-  return found.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(found, ", "));
+  return letters;
+}
+
+/// Those of `names` that begin most like `wanted`, punctuation and case aside: at least with its
+/// first four letters, or all of a shorter one.
+std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names) {
+  constexpr std::size_t kMostNames = 6;
+  constexpr std::size_t kLeastLetters = 4;
+  const std::string letters = letters_of(wanted);
+  const std::size_t least = std::min(letters.size(), kLeastLetters);
+  std::vector<std::pair<std::size_t, std::string_view>> found;
+  for (const std::string_view name : names) {
+    const std::string other = letters_of(name);
+    const auto [end, _] = std::ranges::mismatch(letters, other);
+    const auto common = static_cast<std::size_t>(end - letters.begin());
+    if (least > 0 && common >= least) found.emplace_back(common, name);
+  }
+  std::ranges::stable_sort(found, std::greater{}, &std::pair<std::size_t, std::string_view>::first);
+  std::vector<std::string_view> nearest;
+  for (const auto& [_, name] : found) nearest.push_back(name);
+  if (nearest.size() > kMostNames) nearest.resize(kMostNames);
+  return nearest.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(nearest, ", "));
 }
 
 std::optional<PlannedMemory> memory_of_card(const Console& console, const DeviceChoice& choice,
@@ -59,7 +79,7 @@ std::optional<PlannedMemory> memory_of_card(const Console& console, const Device
   }
   console.error(list.status ? fmt::format("there is no GPU cuda:{} that works", choice.ordinal)
                             : fmt::format("there is no GPU to plan for: {}", list.error),
-                fmt::format("--gpu with a name ({}) or a size such as 80GiB", names_of_gpus()),
+                fmt::format("--gpu with a name ({}) or a size such as 80GiB", list_of_gpus()),
                 "'kvarena devices' lists what is there");
   return std::nullopt;
 }
@@ -69,84 +89,27 @@ std::optional<PlannedMemory> memory_of_card(const Console& console, const Device
 std::optional<PlannedMemory> find_memory(const Console& console, const std::string& text,
                                          ExitCode* code) {
   if (const capacity::GpuSpec* gpu = capacity::find_gpu(text)) {
+    const bool is_nvidia = gpu->vendor == "NVIDIA";
     return PlannedMemory{.name = gpu->name,
                          .bytes = gpu->cuda_memory_bytes.value_or(gpu->memory_bytes),
-                         .num_sms = gpu->vendor == "NVIDIA" ? gpu->num_sms : 0,
-                         .from_driver = !gpu->cuda_memory_bytes};
+                         .num_sms = is_nvidia ? gpu->num_sms : 0,
+                         .from_driver = is_nvidia && !gpu->cuda_memory_bytes};
   }
   const auto choice = parse_device(text);
   if (choice && choice->kind != DeviceChoice::Kind::cpu) {
     return memory_of_card(console, *choice, code);
   }
   const auto bytes = parse_bytes(text);
-  if (bytes && *bytes > 0) return PlannedMemory{.name = human_bytes(*bytes), .bytes = *bytes};
+  if (bytes && *bytes >= kLeastMemory) {
+    return PlannedMemory{.name = human_bytes(*bytes), .bytes = *bytes};
+  }
   *code = ExitCode::usage;
-  console.error(
-      fmt::format("--gpu {}", text),
-      fmt::format("one of {}; auto or cuda:N for the card present; or a size such as 80GiB",
-                  names_of_gpus()));
+  console.error(bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
+                      : fmt::format("--gpu {}", printable(text)),
+                fmt::format("{}one of {}; auto or cuda:N for the card present; or a size with its "
+                            "unit (MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
+                            similar_names(text, names_of_gpus()), list_of_gpus()));
   return std::nullopt;
-}
-
-void ModelNumbers::declare(CLI::App& command) {
-  constexpr const char* kGroup = "A model by numbers";
-  const auto number = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
-    add_count_option(command, name, value, 1, largest, help)->group(kGroup);
-  };
-  number("--layers", shape_.num_layers, 4096, "Layers");
-  number("--kv-heads", shape_.num_kv_heads, 4096, "KV heads");
-  number("--q-heads", shape_.num_q_heads, 65536, "Query heads; without it as many as KV heads");
-  number("--head-dim", shape_.head_dim, 4096, "Elements a head");
-  number("--hidden", shape_.hidden, 1 << 20, "Elements of the residual stream; heads x head dim");
-  number("--ffn", shape_.ffn, 1 << 24, "Intermediate elements of the gated MLP");
-  number("--vocab", shape_.vocab, std::int64_t{1} << 31, "Rows of the embedding");
-  number("--max-position", shape_.max_position, std::int64_t{1} << 31, "The longest context");
-  number("--window", window_, 1 << 30, "Sliding window of every layer, tokens");
-  number("--parameters", parameters_, std::int64_t{1} << 50,
-         "Parameters, instead of --ffn, --vocab");
-}
-
-bool ModelNumbers::any() const noexcept {
-  return shape_.num_layers != 0 || shape_.num_kv_heads != 0 || shape_.head_dim != 0 ||
-         shape_.num_q_heads != 0 || shape_.hidden != 0 || shape_.ffn != 0 || shape_.vocab != 0 ||
-         shape_.max_position != 0 || window_ != 0 || parameters_ != 0;
-}
-
-std::optional<ModelSpec> ModelNumbers::model(const Console& console) const {
-  ModelSpec model;
-  model.name = "custom";
-  model.source = "numbers";
-  model.architecture = "llama";
-  model.shape = shape_;
-  if (model.shape.num_q_heads == 0) model.shape.num_q_heads = shape_.num_kv_heads;
-  if (model.shape.hidden == 0) model.shape.hidden = model.shape.num_q_heads * shape_.head_dim;
-  std::vector<std::string_view> missing;
-  if (shape_.num_layers == 0) missing.emplace_back("--layers");
-  if (shape_.num_kv_heads == 0) missing.emplace_back("--kv-heads");
-  if (shape_.head_dim == 0) missing.emplace_back("--head-dim");
-  if (parameters_ == 0 && (shape_.ffn == 0 || shape_.vocab == 0)) {
-    missing.emplace_back("--parameters (or --ffn and --vocab)");
-  }
-  if (!missing.empty()) {
-    console.error(fmt::format("the model is incomplete: {} missing", fmt::join(missing, ", ")),
-                  "--model with a built-in name or a file, or its numbers",
-                  "'kvarena plan --help' lists them");
-    return std::nullopt;
-  }
-  model.groups.push_back(
-      {.kind = window_ > 0 ? capacity::CacheKind::window : capacity::CacheKind::full,
-       .num_layers = shape_.num_layers,
-       .num_kv_heads = shape_.num_kv_heads,
-       .head_dim_k = shape_.head_dim,
-       .head_dim_v = shape_.head_dim,
-       .limit_tokens = window_});
-  if (parameters_ == 0) {
-    capacity::count_parameters(model);
-  } else {
-    model.parameters = parameters_;
-    model.parameters_source = "--parameters";
-  }
-  return model;
 }
 
 std::optional<ModelSpec> find_model(const Console& console, const std::string& text,
@@ -163,7 +126,7 @@ std::optional<ModelSpec> find_model(const Console& console, const std::string& t
   *code = ExitCode::usage;
   console.error(
       fmt::format("--model {}: no built-in model is called that, and no file", printable(text)),
-      similar_models(text) +
+      similar_names(text, capacity::model_preset_names()) +
           "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
       "'kvarena plan --list' names all models and GPUs");
   return std::nullopt;
@@ -175,8 +138,8 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
   return tokens[std::clamp<std::size_t>(rank, 1, tokens.size()) - 1];
 }
 
-std::optional<TraceLengths> read_lengths(const Console& console, const std::string& path,
-                                         ExitCode* code) {
+std::optional<TraceLengths> read_lengths(const Console& console,
+                                         const replay::TraceReaderOptions& trace, ExitCode* code) {
   *code = ExitCode::bad_input;
   const auto report = [&](const replay::ParseFailure& failure) {
     console.error(fmt::format("{}: found {}", place_of(failure), failure.found), failure.expected,
@@ -184,7 +147,7 @@ std::optional<TraceLengths> read_lengths(const Console& console, const std::stri
     return std::nullopt;
   };
   replay::ParseFailure failure;
-  auto reader = replay::TraceReader::open({.path = path}, &failure);
+  auto reader = replay::TraceReader::open(trace, &failure);
   if (!reader) return report(failure);
   TraceLengths lengths;
   while (true) {

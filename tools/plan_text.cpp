@@ -3,7 +3,6 @@
 #include "quantity.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -12,25 +11,12 @@ namespace {
 
 using capacity::GroupPlan;
 using capacity::MemoryPlan;
-using Json = nlohmann::ordered_json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-std::string_view weights_of(const PlannedCase& p) {
-  return p.options.weights ? p.options.weights->name : std::string_view(p.model.weights_format);
-}
-
-std::string_view kv_of(const PlannedCase& p) {
-  return p.options.kv ? p.options.kv->name : std::string_view(p.model.kv_format);
-}
-
-std::string_view name_of(capacity::KeptTokens kept) {
-  return kept == capacity::KeptTokens::full ? "full" : "model";
-}
-
 std::string row(std::string_view name, std::int64_t pool, std::int64_t asked) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-  return fmt::format("  {:<12} {:>19} {:>12.1f} {:>19} {:>12.1f}\n", name, grouped(asked),
+  return fmt::format("  {:<14} {:>18} {:>12.1f} {:>18} {:>12.1f}\n", name, grouped(asked),
                      mib(asked), grouped(pool), mib(pool));
 }
 
@@ -38,7 +24,7 @@ std::string breakdown_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
   const std::int64_t subtotal_asked = plan.asked_total_bytes - plan.overhead_bytes;
   std::string text = fmt::format(
-      "  {:<12} {:>32} {:>32}\n  {:<12} {:>19} {:>12} {:>19} {:>12}\n", "",
+      "  {:<14} {:>31} {:>31}\n  {:<14} {:>18} {:>12} {:>18} {:>12}\n", "",
       fmt::format("{} x {} tokens", grouped(p.options.batch), grouped(plan.context_tokens)),
       "pool of all that fits", "", "bytes", "MiB", "bytes", "MiB");
   text += row("weights", plan.weights_bytes, plan.weights_bytes);
@@ -47,7 +33,10 @@ std::string breakdown_of(const PlannedCase& p) {
   text += row("subtotal", plan.total_bytes - plan.overhead_bytes, subtotal_asked);
   text += row("overhead", plan.overhead_bytes, plan.overhead_bytes);
   text += row("total", plan.total_bytes, plan.asked_total_bytes);
-  text += row("free", plan.free_bytes, p.memory.bytes - plan.asked_total_bytes);
+  text += row("free of budget", plan.budget_bytes - plan.total_bytes,
+              plan.budget_bytes - plan.asked_total_bytes);
+  const std::int64_t unused = p.memory.bytes - plan.budget_bytes;
+  text += row("left unused", unused, unused);
   return text;
 }
 
@@ -59,6 +48,9 @@ std::string groups_of(const PlannedCase& p) {
   }
   text += fmt::format("  at {} tokens {} B", grouped(p.plan.context_tokens),
                       grouped(p.plan.bytes_per_sequence));
+  if (p.plan.step_bytes > 0) {
+    text += fmt::format(" at most + {} B for a step's tokens", grouped(p.plan.step_bytes));
+  }
   if (p.plan.full_bytes_at_context != p.plan.model_bytes_at_context) {
     text +=
         fmt::format("; all tokens kept {} B, those in the windows {} B (--retention)",
@@ -70,10 +62,12 @@ std::string groups_of(const PlannedCase& p) {
 
 std::string answer_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
+  const std::int64_t missing = plan.asked_total_bytes - plan.budget_bytes;
   std::string text = fmt::format(
-      "{}: {} x {} tokens\n  {:<12} {} sequences of {} tokens (limited by {})\n"
+      "{}: {} x {} tokens{}\n  {:<12} {} sequences of {} tokens (limited by {})\n"
       "  {:<12} {} tokens for each of {} (limited by {})\n",
       plan.fits ? "fits" : "DOES NOT FIT", grouped(p.options.batch), grouped(plan.context_tokens),
+      !plan.fits && missing > 0 ? fmt::format(", short of {} B", grouped(missing)) : "",
       "largest batch", grouped(plan.max_batch), grouped(plan.context_tokens),
       capacity::name_of(plan.batch_limited_by), "longest", grouped(plan.max_context),
       grouped(p.options.batch), capacity::name_of(plan.context_limited_by));
@@ -82,8 +76,9 @@ std::string answer_of(const PlannedCase& p) {
                         grouped(plan.max_batch * p.options.data_parallel), p.options.data_parallel);
   }
   if (plan.max_batch > max_sequences_of(p.options)) {
-    text += fmt::format("  more than {} sequences at a time need --batch or --max-sequences\n",
-                        grouped(max_sequences_of(p.options)));
+    text += fmt::format(
+        "  tables, logits and settings here are for {} at a time; for more: --batch {}\n",
+        grouped(max_sequences_of(p.options)), plan.max_batch);
   }
   for (const capacity::PlanChange& change : p.changes) {
     text += fmt::format("  would fit with {}\n", change.change);
@@ -98,34 +93,22 @@ std::string answer_of(const PlannedCase& p) {
 std::string trace_of(const PlannedTrace& trace) {
   std::string text = fmt::format("trace of {} requests\n", grouped(trace.requests));
   for (const PlannedTrace::Row& at : trace.rows) {
-    text += fmt::format("  percentile {:>4g}: {} tokens, {} at a time\n", at.percentile,
-                        grouped(at.tokens), grouped(at.batch));
+    text +=
+        fmt::format("  percentile {:>4g}: {} tokens, {} at a time (limited by {})\n", at.percentile,
+                    grouped(at.tokens), grouped(at.batch), capacity::name_of(at.limited_by));
   }
   return text;
 }
 
-/// Why there is no cache for a plan, in words.
-std::string refusal_of(const PlannedCase& p) {
-  if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
-  switch (p.cache.resource) {
-    case Resource::num_groups:
-      return fmt::format("it has one group of layers, not {}", p.plan.groups.size());
-    case Resource::window: return "it keeps all tokens: --retention full";
-    case Resource::num_planes: return "it has no latents (MLA) and no recurrent states";
-    case Resource::dtype:
-      return fmt::format("K and V are not kept as {} there; bf16, f16, f32 and fp8_e4m3 are",
-                         kv_of(p));
-    case Resource::scale: return "it has no scales in the pool: --kv-scales none";
-    default: return describe(p.cache);
-  }
-}
-
 std::string settings_text_of(const PlannedCase& p) {
-  if (p.cache) {
+  const std::string refusal = settings_refusal_of(p);
+  if (refusal.empty()) {
+    const KvCacheOptions& o = p.settings;
     return fmt::format(
-        "set num_blocks {}, block_size_tokens {}, max_sequences {}, max_sequence_tokens {}\n",
-        p.plan.num_blocks, p.options.block_size_tokens, max_sequences_of(p.options),
-        p.plan.context_tokens);
+        "set num_blocks {}, block_size_tokens {}, max_sequences {}, max_batch_rows {},\n"
+        "    max_sequence_tokens {}, max_step_tokens {}\n",
+        o.size.num_blocks, o.layout.block_size_tokens, o.max_sequences, o.max_batch_rows,
+        o.max_sequence_tokens, o.max_step_tokens);
   }
   std::string text = "pools\n";
   for (const GroupPlan& group : p.plan.groups) {
@@ -133,112 +116,37 @@ std::string settings_text_of(const PlannedCase& p) {
         "  {:<18} {} {} of {} B\n", capacity::name_of(group.memory.kind), grouped(group.num_units),
         group.memory.block_size_tokens > 0 ? "blocks" : "states", grouped(group.memory.unit_bytes));
   }
-  text += fmt::format("  a KvCache cannot hold this yet: {}\n", refusal_of(p));
+  text += fmt::format("  no settings for a KvCache: {}\n", refusal);
   return text;
 }
 
-std::string notes_of(const PlannedCase& p) {
+/// Heads of the columns of a trace, two: "p95: 9,000".
+std::string trace_heads_of(const PlannedTrace& trace) {
   std::string text;
-  if (!p.plan.weights_exact) {
-    text += p.model.parameters
-                ? fmt::format(
-                      "  weights are an estimate: all of them as {}; embeddings, norms and "
-                      "scales often take more\n",
-                      weights_of(p))
-                : fmt::format("  weights are estimated: {}\n", p.model.parameters_source);
-  }
-  for (const std::string& note : p.model.notes) text += fmt::format("  {}\n", note);
-  if (p.memory.from_driver) {
-    text += "  memory is nvidia-smi's figure; CUDA gives a process up to 2 % less\n";
+  for (const PlannedTrace::Row& at : trace.rows) {
+    text += fmt::format(" {:>16}", fmt::format("p{:g}: {}", at.percentile, grouped(at.tokens)));
   }
   return text;
 }
 
-Json json_of(const GroupPlan& group) {
-  const capacity::GroupMemory& m = group.memory;
-  return {{"kind", capacity::name_of(m.kind)},
-          {"layers", m.num_layers},
-          {"kv_heads", m.num_kv_heads},
-          {"bytes_per_token", m.bytes_per_token},
-          {"index_bytes_per_token", m.index_bytes_per_token},
-          {"limit_tokens", m.limit_tokens > 0 ? Json(m.limit_tokens) : Json()},
-          {"block_size", m.block_size_tokens > 0 ? Json(m.block_size_tokens) : Json()},
-          {"unit_bytes", m.unit_bytes},
-          {"num_units", group.num_units},
-          {"units_per_sequence", group.units_per_sequence},
-          {"pool_bytes", group.pool_bytes},
-          {"formula", formula_of(m)}};
-}
-
-Json settings_of(const PlannedCase& p) {
-  if (!p.cache) return {};
-  return {{"num_blocks", p.plan.num_blocks},
-          {"block_size_tokens", p.options.block_size_tokens},
-          {"max_sequences", max_sequences_of(p.options)},
-          {"max_batch_rows",
-           std::min<std::int64_t>(max_sequences_of(p.options), p.options.max_step_tokens)},
-          {"max_sequence_tokens", p.plan.context_tokens},
-          {"max_step_tokens", p.options.max_step_tokens}};
-}
-
-Json optional_of(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
-
-Json json_of(const capacity::TransformerShape& s) {
-  return {{"layers", s.num_layers},
-          {"hidden", s.hidden},
-          {"q_heads", s.num_q_heads},
-          {"kv_heads", s.num_kv_heads},
-          {"head_dim", s.head_dim},
-          {"ffn", s.ffn},
-          {"vocab", s.vocab},
-          {"max_position", s.max_position},
-          {"tied_embeddings", s.tied_embeddings},
-          {"experts", s.moe.num_experts}};
-}
-
-void add_memory(const MemoryPlan& plan, Json& json) {
-  json["budget_bytes"] = plan.budget_bytes;
-  json["weights_bytes"] = plan.weights_bytes;
-  json["weights_exact"] = plan.weights_exact;
-  json["kv_cache_bytes"] = plan.kv_cache_bytes;
-  json["activation_bytes"] = plan.activation_bytes;
-  json["overhead_bytes"] = plan.overhead_bytes;
-  json["table_bytes"] = plan.table_bytes;
-  json["total_bytes"] = plan.total_bytes;
-  json["free_bytes"] = plan.free_bytes;
-  json["kv_bytes_per_token"] = plan.kv_bytes_per_token;
-  json["index_bytes_per_token"] = plan.index_bytes_per_token;
-  json["kv_fixed_bytes_per_sequence"] = plan.kv_fixed_bytes_per_sequence;
-  json["block_bytes"] = optional_of(plan.block_bytes);
-  json["num_blocks"] = plan.num_blocks;
-  json["bytes_per_sequence"] = plan.bytes_per_sequence;
-  json["full_bytes_at_context"] = plan.full_bytes_at_context;
-  json["model_bytes_at_context"] = plan.model_bytes_at_context;
-  json["step_bytes"] = plan.step_bytes;
-  json["asked_kv_bytes"] = plan.asked_kv_bytes;
-  json["asked_total_bytes"] = plan.asked_total_bytes;
-  json["max_batch"] = plan.max_batch;
-  json["limited_by"] = capacity::name_of(plan.batch_limited_by);
-  json["max_context"] = plan.max_context;
-  json["context_limited_by"] = capacity::name_of(plan.context_limited_by);
-}
-
-void add_answers(const PlannedCase& p, Json& json) {
-  json["fits"] = p.plan.fits;
-  json["changes_that_fit"] = Json::array();
-  for (const capacity::PlanChange& change : p.changes) {
-    json["changes_that_fit"].push_back(change.change);
+/// A line of the comparison behind its names.
+std::string figures_of(const PlannedCase& p) {
+  const MemoryPlan& plan = p.plan;
+  std::string text =
+      fmt::format("{:>12} {:>12} {:>12} {:>10} {:>12} {:>10}",
+                  fmt::format("{}{:.0f}", plan.weights_exact ? "" : "~",
+                              static_cast<double>(plan.weights_bytes) / kMiB),
+                  grouped(plan.kv_bytes_per_token), grouped(plan.num_blocks),
+                  grouped(plan.max_batch), grouped(plan.context_tokens), grouped(plan.max_context));
+  if (p.trace) {
+    for (const PlannedTrace::Row& at : p.trace->rows) {
+      text += fmt::format(" {:>16}", at.batch > 0
+                                         ? grouped(at.batch)
+                                         : fmt::format("0 {}", capacity::name_of(at.limited_by)));
+    }
   }
-  json["settings"] = settings_of(p);
-  json["settings_refused"] = p.cache ? Json() : Json(refusal_of(p));
-  json["groups"] = Json::array();
-  for (const GroupPlan& group : p.plan.groups) json["groups"].push_back(json_of(group));
-  if (!p.trace) return;
-  json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};
-  for (const PlannedTrace::Row& at : p.trace->rows) {
-    json["trace"]["rows"].push_back(
-        {{"percentile", at.percentile}, {"tokens", at.tokens}, {"max_batch", at.batch}});
-  }
+  return text + fmt::format("  {}{}", capacity::name_of(plan.batch_limited_by),
+                            plan.fits ? "" : "; DOES NOT FIT");
 }
 
 }  // namespace
@@ -251,15 +159,15 @@ std::string text_of(const PlannedCase& p) {
   }
   std::string text =
       fmt::format("{} on {}{}: weights {}, K and V {}, retention {}\n", p.model.name, p.memory.name,
-                  ranks, weights_of(p), kv_of(p), name_of(p.options.kept));
+                  ranks, weights_format_of(p), kv_format_of(p), name_of(p.options.kept));
   text += fmt::format("  {} B of memory, {} B of it to be used (utilization {:g})\n\n",
                       grouped(p.memory.bytes), grouped(p.plan.budget_bytes),
                       p.options.utilization_permille / 1000.0);
   text += fmt::format("{}\n{}\n{}", breakdown_of(p), groups_of(p), answer_of(p));
   if (p.trace) text += fmt::format("\n{}", trace_of(*p.trace));
-  if (p.plan.num_blocks > 0) text += fmt::format("\n{}", settings_text_of(p));
-  const std::string notes = notes_of(p);
-  if (!notes.empty()) text += fmt::format("\nnotes\n{}", notes);
+  if (p.plan.fits) text += fmt::format("\n{}", settings_text_of(p));
+  const std::vector<std::string> notes = notes_of(p);
+  if (!notes.empty()) text += fmt::format("\nnotes\n  {}\n", fmt::join(notes, "\n  "));
   return text;
 }
 
@@ -273,52 +181,28 @@ std::string explanation_of(const PlannedCase& p) {
 }
 
 std::string comparison_of(const std::vector<PlannedCase>& cases) {
-  std::string text = fmt::format("{:<26} {:<16} {:>12} {:>12} {:>12} {:>10} {:>12} {:>10}  {}\n",
-                                 "model", "GPU", "weights MiB", "KV B/token", "blocks", "batch",
-                                 "of tokens", "longest", "limited by");
+  const auto traced =
+      std::ranges::find_if(cases, [](const PlannedCase& p) { return p.trace.has_value(); });
+  std::string text =
+      fmt::format("{:<26} {:<16} {:>12} {:>12} {:>12} {:>10} {:>12} {:>10}", "model", "GPU",
+                  "weights MiB", "KV B/token", "blocks", "batch", "of tokens", "longest");
+  if (traced != cases.end()) text += trace_heads_of(*traced->trace);
+  text += "  limited by\n";
+  bool any_estimate = false;
   for (const PlannedCase& p : cases) {
-    text += fmt::format(
-        "{:<26} {:<16} {:>12.0f} {:>12} {:>12} {:>10} {:>12} {:>10}  {}{}\n", p.model.name,
-        p.memory.name, static_cast<double>(p.plan.weights_bytes) / kMiB,
-        grouped(p.plan.kv_bytes_per_token), grouped(p.plan.num_blocks), grouped(p.plan.max_batch),
-        grouped(p.plan.context_tokens), grouped(p.plan.max_context),
-        capacity::name_of(p.plan.batch_limited_by), p.plan.fits ? "" : "; DOES NOT FIT");
+    text += fmt::format("{:<26} {:<16} ", p.model.name, p.memory.name);
+    text += p.refusal ? p.refusal->found : figures_of(p);
+    text += '\n';
+    any_estimate |= !p.refusal && !p.plan.weights_exact;
+  }
+  if (any_estimate) text += "~: an estimate\n";
+  if (traced != cases.end()) {
+    text +=
+        fmt::format("p50, p{:g}: how many of the trace's {} requests fit at a time, of its {}\n",
+                    traced->trace->rows.back().percentile, grouped(traced->trace->requests),
+                    "median length and of that percentile's");
   }
   return text;
-}
-
-Json json_of(const PlannedCase& p, bool explain) {
-  Json json{{"model", p.model.name},
-            {"model_source", p.model.source},
-            {"gpu", p.memory.name},
-            {"memory_bytes", p.memory.bytes},
-            {"utilization", p.options.utilization_permille / 1000.0},
-            {"context", p.plan.context_tokens},
-            {"batch", p.options.batch},
-            {"tp", p.options.tensor_parallel},
-            {"pp", p.options.pipeline_parallel},
-            {"dp", p.options.data_parallel},
-            {"retention", name_of(p.options.kept)},
-            {"weights_dtype", weights_of(p)},
-            {"kv_dtype", kv_of(p)},
-            {"block_size", p.options.block_size_tokens},
-            {"max_batched_tokens", p.options.max_step_tokens},
-            {"parameters", optional_of(p.model.parameters)},
-            {"parameters_about", optional_of(p.model.parameters_about)},
-            {"parameters_source", p.model.parameters_source},
-            {"notes", p.model.notes},
-            {"shape", json_of(p.model.shape)}};
-  add_memory(p.plan, json);
-  add_answers(p, json);
-  if (!explain) return json;
-  json["explain"] = Json::array();
-  for (const capacity::PlanLine& line : p.plan.lines) {
-    json["explain"].push_back({{"name", line.name},
-                               {"arithmetic", line.arithmetic},
-                               {"value", line.value},
-                               {"unit", line.unit}});
-  }
-  return json;
 }
 
 }  // namespace kvarena::tools

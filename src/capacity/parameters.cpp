@@ -216,7 +216,7 @@ std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_
                    .each = total / s.num_layers,
                    .num_layers = s.num_layers,
                    .split = PartSplit::even,
-                   .arithmetic = "published total, rounded, by layers"});
+                   .arithmetic = "the total known, by layers"});
   return parts;
 }
 

@@ -107,6 +107,30 @@ TEST(ConfigAlternatives, WhatNeedsTheDisplacedGoesWithIt) {
   EXPECT_TRUE(contains(outcome.err, "needs --url")) << outcome.err;
 }
 
+TEST(ConfigAlternatives, AModelAndNumbersOfOneYieldToTheStronger) {
+  const std::vector<std::string> numbers{"--layers",     "2",    "--kv-heads", "2",
+                                         "--head-dim",   "64",   "--context",  "128",
+                                         "--parameters", "1000", "--gpu",      "8GiB"};
+  const std::vector<std::string> named{"--model", "Qwen2.5-0.5B", "--gpu", "8GiB"};
+  const auto planned = [](const ConfigWorld& world, std::vector<std::string> words) {
+    words.insert(words.begin(), "plan");
+    words.insert(words.end(), {"-q", "--json", "-"});
+    const Outcome outcome = world.run(words);
+    EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+    return json::parse(outcome.out).at("model");
+  };
+  ConfigWorld with_model;
+  with_model.project("[plan]\nmodel = \"Qwen2.5-0.5B\"\n");
+  EXPECT_EQ(planned(with_model, numbers), "custom");
+  EXPECT_EQ(planned(with_model, {"--gpu", "8GiB"}), "Qwen2.5-0.5B");
+  with_model.sources.environment["KVARENA_PLAN_LAYERS"] = "3";
+  with_model.sources.environment["KVARENA_PLAN_KV_HEADS"] = "2";
+  EXPECT_EQ(planned(with_model, named), "Qwen2.5-0.5B");
+  ConfigWorld with_variable;
+  with_variable.sources.environment["KVARENA_PLAN_MODEL"] = "Qwen2.5-0.5B";
+  EXPECT_EQ(planned(with_variable, numbers), "custom");
+}
+
 TEST(ConfigAlternatives, TheGpuYieldsToAStrongerClock) {
   const test::TempFile trace(test::mooncake_trace({{0, 10, 1}}));
   const auto replay = [&](const ConfigWorld& world, std::vector<std::string> more) {

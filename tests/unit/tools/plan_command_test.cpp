@@ -1,5 +1,6 @@
 // `kvarena plan`: what it says, its exit codes, its messages.
 
+#include "base/grouped.hpp"
 #include "support/test_files.hpp"
 #include "unit/tools/command_run.hpp"
 
@@ -58,13 +59,66 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "one group of layers, not 2"))
+  EXPECT_TRUE(contains(p.at("settings_refused"), "one group of layers yet, not 2"))
       << p.at("settings_refused");
   const Outcome text = plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_TRUE(contains(text.out, "153,944,064 B + 0 x tokens")) << text.out;
-  EXPECT_TRUE(contains(text.out, "a KvCache cannot hold this yet")) << text.out;
-  EXPECT_EQ(planned("--model Llama-3.1-8B --gpu L4 --context 8192").at("settings").at("num_blocks"),
-            planned("--model Llama-3.1-8B --gpu L4 --context 8192").at("num_blocks"));
+  EXPECT_TRUE(contains(text.out, "no settings for a KvCache: a KvCache has one group")) << text.out;
+  const json amd = planned("--model Llama-3.1-8B --gpu MI300X --context 8192");
+  EXPECT_EQ(amd.at("settings_refused"), "kvarena runs on NVIDIA GPUs and on the CPU");
+  EXPECT_EQ(amd.at("notes"), json::array()) << "nothing of nvidia-smi";
+}
+
+TEST(PlanCommand, SettingsAreThoseThatWerePlannedFor) {
+  const std::string words =
+      "--model Phi-3-mini-4k-instruct --gpu RTX-4090 --max-batched-tokens 4096";
+  const json p = planned(words);
+  const json expected = {{"num_blocks", p.at("num_blocks")},
+                         {"block_size_tokens", 16},
+                         {"max_sequences", 256},
+                         {"max_batch_rows", 256},
+                         {"max_sequence_tokens", 4096},
+                         {"max_step_tokens", 4096}};
+  EXPECT_EQ(p.at("settings"), expected);
+  const Outcome text = plan(words);
+  EXPECT_TRUE(contains(text.out,
+                       "max_sequences 256, max_batch_rows 256,\n    max_sequence_tokens 4096, "
+                       "max_step_tokens 4096\n"))
+      << text.out;
+  // More at a time than tables and logits are planned for: said, and planned for when asked.
+  const std::string many = "--model Qwen2.5-0.5B --gpu H200-SXM --context 1024";
+  const json few = planned(many);
+  const auto most = std::to_string(few.at("max_batch").get<int>());
+  EXPECT_EQ(few.at("settings").at("max_sequences"), 256);
+  EXPECT_TRUE(contains(plan(many).out, "are for 256 at a time; for more: --batch " + most));
+  EXPECT_EQ(planned(many + " --batch " + most).at("settings").at("max_sequences"),
+            few.at("max_batch"));
+}
+
+TEST(PlanCommand, PrintsNoSettingsForWhatDoesNotFit) {
+  const std::string words = "--model Phi-3-mini-4k-instruct --gpu RTX-4090 --context 8192";
+  const Outcome text = plan(words);
+  EXPECT_EQ(text.code, ExitCode::does_not_fit);
+  EXPECT_FALSE(contains(text.out, "num_blocks")) << text.out;
+  const json p = planned(words);
+  EXPECT_TRUE(p.at("settings").is_null());
+  EXPECT_EQ(p.at("settings_refused"), "what was asked for does not fit");
+}
+
+TEST(PlanCommand, TellsTheBudgetFromWhatIsLeftUnused) {
+  const std::string words = "--model Llama-3.1-8B --gpu 24GiB --context 4096 --batch ";
+  const json p = planned(words + "1");
+  EXPECT_EQ(p.at("budget_free_bytes"),
+            p.at("budget_bytes").get<std::int64_t>() - p.at("total_bytes").get<std::int64_t>());
+  const Outcome fits = plan(words + "1");
+  EXPECT_TRUE(contains(fits.out, "  free of budget ")) << fits.out;
+  EXPECT_TRUE(contains(fits.out, "  left unused         2,576,980,378       2457.6")) << fits.out;
+  EXPECT_FALSE(contains(fits.out, "short of")) << fits.out;
+  const json short_of = planned(words + "99");
+  const auto missing = short_of.at("asked_total_bytes").get<std::int64_t>() -
+                       short_of.at("budget_bytes").get<std::int64_t>();
+  EXPECT_TRUE(contains(plan(words + "99").out,
+                       "DOES NOT FIT: 99 x 4,096 tokens, short of " + grouped(missing) + " B\n"));
 }
 
 TEST(PlanCommand, DoesNotFitAndSaysWhatWould) {
@@ -103,7 +157,8 @@ TEST(PlanCommand, ComparesModelsAndGpus) {
   EXPECT_EQ(plan("--model Gemma-3-27B,Llama-3.1-70B --gpu L4").code, ExitCode::does_not_fit);
 }
 
-TEST(PlanCommand, PlansForATrace) {
+/// A hundred requests of 100, 200 ... 10,000 tokens.
+std::string trace_text() {
   std::ostringstream lines;
   for (int i = 1; i <= 100; ++i) {
     const int input = 100 * i - 50;
@@ -112,7 +167,52 @@ TEST(PlanCommand, PlansForATrace) {
     for (int k = 1; k < (input + 511) / 512; ++k) lines << ", " << 1000 * i + k;
     lines << "]}\n";
   }
-  const test::TempFile trace(lines.str());
+  return lines.str();
+}
+
+TEST(PlanCommand, ComparesWithoutWhatCannotBePlanned) {
+  const std::string words = "--model GLM-5,Llama-3.1-8B,GLM-4.5-Air --gpu H200-SXM --tp 8";
+  const Outcome seen = plan(words);
+  EXPECT_EQ(seen.code, ExitCode::ok);
+  EXPECT_TRUE(contains(seen.out, "parameters unknown: no formula for the architecture"))
+      << seen.out;
+  EXPECT_TRUE(contains(seen.out, " ~")) << "weights from a rounded count\n" << seen.out;
+  const json plans = planned(words).at("plans");
+  EXPECT_TRUE(contains(plans[0].at("refused"), "parameters unknown"));
+  EXPECT_EQ(plans[0].at("fits"), false);
+  EXPECT_EQ(plans[1].at("refused"), nullptr);
+  EXPECT_EQ(plans[1].at("fits"), true);
+  EXPECT_EQ(plan("--model GLM-5 --gpu H200-SXM,B200").code, ExitCode::usage) << "none is planned";
+}
+
+TEST(PlanCommand, TakesParametersThatNoFileTells) {
+  const std::string words = "--gpu H200-SXM --tp 8 --context 8192 --model GLM-5 ";
+  EXPECT_EQ(plan(words).code, ExitCode::usage);
+  EXPECT_TRUE(contains(plan(words).err, "parameters unknown")) << plan(words).err;
+  EXPECT_TRUE(contains(plan(words).err, "--parameters")) << plan(words).err;
+  const json p = planned(words + "--parameters 744000000000 --weights-dtype fp8_e4m3");
+  EXPECT_EQ(p.at("parameters_about"), 744'000'000'000);
+  EXPECT_EQ(p.at("parameters_source"), "--parameters");
+  EXPECT_NEAR(p.at("weights_bytes").get<double>(), 93e9, 1e6);
+  EXPECT_EQ(p.at("kv_bytes_per_token"), 78 * (512 + 64) * 2);
+  const json known = planned("--gpu L4 --context 8192 --model Llama-3.1-8B --parameters 1");
+  EXPECT_EQ(known.at("parameters"), 8'030'261'248);
+  EXPECT_TRUE(contains(known.at("notes")[0], "--parameters is not used"));
+}
+
+TEST(PlanCommand, PlansFilesOfLayersThatNoFormulaCounts) {
+  const test::TempFile config(R"({"model_type": "t5", "d_model": 512, "d_kv": 64, "d_ff": 2048,
+      "num_layers": 6, "num_decoder_layers": 6, "num_heads": 8, "vocab_size": 32128,
+      "torch_dtype": "bfloat16"})");
+  const std::string words = "--gpu L4 --context 512 --model " + config.path();
+  EXPECT_TRUE(contains(plan(words).err, "parameters unknown")) << plan(words).err;
+  const json p = planned(words + " --parameters 60500000");
+  EXPECT_EQ(p.at("groups")[1].at("kind"), "cross attention");
+  EXPECT_EQ(p.at("kv_fixed_bytes_per_sequence"), 512 * 6 * 8 * (64 + 64) * 2);
+}
+
+TEST(PlanCommand, PlansForATrace) {
+  const test::TempFile trace(trace_text());
   const std::string words = "--model Qwen2.5-0.5B --gpu 8GiB --percentile 90 --trace ";
   const json rows = planned(words + trace.path()).at("trace").at("rows");
   EXPECT_EQ(rows[0].at("tokens"), 5000);
@@ -120,6 +220,25 @@ TEST(PlanCommand, PlansForATrace) {
   const json at = planned("--model Qwen2.5-0.5B --gpu 8GiB --context 9000");
   EXPECT_EQ(rows[1].at("max_batch"), at.at("max_batch"));
   EXPECT_EQ(plan(words + "/no/such/file").code, ExitCode::bad_input);
+  EXPECT_EQ(plan(words + trace.path() + " --format azure").code, ExitCode::bad_input);
+  EXPECT_EQ(plan(words + trace.path() + " --format mooncake").code, ExitCode::ok);
+}
+
+TEST(PlanCommand, SaysWhatLimitsATrace) {
+  const test::TempFile trace(trace_text());
+  const std::string words =
+      "--model Phi-3-mini-4k-instruct,Llama-3.1-8B --gpu 20GiB,H200-SXM --trace " + trace.path();
+  const json plans = planned(words).at("plans");
+  const auto row = [&](int which, int at) { return plans[which].at("trace").at("rows")[at]; };
+  EXPECT_EQ(row(1, 0).at("limited_by"), "max_position") << "5,000 tokens of 4,096";
+  EXPECT_EQ(row(1, 0).at("max_batch"), 0);
+  EXPECT_EQ(row(3, 1).at("limited_by"), "kv_cache");
+  EXPECT_GT(row(3, 1).at("max_batch"), 0);
+  const Outcome text = plan(words);
+  EXPECT_TRUE(contains(text.out, "p50: 5,000       p95: 9,500  limited by")) << text.out;
+  EXPECT_TRUE(contains(text.out, "0 max_position")) << text.out;
+  EXPECT_TRUE(contains(plan("--model Phi-3-mini-4k-instruct --gpu L4 --trace " + trace.path()).out,
+                       "percentile   50: 5,000 tokens, 0 at a time (limited by max_position)"));
 }
 
 TEST(PlanCommand, TakesAModelByNumbers) {
@@ -129,6 +248,59 @@ TEST(PlanCommand, TakesAModelByNumbers) {
   EXPECT_EQ(p.at("kv_bytes_per_token"), 12'288);
   EXPECT_EQ(planned(shape + "--ffn 4864 --vocab 151936 --context 2048").at("parameters_source"),
             "from shapes");
+  // Of a shape alone no bias is known: Qwen2.5-0.5B without 24 x (896 + 2 x 128).
+  EXPECT_EQ(planned(shape + "--ffn 4864 --vocab 151936 --context 2048 --tied").at("parameters"),
+            494'032'768 - 27'648);
+}
+
+TEST(PlanCommand, SaysWhatActivationsLeaveOut) {
+  const std::string shape =
+      "--layers 24 --kv-heads 2 --q-heads 14 --head-dim 64 --parameters 494032768 --gpu 8GiB "
+      "--context 2048 ";
+  const auto notes = [&](const std::string& more) { return planned(shape + more).at("notes"); };
+  EXPECT_EQ(notes("")[0],
+            "activations leave out logits and the MLP: --ffn and --vocab are not given");
+  EXPECT_EQ(notes("--vocab 151936")[0], "activations leave out the MLP: --ffn is not given");
+  EXPECT_EQ(notes("--ffn 4864")[0], "activations leave out logits: --vocab is not given");
+  EXPECT_EQ(notes("--ffn 4864 --vocab 151936"), json::array());
+  EXPECT_EQ(planned(shape + "--ffn 4864 --vocab 151936").at("activation_bytes"), 268'435'456);
+  EXPECT_TRUE(contains(plan(shape).out, "\nnotes\n  activations leave out logits and the MLP"));
+}
+
+TEST(PlanCommand, ItsExamplesArePlanned) {
+  EXPECT_EQ(plan("--layers 24 --kv-heads 2 --q-heads 14 --head-dim 64 --ffn 4864 --vocab 151936 "
+                 "--tied --context 2048 --gpu L4")
+                .code,
+            ExitCode::ok);
+  EXPECT_EQ(plan("--model GLM-5 --parameters 744000000000 --gpu H200-SXM --tp 16").code,
+            ExitCode::ok);
+}
+
+TEST(PlanCommand, RoundsTheSharedMemoryDown) {
+  const auto budget = [](const std::string& share) {
+    return planned("--model Qwen2.5-0.5B --gpu 1000GB --utilization " + share).at("budget_bytes");
+  };
+  EXPECT_EQ(budget("0.9"), 900'000'000'000);
+  EXPECT_EQ(budget("0.57"), 570'000'000'000) << "0.57 x 1000 is less than 570 in double";
+  EXPECT_EQ(budget("0.9999"), 999'000'000'000);
+  EXPECT_EQ(budget("0.8999"), 899'000'000'000);
+  EXPECT_EQ(budget("1"), 1'000'000'000'000);
+  EXPECT_EQ(budget("0.001"), 1'000'000'000);
+}
+
+TEST(PlanCommand, AFailedWriteWinsOverWhatDoesNotFit) {
+  const Outcome seen = plan("--model Llama-3.1-70B --gpu L4 --json /nonexistent/x");
+  EXPECT_EQ(seen.code, ExitCode::environment);
+  EXPECT_TRUE(contains(seen.out, "DOES NOT FIT"));
+}
+
+TEST(PlanCommand, SaysWhichHeadsCannotBeSplit) {
+  const auto notes = [](const char* ranks) {
+    return planned(std::string("--model Llama-3.1-8B --gpu RTX-4090 --tp ") + ranks).at("notes");
+  };
+  EXPECT_EQ(notes("4"), json::array());
+  EXPECT_EQ(notes("3")[0], "32 query heads cannot be split over 3 ranks; engines refuse this");
+  EXPECT_EQ(notes("64")[0], "32 query heads cannot be split over 64 ranks; engines refuse this");
 }
 
 TEST(PlanCommand, RefusesNonsenseInWords) {
@@ -139,15 +311,23 @@ TEST(PlanCommand, RefusesNonsenseInWords) {
     EXPECT_EQ(seen.out, "");
   };
   usage("--gpu L4", "no model to plan for");
-  usage("--model Llama-3.1-8b --layers 3 --gpu L4", "--model and numbers");
+  usage("--model Llama-3.1-8b --layers 3 --gpu L4", "excludes --");
+  usage("--parameters 1 --gpu L4", "no model to plan for");
   usage("--model Lama --gpu L4", "no built-in model");
-  usage("--model Llama-3.9 --gpu L4", "did you mean Llama-2-13B");
+  usage("--model Llama-3.9 --gpu L4", "did you mean Llama-3.1-70B");
   usage("--model Llama-3.1-8B --gpu L5", "H200-SXM");
   usage("--model Llama-3.1-8B --gpu 0B", "one of A10");
   usage("--model Llama-3.1-8B --gpu L4 --kv-dtype f17", "q8_0");
   usage("--model Llama-3.1-8B --gpu L4 --utilization 1.5", "--utilization");
   usage("--model Llama-3.1-8B --gpu L4 --context 0", "--context");
-  usage("--model GLM-5 --gpu L4", "neither its parameters nor its weights");
+  usage("--model llama3 --gpu L4", "did you mean Llama-3.1-70B");
+  usage("--model Llama-3.1-8B --gpu h100", "did you mean H100-SXM, H100-PCIe?");
+  usage("--model Llama-3.1-8B --gpu 80", "--gpu 80 is 80 B, less than 1 MiB");
+  usage("--model Llama-3.1-8B --gpu L4 --pp 33", "--pp 33: the model has 32 layers");
+  usage("--model Llama-3.1-8B --gpu L4 --kv-scales per_token_head", "per_token_head for bf16");
+  usage("--layers 2 --q-heads 14 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4",
+        "14 query heads over 3 KV heads");
+  usage("--layers 2 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4", "no --context");
   usage("--layers 3 --gpu L4", "--kv-heads, --head-dim, --parameters");
 }
 
