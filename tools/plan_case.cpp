@@ -1,5 +1,7 @@
 #include "plan_case.hpp"
 
+#include "quantity.hpp"
+
 #include <fmt/format.h>
 
 namespace kvarena::tools {
@@ -90,12 +92,35 @@ PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
   return trace;
 }
 
-std::string_view weights_format_of(const PlannedCase& p) {
-  return p.options.weights ? p.options.weights->name : std::string_view(p.model.weights_format);
+std::string weights_types_of(const PlannedCase& p) {
+  if (p.options.weights) return std::string(p.options.weights->name);
+  std::string types;
+  for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
+    const capacity::StorageFormat* format = capacity::find_storage_format(total.type);
+    if (!types.empty()) types += " + ";
+    types += format != nullptr ? format->name : std::string_view(total.type);
+  }
+  if (!types.empty()) return types;
+  const std::string& experts = p.model.expert_weights_format;
+  return p.model.weights_format + (experts.empty() ? "" : ", experts " + experts);
 }
 
 std::string_view kv_format_of(const PlannedCase& p) {
   return p.options.kv ? p.options.kv->name : std::string_view(p.model.kv_format);
+}
+
+std::vector<capacity::PlanLine> lines_of(const PlannedCase& p) {
+  std::vector<capacity::PlanLine> lines;
+  if (!p.options.weights) {
+    for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
+      lines.push_back({fmt::format("weights in {}", total.type),
+                       fmt::format("{} tensors of {} elements in the headers",
+                                   grouped(total.tensors), grouped(total.elements)),
+                       total.bytes, "B"});
+    }
+  }
+  lines.insert(lines.end(), p.plan.lines.begin(), p.plan.lines.end());
+  return lines;
 }
 
 std::string_view name_of(capacity::KeptTokens kept) {
@@ -127,7 +152,7 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
         p.model.parameters
             ? fmt::format("weights are an estimate: all of them as {}; embeddings, norms and "
                           "scales often take more",
-                          weights_format_of(p))
+                          weights_types_of(p))
         : p.model.parameters_source == "--parameters"
             ? "weights are estimated from --parameters"
             : fmt::format("weights are estimated: {}", p.model.parameters_source));

@@ -54,10 +54,12 @@ PlannedCase plan_case(const capacity::ModelSpec& model, const PlannedMemory& mem
 /// How many requests of the lengths' median, and of their percentile, fit at a time.
 PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile);
 
-/// The formats of weights and of K and V, as planned.
-std::string_view weights_format_of(const PlannedCase& planned);
-/// As above.
+/// The types of the weights as planned: "bf16", of files all that they have, "bf16 + f32".
+std::string weights_types_of(const PlannedCase& planned);
+/// The format of K and V as planned.
 std::string_view kv_format_of(const PlannedCase& planned);
+/// The arithmetic, the weights of each type that headers tell before the plan's own lines.
+std::vector<capacity::PlanLine> lines_of(const PlannedCase& planned);
 /// "full" or "model".
 std::string_view name_of(capacity::KeptTokens kept);
 /// Why `settings` are none to set, in words; empty: they are.

@@ -50,6 +50,18 @@ Json json_of(const capacity::TransformerShape& s) {
           {"experts", s.moe.num_experts}};
 }
 
+/// Of a model's files, all ranks together.
+Json json_of(const std::vector<capacity::TypeTotal>& totals) {
+  Json list = Json::array();
+  for (const capacity::TypeTotal& total : totals) {
+    list.push_back({{"type", total.type},
+                    {"tensors", total.tensors},
+                    {"elements", total.elements},
+                    {"bytes", total.bytes}});
+  }
+  return list;
+}
+
 void add_memory(const MemoryPlan& plan, Json& json) {
   json["budget_bytes"] = plan.budget_bytes;
   json["weights_bytes"] = plan.weights_bytes;
@@ -126,7 +138,7 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"stage", p.plan.stage},
             {"dp", p.options.data_parallel},
             {"retention", name_of(p.options.kept)},
-            {"weights_dtype", weights_format_of(p)},
+            {"weights_dtype", weights_types_of(p)},
             {"kv_dtype", kv_format_of(p)},
             {"block_size", p.options.block_size_tokens},
             {"max_batched_tokens", p.options.max_step_tokens},
@@ -134,12 +146,13 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"parameters_about", optional_of(p.model.parameters_about)},
             {"parameters_source", p.model.parameters_source},
             {"notes", notes_of(p)},
+            {"weights_by_dtype", json_of(p.model.weights_by_dtype)},
             {"shape", json_of(p.model.shape)}};
   add_memory(p.plan, json);
   add_answers(p, json);
   if (!explain) return json;
   json["explain"] = Json::array();
-  for (const capacity::PlanLine& line : p.plan.lines) {
+  for (const capacity::PlanLine& line : lines_of(p)) {
     json["explain"].push_back({{"name", line.name},
                                {"arithmetic", line.arithmetic},
                                {"value", line.value},

@@ -159,7 +159,7 @@ std::string text_of(const PlannedCase& p) {
   }
   std::string text =
       fmt::format("{} on {}{}: weights {}, K and V {}, retention {}\n", p.model.name, p.memory.name,
-                  ranks, weights_format_of(p), kv_format_of(p), name_of(p.options.kept));
+                  ranks, weights_types_of(p), kv_format_of(p), name_of(p.options.kept));
   text += fmt::format("  {} B of memory, {} B of it to be used (utilization {:g})\n\n",
                       grouped(p.memory.bytes), grouped(p.plan.budget_bytes),
                       p.options.utilization_permille / 1000.0);
@@ -173,7 +173,7 @@ std::string text_of(const PlannedCase& p) {
 
 std::string explanation_of(const PlannedCase& p) {
   std::string text = fmt::format("\n{} on {}, the arithmetic\n", p.model.name, p.memory.name);
-  for (const capacity::PlanLine& line : p.plan.lines) {
+  for (const capacity::PlanLine& line : lines_of(p)) {
     text += fmt::format("  {:<34} {} = {} {}\n", line.name, line.arithmetic, grouped(line.value),
                         line.unit);
   }

@@ -1,8 +1,9 @@
 // `kvarena plan`: what it says, its exit codes, its messages.
 
 #include "base/grouped.hpp"
+#include "support/safetensors_writer.hpp"
 #include "support/test_files.hpp"
-#include "unit/tools/command_run.hpp"
+#include "unit/tools/config_world.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -251,6 +252,37 @@ TEST(PlanCommand, TakesAModelByNumbers) {
   // Of a shape alone no bias is known: Qwen2.5-0.5B without 24 x (896 + 2 x 128).
   EXPECT_EQ(planned(shape + "--ffn 4864 --vocab 151936 --context 2048 --tied").at("parameters"),
             494'032'768 - 27'648);
+}
+
+TEST(PlanCommand, NamesEveryTypeOfTheWeights) {
+  const ConfigWorld folder;
+  folder.write("work/config.json",
+               R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64,
+               "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+               "vocab_size": 100, "max_position_embeddings": 256, "torch_dtype": "bfloat16"})");
+  folder.write(
+      "work/model.safetensors",
+      test::safetensors_bytes(R"({"a":{"dtype":"BF16","shape":[100],"data_offsets":[0,200]},
+        "b":{"dtype":"F8_E4M3","shape":[300],"data_offsets":[200,500]},
+        "c":{"dtype":"F32","shape":[10],"data_offsets":[500,540]}})",
+                              540));
+  const std::string words = "--gpu 8GiB --model " + folder.path("work");
+  const json p = planned(words + " --explain");
+  const json types = {
+      {{"type", "F8_E4M3"}, {"tensors", 1}, {"elements", 300}, {"bytes", 300}},
+      {{"type", "BF16"}, {"tensors", 1}, {"elements", 100}, {"bytes", 200}},
+      {{"type", "F32"}, {"tensors", 1}, {"elements", 10}, {"bytes", 40}},
+  };
+  EXPECT_EQ(p.at("weights_by_dtype"), types);
+  EXPECT_EQ(p.at("weights_dtype"), "fp8_e4m3 + bf16 + f32");
+  EXPECT_EQ(p.at("explain")[1].at("name"), "weights in BF16");
+  EXPECT_EQ(p.at("explain")[1].at("value"), 200);
+  const Outcome text = plan(words + " --explain");
+  EXPECT_TRUE(contains(text.out, ": weights fp8_e4m3 + bf16 + f32, K and V bf16")) << text.out;
+  EXPECT_TRUE(contains(text.out, "1 tensors of 300 elements in the headers = 300 B")) << text.out;
+  const json preset = planned("--gpu L4 --model Qwen2.5-0.5B --context 64");
+  EXPECT_EQ(preset.at("weights_by_dtype"), json::array());
+  EXPECT_EQ(preset.at("weights_dtype"), "bf16");
 }
 
 TEST(PlanCommand, SaysWhatActivationsLeaveOut) {
