@@ -22,7 +22,7 @@ struct GpuSpec {
   std::string vendor;  ///< "NVIDIA"
   /// All of its memory, as the driver reports it (nvidia-smi), before any context.
   std::int64_t memory_bytes = 0;
-  /// All of its memory as CUDA reported it in a real run, 1 to 2 % less; absent where nobody
+  /// All of its memory as CUDA reported it in a real run, up to 2 % less; absent where nobody
   /// looked.
   std::optional<std::int64_t> cuda_memory_bytes;
   std::int64_t bandwidth_bytes_per_second = 0;  ///< peak of its memory
