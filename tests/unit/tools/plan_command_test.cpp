@@ -230,7 +230,9 @@ TEST(PlanCommand, SaysWhatLimitsATrace) {
   const std::string words =
       "--model Phi-3-mini-4k-instruct,Llama-3.1-8B --gpu 20GiB,H200-SXM --trace " + trace.path();
   const json plans = planned(words).at("plans");
-  const auto row = [&](int which, int at) { return plans[which].at("trace").at("rows")[at]; };
+  const auto row = [&](std::size_t which, std::size_t at) {
+    return plans[which].at("trace").at("rows")[at];
+  };
   EXPECT_EQ(row(1, 0).at("limited_by"), "max_position") << "5,000 tokens of 4,096";
   EXPECT_EQ(row(1, 0).at("max_batch"), 0);
   EXPECT_EQ(row(3, 1).at("limited_by"), "kv_cache");
@@ -346,13 +348,13 @@ TEST(PlanCommand, RefusesNonsenseInWords) {
   usage("--model Llama-3.1-8b --layers 3 --gpu L4", "excludes --");
   usage("--parameters 1 --gpu L4", "no model to plan for");
   usage("--model Lama --gpu L4", "no built-in model");
-  usage("--model Llama-3.9 --gpu L4", "did you mean Llama-3.1-70B");
+  usage("--model Llama-3.9 --gpu L4", "did you mean Llama-3.1-405B");
   usage("--model Llama-3.1-8B --gpu L5", "H200-SXM");
   usage("--model Llama-3.1-8B --gpu 0B", "one of A10");
   usage("--model Llama-3.1-8B --gpu L4 --kv-dtype f17", "q8_0");
   usage("--model Llama-3.1-8B --gpu L4 --utilization 1.5", "--utilization");
   usage("--model Llama-3.1-8B --gpu L4 --context 0", "--context");
-  usage("--model llama3 --gpu L4", "did you mean Llama-3.1-70B");
+  usage("--model llama3 --gpu L4", "did you mean Llama-3.1-405B");
   usage("--model Llama-3.1-8B --gpu h100", "did you mean H100-SXM, H100-PCIe?");
   usage("--model Llama-3.1-8B --gpu 80", "--gpu 80 is 80 B, less than 1 MiB");
   usage("--model Llama-3.1-8B --gpu L4 --pp 33", "--pp 33: the model has 32 layers");
