@@ -49,7 +49,9 @@ std::string groups_of(const PlannedCase& p) {
   text += fmt::format("  at {} tokens {} B", grouped(p.plan.context_tokens),
                       grouped(p.plan.bytes_per_sequence));
   if (p.plan.step_bytes > 0) {
-    text += fmt::format(" at most + {} B for a step's tokens", grouped(p.plan.step_bytes));
+    text += fmt::format(" at most{} + {} B for a step's tokens",
+                        p.options.batch > 1 ? fmt::format(" x {}", grouped(p.options.batch)) : "",
+                        grouped(p.plan.step_bytes));
   }
   if (p.plan.full_bytes_at_context != p.plan.model_bytes_at_context) {
     text +=

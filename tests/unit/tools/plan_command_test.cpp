@@ -56,6 +56,23 @@ TEST(PlanCommand, ShowsBothRetentions) {
   EXPECT_GT(planned(words + " --retention model").at("max_batch"), p.at("max_batch"));
 }
 
+TEST(PlanCommand, TheCacheOfWindowsIsWhatItsLinesSay) {
+  for (const std::int64_t batch : {1, 4}) {
+    const std::string words = "--model Gemma-3-27B --gpu H200-SXM --retention model --batch " +
+                              std::to_string(batch) + " --context 32768";
+    const json p = planned(words);
+    const auto each = p.at("bytes_per_sequence").get<std::int64_t>();
+    const auto step = p.at("step_bytes").get<std::int64_t>();
+    EXPECT_GT(step, 0);
+    const std::string line = "at 32,768 tokens " + grouped(each) + " B at most" +
+                             (batch > 1 ? " x 4" : "") + " + " + grouped(step) +
+                             " B for a step's tokens";
+    const Outcome text = plan(words);
+    EXPECT_TRUE(contains(text.out, line)) << text.out;
+    EXPECT_TRUE(contains(text.out, grouped(batch * each + step))) << text.out;
+  }
+}
+
 TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_EQ(p.at("fits"), true);
