@@ -1,5 +1,7 @@
 #include "json_output.hpp"
 
+#include "write_probe.hpp"
+
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,16 @@
 #include <system_error>
 
 namespace kvarena::tools {
+namespace {
+
+ExitCode not_written(const Console& console, const std::string& target,
+                     const std::error_code& error) {
+  console.error(fmt::format("--json {}: {}", target, error.message()), "a writable file",
+                "check the folder, its permissions and the disk, or write to '-'");
+  return ExitCode::environment;
+}
+
+}  // namespace
 
 void declare_json_option(CLI::App& command, std::string& target) {
   command
@@ -18,6 +30,12 @@ void declare_json_option(CLI::App& command, std::string& target) {
                   "(everything else then goes to standard error)")
       ->type_name("FILE|-")
       ->configurable(false);  // who reads the result asks for it, once
+}
+
+ExitCode probe_json(const Console& console, const std::string& target) {
+  if (target.empty() || json_on_stdout(target)) return ExitCode::ok;
+  const std::error_code error = probe_file(target);
+  return error ? not_written(console, target, error) : ExitCode::ok;
 }
 
 ExitCode write_json(const Console& console, const std::string& target,
@@ -36,10 +54,7 @@ ExitCode write_json(const Console& console, const std::string& target,
   file << document.dump(2) << '\n';
   file.close();
   if (file) return ExitCode::ok;
-  console.error(fmt::format("--json {}: {}", target, std::generic_category().message(errno)),
-                "a writable file",
-                "check the folder, its permissions and the disk, or write to '-'");
-  return ExitCode::environment;
+  return not_written(console, target, {errno, std::generic_category()});
 }
 
 }  // namespace kvarena::tools

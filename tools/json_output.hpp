@@ -22,6 +22,10 @@ void declare_json_option(CLI::App& command, std::string& target);
 /// Whether `--json` claims standard output for itself.
 inline bool json_on_stdout(const std::string& target) { return target == "-"; }
 
+/// Whether write_json could write to `target`; leaves it as it is. For commands that work for
+/// minutes before they write. Reports a failure on the console.
+ExitCode probe_json(const Console& console, const std::string& target);
+
 /// Writes `document` and a newline to `target`: "" writes nothing, "-" is standard output, anything
 /// else a file, replaced. Reports a failure on the console.
 ExitCode write_json(const Console& console, const std::string& target,

@@ -109,6 +109,10 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
 }
 
 ExitCode PressureCommand::run(const Console& console) {
+  // What a run of minutes finds out must not be lost for want of a place to write it to.
+  ResultFolder folder;
+  if (const ExitCode code = probe_reports(console, out_, folder); code != ExitCode::ok) return code;
+  if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
   options_.model = *replay::pressure::find_pressure_model(model_);
   const auto host_bytes =
       memory_bytes_ ? static_cast<std::uint64_t>(*memory_bytes_) : default_host_bytes();
@@ -124,6 +128,7 @@ ExitCode PressureCommand::run(const Console& console) {
   options_.device = opened->device.get();
   options_.memory_bytes = memory_bytes_;
   options_.neighbour_command = neighbour_command(console, *opened);
+  const PressureOrigin origin = origin_now(*options_.device);
   ProgressLines progress(console);
   const auto outcome = replay::pressure::run_pressure(options_, &progress);
   if (outcome.end != ReplayEnd::completed) {
@@ -135,8 +140,8 @@ ExitCode PressureCommand::run(const Console& console) {
     std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
     stream << summary_of(console, stream, outcome.report) << std::flush;
   }
-  const ExitCode reported = write_reports(console, out_, options_, outcome);
-  const ExitCode written = write_json(console, json_, json_of(options_, outcome));
+  const ExitCode reported = write_reports(console, out_, origin, options_, outcome);
+  const ExitCode written = write_json(console, json_, json_of(origin, options_, outcome));
   options_.device = nullptr;
   if (code != ExitCode::ok) return code;
   return reported != ExitCode::ok ? reported : written;

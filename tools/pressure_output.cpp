@@ -2,10 +2,15 @@
 
 #include "quantity.hpp"
 
+#include "kvarena/base/version.hpp"
+#include "kvarena/device/memory_drift.hpp"
+
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -151,6 +156,14 @@ void append_figures(std::string& out, const std::vector<Figure>& figures) {
   }
 }
 
+void append_origin(std::string& out, const PressureOrigin& origin, const PressureOptions& options) {
+  out += fmt::format("kvarena {}; driver {}; `--memory` {}; `--seed {}`; begun {}.\n\n",
+                     KVARENA_VERSION_STRING,
+                     origin.driver_version.empty() ? "none" : origin.driver_version,
+                     options.memory_bytes ? grouped(*options.memory_bytes) + " bytes" : "not given",
+                     options.seed, origin.started_utc);
+}
+
 void append_scenario(std::string& out, const ScenarioReport& scenario) {
   out += fmt::format("## {}: {}\n\n{} in {:.1f} s.\n\n", scenario.name, verdict_of(scenario),
                      scenario.title, scenario.seconds);
@@ -166,6 +179,8 @@ void append_scenario(std::string& out, const ScenarioReport& scenario) {
 }
 
 // ---- files -------------------------------------------------------------------------------------
+
+constexpr const char* kReports[] = {"report.md", "report.json"};
 
 /// Writes beside the file, then moves it there in one step.
 std::error_code write_whole(const std::filesystem::path& path, std::string_view text) {
@@ -186,7 +201,21 @@ std::error_code write_whole(const std::filesystem::path& path, std::string_view 
   return error;
 }
 
+ExitCode not_written(const Console& console, const std::string& folder,
+                     const std::error_code& error) {
+  console.error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
+                "check its permissions and the disk");
+  return ExitCode::environment;
+}
+
 }  // namespace
+
+PressureOrigin origin_now(const Device& device) {
+  PressureOrigin origin{.started_utc = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))),
+                        .driver_version = {}};
+  if (const auto nvml = nvml_memory(device)) origin.driver_version = nvml->driver_version;
+  return origin;
+}
 
 std::string summary_of(const Console& console, const std::ostream& stream,
                        const PressureReport& report) {
@@ -202,29 +231,37 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   return out;
 }
 
-Json json_of(const PressureOptions& options, const PressureOutcome& outcome) {
+Json json_of(const PressureOrigin& origin, const PressureOptions& options,
+             const PressureOutcome& outcome) {
   const PressureReport& report = outcome.report;
   Json scenarios = Json::array();
   for (const ScenarioReport& scenario : report.scenarios) scenarios.push_back(json_of(scenario));
   const bool ok = outcome.end == replay::ReplayEnd::completed;
   return {{"ok", ok},
           {"failure", ok ? Json(nullptr) : Json(outcome.happened)},
+          {"kvarena_version", KVARENA_VERSION_STRING},
+          {"started_utc", origin.started_utc},
+          {"driver_version",
+           origin.driver_version.empty() ? Json(nullptr) : Json(origin.driver_version)},
           {"model", json_of(options.model)},
           {"device", report.device},
           {"total_bytes", report.total_bytes},
           {"free_bytes", report.free_bytes},
+          {"memory_bytes", options.memory_bytes ? Json(*options.memory_bytes) : Json(nullptr)},
           {"seed", options.seed},
           {"seconds", report.seconds},
           {"scenarios", std::move(scenarios)}};
 }
 
-std::string markdown_of(const PressureOptions& options, const PressureOutcome& outcome) {
+std::string markdown_of(const PressureOrigin& origin, const PressureOptions& options,
+                        const PressureOutcome& outcome) {
   const PressureReport& report = outcome.report;
   std::string out = fmt::format(
       "# Memory pressure: {} on {}\n\n{} bytes of weights; {} of {} bytes of the device were free. "
       "All of it took {:.1f} s.\n\n",
       report.model, report.device, grouped(options.model.weights_bytes), grouped(report.free_bytes),
       grouped(report.total_bytes), report.seconds);
+  append_origin(out, origin, options);
   out += "| scenario | verdict | seconds | |\n| --- | --- | ---: | --- |\n";
   for (const ScenarioReport& scenario : report.scenarios) {
     out += fmt::format("| [{0}](#{0}-{1}) | {2} | {3:.1f} | {4} |\n", scenario.name,
@@ -239,20 +276,27 @@ std::string markdown_of(const PressureOptions& options, const PressureOutcome& o
   return out;
 }
 
+ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made) {
+  if (folder.empty()) return ExitCode::ok;
+  std::error_code error = made.make(folder);
+  for (const char* name : kReports) {
+    if (!error) error = probe_replacement(std::filesystem::path(folder) / name);
+  }
+  return error ? not_written(console, folder, error) : ExitCode::ok;
+}
+
 ExitCode write_reports(const Console& console, const std::string& folder,
-                       const PressureOptions& options, const PressureOutcome& outcome) {
+                       const PressureOrigin& origin, const PressureOptions& options,
+                       const PressureOutcome& outcome) {
   if (folder.empty()) return ExitCode::ok;
   const std::filesystem::path path(folder);
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (!error) error = write_whole(path / "report.md", markdown_of(options, outcome));
+  if (!error) error = write_whole(path / kReports[0], markdown_of(origin, options, outcome));
   if (!error) {
-    error = write_whole(path / "report.json", json_of(options, outcome).dump(2) + '\n');
+    error = write_whole(path / kReports[1], json_of(origin, options, outcome).dump(2) + '\n');
   }
-  if (!error) return ExitCode::ok;
-  console.error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
-                "check its permissions and the disk");
-  return ExitCode::environment;
+  return error ? not_written(console, folder, error) : ExitCode::ok;
 }
 
 }  // namespace kvarena::tools

@@ -170,7 +170,7 @@ Result<FullDevice> AllocationFailure::load_until_refused(const PressureEngineOpt
     const Result<MemoryReading> reading = read_memory(context_.device());
     if (!reading) return reading.status();
     const auto loaded = static_cast<std::int64_t>(full.instances.size());
-    table.add(loaded, *reading);
+    table.add({loaded}, *reading);
     if (loaded == 0) full.first_free_bytes = reading->driver_free;
     if (loaded == 1) full.second_free_bytes = reading->driver_free;
     auto made = PressureInstance::create(context_.options, engine);
@@ -216,7 +216,7 @@ MaybeFailure AllocationFailure::check_full(FullDevice& full, std::string_view wh
 /// Whole instances until one is refused; then all are dropped.
 MaybeFailure AllocationFailure::fill_once(const PressureEngineOptions& engine,
                                           std::string_view when, std::int64_t* instances) {
-  MemoryTable table("instances");
+  MemoryTable table({"instances"});
   Result<FullDevice> full = load_until_refused(engine, table);
   if (!full) return unexpected("memory_info", full.status());
   *instances = static_cast<std::int64_t>(full->instances.size());
@@ -243,7 +243,8 @@ MaybeFailure AllocationFailure::fill_with_instances() {
   if (!before) return unexpected("memory_info", before.status());
   const std::int64_t kept = fresh->driver_free - before->driver_free;
   report_.add("first_driver_kept_bytes", kept);
-  report_.expect_at_most("first fill: bytes that the driver kept", driver_may_keep(context_), kept);
+  report_.expect_at_most("first fill: " + what_driver_keeps(context_), driver_may_keep(context_),
+                         kept);
   report_.expect_equal("first fill: tracked bytes, all instances dropped", fresh->tracked,
                        before->tracked);
   std::int64_t second = 0;

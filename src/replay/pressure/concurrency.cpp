@@ -1,23 +1,38 @@
 // Scenario 6: batches of 1, 4, 64 and as many as fit, of mixed lengths; then three times more work
 // than fits. Every result is compared.
 
+#include "replay/pressure/memory_reading.hpp"
 #include "replay/pressure/overload.hpp"
-#include "replay/pressure/plane_residency.hpp"
+#include "replay/pressure/pool_search.hpp"
 #include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
+
+#include "replay/device_memory.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace kvarena::replay::pressure {
 namespace {
 
 constexpr std::int32_t kMostSequences = 4096;
+// Lengths are mixed, on average half the longest: about so many sequences fill the pool, and
+// memory is what runs out.
+constexpr std::int64_t kFillingSequences = kMostSequences / 4 * 3;
+constexpr std::int64_t kDriverPart = 64;  // a GPU: of the free memory, left to the driver
 constexpr std::int64_t kDecodeSteps = 3;
+
+/// A pool for a batch of as many as fit.
+struct BatchPool {
+  std::int64_t num_blocks = 0;
+  std::string_view limited_by;
+};
 
 class Concurrency {
  public:
@@ -25,9 +40,11 @@ class Concurrency {
       : context_(context),
         report_(report),
         random_(static_cast<std::uint64_t>(context.options.seed)),
-        longest_(std::min(
+        attended_(std::min(
             context.on_gpu() ? context.sizes().gpu_batch_tokens : context.sizes().batch_tokens,
-            context.model().max_context_tokens)) {}
+            context.model().max_context_tokens)),
+        longest_(attended_),
+        memory_({"sequences", "tokens"}) {}
 
   MaybeFailure run() {
     const Result<ModelWeights> weights = ModelWeights::load(
@@ -35,6 +52,7 @@ class Concurrency {
                             .piece_bytes = context_.sizes().weights_piece_bytes});
     if (!weights) return not_created(context_.options, weights.status());
     if (auto failure = run_batches()) return failure;
+    longest_ = attended_;
     if (auto failure = run_overload()) return failure;
     return expect_weights_intact(report_, *weights);
   }
@@ -57,25 +75,28 @@ class Concurrency {
   }
 
   MaybeFailure run_batches() {
-    const Result<std::int64_t> fitting = blocks_beside_weights();
-    if (!fitting) return not_created(context_.options, fitting.status());
-    // On average a sequence takes half of the longest: no more blocks than sequences can use.
-    const std::int64_t block = context_.model().shape.block_size_tokens;
-    const std::int64_t usable = kMostSequences * std::max<std::int64_t>(longest_ / block, 1) / 4;
-    const std::int64_t num_blocks =
-        std::min(*fitting, context_.on_gpu() ? usable : context_.sizes().batch_blocks);
+    if (context_.on_gpu()) {
+      if (auto failure = choose_longest()) return failure;
+      if (auto failure = warm_up(context_, options_for(kMostSequences))) return failure;
+    }
+    const Result<BatchPool> pool = size_pool();
+    if (!pool) return not_created(context_.options, pool.status());
     auto made =
-        PressureEngine::create(context_.device(), context_.model(), options_for(num_blocks));
+        PressureEngine::create(context_.device(), context_.model(), options_for(pool->num_blocks));
     if (!made) return not_created(context_.options, made.status());
     PressureEngine& engine = **made;
-    report_.add("pool_blocks", num_blocks);
+    report_.add("pool_blocks", pool->num_blocks);
+    report_.add("pool_limited_by", std::string(pool->limited_by));
     report_.add("longest_sequence_tokens", longest_);
+    if (auto failure = read_memory_at(0, 0)) return failure;
     FigureTable batches{{"sequences", "tokens", "blocks_in_use", "decode_steps"}, {}};
     for (const std::int64_t asked : {std::int64_t{1}, std::int64_t{4}, std::int64_t{64},
                                      std::numeric_limits<std::int64_t>::max()}) {
       if (auto failure = run_batch(engine, asked, batches)) return failure;
     }
+    if (auto failure = read_memory_at(0, 0)) return failure;
     report_.add("batches", std::move(batches));
+    report_.add("memory", memory_.table());
     expect_verified(report_, engine, engine.results_due());
     expect_idle(report_, engine);
     return std::nullopt;
@@ -108,8 +129,10 @@ class Concurrency {
     const std::vector<Job*> jobs = engine.jobs();
     if (auto failure = prefill(engine, jobs)) return failure;
     if (auto failure = engine.decode(jobs, kDecodeSteps, StepWork::attend)) return failure;
-    batches.rows.push_back({count, engine.cache().tables().stats().tokens,
-                            engine.cache().manager().stats().referenced, kDecodeSteps});
+    const std::int64_t tokens = engine.cache().tables().stats().tokens;
+    batches.rows.push_back(
+        {count, tokens, engine.cache().manager().stats().referenced, kDecodeSteps});
+    if (auto failure = read_memory_at(count, tokens)) return failure;
     if (asked == std::numeric_limits<std::int64_t>::max()) {
       report_.expect("admission past the pool", "exhausted, required more than available",
                      fmt::format("{}, required {}, available {}", name_of(refused.code),
@@ -127,20 +150,39 @@ class Concurrency {
     return std::nullopt;
   }
 
-  // Whole prompts of different lengths share a step, as many as it takes.
+  // Of a prompt longer than `attended_` only the attention that is compared is computed.
   MaybeFailure prefill(PressureEngine& engine, const std::vector<Job*>& jobs) {
-    std::vector<StepRow> rows;
-    std::int64_t tokens = 0;
+    std::vector<StepRow> heads;
+    std::vector<StepRow> rest;
     for (Job* job : jobs) {
-      if (tokens + job->prefill_length > engine.options().max_step_tokens) {
-        if (auto failure = engine.grow(rows, StepWork::attend)) return failure;
-        rows.clear();
-        tokens = 0;
-      }
-      rows.push_back({job, static_cast<std::int32_t>(job->prefill_length)});
-      tokens += job->prefill_length;
+      const std::int32_t compared = KvVerifier::kComparedQueries;
+      const auto prompt = static_cast<std::int32_t>(job->prefill_length);
+      const std::int32_t head = prompt > attended_ ? prompt - compared : 0;
+      if (head > 0) heads.push_back({job, head});
+      rest.push_back({job, prompt - head});
     }
-    return engine.grow(rows, StepWork::attend);
+    if (auto failure = grow_together(engine, heads, StepWork::write)) return failure;
+    return grow_together(engine, rest, StepWork::attend);
+  }
+
+  // Rows of different lengths share a step, as many as it takes.
+  static MaybeFailure grow_together(PressureEngine& engine, std::span<const StepRow> rows,
+                                    StepWork work) {
+    while (!rows.empty()) {
+      std::size_t count = 0;
+      for (std::int64_t tokens = 0; count < rows.size(); ++count) {
+        tokens += rows[count].tokens;
+        if (tokens > engine.options().max_step_tokens) break;
+      }
+      if (auto failure = engine.grow(rows.first(count), work)) return failure;
+      rows = rows.subspan(count);
+    }
+    return std::nullopt;
+  }
+
+  MaybeFailure read_memory_at(std::int64_t sequences, std::int64_t tokens) {
+    const Status status = memory_.read({sequences, tokens}, context_.device());
+    return status ? MaybeFailure{} : unexpected("memory_info", status);
   }
 
   MaybeFailure run_overload() {
@@ -193,17 +235,60 @@ class Concurrency {
     expect_idle(report_, engine);
   }
 
+  // ---- as many as fit --------------------------------------------------------------------------
+
+  // Sequences so long that kFillingSequences of them need all free memory.
+  MaybeFailure choose_longest() {
+    const Result<MemoryInfo> memory = context_.device().memory_info();
+    if (!memory) return unexpected("memory_info", memory.status());
+    const std::int64_t tokens =
+        static_cast<std::int64_t>(memory->free_bytes) / model_bytes_per_token(context_.model());
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    const std::int64_t filling = (2 * tokens / kFillingSequences / block + 1) * block;
+    longest_ = std::clamp(filling, attended_, context_.model().max_context_tokens);
+    return std::nullopt;
+  }
+
+  Result<BatchPool> size_pool() const {
+    const Result<std::int64_t> fitting = blocks_beside_weights();
+    if (!fitting) return fitting.status();
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    BatchPool pool{*fitting, "memory"};
+    const auto limit = [&pool](std::int64_t num_blocks, std::string_view by) {
+      if (num_blocks < pool.num_blocks) pool = {num_blocks, by};
+    };
+    limit(kFillingSequences * std::max<std::int64_t>(longest_ / block, 1) / 2, "max_sequences");
+    if (!context_.on_gpu()) limit(context_.sizes().batch_blocks, "run_time");
+    return pool;
+  }
+
   // The weights are there already.
   Result<std::int64_t> blocks_beside_weights() const {
-    PressureOptions loaded = context_.options;
-    loaded.model.weights_bytes = 0;
-    return fitting_blocks(loaded, options_for(kMostSequences));
+    const PressureEngineOptions options = options_for(kMostSequences);
+    if (!context_.on_gpu()) {
+      PressureOptions loaded = context_.options;
+      loaded.model.weights_bytes = 0;
+      return fitting_blocks(loaded, options);
+    }
+    const Result<MemoryInfo> memory = context_.device().memory_info();
+    if (!memory) return memory.status();
+    const auto spare = DeviceMemory::create(
+        context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kDriverPart,
+        "pressure: left to the driver");
+    if (!spare) return spare.status();
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    const Result<LargestPool> found = find_largest_pool(context_.device(), context_.model(),
+                                                        options, (longest_ + block - 1) / block);
+    if (!found) return found.status();
+    return found->num_blocks;
   }
 
   const PressureContext& context_;
   ScenarioReport& report_;
   std::mt19937_64 random_;
-  std::int64_t longest_;
+  std::int64_t attended_;  // tokens of the longest prompt whose attention is all computed
+  std::int64_t longest_;   // tokens of the longest sequence
+  MemoryTable memory_;
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
   std::int64_t highest_free = lowest_free;
   std::int64_t highest_resident = 0;
   FigureTable blocks{{"tokens", "blocks", "kv_bytes", "expected_kv_bytes"}, {}};
-  MemoryTable memory("tokens");
+  MemoryTable memory({"tokens"});
   for (const Row& row : rows) {
     const std::int64_t expected = row.tokens * per_token;
     outside += row.kv_bytes < expected || row.kv_bytes >= expected + per_block ? 1 : 0;
@@ -56,7 +56,7 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
     highest_free = std::max(highest_free, row.memory.driver_free);
     highest_resident = std::max(highest_resident, row.memory.resident);
     blocks.rows.push_back({row.tokens, row.blocks, row.kv_bytes, expected});
-    memory.add(row.tokens, row.memory);
+    memory.add({row.tokens}, row.memory);
   }
   report.add("blocks", std::move(blocks));
   report.add("memory", memory.table());

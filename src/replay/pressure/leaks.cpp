@@ -23,7 +23,7 @@ constexpr std::int64_t kProgressEvery = 250;
 class CycleWatch {
  public:
   CycleWatch(const PressureContext& context, ScenarioReport& report, std::string kind)
-      : context_(context), report_(report), kind_(std::move(kind)), table_("cycle") {}
+      : context_(context), report_(report), kind_(std::move(kind)), table_({"cycle"}) {}
 
   /// Runs `cycle` so many times, then adds figures and checks, also when one fails.
   MaybeFailure run(std::int64_t cycles, const std::function<MaybeFailure()>& cycle);
@@ -53,7 +53,7 @@ MaybeFailure CycleWatch::read(std::int64_t cycle) {
   // The first ten, and then fewer and fewer.
   std::int64_t scale = 1;
   while (cycle >= 10 * scale) scale *= 10;
-  if (cycle % scale == 0) table_.add(cycle, *reading);
+  if (cycle % scale == 0) table_.add({cycle}, *reading);
   if (cycle == 0) before_ = *balance;
   if (cycle == 1) {
     first_ = *balance;

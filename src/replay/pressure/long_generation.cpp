@@ -35,7 +35,7 @@ class LongGeneration {
         appends_(context.sizes().appends),
         random_(static_cast<std::uint64_t>(context.options.seed)),
         times_(appends_),
-        memory_("appends") {}
+        memory_({"appends"}) {}
 
   MaybeFailure run() {
     if (auto failure = warm_up()) return failure;
@@ -123,7 +123,7 @@ class LongGeneration {
     if (readings_ == kReadings / 10) settled_ = *reading;
     if (readings_ >= kReadings / 10) compare(*reading);
     if (readings_ % (kReadings / 10) == 0) {
-      memory_.add(done_, *reading);
+      memory_.add({done_}, *reading);
       context_.progress(fmt::format("{} of {} appends", done_, appends_));
     }
     return std::nullopt;

@@ -1,5 +1,6 @@
 // Scenario 1: the longest context that the model was made for.
 
+#include "replay/pressure/memory_reading.hpp"
 #include "replay/pressure/plane_residency.hpp"
 #include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
@@ -13,12 +14,19 @@ namespace {
 constexpr std::int64_t kSampleEvery = 4;
 constexpr std::int64_t kResidencySteps = 10;
 
+/// A row at so many tokens.
+MaybeFailure read(const PressureContext& context, std::int64_t tokens, MemoryTable& memory) {
+  const Status status = memory.read({tokens}, context.device());
+  return status ? MaybeFailure{} : unexpected("memory_info", status);
+}
+
 MaybeFailure generate(const PressureContext& context, PressureEngine& engine, Job& job,
-                      ScenarioReport& report) {
+                      ScenarioReport& report, MemoryTable& memory) {
   const std::int64_t longest = context.model().max_context_tokens;
   Job* const one = &job;
   context.progress(fmt::format("prefill of {} tokens", job.prefill_length));
   if (auto failure = engine.extend(job, job.prefill_length, StepWork::attend)) return failure;
+  if (auto failure = read(context, job.length, memory)) return failure;
   const Arena& arena = engine.cache().arena();
   if (auto failure = expect_resident(report, "before decode", context.device(), arena)) {
     return failure;
@@ -34,7 +42,8 @@ MaybeFailure generate(const PressureContext& context, PressureEngine& engine, Jo
     return failure;
   }
   engine.verify_next();  // the last token sees the whole context
-  return engine.decode({&one, 1}, 1, StepWork::attend);
+  if (auto failure = engine.decode({&one, 1}, 1, StepWork::attend)) return failure;
+  return read(context, job.length, memory);
 }
 
 MaybeFailure refuse(const PressureContext& context, PressureEngine& engine, Job& job,
@@ -77,7 +86,9 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
   const std::int64_t decoded = context.sizes().decode_tokens;
   const Result<Job*> job = engine.add(longest - decoded, decoded);
   if (!job) return unexpected("create_sequence", job.status());
-  if (auto failure = generate(context, engine, **job, report)) return failure;
+  MemoryTable memory({"tokens"});
+  if (auto failure = read(context, 0, memory)) return failure;
+  if (auto failure = generate(context, engine, **job, report, memory)) return failure;
 
   const auto info = engine.cache().tables().info((*job)->sequence);
   if (!info) return unexpected("info", info.status());
@@ -89,6 +100,8 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
   report.expect_equal("blocks held", engine.blocks_of(longest), info->num_blocks);
   if (auto failure = refuse(context, engine, **job, report)) return failure;
   if (auto failure = engine.finish(**job)) return failure;
+  if (auto failure = read(context, 0, memory)) return failure;
+  report.add("memory", memory.table());
   expect_verified(report, engine, due_on_gpu(context, engine));
   expect_idle(report, engine);
   return expect_weights_intact(report, instance->weights());

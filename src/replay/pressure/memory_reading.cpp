@@ -34,20 +34,31 @@ Result<MemoryReading> read_memory(const Device& device) {
       .nvml_used = nvml_used};
 }
 
-MemoryTable::MemoryTable(std::string first_column) {
-  table_.columns = {std::move(first_column), "tracked_bytes", "weights_bytes",
-                    "kv_cache_bytes",        "buffers_bytes", "driver_used_bytes",
-                    "driver_free_bytes",     "resident_bytes"};
+MemoryTable::MemoryTable(std::vector<std::string> first_columns) {
+  table_.columns = std::move(first_columns);
+  for (const char* column : {"tracked_bytes", "weights_bytes", "kv_cache_bytes", "buffers_bytes",
+                             "driver_used_bytes", "driver_free_bytes", "process_rss_bytes"}) {
+    table_.columns.emplace_back(column);
+  }
 }
 
-void MemoryTable::add(std::int64_t first, const MemoryReading& r) {
+Status MemoryTable::read(std::vector<std::int64_t> firsts, const Device& device) {
+  const Result<MemoryReading> reading = read_memory(device);
+  if (reading) add(std::move(firsts), *reading);
+  return reading.status();
+}
+
+void MemoryTable::add(std::vector<std::int64_t> firsts, const MemoryReading& r) {
   if (table_.rows.empty() && r.nvml_used) {
     has_nvml_ = true;
     table_.columns.emplace_back("nvml_used_bytes");
   }
-  table_.rows.push_back({first, r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used,
-                         r.driver_free, r.resident});
-  if (has_nvml_) table_.rows.back().push_back(r.nvml_used.value_or(0));
+  std::vector<std::int64_t>& row = table_.rows.emplace_back(std::move(firsts));
+  for (const std::int64_t bytes :
+       {r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used, r.driver_free, r.resident}) {
+    row.push_back(bytes);
+  }
+  if (has_nvml_) row.push_back(r.nvml_used.value_or(0));
 }
 
 }  // namespace kvarena::replay::pressure

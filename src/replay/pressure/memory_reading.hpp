@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvarena::replay::pressure {
 
@@ -22,7 +23,7 @@ struct MemoryReading {
   std::int64_t buffers = 0;               ///< tracked as IntermediateBuffers
   std::int64_t driver_free = 0;           ///< Device::memory_info
   std::int64_t driver_used = 0;           ///< the same: total - free
-  std::int64_t resident = 0;              ///< of this process
+  std::int64_t resident = 0;              ///< of this process, in the machine's memory
   std::optional<std::int64_t> nvml_used;  ///< as nvidia-smi shows it; none without NVML
 };
 
@@ -33,10 +34,12 @@ Result<MemoryReading> read_memory(const Device& device);
 /// reading has its figure.
 class MemoryTable {
  public:
-  /// `first_column` names what tells the rows apart, e.g. "tokens".
-  explicit MemoryTable(std::string first_column);
-  /// Adds a row.
-  void add(std::int64_t first, const MemoryReading& reading);
+  /// `first_columns` name what tells the rows apart, e.g. "tokens".
+  explicit MemoryTable(std::vector<std::string> first_columns);
+  /// Adds a row; `firsts` are the values of the first columns.
+  void add(std::vector<std::int64_t> firsts, const MemoryReading& reading);
+  /// Reads the memory now, and adds that. Returns what read_memory returns.
+  Status read(std::vector<std::int64_t> firsts, const Device& device);
   /// The table so far.
   const FigureTable& table() const noexcept { return table_; }
 

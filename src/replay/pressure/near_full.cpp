@@ -20,7 +20,7 @@ namespace {
 class NearFull {
  public:
   NearFull(const PressureContext& context, ScenarioReport& report)
-      : context_(context), report_(report), memory_("round") {
+      : context_(context), report_(report), memory_({"round", "blocks_in_use"}) {
     const auto block = context.model().shape.block_size_tokens;
     engine_.max_sequences = 8192;
     engine_.max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024);
@@ -46,29 +46,22 @@ class NearFull {
 
  private:
   MaybeFailure find() {
-    if (auto failure = warm_up()) return failure;
+    if (auto failure = warm_up(context_, engine_)) return failure;
     const Result<LargestPool> found =
         find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
     if (!found) return not_created(context_.options, found.status());
     found_ = *found;
     report_.add("largest_pool_blocks", found_.num_blocks);
     report_.add("pools_tried", found_.attempts);
-    // What the driver gives in pieces may not do although as many bytes are free.
+    // Memory that the driver gives in pieces may not do although as many bytes are free.
     report_.add("one_block_more_required_bytes",
                 static_cast<std::int64_t>(found_.refused.required));
     report_.add("one_block_more_available_bytes",
                 static_cast<std::int64_t>(found_.refused.available));
+    report_.add("one_block_more_refused_request", found_.refused_request);
     report_.expect_same("one block more", std::string(name_of(StatusCode::insufficient_vram)),
                         std::string(name_of(found_.refused.code)));
     return std::nullopt;
-  }
-
-  // What a GPU loads at the first launch of each kernel must not come when nothing is left.
-  MaybeFailure warm_up() {
-    PressureEngineOptions options = engine_;
-    options.pool = {.num_blocks = blocks_for_context()};
-    auto made = PressureEngine::create(context_.device(), context_.model(), options);
-    return made ? (*made)->warm_up() : not_created(context_.options, made.status());
   }
 
   // A driver keeps a little of what it took in the first round, for its own use: that is a figure,
@@ -79,10 +72,11 @@ class NearFull {
     if (auto failure = fill_and_release(round)) return failure;
     const Result<MemoryReading> after = read_memory(context_.device());
     if (!after) return unexpected("memory_info", after.status());
+    memory_.add({round, 0}, *after);
     if (round == 1) {
       const std::int64_t kept = before->driver_free - after->driver_free;
       report_.add("round_1_driver_kept_bytes", kept);
-      report_.expect_at_most("round 1: bytes that the driver kept", driver_may_keep(context_),
+      report_.expect_at_most("round 1: " + what_driver_keeps(context_), driver_may_keep(context_),
                              kept);
       first_ = *after;
     }
@@ -99,12 +93,14 @@ class NearFull {
     auto made = PressureEngine::create(context_.device(), context_.model(), options);
     if (!made) return not_created(context_.options, made.status());
     PressureEngine& engine = **made;
-    const Result<MemoryReading> full = read_memory(context_.device());
-    if (!full) return unexpected("memory_info", full.status());
-    memory_.add(round, *full);
-    report_.add(fmt::format("round_{}_headroom_bytes", round), full->driver_free);
+    const Result<MemoryReading> created = read_memory(context_.device());
+    if (!created) return unexpected("memory_info", created.status());
+    memory_.add({round, 0}, *created);
+    report_.add(fmt::format("round_{}_headroom_bytes", round), created->driver_free);
     if (auto failure = fill(engine)) return failure;
     const BlockStats stats = engine.cache().manager().stats();
+    const Status read = memory_.read({round, stats.referenced}, context_.device());
+    if (!read) return unexpected("memory_info", read);
     report_.expect_equal(fmt::format("round {}: blocks in use", round), found_.num_blocks,
                          stats.referenced);
     if (auto failure = refuse_one_more(engine, round)) return failure;

@@ -34,7 +34,7 @@ class Neighbours {
         report_(report),
         device_(device),
         layout_(std::move(layout)),
-        memory_("neighbour_bytes") {}
+        memory_({"neighbour_bytes"}) {}
 
   MaybeFailure run();
 
@@ -95,7 +95,7 @@ Result<Moment> Neighbours::read() {
   const Result<MemoryDrift> drift = measure_drift(device_);
   if (!drift) return drift.status();
   const std::int64_t held = neighbour_ ? neighbour_->held_bytes() : 0;
-  memory_.add(held, *reading);
+  memory_.add({held}, *reading);
   drift_.rows.push_back({held, static_cast<std::int64_t>(drift->driver_used_bytes),
                          static_cast<std::int64_t>(drift->tracked_bytes), drift->drift_bytes,
                          static_cast<std::int64_t>(drift->overhead_bytes), drift->growth_bytes});

@@ -1,8 +1,21 @@
 #include "replay/pressure/pool_search.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 namespace kvarena::replay::pressure {
+namespace {
+
+/// The line of a failed allocation's description that says what was asked for, and what for.
+std::string request_of(const std::string& description) {
+  constexpr std::string_view kBegin = "requested: ";
+  const std::size_t begin = description.find(kBegin);
+  if (begin == std::string::npos) return description;
+  const std::size_t end = description.find('\n', begin);
+  return description.substr(begin + kBegin.size(), end - begin - kBegin.size());
+}
+
+}  // namespace
 
 Result<LargestPool> find_largest_pool(Device& device, const PressureModel& model,
                                       const PressureEngineOptions& options,
@@ -34,6 +47,7 @@ Result<LargestPool> find_largest_pool(Device& device, const PressureModel& model
     } else if (status.code == StatusCode::insufficient_vram) {
       too_many = middle;
       found.refused = status;
+      found.refused_request = request_of(device.describe(status));
     } else {
       return status;
     }

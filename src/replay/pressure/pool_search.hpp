@@ -7,6 +7,7 @@
 #include "replay/pressure/pressure_engine.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace kvarena::replay::pressure {
 
@@ -14,6 +15,7 @@ namespace kvarena::replay::pressure {
 struct LargestPool {
   std::int64_t num_blocks = 0;  ///< with so many an engine was made
   Status refused;               ///< what one block more gave: insufficient_vram
+  std::string refused_request;  ///< what was asked for then, in Device::describe's words
   std::int64_t attempts = 0;
 };
 

@@ -56,6 +56,11 @@ std::optional<std::int64_t> due_on_gpu(const PressureContext& context,
                                        const PressureEngine& engine);
 /// What a driver may keep for its own use after the first time, bytes; a host keeps nothing.
 std::int64_t driver_may_keep(const PressureContext& context) noexcept;
+/// The same as the name of a check.
+std::string what_driver_keeps(const PressureContext& context);
+/// An engine of `options` but for the pool, which holds one context, comes and goes: what a GPU
+/// loads at the first launch of each kernel must not come when nothing is left.
+MaybeFailure warm_up(const PressureContext& context, PressureEngineOptions options);
 /// No sequence is left, every block is free, the accounts prove.
 void expect_idle(ScenarioReport& report, const PressureEngine& engine);
 /// The weights are what they were filled with.

@@ -7,8 +7,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace kvarena::replay::pressure {
 namespace {
@@ -44,6 +47,109 @@ class Pressure : public testing::TestWithParam<DeviceKind> {
 
 INSTANTIATE_TEST_SUITE_P(Devices, Pressure, testing::ValuesIn(test::device_kinds()),
                          test::kind_name);
+
+/// The rows of a figure that is a table, each as column and value.
+std::vector<std::map<std::string, std::int64_t>> rows_of(const ScenarioReport& report,
+                                                         std::string_view name) {
+  std::vector<std::map<std::string, std::int64_t>> rows;
+  for (const Figure& figure : report.figures) {
+    if (figure.name != name) continue;
+    const auto& table = std::get<FigureTable>(figure.value);
+    for (const auto& row : table.rows) {
+      EXPECT_EQ(row.size(), table.columns.size()) << name;
+      auto& cells = rows.emplace_back();
+      for (std::size_t i = 0; i < row.size(); ++i) cells[table.columns[i]] = row[i];
+    }
+  }
+  return rows;
+}
+
+/// One column of them.
+std::vector<std::int64_t> column_of(const std::vector<std::map<std::string, std::int64_t>>& rows,
+                                    const std::string& column) {
+  std::vector<std::int64_t> values;
+  for (const auto& row : rows) values.push_back(row.contains(column) ? row.at(column) : -1);
+  return values;
+}
+
+/// A figure in words; empty when there is none.
+std::string words_of(const ScenarioReport& report, std::string_view name) {
+  for (const Figure& figure : report.figures) {
+    if (figure.name == name) return std::get<std::string>(figure.value);
+  }
+  return {};
+}
+
+using Values = std::vector<std::int64_t>;
+
+TEST_P(Pressure, EveryTableOfMemoryHasTrackerDriverAndProcess) {
+  for (const char* name : {"maximum-context", "growth", "near-full", "concurrency"}) {
+    const auto rows = rows_of(report_of(options(), name), "memory");
+    ASSERT_FALSE(rows.empty()) << name;
+    for (const auto& row : rows) {
+      for (const char* column : {"tracked_bytes", "weights_bytes", "kv_cache_bytes",
+                                 "driver_used_bytes", "process_rss_bytes"}) {
+        ASSERT_TRUE(row.contains(column)) << name << ": " << column;
+      }
+      EXPECT_EQ(row.at("weights_bytes"), options().model.weights_bytes) << name;
+      EXPECT_GE(row.at("driver_used_bytes"), row.at("tracked_bytes")) << name;
+      EXPECT_GT(row.at("process_rss_bytes"), 0) << name;
+    }
+  }
+}
+
+TEST_P(Pressure, MaximumContextReadsMemoryAtCreationAtItsFullestAndAtTheEnd) {
+  const auto rows = rows_of(report_of(options(), "maximum-context"), "memory");
+  EXPECT_EQ(column_of(rows, "tokens"), (Values{0, 216, 256, 0}));
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(4, 17 * 16 * kBytesPerToken));
+}
+
+TEST_P(Pressure, NearFullReadsMemoryAtCreationFullAndReleased) {
+  const auto report = report_of(options(), "near-full");
+  const auto rows = rows_of(report, "memory");
+  const std::int64_t blocks = figure_of(report, "largest_pool_blocks");
+  const std::int64_t pool = blocks * 16 * kBytesPerToken;
+  EXPECT_EQ(column_of(rows, "round"), (Values{1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(column_of(rows, "blocks_in_use"), (Values{0, blocks, 0, 0, blocks, 0}));
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), (Values{pool, pool, 0, pool, pool, 0}));
+  // Which allocation it was that one block more had no room for.
+  const std::string refused = words_of(report, "one_block_more_refused_request");
+  EXPECT_NE(refused.find(" for "), std::string::npos) << refused;
+  EXPECT_EQ(refused.find('\n'), std::string::npos) << refused;
+  if (on_host()) {
+    EXPECT_NE(refused.find("KVCache"), std::string::npos) << refused;
+  }
+}
+
+TEST_P(Pressure, ConcurrencyReadsMemoryWithEveryBatch) {
+  const auto report = report_of(options(), "concurrency");
+  const auto rows = rows_of(report, "memory");
+  const auto batches = rows_of(report, "batches");
+  ASSERT_EQ(batches.size(), 4U);
+  Values sequences{0};
+  for (const auto& batch : batches) sequences.push_back(batch.at("sequences"));
+  sequences.push_back(0);
+  EXPECT_EQ(column_of(rows, "sequences"), sequences);
+  const std::int64_t pool = figure_of(report, "pool_blocks") * 16 * kBytesPerToken;
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(6, pool));
+}
+
+TEST_P(Pressure, ConcurrencySaysWhatLimitsItsPool) {
+  const auto report = report_of(options(), "concurrency");
+  EXPECT_EQ(words_of(report, "pool_limited_by"), on_host() ? "run_time" : "max_sequences");
+  if (!on_host()) return;
+  EXPECT_EQ(figure_of(report, "pool_blocks"), options().sizes.batch_blocks);
+  PressureOptions large = options();
+  large.sizes.batch_blocks = 1'000'000'000;
+  EXPECT_EQ(words_of(report_of(large, "concurrency"), "pool_limited_by"), "max_sequences");
+  const auto small = test::small_host(4 << 20);
+  large = small_pressure(*small);
+  large.sizes.batch_blocks = 1'000'000'000;
+  const auto full = report_of(large, "concurrency");
+  EXPECT_TRUE(full.passed()) << failures_of(full);
+  EXPECT_EQ(words_of(full, "pool_limited_by"), "memory");
+  EXPECT_GT(figure_of(full, "pool_blocks") * 16 * kBytesPerToken, 2 << 20);
+}
 
 TEST_P(Pressure, MaximumContextIsReachedAndNotPassed) {
   const auto report = report_of(options(), "maximum-context");

@@ -3,6 +3,9 @@
 #include "tools/pressure_output.hpp"
 #include "unit/tools/command_run.hpp"
 
+#include "kvarena/base/version.hpp"
+#include "kvarena/device/host_device.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -26,6 +29,10 @@ PressureOptions some_options() {
   PressureOptions options;
   options.model = replay::pressure::pressure_models().front();
   return options;
+}
+
+PressureOrigin some_origin() {
+  return {.started_utc = "2026-11-21T23:40:11Z", .driver_version = "580.159.04"};
 }
 
 PressureOutcome some_outcome() {
@@ -80,7 +87,7 @@ class TempFolder {
 };
 
 TEST(PressureOutput, JsonHasOneObjectAScenario) {
-  const ordered_json json = json_of(some_options(), some_outcome());
+  const ordered_json json = json_of(some_origin(), some_options(), some_outcome());
   EXPECT_EQ(json["ok"], false);
   EXPECT_EQ(json["failure"], "1 of 3 scenarios failed");
   EXPECT_EQ(json["model"]["weights_bytes"], 7'642'159'104);
@@ -99,7 +106,7 @@ TEST(PressureOutput, JsonHasOneObjectAScenario) {
 }
 
 TEST(PressureOutput, MarkdownShowsFiguresTablesAndWhatDidNotHold) {
-  const std::string text = markdown_of(some_options(), some_outcome());
+  const std::string text = markdown_of(some_origin(), some_options(), some_outcome());
   EXPECT_TRUE(text.starts_with("# Memory pressure: Phi-3-mini on host\n")) << text;
   for (const char* part :
        {"| bytes_per_token | 393,216 |", "| tokens | tracked_bytes |\n| ---: | ---: |\n",
@@ -128,11 +135,13 @@ TEST(PressureOutput, ReportsAreWrittenWholeAndReplaceOlderOnes) {
   const TempFolder folder;
   const auto inner = folder.path() / "a" / "b";
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(write_reports(console, inner.string(), some_options(), some_outcome()), ExitCode::ok);
+    EXPECT_EQ(write_reports(console, inner.string(), some_origin(), some_options(), some_outcome()),
+              ExitCode::ok);
   }
-  EXPECT_EQ(content_of(inner / "report.md"), markdown_of(some_options(), some_outcome()));
+  EXPECT_EQ(content_of(inner / "report.md"),
+            markdown_of(some_origin(), some_options(), some_outcome()));
   EXPECT_EQ(ordered_json::parse(content_of(inner / "report.json")),
-            json_of(some_options(), some_outcome()));
+            json_of(some_origin(), some_options(), some_outcome()));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(inner), {}), 2);
   EXPECT_EQ(err.str(), "");
 }
@@ -141,10 +150,46 @@ TEST(PressureOutput, AFolderThatCannotBeMadeIsTheEnvironment) {
   std::ostringstream out;
   std::ostringstream err;
   const Console console{out, err};
-  EXPECT_EQ(write_reports(console, "/dev/null/x", some_options(), some_outcome()),
+  EXPECT_EQ(write_reports(console, "/dev/null/x", some_origin(), some_options(), some_outcome()),
             ExitCode::environment);
   EXPECT_TRUE(contains(err.str(), "--out /dev/null/x")) << err.str();
-  EXPECT_EQ(write_reports(console, "", some_options(), some_outcome()), ExitCode::ok);
+  EXPECT_EQ(write_reports(console, "", some_origin(), some_options(), some_outcome()),
+            ExitCode::ok);
+}
+
+TEST(PressureOutput, SaysWhereItComesFrom) {
+  PressureOptions options = some_options();
+  PressureOrigin origin = some_origin();
+  const ordered_json given_nothing = json_of(origin, options, some_outcome());
+  EXPECT_EQ(given_nothing["kvarena_version"], KVARENA_VERSION_STRING);
+  EXPECT_EQ(given_nothing["started_utc"], "2026-11-21T23:40:11Z");
+  EXPECT_EQ(given_nothing["driver_version"], "580.159.04");
+  EXPECT_EQ(given_nothing["device"], "host");
+  EXPECT_EQ(given_nothing["total_bytes"], 1'000'000);
+  EXPECT_TRUE(given_nothing["memory_bytes"].is_null());
+  const std::string version = "kvarena " KVARENA_VERSION_STRING;
+  EXPECT_TRUE(contains(markdown_of(origin, options, some_outcome()),
+                       "\n" + version +
+                           "; driver 580.159.04; `--memory` not given; `--seed 1`; begun "
+                           "2026-11-21T23:40:11Z.\n"))
+      << markdown_of(origin, options, some_outcome());
+  options.memory_bytes = 12'000;
+  origin.driver_version.clear();
+  const ordered_json json = json_of(origin, options, some_outcome());
+  EXPECT_EQ(json["memory_bytes"], 12'000);
+  EXPECT_TRUE(json["driver_version"].is_null());
+  EXPECT_TRUE(contains(markdown_of(origin, options, some_outcome()),
+                       version + "; driver none; `--memory` 12,000 bytes;"));
+}
+
+TEST(PressureOutput, TheOriginOfAHostRunIsATimeWithoutADriver) {
+  const auto host = HostDevice::create();
+  ASSERT_TRUE(host);
+  const PressureOrigin origin = origin_now(**host);
+  EXPECT_EQ(origin.driver_version, "");
+  EXPECT_EQ(origin.started_utc.size(), some_origin().started_utc.size());
+  EXPECT_TRUE(origin.started_utc.starts_with("20") && origin.started_utc.ends_with("Z"))
+      << origin.started_utc;
 }
 
 TEST(PressureCommand, WrongUsageIsExitCodeTwo) {
@@ -169,6 +214,38 @@ TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
       << outcome.err;
 }
 
+TEST(PressureCommand, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
+  const TempFolder folder;
+  const std::string inside = (folder.path() / "new").string();
+  const struct {
+    std::vector<std::string> arguments;
+    const char* said;
+  } cases[] = {{{"--out", "/proc/kvarena"}, "--out /proc/kvarena"},
+               {{"--json", "/proc/kvarena.json"}, "--json /proc/kvarena.json"},
+               {{"--out", inside, "--json", "/proc/kvarena.json"}, "--json /proc/kvarena.json"},
+               {{"--json", "/tmp"}, "--json /tmp"}};
+  for (const auto& [given, said] : cases) {
+    std::vector<std::string> arguments{"pressure", "--device", "cpu",
+                                       "--memory", "1536MiB",  "--scenario",
+                                       "growth",   "--model",  "Qwen2.5-0.5B"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    const auto outcome = run(arguments);
+    EXPECT_EQ(outcome.code, ExitCode::environment) << said;
+    EXPECT_TRUE(contains(outcome.err, said)) << outcome.err;
+    EXPECT_FALSE(contains(outcome.err, "growth: ")) << "it ran:\n" << outcome.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path()));
+}
+
+TEST(PressureCommand, ARunWithoutAReportLeavesNoFolder) {
+  const TempFolder folder;
+  const auto outcome = run({"pressure", "--device", "cpu", "--memory", "1GiB", "--out",
+                            (folder.path() / "a" / "b").string(), "--json",
+                            (folder.path() / "a" / "b" / "again.json").string()});
+  EXPECT_EQ(outcome.code, ExitCode::does_not_fit) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.path()));
+}
+
 TEST(PressureCommand, MoreThanTheMachineHasIsExitCodeThree) {
   const auto outcome = run({"pressure", "--device", "cpu", "--memory", "200TiB"});
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
@@ -185,6 +262,8 @@ TEST(PressureCommand, OneScenarioForReal) {
   ASSERT_EQ(json["scenarios"].size(), 1U);
   EXPECT_EQ(json["scenarios"][0]["figures"]["bytes_per_token"], 12'288);
   EXPECT_EQ(json["total_bytes"], std::int64_t{1536} << 20);
+  EXPECT_EQ(json["memory_bytes"], std::int64_t{1536} << 20);
+  EXPECT_TRUE(json["started_utc"].is_string());
   EXPECT_EQ(ordered_json::parse(content_of(folder.path() / "report.json")), json);
   EXPECT_TRUE(contains(outcome.err, "growth: passed")) << outcome.err;
 }
