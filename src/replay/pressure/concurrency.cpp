@@ -25,7 +25,7 @@ constexpr std::int32_t kMostSequences = 4096;
 // Lengths are mixed, on average half the longest: about so many sequences fill the pool, and
 // memory is what runs out.
 constexpr std::int64_t kFillingSequences = kMostSequences / 4 * 3;
-constexpr std::int64_t kDriverPart = 64;  // a GPU: of the free memory, left to the driver
+constexpr std::int64_t kSparePart = 64;  // of the free memory: what a GPU's driver may yet need
 constexpr std::int64_t kDecodeSteps = 3;
 
 /// A pool for a batch of as many as fit.
@@ -265,16 +265,11 @@ class Concurrency {
   // The weights are there already.
   Result<std::int64_t> blocks_beside_weights() const {
     const PressureEngineOptions options = options_for(kMostSequences);
-    if (!context_.on_gpu()) {
-      PressureOptions loaded = context_.options;
-      loaded.model.weights_bytes = 0;
-      return fitting_blocks(loaded, options);
-    }
     const Result<MemoryInfo> memory = context_.device().memory_info();
     if (!memory) return memory.status();
     const auto spare = DeviceMemory::create(
-        context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kDriverPart,
-        "pressure: left to the driver");
+        context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kSparePart,
+        "pressure: left free");
     if (!spare) return spare.status();
     const std::int64_t block = context_.model().shape.block_size_tokens;
     const Result<LargestPool> found = find_largest_pool(context_.device(), context_.model(),
