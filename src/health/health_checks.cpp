@@ -89,6 +89,7 @@ Result<WatchId> HealthMonitor::Impl::add_pool(StepPublisher& publisher, std::str
   }
   pools.push_back(std::make_shared<PoolWatch>(publisher, std::move(name), device, next_id++, gauge,
                                               clock.now_ns()));
+  is_check_wanted = true;
   return WatchId(pools.back()->id);
 }
 
@@ -103,13 +104,17 @@ void HealthMonitor::Impl::wake() {
 }
 
 void HealthMonitor::Impl::run() noexcept {
-  // What is thrown is want of host memory; the next period brings the next try.
+  // What is thrown is want of host memory, of which the log line needs some too; the next period
+  // brings the next try.
   const auto survive = [](auto work) noexcept {
     try {
       work();
     } catch (const std::exception& error) {
-      log_text(LogLevel::error, "health: a check could not be completed");
-      log_text(LogLevel::error, error.what());
+      try {
+        log_line(LogLevel::error, "health: a check could not be completed: {}", error.what());
+      } catch (const std::exception&) {
+        log_text(LogLevel::error, "health: a check could not be completed: no host memory");
+      }
     }
   };
   std::unique_lock lock(mutex);
@@ -245,11 +250,14 @@ void HealthMonitor::Impl::look_at_pools(HealthNews& news) {
   for (const auto& watch : watched_pools()) {
     const UsageGate::Use use(watch->gate);
     if (!use) continue;
-    const PoolLook found = watch->look(clock.now_ns(), limits, memory_of(watch->device));
+    const std::int64_t now_ns = clock.now_ns();
+    const PoolLook found = watch->look(now_ns, limits, memory_of(watch->device));
     if (found.event) news.events.emplace_back(WatchId(watch->id), *found.event);
     {
       const std::scoped_lock lock(mutex);
       watch->last.pressure = found.pressure;
+      watch->last.pressure_by_vram = found.pressure_by_vram;
+      watch->last.looked_ns = now_ns;
       watch->last.pressure_entered = found.pressure_entered;
     }
     note(watch->id, found.findings, news);

@@ -83,6 +83,8 @@ void add_last(DeviceHealth& health, const DeviceWatch& watch) {
 
 void add_last(PoolHealth& health, const PoolWatch& watch) {
   health.pressure = watch.last.pressure;
+  health.pressure_by_vram = watch.last.pressure_by_vram;
+  health.looked_ns = watch.last.looked_ns;
   health.pressure_entered = watch.last.pressure_entered;
 }
 
@@ -132,17 +134,24 @@ Status HealthMonitor::watch(Device& device) {
 
 Result<WatchId> HealthMonitor::watch(KvCache& cache, std::string name) {
   Device& device = cache.device();
-  const Result<WatchId> pool = watch(cache.publisher(), std::move(name), &device);
-  if (!pool) return pool;
-  // Refused where it is watched already, which is as good.
-  static_cast<void>(watch(device));
+  Result<WatchId> pool = [&] {
+    const std::scoped_lock lock(impl_->mutex);
+    Result<WatchId> added = impl_->add_pool(cache.publisher(), std::move(name), &device);
+    if (added && !impl_->is_watched(device)) impl_->add_device(device);
+    return added;
+  }();
+  if (pool) impl_->wake();
   return pool;
 }
 
 Result<WatchId> HealthMonitor::watch(StepPublisher& publisher, std::string name,
                                      const Device* device) {
-  const std::scoped_lock lock(impl_->mutex);
-  return impl_->add_pool(publisher, std::move(name), device);
+  Result<WatchId> pool = [&] {
+    const std::scoped_lock lock(impl_->mutex);
+    return impl_->add_pool(publisher, std::move(name), device);
+  }();
+  if (pool) impl_->wake();
+  return pool;
 }
 
 Status HealthMonitor::unwatch(WatchId pool) {

@@ -42,7 +42,7 @@ struct HealthMonitor::Impl {
   void check();
   /// One look at pressure and pools.
   void look();
-  /// Wakes the thread to read the clock anew, or for an unchecked device.
+  /// Wakes the thread to read the clock anew, or for a check that is wanted.
   void wake();
 
   /// The watches as they are now.
@@ -76,7 +76,7 @@ struct HealthMonitor::Impl {
   std::vector<std::shared_ptr<PoolWatch>> pools;
   std::uint64_t next_id = 1;
   std::int64_t next_look_ns;
-  bool is_check_wanted = false;  // a device is watched that no check has seen
+  bool is_check_wanted = false;  // something is watched that no check has seen
   bool is_woken = false;
   bool is_stopping = false;
 

@@ -27,8 +27,10 @@ class LineBudget {
   }
   /// Lines left out in a window that is over and not reported yet; 0 then from the next call on.
   std::int64_t take_left_out(std::int64_t now_ns) noexcept {
-    return is_over(now_ns) ? std::exchange(num_left_out_, 0) : 0;
+    return is_over(now_ns) ? take_left_out() : 0;
   }
+  /// The same of the window that is not over too.
+  std::int64_t take_left_out() noexcept { return std::exchange(num_left_out_, 0); }
 
  private:
   bool is_over(std::int64_t now_ns) const noexcept {

@@ -1,6 +1,6 @@
 #include "health/pool_watch.hpp"
 
-#include "base/log_internal.hpp"
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <utility>
@@ -24,6 +24,7 @@ PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const D
       name(std::move(its_name)),
       device(its_device),
       gauge_(gauge),
+      log_(name),
       progress_ns_(now_ns),
       looked_ns_(now_ns),
       detailed_ns_(now_ns) {
@@ -48,8 +49,9 @@ PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const Me
   looked_ns_ = now_ns;
   PressureEvent event;
   if (gauge_.observe(figures_of(snapshot.blocks, memory), event)) result.event = event;
-  log_pressure(result.event, now_ns);
+  log_.write(result.event, gauge_.level(), now_ns);
   result.pressure = gauge_.level();
+  result.pressure_by_vram = gauge_.by_vram();
   result.pressure_entered = gauge_.entered();
   return result;
 }
@@ -134,19 +136,6 @@ void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
                    "{:.3f} s, with {} blocks, as of step {}",
                    name, num_late, latest->holder.value, latest->purpose, latest->owner,
                    seconds(seen_ns - latest->deadline_ns), latest->references, details.step)});
-}
-
-void PoolWatch::log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns) {
-  const auto severity = [this] {
-    return gauge_.level() >= PressureLevel::critical ? LogLevel::warning : LogLevel::info;
-  };
-  if (const std::int64_t left_out = lines_.take_left_out(now_ns); left_out > 0) {
-    log_line(severity(), "pressure pool=\"{}\" level={} changes_not_logged={}", name,
-             name_of(gauge_.level()), left_out);
-  }
-  if (event && lines_.admit(now_ns)) {
-    log_line(severity(), "pressure pool=\"{}\" {}", name, to_string(*event));
-  }
 }
 
 }  // namespace kvarena

@@ -7,7 +7,7 @@
 /// monitor's lock.
 
 #include "health/health_state.hpp"
-#include "health/line_budget.hpp"
+#include "health/pressure_log.hpp"
 #include "health/usage_gate.hpp"
 
 #include "kvarena/health/health_report.hpp"
@@ -34,6 +34,7 @@ struct PoolLook {
   std::vector<Finding> findings;                                     ///< what is wrong
   std::optional<PressureEvent> event;                                ///< a change of level
   PressureLevel pressure = PressureLevel::normal;                    ///< now
+  bool pressure_by_vram = false;                                     ///< VRAM decided it
   std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
 };
 
@@ -43,6 +44,10 @@ class PoolWatch {
   /// `publisher` is borrowed. `its_device` says whose VRAM counts; it is only compared.
   PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
             std::uint64_t its_id, const PressureGauge& gauge, std::int64_t now_ns);
+  /// Sums up in the log which changes of level were left out of it.
+  ~PoolWatch() { log_.close(gauge_.level()); }
+  PoolWatch(const PoolWatch&) = delete;
+  PoolWatch& operator=(const PoolWatch&) = delete;
 
   /// Judges the pool; `memory` is its device's. Logs changes of level. O(holders).
   PoolLook look(std::int64_t now_ns, const PoolLimits& limits, const MemoryInfo& memory);
@@ -60,6 +65,8 @@ class PoolWatch {
   /// Of the last look. Under the monitor's lock.
   struct {
     PressureLevel pressure = PressureLevel::normal;
+    bool pressure_by_vram = false;
+    std::optional<std::int64_t> looked_ns;
     std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};
   } last;
 
@@ -71,10 +78,9 @@ class PoolWatch {
                       std::vector<Finding>& findings);
   void judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t grace_ns,
                      std::vector<Finding>& findings);
-  void log_pressure(const std::optional<PressureEvent>& event, std::int64_t now_ns);
 
   PressureGauge gauge_;
-  LineBudget lines_;
+  PressureLog log_;
   Ticket ticket_;               // the oldest open one of the last look
   std::int64_t ticket_ns_ = 0;  // when it was first published
   std::uint64_t step_;          // published, as the last look saw it

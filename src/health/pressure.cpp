@@ -93,7 +93,7 @@ Result<PressureGauge> PressureGauge::create(const PressureOptions& options) {
 }
 
 bool PressureGauge::observe(const PressureFigures& figures, PressureEvent& event) noexcept {
-  const bool was_by_vram = vram_level_ > blocks_level_;
+  const bool was_by_vram = by_vram();
   const PressureLevel before = level_;
   const auto share_of = [](auto part, auto whole) {
     return static_cast<double>(part) / static_cast<double>(whole);
@@ -111,8 +111,7 @@ bool PressureGauge::observe(const PressureFigures& figures, PressureEvent& event
   level_ = std::max(blocks_level_, vram_level_);
   if (level_ == before) return false;
   entered_[static_cast<std::size_t>(level_)] += 1;
-  const bool by_vram = level_ > before ? vram_level_ > blocks_level_ : was_by_vram;
-  event = {before, level_, by_vram, figures};
+  event = {before, level_, level_ > before ? by_vram() : was_by_vram, figures};
   return true;
 }
 

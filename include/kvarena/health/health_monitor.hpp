@@ -78,7 +78,8 @@ class KVARENA_EXPORT HealthMonitor {
   /// Watches a device; it counts as not checked until a check, which comes at once, has seen it.
   /// Returns failed_precondition (device) when it is watched already.
   Status watch(Device& device);
-  /// Watches a pool and, when it is not watched yet, the cache's device. Names tell pools apart:
+  /// Watches a pool and, when it is not watched yet, the cache's device; a check comes at once,
+  /// since what a device was asked before says nothing of new memory. Names tell pools apart:
   /// returns failed_precondition (name) for one that is taken, invalid_argument (name) for "".
   Result<WatchId> watch(KvCache& cache, std::string name = "default");
   /// Watches the pool of an engine that keeps its own manager and tables. Free VRAM of `device`,

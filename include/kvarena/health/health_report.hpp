@@ -62,7 +62,9 @@ struct PoolHealth {
   std::string name;                                ///< as given to watch
   PoolSnapshot snapshot;                           ///< the last published
   bool has_pending_work = false;                   ///< see StepPublisher, or reported by the engine
-  PressureLevel pressure = PressureLevel::normal;  ///< now
+  PressureLevel pressure = PressureLevel::normal;  ///< of the last look
+  bool pressure_by_vram = false;                   ///< whether VRAM, not blocks, decided it
+  std::optional<std::int64_t> looked_ns;           ///< the last look, by the monitor's clock
   std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
   std::uint64_t preemptions = 0;                                     ///< reported by the engine
   std::int64_t waiting_requests = 0;                                 ///< reported by the engine

@@ -72,6 +72,8 @@ class KVARENA_EXPORT PressureGauge {
   bool observe(const PressureFigures& figures, PressureEvent& event) noexcept;
   /// The level of the last observation.
   PressureLevel level() const noexcept { return level_; }
+  /// Whether VRAM, not blocks, decided it; false when it is normal.
+  bool by_vram() const noexcept { return vram_level_ > blocks_level_; }
   /// How often each level was entered since create, indexed by PressureLevel.
   const std::array<std::uint64_t, kNumPressureLevels>& entered() const noexcept { return entered_; }
 

@@ -5,6 +5,8 @@
 #include "support/status_matchers.hpp"
 #include "unit/health/monitored_pool.hpp"
 
+#include "kvarena/cache/kv_cache.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -38,12 +40,15 @@ struct Watched {
     monitor = std::make_unique<HealthMonitor>(HealthMonitor::create(options).value());
   }
   std::uint64_t completed() const { return monitor->report().checks.completed; }
-  /// Lets time go by and waits for the check that this brings.
+  /// Lets time go by and waits for the check that this brings: one that began then, not one that
+  /// was under way.
   void pass(std::int64_t ns) {
-    const std::uint64_t before = completed();
     clock.advance(ns);
     monitor->wake();
-    await([&] { return completed() > before; });
+    await([&] {
+      const CheckFigures checks = monitor->report().checks;
+      return checks.last_ended_ns - checks.last_duration_ns == clock.now_ns();
+    });
   }
   /// Watches the device and waits for the check that has seen it.
   void watch_device() {
@@ -81,6 +86,37 @@ TEST(HealthThreadsTest, ANewDeviceIsCheckedAtOnce) {
   const HealthReport report = w.monitor->report();
   EXPECT_TRUE(report.resident);
   EXPECT_EQ(report.devices[0].allocations_checked, 1U);
+}
+
+TEST(HealthThreadsTest, ANewPoolOfAWatchedDeviceBringsACheckOfItsMemory) {
+  Watched w;
+  w.watch_device();
+  await([&] { return w.monitor->report().devices.at(0).allocations_checked == 1; });
+  const auto more = w.device.allocate({.bytes = 64, .purpose = MemoryPurpose::kv_cache});
+  ASSERT_OK(more);
+  PublishedPool pool(64);
+  const auto id = w.monitor->watch(pool.publisher, "new", &w.device);
+  ASSERT_OK(id);
+  await([&] { return w.monitor->report().devices[0].allocations_checked == 2; });  // time stands
+  EXPECT_TRUE(w.monitor->report().pools.at(0).looked_ns.has_value());
+  ASSERT_OK(w.monitor->unwatch(*id));
+}
+
+TEST(HealthThreadsTest, ANewCacheOfAWatchedDeviceIsCheckedAtOnce) {
+  Watched w;
+  w.watch_device();
+  auto cache = KvCache::create(
+      w.device,
+      {.layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 16, .dtype = DType::f16},
+       .size = {.num_blocks = 32},
+       .num_q_heads = 2,
+       .num_threads = 1});
+  ASSERT_OK(cache);
+  const std::uint64_t allocations = w.device.tracker().allocations().size();
+  ASSERT_GT(allocations, 1U);
+  ASSERT_OK(w.monitor->watch(*cache, "cache"));
+  await([&] { return w.monitor->report().devices.at(0).allocations_checked == allocations; });
+  w.monitor.reset();  // the cache goes first otherwise
 }
 
 TEST(HealthThreadsTest, AViolationIsFoundWithinAPeriod) {

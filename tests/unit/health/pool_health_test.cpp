@@ -218,6 +218,7 @@ TEST(PoolHealthTest, FreeVramOfTheDeviceCountsWhereItIsWatched) {
   ASSERT_EQ(m.events.size(), 1U);
   EXPECT_EQ(m.events[0].to, PressureLevel::exhausted);
   EXPECT_TRUE(m.events[0].by_vram);
+  EXPECT_TRUE(m.monitor->report().pools.at(0).pressure_by_vram);
   ASSERT_OK(m.monitor->unwatch(m.device));
   m.check_after(1);
   ASSERT_EQ(m.events.size(), 2U);
@@ -241,12 +242,52 @@ TEST(PoolHealthTest, ABurstOfEventsIsCalledBackInFullAndLoggedInBrief) {
   EXPECT_TRUE(log.contains(LogLevel::warning,
                            "pressure pool=\"main\" level=exhausted previous=normal cause=blocks "
                            "available_blocks=0 num_blocks=64"));
-  EXPECT_TRUE(log.contains(LogLevel::info, "level=normal previous=exhausted"));
+  EXPECT_TRUE(log.contains(LogLevel::warning, "level=normal previous=exhausted"));
   m.check_after(10);
   EXPECT_EQ(log.lines().size(), 4U);
-  EXPECT_TRUE(log.contains(LogLevel::info,
+  EXPECT_TRUE(log.contains(LogLevel::warning,
                            "pressure pool=\"main\" level=normal "
-                           "changes_not_logged=17"));
+                           "changes_not_logged=17 worst=exhausted"));
+}
+
+TEST(PoolHealthTest, ACriticalLevelReachesASinkOfWarningsHoweverOftenTheFigureTrembled) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main"));
+  const LogCapture log(LogLevel::warning);
+  const auto hold = [&](std::int32_t blocks) {
+    const SequenceId sequence = m.pool.add(4 * blocks);
+    m.pool.publish();
+    m.monitor->check_now();
+    ASSERT_OK(m.pool.tables.destroy(sequence));
+    m.pool.publish();
+    m.monitor->check_now();
+  };
+  for (int i = 0; i < 5; ++i) hold(55);
+  EXPECT_EQ(m.events.size(), 10U) << "elevated and back";
+  EXPECT_TRUE(log.lines().empty());
+  hold(62);
+  EXPECT_TRUE(log.contains(LogLevel::warning, "level=critical previous=normal"));
+  EXPECT_TRUE(log.contains(LogLevel::warning, "level=normal previous=critical"));
+  hold(62);
+  EXPECT_EQ(log.lines().size(), 3U);
+  m.monitor.reset();
+  ASSERT_EQ(log.lines().size(), 4U) << "what was left out is told before nobody is there to";
+  EXPECT_TRUE(log.contains(LogLevel::warning, "level=normal changes_not_logged=1 worst=critical"));
+}
+
+TEST(PoolHealthTest, PressureNamesItsCauseAndWhenItWasSeen) {
+  MonitoredPool m;
+  ASSERT_OK(m.monitor->watch(m.pool.publisher, "main", &m.device));
+  EXPECT_EQ(m.monitor->report().pools.at(0).looked_ns, std::nullopt);
+  m.pool.add(4 * 64);
+  m.pool.publish();
+  PoolHealth pool = m.check_after(1).pools.at(0);
+  EXPECT_EQ(pool.pressure, PressureLevel::exhausted);
+  EXPECT_FALSE(pool.pressure_by_vram);
+  EXPECT_EQ(pool.looked_ns, m.clock.now_ns());
+  m.clock.advance(5 * kSecond);
+  const HealthReport later = m.monitor->report();
+  EXPECT_EQ(later.now_ns - *later.pools.at(0).looked_ns, 5 * kSecond);
 }
 
 TEST(PoolHealthTest, NamesTellPoolsApart) {
