@@ -84,10 +84,11 @@ Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu) {
 std::string to_string(const MemoryDrift& drift) {
   return fmt::format(
       "driver used {}\ntracked     {}\ndrift       {}, of which {} when the device was opened, {} "
-      "since\nby NVML     own {}, other processes {}\n",
+      "since\nby NVML     own {}, of which {} not tracked, other processes {}\n",
       bytes_text(drift.driver_used_bytes), bytes_text(drift.tracked_bytes),
       signed_bytes_text(drift.drift_bytes), bytes_text(drift.overhead_bytes),
-      signed_bytes_text(drift.growth_bytes), told(drift.own_bytes), told(drift.other_bytes));
+      signed_bytes_text(drift.growth_bytes), told(drift.own_bytes), told(drift.context_bytes),
+      told(drift.other_bytes));
 }
 
 }  // namespace kvarena

@@ -175,6 +175,9 @@ void attribute(MemoryDrift& drift, const NvmlMemory& memory, std::int64_t own_pi
     }
   }
   if (is_listed) drift.other_bytes = others;
+  if (drift.own_bytes) {
+    drift.context_bytes = *drift.own_bytes - std::min(*drift.own_bytes, drift.tracked_bytes);
+  }
 }
 
 }  // namespace kvarena

@@ -42,9 +42,9 @@ class Nvml {
   const std::unique_ptr<NvmlFunctions> functions_;
 };
 
-/// Tells `drift` apart by process: the bytes of process `own_pid` and the sum of all others. Both
-/// stay absent where NVML does not list the process under that id (another process namespace) or
-/// does not tell every figure that is summed.
+/// Tells `drift` apart by process: the bytes of process `own_pid`, what of them is not tracked, and
+/// the sum of all others. They stay absent where NVML does not list the process under that id
+/// (another process namespace) or does not tell every figure that is summed.
 void attribute(MemoryDrift& drift, const NvmlMemory& memory, std::int64_t own_pid);
 
 }  // namespace kvarena

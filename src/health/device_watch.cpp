@@ -57,9 +57,9 @@ void DeviceWatch::judge_drift(const MemoryDrift& drift, std::vector<Finding>& fi
   findings.push_back(
       {{HealthReasonCode::memory_drift, id},
        fmt::format("device {}: {} bytes more are used than were recorded since it was opened, the "
-                   "limit is {}; own {}, other processes {}",
+                   "limit is {}; own {}, of which {} not tracked, other processes {}",
                    name, drift.growth_bytes, drift_.limit_bytes, bytes_or_unknown(drift.own_bytes),
-                   bytes_or_unknown(drift.other_bytes))});
+                   bytes_or_unknown(drift.context_bytes), bytes_or_unknown(drift.other_bytes))});
 }
 
 void DeviceWatch::warn_of(const MemoryDrift& drift) {
@@ -73,10 +73,11 @@ void DeviceWatch::warn_of(const MemoryDrift& drift) {
   drift_logged_bytes_ = drift.growth_bytes;
   log_line(LogLevel::warning,
            "memory drift device=\"{}\" growth_bytes={} driver_used_bytes={} tracked_bytes={} "
-           "overhead_bytes={} own_bytes={} other_bytes={}: memory is used that nobody recorded",
+           "overhead_bytes={} own_bytes={} context_bytes={} other_bytes={}: memory is used that "
+           "nobody recorded",
            name, drift.growth_bytes, drift.driver_used_bytes, drift.tracked_bytes,
            drift.overhead_bytes, bytes_or_unknown(drift.own_bytes),
-           bytes_or_unknown(drift.other_bytes));
+           bytes_or_unknown(drift.context_bytes), bytes_or_unknown(drift.other_bytes));
 }
 
 }  // namespace kvarena

@@ -54,11 +54,11 @@ struct HolderDemand {
   std::uint32_t count = 0;  ///< blocks
 };
 
-/// Who a holder is. Times are the caller's own, in nanoseconds; the manager only reports them.
+/// Who a holder is. The manager only reports times; those who look at it take them for steady_clock.
 struct HolderInfo {
   std::uint64_t owner = 0;       ///< the caller's number, e.g. a sequence id
   const char* purpose = "";      ///< static string, e.g. "sequence"
-  std::int64_t since_ns = 0;     ///< when it began to hold
+  std::int64_t since_ns = 0;     ///< when it began to hold; 0: not told
   std::int64_t deadline_ns = 0;  ///< when it should be gone; 0: none
 };
 

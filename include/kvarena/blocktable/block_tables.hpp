@@ -39,8 +39,8 @@ struct BlockTablesOptions {
 /// What a new sequence is.
 struct SequenceOptions {
   std::int64_t max_length_tokens = 0;  ///< 0: no maximum but the 2^31 - 1 of a length
-  std::int64_t since_ns = 0;           ///< for the holder report
-  std::int64_t deadline_ns = 0;        ///< for the holder report
+  std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
+  std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
 };
 
 /// How many tokens a sequence grows by.

@@ -41,11 +41,13 @@ struct MemoryDrift {
   std::uint64_t driver_used_bytes = 0;  ///< total - free, as the driver tells this process
   std::uint64_t tracked_bytes = 0;      ///< kind device, engine's registrations and totals included
   std::int64_t drift_bytes = 0;         ///< driver_used - tracked; negative: tracked more than used
-  std::uint64_t overhead_bytes = 0;  ///< driver_used - tracked when the device was opened: contexts
-                                     ///< and whoever was there before
-  std::int64_t growth_bytes = 0;     ///< drift - overhead: what came since and nobody recorded
-  std::optional<std::uint64_t> own_bytes;    ///< of this process, by NVML
-  std::optional<std::uint64_t> other_bytes;  ///< of other processes, by NVML
+  std::uint64_t overhead_bytes = 0;     ///< driver_used - tracked when the device was opened: this
+                                        ///< process's context and whoever else was there
+  std::int64_t growth_bytes = 0;        ///< drift - overhead: what came since and nobody recorded
+  std::optional<std::uint64_t> own_bytes;      ///< of this process, by NVML
+  std::optional<std::uint64_t> context_bytes;  ///< own - tracked, at least 0: the CUDA context, and
+                                               ///< what this process did not record
+  std::optional<std::uint64_t> other_bytes;    ///< of other processes, by NVML
 };
 
 /// Asks the driver now. Returns device_error when it cannot tell.

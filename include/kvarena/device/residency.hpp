@@ -84,9 +84,9 @@ KVARENA_EXPORT std::string describe(const ResidencyViolation& violation);
 
 /// Records memory that the engine allocated itself (`record.owner` and `record.serial` are set
 /// here), so that it is accounted for and judged. It stays the engine's: unregister_memory before
-/// it is freed; Device::free refuses it. Returns unsupported (allocation) for KV in pinned staging
-/// memory, residency_violated (allocation) for what the policy forbids when it is verified, the
-/// driver's failure when it cannot be asked, else as VramTracker::record.
+/// it is freed; Device::free refuses it. Returns unsupported (allocation) for KV or weights in
+/// pinned staging memory, residency_violated (allocation) for what the policy forbids when it is
+/// verified, the driver's failure when it cannot be asked, else as VramTracker::record.
 KVARENA_EXPORT Status register_memory(Device& device, AllocationRecord record,
                                       RegisterCheck check = RegisterCheck::verify);
 /// Forgets what register_memory recorded. Returns not_found (allocation), or failed_precondition

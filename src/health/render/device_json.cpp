@@ -35,6 +35,7 @@ Json drift_json(const std::optional<MemoryDrift>& drift) {
           {"overhead_bytes", drift->overhead_bytes},
           {"growth_bytes", drift->growth_bytes},
           {"own_bytes", optional_json(drift->own_bytes)},
+          {"context_bytes", optional_json(drift->context_bytes)},
           {"other_bytes", optional_json(drift->other_bytes)}};
 }
 

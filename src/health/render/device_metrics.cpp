@@ -17,6 +17,13 @@ struct DeviceFigure {
 
 std::optional<double> number(std::uint64_t figure) { return static_cast<double>(figure); }
 
+/// What NVML may tell.
+std::optional<double> told(const DeviceHealth& device,
+                           std::optional<std::uint64_t> MemoryDrift::*bytes) {
+  const auto figure = device.drift ? (*device.drift).*bytes : std::nullopt;
+  return figure ? number(*figure) : std::nullopt;
+}
+
 constexpr DeviceFigure kFigures[] = {
     {{"kvarena_device_resident", "Whether all memory of the device is VRAM, by the last check."},
      false,
@@ -54,12 +61,16 @@ constexpr DeviceFigure kFigures[] = {
        if (!d.drift) return std::nullopt;
        return static_cast<double>(d.drift->growth_bytes);
      }},
+    {{"kvarena_own_process_bytes", "Memory of this process on the device, by NVML."},
+     false,
+     [](const DeviceHealth& d) { return told(d, &MemoryDrift::own_bytes); }},
+    {{"kvarena_context_bytes",
+      "Of it, what is not tracked: the CUDA context and what else is not."},
+     false,
+     [](const DeviceHealth& d) { return told(d, &MemoryDrift::context_bytes); }},
     {{"kvarena_other_processes_bytes", "Memory of other processes on the device, by NVML."},
      false,
-     [](const DeviceHealth& d) -> std::optional<double> {
-       if (!d.drift || !d.drift->other_bytes) return std::nullopt;
-       return number(*d.drift->other_bytes);
-     }},
+     [](const DeviceHealth& d) { return told(d, &MemoryDrift::other_bytes); }},
 };
 
 /// One figure of a purpose.

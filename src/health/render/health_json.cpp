@@ -46,17 +46,22 @@ std::string to_text(const Json& document) {
 }
 
 double seconds_between(std::int64_t since_ns, std::int64_t now_ns) noexcept {
-  return now_ns <= since_ns ? 0.0 : static_cast<double>(now_ns - since_ns) * 1e-9;
+  return now_ns <= since_ns ? 0.0 : static_cast<double>(now_ns - since_ns) / 1e9;
 }
 
 Json health_json(const HealthReport& report) {
   std::uint64_t used_bytes = 0;
-  for (const DeviceHealth& device : report.devices) used_bytes += device.usage.total.bytes;
+  std::uint64_t checked = 0;
+  for (const DeviceHealth& device : report.devices) {
+    used_bytes += device.usage.total.bytes;
+    checked += device.allocations_checked;
+  }
   auto pressure = PressureLevel::normal;
   for (const PoolHealth& pool : report.pools) pressure = std::max(pressure, pool.pressure);
   return {{"status", report.healthy ? "healthy" : "unhealthy"},
           {"resident", report.resident},
           {"policy", policy_json(report)},
+          {"allocations_checked", checked},
           {"vram_bytes_used", used_bytes},
           {"last_check_secs", last_check_json(report)},
           {"usage", usage_json(report)},

@@ -20,9 +20,10 @@ std::string to_text(const Json& document);
 /// Seconds from `since_ns` to `now_ns`, at least 0.
 double seconds_between(std::int64_t since_ns, std::int64_t now_ns) noexcept;
 
-/// status, resident, policy (null without a device), vram_bytes_used (all devices, tracked),
-/// last_check_secs (age of the last check; null before the first), usage by purpose, pressure (the
-/// highest level of the pools), reasons with code, text and since_secs.
+/// status, resident, policy (null without a device), allocations_checked (by the last check: what
+/// `resident` speaks of), vram_bytes_used (all devices, tracked), last_check_secs (age of the last
+/// check; null before the first), usage by purpose, pressure (the highest level of the pools),
+/// reasons with code, text and since_secs.
 Json health_json(const HealthReport& report);
 
 }  // namespace kvarena

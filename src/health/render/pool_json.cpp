@@ -49,15 +49,26 @@ Json audit_json(const AuditProgress& audit) {
           {"failure", audit.failure.is_ok() ? Json(nullptr) : Json(describe(audit.failure))}};
 }
 
-Json pressure_json(const PoolHealth& pool) {
+Json pressure_json(const PoolHealth& pool, std::int64_t now_ns) {
   Json entered = Json::object();
   for (std::size_t l = 0; l < kNumPressureLevels; ++l) {
     entered[std::string(name_of(static_cast<PressureLevel>(l)))] = pool.pressure_entered[l];
   }
-  return {{"level", name_of(pool.pressure)}, {"entered", std::move(entered)}};
+  Json cause = nullptr;
+  if (pool.pressure != PressureLevel::normal) cause = pool.pressure_by_vram ? "vram" : "blocks";
+  return {{"level", name_of(pool.pressure)},
+          {"cause", std::move(cause)},
+          {"age_secs", pool.looked_ns ? Json(seconds_between(*pool.looked_ns, now_ns)) : nullptr},
+          {"entered", std::move(entered)}};
 }
 
-Json holders_json(std::span<const HolderReport> reports) {
+/// Seconds from a time that somebody may have given; 0 stands for none.
+Json seconds_since(std::int64_t given_ns, std::int64_t then_ns) {
+  return given_ns == 0 ? Json(nullptr) : Json(seconds_between(given_ns, then_ns));
+}
+
+/// As they were at `then_ns`, by the publisher's clock.
+Json holders_json(std::span<const HolderReport> reports, std::int64_t then_ns) {
   Json holders = Json::array();
   for (const HolderReport& holder : reports) {
     holders.push_back({{"holder", holder.holder.value},
@@ -66,12 +77,14 @@ Json holders_json(std::span<const HolderReport> reports) {
                        {"references", holder.references},
                        {"reserved", holder.reserved},
                        {"since_ns", holder.since_ns},
-                       {"deadline_ns", holder.deadline_ns}});
+                       {"deadline_ns", holder.deadline_ns},
+                       {"age_secs", seconds_since(holder.since_ns, then_ns)},
+                       {"overdue_secs", seconds_since(holder.deadline_ns, then_ns)}});
   }
   return holders;
 }
 
-Json explanation_json(const Explanation& explanation) {
+Json explanation_json(const Explanation& explanation, std::int64_t then_ns) {
   return {{"requested", explanation.requested},
           {"fits", explanation.fits},
           {"usable", explanation.usable},
@@ -79,7 +92,7 @@ Json explanation_json(const Explanation& explanation) {
           {"fenced_returning", explanation.fenced_returning},
           {"oldest_open_ticket", ticket_json(explanation.oldest_open_ticket)},
           {"blocks", blocks_json(explanation.stats)},
-          {"largest", holders_json({explanation.largest.data(), explanation.num_largest})},
+          {"largest", holders_json({explanation.largest.data(), explanation.num_largest}, then_ns)},
           {"text", to_string(explanation)}};
 }
 
@@ -88,8 +101,8 @@ Json details_json(const NamedPoolDetails* named, std::int64_t now_ns) {
   const PoolDetails& details = named->details;
   return {{"step", details.step},
           {"age_secs", seconds_between(details.published_ns, now_ns)},
-          {"explanation", explanation_json(details.explanation)},
-          {"holders", holders_json(details.holders)}};
+          {"explanation", explanation_json(details.explanation, details.published_ns)},
+          {"holders", holders_json(details.holders, details.published_ns)}};
 }
 
 }  // namespace
@@ -102,7 +115,7 @@ Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int
           {"pending_work", pool.has_pending_work},
           {"waiting_requests", pool.waiting_requests},
           {"preemptions", pool.preemptions},
-          {"pressure", pressure_json(pool)},
+          {"pressure", pressure_json(pool, now_ns)},
           {"blocks", blocks_json(snapshot.blocks)},
           {"tables", tables_json(snapshot.tables)},
           {"tickets", tickets_json(snapshot, now_ns)},

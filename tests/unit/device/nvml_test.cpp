@@ -141,6 +141,7 @@ MemoryDrift attributed(const std::vector<GpuProcess>& processes) {
   NvmlMemory memory;
   memory.processes = processes;
   MemoryDrift drift;
+  drift.tracked_bytes = 45;
   attribute(drift, memory, 42);
   return drift;
 }
@@ -148,16 +149,27 @@ MemoryDrift attributed(const std::vector<GpuProcess>& processes) {
 TEST(Attribution, TellsOwnFromOthers) {
   const MemoryDrift drift = attributed({{7, 10, ""}, {42, 60, ""}, {99, 5, ""}});
   EXPECT_EQ(drift.own_bytes, 60U);
+  EXPECT_EQ(drift.context_bytes, 15U);
   EXPECT_EQ(drift.other_bytes, 15U);
   EXPECT_EQ(attributed({{42, 60, ""}}).other_bytes, 0U);
+}
+
+TEST(Attribution, ANeighbourIsNoContextOfOurs) {
+  const MemoryDrift drift = attributed({{7, 60'000'000'000, ""}, {42, 60, ""}});
+  EXPECT_EQ(drift.context_bytes, 15U);
+  EXPECT_EQ(drift.other_bytes, 60'000'000'000U);
+  EXPECT_EQ(attributed({{42, 45, ""}}).context_bytes, 0U);
+  EXPECT_EQ(attributed({{42, 30, ""}}).context_bytes, 0U) << "more is tracked than NVML tells";
 }
 
 TEST(Attribution, SaysNothingThatItDoesNotKnow) {
   const MemoryDrift elsewhere = attributed({{7, 10, ""}});  // our id is not on the list
   EXPECT_EQ(elsewhere.own_bytes, std::nullopt);
+  EXPECT_EQ(elsewhere.context_bytes, std::nullopt);
   EXPECT_EQ(elsewhere.other_bytes, std::nullopt);
   const MemoryDrift hidden = attributed({{7, std::nullopt, ""}, {9, 4, ""}, {42, 60, ""}});
   EXPECT_EQ(hidden.own_bytes, 60U);
+  EXPECT_EQ(hidden.context_bytes, 15U);
   EXPECT_EQ(hidden.other_bytes, std::nullopt);
   EXPECT_EQ(attributed({{9, 4, ""}, {42, std::nullopt, ""}}).own_bytes, std::nullopt);
   EXPECT_NE(to_string(hidden).find("not told"), std::string::npos);

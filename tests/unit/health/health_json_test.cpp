@@ -13,7 +13,7 @@ TEST(HealthJson, HealthyProcessInFewFields) {
   const Json json = health_json(test::sample_report());
   EXPECT_EQ(to_text(json),
             "{\"status\":\"healthy\",\"resident\":true,\"policy\":\"vram_only\","
-            "\"vram_bytes_used\":600,\"last_check_secs\":5.0,"
+            "\"allocations_checked\":7,\"vram_bytes_used\":600,\"last_check_secs\":5.0,"
             "\"usage\":{\"ModelWeights\":300,\"KVCache\":200,\"IntermediateBuffers\":100,"
             "\"Unknown\":0},\"pressure\":\"elevated\",\"reasons\":[]}\n");
 }
@@ -50,6 +50,7 @@ TEST(HealthJson, OneDeviceThatAllowsHostMemoryNamesThePolicy) {
   report.devices[1].policy = ResidencyPolicy::allow_host;
   const Json json = health_json(report);
   EXPECT_EQ(json["policy"], "allow_host");
+  EXPECT_EQ(json["allocations_checked"], 14);
   EXPECT_EQ(json["vram_bytes_used"], 1200);
   EXPECT_EQ(json["usage"]["KVCache"], 400);
 }

@@ -1,5 +1,7 @@
 #include "kvarena/health/health_server.hpp"
 
+#include "health/render/metrics_text.hpp"
+#include "sample_report.hpp"
 #include "support/raw_client.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -7,6 +9,7 @@
 #include "kvarena/step/step_publisher.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -156,7 +159,21 @@ TEST_F(HealthServerTest, MovesAndStops) {
   EXPECT_EQ(ask(port, get_request("/health")), "<refused>");
 }
 
-/// What promtool says of a real scrape; KVARENA_PROMTOOL names the program.
+/// What `promtool` says of metrics; "" when it accepts them.
+std::string objections(const std::string& promtool, const std::string& metrics) {
+  const std::string path = testing::TempDir() + "kvarena_scrape_" + std::to_string(::getpid());
+  std::ofstream(path) << metrics;
+  const std::string command = "'" + promtool + "' check metrics < '" + path + "' 2>&1";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return "cannot be started";
+  std::string said;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
+  if (const int status = ::pclose(pipe); status != 0) said += "status " + std::to_string(status);
+  std::remove(path.c_str());
+  return said;
+}
+
+/// KVARENA_PROMTOOL names the program. A real scrape, and a report of a GPU with all its figures.
 TEST_F(HealthServerTest, PromtoolAcceptsAScrape) {
   const char* named = std::getenv("KVARENA_PROMTOOL");
   const std::string promtool = named == nullptr || *named == '\0' ? "promtool" : named;
@@ -164,16 +181,8 @@ TEST_F(HealthServerTest, PromtoolAcceptsAScrape) {
     GTEST_SKIP() << "no promtool: set KVARENA_PROMTOOL, or let ./check fetch it";
   }
   const HealthServer server = start();
-  const std::string path = testing::TempDir() + "kvarena_scrape_" + std::to_string(server.port());
-  std::ofstream(path) << body_of(ask(server.port(), get_request("/metrics")));
-  const std::string command = "'" + promtool + "' check metrics < '" + path + "' 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  std::string said;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
-  EXPECT_EQ(::pclose(pipe), 0);
-  EXPECT_EQ(said, "");
-  std::remove(path.c_str());
+  EXPECT_EQ(objections(promtool, body_of(ask(server.port(), get_request("/metrics")))), "");
+  EXPECT_EQ(objections(promtool, metrics_text(test::sample_report())), "");
 }
 
 }  // namespace

@@ -79,6 +79,8 @@ TEST(MetricsText, Device) {
   EXPECT_TRUE(has_line(text, "kvarena_device_memory_free_bytes" + device + "} 400")) << text;
   EXPECT_TRUE(has_line(text, "kvarena_staging_peak_bytes" + device + "} 12"));
   EXPECT_TRUE(has_line(text, "kvarena_drift_growth_bytes" + device + "} 2"));
+  EXPECT_TRUE(has_line(text, "kvarena_own_process_bytes" + device + "} 577"));
+  EXPECT_TRUE(has_line(text, "kvarena_context_bytes" + device + "} 4"));
   EXPECT_TRUE(has_line(text, "kvarena_other_processes_bytes" + device + "} 33"));
   EXPECT_TRUE(has_line(text, "kvarena_memory_used_bytes" + device + ",purpose=\"KVCache\"} 200"));
   EXPECT_TRUE(has_line(text, "kvarena_memory_peak_bytes" + device + ",purpose=\"Unknown\"} 7"));
@@ -92,6 +94,7 @@ TEST(MetricsText, UnknownFiguresHaveNoSeries) {
   report.checks = {};
   const std::string text = metrics_text(report);
   EXPECT_EQ(text.find("kvarena_drift"), std::string::npos);
+  EXPECT_EQ(text.find("kvarena_context"), std::string::npos);
   EXPECT_EQ(text.find("kvarena_last_check_age_seconds"), std::string::npos);
 }
 

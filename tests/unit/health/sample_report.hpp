@@ -22,7 +22,7 @@ inline DeviceHealth sample_device() {
   device.usage.by_purpose = {{{300, 301, 3}, {200, 201, 2}, {100, 101, 1}, {0, 7, 0}}};
   device.usage.allocations_ever = 20;
   device.usage.frees_ever = 13;
-  device.drift = MemoryDrift{610, 600, 10, 8, 2, std::nullopt, 33};
+  device.drift = MemoryDrift{610, 600, 10, 8, 2, 577, 4, 33};
   device.allocations_checked = 7;
   return device;
 }
@@ -70,6 +70,8 @@ inline HealthReport sample_report() {
   pool.snapshot = sample_snapshot();
   pool.has_pending_work = true;
   pool.pressure = PressureLevel::elevated;
+  pool.pressure_by_vram = true;
+  pool.looked_ns = 98 * kSecond;
   pool.pressure_entered = {2, 3, 1, 0};
   pool.preemptions = 55;
   pool.waiting_requests = 12;
@@ -88,9 +90,13 @@ inline HealthDetails sample_details() {
   pool.details.explanation.usable = 58;
   pool.details.explanation.stats = sample_snapshot().blocks;
   pool.details.explanation.num_largest = 1;
-  pool.details.explanation.largest[0] = {HolderId{4}, 17, "sequence", 22, 3, 7, 9};
-  pool.details.holders = {{HolderId{4}, 17, "sequence", 22, 3, 7, 9},
-                          {HolderId{5}, 18, "prefix", 14, 0, 8, 0}};
+  pool.details.explanation.largest[0] = {HolderId{4}, 17,           "sequence",  22,
+                                         3,           66 * kSecond, 90 * kSecond};
+  pool.details.holders = {
+      pool.details.explanation.largest[0],
+      {HolderId{5}, 18, "prefix", 14, 0, 0, 0},
+      {HolderId{6}, 19, "export", 2, 0, 95 * kSecond, 99 * kSecond},
+  };
   details.pools.push_back(pool);
   AllocationRecord arena;
   arena.pointer = reinterpret_cast<void*>(0x7f0000001000);
