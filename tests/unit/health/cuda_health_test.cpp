@@ -4,11 +4,13 @@
 #include "support/gpu.hpp"
 #include "support/log_capture.hpp"
 #include "support/manual_clock.hpp"
+#include "support/raw_client.hpp"
 #include "support/status_matchers.hpp"
 #include "unit/health/report_text.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/health/health_monitor.hpp"
+#include "kvarena/health/health_server.hpp"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -75,13 +77,16 @@ class CudaHealthTest : public ::testing::Test {
     ASSERT_OK(monitor);
     monitor_ = std::make_unique<HealthMonitor>(std::move(*monitor));
   }
-  /// Lets a period go by and returns the report after the check that this brings.
+  /// Lets a period go by and returns the report after the check that this brings: one that began
+  /// then, not one that was under way.
   HealthReport pass_period() {
-    const std::uint64_t before = monitor_->report().checks.completed;
     clock_.advance(60 * kSecond);
     monitor_->wake();
-    while (monitor_->report().checks.completed == before) std::this_thread::yield();
-    return monitor_->report();
+    for (;; std::this_thread::yield()) {
+      HealthReport report = monitor_->report();
+      const CheckFigures& checks = report.checks;
+      if (checks.last_ended_ns - checks.last_duration_ns == clock_.now_ns()) return report;
+    }
   }
   /// What on_unhealthy said, once it has said something.
   std::vector<HealthReason> await_call() {
@@ -99,7 +104,15 @@ class CudaHealthTest : public ::testing::Test {
 };
 
 class CudaForeignMemoryTest : public CudaHealthTest,
-                              public ::testing::WithParamInterface<ForeignMemory> {};
+                              public ::testing::WithParamInterface<ForeignMemory> {
+ protected:
+  /// What a load balancer is told.
+  static void expect_answer(const HealthServer& server, int status, const std::string& part) {
+    const std::string answer = ask(server.port(), get_request("/health"));
+    EXPECT_EQ(status_of(answer), status) << answer;
+    EXPECT_NE(body_of(answer).find(part), std::string::npos) << part << " is not in: " << answer;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Memory, CudaForeignMemoryTest, ::testing::ValuesIn(kForeign),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
@@ -109,6 +122,9 @@ TEST_P(CudaForeignMemoryTest, IsFoundWithinAPeriodAndForgivenOnceItIsGone) {
   ASSERT_OK(monitor_->watch(*device_));
   HealthReport report = pass_period();
   ASSERT_TRUE(report.healthy && report.resident) << text_of(report);
+  const auto server = HealthServer::start(*monitor_);
+  ASSERT_OK(server);
+  expect_answer(*server, 200, "\"resident\":true");
 
   void* const foreign = GetParam().allocate();
   ASSERT_NE(foreign, nullptr);
@@ -134,15 +150,19 @@ TEST_P(CudaForeignMemoryTest, IsFoundWithinAPeriodAndForgivenOnceItIsGone) {
     EXPECT_TRUE(log.contains(LogLevel::critical, part)) << part << " in: " << log.lines()[0].text;
   }
   std::printf("%s\n", log.lines()[0].text.c_str());  // for people: what the driver said
+  expect_answer(*server, 503, "\"resident\":false");
+  expect_answer(*server, 503, "\"code\":\"residency_violated\"");
 
   ASSERT_OK(unregister_memory(*device_, foreign));
   GetParam().free(foreign);
   report = pass_period();
   EXPECT_TRUE(report.resident);
   EXPECT_FALSE(report.healthy) << "nobody has acknowledged it";
+  expect_answer(*server, 503, "\"resident\":true");
   monitor_->acknowledge();
   report = pass_period();
   EXPECT_TRUE(report.healthy && report.resident) << text_of(report);
+  expect_answer(*server, 200, "\"resident\":true");
   EXPECT_OK(device_->free(*own));
 }
 
