@@ -76,8 +76,7 @@ Admitted Admission::make_room(const Job& job, std::int64_t blocks) {
   return Admitted::failed;
 }
 
-Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
-                          std::int64_t pending_blocks) {
+Admitted Admission::offer(Job& job, std::int64_t first_chunk, std::int64_t pending_blocks) {
   const std::int64_t forks = fork_blocks(*job.request->trace, job.to_fork);
   const bool first_chunk_only = reserve_ == Reserve::none && !job.preempted;
   const std::int64_t prefill = first_chunk_only ? first_chunk : job.prefill_length;
@@ -86,7 +85,7 @@ Admitted Admission::offer(Job& job, std::int64_t now_ns, std::int64_t first_chun
   if (room != Admitted::yes) return room;
   kept_.forget(job);
   if (job.sequence == kNoSequence) {
-    auto sequence = pool_.create_sequence(now_ns);
+    auto sequence = pool_.create_sequence();
     if (!sequence) {
       failure_ = sequence.status();
       return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;

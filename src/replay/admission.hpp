@@ -30,8 +30,7 @@ class Admission {
   /// Offers a job, which becomes a sequence of what it kept, empty for most, with its blocks
   /// secured, or has to wait. `first_chunk` are the tokens it would start with, `pending_blocks`
   /// what the running sequences take in the same step. `failed` leaves the cause in failure().
-  Admitted offer(Job& job, std::int64_t now_ns, std::int64_t first_chunk,
-                 std::int64_t pending_blocks);
+  Admitted offer(Job& job, std::int64_t first_chunk, std::int64_t pending_blocks);
   /// Undoes an offer whose first chunk did not fit after all; the job has no tokens any more.
   Status withdraw(Job& job);
   /// Hands what was secured for sequences to fork over to `child`, just forked from `parent`.

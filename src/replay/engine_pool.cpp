@@ -1,5 +1,7 @@
 #include "replay/engine_pool.hpp"
 
+#include "kvarena/base/clock.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -185,14 +187,13 @@ MaybeFailure EnginePool::create_step_memory(std::unique_ptr<StepMemory>* memory)
   return std::nullopt;
 }
 
-Result<SequenceId> EnginePool::create_sequence(std::int64_t since_ns) {
-  const SequenceOptions options{.since_ns = since_ns};
+Result<SequenceId> EnginePool::create_sequence() {
+  const SequenceOptions options{.since_ns = steady_clock().now_ns()};
   return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
 }
 
-Result<SequenceId> EnginePool::fork(SequenceId parent, std::int64_t length_tokens,
-                                    std::int64_t since_ns) {
-  const SequenceOptions options{.since_ns = since_ns};
+Result<SequenceId> EnginePool::fork(SequenceId parent, std::int64_t length_tokens) {
+  const SequenceOptions options{.since_ns = steady_clock().now_ns()};
   return cache_ ? cache_->fork(parent, length_tokens, options)
                 : tables_->fork(parent, length_tokens, options);
 }

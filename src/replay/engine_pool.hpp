@@ -48,10 +48,11 @@ class EnginePool {
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
-  /// BlockTables::create_sequence.
-  Result<SequenceId> create_sequence(std::int64_t since_ns);
-  /// BlockTables::fork.
-  Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens, std::int64_t since_ns);
+  /// BlockTables::create_sequence. It holds since now by the publisher's clock, not the replay's:
+  /// who looks at the pool from outside is told ages in real time.
+  Result<SequenceId> create_sequence();
+  /// BlockTables::fork, as above.
+  Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
   /// BlockTables::destroy.
   Status destroy(SequenceId sequence);
   /// BlockTables::truncate.

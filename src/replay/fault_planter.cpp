@@ -87,7 +87,7 @@ void FaultPlanter::before_destroy(const Job& job) {
   if (fault_ != Fault::lose_release || job.length == 0 || !is_due()) return;
   planted_ = true;
   // A fork that nobody ends: its reference to the first block is the release that was lost.
-  static_cast<void>(pool_.fork(job.sequence, 1, 0));
+  static_cast<void>(pool_.fork(job.sequence, 1));
 }
 
 }  // namespace kvarena::replay

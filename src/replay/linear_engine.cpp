@@ -74,7 +74,7 @@ MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
 MaybeFailure LinearEngine::start_waiting() {
   const auto limit = static_cast<std::size_t>(options_.limits.max_running);
   while (!waiting_.empty() && (limit == 0 || holds_.size() < limit)) {
-    const Admitted answer = admission_.offer(*waiting_.front(), now_ns_, 0, 0);
+    const Admitted answer = admission_.offer(*waiting_.front(), 0, 0);
     if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
     if (answer == Admitted::later) break;
     auto job = std::move(waiting_.front());

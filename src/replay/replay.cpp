@@ -151,7 +151,6 @@ class Replay {
 
   MaybeFailure run(ArrivalFeed& feed) {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
-    if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
     if (auto failure = open_files()) return failure;
     if (options_.attention.mode != AttentionMode::off) {
       std::unique_ptr<StepMemory> memory;
@@ -166,6 +165,7 @@ class Replay {
                         *pool_->cache(), std::move(memory));
       instruments_.verifier = &*verifier_;
     }
+    if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
     if (options_.attention.fault != Fault::none) {
       faults_.emplace(options_.attention, *pool_);
       instruments_.faults = &*faults_;

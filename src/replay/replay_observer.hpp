@@ -18,9 +18,10 @@ class EnginePool;
 /// Told by the replay's thread. Must not throw.
 class ReplayObserver : public ProgressSink {
  public:
-  /// The pool exists; `publisher` is valid until the pool of on_end goes.
+  /// All memory of the run is there; `publisher` is valid until the pool of on_end goes.
   virtual void on_pool(StepPublisher& publisher) = 0;
-  /// The replay has ended, however it did: nobody else uses the pool any more.
+  /// The replay has ended, however it did: nobody else uses the pool any more. A replay that failed
+  /// before on_pool may have a pool too.
   virtual void on_end(std::unique_ptr<EnginePool> pool) = 0;
 };
 

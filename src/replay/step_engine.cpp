@@ -90,7 +90,7 @@ MaybeFailure StepEngine::admit() {
     Job& job = *waiting_.front();
     if (max_running > 0 && seats_taken() + 1 + job.to_fork > max_running) break;
     const std::int64_t chunk = std::min(job.prefill_length - job.length, budget_);
-    const Admitted answer = admission_.offer(job, now_ns_, chunk, pending);
+    const Admitted answer = admission_.offer(job, chunk, pending);
     if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
     if (answer == Admitted::later) break;
     pending += admission_.growth_blocks(job, chunk);
@@ -190,7 +190,7 @@ MaybeFailure StepEngine::fork_samples(std::size_t root) {
   std::vector<JobPtr> children;
   Job& parent = *running_[root];
   while (parent.to_fork > 0) {
-    auto sequence = pool_.fork(parent.sequence, parent.length, now_ns_);
+    auto sequence = pool_.fork(parent.sequence, parent.length);
     if (!sequence) return unexpected("fork", sequence.status());
     auto child = std::make_unique<Job>(parent);
     child->sample = parent.request->unfinished - parent.to_fork;

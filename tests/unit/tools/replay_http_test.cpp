@@ -1,17 +1,28 @@
 // kvarena replay --http: served during and after the run, as another process sees it.
 
+#include "tools/replay_server.hpp"
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/command_run.hpp"
 
+#include "kvarena/base/violation.hpp"
+#include "kvarena/cache/kv_cache.hpp"
+#include "kvarena/device/host_device.hpp"
+
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -99,6 +110,7 @@ TEST(ReplayHttp, ServesAndLingersUntilInterrupted) {
     EXPECT_EQ(pool["blocks"]["free"], 50);
     EXPECT_EQ(pool["tables"]["sequences_ever"], 3);
     EXPECT_GT(pool["step"].get<int>(), 40);
+    EXPECT_TRUE(pool["pressure"]["age_secs"].is_number()) << pool["pressure"];
     EXPECT_EQ(replay.end(signal), 0);
   }
 }
@@ -148,8 +160,121 @@ TEST(ReplayHttp, WhatIsWrongIsNamed) {
   EXPECT_TRUE(contains(no_token.err, "first line is empty")) << no_token.err;
   const auto open_to_all = refused({"--http", "0.0.0.0:0"});
   EXPECT_EQ(open_to_all.code, ExitCode::usage);
+  EXPECT_TRUE(
+      contains(open_to_all.err, "0.0.0.0 is not loopback and needs a token; none was given"))
+      << open_to_all.err;
   EXPECT_TRUE(contains(open_to_all.err, "--http-token-file")) << open_to_all.err;
-  EXPECT_EQ(refused({"--http", "example.org:0"}).code, ExitCode::usage);
+  const TempFile short_one("short\n");
+  const auto short_token = refused({"--http", "0.0.0.0:0", "--http-token-file", short_one.path()});
+  EXPECT_EQ(short_token.code, ExitCode::usage);
+  EXPECT_TRUE(contains(short_token.err, "the token of 5 characters is none")) << short_token.err;
+  const auto name = refused({"--http", "example.org:0"});
+  EXPECT_EQ(name.code, ExitCode::usage);
+  EXPECT_TRUE(contains(name.err, "\"example.org\" is no numeric address and not localhost"))
+      << name.err;
+}
+
+TEST(ReplayHttp, APortThatIsTakenIsNamed) {
+  const int other = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(other, raw, length), 0);
+  ASSERT_EQ(::listen(other, 1), 0);
+  ASSERT_EQ(::getsockname(other, raw, &length), 0);
+  const std::string taken = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
+  const auto seen = run({"replay", trace.path(), "--http", taken});
+  EXPECT_EQ(seen.code, ExitCode::environment);
+  EXPECT_TRUE(contains(seen.err, taken + " is in use by another process")) << seen.err;
+  const auto nowhere = run({"replay", trace.path(), "--http", "[2001:db8::1]:9",
+                            "--http-token-file", TempFile("0123456789abcdef\n").path()});
+  EXPECT_EQ(nowhere.code, ExitCode::environment);
+  EXPECT_TRUE(contains(nowhere.err, "cannot be listened on")) << nowhere.err;
+  ::close(other);
+}
+
+TEST(ReplayHttp, TheAddressIsToldEvenWhenQuiet) {
+  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
+  const auto seen = run({"replay", trace.path(), "--quiet", "--http", "127.0.0.1:0"});
+  EXPECT_EQ(seen.code, ExitCode::ok) << seen.err;
+  EXPECT_TRUE(seen.err.starts_with("serving http://127.0.0.1:")) << seen.err;
+  EXPECT_EQ(std::ranges::count(seen.err, '\n'), 1) << seen.err;
+}
+
+TEST(ReplayHttp, WantOfMemoryIsExplainedOnce) {
+  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
+  testing::internal::CaptureStderr();
+  const auto seen = run({"replay", trace.path(), "--attention", "sample", "--device", "cpu",
+                         "--blocks", "100000000", "--http", "127.0.0.1:0"});
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(seen.code, ExitCode::environment) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "in use at the failure")) << seen.err;
+  EXPECT_TRUE(logged.starts_with("warning: InsufficientVram: ")) << logged;
+  EXPECT_EQ(std::ranges::count(logged, '\n'), 1) << logged;
+}
+
+/// A server in this process, over a device with a cache.
+class ReplayServerTest : public testing::Test {
+ protected:
+  static KvCacheOptions cache_options() {
+    return {.layout = {.num_layers = 2, .num_kv_heads = 2, .head_dim_k = 16, .dtype = DType::f16},
+            .size = {.num_blocks = 32},
+            .num_q_heads = 2,
+            .num_threads = 1};
+  }
+  json stats() const {
+    const auto seen = run({"monitor", "--url", url_in(err_.str()), "--once", "--json", "-"});
+    return seen.code == ExitCode::ok ? json::parse(seen.out) : json(seen.err);
+  }
+
+  std::unique_ptr<HostDevice> device_ = HostDevice::create({.capacity_bytes = 1 << 26}).value();
+  std::ostringstream out_;
+  std::ostringstream err_;
+  Console console_{out_, err_};
+  ExitCode code_ = ExitCode::ok;
+};
+
+TEST_F(ReplayServerTest, MemoryOfTheRunIsCheckedAtItsBeginAndItsEnd) {
+  std::unique_ptr<KvCache> cache;  // goes after the server
+  const auto server = ReplayServer::start(console_, {"127.0.0.1", 0}, "", device_.get(), &code_);
+  ASSERT_NE(server, nullptr) << err_.str();
+  EXPECT_EQ(stats()["health"]["allocations_checked"], 0) << "there is none yet";
+  auto made = KvCache::create(*device_, cache_options());
+  ASSERT_TRUE(made) << describe(made.status());
+  cache = std::make_unique<KvCache>(std::move(made).value());
+  server->on_pool(cache->publisher());
+  const auto expect_all_checked = [&] {
+    const json seen = stats();
+    ASSERT_TRUE(seen.is_object()) << seen;
+    const json& device = seen["devices"][0];
+    const auto usage = device_->tracker().breakdown();
+    EXPECT_EQ(device["allocations_checked"], device_->tracker().allocations().size());
+    EXPECT_EQ(seen["health"]["allocations_checked"], device["allocations_checked"]);
+    EXPECT_EQ(device["drift"]["tracked_bytes"], usage.total.bytes);
+  };
+  expect_all_checked();
+  ASSERT_GT(device_->tracker().allocations().size(), 0U);
+  const auto more = device_->allocate({.bytes = 4096, .purpose = MemoryPurpose::kv_cache});
+  ASSERT_TRUE(more);
+  server->on_end(nullptr);
+  expect_all_checked();
+  EXPECT_TRUE(device_->free(*more));
+}
+
+TEST_F(ReplayServerTest, LogLinesSayHowSevereTheyAre) {
+  testing::internal::CaptureStderr();
+  {
+    const auto server = ReplayServer::start(console_, {"127.0.0.1", 0}, "", device_.get(), &code_);
+    ASSERT_NE(server, nullptr) << err_.str();
+    static_cast<void>(report_violation(not_found(Resource::block, 7), "release"));
+  }
+  static_cast<void>(report_violation(not_found(Resource::block, 8), "release"));
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(logged.starts_with("critical: violation in release: block 7")) << logged;
+  EXPECT_EQ(std::ranges::count(logged, '\n'), 1) << "nobody listens any more: " << logged;
 }
 
 }  // namespace
