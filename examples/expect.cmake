@@ -1,5 +1,5 @@
-# Runs PROGRAM: it must end with status 0 and print what EXPECTED matches.
-execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+# Runs PROGRAM with ARGUMENTS: it must end with status 0 and print what EXPECTED matches.
+execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 message(STATUS "${output}${errors}")
 if(NOT status STREQUAL "0")
   message(FATAL_ERROR "${PROGRAM} ended with ${status}")

@@ -1,5 +1,6 @@
 // An engine with a health monitor and its HTTP server. A load balancer asks /health, Prometheus
-// scrapes /metrics, people read /stats; here the program asks itself once and ends.
+// scrapes /metrics, people read /stats; here the program asks itself once and ends. Its argument is
+// the port (9400; 0: any free one).
 
 #include "kvarena/health/health_server.hpp"
 #include "kvarena/cache/kv_cache.hpp"
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace {
@@ -39,20 +41,21 @@ std::string ask(std::uint16_t port, const std::string& path) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   using namespace kvarena;
+  const auto port = static_cast<std::uint16_t>(argc > 1 ? std::atoi(argv[1]) : 9400);
   const auto device = HostDevice::create().value();
   KvCacheOptions options{.layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim_k = 64}};
   options.size.num_blocks = 128;  // of 16 tokens
   options.num_q_heads = 1;
   auto cache = KvCache::create(*device, options).value();
 
-  // The three lines of an engine.
+  // The three lines of an engine, and what its people want to know.
   auto monitor = HealthMonitor::create().value();
   if (!monitor.watch(cache)) return 1;
-  const auto server = HealthServer::start(monitor);
+  const auto server = HealthServer::start(monitor, {.port = port});
+  if (!server) std::printf("no health server: %s\n", describe(server.status()).c_str());
 
-  if (!server) std::printf("no server: %s\n", describe(server.status()).c_str());
   if (!server) return 1;
   std::printf("%s\n%s\n", server->url().c_str(), ask(server->port(), "/health").c_str());
   return 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Markdown pages tell the truth: error codes, links, sums, and code that is said to compile.
+"""The Markdown pages tell the truth: error codes, log lines, links, sums, and code that is said to compile.
 
 A code block is tied to a file by the line before it: `<!-- compiled: examples/quickstart.cpp -->`. The
 block must then stand in that file word for word.
@@ -8,6 +8,7 @@ block must then stand in that file word for word.
 import re
 from pathlib import Path
 
+import log_lines
 import tree
 
 STATUS_HEADER = "include/kvarena/base/status.hpp"
@@ -129,7 +130,7 @@ def sum_problems(page, text):
 
 
 def check(root, _args=None):
-    problems = error_problems(root)
+    problems = error_problems(root) + log_lines.problems(root)
     for page in pages(root):
         text = tree.read(root, Path(page))
         problems += link_problems(root, page, text) + sum_problems(page, text)

@@ -277,6 +277,25 @@ class Pages(Sample):
         (self.root / "docs/errors.md").unlink()
         self.assertIn("is missing", check_pages.check(self.root)[0])
 
+    def log_table(self, *rows):
+        self.write("docs/operations.md", "### Log lines\n\n" + "".join(f"| {row} |\n" for row in rows))
+
+    def test_log_lines(self):
+        self.write("src/base/a.cpp", 'log_line(LogLevel::error, "arena \\"{}\\" of {:d} "\n "bytes: {}", a);\n')
+        self.write("src/base/b.cpp", 'log_text(severity(), describe(status));\nauto s = "gone: ";\n')
+        self.log_table('`arena "NAME" of N bytes: ...` | error | a', "`gone: ...` | warning | b")
+        self.assertEqual(check_pages.check(self.root), [])
+        self.refuse("src/base/c.cpp", 'log_line(level, "stream {} lost", 1);\n', "no row for the log line")
+
+    def test_level_of_a_log_line(self):
+        self.write("src/base/a.cpp", 'log_text(LogLevel::error, "lost");\n')
+        self.log_table("`lost` | warning or error | a")
+        self.refuse("docs/operations.md", "### Log lines\n| `lost` | warning | a |\n", "is error, says")
+
+    def test_row_of_a_log_line_that_is_gone(self):
+        self.log_table()
+        self.refuse("docs/operations.md", "### Log lines\n| `stream N lost` | error | a |\n", "no log line has")
+
     def test_link(self):
         self.refuse("README.md", "[x](docs/nowhere.md)\n", "leads to no file")
 
