@@ -54,7 +54,7 @@ struct HolderDemand {
   std::uint32_t count = 0;  ///< blocks
 };
 
-/// Who a holder is. The manager only reports times; those who look at it take them for steady_clock.
+/// Who a holder is. The manager only reports times; its readers take them for steady_clock()'s.
 struct HolderInfo {
   std::uint64_t owner = 0;       ///< the caller's number, e.g. a sequence id
   const char* purpose = "";      ///< static string, e.g. "sequence"
