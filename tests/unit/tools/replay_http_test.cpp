@@ -210,7 +210,7 @@ TEST(ReplayHttp, WantOfMemoryIsExplainedOnce) {
   const auto seen = run({"replay", trace.path(), "--attention", "sample", "--device", "cpu",
                          "--blocks", "100000000", "--http", "127.0.0.1:0"});
   const std::string logged = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(seen.code, ExitCode::environment) << seen.err;
+  EXPECT_EQ(seen.code, ExitCode::does_not_fit) << seen.err;
   EXPECT_TRUE(contains(seen.err, "in use at the failure")) << seen.err;
   EXPECT_TRUE(logged.starts_with("warning: InsufficientVram: ")) << logged;
   EXPECT_EQ(std::ranges::count(logged, '\n'), 1) << logged;
