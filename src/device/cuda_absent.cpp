@@ -20,6 +20,8 @@ CudaDeviceList list_devices() {
   return list;
 }
 
+CudaDeviceList identify_devices() { return list_devices(); }
+
 std::string describe_cuda(const Status& status) {
   std::string text = describe(status);
   if (status.code == StatusCode::unsupported && status.resource == Resource::device) {

@@ -48,7 +48,7 @@ CudaDeviceInfo cuda_device_info(const CudaContext& context) {
 
 bool is_built_with_cuda() noexcept { return true; }
 
-CudaDeviceList list_devices() {
+CudaDeviceList identify_devices() {
   CudaDeviceList list;
   list.cuda_built = true;
   const Result<std::int32_t> count = count_cuda_devices();
@@ -58,8 +58,15 @@ CudaDeviceList list_devices() {
     return list;
   }
   for (std::int32_t ordinal = 0; ordinal < *count; ++ordinal) {
-    CudaDeviceInfo& info = list.devices.emplace_back(properties_of(ordinal));
-    const auto context = CudaContext::open(ordinal);
+    list.devices.push_back(properties_of(ordinal));
+  }
+  return list;
+}
+
+CudaDeviceList list_devices() {
+  CudaDeviceList list = identify_devices();
+  for (CudaDeviceInfo& info : list.devices) {
+    const auto context = CudaContext::open(info.ordinal);
     if (context) {
       add_memory(**context, info);
     } else {

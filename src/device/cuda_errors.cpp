@@ -44,6 +44,10 @@ std::string advice(std::int32_t error) {
       return "The machine's GPUs are not started up. Start nvidia-fabricmanager, then try again";
     case cudaErrorDevicesUnavailable:
       return "Another process has the GPU for itself. Look at nvidia-smi's compute mode";
+    case cudaErrorMemoryAllocation:
+      return "The GPU's memory is full; nvidia-smi shows who has it. A process that uses CUDA "
+             "needs "
+             "some hundred MiB for its context alone";
     case cudaErrorNoKernelImageForDevice:
       return "Build kvarena for this GPU's architecture (KVARENA_CUDA_ARCHS)";
     default: break;

@@ -66,6 +66,9 @@ KVARENA_EXPORT bool is_built_with_cuda() noexcept;
 /// Lists the GPUs. Asking for free memory makes a CUDA context on each of them, which stays for as
 /// long as others of the process use it. Throws only when host memory is out.
 KVARENA_EXPORT CudaDeviceList list_devices();
+/// The same without a CUDA context, so that it takes nothing of a GPU and works when one is full:
+/// `memory` stays zero. Throws only when host memory is out.
+KVARENA_EXPORT CudaDeviceList identify_devices();
 /// kvarena::describe(status), then CUDA's own words for `native` and what to do about it.
 KVARENA_EXPORT std::string describe_cuda(const Status& status);
 
