@@ -35,8 +35,9 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
   const auto take = [name, &bytes](const std::string& text) {
     bytes = parse_bytes(text);
     if (bytes && *bytes > 0) return;
-    throw CLI::ValidationError(name, fmt::format("\"{}\" is not a size; expected a number above 0 "
-                                                 "with a suffix such as 24GiB, 512MiB, 80GB",
+    throw CLI::ValidationError(name, fmt::format("\"{}\" is no whole number of bytes above 0; "
+                                                 "expected a whole number with a suffix, such as "
+                                                 "1434MiB, 24GiB, 80GB",
                                                  text));
   };
   return command.add_option_function<std::string>(name, take, help)->type_name("SIZE");

@@ -79,7 +79,11 @@ TEST(CommandLine, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
   }
   EXPECT_TRUE(contains(run({"replay", "x", "--clock", "sundial"}).err, "'kvarena replay --help'"));
   EXPECT_TRUE(contains(run({"shapes", "llama-3"}).err, "did you mean Llama-3.1"));
-  EXPECT_TRUE(contains(run({"replay", "x", "--pool-bytes", "1gig"}).err, "24GiB"));
+  for (const char* size : {"1gig", "1.4GiB", "0"}) {
+    EXPECT_TRUE(contains(run({"replay", "x", "--pool-bytes", size}).err,
+                         "expected a whole number with a suffix, such as 1434MiB, 24GiB"))
+        << size;
+  }
 }
 
 TEST(CommandLine, ColoursOnlyOnTerminalsThatWantThem) {
