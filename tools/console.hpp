@@ -4,11 +4,20 @@
 /// `Console`: where a command's words go. Data on `out`, messages on `err`. Injected, so that tests
 /// read both. One thread at a time.
 
+#include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
 
 namespace kvarena::tools {
+
+/// A terminal's size in characters; 0: unknown.
+struct TerminalSize {
+  int rows = 0;     ///< lines
+  int columns = 0;  ///< characters of a line
+
+  friend bool operator==(const TerminalSize&, const TerminalSize&) = default;
+};
 
 /// The two streams and how they may be used.
 struct Console {
@@ -19,6 +28,7 @@ struct Console {
   bool color = true;      ///< colour where the stream is a terminal
   bool quiet = false;     ///< no notes, no progress, no summary; errors and warnings stay
   std::string program{};  ///< this executable, to start it again; empty: cannot be
+  std::function<TerminalSize()> terminal_size{};  ///< asks now; empty: the size is not known
 
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},

@@ -64,20 +64,32 @@ CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice) {
       ->default_str("auto");
 }
 
+std::string describe_in_one_line(const Status& status) {
+  std::string text;
+  for (const char c : describe_cuda(status)) {
+    if (c == '\n') {
+      text += "; ";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
 std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice,
-                                        std::uint64_t host_bytes) {
+                                        std::uint64_t host_bytes, std::string_view instead) {
   if (choice.kind == DeviceChoice::Kind::cpu) return open_host(console, host_bytes);
   auto cuda = open_cuda(choice.ordinal);
   if (cuda) return std::move(cuda).value();
   if (choice.kind == DeviceChoice::Kind::automatic) {
-    std::string why = describe_cuda(cuda.status());
-    for (char& c : why) c = c == '\n' ? ' ' : c;
-    console.warning(fmt::format("--device auto: no GPU, running on the CPU: {}", why));
+    console.warning(
+        fmt::format("--device auto: no GPU, {}: {}", instead, describe_in_one_line(cuda.status())));
     return open_host(console, host_bytes);
   }
-  console.error(fmt::format("--device cuda:{}: {}", choice.ordinal, describe_cuda(cuda.status())),
-                "a GPU that 'kvarena devices' lists",
-                "choose one of those, or --device cpu; nothing falls back by itself");
+  console.error(
+      fmt::format("--device cuda:{}: {}", choice.ordinal, describe_in_one_line(cuda.status())),
+      "a GPU that 'kvarena devices' lists",
+      "choose one of those, or --device cpu; nothing falls back by itself");
   return std::nullopt;
 }
 

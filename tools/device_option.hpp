@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace CLI {
@@ -44,10 +45,14 @@ std::optional<DeviceChoice> parse_device(std::string_view text) noexcept;
 /// Declares `--device` on `command` and returns it.
 CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice);
 
+/// describe_cuda in one line, its parts separated by "; ".
+std::string describe_in_one_line(const Status& status);
+
 /// Opens the device. Reports why it cannot be used on the console and returns nothing
-/// (ExitCode::environment). Warns when `auto` takes the host. `host_bytes` is a host device's
-/// capacity; 0: what the machine has available.
+/// (ExitCode::environment). Warns when `auto` takes the host, with `instead` saying what is done
+/// there. `host_bytes` is a host device's capacity; 0: what the machine has available.
 std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice,
-                                        std::uint64_t host_bytes = 0);
+                                        std::uint64_t host_bytes = 0,
+                                        std::string_view instead = "running on the CPU");
 
 }  // namespace kvarena::tools

@@ -1,6 +1,9 @@
 #include "devices_command.hpp"
 
+#include "base/excerpt.hpp"
+#include "device_option.hpp"
 #include "json_output.hpp"
+#include "nvml_view.hpp"
 #include "quantity.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
@@ -47,17 +50,11 @@ Json json_of(const std::string& device, const char* kind, const std::string& nam
 /// What NVML tells, or null.
 Json json_of(const Result<NvmlMemory>& nvml) {
   if (!nvml) return {};
-  Json processes = Json::array();
-  for (const GpuProcess& process : nvml->processes) {
-    processes.push_back({{"pid", process.pid},
-                         {"name", process.name},
-                         {"bytes", process.bytes ? Json(*process.bytes) : Json()}});
-  }
   return {{"driver_version", nvml->driver_version},
           {"total_bytes", nvml->total_bytes},
           {"used_bytes", nvml->used_bytes},
           {"reserved_bytes", nvml->reserved_bytes},
-          {"processes", processes}};
+          {"processes", json_of_processes(*nvml)}};
 }
 
 Json json_of(const CudaDeviceInfo& gpu) {
@@ -75,12 +72,10 @@ Json json_of(const CudaDeviceInfo& gpu) {
 std::string lines_of(const Result<NvmlMemory>& nvml) {
   if (!nvml) return {};
   std::string text =
-      fmt::format("{:<8} driver {}: {} used, {} reserved\n", "", nvml->driver_version,
+      fmt::format("{:<8} driver {}: {} used, {} reserved\n", "", printable(nvml->driver_version),
                   memory_text(nvml->used_bytes), memory_text(nvml->reserved_bytes));
-  for (const GpuProcess& process : nvml->processes) {
-    text += fmt::format("{:<8} process {} {}: {}\n", "", process.pid, process.name,
-                        process.bytes ? memory_text(*process.bytes) : "bytes not told");
-  }
+  for (const std::string& line : lines_of_processes(*nvml))
+    text += fmt::format("{:<8} {}\n", "", line);
   return text;
 }
 
@@ -88,8 +83,8 @@ std::string line_of(const CudaDeviceInfo& gpu) {
   std::string remark =
       fmt::format("compute capability {}.{}, {} SMs", gpu.major, gpu.minor, gpu.num_sms);
   if (gpu.is_integrated) remark += ", integrated: its memory is the machine's";
-  if (!gpu.status) remark = describe_cuda(gpu.status);
-  return line_of(fmt::format("cuda:{}", gpu.ordinal), gpu.name, gpu.memory, remark) +
+  if (!gpu.status) remark = describe_in_one_line(gpu.status);
+  return line_of(fmt::format("cuda:{}", gpu.ordinal), printable(gpu.name), gpu.memory, remark) +
          lines_of(nvml_memory(gpu));
 }
 

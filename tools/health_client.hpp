@@ -1,21 +1,20 @@
 #pragma once
 
 /// @file
-/// `HealthClient`: asks a kvarena HTTP server for JSON, and says clearly what went wrong.
+/// `HealthClient`: asks a kvarena HTTP server, and says clearly what went wrong.
 
 #include "http_address.hpp"
 
-#include <nlohmann/json.hpp>
-
+#include <chrono>
 #include <string>
 
 namespace kvarena::tools {
 
 /// What a server answered, or why there is nothing.
 struct HealthAnswer {
-  nlohmann::ordered_json document;  ///< null when it failed
-  std::string happened;             ///< why it failed; empty: it did not
-  std::string advice;               ///< what to do
+  std::string body;      ///< of the answer, as it came
+  std::string happened;  ///< why it failed; empty: it did not
+  std::string advice;    ///< what to do
 
   bool is_ok() const noexcept { return happened.empty(); }
 };
@@ -23,15 +22,18 @@ struct HealthAnswer {
 /// One server.
 class HealthClient {
  public:
-  HealthClient(HttpAddress address, std::string token)
-      : address_(std::move(address)), token_(std::move(token)) {}
+  /// Waits `patience` for a connection, and again for each part of an answer.
+  HealthClient(HttpAddress address, std::string token,
+               std::chrono::milliseconds patience = std::chrono::seconds(5))
+      : address_(std::move(address)), token_(std::move(token)), patience_(patience) {}
 
-  /// GET /stats. Waits a few seconds at most.
+  /// GET /stats. An answer is at most 64 MiB, and ends within twelve times the patience.
   HealthAnswer stats() const;
 
  private:
   HttpAddress address_;
   std::string token_;
+  std::chrono::milliseconds patience_;
 };
 
 }  // namespace kvarena::tools

@@ -23,6 +23,17 @@ ExitCode not_written(const Console& console, const std::string& target,
 
 }  // namespace
 
+namespace {
+
+// Standard output may be a terminal, and names may be of others: a process's, a server's.
+std::string dump(const nlohmann::ordered_json& document, int indent) {
+  return document.dump(indent, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string json_line(const nlohmann::ordered_json& document) { return dump(document, -1); }
+
 void declare_json_option(CLI::App& command, std::string& target) {
   command
       .add_option("--json", target,
@@ -42,7 +53,7 @@ ExitCode write_json(const Console& console, const std::string& target,
                     const nlohmann::ordered_json& document) {
   if (target.empty()) return ExitCode::ok;
   if (json_on_stdout(target)) {
-    console.out << document.dump(2) << '\n';
+    console.out << dump(document, 2) << '\n';
     console.out.flush();
     if (console.out) return ExitCode::ok;
     console.error("standard output could not be written", "an open pipe, terminal or file",
@@ -51,7 +62,7 @@ ExitCode write_json(const Console& console, const std::string& target,
   }
   errno = 0;
   std::ofstream file(target, std::ios::binary | std::ios::trunc);
-  file << document.dump(2) << '\n';
+  file << dump(document, 2) << '\n';
   file.close();
   if (file) return ExitCode::ok;
   return not_written(console, target, {errno, std::generic_category()});

@@ -31,4 +31,8 @@ ExitCode probe_json(const Console& console, const std::string& target);
 ExitCode write_json(const Console& console, const std::string& target,
                     const nlohmann::ordered_json& document);
 
+/// `document` in one line. Here and in write_json text is ASCII, with escapes for the rest, and
+/// bytes that are no UTF-8 are replaced.
+std::string json_line(const nlohmann::ordered_json& document);
+
 }  // namespace kvarena::tools

@@ -1,7 +1,9 @@
 #include "monitor_command.hpp"
 
+#include "device_source.hpp"
 #include "json_output.hpp"
-#include "monitor_sources.hpp"
+#include "line_fields.hpp"
+#include "server_source.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -9,7 +11,6 @@
 
 #include <chrono>
 #include <ctime>
-#include <string_view>
 #include <thread>
 
 namespace kvarena::tools {
@@ -26,9 +27,24 @@ Examples:
 The server is an engine's HealthServer, or 'kvarena replay --http'.
 )";
 
-// Lines longer than the terminal is wide are cropped: a line of a look is a line on the screen.
-constexpr std::string_view kCrop = "\x1b[?7l";
-constexpr std::string_view kWrap = "\x1b[?7h";
+/// Where looks for people go.
+std::ostream& view_of(const Console& console, const std::string& json) {
+  return json_on_stdout(json) ? console.err : console.out;
+}
+
+/// A look that failed, to be shown as one that did not, above what was seen last.
+MonitorFrame unreachable(const MonitorFrame& failed, const std::vector<std::string>& last) {
+  MonitorFrame frame;
+  frame.healthy = false;
+  frame.lines = {failed.happened};
+  if (!failed.advice.empty()) frame.lines.push_back("  to do: " + failed.advice);
+  frame.lines.emplace_back("  as it was last seen:");
+  frame.lines.insert(frame.lines.end(), last.begin(), last.end());
+  LineFields line("unreachable");
+  line.add("reason", failed.happened);
+  frame.line = line.text();
+  return frame;
+}
 
 }  // namespace
 
@@ -42,20 +58,25 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
   command->add_option("--http-token-file", token_path_, "The server's token: first line of FILE")
       ->type_name("FILE")
       ->needs(url);
-  add_device_option(*command, device_)->excludes(url);
+  add_device_option(*command, device_)
+      ->description("What to watch. auto: the first GPU, or with a warning the host")
+      ->excludes(url);
   command->add_option("--interval", interval_s_, "Seconds from look to look")
       ->check(CLI::Range(0.05, 86400.0))
       ->capture_default_str();
   command->add_flag("--once", once_, "One look; exit code 1 when unhealthy");
   declare_json_option(*command, json_);
+  command->get_option("--json")->description(
+      "Write what is seen to FILE or to standard output for '-': with --once one JSON object, "
+      "without it the last look to FILE, or one look a line to '-'");
   return command;
 }
 
 std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, ExitCode* code) const {
   if (url_option_->count() == 0) {
-    auto device = open_device(console, device_);
     *code = ExitCode::environment;
-    return device ? std::make_unique<DeviceSource>(std::move(*device)) : nullptr;
+    return open_device_source(console, device_, identify_devices(),
+                              [](const CudaDeviceInfo& gpu) { return nvml_memory(gpu); });
   }
   *code = ExitCode::usage;
   const auto address = parse_http_url(url_);
@@ -70,29 +91,25 @@ std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, Exit
                                         steady_clock());
 }
 
-void MonitorCommand::show(const Console& console, const MonitorFrame& frame) {
-  std::ostream& out = json_on_stdout(json_) ? console.err : console.out;
-  const bool is_terminal =
-      json_on_stdout(json_) ? console.err_is_terminal : console.out_is_terminal;
+void MonitorCommand::show(const Console& console, const MonitorFrame& frame, LiveView& live) const {
   if (console.quiet) return;
-  if (!is_terminal && !once_) {
-    out << fmt::format("{:%FT%TZ}  {}", fmt::gmtime(std::time(nullptr)), frame.line) << std::endl;
-    return;
+  std::ostream& out = view_of(console, json_);
+  const bool is_terminal = &out == &console.out ? console.out_is_terminal : console.err_is_terminal;
+  if (once_) {
+    out << (frame.healthy ? console.green(out) : console.red(out)) << frame.lines.front()
+        << console.plain(out) << '\n';
+    for (std::size_t n = 1; n < frame.lines.size(); ++n) out << frame.lines[n] << '\n';
+    out << std::flush;
+  } else if (is_terminal) {
+    live.draw(frame.lines, frame.healthy);
+  } else {
+    out << fmt::format("{:%FT%TZ} {}", fmt::gmtime(std::time(nullptr)), frame.line) << std::endl;
   }
-  const bool redrawn = is_terminal && !once_;
-  if (drawn_lines_ > 0) out << fmt::format("\x1b[{}A\x1b[J", drawn_lines_);
-  if (redrawn) out << kCrop;
-  const auto color = frame.healthy ? console.green(out) : console.red(out);
-  out << color << frame.lines.front() << console.plain(out) << '\n';
-  for (std::size_t n = 1; n < frame.lines.size(); ++n) out << frame.lines[n] << '\n';
-  if (redrawn) out << kWrap;
-  out << std::flush;
-  if (redrawn) drawn_lines_ = frame.lines.size();
 }
 
 ExitCode MonitorCommand::write(const Console& console, const MonitorFrame& frame) const {
   if (once_ || !json_on_stdout(json_)) return write_json(console, json_, frame.document);
-  console.out << frame.document.dump() << std::endl;  // a stream: one look, one line
+  console.out << json_line(frame.document) << std::endl;  // a stream: one look, one line
   return ExitCode::ok;
 }
 
@@ -100,16 +117,20 @@ ExitCode MonitorCommand::run(const Console& console) {
   ExitCode code = ExitCode::ok;
   const auto source = open(console, &code);
   if (!source) return code;
+  LiveView live(console, view_of(console, json_));
+  std::vector<std::string> last;
   for (bool first = true;; first = false) {
     const MonitorFrame frame = source->look();
     if (frame.is_ok()) {
-      show(console, frame);
+      show(console, frame, live);
       const ExitCode written = write(console, frame);
       if (written != ExitCode::ok) return written;
-    } else {
+      last = frame.lines;
+    } else if (first || once_ || console.quiet) {
       console.error(frame.happened, "", frame.advice);
-      drawn_lines_ = 0;
       if (first || once_) return ExitCode::environment;  // later: it may come back
+    } else {
+      show(console, unreachable(frame, last), live);
     }
     if (!console.out) {
       console.error("standard output could not be written", "an open pipe, terminal or file", "");

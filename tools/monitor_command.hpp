@@ -6,6 +6,7 @@
 #include "console.hpp"
 #include "device_option.hpp"
 #include "exit_codes.hpp"
+#include "live_view.hpp"
 #include "monitor_frame.hpp"
 
 #include <memory>
@@ -24,12 +25,13 @@ class MonitorCommand {
  public:
   /// Declares the command below `parent` and returns it.
   CLI::App* declare(CLI::App& parent);
-  /// Shows looks until it is interrupted, or one.
+  /// Shows looks until it is interrupted, or one. Once there was one, failures are shown as looks
+  /// are.
   ExitCode run(const Console& console);
 
  private:
   std::unique_ptr<MonitorSource> open(const Console& console, ExitCode* code) const;
-  void show(const Console& console, const MonitorFrame& frame);
+  void show(const Console& console, const MonitorFrame& frame, LiveView& live) const;
   ExitCode write(const Console& console, const MonitorFrame& frame) const;
 
   std::string url_;
@@ -39,7 +41,6 @@ class MonitorCommand {
   double interval_s_ = 2.0;
   bool once_ = false;
   std::string json_;
-  std::size_t drawn_lines_ = 0;
 };
 
 }  // namespace kvarena::tools

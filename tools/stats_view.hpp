@@ -1,21 +1,27 @@
 #pragma once
 
 /// @file
-/// The answer of `GET /stats` for people. Pure functions; they throw nlohmann::json::exception for
-/// a document of another shape.
+/// The answer of `GET /stats` for people. Pure functions.
 
 #include "monitor_frame.hpp"
+#include "stats_document.hpp"
 
 #include <string>
 
 namespace kvarena::tools {
 
-/// A look at `stats`. Rates are told against `before`, taken `elapsed_s` earlier; null: none yet.
-MonitorFrame frame_of_stats(const std::string& title, const nlohmann::ordered_json& stats,
-                            const nlohmann::ordered_json& before, double elapsed_s);
+/// An earlier answer, against which rates are told.
+struct EarlierStats {
+  const StatsDocument* stats = nullptr;  ///< null: none yet
+  double elapsed_s = 0.0;                ///< since then
+};
+
+/// A look at `stats`; the frame's document stays null. `title` is shown as it is.
+MonitorFrame frame_of_stats(const std::string& title, const StatsDocument& stats,
+                            const EarlierStats& earlier);
 
 /// `width` characters for the states of blocks: # referenced, ~ fenced, + evictable, x offline,
 /// . free. A state's share is its count's, to the character.
-std::string block_bar(const nlohmann::ordered_json& blocks, int width);
+std::string block_bar(const StatsBlocks& blocks, int width);
 
 }  // namespace kvarena::tools

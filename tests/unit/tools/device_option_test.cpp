@@ -46,6 +46,7 @@ TEST(DeviceOption, AutoTakesTheHostWithOneLineOfWarningWhereThereIsNoGpu) {
     EXPECT_EQ(err.str(), "");
   } else {
     EXPECT_TRUE(err.str().starts_with("warning: --device auto: no GPU, running on the CPU: "));
+    EXPECT_TRUE(err.str().find("; ") != std::string::npos) << "what is missing; what to do";
     EXPECT_EQ(err.str().find('\n'), err.str().size() - 1) << err.str();
   }
 }

@@ -4,6 +4,7 @@
 #include "health/http/server.hpp"
 
 #include "support/test_files.hpp"
+#include "tools/health_client.hpp"
 #include "tools/http_address.hpp"
 #include "unit/health/sample_report.hpp"
 #include "unit/tools/command_run.hpp"
@@ -11,10 +12,18 @@
 #include "health/render/stats_json.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace kvarena::tools {
 namespace {
@@ -40,10 +49,19 @@ TEST(HttpAddress, AddressesAndUrls) {
 /// A server whose /stats answers what a test wants.
 class MonitorCommandTest : public testing::Test {
  protected:
+  struct Step {
+    int status = 200;
+    std::string body;
+  };
   void serve(int status, std::string body, std::string token = "") {
+    serve({{status, std::move(body)}}, std::move(token));
+  }
+  /// The first request gets the first step's answer, and so on; the last stays.
+  void serve(std::vector<Step> steps, std::string token = "") {
     http::EndpointsOptions options;
-    options.routes["/stats"] = [status, body] {
-      return http::Answer{status, "application/json", body};
+    options.routes["/stats"] = [this, steps = std::move(steps)] {
+      const Step& step = steps[std::min<std::size_t>(asked_++, steps.size() - 1)];
+      return http::Answer{step.status, "application/json", step.body};
     };
     options.token = std::move(token);
     endpoints_ = std::make_unique<http::Endpoints>(std::move(options));
@@ -53,6 +71,8 @@ class MonitorCommandTest : public testing::Test {
                                              *endpoints_, http::Limits{});
     ASSERT_TRUE(server_->start());
   }
+  /// The next request is the first again.
+  void restart() { asked_ = 0; }
   Outcome once() { return run({"monitor", "--url", url_, "--once", "--json", "-"}); }
   void expect_error(const std::string& words) {
     const auto seen = once();
@@ -64,6 +84,7 @@ class MonitorCommandTest : public testing::Test {
   std::string url_;
 
  private:
+  std::atomic<std::size_t> asked_{0};
   std::unique_ptr<http::Endpoints> endpoints_;
   std::unique_ptr<http::Server> server_;
 };
@@ -105,7 +126,7 @@ TEST_F(MonitorCommandTest, TooManyConnections) {
 
 TEST_F(MonitorCommandTest, NoJson) {
   serve(200, "{\"health\":");
-  expect_error("not the JSON of /stats");
+  expect_error("not the JSON of /stats: it is no JSON");
 }
 
 TEST_F(MonitorCommandTest, OtherJson) {
@@ -114,6 +135,109 @@ TEST_F(MonitorCommandTest, OtherJson) {
     serve(200, other);
     expect_error("not the JSON of /stats");
   }
+}
+
+TEST_F(MonitorCommandTest, BlocksThatDoNotAddUp) {
+  Json stats = sample_stats();
+  stats["pools"][0]["blocks"]["free"] = 2000;
+  serve(200, stats.dump());
+  expect_error("not the JSON of /stats: its blocks do not add up: 2050 by state, 100 in all");
+}
+
+TEST_F(MonitorCommandTest, JsonDeeperThanAnyStackHolds) {
+  const std::size_t depth = 1'000'000;
+  Json stats = sample_stats();
+  stats["deep"] = "DEEP";
+  std::string text = stats.dump();
+  text.replace(text.find("\"DEEP\""), 6, std::string(depth, '[') + std::string(depth, ']'));
+  serve(200, text);
+  expect_error("not the JSON of /stats: it is nested deeper than 16");
+}
+
+TEST_F(MonitorCommandTest, NothingOfAServerIsACommandToTheTerminal) {
+  const std::string hostile =
+      "x\x1b[2J\r\n\xc2\x9b"
+      "31m\x7f";
+  Json stats = sample_stats();
+  stats["pools"][0]["name"] = hostile;
+  stats["devices"][0]["name"] = hostile;
+  stats["health"]["reasons"] = {{{"code", hostile}, {"text", hostile}, {"since_secs", 1.0}}};
+  serve(200, stats.dump());
+  for (const auto& arguments : {std::vector<std::string>{"monitor", "--url", url_, "--once"},
+                                {"monitor", "--url", url_, "--once", "--json", "-"}}) {
+    const auto seen = run(arguments);
+    const std::string shown = seen.out + seen.err;
+    EXPECT_TRUE(contains(shown, "[2J")) << shown;
+    EXPECT_EQ(shown.find_first_of("\x1b\r\x7f\x9b"), shown.npos) << shown;
+  }
+  EXPECT_EQ(Json::parse(once().out), stats) << "for programs nothing is lost";
+}
+
+/// Counts what is flushed and is full after the last that a test wants: so a monitor ends.
+class EndingBuffer : public std::stringbuf {
+ public:
+  explicit EndingBuffer(int looks) : left_(looks) {}
+
+ protected:
+  int sync() override { return --left_ > 0 ? 0 : -1; }
+
+ private:
+  int left_;
+};
+
+TEST_F(MonitorCommandTest, AServerThatGoesAwayIsALookToo) {
+  serve({{200, sample_stats().dump()}, {503, ""}, {200, sample_stats().dump()}});
+  for (const bool is_terminal : {false, true}) {
+    restart();
+    EndingBuffer buffer(3);
+    std::ostream out(&buffer);
+    std::ostringstream err;
+    Console console{out, err};
+    console.out_is_terminal = is_terminal;
+    const std::vector<const char*> arguments{"kvarena",    "monitor",    "--url",
+                                             url_.c_str(), "--interval", "0.05"};
+    EXPECT_EQ(run_command_line(static_cast<int>(arguments.size()), arguments.data(), console, {}),
+              ExitCode::environment);
+    EXPECT_TRUE(contains(err.str(), "standard output could not be written")) << err.str();
+    EXPECT_FALSE(contains(err.str(), "503")) << err.str();
+    const std::string shown = buffer.str();
+    if (is_terminal) {
+      EXPECT_TRUE(contains(shown, url_ + ": 503: the server has too many connections")) << shown;
+      EXPECT_TRUE(contains(shown, "  as it was last seen:\n" + url_ + "  healthy")) << shown;
+    } else {
+      EXPECT_TRUE(contains(shown, "Z unreachable reason=\"" + url_ + ": 503")) << shown;
+      EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 3) << shown;
+      EXPECT_TRUE(contains(shown, " steps/s=0.0 ")) << shown;
+    }
+  }
+}
+
+// ---- servers that do not answer -----------------------------------------------------------------
+
+HealthAnswer ask(const http::Listener& listener, std::chrono::milliseconds patience) {
+  return HealthClient({"127.0.0.1", listener.port}, "", patience).stats();
+}
+
+TEST(HealthClient, AServerThatHangs) {
+  // Connections are taken by the system, and nobody reads.
+  const auto listener = http::Listener::bind("127.0.0.1", 0).value();
+  const HealthAnswer answer = ask(listener, std::chrono::milliseconds(50));
+  EXPECT_EQ(answer.happened, "no answer within 0.05 s: the process hangs or is overloaded");
+  EXPECT_TRUE(contains(answer.advice, "look at the process")) << answer.advice;
+}
+
+TEST(HealthClient, AServerOfAnotherKind) {
+  const auto listener = http::Listener::bind("127.0.0.1", 0).value();
+  std::thread server([&listener] {
+    pollfd waited{listener.socket.number(), POLLIN, 0};
+    ::poll(&waited, 1, -1);
+    const http::Descriptor client(::accept(listener.socket.number(), nullptr, nullptr));
+    static_cast<void>(::send(client.number(), "220 mail\r\n", 10, MSG_NOSIGNAL));
+  });
+  const HealthAnswer answer = ask(listener, std::chrono::minutes(10));
+  server.join();
+  EXPECT_TRUE(answer.happened.starts_with("no answer: ")) << answer.happened;
+  EXPECT_EQ(answer.advice, "is it a kvarena server?");
 }
 
 TEST(MonitorCommand, WrongUsage) {

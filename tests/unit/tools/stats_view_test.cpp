@@ -8,6 +8,7 @@
 #include "health/render/stats_json.hpp"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <string>
 
@@ -17,6 +18,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json sample_stats() { return stats_json(test::sample_report(), test::sample_details()); }
+
+MonitorFrame frame_of(const Json& stats) {
+  return frame_of_stats("http://x", read_stats(stats), {});
+}
+
+MonitorFrame frame_of(const Json& stats, const Json& before, double elapsed_s) {
+  const StatsDocument earlier = read_stats(before);
+  return frame_of_stats("http://x", read_stats(stats), {&earlier, elapsed_s});
+}
 
 bool has_line(const MonitorFrame& frame, const std::string& part) {
   for (const std::string& line : frame.lines) {
@@ -32,7 +42,7 @@ std::string text_of(const MonitorFrame& frame) {
 }
 
 TEST(StatsView, ShowsHealthUsageBlocksAndPressure) {
-  const MonitorFrame frame = frame_of_stats("http://x", sample_stats(), nullptr, 0.0);
+  const MonitorFrame frame = frame_of(sample_stats());
   EXPECT_TRUE(frame.healthy);
   EXPECT_EQ(frame.lines.front(), "http://x  healthy  resident yes (vram_only)  checked 5.0 s ago");
   EXPECT_TRUE(has_line(frame, "pool default  step 41  pressure elevated")) << text_of(frame);
@@ -44,9 +54,27 @@ TEST(StatsView, ShowsHealthUsageBlocksAndPressure) {
                        "the oldest 10.0 s"));
   EXPECT_TRUE(has_line(frame, "KVCache")) << text_of(frame);
   EXPECT_FALSE(has_line(frame, "a second:")) << "no rate without an earlier look";
-  EXPECT_EQ(frame.line,
-            "healthy  default: step 41 pressure elevated blocks 50/100 tokens 480 "
-            "sequences 9 waiting 12");
+}
+
+TEST(StatsView, ALineHasTheSameInPairs) {
+  const std::string health =
+      "healthy reasons=- resident=yes checked=5.0s vram=600B ModelWeights=300B KVCache=200B "
+      "IntermediateBuffers=100B Unknown=0B device=\"cuda:0 NVIDIA H200\" free=400B total=1000B ";
+  const std::string pool =
+      "pool=default step=41 pressure=elevated blocks=50/100 tokens=480 sequences=9 waiting=12 "
+      "tickets=6 ";
+  Json stats = sample_stats();
+  stats["pools"][0]["pressure"] = {{"level", "elevated"}};  // as earlier versions have it
+  EXPECT_EQ(frame_of(stats).line, health + pool +
+                                      "steps/s=- allocations/s=- evictions/s=- exhaustions/s=- "
+                                      "preemptions/s=-");
+  Json now = stats;
+  now["pools"][0]["blocks"]["evictions"] = 1013;
+  now["pools"][0]["preemptions"] = 56;
+  EXPECT_EQ(frame_of(now, stats, 4.0).line,
+            health + pool +
+                "steps/s=0.0 allocations/s=0.0 evictions/s=2.5 exhaustions/s=0.0 "
+                "preemptions/s=0.2");
 }
 
 TEST(StatsView, RatesAreDifferencesOfCounters) {
@@ -55,36 +83,75 @@ TEST(StatsView, RatesAreDifferencesOfCounters) {
   now["pools"][0]["step"] = 141;
   now["pools"][0]["preemptions"] = 56;
   now["pools"][0]["blocks"]["allocations"] = 1501;
-  EXPECT_TRUE(has_line(frame_of_stats("x", now, before, 4.0),
+  EXPECT_TRUE(has_line(frame_of(now, before, 4.0),
                        "a second: 25.0 steps, 125.0 blocks handed out, 0.0 evictions, "
                        "0.0 exhaustions, 0.2 preemptions"))
-      << text_of(frame_of_stats("x", now, before, 4.0));
-  EXPECT_TRUE(has_line(frame_of_stats("x", before, now, 4.0), "a second: - steps"))
+      << text_of(frame_of(now, before, 4.0));
+  EXPECT_TRUE(has_line(frame_of(before, now, 4.0), "a second: - steps"))
       << "a server that started anew";
+  now["pools"][0]["name"] = "another";
+  EXPECT_FALSE(has_line(frame_of(now, before, 4.0), "a second:")) << "a pool that came";
 }
 
 TEST(StatsView, ReasonsAreNamed) {
   HealthReport report = test::sample_report();
   report.healthy = false;
-  report.reasons = {{HealthReasonCode::ticket_late, "ticket 77 of default", 90 * test::kSecond}};
-  const MonitorFrame frame =
-      frame_of_stats("x", stats_json(report, test::sample_details()), nullptr, 0.0);
+  report.reasons = {{HealthReasonCode::ticket_late, "ticket 77 of default", 90 * test::kSecond},
+                    {HealthReasonCode::check_stuck, "for 12 s", 99 * test::kSecond}};
+  const MonitorFrame frame = frame_of(stats_json(report, test::sample_details()));
   EXPECT_FALSE(frame.healthy);
   EXPECT_TRUE(has_line(frame, "ticket_late for 10.0 s: ticket 77 of default")) << text_of(frame);
-  EXPECT_TRUE(frame.line.starts_with("unhealthy ticket_late  default: step 41")) << frame.line;
+  EXPECT_TRUE(frame.line.starts_with("unhealthy reasons=ticket_late,check_stuck resident=yes"))
+      << frame.line;
 }
 
 TEST(StatsView, NotCheckedYet) {
   Json stats = sample_stats();
   stats["health"]["last_check_secs"] = nullptr;
-  EXPECT_TRUE(frame_of_stats("x", stats, nullptr, 0.0).lines.front().ends_with("not checked yet"));
+  EXPECT_TRUE(frame_of(stats).lines.front().ends_with("not checked yet"));
+  EXPECT_TRUE(contains(frame_of(stats).line, " checked=- ")) << frame_of(stats).line;
+}
+
+TEST(StatsView, WithoutADeviceNobodyIsResident) {
+  HealthReport report = test::sample_report();
+  report.devices.clear();
+  report.resident = false;
+  const MonitorFrame frame = frame_of(stats_json(report, {}));
+  EXPECT_EQ(frame.lines.front(),
+            "http://x  healthy  resident - (no device is watched)  checked 5.0 s ago");
+  EXPECT_TRUE(contains(frame.line, " resident=- ")) << frame.line;
+}
+
+TEST(StatsView, PressureSaysWhyAndWhenWhereTheServerDoes) {
+  Json stats = sample_stats();
+  Json& pressure = stats["pools"][0]["pressure"];
+  pressure = {{"level", "critical"}, {"cause", "blocks"}, {"age_secs", 0.8}};
+  EXPECT_TRUE(has_line(frame_of(stats), "pressure critical (blocks, 0.8 s ago)"))
+      << text_of(frame_of(stats));
+  EXPECT_TRUE(contains(frame_of(stats).line, " pressure=critical cause=blocks "));
+  pressure = {{"level", "critical"}, {"cause", "vram"}, {"age_secs", nullptr}};
+  EXPECT_TRUE(has_line(frame_of(stats), "pressure critical (vram)")) << text_of(frame_of(stats));
+  pressure = {{"level", "normal"}, {"cause", nullptr}, {"age_secs", 0.25}};
+  EXPECT_TRUE(frame_of(stats).lines[8].ends_with("pressure normal")) << text_of(frame_of(stats));
 }
 
 TEST(StatsView, BarHasOneCharacterForEachShare) {
-  const Json blocks = sample_stats()["pools"][0]["blocks"];
+  const StatsBlocks blocks = read_stats(sample_stats()).pools.at(0).blocks;
   EXPECT_EQ(block_bar(blocks, 10), "###~+.....");
   EXPECT_EQ(block_bar(blocks, 100), std::string(30, '#') + std::string(10, '~') +
                                         std::string(8, '+') + "xx" + std::string(50, '.'));
+}
+
+TEST(StatsView, BarIsAsWideAsItIsToldWhateverTheCounts) {
+  StatsBlocks blocks;
+  EXPECT_EQ(block_bar(blocks, 10), std::string(10, ' ')) << "an empty pool";
+  blocks.total = 5;
+  blocks.free = INT64_MAX;
+  blocks.referenced = INT64_MAX;
+  EXPECT_EQ(block_bar(blocks, 10), std::string(10, '#'));
+  blocks.referenced = -7;
+  blocks.free = 2;
+  EXPECT_EQ(block_bar(blocks, 10).size(), 10U);
 }
 
 }  // namespace
