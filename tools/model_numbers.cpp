@@ -109,7 +109,7 @@ void ModelNumbers::add_parameters(ModelSpec& model) const {
     return;
   }
   model.parameters_about = parameters_;
-  capacity::count_parameters(model);
+  model.parts = capacity::parts_of_total(model.shape, parameters_, "--parameters");
   model.parameters_source = "--parameters";
 }
 

@@ -30,9 +30,15 @@ std::optional<PlanRefusal> refusal_of(const PlannedCase& p) {
   return std::nullopt;
 }
 
-PlanRefusal refusal_of(const ModelSpec& model, const Status& status) {
+PlanRefusal refusal_of(const ModelSpec& model, std::string_view kv_format, const Status& status) {
   if (status.code != StatusCode::unsupported) {
     return {describe(status), "numbers within their ranges"};
+  }
+  if (status.resource == Resource::dtype) {
+    const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format);
+    return {fmt::format("K and V as {}: blocks of {} elements do not divide heads of {}", kv_format,
+                        kv == nullptr ? 0 : kv->elements, status.required),
+            "--kv-dtype with an element, or blocks of 32 at most, such as fp8_e4m3, q8_0 or q4_0"};
   }
   return {
       fmt::format("parameters unknown: {}", model.parameters_source),
@@ -63,7 +69,7 @@ PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
   if (planned.refusal) return planned;
   Result<capacity::MemoryPlan> made = capacity::plan(model, planned.options);
   if (!made) {
-    planned.refusal = refusal_of(model, made.status());
+    planned.refusal = refusal_of(model, kv_format_of(planned), made.status());
     return planned;
   }
   planned.plan = *std::move(made);

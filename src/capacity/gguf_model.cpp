@@ -2,6 +2,7 @@
 
 #include "base/excerpt.hpp"
 #include "base/utf8.hpp"
+#include "capacity/gguf_cross.hpp"
 #include "capacity/gguf_keys.hpp"
 #include "capacity/parameters.hpp"
 #include "kvarena/capacity/storage_format.hpp"
@@ -32,9 +33,10 @@ struct Architecture {
   std::optional<std::int64_t> window_period;  // every so manieth layer has no window, or all have
   std::int64_t window_tokens = 0;             // where the file gives none
   CacheKind kind = CacheKind::window;         // of limited layers
+  bool has_encoder = false;                   // whose tokens every layer reads too
 };
 
-constexpr std::array<Architecture, 14> kArchitectures = {{
+constexpr std::array<Architecture, 15> kArchitectures = {{
     {"llama", "llama", kAllLayers},
     {"llama4", "llama4_text", 4, 8192, CacheKind::chunked},
     {"qwen2", "qwen2", kAllLayers},
@@ -49,6 +51,7 @@ constexpr std::array<Architecture, 14> kArchitectures = {{
     {"starcoder2", "starcoder2", kAllLayers},
     {"gpt-oss", "gpt_oss", 2},
     {"deepseek2", "deepseek_v2", std::nullopt},
+    {"t5", "t5", std::nullopt, 0, CacheKind::window, true},
 }};
 
 class Reader {
@@ -72,7 +75,9 @@ class Reader {
 
  private:
   void shape() {
-    const std::int64_t blocks = keys_.required("block_count", 1, kMostLayers);
+    std::int64_t blocks = keys_.required("block_count", 1, kMostLayers);
+    // Of an encoder's layers nothing is kept.
+    if (has_encoder()) blocks = keys_.optional("decoder_block_count", blocks, 1, kMostLayers);
     // Layers that only predict further tokens come last and keep nothing for the others.
     const std::int64_t predictors = keys_.optional("nextn_predict_layers", 0, 0, blocks - 1);
     shape_.num_layers = static_cast<std::int32_t>(blocks - predictors);
@@ -96,6 +101,10 @@ class Reader {
     shape_.head_dim = head_dim_k_;
     vocabulary();
     latent();
+  }
+
+  bool has_encoder() const {
+    return architecture_.has_encoder || keys_.find("decoder_block_count") != nullptr;
   }
 
   static std::int32_t largest_of(const std::vector<std::int64_t>& numbers) {
@@ -178,12 +187,20 @@ class Reader {
     const std::int64_t interval = keys_.optional("full_attention_interval", 1, 1, kMostLayers);
     const bool has_state = keys_.find("ssm.state_size") != nullptr;
     const bool has_both = architecture_.name == "falcon-h1";  // side by side in every layer
+    const std::vector<bool> images = image_layers(keys_, shape_.num_layers);
+    const bool reads_images = std::find(images.begin(), images.end(), true) != images.end();
+    const std::int64_t image = reads_images ? image_tokens(keys_, model_.notes) : 0;
     const bool some_have_no_mlp = std::find(mlps_.begin(), mlps_.end(), 0) != mlps_.end();
     for (std::int64_t layer = 0; layer < shape_.num_layers && !keys_.failed(); ++layer) {
       const auto i = static_cast<std::size_t>(layer);
       const bool has_attention = kv_heads_[i] > 0 && (layer + 1) % interval == 0;
       if (has_attention) {
-        add(attention(i, limited[i], window), layer >= shape_.num_layers - sharing);
+        CacheGroup group = attention(i, limited[i], window);
+        if (images[i]) {
+          group.kind = CacheKind::cross;
+          group.limit_tokens = image;
+        }
+        add(std::move(group), layer >= shape_.num_layers - sharing);
       }
       if (!has_state || (has_attention && !has_both)) continue;
       // Where some layers have no MLP, the others are one alone.
@@ -192,6 +209,7 @@ class Reader {
     if (model_.groups.empty()) {
       keys_.refuse("attention.head_count_kv", "no layer that keeps anything", "KV heads");
     }
+    if (has_encoder()) add_encoder_group(keys_, model_);
   }
 
   CacheGroup attention(std::size_t layer, bool limited, std::int64_t window) {
@@ -255,15 +273,11 @@ class Reader {
     }
     if (model_.architecture == "deepseek_v2" && has_router_bias)
       model_.architecture = "deepseek_v3";
-    model_.parameters_about = parameters;
     count_parameters(model_);
     if (model_.parameters != parameters) {  // another variant: its parts are not known
-      const std::string architecture = std::exchange(model_.architecture, "");
-      count_parameters(model_);
-      model_.architecture = architecture;
+      model_.parts = parts_of_total(shape_, parameters, "the file's tensors");
     }
     model_.parameters = parameters;
-    model_.parameters_about.reset();
     model_.parameters_source = "the file's tensors";
   }
 

@@ -3,6 +3,7 @@
 #include "base/grouped.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
+#include "capacity/stage_layers.hpp"
 
 #include <fmt/format.h>
 
@@ -26,9 +27,9 @@ bool is_alike(const CacheGroup& a, const CacheGroup& b) noexcept {
 
 /// The groups as they are kept: windows that are kept whole are full attention, like its other
 /// layers.
-std::vector<CacheGroup> kept_groups(const ModelSpec& model, KeptTokens kept) {
+std::vector<CacheGroup> kept_groups(std::span<const CacheGroup> layers, KeptTokens kept) {
   std::vector<CacheGroup> groups;
-  for (CacheGroup group : model.groups) {
+  for (CacheGroup group : layers) {
     if (kept == KeptTokens::full && is_attention(group.kind)) {
       group.kind = CacheKind::full;
       group.limit_tokens = 0;
@@ -105,29 +106,49 @@ GroupMemory state_memory(const CacheGroup& group, std::int32_t num_layers,
                                     grouped(state), grouped(conv))};
 }
 
-std::string block_arithmetic(const CacheGroup& group, const GroupMemory& memory,
-                             const KvMemoryOptions& o) {
-  std::string elements =
-      fmt::format("{} heads x ({} + {})", memory.num_kv_heads, group.head_dim_k, group.head_dim_v);
-  if (group.kind == CacheKind::latent) {
-    elements = group.index_dim > 0 ? fmt::format("({}", group.latent_dim)
-                                   : fmt::format("{}", group.latent_dim);
-  }
-  const std::string scale =
-      o.scale == ScaleKind::per_token_head
-          ? fmt::format(" + {} layers x {} scales x 4 B", memory.num_layers,
-                        (group.kind == CacheKind::latent ? 1 : 2) * memory.num_kv_heads)
-          : "";
-  const std::string index =
-      group.index_dim > 0 ? fmt::format(" + {} of the index)", group.index_dim) : "";
-  return fmt::format("{} layers x {}{} elements x {} B{}{}", memory.num_layers, elements, index,
-                     o.format.bytes,
-                     o.format.elements > 1 ? fmt::format(" / {}", o.format.elements) : "", scale);
+/// Elements of a head in blocks of the format: "128", "128 / 32", "ceil(80 / 32)".
+std::string blocks_of(std::int64_t elements, const StorageFormat& format) {
+  if (format.elements == 1) return fmt::format("{}", elements);
+  const std::string blocks = fmt::format("{} / {}", elements, format.elements);
+  return elements % format.elements == 0 ? blocks : fmt::format("ceil({})", blocks);
 }
 
-Result<GroupMemory> memory_of(const CacheGroup& group, std::int32_t num_layers,
-                              const KvMemoryOptions& o) {
+/// What all layers keep of a token.
+std::string token_arithmetic(const CacheGroup& group, const GroupMemory& memory,
+                             const KvMemoryOptions& o) {
+  const bool latent = group.kind == CacheKind::latent;
+  std::string elements = blocks_of(latent ? group.latent_dim : group.head_dim_k, o.format);
+  if (!latent) elements += " + " + blocks_of(group.head_dim_v, o.format);
+  if (group.index_dim > 0)
+    elements += " + " + blocks_of(group.index_dim, o.format) + " of the index";
+  std::string bytes = fmt::format("({}) x {} B", elements, o.format.bytes);
+  if (o.scale == ScaleKind::per_token_head) {
+    bytes = fmt::format("({} + {} x 4 B of scales)", bytes, latent ? 1 : 2);
+  }
+  return latent ? fmt::format("{} layers x {}", memory.num_layers, bytes)
+                : fmt::format("{} layers x {} heads x {}", memory.num_layers, memory.num_kv_heads,
+                              bytes);
+}
+
+/// Blocks of a format that are longer than this are no row of a head: they must be whole.
+constexpr std::int64_t kLongestPaddedBlock = 32;
+
+/// ok, or unsupported (dtype) for heads that the format's blocks do not divide.
+Status check_heads(const CacheGroup& group, const StorageFormat& format) noexcept {
+  if (format.elements <= kLongestPaddedBlock) return {};
+  for (const std::int64_t dim :
+       {group.head_dim_k, group.head_dim_v, group.latent_dim, group.index_dim}) {
+    if (dim % format.elements != 0) {
+      return unsupported(Resource::dtype, static_cast<std::uint64_t>(dim));
+    }
+  }
+  return {};
+}
+
+Result<GroupMemory> memory_of(const CacheGroup& group, const KvMemoryOptions& o) {
+  const std::int32_t num_layers = group.num_layers;
   if (group.kind == CacheKind::recurrent) return state_memory(group, num_layers, o);
+  if (Status status = check_heads(group, o.format); !status) return status;
   const std::int32_t heads =
       group.kind == CacheKind::latent ? 1 : heads_of_rank(group.num_kv_heads, o.tensor_parallel);
   const Result<LayerBytes> layer = layer_bytes(group, heads, o);
@@ -141,7 +162,7 @@ Result<GroupMemory> memory_of(const CacheGroup& group, std::int32_t num_layers,
                      .bytes_per_token = times(num_layers, layer->token),
                      .index_bytes_per_token = times(num_layers, index),
                      .limit_tokens = group.limit_tokens};
-  memory.arithmetic = block_arithmetic(group, memory, o);
+  memory.arithmetic = token_arithmetic(group, memory, o);
   if (group.kind == CacheKind::cross) {
     memory.unit_bytes = times(memory.bytes_per_token, group.limit_tokens);
     memory.arithmetic =
@@ -152,7 +173,23 @@ Result<GroupMemory> memory_of(const CacheGroup& group, std::int32_t num_layers,
   memory.unit_bytes =
       times(num_layers, plus(layer->block, padded(times(index, o.block_size_tokens))));
   memory.arithmetic = fmt::format("{} tokens x {}", o.block_size_tokens, memory.arithmetic);
+  const std::int64_t token = plus(memory.bytes_per_token, memory.index_bytes_per_token);
+  if (times(token, o.block_size_tokens) != memory.unit_bytes) {
+    memory.arithmetic += fmt::format(", padded to {} B a plane", KvLayout::kPlaneAlignment);
+  }
   return memory;
+}
+
+/// The groups with the layers that a stage has of them, without those of which it has none.
+std::vector<CacheGroup> groups_of_stage(const ModelSpec& model, const KvMemoryOptions& o) {
+  std::vector<CacheGroup> groups = model.groups;
+  if (o.pipeline_parallel == 1) return groups;
+  const auto shares = layers_by_stage(groups, o.pipeline_parallel);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    groups[i].num_layers = shares[static_cast<std::size_t>(o.stage)][i];
+  }
+  std::erase_if(groups, [](const CacheGroup& group) { return group.num_layers == 0; });
+  return groups;
 }
 
 Status check(const KvMemoryOptions& o) noexcept {
@@ -169,11 +206,8 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
   if (Status status = validate(model); !status) return status;
   if (Status status = check(options); !status) return status;
   std::vector<GroupMemory> all;
-  for (const CacheGroup& group : kept_groups(model, options.kept)) {
-    const std::int32_t layers =
-        layers_of_stage(group.num_layers, options.pipeline_parallel, options.stage);
-    if (layers == 0) continue;
-    Result<GroupMemory> memory = memory_of(group, layers, options);
+  for (const CacheGroup& group : kept_groups(groups_of_stage(model, options), options.kept)) {
+    Result<GroupMemory> memory = memory_of(group, options);
     if (!memory) return memory.status();
     all.push_back(*std::move(memory));
   }
@@ -206,11 +240,13 @@ std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) no
   return ceil_div(most, block);
 }
 
-std::int64_t step_units(const GroupMemory& group, std::int64_t length_tokens,
-                        std::int64_t step_tokens) noexcept {
-  const bool limited = group.kind == CacheKind::window || group.kind == CacheKind::chunked;
-  if (!limited || length_tokens <= group.limit_tokens) return 0;
-  return ceil_div(std::min(step_tokens, length_tokens), group.block_size_tokens);
+std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
+                        std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
+  const std::int64_t block = group.block_size_tokens;
+  if (block == 0 || sequences == 0) return sequences;
+  const std::int64_t all = times(sequences, ceil_div(length_tokens, block));
+  const std::int64_t peaks = times(sequences, peak_units(group, length_tokens));
+  return std::min(all, plus(peaks, ceil_div(step_tokens, block)));
 }
 
 std::int64_t bytes_at(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {
@@ -238,7 +274,8 @@ std::string formula_of(const GroupMemory& group) {
     return fmt::format("0 + {} x min(tokens, {})", token, grouped(group.limit_tokens));
   }
   if (group.kind == CacheKind::chunked) {
-    return fmt::format("0 + {} x (tokens of the last {})", token, grouped(group.limit_tokens));
+    return fmt::format("0 + {} x (tokens in the current aligned chunk of {})", token,
+                       grouped(group.limit_tokens));
   }
   return fmt::format("0 + {} x tokens", token);
 }

@@ -1,11 +1,9 @@
 #include "kvarena/capacity/memory_plan.hpp"
 
-#include "base/grouped.hpp"
 #include "capacity/amount.hpp"
+#include "capacity/plan_lines.hpp"
 #include "capacity/share.hpp"
 #include "capacity/stage_memory.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
@@ -48,15 +46,13 @@ Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
   std::int64_t sequences = memory.sequences(context);
   std::int64_t length = context;
   if (sequences == 0) {
-    length = longest_that([&](std::int64_t l) { return memory.sequences(l) >= 1; }, 0, context + 1);
+    length = longest_that([&](std::int64_t l) { return memory.holds(1, l); }, 0, context + 1);
     sequences = length > 0 ? 1 : 0;
   }
   std::int64_t left = std::max<std::int64_t>(memory.kv_budget_bytes(), 0);
   for (const GroupMemory& group : memory.groups) {
     GroupPlan pool{.memory = group, .units_per_sequence = peak_units(group, context)};
-    const std::int64_t step = sequences > 0 ? step_units(group, length, memory.step_tokens) : 0;
-    pool.num_units =
-        std::min(plus(times(sequences, peak_units(group, length)), step), KvLayout::kMaxBlocks);
+    pool.num_units = pool_units(group, sequences, length, memory.step_tokens);
     pool.pool_bytes = times(pool.num_units, group.unit_bytes);
     left -= pool.pool_bytes;
     plan->groups.push_back(pool);
@@ -102,25 +98,19 @@ std::int64_t longest_context(const ModelSpec& model) noexcept {
   return longest > 0 ? std::min(longest, kMostTokens) : kMostTokens;
 }
 
-/// Largest batch and context, and what limits them.
+/// What was asked for, the largest batch, and what limits it.
 void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanOptions& o,
-                  MemoryPlan* plan) {
+                  const LargestBatch& largest, MemoryPlan* plan) {
   plan->bytes_per_sequence = peak_bytes(memory.groups, plan->context_tokens);
-  plan->step_bytes = memory.step_bytes(plan->context_tokens);
-  plan->asked_kv_bytes = plus(times(o.batch, plan->bytes_per_sequence), plan->step_bytes);
-  plan->max_batch = batch_that_fits(model, o, plan->context_tokens);
-  plan->context_limited_by =
-      plan->max_context == longest_context(model) ? PlanLimit::max_position : PlanLimit::kv_cache;
+  plan->asked_kv_bytes = memory.pool_bytes(o.batch, plan->context_tokens);
+  plan->step_bytes = plan->asked_kv_bytes - times(o.batch, plan->bytes_per_sequence);
+  plan->max_batch = largest.sequences;
+  plan->batch_limited_by = largest.limited_by;
   const bool is_too_long =
       model.shape.max_position > 0 && plan->context_tokens > model.shape.max_position;
-  if (memory.kv_budget_bytes() <= 0) {
-    plan->batch_limited_by = PlanLimit::weights;
-    plan->context_limited_by = PlanLimit::weights;
-  } else if (is_too_long) {
+  if (is_too_long) plan->max_batch = 0;
+  if (is_too_long && largest.limited_by != PlanLimit::weights) {
     plan->batch_limited_by = PlanLimit::max_position;
-    plan->max_batch = 0;
-  } else if (memory.kv_budget_bytes() - plan->kv_cache_bytes >= plan->bytes_per_sequence) {
-    plan->batch_limited_by = PlanLimit::num_blocks;  // memory is left for one more
   }
   plan->fits = plan->max_batch >= o.batch;
 }
@@ -150,81 +140,46 @@ void add_totals(const PlanOptions& o, MemoryPlan* plan) {
   plan->free_bytes = o.memory_bytes - plan->total_bytes;
 }
 
-void add_lines(const PlanOptions& o, MemoryPlan* plan) {
-  auto& lines = plan->lines;
-  lines.push_back({"overhead",
-                   fmt::format("{} B of context + {} B of graphs + {} B of tables",
-                               grouped(o.context_overhead_bytes), grouped(o.graph_bytes),
-                               grouped(plan->table_bytes)),
-                   plan->overhead_bytes, "B"});
-  lines.push_back({"budget",
-                   fmt::format("{} B x {} / 1000", grouped(o.memory_bytes), o.utilization_permille),
-                   plan->budget_bytes, "B"});
-  const std::int64_t fixed =
-      plus(plus(plan->weights_bytes, plan->activation_bytes), plan->overhead_bytes);
-  lines.push_back({"left for K and V",
-                   fmt::format("{} B - {} B of weights, activations and overhead",
-                               grouped(plan->budget_bytes), grouped(fixed)),
-                   std::max<std::int64_t>(plan->budget_bytes - fixed, 0), "B"});
-  for (const GroupPlan& group : plan->groups) {
-    const GroupMemory& m = group.memory;
-    const bool blocks = m.block_size_tokens > 0;
-    const std::string name(name_of(m.kind));
-    lines.push_back({fmt::format("{}: one {}", name, blocks ? "block" : "state"), m.arithmetic,
-                     m.unit_bytes, "B"});
-    lines.push_back({fmt::format("{}: {} a sequence", name, blocks ? "blocks" : "states"),
-                     fmt::format("at {} tokens", grouped(plan->context_tokens)),
-                     group.units_per_sequence, blocks ? "blocks" : "states"});
-    lines.push_back({fmt::format("{}: pool", name),
-                     fmt::format("{} x {} B", grouped(group.num_units), grouped(m.unit_bytes)),
-                     group.pool_bytes, "B"});
-  }
-  lines.push_back({"largest batch",
-                   fmt::format("sequences of at most {} B each beside {} B of a step's tokens",
-                               grouped(plan->bytes_per_sequence), grouped(plan->step_bytes)),
-                   plan->max_batch, "sequences"});
-  lines.push_back({"total",
-                   fmt::format("{} weights + {} KV cache + {} activations + {} overhead",
-                               grouped(plan->weights_bytes), grouped(plan->kv_cache_bytes),
-                               grouped(plan->activation_bytes), grouped(plan->overhead_bytes)),
-                   plan->total_bytes, "B"});
-}
-
 }  // namespace
 
 std::string_view name_of(PlanLimit limit) noexcept {
   switch (limit) {
     case PlanLimit::weights: return "weights";
     case PlanLimit::kv_cache: return "kv_cache";
+    case PlanLimit::activations: return "activations";
     case PlanLimit::max_position: return "max_position";
     case PlanLimit::num_blocks: return "num_blocks";
+    case PlanLimit::num_sequences: return "num_sequences";
   }
   return "unknown";
 }
 
-Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
+Result<std::int64_t> checked_context(const ModelSpec& model, const PlanOptions& options) {
   if (Status status = check(options); !status) return status;
   if (Status status = validate(model); !status) return status;
   if (Status status = check_stages(model, options); !status) return status;
   if (!model.weights_bytes && !model.parameters && model.parts.empty()) {
     return unsupported(Resource::none);
   }
+  if (options.context_tokens > 0) return options.context_tokens;
+  if (model.shape.max_position > 0) return std::min(model.shape.max_position, kMostTokens);
+  return invalid_argument(Resource::sequence_length, 0, 1, kMostTokens);
+}
+
+Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
+  const Result<std::int64_t> context = checked_context(model, options);
+  if (!context) return context.status();
   MemoryPlan plan;
-  plan.context_tokens = options.context_tokens;
-  if (plan.context_tokens == 0) {
-    if (model.shape.max_position == 0) {
-      return invalid_argument(Resource::sequence_length, 0, 1, kMostTokens);
-    }
-    plan.context_tokens = std::min(model.shape.max_position, kMostTokens);
-  }
-  plan.max_context = longest_context(model);
+  plan.context_tokens = *context;
+  LongestContext longest{.tokens = longest_context(model)};
   std::optional<StageMemory> tightest;
-  for (const std::int32_t stage : stages_to_plan(options)) {
+  for (const std::int32_t stage : stages_to_plan(model, options)) {
     Result<StageMemory> memory = memory_of_stage(model, options, plan.context_tokens, stage);
     if (!memory) return memory.status();
     // Of a shorter or longer context another stage may be the tightest.
-    plan.max_context = std::min(plan.max_context,
-                                longest_that_fits(model, options, *memory, longest_context(model)));
+    const LongestContext here =
+        longest_that_fits(model, options, stage, *memory, longest_context(model));
+    if (!tightest || here.tokens < longest.tokens) longest = here;
     if (tightest && !has_less_room(*memory, *tightest, plan.context_tokens)) continue;
     tightest = *std::move(memory);
     plan.stage = stage;
@@ -236,13 +191,15 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   plan.activation_bytes = tightest->activation_bytes;
   plan.table_bytes = tightest->cache.table_bytes;
   plan.overhead_bytes = plus(overhead_of(options), plan.table_bytes);
-  plan.lines = std::move(tightest->lines);
+  plan.max_context = longest.tokens;
+  plan.context_limited_by = longest.limited_by;
   if (Status status = plan_pools(*tightest, &plan); !status) return status;
   add_token_figures(*tightest, &plan);
-  add_capacity(model, *tightest, options, &plan);
+  const LargestBatch largest = batch_that_fits(model, options, plan.context_tokens);
+  add_capacity(model, *tightest, options, largest, &plan);
   if (Status status = add_retentions(model, options, &plan); !status) return status;
   add_totals(options, &plan);
-  add_lines(options, &plan);
+  add_lines(model, options, {*tightest, longest, largest}, &plan);
   return plan;
 }
 

@@ -1,5 +1,6 @@
 #include "capacity/parameters.hpp"
 
+#include "base/grouped.hpp"
 #include "capacity/amount.hpp"
 
 #include <fmt/format.h>
@@ -196,9 +197,12 @@ std::string missing_shape(const TransformerShape& s) {
   return dense < s.num_layers && s.moe.ffn < 1 ? "the experts' width is not given" : "";
 }
 
-/// Experts and the rest of a published total, where the shapes tell how many the experts are.
-std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_t total) {
+}  // namespace
+
+std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_t total,
+                                          std::string_view origin) {
   std::vector<ParameterPart> parts;
+  std::string rest = fmt::format("{} ({})", grouped(total), origin);
   const std::int32_t sparse = s.num_layers - s.moe.first_dense_layers;
   const std::int64_t each = times(3, s.hidden, s.moe.ffn, s.moe.num_experts);
   if (each > 0 && sparse > 0 && times(each, sparse) < total) {
@@ -211,16 +215,15 @@ std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_
                      .num_experts = s.moe.num_experts,
                      .experts_per_token = s.moe.experts_per_token});
     total -= parts.front().total();
+    rest = fmt::format("({} - {} of the experts)", rest, grouped(parts.front().total()));
   }
   parts.push_back({.name = parts.empty() ? "all parameters" : "everything else",
-                   .each = total / s.num_layers,
+                   .each = ceil_div(total, s.num_layers),
                    .num_layers = s.num_layers,
                    .split = PartSplit::even,
-                   .arithmetic = "the total known, by layers"});
+                   .arithmetic = fmt::format("ceil({} / {})", rest, s.num_layers)});
   return parts;
 }
-
-}  // namespace
 
 void count_parameters(ModelSpec& model) {
   const Conventions* conventions = find_conventions(model.architecture);
@@ -252,7 +255,7 @@ void count_parameters(ModelSpec& model) {
   model.parts.clear();
   model.parameters.reset();
   if (model.parameters_about && shape.num_layers > 0) {
-    model.parts = parts_of_total(shape, *model.parameters_about);
+    model.parts = parts_of_total(shape, *model.parameters_about, "published, rounded");
     missing += "; published, rounded";
   }
   model.parameters_source = std::move(missing);

@@ -8,6 +8,7 @@ namespace kvarena::capacity {
 namespace {
 
 constexpr std::int64_t kLeastStepTokens = 512;
+constexpr std::int32_t kMostTensorRanks = 64;
 constexpr std::int32_t kMostUtilization = 980;  // the rest is the driver's and other processes'
 
 /// The changes that were tried, and those that help.
@@ -15,11 +16,10 @@ class Changes {
  public:
   Changes(const ModelSpec& model, const PlanOptions& options) : model_(model), options_(options) {}
 
-  /// Whether the plan fits with `changed`, which is then kept.
+  /// Whether it fits with `changed`, which is then kept.
   bool try_change(std::string change, const PlanOptions& changed) {
-    const Result<MemoryPlan> made = plan(model_, changed);
-    if (!made || !made->fits) return false;
-    helpful_.push_back({std::move(change), *made});
+    if (!fits(changed)) return false;
+    helpful_.push_back({std::move(change), changed});
     return true;
   }
   void try_context(const MemoryPlan& now) {
@@ -35,20 +35,10 @@ class Changes {
     try_change(fmt::format("--batch {}", now.max_batch), changed);
   }
   void try_utilization() {
-    const auto with = [this](std::int64_t permille) {
-      PlanOptions changed = options_;
-      changed.utilization_permille = static_cast<std::int32_t>(permille);
-      return changed;
-    };
-    const auto is_short = [&](std::int64_t permille) {
-      const Result<MemoryPlan> made = plan(model_, with(permille));
-      return !made || !made->fits;
-    };
-    if (options_.utilization_permille >= kMostUtilization || is_short(kMostUtilization)) return;
-    const std::int64_t enough =
-        longest_that(is_short, options_.utilization_permille, kMostUtilization) + 1;
-    try_change(fmt::format("--utilization {:.3g}", static_cast<double>(enough) / 1000.0),
-               with(enough));
+    if (options_.utilization_permille >= kMostUtilization) return;
+    const auto enough = least_of(&PlanOptions::utilization_permille, kMostUtilization);
+    if (!enough) return;
+    try_change(fmt::format("--utilization {:.3g}", enough->utilization_permille / 1000.0), *enough);
   }
   void try_step_tokens() {
     PlanOptions changed = options_;
@@ -58,25 +48,66 @@ class Changes {
       if (try_change(fmt::format("--max-batched-tokens {}", tokens), changed)) return;
     }
   }
-  void try_formats(const char* option, std::optional<StorageFormat> PlanOptions::*which,
-                   std::initializer_list<std::string_view> names) {
+  void try_max_sequences() {
+    const auto fewest = static_cast<std::int32_t>(options_.batch);  // more than that are asked for
+    if (options_.batch >= options_.max_sequences) return;
+    const auto enough = least_of(&PlanOptions::max_sequences, fewest);
+    if (enough) try_change(fmt::format("--max-sequences {}", enough->max_sequences), *enough);
+  }
+  void try_retention() {
     PlanOptions changed = options_;
-    for (const std::string_view name : names) {
-      changed.*which = *find_storage_format(name);
-      if (try_change(fmt::format("{} {}", option, name), changed)) return;
+    changed.kept = KeptTokens::model;
+    if (options_.kept == KeptTokens::full) try_change("--retention model", changed);
+  }
+  /// Every format that helps, of the first of the lists that has one.
+  void try_formats(const char* option, std::optional<StorageFormat> PlanOptions::*which,
+                   std::initializer_list<std::initializer_list<std::string_view>> lists) {
+    PlanOptions changed = options_;
+    for (const auto& names : lists) {
+      bool helps = false;
+      for (const std::string_view name : names) {
+        changed.*which = *find_storage_format(name);
+        helps |= try_change(fmt::format("{} {}", option, name), changed);
+      }
+      if (helps) return;
     }
   }
   void try_ranks() {
     PlanOptions changed = options_;
-    for (std::int32_t ranks = options_.tensor_parallel * 2; ranks <= 64; ranks *= 2) {
+    for (std::int32_t ranks = options_.tensor_parallel * 2; ranks <= kMostTensorRanks; ranks *= 2) {
       if (model_.shape.num_q_heads % ranks != 0) return;  // engines split whole heads
       changed.tensor_parallel = ranks;
       if (try_change(fmt::format("--tp {}", ranks), changed)) return;
     }
   }
+  void try_stages() {
+    const std::int32_t most = model_.shape.num_layers;
+    if (options_.pipeline_parallel >= most) return;
+    const auto enough = least_of(&PlanOptions::pipeline_parallel, most);
+    if (enough) try_change(fmt::format("--pp {}", enough->pipeline_parallel), *enough);
+  }
   std::vector<PlanChange> take() { return std::move(helpful_); }
 
  private:
+  bool fits(const PlanOptions& changed) const {
+    const Result<std::int64_t> context = checked_context(model_, changed);
+    return context && capacity::fits(model_, changed, *context);
+  }
+  /// The options with the number that fits and is the nearest to what it is now, up or down to
+  /// `last`; none where that does not fit either.
+  std::optional<PlanOptions> least_of(std::int32_t PlanOptions::*number, std::int32_t last) const {
+    const std::int64_t now = options_.*number;
+    const std::int64_t sign = last > now ? 1 : -1;
+    const auto with = [&](std::int64_t steps) {
+      PlanOptions changed = options_;
+      changed.*number = static_cast<std::int32_t>(now + sign * steps);
+      return changed;
+    };
+    const std::int64_t most = sign * (last - now);
+    if (!fits(with(most))) return std::nullopt;
+    return with(1 + longest_that([&](std::int64_t steps) { return !fits(with(steps)); }, 0, most));
+  }
+
   const ModelSpec& model_;
   const PlanOptions& options_;
   std::vector<PlanChange> helpful_;
@@ -91,10 +122,13 @@ std::vector<PlanChange> changes_that_fit(const ModelSpec& model, const PlanOptio
   changes.try_context(*now);
   changes.try_batch(*now);
   changes.try_step_tokens();
+  changes.try_max_sequences();
   changes.try_utilization();
-  changes.try_formats("--kv-dtype", &PlanOptions::kv, {"fp8_e4m3"});
-  changes.try_formats("--weights-dtype", &PlanOptions::weights, {"fp8_e4m3", "q8_0", "q4_0"});
+  changes.try_retention();
+  changes.try_formats("--kv-dtype", &PlanOptions::kv, {{"q8_0", "fp8_e4m3", "int8"}, {"q4_0"}});
+  changes.try_formats("--weights-dtype", &PlanOptions::weights, {{"q8_0", "fp8_e4m3"}, {"q4_0"}});
   changes.try_ranks();
+  changes.try_stages();
   return changes.take();
 }
 

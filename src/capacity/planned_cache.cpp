@@ -56,7 +56,14 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
   }
   const Result<CacheFootprint> footprint = cache_footprint(*fitted, *options.target);
   if (!footprint) return {};
-  return {footprint->num_blocks, footprint->device_bytes() - footprint->pool_bytes};
+  // A pool of one block more has tables twice as large at most.
+  const std::int64_t block_bytes = footprint->pool_bytes / footprint->num_blocks;
+  const std::int64_t table_bytes = footprint->device_bytes() - footprint->pool_bytes;
+  const bool is_full = budget_bytes - footprint->device_bytes() < plus(block_bytes, table_bytes);
+  return {.most_blocks = is_full ? KvLayout::kMaxBlocks : footprint->num_blocks,
+          .num_blocks = footprint->num_blocks,
+          .table_bytes = table_bytes,
+          .workspace_bytes = footprint->workspace_bytes};
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,

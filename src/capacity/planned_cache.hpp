@@ -17,8 +17,10 @@ Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& op
 
 /// The most blocks whose cache fits a budget, and what that cache takes beside its pool.
 struct FittedCache {
-  std::int64_t num_blocks = KvLayout::kMaxBlocks;  ///< no limit where no cache is planned for
-  std::int64_t table_bytes = 0;                    ///< tables and workspaces on the device
+  std::int64_t most_blocks = KvLayout::kMaxBlocks;  ///< of any such cache, however large the budget
+  std::int64_t num_blocks = KvLayout::kMaxBlocks;   ///< no limit where no cache is planned for
+  std::int64_t table_bytes = 0;                     ///< tables and workspaces on the device
+  std::int64_t workspace_bytes = 0;                 ///< of them workspaces of attention
 };
 /// Fits a cache where options name a target and a KvCache can hold the groups; no limit otherwise.
 FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,

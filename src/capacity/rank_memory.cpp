@@ -49,9 +49,25 @@ struct RankParameters {
   std::int64_t experts = 0;
 };
 
+/// `part` with its numbers in, on one rank.
+std::string arithmetic_of(const ParameterPart& part, const TransformerShape& shape,
+                          std::int64_t each, std::int64_t count, std::int32_t ranks) {
+  std::string text = part.arithmetic;
+  if (each != part.each && part.split == PartSplit::kv_heads) {
+    text += fmt::format(" x {} of {} KV heads", heads_of_rank(shape.num_kv_heads, ranks),
+                        shape.num_kv_heads);
+  } else if (each != part.each) {
+    text = part.each % ranks == 0 ? fmt::format("{} / {} ranks", text, ranks)
+                                  : fmt::format("ceil({} / {} ranks)", text, ranks);
+  }
+  return count == 1 ? text : fmt::format("{} layers x {}", count, text);
+}
+
+/// Parameters of a rank, part by part in `lines`, and their sum.
 RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int32_t stage,
                           std::vector<PlanLine>* lines) {
   RankParameters sum;
+  std::string terms;
   for (const ParameterPart& part : model.parts) {
     const std::int64_t each = each_of_rank(part, model.shape, o.tensor_parallel);
     const std::int64_t count = count_of_stage(part, o.pipeline_parallel, stage);
@@ -59,16 +75,13 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
     const std::int64_t parameters = times(each, count);
     std::int64_t& total = part.num_experts > 0 ? sum.experts : sum.plain;
     total = plus(total, parameters);
-    std::string split = each == part.each ? "" : fmt::format(" / {} ranks", o.tensor_parallel);
-    if (!split.empty() && part.split == PartSplit::kv_heads) {
-      split = fmt::format(" x {} of {} KV heads",
-                          heads_of_rank(model.shape.num_kv_heads, o.tensor_parallel),
-                          model.shape.num_kv_heads);
-    }
-    lines->push_back({part.name,
-                      count == 1 ? part.arithmetic + split
-                                 : fmt::format("{} layers x {}{}", count, part.arithmetic, split),
+    if (lines == nullptr) continue;
+    terms += fmt::format("{}{}", terms.empty() ? "" : " + ", grouped(parameters));
+    lines->push_back({part.name, arithmetic_of(part, model.shape, each, count, o.tensor_parallel),
                       parameters, "parameters"});
+  }
+  if (!terms.empty()) {
+    lines->push_back({"parameters", std::move(terms), plus(sum.plain, sum.experts), "parameters"});
   }
   return sum;
 }
@@ -76,12 +89,15 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
 std::int64_t bytes_line(const char* name, std::int64_t parameters, const StorageFormat& format,
                         std::vector<PlanLine>* lines) {
   const std::int64_t bytes = stored_bytes(format, parameters);
-  const std::string each = format.elements == 1
-                               ? fmt::format("{} B", format.bytes)
-                               : fmt::format("{} B / {}", format.bytes, format.elements);
-  lines->push_back({name,
-                    fmt::format("{} parameters x {} ({})", grouped(parameters), each, format.name),
-                    bytes, "B"});
+  if (lines == nullptr) return bytes;
+  std::string blocks = grouped(parameters) + " parameters";
+  if (parameters % format.elements != 0) {
+    blocks = fmt::format("ceil({} / {})", blocks, format.elements);
+  } else if (format.elements > 1) {
+    blocks += fmt::format(" / {}", format.elements);
+  }
+  lines->push_back(
+      {name, fmt::format("{} x {} B ({})", blocks, format.bytes, format.name), bytes, "B"});
   return bytes;
 }
 
@@ -101,11 +117,45 @@ std::int64_t exact_weights(const ModelSpec& model, const RankParameters& rank, s
   const std::int64_t own = plus(rank.plain, rank.experts);
   const bool by_parts = total > 0 && own < kMostAmount && ranks > 1;
   const std::int64_t bytes = by_parts ? share_of(all, own, total) : ceil_div(all, ranks);
+  if (lines == nullptr) return bytes;
   std::string share = ranks == 1 ? "" : fmt::format(" / {} ranks", ranks);
   if (by_parts) share = fmt::format(" x {} of {} parameters", grouped(own), grouped(total));
   lines->push_back(
       {"weights", fmt::format("{} B in the headers{}", grouped(all), share), bytes, "B"});
   return bytes;
+}
+
+constexpr std::int64_t kBytes = 2;  // of an intermediate number
+
+/// What of a rank's step decides its activations.
+struct StepShape {
+  std::int64_t tokens = 0;      // new tokens
+  std::int64_t rows = 0;        // sequences, of which each has logits
+  std::int64_t hidden = 0;      // elements of the residual stream
+  std::int64_t q = 0;           // of a token's queries
+  std::int64_t kv = 0;          // of its keys
+  std::int64_t ffn = 0;         // of a dense MLP
+  std::int64_t visits = 0;      // experts that a token visits
+  std::int64_t expert_ffn = 0;  // of one of them
+  std::int64_t rank_vocab = 0;  // of this rank's logits
+  std::int64_t vocab = 0;       // of all logits
+};
+
+StepShape step_of(const TransformerShape& s, const PlanOptions& o) {
+  const std::int64_t tp = o.tensor_parallel;
+  const std::int64_t tokens = o.max_step_tokens;
+  const std::int64_t dim =
+      s.mla.kv_lora_rank > 0 ? std::max(s.mla.nope_dim, 128) + s.mla.rope_dim : s.head_dim;
+  return {.tokens = tokens,
+          .rows = std::min<std::int64_t>(tokens, max_sequences_of(o)),
+          .hidden = s.hidden,
+          .q = ceil_div(times(s.num_q_heads, dim), tp),
+          .kv = times(heads_of_rank(s.num_kv_heads, o.tensor_parallel), dim),
+          .ffn = ceil_div(s.ffn, tp),
+          .visits = s.moe.num_experts > 0 ? s.moe.experts_per_token : 0,
+          .expert_ffn = ceil_div(s.moe.ffn, tp),
+          .rank_vocab = ceil_div(s.vocab, tp),
+          .vocab = s.vocab};
 }
 
 }  // namespace
@@ -132,44 +182,39 @@ std::int64_t weights_of_rank(const ModelSpec& model, const PlanOptions& o, std::
 // all of them, gathered for sampling, in f32.
 std::int64_t activations_of_rank(const ModelSpec& model, const PlanOptions& o,
                                  std::vector<PlanLine>* lines) {
-  constexpr std::int64_t kBytes = 2;
-  const TransformerShape& s = model.shape;
-  const std::int64_t tokens = o.max_step_tokens;
-  const std::int64_t tp = o.tensor_parallel;
-  const std::int64_t residual = times(kBytes, 2, tokens, s.hidden);
-  const std::int64_t dim =
-      s.mla.kv_lora_rank > 0 ? std::max(s.mla.nope_dim, 128) + s.mla.rope_dim : s.head_dim;
-  const std::int64_t q = ceil_div(times(s.num_q_heads, dim), tp);
-  const std::int64_t kv = times(heads_of_rank(s.num_kv_heads, o.tensor_parallel), dim);
-  const std::int64_t attention = times(kBytes, tokens, 2 * q + 2 * kv);
-  const std::int64_t dense = ceil_div(s.ffn, tp);
-  std::int64_t mlp = times(kBytes, tokens, 3, dense);
-  std::string mlp_arithmetic = fmt::format("{} tokens x 3 x {} x 2 B", tokens, dense);
-  if (s.moe.num_experts > 0) {
-    const std::int64_t visited = ceil_div(s.moe.ffn, tp);
-    const std::int64_t visits =
-        times(kBytes, tokens, s.moe.experts_per_token, plus(times(3, visited), s.hidden));
-    if (visits > mlp) {
-      mlp = visits;
-      mlp_arithmetic = fmt::format("{} tokens x {} experts x (3 x {} + {}) x 2 B", tokens,
-                                   s.moe.experts_per_token, visited, s.hidden);
-    }
-  }
-  const std::int64_t rows = std::min<std::int64_t>(tokens, max_sequences_of(o));
+  const StepShape step = step_of(model.shape, o);
+  const std::int64_t residual = times(kBytes, 2, step.tokens, step.hidden);
+  const std::int64_t attention = times(kBytes, step.tokens, 2 * step.q + 2 * step.kv);
+  const std::int64_t dense = times(kBytes, step.tokens, 3, step.ffn);
+  const std::int64_t visits =
+      times(kBytes, step.tokens, step.visits, plus(times(3, step.expert_ffn), step.hidden));
+  const std::int64_t mlp = std::max(dense, visits);
   const std::int64_t logits =
-      times(rows, plus(times(kBytes, ceil_div(s.vocab, tp)), times(4, s.vocab)));
-  lines->push_back({"residual and norm", fmt::format("2 x {} tokens x {} x 2 B", tokens, s.hidden),
-                    residual, "B"});
-  lines->push_back({"attention's intermediates",
-                    fmt::format("{} tokens x (2 x {} + 2 x {}) x 2 B", tokens, q, kv), attention,
+      times(step.rows, plus(times(kBytes, step.rank_vocab), times(4, step.vocab)));
+  const std::int64_t largest = std::max({attention, mlp, logits});
+  const std::int64_t peak = plus(residual, largest);
+  if (lines == nullptr) return peak;
+  lines->push_back({"residual and norm",
+                    fmt::format("2 x {} tokens x {} x 2 B", step.tokens, step.hidden), residual,
                     "B"});
-  lines->push_back({"the MLP's intermediates", std::move(mlp_arithmetic), mlp, "B"});
+  lines->push_back(
+      {"attention's intermediates",
+       fmt::format("{} tokens x (2 x {} + 2 x {}) x 2 B", step.tokens, step.q, step.kv), attention,
+       "B"});
+  lines->push_back({"the MLP's intermediates",
+                    visits > dense
+                        ? fmt::format("{} tokens x {} experts x (3 x {} + {}) x 2 B", step.tokens,
+                                      step.visits, step.expert_ffn, step.hidden)
+                        : fmt::format("{} tokens x 3 x {} x 2 B", step.tokens, step.ffn),
+                    mlp, "B"});
   lines->push_back(
       {"logits",
-       fmt::format("{} sequences x ({} x 2 B + {} x 4 B)", rows, ceil_div(s.vocab, tp), s.vocab),
+       fmt::format("{} sequences x ({} x 2 B + {} x 4 B)", step.rows, step.rank_vocab, step.vocab),
        logits, "B"});
-  const std::int64_t peak = plus(residual, std::max({attention, mlp, logits}));
-  lines->push_back({"activations", "residual and norm + the largest of the three", peak, "B"});
+  lines->push_back(
+      {"activations",
+       fmt::format("{} + the largest of the three, {}", grouped(residual), grouped(largest)), peak,
+       "B"});
   return peak;
 }
 

@@ -13,7 +13,7 @@ namespace kvarena::capacity {
 inline constexpr std::int64_t kMostRanks = 4096;
 
 /// As evenly as they can, the first stages having one more.
-constexpr std::int32_t layers_of_stage(std::int32_t num_layers, std::int32_t stages,
+constexpr std::int64_t layers_of_stage(std::int64_t num_layers, std::int32_t stages,
                                        std::int32_t stage) noexcept {
   return num_layers / stages + (stage < num_layers % stages ? 1 : 0);
 }

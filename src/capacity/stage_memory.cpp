@@ -2,6 +2,7 @@
 
 #include "capacity/amount.hpp"
 #include "capacity/rank_memory.hpp"
+#include "capacity/stage_layers.hpp"
 
 #include <algorithm>
 
@@ -28,27 +29,41 @@ KvMemoryOptions kv_options(const ModelSpec& model, const PlanOptions& o, std::in
   return kv;
 }
 
-std::int64_t StageMemory::step_bytes(std::int64_t length_tokens) const noexcept {
+std::int64_t StageMemory::pool_bytes(std::int64_t sequences,
+                                     std::int64_t length_tokens) const noexcept {
   std::int64_t sum = 0;
   for (const GroupMemory& group : groups) {
-    sum = plus(sum, times(step_units(group, length_tokens, step_tokens), group.unit_bytes));
+    const std::int64_t units = pool_units(group, sequences, length_tokens, step_tokens);
+    sum = plus(sum, times(units, group.unit_bytes));
   }
   return sum;
 }
 
-std::int64_t StageMemory::sequences_beside(const FittedCache& its,
-                                           std::int64_t length_tokens) const noexcept {
-  if (cache_budget_bytes <= its.table_bytes || its.num_blocks == 0) return 0;
+bool StageMemory::holds_beside(const FittedCache& its, std::int64_t sequences,
+                               std::int64_t length_tokens) const noexcept {
+  if (cache_budget_bytes <= its.table_bytes || its.num_blocks == 0) return sequences == 0;
+  if (pool_bytes(sequences, length_tokens) > cache_budget_bytes - its.table_bytes) return false;
+  return std::ranges::all_of(groups, [&](const GroupMemory& group) {
+    return group.block_size_tokens == 0 ||
+           pool_units(group, sequences, length_tokens, step_tokens) <= its.num_blocks;
+  });
+}
+
+std::int64_t StageMemory::sequences(std::int64_t length_tokens) const noexcept {
+  return longest_that([&](std::int64_t count) { return holds(count, length_tokens); }, 0,
+                      kMostBatch + 1);
+}
+
+PlanLimit StageMemory::limit_of(const FittedCache& its, std::int64_t sequences,
+                                std::int64_t length_tokens) const noexcept {
+  if (cache_budget_bytes <= its.table_bytes) return PlanLimit::weights;
+  const bool is_past_blocks = std::ranges::any_of(groups, [&](const GroupMemory& group) {
+    return group.block_size_tokens > 0 &&
+           pool_units(group, sequences, length_tokens, step_tokens) > its.most_blocks;
+  });
   const std::int64_t left = cache_budget_bytes - its.table_bytes;
-  const std::int64_t step = step_bytes(length_tokens);
-  if (left <= step) return 0;
-  const std::int64_t each = peak_bytes(groups, length_tokens);
-  std::int64_t most = each == 0 ? kMostBatch : (left - step) / each;
-  for (const GroupMemory& group : groups) {
-    const std::int64_t units = peak_units(group, length_tokens);
-    if (group.block_size_tokens > 0 && units > 0) most = std::min(most, its.num_blocks / units);
-  }
-  return most;
+  return is_past_blocks && pool_bytes(sequences, length_tokens) <= left ? PlanLimit::num_blocks
+                                                                        : PlanLimit::kv_cache;
 }
 
 std::int64_t overhead_of(const PlanOptions& o) noexcept {
@@ -67,8 +82,8 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   StageMemory memory;
   memory.step_tokens = o.max_step_tokens;
   memory.groups = *std::move(groups);
-  memory.weights_bytes = weights_of_rank(model, o, stage, &memory.lines);
-  memory.activation_bytes = activations_of_rank(model, o, &memory.lines);
+  memory.weights_bytes = weights_of_rank(model, o, stage);
+  memory.activation_bytes = activations_of_rank(model, o);
   const std::int64_t fixed =
       plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
   memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
@@ -84,47 +99,80 @@ bool has_less_room(const StageMemory& a, const StageMemory& b, std::int64_t cont
 
 // Tables grow with the length too: between what fits beside the longest tables and what fits beside
 // the shortest, each length is tried.
-std::int64_t longest_that_fits(const ModelSpec& model, const PlanOptions& o,
-                               const StageMemory& memory, std::int64_t longest) {
+LongestContext longest_that_fits(const ModelSpec& model, const PlanOptions& o, std::int32_t stage,
+                                 const StageMemory& memory, std::int64_t longest) {
   const auto cache_of = [&](std::int64_t length) {
     return fit_planned_cache(model, o, memory.groups, length, memory.cache_budget_bytes);
   };
   const auto beside = [&](const FittedCache& cache, std::int64_t most) {
     return longest_that(
-        [&](std::int64_t length) { return memory.sequences_beside(cache, length) >= o.batch; }, 0,
+        [&](std::int64_t length) { return memory.holds_beside(cache, o.batch, length); }, 0,
         most + 1);
   };
-  const std::int64_t most = beside(cache_of(1), longest);
-  if (most == 0) return 0;
-  const std::int64_t least = beside(cache_of(most), most);
-  return longest_that(
-      [&](std::int64_t length) {
-        return memory.sequences_beside(cache_of(length), length) >= o.batch;
-      },
-      least, most + 1);
+  LongestContext found{.tokens = beside(cache_of(1), longest)};
+  if (found.tokens > 0) {
+    const std::int64_t least = beside(cache_of(found.tokens), found.tokens);
+    found.tokens = longest_that(
+        [&](std::int64_t length) { return memory.holds_beside(cache_of(length), o.batch, length); },
+        least, found.tokens + 1);
+  }
+  found.kv_budget_bytes =
+      memory.cache_budget_bytes - cache_of(std::max<std::int64_t>(found.tokens, 1)).table_bytes;
+  if (found.tokens == longest) return found;
+  const std::int64_t next = found.tokens + 1;
+  found.limited_by = memory.limit_of(cache_of(next), o.batch, next);
+  if (found.limited_by == PlanLimit::weights && o.batch > o.max_sequences) {
+    PlanOptions one = o;
+    one.batch = 1;
+    const Result<StageMemory> alone = memory_of_stage(model, one, next, stage);
+    if (alone && alone->kv_budget_bytes() > 0) found.limited_by = PlanLimit::activations;
+  }
+  return found;
 }
 
-std::set<std::int32_t> stages_to_plan(const PlanOptions& options) {
+std::set<std::int32_t> stages_to_plan(const ModelSpec& model, const PlanOptions& options) {
   const std::int32_t last = options.pipeline_parallel - 1;
-  return {0, std::min(1, last), last};
+  std::set<std::int32_t> stages = {0, last};
+  if (last < 2) return stages;
+  const auto shares = layers_by_stage(model.groups, options.pipeline_parallel);
+  std::set<std::vector<std::int32_t>> seen;
+  for (std::int32_t stage = 1; stage < last; ++stage) {
+    if (seen.insert(shares[static_cast<std::size_t>(stage)]).second) stages.insert(stage);
+  }
+  return stages;
 }
 
-std::int64_t batch_that_fits(const ModelSpec& model, const PlanOptions& options,
+LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
                              std::int64_t length_tokens) {
-  const auto most_with = [&](std::int64_t batch) {
-    PlanOptions changed = options;
+  PlanOptions changed = options;
+  changed.batch = 1;
+  LargestBatch most{.sequences = kMostBatch};
+  for (const std::int32_t stage : stages_to_plan(model, options)) {
+    const Result<StageMemory> memory = memory_of_stage(model, changed, length_tokens, stage);
+    if (!memory) return {};
+    const std::int64_t sequences = memory->sequences(length_tokens);
+    if (sequences >= most.sequences) continue;
+    most = {.sequences = sequences,
+            .limited_by = memory->limit_of(memory->cache, sequences + 1, length_tokens)};
+  }
+  most.beside_one = most.sequences;
+  if (most.sequences <= options.max_sequences) return most;
+  const auto is_held = [&](std::int64_t batch) {
     changed.batch = batch;
-    std::int64_t most = kMostBatch;
-    for (const std::int32_t stage : stages_to_plan(options)) {
-      const Result<StageMemory> memory = memory_of_stage(model, changed, length_tokens, stage);
-      most = std::min(most, memory ? memory->sequences(length_tokens) : 0);
-    }
-    return most;
+    return fits(model, changed, length_tokens);
   };
-  const std::int64_t most = most_with(1);
-  if (most <= options.max_sequences) return most;
-  return longest_that([&](std::int64_t batch) { return most_with(batch) >= batch; },
-                      options.max_sequences, most + 1);
+  most.sequences = longest_that(is_held, options.max_sequences, most.sequences + 1);
+  if (most.sequences < most.beside_one) most.limited_by = PlanLimit::activations;
+  return most;
+}
+
+bool fits(const ModelSpec& model, const PlanOptions& options, std::int64_t context_tokens) {
+  if (model.shape.max_position > 0 && context_tokens > model.shape.max_position) return false;
+  const std::set<std::int32_t> stages = stages_to_plan(model, options);
+  return std::ranges::all_of(stages, [&](std::int32_t stage) {
+    const Result<StageMemory> memory = memory_of_stage(model, options, context_tokens, stage);
+    return memory && memory->holds(options.batch, context_tokens);
+  });
 }
 
 }  // namespace kvarena::capacity

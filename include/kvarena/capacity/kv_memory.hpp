@@ -47,8 +47,9 @@ struct GroupMemory {
 };
 
 /// The groups of a stage; those without layers there are left out. Layers go to stages as evenly as
-/// they can, the first ones having one more. Returns what validate returns, or invalid_argument
-/// (block_size, num_ranks) outside their ranges.
+/// they can, the first ones having one more, and groups are taken as evenly mixed. Returns what
+/// validate returns, invalid_argument (block_size, num_ranks) outside their ranges, or unsupported
+/// (dtype), telling the dim, for heads that blocks of 256 elements (q4_K, q6_K) do not divide.
 KVARENA_EXPORT Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
                                                              const KvMemoryOptions& options);
 
@@ -59,10 +60,12 @@ KVARENA_EXPORT std::int64_t units_at(const GroupMemory& group, std::int64_t leng
 /// a window's first and last block are both begun.
 KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
                                        std::int64_t length_tokens) noexcept;
-/// Units beyond peak_units that steps of `step_tokens` new tokens in all take while they run, for
-/// all sequences together: what a window no longer keeps after a step, the step's own tokens still
-/// read. 0 for what keeps all tokens, and up to the limit.
-KVARENA_EXPORT std::int64_t step_units(const GroupMemory& group, std::int64_t length_tokens,
+/// The most units that so many sequences of up to that length hold while steps of `step_tokens` new
+/// tokens in all run: peak_units each, and the blocks of a step's own tokens, which still read what
+/// a window no longer keeps after the step; never more than all blocks of all sequences. Never less
+/// for more sequences or longer ones.
+KVARENA_EXPORT std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
+                                       std::int64_t length_tokens,
                                        std::int64_t step_tokens) noexcept;
 /// Bytes of all groups for one sequence at that length.
 KVARENA_EXPORT std::int64_t bytes_at(std::span<const GroupMemory> groups,

@@ -60,12 +60,14 @@ struct PlanLine {
 
 /// What limits a plan.
 enum class PlanLimit : std::uint8_t {
-  weights,       ///< weights, activations and overhead leave nothing
-  kv_cache,      ///< memory for K and V
-  max_position,  ///< the model's longest context
-  num_blocks,    ///< the most blocks a pool can have
+  weights,        ///< weights, overhead and the activations of one sequence leave nothing
+  kv_cache,       ///< memory for K and V
+  activations,    ///< logits and tables of so many sequences, whose K and V alone would fit
+  max_position,   ///< the model's longest context, or the longest that there is
+  num_blocks,     ///< the most blocks a pool can have
+  num_sequences,  ///< the most sequences of a plan
 };
-/// "weights", "kv_cache", "max_position", "num_blocks".
+/// "weights", "kv_cache", "activations", "max_position", "num_blocks", "num_sequences".
 KVARENA_EXPORT std::string_view name_of(PlanLimit limit) noexcept;
 
 /// One group's pool.
@@ -99,7 +101,7 @@ struct MemoryPlan {
   std::int64_t bytes_per_sequence = 0;           ///< at most, up to the context
   std::int64_t full_bytes_at_context = 0;        ///< of a sequence then, all tokens kept
   std::int64_t model_bytes_at_context = 0;       ///< those kept that the model's layers can read
-  std::int64_t step_bytes = 0;      ///< of windows: blocks of a step's own tokens, see step_units
+  std::int64_t step_bytes = 0;      ///< of windows: blocks of a step's own tokens, see pool_units
   std::int64_t asked_kv_bytes = 0;  ///< batch * bytes_per_sequence + step_bytes
   std::int64_t asked_total_bytes = 0;                  ///< the total with that instead of the pools
   std::int64_t max_batch = 0;                          ///< sequences at the context, a replica
@@ -112,7 +114,7 @@ struct MemoryPlan {
 
 /// Plans. A plan that does not fit is an answer; fails only for what makes no sense:
 /// invalid_argument naming the number, unsupported (none) for a model of which neither parameters
-/// nor weights are known.
+/// nor weights are known, unsupported (dtype) as group_memory returns it.
 KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options);
 
 /// The options of the KvCache of the rank that a plan is of: as many blocks, max_sequences and
@@ -124,14 +126,16 @@ KVARENA_EXPORT Result<KvCacheOptions> cache_options(const ModelSpec& model,
                                                     const PlanOptions& options,
                                                     const MemoryPlan& plan);
 
-/// A change that would make it fit, in the words of the command line.
+/// A change that would make it fit.
 struct PlanChange {
-  std::string change;  ///< "--context 3072"
-  MemoryPlan plan;     ///< with it
+  std::string change;   ///< in the words of the command line: "--context 3072"
+  PlanOptions options;  ///< with it
 };
 /// Single changes that would make a plan fit that does not, each the smallest of its kind: a
-/// shorter context, a smaller batch, more utilization (up to 0.98), another type of K and V or
-/// weights, more ranks. In that order; empty when it fits or no single change helps.
+/// shorter context, a smaller batch, fewer tokens or sequences of a step, more utilization (up to
+/// 0.98), the model's own retention, smaller types of K and V or weights (those of 8 bits, or 4
+/// where none helps), twice as many ranks until it fits, more stages. In that order; empty when it
+/// fits or no single change helps.
 KVARENA_EXPORT std::vector<PlanChange> changes_that_fit(const ModelSpec& model,
                                                         const PlanOptions& options);
 

@@ -13,6 +13,9 @@ constexpr std::int64_t kMaxDecodeTokens = 8;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
+/// Past so many work items (rows x KV heads) a multiprocessor all launch shapes of decode_shape are
+/// alike.
+constexpr std::int64_t kShapedItems = 2;
 
 bool has_vectors(const PlaneView& plane) noexcept {
   return kernels::is_aligned(plane.base, kVectorBytes) &&
@@ -85,11 +88,15 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_layer(shape.kv); !s) return s;
   std::int64_t most = 0;
   if (!takes_decode(shape.kv, shape.num_q_heads)) return most;
-  // Fewer rows may have another launch shape, which needs more.
+  // Of one launch shape more rows never need less; fewer rows may have another, which needs more.
+  const std::int64_t shaped = kShapedItems * shape.num_sms / shape.kv.key.num_heads + 1;
+  const auto few = static_cast<std::int32_t>(std::min<std::int64_t>(shape.max_rows, shaped));
   for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
-    for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {
+    const auto add = [&](std::int32_t rows) {
       most = std::max(most, kernels::decode_workspace_bytes(limits_of(shape, rows, tokens)));
-    }
+    };
+    for (std::int32_t rows = 1; rows <= few; ++rows) add(rows);
+    add(shape.max_rows);
   }
   return most;
 }

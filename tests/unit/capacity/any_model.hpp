@@ -89,6 +89,7 @@ inline PlanOptions any_options(const ModelSpec& model) {
   if (*rc::gen::arbitrary<bool>()) options.kv_scale = ScaleKind::per_token_head;
   const Amount longest = model.shape.max_position;
   if (longest > 0) options.context_tokens = std::min(options.context_tokens, longest);
+  options.pipeline_parallel = std::min(options.pipeline_parallel, model.shape.num_layers);
   return options;
 }
 

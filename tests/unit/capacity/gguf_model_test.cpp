@@ -154,6 +154,63 @@ TEST(GgufModel, IsThePresetOfTheSameModel) {
   }
 }
 
+// As llama.cpp writes T5, of which config.json adds as much: 512 tokens of 24 layers.
+TEST(GgufModel, ADecoderReadsItsEncoder) {
+  TransformerShape shape{.num_layers = 24,
+                         .hidden = 1024,
+                         .num_q_heads = 16,
+                         .num_kv_heads = 16,
+                         .head_dim = 64,
+                         .ffn = 2816,
+                         .max_position = 512,
+                         .moe = {},
+                         .mla = {}};
+  const Outcome t5 = model_of(keys_of("t5", shape));
+  ASSERT_EQ(t5.failure, "");
+  ASSERT_EQ(t5.model.groups.size(), 2U);
+  EXPECT_EQ(t5.model.groups[0].kind, CacheKind::full);
+  const CacheGroup& cross = t5.model.groups[1];
+  EXPECT_EQ(cross.kind, CacheKind::cross);
+  EXPECT_EQ(cross.limit_tokens * cross.num_layers * cross.num_kv_heads *
+                (cross.head_dim_k + cross.head_dim_v) * 2,
+            50'331'648);
+  GgufWriter uneven = keys_of("t5", shape);
+  uneven.number("t5.decoder_block_count", 6);
+  EXPECT_EQ(model_of(uneven).model.groups[1].num_layers, 6);
+  EXPECT_EQ(model_of(uneven).model.shape.num_layers, 6) << "of an encoder nothing is kept";
+  shape.max_position = 0;
+  EXPECT_NE(model_of(keys_of("t5", shape)).failure.find("t5.context_length"), std::string::npos);
+}
+
+TEST(GgufModel, LayersThatReadAnImage) {
+  const TransformerShape shape{.num_layers = 40,
+                               .hidden = 4096,
+                               .num_q_heads = 32,
+                               .num_kv_heads = 8,
+                               .head_dim = 128,
+                               .ffn = 14336,
+                               .max_position = 131'072,
+                               .moe = {},
+                               .mla = {}};
+  const auto writer_of = [&](const std::vector<std::int32_t>& layers, std::uint32_t patch) {
+    GgufWriter writer = keys_of("mllama", shape);
+    writer.array("mllama.attention.cross_attention_layers", 5, layers);
+    writer.number("mllama.vision.image_size", 560).number("mllama.vision.patch_size", patch);
+    writer.number("mllama.vision.max_num_tiles", 4);
+    return writer;
+  };
+  const Outcome image = model_of(writer_of({3, 8, 13, 18, 23, 28, 33, 38}, 14));
+  ASSERT_EQ(image.failure, "");
+  ASSERT_EQ(image.model.groups.size(), 2U);
+  EXPECT_EQ(image.model.groups[0].num_layers, 32);
+  EXPECT_EQ(image.model.groups[1].kind, CacheKind::cross);
+  EXPECT_EQ(image.model.groups[1].num_layers, 8);
+  EXPECT_EQ(image.model.groups[1].limit_tokens, 4 * (40 * 40 + 1));
+  EXPECT_EQ(image.model.notes.size(), 1U);
+  EXPECT_NE(model_of(writer_of({3, 40}, 14)).failure.find("layers 0 .. 39"), std::string::npos);
+  EXPECT_NE(model_of(writer_of({3}, 0)).failure.find("vision.patch_size"), std::string::npos);
+}
+
 // As converters wrote DeepSeek before and after llama.cpp caches the latent.
 TEST(GgufModel, LatentAttention) {
   const ModelSpec preset = find_model_preset("DeepSeek-V2-Lite").value();

@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace kvarena::capacity {
 namespace {
@@ -191,6 +194,96 @@ TEST(Plan, WindowsHaveRoomForAStep) {
             0);
 }
 
+// One sequence of 4,096 tokens never holds more than its 256 blocks, whatever a step's tokens are.
+TEST(Plan, AWindowNeverTakesMoreThanTheWholeSequences) {
+  PlanOptions options{.memory_bytes = 11 * kGiB, .context_tokens = 4096, .max_step_tokens = 4096};
+  const MemoryPlan full = plan_of("Phi-3-mini-4k-instruct", options);
+  options.kept = KeptTokens::model;
+  const MemoryPlan window = plan_of("Phi-3-mini-4k-instruct", options);
+  EXPECT_EQ(full.asked_kv_bytes, 1'610'612'736);
+  EXPECT_EQ(window.asked_kv_bytes, 1'610'612'736) << "a step reads all of its tokens";
+  EXPECT_EQ(window.model_bytes_at_context, 1'610'612'736 / 2);
+  EXPECT_EQ(full.fits, window.fits);
+  options.max_step_tokens = 512;
+  EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", options).asked_kv_bytes, (129 + 32) * 16 * 393'216);
+  options.batch = 100;
+  EXPECT_EQ(plan_of("Phi-3-mini-4k-instruct", options).asked_kv_bytes,
+            (100 * 129 + 32) * 16 * std::int64_t{393'216});
+
+  options = {.memory_bytes = 80 * kGiB, .context_tokens = 8192};
+  const MemoryPlan gemma = plan_of("Gemma-2-9B", options);
+  EXPECT_EQ(gemma.asked_kv_bytes, 2'818'572'288);
+  options.kept = KeptTokens::model;
+  EXPECT_EQ(plan_of("Gemma-2-9B", options).asked_kv_bytes, 2'818'572'288);
+}
+
+TEST(Plan, SaysWhatLimitsIt) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  // The logits of 30,000 rows leave nothing; one sequence has room.
+  PlanOptions options{.memory_bytes = 25'250'627'584, .context_tokens = 16, .batch = 30'000};
+  const MemoryPlan rows = plan_of("Llama-3.1-8B", options);
+  EXPECT_FALSE(rows.fits);
+  EXPECT_GT(rows.max_batch, 256);
+  EXPECT_EQ(rows.batch_limited_by, PlanLimit::activations);
+  EXPECT_EQ(rows.max_context, 0);
+  EXPECT_EQ(rows.context_limited_by, PlanLimit::activations);
+  options = {.memory_bytes = 24 * kGiB, .context_tokens = 4096};
+  EXPECT_EQ(plan_of("Llama-3.1-8B", options).batch_limited_by, PlanLimit::kv_cache);
+  options = {.memory_bytes = 16 * kGiB, .context_tokens = 4096};
+  EXPECT_EQ(plan_of("Llama-3.1-8B", options).batch_limited_by, PlanLimit::weights);
+  EXPECT_EQ(plan_of("Llama-3.1-8B", options).context_limited_by, PlanLimit::weights);
+
+  options = {.memory_bytes = kMost, .context_tokens = 32, .batch = 1 << 24};
+  options.target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = 132};
+  const MemoryPlan caps = plan_of("Qwen2.5-0.5B", options);
+  EXPECT_EQ(caps.max_context, 256) << "x 2^24 sequences: 2^28 blocks, the most of a pool";
+  EXPECT_EQ(caps.context_limited_by, PlanLimit::num_blocks);
+  EXPECT_EQ(caps.max_batch, 1 << 24);
+  EXPECT_EQ(caps.batch_limited_by, PlanLimit::num_sequences);
+  options = {.memory_bytes = kMost, .context_tokens = 32'768};
+  const MemoryPlan blocks = plan_of("Qwen2.5-0.5B", options);
+  EXPECT_EQ(blocks.max_batch, KvLayout::kMaxBlocks / 2048);
+  EXPECT_EQ(blocks.batch_limited_by, PlanLimit::num_blocks);
+  for (const PlanLimit limit :
+       {PlanLimit::weights, PlanLimit::kv_cache, PlanLimit::activations, PlanLimit::max_position,
+        PlanLimit::num_blocks, PlanLimit::num_sequences}) {
+    EXPECT_NE(name_of(limit), "unknown");
+  }
+}
+
+std::vector<std::string> changes_of(std::string_view name, const PlanOptions& options) {
+  std::vector<std::string> changes;
+  for (const PlanChange& change : changes_that_fit(*find_model_preset(name), options)) {
+    changes.push_back(change.change);
+  }
+  return changes;
+}
+
+TEST(Plan, TriesEveryKindOfChange) {
+  const auto has = [](const std::vector<std::string>& changes, std::string_view begin) {
+    return std::ranges::any_of(changes, [&](const auto& c) { return c.starts_with(begin); });
+  };
+  const PlanOptions l4{.memory_bytes = 23'000'000'000};
+  const std::vector<std::string> stages = changes_of("Llama-3.1-405B", l4);
+  ASSERT_TRUE(has(stages, "--pp ")) << "no weights of a whole model";
+  const auto stage_count = std::stoi(stages.back().substr(5));
+  EXPECT_LE(stage_count, 126);
+
+  const PlanOptions long_context{.memory_bytes = 70 * kGiB, .context_tokens = 96'000};
+  EXPECT_TRUE(has(changes_of("Gemma-3-27B", long_context), "--retention model"));
+
+  const PlanOptions a100{.memory_bytes = 80 * kGiB, .context_tokens = 100'000, .batch = 5};
+  const std::vector<std::string> formats = changes_of("Llama-3.1-8B", a100);
+  for (const char* format : {"q8_0", "fp8_e4m3", "int8"}) {
+    EXPECT_TRUE(has(formats, std::string("--kv-dtype ") + format)) << format;
+  }
+  EXPECT_FALSE(has(formats, "--kv-dtype q4_0")) << "eight bits do";
+
+  PlanOptions many{.memory_bytes = 24 * kGiB, .context_tokens = 16'384, .max_step_tokens = 16'384};
+  many.max_sequences = 8192;
+  EXPECT_TRUE(has(changes_of("Llama-3.1-8B", many), "--max-sequences "));
+}
+
 TEST(Plan, NamesACacheOnlyWhereThereIsOne) {
   const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
   const CacheTarget gpu{.kind = DeviceKind::cuda, .num_sms = 132};
@@ -231,7 +324,9 @@ TEST(Plan, WhatDoesNotFitSaysWhatWould) {
   const auto changes = changes_that_fit(llama, options);
   ASSERT_GE(changes.size(), 2U);
   EXPECT_EQ(changes[0].change, "--context " + std::to_string(now.max_context));
-  for (const PlanChange& change : changes) EXPECT_TRUE(change.plan.fits) << change.change;
+  for (const PlanChange& change : changes) {
+    EXPECT_TRUE(plan(llama, change.options)->fits) << change.change;
+  }
   options.context_tokens = now.max_context + 1;
   EXPECT_FALSE(plan(llama, options)->fits) << "the change is the smallest";
 

@@ -112,6 +112,26 @@ TEST_F(PlanProperties, WhatIsAnsweredFitsAndOneMoreDoesNot) {
   }));
 }
 
+TEST_F(PlanProperties, WhatTheModelReadsNeverTakesMoreThanAllTokens) {
+  EXPECT_TRUE(rc::check([] {
+    const ModelSpec model = any_model();
+    PlanOptions full = any_options(model);
+    full.kept = KeptTokens::full;
+    full.max_step_tokens = *rc::gen::element<Amount>(1, 512, 8192, 100'000);
+    PlanOptions windows = full;
+    windows.kept = KeptTokens::model;
+    const MemoryPlan a = made(model, full);
+    const MemoryPlan b = made(model, windows);
+    has_no_less_room(b, a);
+    RC_CLASSIFY(!a.fits && b.fits, "fits with windows");
+    if (a.stage != b.stage) return;
+    RC_ASSERT(a.model_bytes_at_context <= a.full_bytes_at_context);
+    RC_ASSERT(b.bytes_per_sequence <= a.bytes_per_sequence);
+    RC_ASSERT(b.asked_kv_bytes <= a.asked_kv_bytes);
+    RC_ASSERT(b.asked_total_bytes <= a.asked_total_bytes);
+  }));
+}
+
 TEST_F(PlanProperties, MoreRanksNeverHaveMoreBytesEach) {
   EXPECT_TRUE(rc::check([] {
     const ModelSpec model = any_model();
@@ -220,19 +240,20 @@ TEST_F(PlanProperties, ChangesFitAndAreTheSmallest) {
     if (plan.fits) RC_ASSERT(changes.empty());
     RC_CLASSIFY(!changes.empty(), "can be helped");
     for (const PlanChange& change : changes) {
-      RC_ASSERT(change.plan.fits);
-      PlanOptions almost = options;
-      const std::string value = change.change.substr(change.change.find(' ') + 1);
+      RC_ASSERT(made(model, change.options).fits);
+      PlanOptions almost = change.options;
       if (change.change.starts_with("--context ")) {
-        RC_ASSERT(std::stoll(value) == change.plan.context_tokens);
-        almost.context_tokens = change.plan.context_tokens + 1;
+        ++almost.context_tokens;
       } else if (change.change.starts_with("--batch ")) {
-        almost.batch = std::stoll(value) + 1;
+        ++almost.batch;
+      } else if (change.change.starts_with("--max-sequences ")) {
+        ++almost.max_sequences;
       } else if (change.change.starts_with("--tp ")) {
-        almost.tensor_parallel = std::stoi(value) / 2;
+        almost.tensor_parallel /= 2;
+      } else if (change.change.starts_with("--pp ")) {
+        --almost.pipeline_parallel;
       } else if (change.change.starts_with("--utilization ")) {
-        almost.utilization_permille = static_cast<int>(std::stod(value) * 1000 + 0.5) - 5;
-        if (almost.utilization_permille < options.utilization_permille) continue;
+        --almost.utilization_permille;
       } else {
         continue;
       }
