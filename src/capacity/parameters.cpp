@@ -156,7 +156,10 @@ void Parts::add_mlps(const Conventions& c) {
   const MoeShape& moe = s_.moe;
   const std::int32_t dense = moe.num_experts == 0 ? s_.num_layers : moe.first_dense_layers;
   const std::int32_t sparse = s_.num_layers - dense;
-  if (dense > 0) add_matrix("gated MLP", times(3, s_.hidden), s_.ffn, dense);
+  if (dense > 0) {
+    add_matrix("gated MLP", times(3, s_.hidden), s_.ffn, dense);
+    parts_.back().arithmetic = fmt::format("3 x {} x {}", s_.hidden, s_.ffn);
+  }
   if (sparse == 0) return;
   add_matrix("router", s_.hidden, moe.num_experts, sparse, PartSplit::replicated);
   if (c.has_router_bias) {

@@ -101,26 +101,27 @@ void add_groups(const MemoryPlan& plan, Lines& lines) {
 
 /// The largest batch, by what limits it.
 std::string batch_arithmetic(const PlanSources& from, const MemoryPlan& plan) {
-  const std::int64_t left = from.memory.kv_budget_bytes();
+  const LargestBatch& largest = from.largest;
   switch (plan.batch_limited_by) {
     case PlanLimit::weights: return "nothing is left for K and V";
     case PlanLimit::max_position:
       return fmt::format("{} tokens are more than the model takes", grouped(plan.context_tokens));
     case PlanLimit::activations:
-      return fmt::format(
-          "{} would fit beside the activations and tables of one, {} beside their "
-          "own",
-          grouped(from.largest.beside_one), grouped(from.largest.sequences));
+      return fmt::format("{} beside the activations and tables of one, {} beside their own",
+                         grouped(largest.beside_one), grouped(largest.sequences));
     case PlanLimit::num_blocks:
-      return fmt::format("of {} blocks, the most of a pool",
+      return fmt::format("within {} blocks, the most of a pool",
                          grouped(from.memory.cache.most_blocks));
     case PlanLimit::num_sequences: return fmt::format("at most {}", grouped(kMostBatch));
     case PlanLimit::kv_cache: break;
   }
-  const std::int64_t own = from.memory.pool_bytes(plan.max_batch, plan.context_tokens) -
-                           times(plan.max_batch, plan.bytes_per_sequence);
-  return fmt::format("({} - {}) / {}", grouped(left), grouped(own),
-                     grouped(plan.bytes_per_sequence));
+  const std::int64_t step = largest.pool_bytes - times(largest.sequences, largest.bytes_each);
+  if (largest.bytes_each > 0 &&
+      (largest.kv_budget_bytes - step) / largest.bytes_each == largest.sequences) {
+    return fmt::format("floor(({} - {}) / {})", grouped(largest.kv_budget_bytes), grouped(step),
+                       grouped(largest.bytes_each));
+  }
+  return fmt::format("{} of {} B", grouped(largest.pool_bytes), grouped(largest.kv_budget_bytes));
 }
 
 /// The longest context, by what limits it.
@@ -131,13 +132,13 @@ std::string context_arithmetic(const PlanOptions& o, const PlanSources& from) {
     case PlanLimit::weights:
     case PlanLimit::activations: return "nothing is left for K and V";
     case PlanLimit::num_blocks:
-      return fmt::format("{} sequences of {} blocks, the most of a pool", grouped(o.batch),
+    case PlanLimit::num_sequences:
+      return fmt::format("{} sequences within {} blocks, the most of a pool", grouped(o.batch),
                          grouped(from.memory.cache.most_blocks));
-    default: break;
+    case PlanLimit::kv_cache: break;
   }
-  return fmt::format("{} sequences that take {} of {} B", grouped(o.batch),
-                     grouped(from.memory.pool_bytes(o.batch, longest.tokens)),
-                     grouped(longest.kv_budget_bytes));
+  return fmt::format("{} sequences of so many take {} of {} B", grouped(o.batch),
+                     grouped(longest.pool_bytes), grouped(longest.kv_budget_bytes));
 }
 
 void add_totals(const PlanOptions& o, const MemoryPlan& plan, Lines& lines) {

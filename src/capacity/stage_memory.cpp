@@ -118,6 +118,7 @@ LongestContext longest_that_fits(const ModelSpec& model, const PlanOptions& o, s
   }
   found.kv_budget_bytes =
       memory.cache_budget_bytes - cache_of(std::max<std::int64_t>(found.tokens, 1)).table_bytes;
+  found.pool_bytes = memory.pool_bytes(o.batch, found.tokens);
   if (found.tokens == longest) return found;
   const std::int64_t next = found.tokens + 1;
   found.limited_by = memory.limit_of(cache_of(next), o.batch, next);
@@ -142,6 +143,45 @@ std::set<std::int32_t> stages_to_plan(const ModelSpec& model, const PlanOptions&
   return stages;
 }
 
+namespace {
+
+/// `sequences` of a length that fit on a stage.
+LargestBatch batch_of(const StageMemory& memory, std::int64_t sequences,
+                      std::int64_t length_tokens) {
+  return {.sequences = sequences,
+          .limited_by = memory.limit_of(memory.cache, sequences + 1, length_tokens),
+          .kv_budget_bytes = memory.kv_budget_bytes(),
+          .pool_bytes = memory.pool_bytes(sequences, length_tokens),
+          .bytes_each = peak_bytes(memory.groups, length_tokens)};
+}
+
+/// The most sequences that fit where those of one step more do not, beside their own logits and
+/// tables: on the stage that they do not fit on.
+LargestBatch batch_beside_its_own(const ModelSpec& model, const PlanOptions& options,
+                                  std::int64_t sequences, std::int64_t length_tokens) {
+  const auto with = [&](std::int64_t batch, std::int32_t stage) {
+    PlanOptions changed = options;
+    changed.batch = batch;
+    return memory_of_stage(model, changed, length_tokens, stage);
+  };
+  for (const std::int32_t stage : stages_to_plan(model, options)) {
+    const Result<StageMemory> more = with(sequences + 1, stage);
+    if (!more || more->holds(sequences + 1, length_tokens)) continue;
+    const Result<StageMemory> one = with(1, stage);
+    const Result<StageMemory> own = with(sequences, stage);
+    if (!one || !own) break;
+    LargestBatch batch = batch_of(*own, sequences, length_tokens);
+    const std::int64_t grown = one->kv_budget_bytes() - more->kv_budget_bytes();
+    batch.limited_by = grown > more->pool_bytes(sequences + 1, length_tokens)
+                           ? PlanLimit::activations
+                           : PlanLimit::kv_cache;
+    return batch;
+  }
+  return {.sequences = sequences};
+}
+
+}  // namespace
+
 LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
                              std::int64_t length_tokens) {
   PlanOptions changed = options;
@@ -151,9 +191,7 @@ LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
     const Result<StageMemory> memory = memory_of_stage(model, changed, length_tokens, stage);
     if (!memory) return {};
     const std::int64_t sequences = memory->sequences(length_tokens);
-    if (sequences >= most.sequences) continue;
-    most = {.sequences = sequences,
-            .limited_by = memory->limit_of(memory->cache, sequences + 1, length_tokens)};
+    if (sequences < most.sequences) most = batch_of(*memory, sequences, length_tokens);
   }
   most.beside_one = most.sequences;
   if (most.sequences <= options.max_sequences) return most;
@@ -161,9 +199,11 @@ LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
     changed.batch = batch;
     return fits(model, changed, length_tokens);
   };
-  most.sequences = longest_that(is_held, options.max_sequences, most.sequences + 1);
-  if (most.sequences < most.beside_one) most.limited_by = PlanLimit::activations;
-  return most;
+  const std::int64_t held = longest_that(is_held, options.max_sequences, most.sequences + 1);
+  if (held == most.sequences) return most;
+  LargestBatch beside_its_own = batch_beside_its_own(model, options, held, length_tokens);
+  beside_its_own.beside_one = most.sequences;
+  return beside_its_own;
 }
 
 bool fits(const ModelSpec& model, const PlanOptions& options, std::int64_t context_tokens) {

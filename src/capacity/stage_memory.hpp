@@ -59,6 +59,7 @@ struct LongestContext {
   std::int64_t tokens = 0;                         ///< of each
   PlanLimit limited_by = PlanLimit::max_position;  ///< what a longer one lacks
   std::int64_t kv_budget_bytes = 0;                ///< for pools beside the tables of that length
+  std::int64_t pool_bytes = 0;                     ///< that the sequences take of them
 };
 /// The longest length, at most `longest`, of which `options.batch` sequences fit on `stage`.
 LongestContext longest_that_fits(const ModelSpec& model, const PlanOptions& options,
@@ -72,7 +73,10 @@ std::set<std::int32_t> stages_to_plan(const ModelSpec& model, const PlanOptions&
 struct LargestBatch {
   std::int64_t sequences = 0;                       ///< that fit
   PlanLimit limited_by = PlanLimit::num_sequences;  ///< what one more lacks
-  std::int64_t beside_one = 0;  ///< whose K and V fit beside activations and tables of one
+  std::int64_t beside_one = 0;       ///< whose K and V fit beside activations and tables of one
+  std::int64_t kv_budget_bytes = 0;  ///< for pools
+  std::int64_t pool_bytes = 0;       ///< that the sequences take of them
+  std::int64_t bytes_each = 0;       ///< peak_bytes of a sequence there
 };
 /// The most sequences of that length that fit when tables and logits are made for as many, whatever
 /// batch is asked for.

@@ -62,7 +62,7 @@ struct PlanLine {
 enum class PlanLimit : std::uint8_t {
   weights,        ///< weights, overhead and the activations of one sequence leave nothing
   kv_cache,       ///< memory for K and V
-  activations,    ///< logits and tables of so many sequences, whose K and V alone would fit
+  activations,    ///< logits and tables of so many sequences, which take more than their K and V
   max_position,   ///< the model's longest context, or the longest that there is
   num_blocks,     ///< the most blocks a pool can have
   num_sequences,  ///< the most sequences of a plan

@@ -1,4 +1,4 @@
-// Memory of models by hand-worked examples, and plans against what makes them up.
+// Plans by hand-worked examples and against what makes them up.
 
 #include "kvarena/capacity/memory_plan.hpp"
 
@@ -17,106 +17,9 @@ namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-std::vector<GroupMemory> groups_of(std::string_view name, KeptTokens kept,
-                                   std::string_view format = "bf16", std::int32_t tp = 1) {
-  return group_memory(*find_model_preset(name),
-                      {.format = *find_storage_format(format), .kept = kept, .tensor_parallel = tp})
-      .value();
-}
-
 MemoryPlan plan_of(std::string_view name, PlanOptions options) {
   if (options.memory_bytes == 0) options.memory_bytes = 80 * kGiB;
   return plan(*find_model_preset(name), options).value();
-}
-
-TEST(KvMemory, OfPhi3WholeAndInItsWindow) {
-  const auto whole = groups_of("Phi-3-mini-4k-instruct", KeptTokens::full);
-  ASSERT_EQ(whole.size(), 1U);
-  EXPECT_EQ(whole[0].bytes_per_token, 393'216);
-  EXPECT_EQ(whole[0].unit_bytes, 16 * 393'216);
-  EXPECT_EQ(bytes_at(whole, 4096), 1'610'612'736);
-  EXPECT_EQ(formula_of(whole[0]), "0 + 393,216 B x tokens");
-  const auto window = groups_of("Phi-3-mini-4k-instruct", KeptTokens::model);
-  EXPECT_EQ(bytes_at(window, 4096), 1'610'612'736 / 2);
-  EXPECT_EQ(peak_bytes(window, 4096), 129 * 16 * 393'216);
-  EXPECT_EQ(formula_of(window[0]), "0 + 393,216 B x min(tokens, 2,047)");
-}
-
-TEST(KvMemory, CountsTheBlocksOfAWindow) {
-  GroupMemory group{.kind = CacheKind::window, .limit_tokens = 5, .block_size_tokens = 4};
-  std::int64_t most = 0;
-  for (std::int64_t length = 0; length < 40; ++length) {
-    std::vector<bool> held(20);
-    for (std::int64_t i = std::max<std::int64_t>(0, length - 5); i < length; ++i) {
-      held[static_cast<std::size_t>(i / 4)] = true;
-    }
-    EXPECT_EQ(units_at(group, length), std::ranges::count(held, true)) << length;
-    most = std::max(most, units_at(group, length));
-    EXPECT_EQ(peak_units(group, length), most) << length;
-  }
-  group.kind = CacheKind::chunked;
-  for (const std::int64_t chunk : {5, 8}) {
-    group.limit_tokens = chunk;
-    most = 0;
-    for (std::int64_t length = 1; length < 60; ++length) {
-      const std::int64_t first = (length - 1) / chunk * chunk;
-      EXPECT_EQ(units_at(group, length), (length - 1) / 4 - first / 4 + 1) << length;
-      most = std::max(most, units_at(group, length));
-      EXPECT_GE(peak_units(group, length), most) << length;
-    }
-    EXPECT_EQ(peak_units(group, 60), most);
-  }
-}
-
-TEST(KvMemory, OfEveryKindOfLayer) {
-  const auto latent = groups_of("DeepSeek-V3.2", KeptTokens::full);
-  EXPECT_EQ(latent[0].bytes_per_token, 70'272);
-  EXPECT_EQ(latent[0].index_bytes_per_token, 61 * 128 * 2);
-  EXPECT_EQ(latent[0].unit_bytes, 16 * (70'272 + 61 * 128 * 2));
-  EXPECT_EQ(groups_of("DeepSeek-V3", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 70'272)
-      << "every rank has the whole latent";
-  const auto hybrid = groups_of("Qwen3.5-27B", KeptTokens::full);
-  ASSERT_EQ(hybrid.size(), 2U);
-  EXPECT_EQ(hybrid[0].bytes_per_token, 65'536);
-  EXPECT_EQ(hybrid[1].block_size_tokens, 0);
-  EXPECT_EQ(hybrid[1].unit_bytes, 48 * (48 * 128 * 128 * 4 + (2 * 16 + 48) * 128 * 3 * 2));
-  EXPECT_EQ(units_at(hybrid[1], 1'000'000), 1);
-  const auto gemma = groups_of("Gemma-3-27B", KeptTokens::model);
-  ASSERT_EQ(gemma.size(), 2U);
-  EXPECT_EQ(gemma[0].num_layers, 10);
-  EXPECT_EQ(gemma[1].limit_tokens, 1024);
-  EXPECT_EQ(groups_of("Gemma-3-27B", KeptTokens::full).size(), 1U);
-  const auto scout = groups_of("Llama-4-Scout-17B-16E", KeptTokens::model);
-  EXPECT_EQ(scout[1].kind, CacheKind::chunked);
-  EXPECT_EQ(units_at(scout[1], 8193), 1);
-}
-
-TEST(KvMemory, OfQuantisedElementsWithTheirScales) {
-  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "fp8_e4m3")[0].bytes_per_token, 65'536);
-  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "q8_0")[0].bytes_per_token,
-            131'072 / 2 * 34 / 32);
-  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "q4_0")[0].bytes_per_token,
-            131'072 / 2 * 18 / 32);
-  const auto scaled =
-      group_memory(*find_model_preset("Llama-3.1-8B"),
-                   {.format = *find_storage_format("int8"), .scale = ScaleKind::per_token_head});
-  ASSERT_OK(scaled.status());
-  EXPECT_EQ((*scaled)[0].bytes_per_token, 32 * 2 * 8 * (128 + 4));
-}
-
-TEST(KvMemory, SharesHeadsAndLayers) {
-  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 16'384);
-  EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 16)[0].bytes_per_token, 16'384)
-      << "more ranks than heads hold copies";
-  std::int64_t sum = 0;
-  for (std::int32_t stage = 0; stage < 5; ++stage) {
-    sum += group_memory(
-               *find_model_preset("Llama-3.1-8B"),
-               {.format = *find_storage_format("bf16"), .pipeline_parallel = 5, .stage = stage})
-               .value()[0]
-               .bytes_per_token;
-  }
-  EXPECT_EQ(sum, 131'072);
 }
 
 TEST(Plan, MakesUpItsTotal) {
@@ -224,9 +127,11 @@ TEST(Plan, SaysWhatLimitsIt) {
   const MemoryPlan rows = plan_of("Llama-3.1-8B", options);
   EXPECT_FALSE(rows.fits);
   EXPECT_GT(rows.max_batch, 256);
-  EXPECT_EQ(rows.batch_limited_by, PlanLimit::activations);
+  EXPECT_EQ(rows.batch_limited_by, PlanLimit::kv_cache) << "most of it is K and V";
   EXPECT_EQ(rows.max_context, 0);
   EXPECT_EQ(rows.context_limited_by, PlanLimit::activations);
+  options = {.memory_bytes = 4 * kGiB, .block_size_tokens = 1, .context_tokens = 1};
+  EXPECT_EQ(plan_of("Qwen2.5-0.5B", options).batch_limited_by, PlanLimit::activations);
   options = {.memory_bytes = 24 * kGiB, .context_tokens = 4096};
   EXPECT_EQ(plan_of("Llama-3.1-8B", options).batch_limited_by, PlanLimit::kv_cache);
   options = {.memory_bytes = 16 * kGiB, .context_tokens = 4096};
@@ -354,6 +259,57 @@ TEST(Plan, TheLongestContextFitsAndOneMoreDoesNot) {
       EXPECT_FALSE(plan(model, options)->fits) << name << " x " << batch;
     }
   }
+}
+
+/// The value of the line of that name, and its arithmetic.
+PlanLine line_of(const MemoryPlan& plan, std::string_view name) {
+  const auto found = std::ranges::find(plan.lines, name, &PlanLine::name);
+  EXPECT_NE(found, plan.lines.end()) << name;
+  return found == plan.lines.end() ? PlanLine{} : *found;
+}
+
+TEST(Plan, ShowsItsArithmetic) {
+  const CacheTarget gpu{.kind = DeviceKind::cuda, .num_sms = 132};
+  const MemoryPlan p = plan_of("Llama-3.1-8B", {.memory_bytes = 85'520'809'984, .target = gpu});
+  EXPECT_EQ(line_of(p, "parameters").value, 8'030'261'248);
+  EXPECT_EQ(line_of(p, "activations").arithmetic,
+            "134,217,728 + the largest of the three, 704,643,072");
+  EXPECT_EQ(line_of(p, "full attention: blocks a sequence").arithmetic, "ceil(131,072 / 16)");
+  EXPECT_EQ(line_of(p, "largest batch").arithmetic, "floor((59,481,472,665 - 0) / 17,179,869,184)");
+  EXPECT_EQ(line_of(p, "largest batch").value, 3);
+  EXPECT_EQ(line_of(p, "attention workspaces").value + line_of(p, "block tables").value,
+            p.table_bytes);
+  EXPECT_EQ(line_of(p, "block tables").arithmetic,
+            "256 sequences x 8,192 blocks x 4 B + 8,192 tokens x 8 B + 9,728 B for 256 rows");
+  EXPECT_EQ(line_of(p, "total asked for").value, p.asked_total_bytes);
+  EXPECT_EQ(line_of(p, "free").value, p.free_bytes);
+  EXPECT_EQ(line_of(p, "longest context").value, p.max_context);
+  EXPECT_EQ(line_of(plan_of("Gemma-3-27B", {.kept = KeptTokens::model, .context_tokens = 8192}),
+                    "sliding window: blocks a sequence")
+                .arithmetic,
+            "ceil(min(8,192, 1,024 + 15) / 16)");
+  EXPECT_EQ(line_of(plan_of("gpt-oss-20b", {}), "everything else").arithmetic,
+            "24 layers x ceil((20,900,000,000 (published, rounded) - 19,110,297,600 of the "
+            "experts) / 24)");
+}
+
+// docs/capacity.md, two examples by hand.
+TEST(Plan, WorksTheExamplesOfTheDocumentation) {
+  const auto on = [](std::int64_t memory_bytes, std::int32_t num_sms, std::int64_t context) {
+    return PlanOptions{.memory_bytes = memory_bytes,
+                       .context_tokens = context,
+                       .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = num_sms}};
+  };
+  const MemoryPlan qwen = plan_of("Qwen2.5-0.5B", on(24'152'899'584, 58, 2048));
+  EXPECT_EQ(qwen.asked_kv_bytes, 25'165'824);
+  EXPECT_EQ(qwen.activation_bytes, 268'435'456);
+  EXPECT_EQ(qwen.overhead_bytes, 567'291'136);
+  EXPECT_EQ(qwen.asked_total_bytes, 1'848'957'952);
+  const MemoryPlan phi = plan_of("Phi-3-mini-4k-instruct", on(25'250'627'584, 128, 4096));
+  EXPECT_EQ(phi.asked_kv_bytes, 1'610'612'736);
+  EXPECT_EQ(phi.activation_bytes, 503'316'480);
+  EXPECT_EQ(phi.overhead_bytes, 594'663'424);
+  EXPECT_EQ(phi.asked_total_bytes, 10'350'751'744);
 }
 
 TEST(Plan, RefusesNonsense) {
