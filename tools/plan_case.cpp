@@ -37,7 +37,7 @@ PlanRefusal refusal_of(const ModelSpec& model, std::string_view kv_format, const
   if (status.resource == Resource::dtype) {
     const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format);
     return {fmt::format("K and V as {}: blocks of {} elements do not divide heads of {}", kv_format,
-                        kv == nullptr ? 0 : kv->elements, status.required),
+                        kv == nullptr ? 0 : kv->elements, status.subject),
             "--kv-dtype with an element, or blocks of 32 at most, such as fp8_e4m3, q8_0 or q4_0"};
   }
   return {

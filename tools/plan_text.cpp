@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace kvarena::tools {
 namespace {
@@ -14,15 +15,25 @@ using capacity::MemoryPlan;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+/// Bytes; sums and products that 63 bits do not hold are more than they say.
+std::string amount(std::int64_t bytes) {
+  if (bytes == kMost) return "more than 2^63 - 1";
+  return bytes == -kMost ? "none" : grouped(bytes);
+}
+
 std::string row(std::string_view name, std::int64_t pool, std::int64_t asked) {
   const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-  return fmt::format("  {:<14} {:>18} {:>12.1f} {:>18} {:>12.1f}\n", name, grouped(asked),
-                     mib(asked), grouped(pool), mib(pool));
+  return fmt::format("  {:<14} {:>18} {:>12.1f} {:>18} {:>12.1f}\n", name, amount(asked),
+                     mib(asked), amount(pool), mib(pool));
 }
 
 std::string breakdown_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
-  const std::int64_t subtotal_asked = plan.asked_total_bytes - plan.overhead_bytes;
+  const bool is_absurd = plan.asked_total_bytes == kMost;
+  const std::int64_t subtotal_asked =
+      is_absurd ? kMost : plan.asked_total_bytes - plan.overhead_bytes;
   std::string text = fmt::format(
       "  {:<14} {:>31} {:>31}\n  {:<14} {:>18} {:>12} {:>18} {:>12}\n", "",
       fmt::format("{} x {} tokens", grouped(p.options.batch), grouped(plan.context_tokens)),
@@ -34,7 +45,7 @@ std::string breakdown_of(const PlannedCase& p) {
   text += row("overhead", plan.overhead_bytes, plan.overhead_bytes);
   text += row("total", plan.total_bytes, plan.asked_total_bytes);
   text += row("free of budget", plan.budget_bytes - plan.total_bytes,
-              plan.budget_bytes - plan.asked_total_bytes);
+              is_absurd ? -kMost : plan.budget_bytes - plan.asked_total_bytes);
   const std::int64_t unused = p.memory.bytes - plan.budget_bytes;
   text += row("left unused", unused, unused);
   return text;
@@ -64,12 +75,13 @@ std::string groups_of(const PlannedCase& p) {
 
 std::string answer_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
-  const std::int64_t missing = plan.asked_total_bytes - plan.budget_bytes;
+  const bool is_absurd = plan.asked_total_bytes == kMost;
+  const std::int64_t missing = is_absurd ? kMost : plan.asked_total_bytes - plan.budget_bytes;
   std::string text = fmt::format(
       "{}: {} x {} tokens{}\n  {:<12} {} sequences of {} tokens (limited by {})\n"
       "  {:<12} {} tokens for each of {} (limited by {})\n",
       plan.fits ? "fits" : "DOES NOT FIT", grouped(p.options.batch), grouped(plan.context_tokens),
-      !plan.fits && missing > 0 ? fmt::format(", short of {} B", grouped(missing)) : "",
+      !plan.fits && missing > 0 ? fmt::format(", short of {} B", amount(missing)) : "",
       "largest batch", grouped(plan.max_batch), grouped(plan.context_tokens),
       capacity::name_of(plan.batch_limited_by), "longest", grouped(plan.max_context),
       grouped(p.options.batch), capacity::name_of(plan.context_limited_by));
@@ -87,7 +99,7 @@ std::string answer_of(const PlannedCase& p) {
   }
   if (!plan.fits && p.changes.empty()) {
     text += fmt::format("  no single change makes it fit; it takes {} B of {} B\n",
-                        grouped(plan.asked_total_bytes), grouped(plan.budget_bytes));
+                        amount(plan.asked_total_bytes), grouped(plan.budget_bytes));
   }
   return text;
 }
@@ -176,7 +188,7 @@ std::string text_of(const PlannedCase& p) {
 std::string explanation_of(const PlannedCase& p) {
   std::string text = fmt::format("\n{} on {}, the arithmetic\n", p.model.name, p.memory.name);
   for (const capacity::PlanLine& line : lines_of(p)) {
-    text += fmt::format("  {:<34} {} = {} {}\n", line.name, line.arithmetic, grouped(line.value),
+    text += fmt::format("  {:<34} {} = {} {}\n", line.name, line.arithmetic, amount(line.value),
                         line.unit);
   }
   return text;

@@ -378,8 +378,19 @@ TEST(PlanCommand, RefusesNonsenseInWords) {
   usage("--model Llama-3.1-8B --gpu L4 --kv-scales per_token_head", "per_token_head for bf16");
   usage("--layers 2 --q-heads 14 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4",
         "14 query heads over 3 KV heads");
+  usage("--model Llama-3.1-8B --gpu L4 --kv-dtype q4_K",
+        "K and V as q4_K: blocks of 256 elements do not divide heads of 128");
   usage("--layers 2 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4", "no --context");
   usage("--layers 3 --gpu L4", "--kv-heads, --head-dim, --parameters");
+}
+
+TEST(PlanCommand, SaysWhereNumbersEnd) {
+  const Outcome seen = plan(
+      "--layers 4096 --kv-heads 4096 --head-dim 4096 --parameters 9 --gpu 80GiB "
+      "--context 2147483647 --batch 16777216");
+  EXPECT_EQ(seen.code, ExitCode::does_not_fit);
+  EXPECT_TRUE(contains(seen.out, "short of more than 2^63 - 1 B")) << seen.out;
+  EXPECT_FALSE(contains(seen.out, "9,223,3")) << seen.out;
 }
 
 TEST(PlanCommand, NamesWhatItKnows) {
