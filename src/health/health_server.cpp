@@ -11,6 +11,7 @@
 
 #include "kvarena/health/health_monitor.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvarena {
@@ -60,6 +61,12 @@ http::Routes routes_of(HealthMonitor& monitor) {
   };
 }
 
+bool is_anything_unchecked(const HealthReport& report) {
+  return std::ranges::any_of(report.reasons, [](const HealthReason& reason) {
+    return reason.code == HealthReasonCode::not_checked;
+  });
+}
+
 http::Limits limits_of(const HealthServerOptions& options) {
   return {static_cast<std::size_t>(options.max_connections),
           static_cast<std::size_t>(options.max_request_bytes),
@@ -81,7 +88,7 @@ struct HealthServer::Impl {
 Result<HealthServer> HealthServer::start(HealthMonitor& monitor,
                                          const HealthServerOptions& options) {
   if (const Status status = validate(options); !status) return status;
-  if (monitor.report().checks.completed == 0) static_cast<void>(monitor.check_now());
+  if (is_anything_unchecked(monitor.report())) static_cast<void>(monitor.check_now());
   auto listener = http::Listener::bind(options.address, options.port);
   if (!listener) return listener.status();
   auto wakeup = http::Wakeup::create();

@@ -52,6 +52,11 @@ class RawClient {
   /// Tells the server that nothing more comes.
   void finish_sending() { ::shutdown(socket_, SHUT_WR); }
 
+  /// Waits, without reading, until the server has closed or reset; false: it has not in time.
+  bool await_close(int limit_ms = 60'000) const {
+    pollfd waited{socket_, POLLRDHUP, 0};
+    return ::poll(&waited, 1, limit_ms) == 1;
+  }
   /// Everything until the server closes; what has come when it resets or `limit_ms` is over.
   std::string receive_all(int limit_ms = 60'000) {
     std::string received;

@@ -128,7 +128,7 @@ class Headers(Sample):
     def test_missing_pragma_once(self):
         self.expect(
             check_headers.check,
-            "does not compile alone",
+            "has no #pragma once",
             "include/kvarena/base/a.hpp",
             "struct A {};\n",
             SimpleNamespace(compiler=COMPILER),

@@ -41,7 +41,7 @@ struct HealthServerOptions {
 /// A running server.
 class KVARENA_EXPORT HealthServer {
  public:
-  /// Runs the monitor's first check if none has completed, then opens the port. Returns
+  /// Runs a check first when the monitor has seen nothing yet, or not all that it watches. Returns
   /// invalid_argument (connections, request_bytes, time_limit, address, token), io_error (address)
   /// with errno when the address cannot be bound, exhausted (thread).
   static Result<HealthServer> start(HealthMonitor& monitor,

@@ -12,11 +12,13 @@
 namespace kvarena {
 namespace {
 
-/// Reads until told to stop; false when a snapshot was torn or older than the one before.
+/// Reads until told to stop and once more; false when a snapshot was torn or older than the one
+/// before.
 bool watch(const KvCache& cache, const std::atomic<bool>& done) {
   std::uint64_t last = 0;
   bool is_right = true;
-  while (!done) {
+  for (bool is_last = false; !is_last;) {
+    is_last = done;
     const PoolSnapshot seen = cache.snapshot();
     is_right &= seen.step >= last && seen.blocks.balanced();
     is_right &= seen.tables.entries == seen.blocks.references;

@@ -38,6 +38,8 @@ struct Watched {
       called.push_back(reason.code);
     };
     monitor = std::make_unique<HealthMonitor>(HealthMonitor::create(options).value());
+    // The check that the thread begins with sees nothing of what comes.
+    await([this] { return completed() == 1; });
   }
   std::uint64_t completed() const { return monitor->report().checks.completed; }
   /// Lets time go by and waits for the check that this brings: one that began then, not one that
@@ -52,8 +54,10 @@ struct Watched {
   }
   /// Watches the device and waits for the check that has seen it.
   void watch_device() {
+    const std::uint64_t before = completed();
     ASSERT_OK(monitor->watch(device));
-    await([this] { return monitor->report().healthy; });
+    await([&] { return completed() > before; });
+    ASSERT_TRUE(monitor->report().healthy);
   }
   Codes calls() const {
     const std::scoped_lock lock(mutex);

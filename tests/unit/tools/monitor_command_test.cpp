@@ -68,7 +68,8 @@ class MonitorCommandTest : public testing::Test {
     auto listener = http::Listener::bind("127.0.0.1", 0).value();
     url_ = listener.url;
     server_ = std::make_unique<http::Server>(std::move(listener), http::Wakeup::create().value(),
-                                             *endpoints_, http::Limits{});
+                                             *endpoints_,
+                                             http::Limits{.request = std::chrono::minutes(1)});
     ASSERT_TRUE(server_->start());
   }
   /// The next request is the first again.
