@@ -24,9 +24,12 @@ std::string amount(std::int64_t bytes) {
 }
 
 std::string row(std::string_view name, std::int64_t pool, std::int64_t asked) {
-  const auto mib = [](std::int64_t bytes) { return static_cast<double>(bytes) / kMiB; };
-  return fmt::format("  {:<14} {:>18} {:>12.1f} {:>18} {:>12.1f}\n", name, amount(asked),
-                     mib(asked), amount(pool), mib(pool));
+  const auto mib = [](std::int64_t bytes) {
+    const bool is_known = bytes != kMost && bytes != -kMost;
+    return is_known ? fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB) : "-";
+  };
+  return fmt::format("  {:<14} {:>18} {:>12} {:>18} {:>12}\n", name, amount(asked), mib(asked),
+                     amount(pool), mib(pool));
 }
 
 std::string breakdown_of(const PlannedCase& p) {
@@ -58,16 +61,16 @@ std::string groups_of(const PlannedCase& p) {
                         group.memory.num_layers, formula_of(group.memory));
   }
   text += fmt::format("  at {} tokens {} B", grouped(p.plan.context_tokens),
-                      grouped(p.plan.bytes_per_sequence));
+                      amount(p.plan.bytes_per_sequence));
   if (p.plan.step_bytes > 0) {
     text += fmt::format(" at most{} + {} B for a step's tokens",
                         p.options.batch > 1 ? fmt::format(" x {}", grouped(p.options.batch)) : "",
-                        grouped(p.plan.step_bytes));
+                        amount(p.plan.step_bytes));
   }
   if (p.plan.full_bytes_at_context != p.plan.model_bytes_at_context) {
     text +=
         fmt::format("; all tokens kept {} B, those in the windows {} B (--retention)",
-                    grouped(p.plan.full_bytes_at_context), grouped(p.plan.model_bytes_at_context));
+                    amount(p.plan.full_bytes_at_context), amount(p.plan.model_bytes_at_context));
   }
   text += '\n';
   return text;

@@ -106,6 +106,8 @@ TEST_F(CudaResidency, RegisteredHostMemory) {
   expect_refused(heap, kBytes, MemoryPlace::pinned_host);
   AllocationRecord staging = record_of(heap, kBytes);
   staging.kind = MemoryKind::pinned_staging;
+  EXPECT_FAILS(register_memory(*device_, staging), unsupported, allocation) << "weights";
+  staging.purpose = MemoryPurpose::intermediate_buffers;
   EXPECT_OK(register_memory(*device_, staging));  // which is what staging memory is
   EXPECT_EQ(device_->tracker().breakdown().staging.bytes, kBytes);
   EXPECT_TRUE(verify_residency(*device_).resident);
