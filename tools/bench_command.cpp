@@ -1,10 +1,10 @@
-#include "bench_command.hpp"
+#include "tools/bench_command.hpp"
 
-#include "attention_bench_output.hpp"
-#include "attention_bench_run.hpp"
-#include "json_output.hpp"
-#include "option_types.hpp"
-#include "quantity.hpp"
+#include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/attention_bench/attention_bench_run.hpp"
+#include "tools/json_output.hpp"
+#include "tools/option_types.hpp"
+#include "tools/quantity.hpp"
 
 #include "kvarena/attention/cpu_workers.hpp"
 

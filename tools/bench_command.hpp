@@ -4,10 +4,10 @@
 /// `kvarena bench attention`: how long decode attention takes on a device, beside the time to only
 /// read the same bytes.
 
-#include "attention_bench_options.hpp"
-#include "console.hpp"
-#include "device_option.hpp"
-#include "exit_codes.hpp"
+#include "tools/attention_bench/attention_bench_options.hpp"
+#include "tools/console.hpp"
+#include "tools/device_option.hpp"
+#include "tools/exit_codes.hpp"
 
 #include "tools/attention_meter/attention_meter.hpp"
 

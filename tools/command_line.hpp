@@ -3,9 +3,9 @@
 /// @file
 /// The kvarena command as a function of its arguments and streams, so that tests call it.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
 #include "tools/configuration/config_sources.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace kvarena::tools {
 

@@ -1,7 +1,7 @@
-#include "config_command.hpp"
+#include "tools/config_command.hpp"
 
-#include "json_output.hpp"
 #include "tools/configuration/nearest_name.hpp"
+#include "tools/json_output.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

@@ -3,9 +3,9 @@
 /// @file
 /// `kvarena config show`: the value of every option, and where it came from.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
 #include "tools/configuration/configuration.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "console.hpp"
+#include "tools/console.hpp"
 
 namespace kvarena::tools {
 

@@ -1,4 +1,4 @@
-#include "device_option.hpp"
+#include "tools/device_option.hpp"
 
 #include "kvarena/device/host_device.hpp"
 

@@ -5,7 +5,7 @@
 /// where there is one that can be used, and else the host, with a warning; the others never fall
 /// back.
 
-#include "console.hpp"
+#include "tools/console.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
 

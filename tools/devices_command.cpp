@@ -1,10 +1,10 @@
-#include "devices_command.hpp"
+#include "tools/devices_command.hpp"
 
 #include "base/excerpt.hpp"
-#include "device_option.hpp"
-#include "json_output.hpp"
-#include "nvml_view.hpp"
-#include "quantity.hpp"
+#include "tools/device_option.hpp"
+#include "tools/json_output.hpp"
+#include "tools/monitor/nvml_view.hpp"
+#include "tools/quantity.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/host_device.hpp"

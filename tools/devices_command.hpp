@@ -3,8 +3,8 @@
 /// @file
 /// `kvarena devices`: the host and each GPU with its memory, or why there is no GPU.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "http_address.hpp"
+#include "tools/http_address.hpp"
 
 #include <fmt/format.h>
 

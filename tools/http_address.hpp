@@ -3,7 +3,7 @@
 /// @file
 /// Addresses and tokens of HTTP as people give them.
 
-#include "console.hpp"
+#include "tools/console.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "interrupt.hpp"
+#include "tools/interrupt.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
-#include "json_output.hpp"
+#include "tools/json_output.hpp"
 
-#include "write_probe.hpp"
+#include "tools/write_probe.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

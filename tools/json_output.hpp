@@ -3,8 +3,8 @@
 /// @file
 /// `--json FILE|-`: the one way in which commands write JSON.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,4 +1,4 @@
-#include "command_line.hpp"
+#include "tools/command_line.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-#include "option_types.hpp"
+#include "tools/option_types.hpp"
 
-#include "quantity.hpp"
+#include "tools/quantity.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

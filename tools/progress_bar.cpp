@@ -1,6 +1,6 @@
-#include "progress_bar.hpp"
+#include "tools/progress_bar.hpp"
 
-#include "quantity.hpp"
+#include "tools/quantity.hpp"
 
 #include <fmt/format.h>
 

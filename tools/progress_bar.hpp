@@ -5,8 +5,8 @@
 /// done, rate, time left. Draws nothing where standard error is no terminal or the command is
 /// quiet.
 
-#include "console.hpp"
 #include "replay/instruments.hpp"
+#include "tools/console.hpp"
 
 #include "kvarena/base/clock.hpp"
 

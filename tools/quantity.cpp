@@ -1,4 +1,4 @@
-#include "quantity.hpp"
+#include "tools/quantity.hpp"
 
 #include <fmt/format.h>
 

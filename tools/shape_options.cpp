@@ -1,6 +1,6 @@
-#include "shape_options.hpp"
+#include "tools/shape_options.hpp"
 
-#include "option_types.hpp"
+#include "tools/option_types.hpp"
 
 #include "base/excerpt.hpp"
 #include "kvarena/base/shapes.hpp"

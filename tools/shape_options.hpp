@@ -4,8 +4,8 @@
 /// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a
 /// name with some numbers replaced.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
 
 #include "kvarena/base/layout.hpp"
 

@@ -1,8 +1,8 @@
-#include "shapes_command.hpp"
+#include "tools/shapes_command.hpp"
 
-#include "json_output.hpp"
-#include "option_types.hpp"
-#include "quantity.hpp"
+#include "tools/json_output.hpp"
+#include "tools/option_types.hpp"
+#include "tools/quantity.hpp"
 
 #include "kvarena/base/shapes.hpp"
 

@@ -3,9 +3,9 @@
 /// @file
 /// `kvarena shapes`: bytes of KV per token and per block, for built-in model shapes or numbers.
 
-#include "console.hpp"
-#include "exit_codes.hpp"
-#include "shape_options.hpp"
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
+#include "tools/shape_options.hpp"
 
 #include <cstdint>
 #include <optional>

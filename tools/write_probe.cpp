@@ -1,4 +1,4 @@
-#include "write_probe.hpp"
+#include "tools/write_probe.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Any bytes at all as a model's configuration: a valid model, or one clear error.
 
-#include "capacity/config_json.hpp"
+#include "capacity/files/config_json.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
 #include "kvarena/capacity/memory_plan.hpp"

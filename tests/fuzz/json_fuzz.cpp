@@ -1,7 +1,7 @@
 // Any bytes at all as JSON: what is read is what nlohmann's own parser reads, and what that refuses
 // is refused.
 
-#include "capacity/bounded_json.hpp"
+#include "capacity/files/bounded_json.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
 

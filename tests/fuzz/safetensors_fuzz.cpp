@@ -1,6 +1,6 @@
 // Any bytes at all as a safetensors file, and as the header of one.
 
-#include "capacity/safetensors.hpp"
+#include "capacity/files/safetensors.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
 #include "support/safetensors_writer.hpp"

@@ -1,7 +1,7 @@
 // Any bytes at all as the index of a model's safetensors files.
 
 #include "base/excerpt.hpp"
-#include "capacity/safetensors.hpp"
+#include "capacity/files/safetensors.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
 

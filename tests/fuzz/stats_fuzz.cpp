@@ -1,7 +1,7 @@
 // Any bytes at all as the answer of /stats: a look that a terminal can show, or one clear refusal.
 
 #include "fuzz/fuzz_target.hpp"
-#include "tools/stats_view.hpp"
+#include "tools/monitor/stats_view.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -4,8 +4,8 @@
 /// Writes GGUF headers for tests, well-formed or not. Data is never written: HollowBytes stands for
 /// a file whose data nobody reads.
 
-#include "capacity/byte_source.hpp"
-#include "capacity/ggml_types.hpp"
+#include "capacity/files/byte_source.hpp"
+#include "capacity/files/ggml_types.hpp"
 
 #include <algorithm>
 #include <cstddef>

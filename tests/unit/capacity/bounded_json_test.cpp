@@ -1,4 +1,4 @@
-#include "capacity/bounded_json.hpp"
+#include "capacity/files/bounded_json.hpp"
 
 #include "support/test_files.hpp"
 

@@ -1,4 +1,4 @@
-#include "capacity/byte_cursor.hpp"
+#include "capacity/files/byte_cursor.hpp"
 
 #include <gtest/gtest.h>
 

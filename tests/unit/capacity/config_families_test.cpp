@@ -1,6 +1,6 @@
 // What families of models say in their own ways, beside those of the presets.
 
-#include "capacity/config_json.hpp"
+#include "capacity/files/config_json.hpp"
 
 #include "support/status_matchers.hpp"
 

@@ -1,6 +1,6 @@
 // Configurations of the preset models against the presets, and everything that is wrong in one.
 
-#include "capacity/config_json.hpp"
+#include "capacity/files/config_json.hpp"
 
 #include "kvarena/capacity/model_presets.hpp"
 #include "kvarena/capacity/storage_format.hpp"

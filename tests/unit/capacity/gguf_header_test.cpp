@@ -1,6 +1,6 @@
-#include "capacity/gguf_header.hpp"
+#include "capacity/files/gguf_header.hpp"
 
-#include "capacity/ggml_types.hpp"
+#include "capacity/files/ggml_types.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/test_files.hpp"

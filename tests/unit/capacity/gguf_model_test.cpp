@@ -1,4 +1,4 @@
-#include "capacity/gguf_model.hpp"
+#include "capacity/files/gguf_model.hpp"
 
 #include "kvarena/capacity/model_presets.hpp"
 #include "support/gguf_writer.hpp"

@@ -1,4 +1,4 @@
-#include "capacity/safetensors.hpp"
+#include "capacity/files/safetensors.hpp"
 
 #include "support/gguf_writer.hpp"
 #include "support/safetensors_writer.hpp"

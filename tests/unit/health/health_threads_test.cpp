@@ -101,8 +101,10 @@ TEST(HealthThreadsTest, ANewPoolOfAWatchedDeviceBringsACheckOfItsMemory) {
   PublishedPool pool(64);
   const auto id = w.monitor->watch(pool.publisher, "new", &w.device);
   ASSERT_OK(id);
-  await([&] { return w.monitor->report().devices[0].allocations_checked == 2; });  // time stands
-  EXPECT_TRUE(w.monitor->report().pools.at(0).looked_ns.has_value());
+  await([&] {  // devices are checked before pools; time stands
+    const HealthReport report = w.monitor->report();
+    return report.devices.at(0).allocations_checked == 2 && report.pools.at(0).looked_ns;
+  });
   ASSERT_OK(w.monitor->unwatch(*id));
 }
 

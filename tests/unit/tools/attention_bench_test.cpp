@@ -2,9 +2,9 @@
 
 #include "support/gpu.hpp"
 #include "support/test_files.hpp"
-#include "tools/attention_bench_options.hpp"
-#include "tools/attention_bench_output.hpp"
-#include "tools/attention_bench_run.hpp"
+#include "tools/attention_bench/attention_bench_options.hpp"
+#include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/attention_bench/attention_bench_run.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/device/host_device.hpp"

@@ -1,6 +1,6 @@
 // A view that is redrawn in its place, on terminals of any size.
 
-#include "tools/live_view.hpp"
+#include "tools/monitor/live_view.hpp"
 
 #include "unit/tools/command_run.hpp"
 

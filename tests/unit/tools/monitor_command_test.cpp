@@ -4,8 +4,8 @@
 #include "health/http/server.hpp"
 
 #include "support/test_files.hpp"
-#include "tools/health_client.hpp"
 #include "tools/http_address.hpp"
+#include "tools/monitor/health_client.hpp"
 #include "unit/health/sample_report.hpp"
 #include "unit/tools/command_run.hpp"
 

@@ -1,6 +1,6 @@
 // `kvarena pressure`: what it writes, its exit codes, its messages.
 
-#include "tools/pressure_output.hpp"
+#include "tools/pressure/pressure_output.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/base/version.hpp"

@@ -1,6 +1,6 @@
 // kvarena replay --http: served during and after the run, as another process sees it.
 
-#include "tools/replay_server.hpp"
+#include "tools/replay/replay_server.hpp"
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/command_run.hpp"
 

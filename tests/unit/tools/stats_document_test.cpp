@@ -1,6 +1,6 @@
 // The answer of /stats, taken apart: what is refused, and what may not reach a terminal.
 
-#include "tools/stats_document.hpp"
+#include "tools/monitor/stats_document.hpp"
 
 #include "unit/health/sample_report.hpp"
 #include "unit/tools/command_run.hpp"

@@ -1,6 +1,6 @@
 // The answer of /stats for people.
 
-#include "tools/stats_view.hpp"
+#include "tools/monitor/stats_view.hpp"
 
 #include "unit/health/sample_report.hpp"
 #include "unit/tools/command_run.hpp"

@@ -1,0 +1,294 @@
+#include "capacity/files/bounded_json.hpp"
+
+#include "base/counting_iterator.hpp"
+#include "base/excerpt.hpp"
+#include "capacity/files/byte_source.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace kvarena::capacity {
+namespace {
+
+using Json = nlohmann::json;
+
+// An open array or object.
+struct Level {
+  bool is_object = false;
+  std::int64_t index = -1;     // of an array's value
+  std::string key;             // of an object's value
+  std::set<std::string> keys;  // all of an object's so far; a hash table could be made slow
+};
+
+bool is_plain(std::string_view key) {
+  return !key.empty() && key.size() <= 64 && std::all_of(key.begin(), key.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  });
+}
+
+std::string place_of(const JsonText& text, std::size_t offset) {
+  if (text.first_byte >= 0) {
+    return "byte " + std::to_string(text.first_byte + static_cast<std::int64_t>(offset));
+  }
+  const std::string_view before = text.text.substr(0, offset);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto last_break = before.rfind('\n');
+  const std::size_t column = last_break == before.npos ? offset + 1 : offset - last_break;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+struct Complaint {
+  std::string found;
+  std::string expected;
+};
+
+// Of the parser's "[json.exception...] parse error at line 1, column 2: syntax error while parsing
+// value - WHAT; expected THIS; last read: 'BYTES'; expected THAT", where anything but WHAT may be
+// missing and BYTES are the text's own.
+Complaint complaint_of(std::string_view why) {
+  constexpr std::string_view kExpected = "; expected ";
+  constexpr std::string_view kLastRead = "; last read: '";
+  const auto skip_to = [&why](std::string_view mark) {
+    if (const auto at = why.find(mark); at != why.npos) why.remove_prefix(at + mark.size());
+  };
+  const auto plain = [](std::string_view text) {
+    const std::string quoted = excerpt_of(text, 100);
+    return quoted.substr(1, quoted.rfind('"') - 1);
+  };
+  skip_to("] ");
+  skip_to(": ");
+  if (why.starts_with("number overflow")) return {"a number too large", "what a double holds"};
+  skip_to(" - ");
+  const auto last_read = why.find(kLastRead);
+  const auto that = why.rfind(kExpected);
+  std::string_view what = why.substr(0, last_read);
+  std::string_view expected = "JSON";
+  if (const auto end = what.find(kExpected); end != what.npos) {
+    expected = what.substr(end + kExpected.size());
+    what = what.substr(0, end);
+  } else if (that != why.npos && why.find('\'', that + kExpected.size() + 3) == why.npos) {
+    expected = why.substr(that + kExpected.size());
+  }
+  return {plain(what), plain(expected)};
+}
+
+// Stands between the parser and the receiver: limits, duplicate keys, and where things are.
+class Gate {
+ public:
+  Gate(const JsonText& text, const JsonLimits& limits, const char* const* seen,
+       JsonReceiver& receiver, ReadFailure& failure)
+      : text_(text), limits_(limits), seen_(seen), receiver_(receiver), failure_(failure) {}
+
+  // What the parser calls; false ends the reading.
+  bool null() { return take(JsonScalar(nullptr)); }
+  bool boolean(bool value) { return take(JsonScalar(value)); }
+  bool number_integer(Json::number_integer_t value) { return take(JsonScalar(value)); }
+  bool number_unsigned(Json::number_unsigned_t value) { return take(JsonScalar(value)); }
+  bool number_float(Json::number_float_t value, const Json::string_t&) {
+    return take(JsonScalar(value));
+  }
+  bool string(Json::string_t& value) { return take(JsonScalar(std::string_view(value))); }
+  bool binary(Json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(true); }
+  bool start_array(std::size_t) { return open(false); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(Json::string_t& name) {
+    Level& level = levels_.back();
+    if (!level.keys.insert(name).second) {
+      return refuse({"the key " + excerpt_of(name) + " again", "each key of an object once"});
+    }
+    level.key = name;
+    return pass(receiver_.key(name));
+  }
+  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
+    const Complaint complaint = complaint_of(error.what());
+    const std::size_t size = text_.text.size();
+    if (position > size) return refuse_at(size, {"the end of the text", "the rest of the JSON"});
+    return refuse_at(position == 0 ? 0 : position - 1, {complaint.found, complaint.expected});
+  }
+
+ private:
+  // Where the token that the parser has just read begins: behind the last one's end.
+  std::size_t token_start() const {
+    const std::size_t start = text_.text.find_first_not_of(" \t\r\n,:", last_end_);
+    const auto seen = static_cast<std::size_t>(*seen_ - text_.text.data());
+    return std::min(start, seen == 0 ? 0 : seen - 1);
+  }
+  bool refuse(JsonDefect defect) { return refuse_at(token_start(), std::move(defect)); }
+  bool refuse_at(std::size_t offset, JsonDefect defect) {
+    failure_ = {};
+    failure_.file = text_.file;
+    failure_.place = place_of(text_, offset);
+    if (const std::string here = path(); here != "$") failure_.place += ", " + here;
+    failure_.found = std::move(defect.found);
+    failure_.expected = std::move(defect.expected);
+    return false;
+  }
+  std::string path() const {
+    std::string text = "$";
+    for (const Level& level : levels_) {
+      if (text.size() > 200) return text + "...";
+      if (!level.is_object) {
+        if (level.index >= 0) text += "[" + std::to_string(level.index) + "]";
+      } else if (is_plain(level.key)) {
+        text += "." + level.key;
+      } else if (!level.keys.empty()) {
+        text += "[" + excerpt_of(level.key) + "]";
+      }
+    }
+    return text;
+  }
+
+  bool count() {
+    if (!levels_.empty()) ++levels_.back().index;
+    if (++num_values_ <= limits_.max_values) return true;
+    return refuse({"one value more", "at most " + std::to_string(limits_.max_values) + " values"});
+  }
+  bool pass(std::optional<JsonDefect> defect) {
+    if (defect) return refuse(std::move(*defect));
+    last_end_ = static_cast<std::size_t>(*seen_ - text_.text.data());
+    return true;
+  }
+  bool take(const JsonScalar& value) { return count() && pass(receiver_.scalar(value)); }
+  bool open(bool is_object) {
+    if (!count()) return false;
+    if (static_cast<std::int64_t>(levels_.size()) >= limits_.max_depth) {
+      return refuse({is_object ? "one object more inside" : "one array more inside",
+                     "at most " + std::to_string(limits_.max_depth) + " levels of nesting"});
+    }
+    if (!pass(is_object ? receiver_.open_object() : receiver_.open_array())) return false;
+    levels_.push_back({is_object, -1, {}, {}});
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return pass(receiver_.close());
+  }
+
+  const JsonText& text_;
+  const JsonLimits& limits_;
+  const char* const* seen_;
+  JsonReceiver& receiver_;
+  ReadFailure& failure_;
+  std::vector<Level> levels_;
+  std::int64_t num_values_ = 0;
+  std::size_t last_end_ = 0;
+};
+
+// Builds a value. The limits bound its depth, so that its destruction does not recurse far.
+class Tree final : public JsonReceiver {
+ public:
+  explicit Tree(Json& root) : next_(&root) {}
+
+  std::optional<JsonDefect> scalar(const JsonScalar& value) override {
+    std::visit([&](const auto& plain) { place() = Json(plain); }, value);
+    return {};
+  }
+  std::optional<JsonDefect> key(std::string_view name) override {
+    next_ = &(*open_.back())[std::string(name)];
+    return {};
+  }
+  std::optional<JsonDefect> open_object() override { return open(Json::object()); }
+  std::optional<JsonDefect> open_array() override { return open(Json::array()); }
+  std::optional<JsonDefect> close() override {
+    open_.pop_back();
+    return {};
+  }
+
+ private:
+  Json& place() {
+    if (!open_.empty() && open_.back()->is_array()) {
+      return open_.back()->emplace_back();
+    }
+    return *next_;
+  }
+  std::optional<JsonDefect> open(Json empty) {
+    Json& here = place();
+    here = std::move(empty);
+    open_.push_back(&here);
+    return {};
+  }
+
+  Json* next_;               // where an object's next value goes, and the first of all
+  std::vector<Json*> open_;  // an array grows only while its last value is closed
+};
+
+}  // namespace
+
+std::string name_of(const JsonScalar& value) {
+  struct Name {
+    std::string operator()(std::nullptr_t) const { return "null"; }
+    std::string operator()(bool value) const { return value ? "true" : "false"; }
+    std::string operator()(std::int64_t value) const {
+      return "the number " + std::to_string(value);
+    }
+    std::string operator()(std::uint64_t value) const {
+      return "the number " + std::to_string(value);
+    }
+    std::string operator()(double value) const { return "the number " + Json(value).dump(); }
+    std::string operator()(std::string_view value) const {
+      return "the string " + excerpt_of(value);
+    }
+  };
+  return std::visit(Name{}, value);
+}
+
+Status stream_json(const JsonText& text, const JsonLimits& limits, JsonReceiver& receiver,
+                   ReadFailure& failure) {
+  const std::string_view bytes = text.text;
+  const auto refuse = [&](std::size_t offset, std::string found, std::string expected) {
+    failure = {};
+    failure.file = text.file;
+    failure.place = place_of(text, offset);
+    failure.found = std::move(found);
+    failure.expected = std::move(expected);
+    return status_of(failure);
+  };
+  if (static_cast<std::int64_t>(bytes.size()) > limits.max_bytes) {
+    return refuse(0, std::to_string(bytes.size()) + " bytes of JSON",
+                  "at most " + std::to_string(limits.max_bytes));
+  }
+  if (bytes.empty()) return refuse(0, "nothing", "JSON");
+  // The parser takes a NUL byte for the end of its input.
+  if (const auto at = bytes.find('\0'); at != bytes.npos) return refuse(at, "a NUL byte", "text");
+  const char* seen = bytes.data();
+  Gate gate(text, limits, &seen, receiver, failure);
+  const CountingIterator first{bytes.data(), &seen};
+  const CountingIterator last{bytes.data() + bytes.size(), &seen};
+  return Json::sax_parse(first, last, &gate) ? Status{} : status_of(failure);
+}
+
+Status parse_json(const JsonText& text, const JsonLimits& limits, Json& value,
+                  ReadFailure& failure) {
+  value = nullptr;
+  Tree tree(value);
+  return stream_json(text, limits, tree, failure);
+}
+
+Status read_json_text(const std::string& path, const JsonLimits& limits, std::string& text,
+                      ReadFailure& failure) {
+  FileBytes file;
+  if (Status opened = file.open(path, failure); !opened) return opened;
+  if (file.size_bytes() <= limits.max_bytes) {
+    text.resize(static_cast<std::size_t>(file.size_bytes()));
+    return file.read(0, text, failure);
+  }
+  failure = {};
+  failure.file = path;
+  failure.found = std::to_string(file.size_bytes()) + " bytes of JSON";
+  failure.expected = "at most " + std::to_string(limits.max_bytes);
+  return status_of(failure);
+}
+
+Status read_json_file(const std::string& path, const JsonLimits& limits, Json& value,
+                      ReadFailure& failure) {
+  std::string text;
+  if (Status read = read_json_text(path, limits, text, failure); !read) return read;
+  return parse_json({text, path}, limits, value, failure);
+}
+
+}  // namespace kvarena::capacity

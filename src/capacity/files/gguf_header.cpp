@@ -1,0 +1,232 @@
+#include "capacity/files/gguf_header.hpp"
+
+#include "base/excerpt.hpp"
+#include "capacity/files/byte_cursor.hpp"
+#include "capacity/files/ggml_types.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace kvarena::capacity {
+namespace {
+
+constexpr std::int64_t kMaxHeaderBytes = std::int64_t{256} << 20;
+constexpr std::uint64_t kMaxKeys = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMaxTensors = std::uint64_t{256} << 10;
+constexpr std::uint64_t kMaxKeyBytes = 65535;      // gguf.md
+constexpr std::uint64_t kMaxTensorNameBytes = 64;  // gguf.md
+constexpr std::uint32_t kMaxDimensions = 4;        // gguf.md
+constexpr std::uint64_t kDefaultAlignment = 32;    // gguf.md
+constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
+
+class Parser {
+ public:
+  Parser(const ByteSource& source, GgufHeader& header)
+      : source_(source), header_(header), in_(source, kMaxHeaderBytes), values_(in_) {}
+
+  bool parse() { return counts() && metadata() && alignment() && tensors() && placement(); }
+  const ReadFailure& failure() const { return in_.failure(); }
+
+ private:
+  bool counts() {
+    std::array<char, 4> magic{};
+    if (source_.size_bytes() == 0) return in_.refuse(0, "an empty file", "a GGUF file");
+    if (!in_.number(magic, "the magic number \"GGUF\"")) return false;
+    const std::string_view seen(magic.data(), magic.size());
+    if (seen != "GGUF") return in_.refuse(0, excerpt_of(seen), "\"GGUF\"", "this is no GGUF file");
+    std::uint32_t& version = header_.version;
+    if (!in_.number(version, "the version")) return false;
+    if ((version & 0xffff) == 0 && version != 0) {
+      return in_.refuse(4, "a big-endian version", "a little-endian file",
+                        "convert the file with gguf-py's gguf_convert_endian");
+    }
+    if (version != 2 && version != 3) {
+      return in_.refuse(4, fmt::format("version {}", version), "version 2 or 3",
+                        version == 1 ? "convert the model again with a current llama.cpp" : "");
+    }
+    if (!in_.number(num_tensors_, "the number of tensors")) return false;
+    if (num_tensors_ > kMaxTensors) {
+      return in_.refuse(in_.offset() - 8, fmt::format("{} tensors", num_tensors_),
+                        fmt::format("at most {}", kMaxTensors));
+    }
+    if (!in_.number(num_keys_, "the number of keys")) return false;
+    if (num_keys_ <= kMaxKeys) return true;
+    return in_.refuse(in_.offset() - 8, fmt::format("{} keys", num_keys_),
+                      fmt::format("at most {}", kMaxKeys));
+  }
+
+  bool metadata() {
+    for (std::uint64_t i = 0; i < num_keys_; ++i) {
+      const std::int64_t begin = in_.offset();
+      std::string key;
+      if (!values_.name(key, kMaxKeyBytes, "a key")) return false;
+      const auto [entry, is_new] = header_.metadata.try_emplace(std::move(key));
+      if (!is_new) {
+        return in_.refuse(begin, fmt::format("the key {} again", excerpt_of(entry->first, 80)),
+                          "each key once");
+      }
+      if (!values_.value(entry->second)) return false;
+    }
+    return true;
+  }
+
+  bool alignment() {
+    const GgufValue* value = header_.find("general.alignment");
+    if (value == nullptr) return true;
+    const auto* number = std::get_if<std::int64_t>(value);
+    const std::int64_t given = number != nullptr ? *number : 0;
+    alignment_ = static_cast<std::uint64_t>(given);
+    if (given > 0 && alignment_ <= kMaxAlignment && (alignment_ & (alignment_ - 1)) == 0)
+      return true;
+    return in_.refuse(in_.offset(), fmt::format("general.alignment: {}", name_of(*value)),
+                      fmt::format("a power of two up to {}", kMaxAlignment));
+  }
+
+  bool tensors() {
+    for (std::uint64_t i = 0; i < num_tensors_; ++i) {
+      const std::int64_t begin = in_.offset();
+      TensorInfo tensor;
+      if (!values_.name(tensor.name, kMaxTensorNameBytes, "a tensor's name")) return false;
+      if (!shape(tensor) || !type(tensor, begin) || !offset(tensor)) return false;
+      tensors_.push_back(std::move(tensor));
+    }
+    return true;
+  }
+
+  bool shape(TensorInfo& tensor) {
+    std::uint32_t dimensions = 0;
+    if (!in_.number(dimensions, "the number of a tensor's dimensions")) return false;
+    if (dimensions > kMaxDimensions) {
+      return in_.refuse(in_.offset() - 4,
+                        fmt::format("{} dimensions of {}", dimensions, excerpt_of(tensor.name)),
+                        fmt::format("at most {}", kMaxDimensions));
+    }
+    tensor.elements = 1;
+    for (std::uint32_t i = 0; i < dimensions; ++i) {
+      std::uint64_t dimension = 0;
+      if (!in_.number(dimension, "a tensor's dimension")) return false;
+      tensor.shape.push_back(static_cast<std::int64_t>(dimension));
+      tensor.elements = checked_product(tensor.elements, tensor.shape.back());
+      if (tensor.elements >= 0) continue;
+      return in_.refuse(in_.offset() - 8,
+                        fmt::format("the dimension {} of {}", dimension, excerpt_of(tensor.name)),
+                        "a product of dimensions below 2^63");
+    }
+    return true;
+  }
+
+  bool type(TensorInfo& tensor, std::int64_t begin) {
+    std::uint32_t number = 0;
+    if (!in_.number(number, "a tensor's type")) return false;
+    const GgmlType* type = find_ggml_type(number);
+    if (type == nullptr) {
+      return in_.refuse(in_.offset() - 4,
+                        fmt::format("ggml type {} of {}", number, excerpt_of(tensor.name)),
+                        fmt::format("a type that ggml has: 0 .. {}, but those it gave up",
+                                    ggml_types().back().number),
+                        "convert the model again with a current llama.cpp");
+    }
+    tensor.type = type->name;
+    const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.front();
+    if (row % type->block_elements != 0) {
+      return in_.refuse(begin, fmt::format("rows of {} in {}", row, excerpt_of(tensor.name)),
+                        fmt::format("whole blocks of {} elements, for its type {}",
+                                    type->block_elements, type->name));
+    }
+    tensor.bytes = checked_product(tensor.elements / type->block_elements, type->block_bytes);
+    if (tensor.bytes >= 0) return true;
+    return in_.refuse(begin,
+                      fmt::format("{} elements in {}", tensor.elements, excerpt_of(tensor.name)),
+                      "fewer than 2^63 bytes");
+  }
+
+  bool offset(TensorInfo& tensor) {
+    std::uint64_t offset = 0;
+    if (!in_.number(offset, "a tensor's offset")) return false;
+    tensor.offset = static_cast<std::int64_t>(offset);
+    if (offset % alignment_ == 0) return true;
+    return in_.refuse(in_.offset() - 8,
+                      fmt::format("the offset {} of {}", offset, excerpt_of(tensor.name)),
+                      fmt::format("a multiple of the alignment, {}", alignment_));
+  }
+
+  // Every tensor lies in the file, and none in another.
+  bool placement() {
+    const auto aligned = static_cast<std::int64_t>(alignment_);
+    header_.header_bytes = (in_.offset() + aligned - 1) / aligned * aligned;
+    const std::int64_t room = source_.size_bytes() - header_.header_bytes;
+    std::vector<const TensorInfo*> by_offset;
+    for (const TensorInfo& tensor : tensors_) {
+      if (tensor.offset >= 0 && tensor.offset <= room && tensor.bytes <= room - tensor.offset) {
+        by_offset.push_back(&tensor);
+        continue;
+      }
+      return in_.refuse(header_.header_bytes,
+                        fmt::format("{} bytes of tensors' data", std::max<std::int64_t>(room, 0)),
+                        fmt::format("{} of {} at offset {}", tensor.bytes, excerpt_of(tensor.name),
+                                    static_cast<std::uint64_t>(tensor.offset)),
+                        "the file is cut off or damaged");
+    }
+    std::sort(by_offset.begin(), by_offset.end(), [](const auto* a, const auto* b) {
+      return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
+    });
+    for (std::size_t i = 1; i < by_offset.size(); ++i) {
+      const TensorInfo& before = *by_offset[i - 1];
+      const TensorInfo& tensor = *by_offset[i];
+      if (tensor.offset - before.offset >= before.bytes) continue;
+      return in_.refuse(
+          header_.header_bytes + tensor.offset,
+          fmt::format("{} inside {}", excerpt_of(tensor.name), excerpt_of(before.name)),
+          "tensors that do not overlap");
+    }
+    std::string repeated;
+    header_.weights = index_of(std::move(tensors_), repeated);
+    if (repeated.empty()) return true;
+    return in_.refuse(in_.offset(), fmt::format("two tensors {}", excerpt_of(repeated, 80)),
+                      "each name once");
+  }
+
+  const ByteSource& source_;
+  GgufHeader& header_;
+  ByteCursor in_;
+  GgufValueReader values_;
+  std::uint64_t num_tensors_ = 0;
+  std::uint64_t num_keys_ = 0;
+  std::uint64_t alignment_ = kDefaultAlignment;
+  std::vector<TensorInfo> tensors_;
+};
+
+}  // namespace
+
+const GgufValue* GgufHeader::find(std::string_view key) const noexcept {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? nullptr : &found->second;
+}
+
+std::optional<std::int64_t> GgufHeader::number(std::string_view key) const noexcept {
+  const auto* value = std::get_if<std::int64_t>(find(key));
+  return value != nullptr ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<std::string_view> GgufHeader::text(std::string_view key) const noexcept {
+  const auto* value = std::get_if<std::string>(find(key));
+  return value != nullptr ? std::optional<std::string_view>(*value) : std::nullopt;
+}
+
+std::optional<std::int64_t> GgufHeader::length(std::string_view key) const noexcept {
+  const auto* value = std::get_if<GgufArray>(find(key));
+  return value != nullptr ? std::optional(value->length) : std::nullopt;
+}
+
+Status parse_gguf(const ByteSource& source, GgufHeader& header, ReadFailure& failure) {
+  header = {};
+  Parser parser(source, header);
+  if (parser.parse()) return {};
+  failure = parser.failure();
+  return status_of(failure);
+}
+
+}  // namespace kvarena::capacity

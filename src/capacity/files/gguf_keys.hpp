@@ -1,0 +1,56 @@
+#pragma once
+
+/// @file
+/// `GgufKeys`: the keys "ARCHITECTURE.KEY" of a GGUF header, with their ranges. Refers to the
+/// header. One thread.
+
+#include "capacity/files/gguf_header.hpp"
+#include "capacity/files/read_failure.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvarena::capacity {
+
+/// Reads numbers. The first key that is missing or wrong stays as the failure; what is returned
+/// from then on means nothing.
+class GgufKeys {
+ public:
+  static constexpr std::int64_t kMostDim = 1 << 20;  ///< elements of any one dimension
+
+  /// Of `header`, read from `file`; both must stay, and so must `architecture`.
+  GgufKeys(const GgufHeader& header, const std::string& file, std::string_view architecture)
+      : header_(header), file_(file), architecture_(architecture) {}
+
+  /// Whether a key was missing or wrong.
+  bool failed() const noexcept { return failed_; }
+  /// Which.
+  const ReadFailure& failure() const noexcept { return failure_; }
+
+  /// The value, or nullptr.
+  const GgufValue* find(std::string_view key) const;
+  /// A number of `smallest` .. `largest`; `absent` where there is none.
+  std::int64_t optional(std::string_view key, std::int64_t absent, std::int64_t smallest,
+                        std::int64_t largest);
+  /// A number of `smallest` .. `largest`.
+  std::int64_t required(std::string_view key, std::int64_t smallest, std::int64_t largest);
+  /// A number of 0 .. kMostDim; `absent` where there is none.
+  std::int32_t dim(std::string_view key, std::int64_t absent = 0);
+  /// One number of 0 .. `largest` for each layer, or one for all; `absent` where there is none.
+  /// There are absent.size() layers.
+  std::vector<std::int64_t> by_layer(std::string_view key, const std::vector<std::int64_t>& absent,
+                                     std::int64_t largest);
+  /// The key is wrong.
+  void refuse(std::string_view key, std::string found, std::string expected);
+
+ private:
+  const GgufHeader& header_;
+  const std::string& file_;
+  std::string_view architecture_;
+  ReadFailure failure_;
+  bool failed_ = false;
+};
+
+}  // namespace kvarena::capacity

@@ -1,0 +1,245 @@
+#include "tools/attention_bench/attention_bench_options.hpp"
+
+#include "tools/option_types.hpp"
+
+#include "kvarena/base/shapes.hpp"
+#include "tools/attention_meter/known_rows.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <utility>
+
+namespace kvarena::tools {
+namespace {
+
+using meter::AttentionProblem;
+using meter::AttentionShape;
+using Json = nlohmann::json;
+
+constexpr std::int32_t kMaxBatch = 1 << 16;
+constexpr std::int32_t kMaxContext = 1 << 24;
+constexpr std::int32_t kMaxHeads = 1024;
+constexpr std::int32_t kMaxHeadDim = 1024;
+constexpr std::int32_t kMaxBlockSize = 4096;
+constexpr std::int32_t kMaxQueries = 64;
+
+std::string preset_names() {
+  std::string names;
+  for (const meter::Preset& preset : meter::presets()) names += fmt::format("{}, ", preset.name);
+  return names;
+}
+
+// The array of a file that is one, or has one under "lengths"; empty when it is not of lengths.
+std::vector<std::int32_t> lengths_in(const Json& document) {
+  const Json* array = &document;
+  if (document.is_object() && document.contains("lengths")) array = &document.at("lengths");
+  std::vector<std::int32_t> lengths;
+  if (!array->is_array() || array->size() > static_cast<std::size_t>(kMaxBatch)) return {};
+  for (const Json& entry : *array) {
+    if (!entry.is_number_integer() || entry < 1 || entry > kMaxContext) return {};
+    lengths.push_back(entry.get<std::int32_t>());
+  }
+  return lengths;
+}
+
+std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
+                                                      const std::string& path) {
+  std::ifstream file(path);
+  const Json document = file ? Json::parse(file, nullptr, false) : Json();
+  std::vector<std::int32_t> lengths = lengths_in(document);
+  if (!lengths.empty()) return lengths;
+  const char* what = !file                     ? "cannot be read"
+                     : document.is_discarded() ? "is not JSON"
+                                               : "holds no lengths";
+  console.error(fmt::format("--lengths {}: {}", path, what),
+                fmt::format("a JSON array of 1 .. {} whole numbers 1 .. {}, or an object with "
+                            "such an array as \"lengths\"",
+                            kMaxBatch, kMaxContext),
+                "write for example [512, 4096, 65536] into the file");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::int32_t>> parse_counts(std::string_view text, std::int32_t largest) {
+  std::vector<std::int32_t> counts;
+  while (true) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    std::int64_t value = 0;
+    const char* last = entry.data() + entry.size();
+    auto [end, error] = std::from_chars(entry.data(), last, value);
+    if (error != std::errc{} || value < 1 || value > largest) return std::nullopt;
+    if (end != last && *end == 'k') {
+      value *= 1024;
+      ++end;
+    }
+    if (end != last || value > largest) return std::nullopt;
+    counts.push_back(static_cast<std::int32_t>(value));
+    if (entry.size() == text.size()) return counts;
+    text.remove_prefix(entry.size() + 1);
+  }
+}
+
+void AttentionBenchOptions::declare_counts(CLI::App& command) {
+  const auto list = [&](const char* name, std::vector<std::int32_t>& counts, std::int32_t largest,
+                        const char* help) {
+    const auto take = [name, &counts, largest](const std::string& text) {
+      auto parsed = parse_counts(text, largest);
+      if (!parsed) {
+        throw CLI::ValidationError(
+            name, fmt::format("\"{}\" is no list of numbers; expected whole numbers 1 .. {} "
+                              "separated by commas, such as 1,64,4k (k: x 1024)",
+                              text, largest));
+      }
+      counts = std::move(*parsed);
+    };
+    return command.add_option_function<std::string>(name, take, help)
+        ->type_name("N[,N...]")
+        ->default_str(fmt::format("{}", counts.front()));
+  };
+  auto* batch = list("--batch", batches_, kMaxBatch, "Sequences; a row for each number");
+  auto* context = list("--context", contexts_, kMaxContext, "Tokens of each sequence, likewise");
+  command
+      .add_option("--lengths", lengths_path_,
+                  "Lengths of a ragged batch instead: a JSON array of numbers")
+      ->type_name("FILE")
+      ->excludes(batch)
+      ->excludes(context);
+  batch_option_ = batch;
+  context_option_ = context;
+}
+
+void AttentionBenchOptions::declare(CLI::App& command) {
+  const auto take_heads = [this](const std::string& text) {
+    const auto slash = text.find('/');
+    const auto q = parse_counts(text.substr(0, slash), kMaxHeads);
+    const auto kv =
+        slash == std::string::npos ? q : parse_counts(text.substr(slash + 1), kMaxHeads);
+    if (!q || !kv || q->size() != 1 || kv->size() != 1 || q->front() % kv->front() != 0) {
+      throw CLI::ValidationError(
+          "--heads", fmt::format("\"{}\" are no heads; expected query heads / KV heads such as "
+                                 "32/8, the first a multiple of the second, at most {}",
+                                 text, kMaxHeads));
+    }
+    shape_.num_q_heads = q->front();
+    shape_.num_kv_heads = kv->front();
+  };
+  auto* heads =
+      command.add_option_function<std::string>("--heads", take_heads, "Query heads / KV heads");
+  heads->type_name("Q/KV")->default_str("32/8");
+  auto* head_dim =
+      add_count_option(command, "--head-dim", shape_.head_dim, 1, kMaxHeadDim, "Elements a head");
+  head_dim->capture_default_str();
+  command
+      .add_option("--preset", preset_,
+                  "Heads of a model: " + preset_names() +
+                      "all (of these), or a model of 'kvarena shapes'. Without --batch, --context "
+                      "and --lengths also the rows of docs/benchmarks.md")
+      ->type_name("NAME")
+      ->excludes(heads)
+      ->excludes(head_dim);
+  declare_counts(command);
+  add_choice_option(command, "--dtype", dtype_, {"bf16", "f16", "fp8"}, "Type of K and V")
+      ->capture_default_str();
+  add_count_option(command, "--block-size", shape_.block_size, 1, kMaxBlockSize, "Tokens a block")
+      ->capture_default_str();
+  add_count_option(command, "--q-len", shape_.q_len, 1, kMaxQueries, "Query tokens a sequence")
+      ->capture_default_str();
+  add_count_option(command, "--window", shape_.window_tokens, 0, kMaxContext,
+                   "Sliding window, tokens; 0: none")
+      ->capture_default_str();
+}
+
+bool AttentionBenchOptions::has_lengths() const {
+  return !lengths_path_.empty() || batch_option_->count() > 0 || context_option_->count() > 0;
+}
+
+AttentionShape AttentionBenchOptions::with_options(AttentionShape shape) const {
+  shape.block_size = shape_.block_size;
+  shape.q_len = shape_.q_len;
+  shape.window_tokens = shape_.window_tokens;
+  shape.dtype = is_fp8() ? DType::fp8_e4m3 : dtype_ == "f16" ? DType::f16 : DType::bf16;
+  return shape;
+}
+
+std::optional<std::vector<AttentionShape>> AttentionBenchOptions::shapes(
+    const Console& console) const {
+  const auto shape_of = [this](std::int32_t q_heads, std::int32_t kv_heads, std::int32_t dim) {
+    AttentionShape shape;
+    shape.num_q_heads = q_heads;
+    shape.num_kv_heads = kv_heads;
+    shape.head_dim = dim;
+    return with_options(shape);
+  };
+  if (preset_.empty()) return std::vector{with_options(shape_)};
+  std::vector<AttentionShape> shapes;
+  for (const meter::Preset& preset : meter::presets()) {
+    if (preset_ != "all" && preset_ != preset.name) continue;
+    shapes.push_back(shape_of(preset.num_q_heads, preset.num_kv_heads, preset.head_dim));
+  }
+  if (!shapes.empty()) return shapes;
+  if (const ModelShape* model = find_model_shape(preset_)) {
+    return std::vector{shape_of(model->num_q_heads, model->num_kv_heads, model->head_dim)};
+  }
+  console.error(fmt::format("--preset {}: there is no such preset", preset_),
+                preset_names() + "all, or a model's name from 'kvarena shapes'",
+                "or give numbers: --heads 32/8 --head-dim 128");
+  return std::nullopt;
+}
+
+std::vector<AttentionProblem> AttentionBenchOptions::rows_of_presets() const {
+  std::vector<AttentionProblem> problems;
+  for (const meter::KnownRow& row : meter::known_rows()) {
+    const bool fp8_row = row.dtype == DType::fp8_e4m3;
+    if (fp8_row != is_fp8() || (preset_ != "all" && preset_ != row.preset)) continue;
+    const meter::Preset& preset = *meter::find_preset(row.preset);
+    AttentionShape shape;
+    shape.num_q_heads = preset.num_q_heads;
+    shape.num_kv_heads = preset.num_kv_heads;
+    shape.head_dim = preset.head_dim;
+    problems.push_back({with_options(shape), lengths_of(row)});
+  }
+  return problems;
+}
+
+bool AttentionBenchOptions::is_valid(const Console& console,
+                                     const AttentionProblem& problem) const {
+  const auto shortest = std::min_element(problem.lengths.begin(), problem.lengths.end());
+  if (*shortest >= shape_.q_len) return true;
+  console.error(
+      fmt::format("a sequence of {} tokens cannot have {} query tokens", *shortest, shape_.q_len),
+      "sequences at least as long as --q-len", "raise --context or the lengths, or lower --q-len");
+  return false;
+}
+
+ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
+  const auto chosen = shapes(console);
+  if (!chosen) return {ExitCode::usage, {}};
+  ChosenProblems result;
+  if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();
+  if (!lengths_path_.empty()) {
+    const auto lengths = read_lengths(console, lengths_path_);
+    if (!lengths) return {ExitCode::bad_input, {}};
+    for (const AttentionShape& shape : *chosen) result.problems.push_back({shape, *lengths});
+  } else if (result.problems.empty()) {
+    for (const AttentionShape& shape : *chosen) {
+      for (const std::int32_t batch : batches_) {
+        for (const std::int32_t context : contexts_) {
+          result.problems.push_back(
+              {shape, std::vector<std::int32_t>(static_cast<std::size_t>(batch), context)});
+        }
+      }
+    }
+  }
+  for (const AttentionProblem& problem : result.problems) {
+    if (!is_valid(console, problem)) return {ExitCode::usage, {}};
+  }
+  return result;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,64 @@
+#pragma once
+
+/// @file
+/// What `kvarena bench attention` measures: heads, lengths and types from the command line, as
+/// problems for a meter.
+
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
+
+#include "tools/attention_meter/attention_problem.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace kvarena::tools {
+
+/// Rows to measure, or why there are none.
+struct ChosenProblems {
+  ExitCode code = ExitCode::ok;  ///< what was wrong has been reported
+  std::vector<meter::AttentionProblem> problems;
+};
+
+/// Whole numbers 1 .. `largest` separated by commas, each with an optional `k` (x 1024): "1,8,64k".
+/// Nothing for anything else.
+std::optional<std::vector<std::int32_t>> parse_counts(std::string_view text, std::int32_t largest);
+
+/// The options and what they mean together.
+class AttentionBenchOptions {
+ public:
+  /// Declares --preset, --heads, --head-dim, --batch, --context, --lengths, --dtype, --block-size,
+  /// --q-len and --window.
+  void declare(CLI::App& command);
+  /// The rows in the order given; reports contradictions and bad files.
+  ChosenProblems choose(const Console& console) const;
+  /// Whether K and V are fp8.
+  bool is_fp8() const { return dtype_ == "fp8"; }
+
+ private:
+  void declare_counts(CLI::App& command);
+  std::optional<std::vector<meter::AttentionShape>> shapes(const Console& console) const;
+  std::vector<meter::AttentionProblem> rows_of_presets() const;
+  meter::AttentionShape with_options(meter::AttentionShape shape) const;
+  bool has_lengths() const;
+  bool is_valid(const Console& console, const meter::AttentionProblem& problem) const;
+
+  std::string preset_;
+  std::string lengths_path_;
+  std::string dtype_ = "bf16";
+  std::vector<std::int32_t> batches_ = {64};
+  std::vector<std::int32_t> contexts_ = {1024};
+  meter::AttentionShape shape_;
+  const CLI::Option* batch_option_ = nullptr;
+  const CLI::Option* context_option_ = nullptr;
+};
+
+}  // namespace kvarena::tools

@@ -1,0 +1,82 @@
+#include "tools/attention_bench/attention_bench_run.hpp"
+
+#include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/json_output.hpp"
+#include "tools/quantity.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace kvarena::tools {
+namespace {
+
+using meter::AttentionProblem;
+using meter::ReadCeiling;
+using Json = nlohmann::ordered_json;
+
+ExitCode exit_code_of(const Status& status) {
+  switch (status.code) {
+    case StatusCode::insufficient_vram:
+    case StatusCode::exhausted: return ExitCode::does_not_fit;
+    case StatusCode::unsupported:
+    case StatusCode::invalid_argument: return ExitCode::usage;
+    default: return ExitCode::environment;
+  }
+}
+
+}  // namespace
+
+ExitCode AttentionBenchRun::report(const Console& console, const std::string& what,
+                                   const Status& status) const {
+  const ExitCode code = exit_code_of(status);
+  const bool is_cuda = device.kind() == DeviceKind::cuda;
+  const std::string happened =
+      code == ExitCode::environment && is_cuda ? describe_cuda(status) : device.describe(status);
+  const char* advice = code == ExitCode::does_not_fit ? "choose smaller rows, or lower --rotate"
+                       : code == ExitCode::usage
+                           ? "change the heads, --head-dim, --dtype or --block-size"
+                           : "'kvarena devices' says whether the device can be used";
+  console.error(fmt::format("{} on {}: {}", what, device.name(), happened), "", advice);
+  return code;
+}
+
+ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& meter) const {
+  const Result<ReadCeiling> ceiling = meter.read_ceiling();
+  if (!ceiling) return report(console, "the large read", ceiling.status());
+  const double read_rate = static_cast<double>(ceiling->bytes) / ceiling->us / 1e3;
+  const auto print = [&](const std::string& text) {
+    if (json_on_stdout(json) && console.quiet) return;
+    (json_on_stdout(json) ? console.err : console.out) << text << std::flush;
+  };
+  print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", device.name(), read_rate,
+                    human_bytes(ceiling->bytes), table_header()));
+  Json rows = Json::array();
+  ExitCode code = ExitCode::ok;
+  for (const AttentionProblem& problem : problems) {
+    const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
+    const auto figures = meter.measure(problem);
+    if (!figures) return report(console, name, figures.status());
+    print(table_line(problem, *figures, *ceiling));
+    rows.push_back(json_of(problem, *figures, *ceiling));
+    if (figures->is_correct()) continue;
+    code = ExitCode::check_failed;
+    console.error(
+        fmt::format("{}: the result has a relative error of {:.2e}", name, figures->error),
+        fmt::format("at most {:.2e}, twice that of rounding", figures->error_limit),
+        "do not use this build on this device; run the kernel tests and report it");
+  }
+  const bool is_host = device.kind() == DeviceKind::host;
+  const ExitCode written = write_json(console, json,
+                                      {{"device", device.name()},
+                                       {"threads", is_host ? Json(options.num_threads) : Json()},
+                                       {"read_ceiling_gb_per_s", read_rate},
+                                       {"read_ceiling_bytes", ceiling->bytes},
+                                       {"replays", options.replays},
+                                       {"layers_per_schedule", options.layers_per_schedule},
+                                       {"rotated_bytes", options.rotated_bytes},
+                                       {"correct", code == ExitCode::ok},
+                                       {"rows", rows}});
+  return code == ExitCode::ok ? written : code;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,144 @@
+#include "tools/monitor/monitor_command.hpp"
+
+#include "tools/json_output.hpp"
+#include "tools/monitor/device_source.hpp"
+#include "tools/monitor/line_fields.hpp"
+#include "tools/monitor/server_source.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+namespace kvarena::tools {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena monitor --url http://127.0.0.1:9400            a live view; Ctrl-C ends it
+  kvarena monitor --url http://127.0.0.1:9400 --once     one look; exit code 1 when unhealthy
+  kvarena monitor --url http://10.0.0.7:9400 --http-token-file token.txt --interval 10 >> log
+      one line every ten seconds
+  kvarena monitor --device cuda:0                        the GPU's memory and processes, by NVML
+
+The server is an engine's HealthServer, or 'kvarena replay --http'.
+)";
+
+/// Where looks for people go.
+std::ostream& view_of(const Console& console, const std::string& json) {
+  return json_on_stdout(json) ? console.err : console.out;
+}
+
+/// A look that failed, to be shown as one that did not, above what was seen last.
+MonitorFrame unreachable(const MonitorFrame& failed, const std::vector<std::string>& last) {
+  MonitorFrame frame;
+  frame.healthy = false;
+  frame.lines = {failed.happened};
+  if (!failed.advice.empty()) frame.lines.push_back("  to do: " + failed.advice);
+  frame.lines.emplace_back("  as it was last seen:");
+  frame.lines.insert(frame.lines.end(), last.begin(), last.end());
+  LineFields line("unreachable");
+  line.add("reason", failed.happened);
+  frame.line = line.text();
+  return frame;
+}
+
+}  // namespace
+
+CLI::App* MonitorCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "monitor", "Watch a kvarena process over HTTP, or a device by its driver");
+  command->footer(kFooter);
+  auto* url = command->add_option("--url", url_, "Of the server");
+  url->type_name("http://HOST:PORT");
+  url_option_ = url;
+  command->add_option("--http-token-file", token_path_, "The server's token: first line of FILE")
+      ->type_name("FILE")
+      ->needs(url);
+  add_device_option(*command, device_)
+      ->description("What to watch. auto: the first GPU, or with a warning the host")
+      ->excludes(url);
+  command->add_option("--interval", interval_s_, "Seconds from look to look")
+      ->check(CLI::Range(0.05, 86400.0))
+      ->capture_default_str();
+  command->add_flag("--once", once_, "One look; exit code 1 when unhealthy");
+  declare_json_option(*command, json_);
+  command->get_option("--json")->description(
+      "Write what is seen to FILE or to standard output for '-': with --once one JSON object, "
+      "without it the last look to FILE, or one look a line to '-'");
+  return command;
+}
+
+std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, ExitCode* code) const {
+  if (url_option_->count() == 0) {
+    *code = ExitCode::environment;
+    return open_device_source(console, device_, identify_devices(),
+                              [](const CudaDeviceInfo& gpu) { return nvml_memory(gpu); });
+  }
+  *code = ExitCode::usage;
+  const auto address = parse_http_url(url_);
+  if (!address) {
+    console.error(fmt::format("--url {}", url_), "http://HOST:PORT, such as http://127.0.0.1:9400");
+    return nullptr;
+  }
+  *code = ExitCode::bad_input;
+  auto token = read_token(console, token_path_);
+  if (!token) return nullptr;
+  return std::make_unique<ServerSource>(url_, HealthClient(*address, std::move(*token)),
+                                        steady_clock());
+}
+
+void MonitorCommand::show(const Console& console, const MonitorFrame& frame, LiveView& live) const {
+  if (console.quiet) return;
+  std::ostream& out = view_of(console, json_);
+  const bool is_terminal = &out == &console.out ? console.out_is_terminal : console.err_is_terminal;
+  if (once_) {
+    out << (frame.healthy ? console.green(out) : console.red(out)) << frame.lines.front()
+        << console.plain(out) << '\n';
+    for (std::size_t n = 1; n < frame.lines.size(); ++n) out << frame.lines[n] << '\n';
+    out << std::flush;
+  } else if (is_terminal) {
+    live.draw(frame.lines, frame.healthy);
+  } else {
+    out << fmt::format("{:%FT%TZ} {}", fmt::gmtime(std::time(nullptr)), frame.line) << std::endl;
+  }
+}
+
+ExitCode MonitorCommand::write(const Console& console, const MonitorFrame& frame) const {
+  if (once_ || !json_on_stdout(json_)) return write_json(console, json_, frame.document);
+  console.out << json_line(frame.document) << std::endl;  // a stream: one look, one line
+  return ExitCode::ok;
+}
+
+ExitCode MonitorCommand::run(const Console& console) {
+  ExitCode code = ExitCode::ok;
+  const auto source = open(console, &code);
+  if (!source) return code;
+  LiveView live(console, view_of(console, json_));
+  std::vector<std::string> last;
+  for (bool first = true;; first = false) {
+    const MonitorFrame frame = source->look();
+    if (frame.is_ok()) {
+      show(console, frame, live);
+      const ExitCode written = write(console, frame);
+      if (written != ExitCode::ok) return written;
+      last = frame.lines;
+    } else if (first || once_ || console.quiet) {
+      console.error(frame.happened, "", frame.advice);
+      if (first || once_) return ExitCode::environment;  // later: it may come back
+    } else {
+      show(console, unreachable(frame, last), live);
+    }
+    if (!console.out) {
+      console.error("standard output could not be written", "an open pipe, terminal or file", "");
+      return ExitCode::environment;
+    }
+    if (once_) return frame.healthy ? ExitCode::ok : ExitCode::check_failed;
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval_s_));
+  }
+}
+
+}  // namespace kvarena::tools

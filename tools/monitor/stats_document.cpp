@@ -1,0 +1,184 @@
+#include "tools/monitor/stats_document.hpp"
+
+#include "base/excerpt.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <limits>
+
+namespace kvarena::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxTextBytes = 1000;
+constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();  // ids are 32-bit
+constexpr double kMaxSeconds = 1e10;
+
+const Json& member(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw NotStats(fmt::format("it has no \"{}\"", key));
+  return *found;
+}
+
+const Json& member_of_type(const Json& object, const char* key, Json::value_t type) {
+  const Json& value = member(object, key);
+  if (value.type() != type) {
+    throw NotStats(fmt::format("\"{}\" is no {}", key, Json(type).type_name()));
+  }
+  return value;
+}
+
+std::string shown(const std::string& text) { return printable(text.substr(0, kMaxTextBytes)); }
+
+std::string text(const Json& object, const char* key) {
+  return shown(member_of_type(object, key, Json::value_t::string).get_ref<const std::string&>());
+}
+
+std::int64_t signed_count(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() ||
+                     value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
+  if (!fits) throw NotStats(fmt::format("\"{}\" is not a whole number of 63 bits", key));
+  return value.get<std::int64_t>();
+}
+
+std::int64_t count(const Json& object, const char* key) {
+  const std::int64_t value = signed_count(object, key);
+  if (value < 0) throw NotStats(fmt::format("\"{}\" is {}, below 0", key, value));
+  return value;
+}
+
+double seconds(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (value.is_number() && value.get<double>() >= 0.0 && value.get<double>() <= kMaxSeconds) {
+    return value.get<double>();
+  }
+  throw NotStats(fmt::format("\"{}\" is no number of seconds", key));
+}
+
+/// Null is nothing.
+std::optional<double> maybe_seconds(const Json& object, const char* key) {
+  return member(object, key).is_null() ? std::nullopt : std::optional(seconds(object, key));
+}
+
+const Json& object_of(const Json& object, const char* key) {
+  return member_of_type(object, key, Json::value_t::object);
+}
+
+const Json& array_of(const Json& object, const char* key) {
+  return member_of_type(object, key, Json::value_t::array);
+}
+
+StatsDevice read_device(const Json& json) {
+  StatsDevice device;
+  device.name = text(json, "name");
+  const Json& memory = object_of(json, "memory");
+  device.total_bytes = count(memory, "total_bytes");
+  device.free_bytes = count(memory, "free_bytes");
+  const Json& usage = object_of(json, "usage");
+  for (const auto& [purpose, figures] : object_of(usage, "by_purpose").items()) {
+    device.usage.push_back({shown(purpose), count(figures, "bytes"), count(figures, "peak_bytes")});
+  }
+  const Json& staging = object_of(usage, "staging");
+  device.usage.push_back({"pinned staging", count(staging, "bytes"), count(staging, "peak_bytes")});
+  if (!member(json, "drift").is_null()) {
+    const Json& drift = object_of(json, "drift");
+    device.drift = {count(drift, "driver_used_bytes"), count(drift, "tracked_bytes"),
+                    signed_count(drift, "growth_bytes")};
+  }
+  return device;
+}
+
+StatsBlocks read_blocks(const Json& json) {
+  StatsBlocks blocks;
+  std::int64_t sum = 0;
+  const auto state = [&](const char* key) {
+    const std::int64_t value = count(json, key);
+    if (value > kMaxBlocks) throw NotStats(fmt::format("\"{}\" is {} blocks", key, value));
+    sum += value;
+    return value;
+  };
+  blocks.referenced = state("referenced");
+  blocks.fenced = state("fenced");
+  blocks.evictable = state("evictable");
+  blocks.offline = state("offline");
+  blocks.free = state("free");
+  blocks.total = count(json, "total");
+  if (sum != blocks.total) {
+    throw NotStats(
+        fmt::format("its blocks do not add up: {} by state, {} in all", sum, blocks.total));
+  }
+  blocks.allocations = count(json, "allocations");
+  blocks.evictions = count(json, "evictions");
+  blocks.exhaustions = count(json, "exhaustions");
+  return blocks;
+}
+
+void read_pressure(const Json& json, StatsPool& pool) {
+  pool.pressure = text(json, "level");
+  // Servers of earlier versions do not tell these.
+  if (json.contains("cause") && !json["cause"].is_null()) pool.pressure_cause = text(json, "cause");
+  if (json.contains("age_secs")) pool.pressure_age_s = maybe_seconds(json, "age_secs");
+}
+
+StatsPool read_pool(const Json& json) {
+  StatsPool pool;
+  pool.name = text(json, "name");
+  pool.step = count(json, "step");
+  read_pressure(object_of(json, "pressure"), pool);
+  pool.blocks = read_blocks(object_of(json, "blocks"));
+  const Json& tables = object_of(json, "tables");
+  pool.tokens = count(tables, "tokens");
+  pool.sequences = count(tables, "sequences");
+  pool.waiting_requests = count(json, "waiting_requests");
+  pool.preemptions = count(json, "preemptions");
+  const Json& tickets = object_of(json, "tickets");
+  pool.open_tickets = count(tickets, "open");
+  pool.oldest_ticket_s = maybe_seconds(tickets, "oldest_age_secs");
+  return pool;
+}
+
+void read_health(const Json& json, StatsDocument& stats) {
+  stats.status = text(json, "status");
+  stats.resident = member_of_type(json, "resident", Json::value_t::boolean).get<bool>();
+  if (!member(json, "policy").is_null()) stats.policy = text(json, "policy");
+  stats.vram_bytes_used = count(json, "vram_bytes_used");
+  stats.checked_s = maybe_seconds(json, "last_check_secs");
+  for (const Json& reason : array_of(json, "reasons")) {
+    stats.reasons.push_back(
+        {text(reason, "code"), text(reason, "text"), seconds(reason, "since_secs")});
+  }
+  const Json& usage = object_of(json, "usage");
+  for (const auto& [purpose, ignored] : usage.items()) {
+    stats.usage.push_back({shown(purpose), count(usage, purpose.c_str()), 0});
+  }
+}
+
+}  // namespace
+
+Json parse_stats(std::string_view text) {
+  constexpr int kMaxDepth = 16;
+  bool is_too_deep = false;
+  const auto within = [&](int depth, Json::parse_event_t, const Json&) {
+    is_too_deep = is_too_deep || depth > kMaxDepth;
+    return !is_too_deep;
+  };
+  Json json = Json::parse(text, within, false);
+  if (is_too_deep) throw NotStats(fmt::format("it is nested deeper than {}", kMaxDepth));
+  if (json.is_discarded()) throw NotStats("it is no JSON");
+  return json;
+}
+
+StatsDocument read_stats(const Json& json) {
+  StatsDocument stats;
+  read_health(object_of(json, "health"), stats);
+  for (const Json& device : array_of(json, "devices")) stats.devices.push_back(read_device(device));
+  for (const Json& pool : array_of(json, "pools")) stats.pools.push_back(read_pool(pool));
+  return stats;
+}
+
+}  // namespace kvarena::tools

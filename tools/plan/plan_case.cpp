@@ -1,0 +1,174 @@
+#include "tools/plan/plan_case.hpp"
+
+#include "tools/quantity.hpp"
+
+#include <fmt/format.h>
+
+namespace kvarena::tools {
+namespace {
+
+using capacity::ModelSpec;
+using capacity::PlanOptions;
+
+/// What plan() would refuse by a number alone, in the words of the command line.
+std::optional<PlanRefusal> refusal_of(const PlannedCase& p) {
+  const PlanOptions& o = p.options;
+  if (o.context_tokens == 0 && p.model.shape.max_position == 0) {
+    return PlanRefusal{"no --context, and the model's longest is not known",
+                       "--context, or --max-position with a model's numbers"};
+  }
+  if (const std::int32_t layers = p.model.shape.num_layers; o.pipeline_parallel > layers) {
+    return PlanRefusal{fmt::format("--pp {}: the model has {} layers", o.pipeline_parallel, layers),
+                       "at least a layer for each stage"};
+  }
+  const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format_of(p));
+  const bool has_8_bits = kv != nullptr && kv->elements == 1 && kv->bytes == 1;
+  if (o.kv_scale != ScaleKind::none && !has_8_bits) {
+    return PlanRefusal{fmt::format("--kv-scales per_token_head for {}", kv_format_of(p)),
+                       "--kv-dtype with a type of 8 bits, such as fp8_e4m3 or int8"};
+  }
+  return std::nullopt;
+}
+
+PlanRefusal refusal_of(const ModelSpec& model, std::string_view kv_format, const Status& status) {
+  if (status.code != StatusCode::unsupported) {
+    return {describe(status), "numbers within their ranges"};
+  }
+  if (status.resource == Resource::dtype) {
+    const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format);
+    return {fmt::format("K and V as {}: blocks of {} elements do not divide heads of {}", kv_format,
+                        kv == nullptr ? 0 : kv->elements, status.subject),
+            "--kv-dtype with an element, or blocks of 32 at most, such as fp8_e4m3, q8_0 or q4_0"};
+  }
+  return {
+      fmt::format("parameters unknown: {}", model.parameters_source),
+      "--parameters with their number, or a file with the weights' headers (safetensors, GGUF)"};
+}
+
+void add_rank_notes(const PlannedCase& p, std::vector<std::string>* notes) {
+  const std::int32_t heads = p.model.shape.num_q_heads;
+  const std::int32_t ranks = p.options.tensor_parallel;
+  if (ranks == 1 || heads == 0 || heads % ranks == 0) return;
+  notes->push_back(fmt::format("{} query heads cannot be split over {} ranks; engines refuse this",
+                               heads, ranks));
+}
+
+}  // namespace
+
+PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
+                      const PlanOptions& options) {
+  PlannedCase planned;
+  planned.model = model;
+  planned.memory = memory;
+  planned.options = options;
+  planned.options.memory_bytes = memory.bytes;
+  if (memory.num_sms > 0) {
+    planned.options.target = {.kind = DeviceKind::cuda, .num_sms = memory.num_sms};
+  }
+  planned.refusal = refusal_of(planned);
+  if (planned.refusal) return planned;
+  Result<capacity::MemoryPlan> made = capacity::plan(model, planned.options);
+  if (!made) {
+    planned.refusal = refusal_of(model, kv_format_of(planned), made.status());
+    return planned;
+  }
+  planned.plan = *std::move(made);
+  const Result<KvCacheOptions> settings =
+      capacity::cache_options(model, planned.options, planned.plan);
+  planned.cache = settings.status();
+  if (settings) planned.settings = *settings;
+  planned.changes = capacity::changes_that_fit(model, planned.options);
+  return planned;
+}
+
+PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
+                        double percentile) {
+  PlannedTrace trace{.requests = lengths.requests, .rows = {}};
+  for (const double percent : {50.0, percentile}) {
+    PlanOptions at = planned.options;
+    at.context_tokens = lengths.at_percentile(percent);
+    const Result<capacity::MemoryPlan> made = capacity::plan(planned.model, at);
+    PlannedTrace::Row row{.percentile = percent, .tokens = at.context_tokens};
+    if (made) {
+      row.batch = made->max_batch;
+      row.limited_by = made->batch_limited_by;
+    }
+    trace.rows.push_back(row);
+  }
+  return trace;
+}
+
+std::string weights_types_of(const PlannedCase& p) {
+  if (p.options.weights) return std::string(p.options.weights->name);
+  std::string types;
+  for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
+    const capacity::StorageFormat* format = capacity::find_storage_format(total.type);
+    if (!types.empty()) types += " + ";
+    types += format != nullptr ? format->name : std::string_view(total.type);
+  }
+  if (!types.empty()) return types;
+  const std::string& experts = p.model.expert_weights_format;
+  return p.model.weights_format + (experts.empty() ? "" : ", experts " + experts);
+}
+
+std::string_view kv_format_of(const PlannedCase& p) {
+  return p.options.kv ? p.options.kv->name : std::string_view(p.model.kv_format);
+}
+
+std::vector<capacity::PlanLine> lines_of(const PlannedCase& p) {
+  std::vector<capacity::PlanLine> lines;
+  if (!p.options.weights) {
+    for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
+      lines.push_back({fmt::format("weights in {}", total.type),
+                       fmt::format("{} tensors of {} elements in the headers",
+                                   grouped(total.tensors), grouped(total.elements)),
+                       total.bytes, "B"});
+    }
+  }
+  lines.insert(lines.end(), p.plan.lines.begin(), p.plan.lines.end());
+  return lines;
+}
+
+std::string_view name_of(capacity::KeptTokens kept) {
+  return kept == capacity::KeptTokens::full ? "full" : "model";
+}
+
+std::string settings_refusal_of(const PlannedCase& p) {
+  if (!p.plan.fits) return "what was asked for does not fit";
+  if (p.memory.num_sms == 0) return "kvarena runs on NVIDIA GPUs and on the CPU";
+  if (p.cache) return "";
+  if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
+  switch (p.cache.resource) {
+    case Resource::num_groups:
+      return fmt::format("a KvCache has one group of layers yet, not {}", p.plan.groups.size());
+    case Resource::window: return "a KvCache keeps all tokens yet: --retention full";
+    case Resource::num_planes: return "a KvCache has no latents (MLA) and no recurrent states yet";
+    case Resource::dtype:
+      return fmt::format("a KvCache keeps K and V as bf16, f16, f32 or fp8_e4m3 yet, not as {}",
+                         kv_format_of(p));
+    case Resource::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
+    default: return describe(p.cache);
+  }
+}
+
+std::vector<std::string> notes_of(const PlannedCase& p) {
+  std::vector<std::string> notes;
+  if (!p.plan.weights_exact) {
+    notes.push_back(
+        p.model.parameters
+            ? fmt::format("weights are an estimate: all of them as {}; embeddings, norms and "
+                          "scales often take more",
+                          weights_types_of(p))
+        : p.model.parameters_source == "--parameters"
+            ? "weights are estimated from --parameters"
+            : fmt::format("weights are estimated: {}", p.model.parameters_source));
+  }
+  notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
+  add_rank_notes(p, &notes);
+  if (p.memory.from_driver) {
+    notes.emplace_back("memory is nvidia-smi's figure; CUDA gives a process up to 2 % less");
+  }
+  return notes;
+}
+
+}  // namespace kvarena::tools

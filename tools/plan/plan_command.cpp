@@ -1,0 +1,249 @@
+#include "tools/plan/plan_command.hpp"
+
+#include "tools/json_output.hpp"
+#include "tools/option_types.hpp"
+#include "tools/quantity.hpp"
+
+#include "kvarena/capacity/gpu_spec.hpp"
+#include "kvarena/capacity/model_presets.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvarena::tools {
+namespace {
+
+using capacity::KeptTokens;
+using capacity::ModelSpec;
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena plan --model Llama-3.1-8B --gpu H100-SXM            what fits, and what to set
+  kvarena plan --model Qwen2.5-0.5B --gpu L4 --context 2048   at another context
+  kvarena plan --model ./model/config.json --gpu 24GiB        a model's own file, a size
+  kvarena plan --model Llama-3.1-70B --gpu H200-SXM --tp 2 --kv-dtype fp8 --batch 64 --explain
+  kvarena plan --model Llama-3.1-8B,Qwen3-8B --gpu L4,A10,L40S     a table of all of them
+  kvarena plan --model Llama-3.1-8B --gpu H100-SXM --trace requests.jsonl --percentile 99
+  kvarena plan --layers 24 --kv-heads 2 --q-heads 14 --head-dim 64 --ffn 4864 --vocab 151936 --tied
+      --context 2048 --gpu L4                                 a model by its numbers
+  kvarena plan --model GLM-5 --parameters 744000000000 --gpu H200-SXM --tp 16
+
+Exit code 3: what was asked for does not fit; the smallest changes that would are listed, and --json
+is written all the same. docs/capacity.md has every formula.
+)";
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const capacity::StorageFormat& format : capacity::storage_formats()) {
+    names.emplace_back(format.name);
+  }
+  return names;
+}
+
+std::string list_text() {
+  std::string text = "models\n";
+  for (const std::string_view name : capacity::model_preset_names()) {
+    text += fmt::format("  {}\n", name);
+  }
+  text += "GPUs\n";
+  for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) {
+    text += fmt::format("  {:<14} {:>11}\n", gpu.name,
+                        human_bytes(gpu.cuda_memory_bytes.value_or(gpu.memory_bytes)));
+  }
+  return text;
+}
+
+/// The most thousandths that are no more than `share`, 0.001 .. 1: of memory that may be used, none
+/// is added by rounding.
+std::int32_t permille_of(double share) {
+  const auto nearest = static_cast<std::int32_t>(std::lround(share * 1000.0));
+  return nearest / 1000.0 > share ? nearest - 1 : nearest;
+}
+
+bool take_format(const Console& console, const char* option, const std::string& name,
+                 std::optional<capacity::StorageFormat>* format) {
+  if (name.empty()) return true;
+  const capacity::StorageFormat* found = capacity::find_storage_format(name);
+  if (found != nullptr) {
+    *format = *found;
+    return true;
+  }
+  console.error(fmt::format("{} {}", option, name),
+                fmt::format("one of {}", fmt::join(format_names(), ", ")));
+  return false;
+}
+
+}  // namespace
+
+CLI::App* PlanCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "plan", "How many requests fit into a GPU's memory, what limits them, what to set");
+  command->footer(kFooter);
+  CLI::Option* model =
+      command->add_option("--model", model_names_, "Built-in models or files, separated by commas");
+  model->delimiter(',')->type_name("NAME|FILE");
+  numbers_.declare(*command, *model);
+  command
+      ->add_option("--gpu", gpu_names_,
+                   "GPUs by name, 'auto' or cuda:N for the card present, or sizes; default: auto")
+      ->delimiter(',')
+      ->type_name("NAME|SIZE");
+  add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
+                   "Tokens of each sequence; without it the model's longest");
+  add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for")
+      ->capture_default_str();
+  command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
+      ->type_name("FILE");
+  add_choice_option(*command, "--format", trace_format_,
+                    {"auto", "mooncake", "azure", "agent", "vllm"}, "The trace's format")
+      ->capture_default_str();
+  command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  declare_engine(*command);
+  command->add_flag("--explain", explain_, "Show the arithmetic with its numbers");
+  command->add_flag("--list", list_, "Name all built-in models and GPUs");
+  declare_json_option(*command, json_);
+  return command;
+}
+
+void PlanCommand::declare_engine(CLI::App& command) {
+  constexpr const char* kGroup = "Engine";
+  command
+      .add_option("--weights-dtype", weights_, "Weights as they are kept; default: as published")
+      ->group(kGroup);
+  command.add_option("--kv-dtype", kv_, "K and V as they are kept; default: the model's")
+      ->group(kGroup);
+  add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
+                    "Scales of 8-bit K and V that take memory of the pool")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_choice_option(command, "--retention", kept_, {"full", "model"},
+                    "Tokens kept: all, as kvarena does, or those in the layers' windows")
+      ->capture_default_str()
+      ->group(kGroup);
+  const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
+    add_count_option(command, name, value, 1, largest, help)->capture_default_str()->group(kGroup);
+  };
+  count("--block-size", options_.block_size_tokens, 65536, "Tokens a block");
+  count("--tp", options_.tensor_parallel, 4096, "Ranks that split each layer");
+  count("--pp", options_.pipeline_parallel, 4096, "Stages that split the layers");
+  count("--dp", options_.data_parallel, 4096, "Replicas");
+  count("--max-sequences", options_.max_sequences, 1 << 20, "Sequences of a step");
+  count("--max-batched-tokens", options_.max_step_tokens, 1 << 24, "Tokens of a step");
+  command
+      .add_option("--utilization", utilization_,
+                  "Share of the memory that may be used, in whole thousandths")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str()
+      ->group(kGroup);
+  add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels")
+      ->default_str("536MiB")
+      ->group(kGroup);
+  add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs")
+      ->default_str("0B")
+      ->group(kGroup);
+}
+
+bool PlanCommand::take_formats(const Console& console) {
+  options_.utilization_permille = permille_of(utilization_);
+  options_.kv_scale = scales_ == "none" ? ScaleKind::none : ScaleKind::per_token_head;
+  options_.kept = kept_ == "full" ? KeptTokens::full : KeptTokens::model;
+  if (context_overhead_) options_.context_overhead_bytes = *context_overhead_;
+  if (graph_bytes_) options_.graph_bytes = *graph_bytes_;
+  return take_format(console, "--weights-dtype", weights_, &options_.weights) &&
+         take_format(console, "--kv-dtype", kv_, &options_.kv);
+}
+
+std::optional<std::vector<ModelSpec>> PlanCommand::models(const Console& console,
+                                                          ExitCode* code) const {
+  std::vector<ModelSpec> models;
+  *code = ExitCode::usage;
+  if (model_names_.empty() && !numbers_.any()) {
+    console.error("no model to plan for",
+                  "--model with built-in names or files, or the numbers of one (--layers, ...)",
+                  "'kvarena plan --list' names all models and GPUs");
+    return std::nullopt;
+  }
+  if (model_names_.empty()) {
+    auto model = numbers_.model(console);
+    if (!model) return std::nullopt;
+    models.push_back(*std::move(model));
+  }
+  for (const std::string& name : model_names_) {
+    auto model = find_model(console, name, code);
+    if (!model) return std::nullopt;
+    numbers_.add_parameters(*model);
+    models.push_back(*std::move(model));
+  }
+  return models;
+}
+
+ExitCode PlanCommand::run(const Console& console) {
+  if (list_) {
+    console.out << list_text();
+    return ExitCode::ok;
+  }
+  if (!take_formats(console)) return ExitCode::usage;
+  ExitCode code = ExitCode::usage;
+  const auto chosen = models(console, &code);
+  if (!chosen) return code;
+  if (gpu_names_.empty()) gpu_names_.emplace_back("auto");
+  std::vector<PlannedMemory> memories;
+  for (const std::string& name : gpu_names_) {
+    auto memory = find_memory(console, name, &code);
+    if (!memory) return code;
+    memories.push_back(*std::move(memory));
+  }
+  if (!trace_path_.empty()) {
+    lengths_ = read_lengths(
+        console, {.path = trace_path_, .format = *replay::trace_format_of(trace_format_)}, &code);
+    if (!lengths_) return code;
+  }
+  std::vector<PlannedCase> cases;
+  for (const ModelSpec& model : *chosen) {
+    for (const PlannedMemory& memory : memories) {
+      cases.push_back(plan_case(model, memory, options_));
+      PlannedCase& planned = cases.back();
+      if (lengths_ && !planned.refusal) planned.trace = plan_trace(planned, *lengths_, percentile_);
+    }
+  }
+  if (cases.size() > 1 || !cases.front().refusal) return report(console, cases);
+  const auto& [found, expected] = *cases.front().refusal;
+  console.error(fmt::format("{}: {}", cases.front().model.name, found), expected);
+  return ExitCode::usage;
+}
+
+ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCase>& cases) const {
+  std::ostream& text = json_on_stdout(json_) ? console.err : console.out;
+  const bool one = cases.size() == 1;
+  if (!json_on_stdout(json_) || !console.quiet) {
+    if (!one) text << comparison_of(cases);
+    for (const PlannedCase& planned : cases) {
+      if (one) text << text_of(planned);
+      if (explain_ && !planned.refusal) text << explanation_of(planned);
+    }
+  }
+  nlohmann::ordered_json json;
+  for (const PlannedCase& planned : cases) {
+    if (one) {
+      json = json_of(planned, explain_);
+    } else {
+      json["plans"].push_back(json_of(planned, explain_));
+    }
+  }
+  const ExitCode written = write_json(console, json_, json);
+  if (written != ExitCode::ok) return written;
+  if (std::ranges::any_of(cases, [](const PlannedCase& p) { return p.plan.fits; })) {
+    return ExitCode::ok;
+  }
+  const bool any_planned =
+      std::ranges::any_of(cases, [](const PlannedCase& p) { return !p.refusal; });
+  return any_planned ? ExitCode::does_not_fit : ExitCode::usage;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,50 @@
+#pragma once
+
+/// @file
+/// What `kvarena plan` plans for, from words on the command line: models by name or file; memory by
+/// a GPU's name, the card present, or bytes; lengths from a trace.
+
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
+
+#include "replay/trace_reader.hpp"
+
+#include "kvarena/capacity/model_spec.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvarena::tools {
+
+/// Memory to plan for.
+struct PlannedMemory {
+  std::string name;            ///< "H100-SXM", "cuda:0 (NVIDIA H200)", "24.00 GiB"
+  std::int64_t bytes = 0;      ///< as CUDA tells a process
+  std::int32_t num_sms = 132;  ///< of a size, those of an H100 or H200; 0: no CUDA there
+  bool from_driver = false;    ///< nvidia-smi's total: up to 2 % more than CUDA gives a process
+};
+
+/// The memory that `text` names: a preset, auto or cuda:N, or a size. Reports why it cannot be
+/// known, with the exit code in `code`.
+std::optional<PlannedMemory> find_memory(const Console& console, const std::string& text,
+                                         ExitCode* code);
+
+/// The model that `text` names: a preset or a file. Reports why there is none, as above.
+std::optional<capacity::ModelSpec> find_model(const Console& console, const std::string& text,
+                                              ExitCode* code);
+
+/// Lengths of a trace's requests.
+struct TraceLengths {
+  std::int64_t requests = 0;         ///< read
+  std::vector<std::int64_t> tokens;  ///< prompt and output of each, ascending
+  /// The smallest length with at least `percent` of the lengths at or below it (nearest rank).
+  std::int64_t at_percentile(double percent) const;
+};
+
+/// Reads a trace. Reports why it cannot, as above.
+std::optional<TraceLengths> read_lengths(const Console& console,
+                                         const replay::TraceReaderOptions& trace, ExitCode* code);
+
+}  // namespace kvarena::tools

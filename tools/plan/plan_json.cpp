@@ -1,0 +1,164 @@
+#include "tools/plan/plan_output.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace kvarena::tools {
+namespace {
+
+using capacity::GroupPlan;
+using capacity::MemoryPlan;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const GroupPlan& group) {
+  const capacity::GroupMemory& m = group.memory;
+  return {{"kind", capacity::name_of(m.kind)},
+          {"layers", m.num_layers},
+          {"kv_heads", m.num_kv_heads},
+          {"bytes_per_token", m.bytes_per_token},
+          {"index_bytes_per_token", m.index_bytes_per_token},
+          {"limit_tokens", m.limit_tokens > 0 ? Json(m.limit_tokens) : Json()},
+          {"block_size", m.block_size_tokens > 0 ? Json(m.block_size_tokens) : Json()},
+          {"unit_bytes", m.unit_bytes},
+          {"num_units", group.num_units},
+          {"units_per_sequence", group.units_per_sequence},
+          {"pool_bytes", group.pool_bytes},
+          {"formula", formula_of(m)}};
+}
+
+Json settings_of(const PlannedCase& p) {
+  const KvCacheOptions& o = p.settings;
+  return {{"num_blocks", o.size.num_blocks},
+          {"block_size_tokens", o.layout.block_size_tokens},
+          {"max_sequences", o.max_sequences},
+          {"max_batch_rows", o.max_batch_rows},
+          {"max_sequence_tokens", o.max_sequence_tokens},
+          {"max_step_tokens", o.max_step_tokens}};
+}
+
+Json optional_of(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
+
+Json json_of(const capacity::TransformerShape& s) {
+  return {{"layers", s.num_layers},
+          {"hidden", s.hidden},
+          {"q_heads", s.num_q_heads},
+          {"kv_heads", s.num_kv_heads},
+          {"head_dim", s.head_dim},
+          {"ffn", s.ffn},
+          {"vocab", s.vocab},
+          {"max_position", s.max_position},
+          {"tied_embeddings", s.tied_embeddings},
+          {"experts", s.moe.num_experts}};
+}
+
+/// Of a model's files, all ranks together.
+Json json_of(const std::vector<capacity::TypeTotal>& totals) {
+  Json list = Json::array();
+  for (const capacity::TypeTotal& total : totals) {
+    list.push_back({{"type", total.type},
+                    {"tensors", total.tensors},
+                    {"elements", total.elements},
+                    {"bytes", total.bytes}});
+  }
+  return list;
+}
+
+void add_memory(const MemoryPlan& plan, Json& json) {
+  json["budget_bytes"] = plan.budget_bytes;
+  json["weights_bytes"] = plan.weights_bytes;
+  json["weights_exact"] = plan.weights_exact;
+  json["kv_cache_bytes"] = plan.kv_cache_bytes;
+  json["activation_bytes"] = plan.activation_bytes;
+  json["overhead_bytes"] = plan.overhead_bytes;
+  json["table_bytes"] = plan.table_bytes;
+  json["total_bytes"] = plan.total_bytes;
+  json["free_bytes"] = plan.free_bytes;
+  json["budget_free_bytes"] = plan.budget_bytes - plan.total_bytes;
+  json["kv_bytes_per_token"] = plan.kv_bytes_per_token;
+  json["index_bytes_per_token"] = plan.index_bytes_per_token;
+  json["kv_fixed_bytes_per_sequence"] = plan.kv_fixed_bytes_per_sequence;
+  json["block_bytes"] = optional_of(plan.block_bytes);
+  json["num_blocks"] = plan.num_blocks;
+  json["bytes_per_sequence"] = plan.bytes_per_sequence;
+  json["full_bytes_at_context"] = plan.full_bytes_at_context;
+  json["model_bytes_at_context"] = plan.model_bytes_at_context;
+  json["step_bytes"] = plan.step_bytes;
+  json["asked_kv_bytes"] = plan.asked_kv_bytes;
+  json["asked_total_bytes"] = plan.asked_total_bytes;
+  json["max_batch"] = plan.max_batch;
+  json["limited_by"] = capacity::name_of(plan.batch_limited_by);
+  json["max_context"] = plan.max_context;
+  json["context_limited_by"] = capacity::name_of(plan.context_limited_by);
+}
+
+void add_answers(const PlannedCase& p, Json& json) {
+  json["fits"] = p.plan.fits;
+  json["changes_that_fit"] = Json::array();
+  for (const capacity::PlanChange& change : p.changes) {
+    json["changes_that_fit"].push_back(change.change);
+  }
+  const std::string refusal = settings_refusal_of(p);
+  json["settings"] = refusal.empty() ? settings_of(p) : Json();
+  json["settings_refused"] = refusal.empty() ? Json() : Json(refusal);
+  json["groups"] = Json::array();
+  for (const GroupPlan& group : p.plan.groups) json["groups"].push_back(json_of(group));
+  if (!p.trace) return;
+  json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};
+  for (const PlannedTrace::Row& at : p.trace->rows) {
+    json["trace"]["rows"].push_back({{"percentile", at.percentile},
+                                     {"tokens", at.tokens},
+                                     {"max_batch", at.batch},
+                                     {"limited_by", capacity::name_of(at.limited_by)}});
+  }
+}
+
+Json refused_json_of(const PlannedCase& p) {
+  return {{"model", p.model.name},
+          {"model_source", p.model.source},
+          {"gpu", p.memory.name},
+          {"memory_bytes", p.memory.bytes},
+          {"refused", p.refusal->found},
+          {"expected", p.refusal->expected},
+          {"fits", false}};
+}
+
+}  // namespace
+
+Json json_of(const PlannedCase& p, bool explain) {
+  if (p.refusal) return refused_json_of(p);
+  Json json{{"model", p.model.name},
+            {"model_source", p.model.source},
+            {"gpu", p.memory.name},
+            {"memory_bytes", p.memory.bytes},
+            {"refused", Json()},
+            {"utilization", p.options.utilization_permille / 1000.0},
+            {"context", p.plan.context_tokens},
+            {"batch", p.options.batch},
+            {"tp", p.options.tensor_parallel},
+            {"pp", p.options.pipeline_parallel},
+            {"stage", p.plan.stage},
+            {"dp", p.options.data_parallel},
+            {"retention", name_of(p.options.kept)},
+            {"weights_dtype", weights_types_of(p)},
+            {"kv_dtype", kv_format_of(p)},
+            {"block_size", p.options.block_size_tokens},
+            {"max_batched_tokens", p.options.max_step_tokens},
+            {"parameters", optional_of(p.model.parameters)},
+            {"parameters_about", optional_of(p.model.parameters_about)},
+            {"parameters_source", p.model.parameters_source},
+            {"notes", notes_of(p)},
+            {"weights_by_dtype", json_of(p.model.weights_by_dtype)},
+            {"shape", json_of(p.model.shape)}};
+  add_memory(p.plan, json);
+  add_answers(p, json);
+  if (!explain) return json;
+  json["explain"] = Json::array();
+  for (const capacity::PlanLine& line : lines_of(p)) {
+    json["explain"].push_back({{"name", line.name},
+                               {"arithmetic", line.arithmetic},
+                               {"value", line.value},
+                               {"unit", line.unit}});
+  }
+  return json;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,35 @@
+#pragma once
+
+/// @file
+/// `kvarena pressure`: run memory to its limits on a device, and report what was seen.
+
+#include "tools/console.hpp"
+#include "tools/device_option.hpp"
+#include "tools/exit_codes.hpp"
+
+#include "replay/pressure/pressure.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvarena::tools {
+
+/// The command's options and its work.
+class PressureCommand {
+ public:
+  /// Declares the command below `parent` and returns it.
+  CLI::App* declare(CLI::App& parent);
+  /// Runs the scenarios and reports.
+  ExitCode run(const Console& console);
+
+ private:
+  replay::pressure::PressureOptions options_;
+  DeviceChoice device_;
+  std::string model_;
+  std::optional<std::int64_t> memory_bytes_;
+  std::string out_;
+  std::string json_;
+};
+
+}  // namespace kvarena::tools

@@ -1,0 +1,50 @@
+#pragma once
+
+/// @file
+/// A pressure run as a table for people, as Markdown and as JSON. Pure functions, but for the files
+/// that write_reports writes.
+
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
+#include "tools/write_probe.hpp"
+
+#include "replay/pressure/pressure.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <ostream>
+#include <string>
+
+namespace kvarena::tools {
+
+/// What a report says of where it comes from, besides device and model.
+struct PressureOrigin {
+  std::string started_utc;     ///< "2026-11-21T23:40:11Z"
+  std::string driver_version;  ///< the GPU's, by NVML; empty without one
+};
+/// The origin of a run that starts now on `device`.
+PressureOrigin origin_now(const Device& device);
+
+/// One line a scenario, with the first check that did not hold.
+std::string summary_of(const Console& console, const std::ostream& stream,
+                       const replay::pressure::PressureReport& report);
+/// `report.json`: `scenarios` has one object a scenario with `name`, `passed` (null when skipped),
+/// `figures` and `checks`.
+nlohmann::ordered_json json_of(const PressureOrigin& origin,
+                               const replay::pressure::PressureOptions& options,
+                               const replay::pressure::PressureOutcome& outcome);
+/// `report.md`.
+std::string markdown_of(const PressureOrigin& origin,
+                        const replay::pressure::PressureOptions& options,
+                        const replay::pressure::PressureOutcome& outcome);
+/// Whether write_reports could write into `folder`, which `made` makes where it is missing. Reports
+/// a failure on the console.
+ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made);
+/// Writes report.md and report.json into `folder`, made where it is missing: each file is there in
+/// full or as it was before. Reports a failure on the console.
+ExitCode write_reports(const Console& console, const std::string& folder,
+                       const PressureOrigin& origin,
+                       const replay::pressure::PressureOptions& options,
+                       const replay::pressure::PressureOutcome& outcome);
+
+}  // namespace kvarena::tools

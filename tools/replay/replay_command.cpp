@@ -1,0 +1,209 @@
+#include "tools/replay/replay_command.hpp"
+
+#include "tools/interrupt.hpp"
+#include "tools/json_output.hpp"
+#include "tools/progress_bar.hpp"
+#include "tools/quantity.hpp"
+#include "tools/replay/replay_exit_code.hpp"
+#include "tools/replay/replay_output.hpp"
+
+#include "replay/replay.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <thread>
+
+namespace kvarena::tools {
+namespace {
+
+using replay::AttentionMode;
+using replay::ClockKind;
+using replay::ReplayEnd;
+using replay::ReplayOutcome;
+using replay::ReplayReport;
+using replay::Reserve;
+
+constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
+
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// Permille of "2%", "0.5%".
+std::optional<std::int32_t> permille(std::string_view text) {
+  if (!text.ends_with('%')) return std::nullopt;
+  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
+  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
+  return static_cast<std::int32_t>(*thousandths / 100);
+}
+
+}  // namespace
+
+bool ReplayCommand::take_blocks(const Console& console) {
+  if (blocks_.empty() || blocks_ == "unlimited") return true;
+  const auto count = whole_number(blocks_);
+  if (count && *count >= 1 && *count <= KvLayout::kMaxBlocks) {
+    options_.pool.num_blocks = *count;
+    return true;
+  }
+  console.error(fmt::format("--blocks {}", blocks_),
+                fmt::format("a whole number 1 .. {}, or unlimited", KvLayout::kMaxBlocks),
+                "for a size in bytes use --pool-bytes");
+  return false;
+}
+
+bool ReplayCommand::take_watermark(const Console& console) {
+  if (watermark_.empty()) return true;
+  if (const auto share = permille(watermark_)) {
+    options_.pool.watermark_permille = *share;
+    return true;
+  }
+  options_.pool.watermark_blocks = whole_number(watermark_);
+  if (options_.pool.watermark_blocks) return true;
+  console.error(fmt::format("--watermark {}", watermark_),
+                "a number of blocks, or a share of the pool such as 2% (at most 90%)", "");
+  return false;
+}
+
+bool ReplayCommand::take_roofline(const Console& console) {
+  if (!roofline_.is_given()) return true;
+  if (shape_.any_number()) {
+    console.error("--gpu with numbers of a model shape", "a built-in model as it is",
+                  "leave the numbers out, or use --clock step");
+    return false;
+  }
+  options_.roofline = roofline_.choose(console, model_);
+  return options_.roofline.has_value();
+}
+
+// A GPU that is named is used, or the command fails.
+bool ReplayCommand::take_device(const Console& console) {
+  if (device_.kind != DeviceChoice::Kind::cuda || attention_ != "off") return true;
+  console.error(fmt::format("--device cuda:{} with --attention off", device_.ordinal),
+                "attention: without it no bytes exist, and nothing runs on a device",
+                "add --attention sample, or leave --device out");
+  return false;
+}
+
+bool ReplayCommand::complete(const Console& console) {
+  const auto shape = shape_.choose(console, model_);
+  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
+      !take_roofline(console) || !http_.take(console)) {
+    return false;
+  }
+  model_name_ = shape->name;
+  options_.trace.format = *replay::trace_format_of(format_);
+  options_.clock = clock_ == "linear"     ? ClockKind::linear
+                   : clock_ == "roofline" ? ClockKind::roofline
+                                          : ClockKind::step;
+  options_.keep_preempted = preempted_ == "keep";
+  const bool linear = options_.clock == ClockKind::linear;
+  if (reserve_.empty()) reserve_ = linear ? "full" : "prompt";
+  options_.reserve = reserve_ == "full"     ? Reserve::full
+                     : reserve_ == "prompt" ? Reserve::prompt
+                                            : Reserve::none;
+  options_.limits.max_running = max_running_.value_or(linear ? 0 : 256);
+  options_.timeline_ns = timeline_ms_ * 1'000'000;
+  auto& attention = options_.attention;
+  attention.mode = attention_ == "off"      ? AttentionMode::off
+                   : attention_ == "sample" ? AttentionMode::sample
+                                            : AttentionMode::full;
+  attention.num_q_heads = shape->num_q_heads;
+  attention.num_threads =
+      threads_ > 0
+          ? threads_
+          : static_cast<std::int32_t>(std::clamp(std::thread::hardware_concurrency(), 1U, 256U));
+  attention.shape.num_layers = shape->num_layers;
+  attention.shape.num_kv_heads = shape->num_kv_heads;
+  attention.shape.head_dim_k = shape->head_dim_k;
+  attention.shape.head_dim_v = shape->head_dim_v;
+  attention.shape.dtype = shape->dtype;
+  attention.shape.block_size_tokens = shape->block_size;
+  return true;
+}
+
+std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console, ExitCode* code) {
+  *code = ExitCode::environment;
+  if (options_.attention.mode != AttentionMode::off) {
+    opened_ = open_device(console, device_);
+    if (!opened_) return std::nullopt;
+    options_.attention.device = opened_->device.get();
+  }
+  if (http_.is_given()) {
+    const auto token = http_.token(console);
+    if (!token) {
+      *code = ExitCode::bad_input;
+      return std::nullopt;
+    }
+    server_ =
+        ReplayServer::start(console, http_.address(), *token, options_.attention.device, code);
+    if (!server_) return std::nullopt;
+  }
+  const Clock& clock = steady_clock();
+  const std::int64_t start_ns = clock.now_ns();
+  ReplayOutcome outcome;
+  {
+    ProgressBar bar(console, clock);
+    outcome = run_replay(options_, &bar, server_.get());
+  }
+  options_.attention.device = nullptr;
+  elapsed_s_ = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
+  return outcome;
+}
+
+void ReplayCommand::warn(const Console& console, const ReplayReport& report) const {
+  if (report.rejected > 0) {
+    console.warning(
+        fmt::format("{} of {} requests were rejected: longer than the context or the pool "
+                    "can ever hold",
+                    report.rejected, report.requests));
+  }
+  if (report.worst_case_blocks > 0) {
+    console.warning(fmt::format(
+        "the worst case of {} blocks does not fit: the pool has {}, what the "
+        "free memory of {} holds",
+        grouped(report.worst_case_blocks), grouped(report.num_blocks), report.measured.device));
+  }
+}
+
+ExitCode ReplayCommand::run(const Console& console) {
+  if (!complete(console)) return ExitCode::usage;
+  ExitCode code{};
+  const auto replayed = replay(console, &code);
+  if (!replayed) return code;
+  code = report(console, *replayed);
+  if (http_.lingers() && replayed->has_report) {
+    Interrupt interrupt;
+    console.note("serving on; Ctrl-C ends it");
+    while (!interrupt.wait_for(kRepublish)) server_->publish();
+  }
+  return code;
+}
+
+ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) const {
+  if (outcome.end != ReplayEnd::completed) {
+    console.error(outcome.happened, outcome.expected, outcome.advice);
+  }
+  if (!outcome.has_report) return exit_code_of(outcome.end);
+  const auto& report = outcome.report;
+  warn(console, report);
+  if (!console.quiet) {
+    std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
+    stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
+  }
+  const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
+  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
+  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
+  const ExitCode written = write_json(console, json_, json_of(options_, outcome));
+  const ExitCode code = exit_code_of(outcome.end);
+  return code == ExitCode::ok ? written : code;
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,70 @@
+#pragma once
+
+/// @file
+/// `kvarena replay`: serve a request trace through the block manager on a virtual clock.
+
+#include "tools/console.hpp"
+#include "tools/device_option.hpp"
+#include "tools/exit_codes.hpp"
+#include "tools/replay/http_options.hpp"
+#include "tools/replay/replay_server.hpp"
+#include "tools/replay/roofline_options.hpp"
+#include "tools/shape_options.hpp"
+
+#include "replay/replay_options.hpp"
+#include "replay/replay_report.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace kvarena::tools {
+
+/// The command's options and its work.
+class ReplayCommand {
+ public:
+  /// Declares the command below `parent` and returns it.
+  CLI::App* declare(CLI::App& parent);
+  /// Replays and reports.
+  ExitCode run(const Console& console);
+
+ private:
+  void declare_clock(CLI::App& command);
+  void declare_engine(CLI::App& command);
+  void declare_pool(CLI::App& command);
+  void declare_attention(CLI::App& command);
+  bool complete(const Console& console);
+  bool take_blocks(const Console& console);
+  bool take_watermark(const Console& console);
+  bool take_device(const Console& console);
+  bool take_roofline(const Console& console);
+  ExitCode report(const Console& console, const replay::ReplayOutcome& outcome) const;
+  /// nullopt without an outcome, and then the exit code in `code`.
+  std::optional<replay::ReplayOutcome> replay(const Console& console, ExitCode* code);
+  void warn(const Console& console, const replay::ReplayReport& report) const;
+
+  replay::ReplayOptions options_;
+  ShapeOptions shape_;
+  RooflineOptions roofline_;
+  std::string model_name_;
+  std::string model_ = "Qwen2.5-0.5B";
+  std::string format_ = "auto";
+  std::string clock_ = "step";
+  std::string reserve_;
+  std::string preempted_ = "drop";
+  std::string attention_ = "off";
+  DeviceChoice device_;
+  std::string blocks_;
+  std::string watermark_;
+  std::optional<std::int64_t> max_running_;
+  std::int64_t timeline_ms_ = 1000;
+  std::int32_t threads_ = 0;
+  double elapsed_s_ = 0.0;
+  std::string json_;
+  HttpOptions http_;
+  std::optional<OpenedDevice> opened_;
+  std::unique_ptr<ReplayServer> server_;  // looks at the device
+};
+
+}  // namespace kvarena::tools

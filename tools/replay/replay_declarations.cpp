@@ -1,0 +1,161 @@
+#include "tools/replay/replay_command.hpp"
+
+#include "tools/json_output.hpp"
+#include "tools/option_types.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace kvarena::tools {
+namespace {
+
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+
+constexpr const char* kFooter = R"(
+Examples:
+  kvarena replay trace.jsonl
+      an engine of 256 sequences with as many blocks as it can need; no KV bytes exist
+  kvarena replay trace.jsonl --blocks 20000 --reserve none
+      a small pool and careless admission: watch the preemptions
+  kvarena replay trace.jsonl --model Llama-3.1-8B --pool-bytes 24GiB --timeline series.csv
+      the pool of a 24 GiB budget, and how full it was in every second
+  kvarena replay trace.jsonl --requests 50 --attention sample --model Qwen2.5-0.5B
+      with real bytes: all KV of 24 layers is written, and read back through the tables
+  kvarena replay trace.jsonl --device cuda:0 --attention full --model Llama-3.1-8B
+      on a GPU: attention of every layer in every step, all of it compared, and its GB/s
+  kvarena replay trace.jsonl --clock roofline --gpu H200-SXM --model Llama-3.1-8B --blocks 20000
+      steps that take what an H200 needs for them: when would each request be served?
+  kvarena replay trace.jsonl --http 127.0.0.1:9400 --linger
+      health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
+  kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
+      --prefill-us 100 --decode-us 20000 --json -
+      the occupancy of an ideal device as one JSON object
+
+Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/traces.md).
+)";
+
+}  // namespace
+
+CLI::App* ReplayCommand::declare(CLI::App& parent) {
+  CLI::App* command = parent.add_subcommand(
+      "replay", "Serve a request trace through the block manager on a virtual clock");
+  command->footer(kFooter);
+  command->add_option("TRACE", options_.trace.path, "The trace file")
+      ->required()
+      ->type_name("FILE");
+  add_choice_option(*command, "--format", format_, {"auto", "mooncake", "azure", "agent", "vllm"},
+                    "Its format")
+      ->capture_default_str();
+  add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
+                   "Only the first N requests; 0: all")
+      ->capture_default_str();
+  declare_clock(*command);
+  declare_engine(*command);
+  declare_pool(*command);
+  shape_.declare(*command);
+  declare_attention(*command);
+  http_.declare(*command);
+  command
+      ->add_option("--timeline", options_.timeline_path,
+                   "Write the series of running, waiting, blocks ... to FILE as CSV")
+      ->type_name("FILE");
+  add_count_option(*command, "--timeline-ms", timeline_ms_, 1, std::int64_t{1} << 32,
+                   "Virtual time between its rows")
+      ->capture_default_str();
+  command
+      ->add_option("--request-times", options_.request_times_path,
+                   "Write when each request arrived, started and ended to FILE as CSV")
+      ->type_name("FILE");
+  declare_json_option(*command, json_);
+  return command;
+}
+
+void ReplayCommand::declare_clock(CLI::App& command) {
+  constexpr const char* kGroup = "Engine";
+  add_choice_option(command, "--clock", clock_, {"step", "roofline", "linear"},
+                    "step: an engine that runs one step after another at fixed costs. roofline: "
+                    "the same engine, with the times that --gpu needs. linear: each request on its "
+                    "own time line, holding its final length")
+      ->capture_default_str()
+      ->group(kGroup);
+  auto* prefill = add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns,
+                                          "Cost of a prompt token");
+  prefill->group(kGroup);
+  auto* decode =
+      add_microseconds_option(command, "--decode-us", options_.costs.decode_ns,
+                              "Cost of a step that decodes (linear: of an output token)");
+  decode->group(kGroup);
+  roofline_.declare(command)->excludes(prefill)->excludes(decode);
+  add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top")
+      ->group(kGroup);
+}
+
+void ReplayCommand::declare_engine(CLI::App& command) {
+  constexpr const char* kGroup = "Engine";
+  add_choice_option(command, "--reserve", reserve_, {"full", "prompt", "none"},
+                    "What admission secures: full (prompt and output), prompt, none "
+                    "[default: prompt; linear: full]")
+      ->group(kGroup);
+  add_choice_option(command, "--preempted", preempted_, {"drop", "keep"},
+                    "Blocks of a preempted sequence: drop all at once, or keep what nobody needs "
+                    "meanwhile")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--max-running", max_running_, 0, kMaxCount,
+                   "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
+      ->group(kGroup);
+  add_count_option(command, "--max-batched-tokens", options_.limits.max_batched_tokens, 0,
+                   (std::int64_t{1} << 31) - 1,
+                   "Tokens a step; prompts are cut into chunks; 0: unlimited")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--max-context", options_.limits.max_context_tokens, 0, kMaxCount,
+                   "Longest prompt + output; longer requests are rejected; 0: unlimited")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--samples", options_.samples, 1, 256,
+                   "Sequences a request forks into after its prompt (copy-on-write)")
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+void ReplayCommand::declare_pool(CLI::App& command) {
+  constexpr const char* kGroup = "Pool";
+  auto* blocks = command.add_option("--blocks", blocks_,
+                                    "Blocks, or unlimited: the trace's own worst case "
+                                    "[default: unlimited]");
+  blocks->type_name("N|unlimited")->group(kGroup);
+  add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
+                   "Or as many blocks of the model shape as fit")
+      ->group(kGroup)
+      ->excludes(blocks);
+  command
+      .add_option("--watermark", watermark_,
+                  "Blocks that admission leaves for running sequences "
+                  "[default: 1%; none with --reserve full or an unlimited pool]")
+      ->type_name("N|P%")
+      ->group(kGroup);
+}
+
+void ReplayCommand::declare_attention(CLI::App& command) {
+  constexpr const char* kGroup = "Attention";
+  add_choice_option(command, "--attention", attention_, {"off", "sample", "full"},
+                    "off: no bytes exist. sample: all KV is written; each sequence's bytes are "
+                    "compared in one layer, attention in some steps. full: compare all")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_device_option(command, device_)->group(kGroup);
+  command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
+      ->type_name("MODEL")
+      ->capture_default_str()
+      ->group("Model shape");
+  add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
+                   "Steps from one compared step to the next")
+      ->capture_default_str()
+      ->group(kGroup);
+  add_count_option(command, "--threads", threads_, 0, 256,
+                   "CPU: threads of attention; 0: one a core")
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+}  // namespace kvarena::tools

@@ -1,0 +1,237 @@
+#include "tools/replay/replay_output.hpp"
+
+#include "tools/quantity.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace kvarena::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using replay::AttentionMode;
+using replay::ClockKind;
+using replay::DurationSummary;
+using replay::MeasuredReport;
+using replay::ReplayOptions;
+using replay::ReplayOutcome;
+using replay::ReplayReport;
+
+Json json_of(const DurationSummary& durations) {
+  return {{"count", durations.count},   {"mean_us", durations.mean_us},
+          {"p50_us", durations.p50_us}, {"p90_us", durations.p90_us},
+          {"p99_us", durations.p99_us}, {"max_us", durations.max_us}};
+}
+
+Json json_of(const BlockStats& stats) {
+  return {{"num_blocks", stats.num_blocks},   {"free", stats.free},
+          {"fenced", stats.fenced},           {"evictable", stats.evictable},
+          {"referenced", stats.referenced},   {"offline", stats.offline},
+          {"reserved", stats.reserved},       {"holders", stats.holders},
+          {"allocations", stats.allocations}, {"exhaustions", stats.exhaustions}};
+}
+
+// What the roofline clock computes with; null on any other.
+Json roofline_json(const ReplayOptions& options) {
+  if (!options.roofline) return nullptr;
+  const capacity::StepTimeOptions& numbers = options.roofline->options();
+  return {{"flops_per_second", numbers.flops_per_second},
+          {"bandwidth_bytes_per_second", numbers.bandwidth_bytes_per_second},
+          {"layer_bytes", numbers.layer_bytes},
+          {"head_bytes", numbers.head_bytes},
+          {"efficiency_matrices", numbers.efficiency.matrices},
+          {"efficiency_attention", numbers.efficiency.attention},
+          {"efficiency_bandwidth", numbers.efficiency.bandwidth}};
+}
+
+Json options_json(const ReplayOptions& options) {
+  return {{"clock", name_of(options.clock)},
+          {"roofline", roofline_json(options)},
+          {"reserve", name_of(options.reserve)},
+          {"preempted", options.keep_preempted ? "keep" : "drop"},
+          {"prefill_us", static_cast<double>(options.costs.prefill_ns) / 1e3},
+          {"decode_us", static_cast<double>(options.costs.decode_ns) / 1e3},
+          {"step_us", static_cast<double>(options.costs.step_ns) / 1e3},
+          {"max_running", options.limits.max_running},
+          {"max_context", options.limits.max_context_tokens},
+          {"max_batched_tokens", options.limits.max_batched_tokens},
+          {"samples", options.samples}};
+}
+
+Json verification_json(const ReplayOptions& options, const ReplayReport& report) {
+  const auto& seen = report.verification;
+  return {{"mode", name_of(options.attention.mode)},
+          {"kv_bytes_written", seen.kv_bytes_written},
+          {"kv_bytes_compared", seen.kv_bytes_compared},
+          {"sequences_compared", seen.sequences_compared},
+          {"attention_rows", seen.attention_rows},
+          {"max_error", seen.max_error},
+          {"tolerance", seen.tolerance},
+          {"failures", seen.failures}};
+}
+
+Json measured_json(const MeasuredReport& measured) {
+  if (measured.device.empty()) return nullptr;
+  return {{"device", measured.device},
+          {"decode_steps", measured.decode_steps},
+          {"decode_kv_bytes", measured.decode_kv_bytes},
+          {"decode_us", measured.decode_us},
+          {"decode_gb_per_s", measured.decode_gb_per_s()},
+          {"prompt_steps", measured.prompt_steps},
+          {"prompt_us", measured.prompt_us}};
+}
+
+std::string milliseconds(std::int64_t us) {
+  if (us < 1'000'000) return fmt::format("{:.1f} ms", static_cast<double>(us) / 1e3);
+  return fmt::format("{:.1f} s", static_cast<double>(us) / 1e6);
+}
+
+std::string durations_line(const DurationSummary& durations) {
+  return fmt::format("median {}, 90 % {}, 99 % {}, longest {}", milliseconds(durations.p50_us),
+                     milliseconds(durations.p90_us), milliseconds(durations.p99_us),
+                     milliseconds(durations.max_us));
+}
+
+double percent(double part, double whole) { return whole > 0.0 ? 100.0 * part / whole : 0.0; }
+
+std::string traffic_lines(const ReplayReport& r) {
+  return fmt::format(
+      "  requests       {} served{}, of {}; {} prompt and {} output tokens\n"
+      "  virtual time   {:.1f} s\n",
+      grouped(r.completed),
+      r.rejected > 0
+          ? fmt::format(", {} rejected (too long for pool or context)", grouped(r.rejected))
+          : "",
+      grouped(r.requests), grouped(r.input_tokens), grouped(r.output_tokens),
+      static_cast<double>(r.virtual_us) / 1e6);
+}
+
+std::string engine_lines(const ReplayOptions& options, const ReplayReport& r) {
+  std::string text = fmt::format(
+      "  queueing       {}\n"
+      "  latency        {}\n",
+      durations_line(r.queueing), durations_line(r.latency));
+  if (options.clock == ClockKind::linear) return text;
+  text += fmt::format("  engine         {} steps: {} prompt and {} output tokens computed\n",
+                      grouped(r.steps), grouped(r.prefill_tokens), grouped(r.decode_tokens));
+  text += fmt::format("  preemptions    {}; {} tokens computed again\n", grouped(r.preemptions),
+                      grouped(r.recomputed_tokens));
+  if (r.forks > 0) {
+    text += fmt::format("  forks          {}; {} blocks copied on write\n", grouped(r.forks),
+                        grouped(r.copies_on_write));
+  }
+  return text;
+}
+
+std::string pool_lines(const ReplayOptions& options, const ReplayReport& r,
+                       const std::string& model_name) {
+  const auto total = static_cast<double>(r.num_blocks);
+  std::string size = r.pool_bytes > 0 ? ", " + human_bytes(r.pool_bytes) : "";
+  if (options.pool.pool_bytes) {
+    size = fmt::format(", what {} hold of {}", human_bytes(*options.pool.pool_bytes), model_name);
+  } else if (!options.pool.num_blocks) {
+    size += r.worst_case_blocks > 0 ? ", what fits" : ", sized for the worst case";
+  }
+  return fmt::format(
+      "  pool           {} blocks of {} tokens{}{}\n"
+      "  in use         peak {} blocks ({:.1f} %), mean over time {:.3f}; peak {} sequences\n"
+      "  waste          {:.4f} % of the slots of {} blocks at final lengths\n",
+      grouped(r.num_blocks), r.block_size, size,
+      r.watermark_blocks > 0 ? fmt::format(", watermark {}", grouped(r.watermark_blocks)) : "",
+      grouped(r.peak_blocks), percent(static_cast<double>(r.peak_blocks), total),
+      r.time_mean_blocks, grouped(r.peak_requests), 100.0 * r.waste, grouped(r.final_blocks));
+}
+
+std::string verification_lines(const ReplayOptions& options, const ReplayReport& r,
+                               const std::string& model_name) {
+  if (options.attention.mode == AttentionMode::off) {
+    return "  attention      off: no bytes exist\n";
+  }
+  const auto& seen = r.verification;
+  return fmt::format(
+      "  KV content     {}, {} layers: {} written, {} read back through the tables and equal\n"
+      "  attention      {} rows against contiguous double precision, largest relative error {:.1e} "
+      "(limit {:.1e})\n",
+      model_name, options.attention.shape.num_layers, human_bytes(seen.kv_bytes_written),
+      human_bytes(seen.kv_bytes_compared), grouped(seen.attention_rows), seen.max_error,
+      seen.tolerance);
+}
+
+std::string measured_lines(const MeasuredReport& measured) {
+  if (measured.device.empty()) return {};
+  return fmt::format(
+      "  measured       {}, attention of all layers: {} decode steps read {:.1f} GB of K and V in "
+      "{:.3f} s, {:.0f} GB/s; {} steps with prompts took {:.3f} s\n",
+      measured.device, grouped(measured.decode_steps),
+      static_cast<double>(measured.decode_kv_bytes) / 1e9, measured.decode_us / 1e6,
+      measured.decode_gb_per_s(), grouped(measured.prompt_steps), measured.prompt_us / 1e6);
+}
+
+}  // namespace
+
+Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
+  const ReplayReport& r = outcome.report;
+  Json json;
+  json["trace"] = options.trace.path;
+  json["format"] = r.trace_format;
+  json["ok"] = outcome.end == replay::ReplayEnd::completed;
+  if (!outcome.happened.empty()) json["failure"] = outcome.happened;
+  json["options"] = options_json(options);
+  json["requests"] = r.requests;
+  json["completed"] = r.completed;
+  json["rejected"] = r.rejected;
+  json["input_tokens"] = r.input_tokens;
+  json["output_tokens"] = r.output_tokens;
+  json["block_size"] = r.block_size;
+  json["num_blocks"] = r.num_blocks;
+  if (r.worst_case_blocks > 0) json["worst_case_blocks"] = r.worst_case_blocks;
+  json["pool_bytes"] = r.pool_bytes;
+  json["watermark_blocks"] = r.watermark_blocks;
+  json["peak_blocks"] = r.peak_blocks;
+  json["peak_requests"] = r.peak_requests;
+  json["time_mean_blocks"] = r.time_mean_blocks;
+  json["final_blocks"] = r.final_blocks;
+  json["final_tokens"] = r.final_tokens;
+  json["waste"] = r.waste;
+  json["virtual_us"] = r.virtual_us;
+  json["steps"] = r.steps;
+  json["prefill_tokens"] = r.prefill_tokens;
+  json["decode_tokens"] = r.decode_tokens;
+  json["preemptions"] = r.preemptions;
+  json["recomputed_tokens"] = r.recomputed_tokens;
+  json["forks"] = r.forks;
+  json["copies_on_write"] = r.copies_on_write;
+  json["queueing"] = json_of(r.queueing);
+  json["latency"] = json_of(r.latency);
+  json["balanced"] = r.balanced;
+  json["account"] = json_of(r.account);
+  json["verification"] = verification_json(options, r);
+  json["measured"] = measured_json(r.measured);
+  return json;
+}
+
+std::string summary_of(const Console& console, const std::ostream& stream,
+                       const ReplayOptions& options, const ReplayOutcome& outcome,
+                       const std::string& model_name) {
+  const ReplayReport& r = outcome.report;
+  const bool ok = outcome.end == replay::ReplayEnd::completed;
+  std::string text = fmt::format("{}{}{} ({} trace, {} clock, reserve {})\n", console.bold(stream),
+                                 options.trace.path, console.plain(stream), r.trace_format,
+                                 name_of(options.clock), name_of(options.reserve));
+  text += traffic_lines(r);
+  text += engine_lines(options, r);
+  text += pool_lines(options, r, model_name);
+  text += verification_lines(options, r, model_name);
+  text += measured_lines(r.measured);
+  const BlockStats& a = r.account;
+  text += fmt::format(
+      "  account        {}{}{}: {} free + {} fenced + {} evictable + {} referenced + {} offline = "
+      "{}\n",
+      ok && r.balanced ? console.green(stream) : console.red(stream),
+      r.balanced ? "balanced" : "NOT balanced", console.plain(stream), grouped(a.free),
+      grouped(a.fenced), grouped(a.evictable), grouped(a.referenced), grouped(a.offline),
+      grouped(a.num_blocks));
+  return text;
+}
+
+}  // namespace kvarena::tools

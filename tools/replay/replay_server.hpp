@@ -1,0 +1,63 @@
+#pragma once
+
+/// @file
+/// `ReplayServer`: `kvarena replay --http`: a health monitor and its HTTP server over a replay's
+/// pool. Keeps the pool after the run, so that it can be looked at. While it lives, the library's
+/// warnings and worse go to standard error.
+
+#include "tools/console.hpp"
+#include "tools/exit_codes.hpp"
+#include "tools/http_address.hpp"
+
+#include "replay/engine_pool.hpp"
+#include "replay/replay_observer.hpp"
+
+#include "kvarena/health/health_monitor.hpp"
+#include "kvarena/health/health_server.hpp"
+
+#include <memory>
+#include <string>
+
+namespace kvarena::tools {
+
+/// Serves a replay. Destroy it before the device.
+class ReplayServer final : public replay::ReplayObserver {
+ public:
+  /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
+  /// it cannot, and returns nullptr with the exit code in `code`.
+  ~ReplayServer() override = default;
+  ReplayServer(const ReplayServer&) = delete;
+  ReplayServer& operator=(const ReplayServer&) = delete;
+  static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
+                                             const std::string& token, Device* device,
+                                             ExitCode* code);
+
+  /// Checks at once what the run has allocated: what a check before it saw was none of it.
+  void on_pool(StepPublisher& publisher) override;
+  void on_progress(const replay::ReplayProgress& progress) override;
+  /// Checks again, for those who look at the pool afterwards.
+  void on_end(std::unique_ptr<replay::EnginePool> pool) override;
+  /// After the run: publishes the pool again, with the details that were asked for meanwhile.
+  void publish();
+
+ private:
+  /// The library's log lines on standard error.
+  struct LogLines {
+    LogLines();
+    ~LogLines();
+    LogLines(const LogLines&) = delete;
+    LogLines& operator=(const LogLines&) = delete;
+  };
+
+  ReplayServer(HealthMonitor monitor, Device* device);
+
+  LogLines log_lines_;  // a monitor's last lines come when it goes
+  Device* device_;
+  std::unique_ptr<replay::EnginePool> pool_;  // behind it are those that look at it
+  HealthMonitor monitor_;
+  std::unique_ptr<HealthServer> server_;
+  WatchId watch_{};
+  std::int64_t preemptions_ = 0;
+};
+
+}  // namespace kvarena::tools
