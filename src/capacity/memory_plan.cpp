@@ -11,7 +11,7 @@
 namespace kvarena::capacity {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostContextTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check(const PlanOptions& o) noexcept {
   const struct {
@@ -20,11 +20,11 @@ Status check(const PlanOptions& o) noexcept {
   } ranges[] = {
       {Resource::device_memory, o.memory_bytes, 1, kMostAmount},
       {Resource::utilization, o.utilization_permille, 1, 1000},
-      {Resource::sequence_length, o.context_tokens, 0, kMostTokens},
+      {Resource::sequence_length, o.context_tokens, 0, kMostContextTokens},
       {Resource::num_sequences, o.batch, 1, kMostBatch},
       {Resource::num_ranks, o.data_parallel, 1, kMostRanks},
       {Resource::num_sequences, o.max_sequences, 1, kMostBatch},
-      {Resource::num_tokens, o.max_step_tokens, 1, kMostTokens},
+      {Resource::num_tokens, o.max_step_tokens, 1, kMostContextTokens},
       {Resource::device_memory, o.context_overhead_bytes, 0, kMostAmount},
       {Resource::device_memory, o.graph_bytes, 0, kMostAmount},
   };
@@ -95,7 +95,7 @@ void add_token_figures(const StageMemory& memory, MemoryPlan* plan) {
 
 std::int64_t longest_context(const ModelSpec& model) noexcept {
   const std::int64_t longest = model.shape.max_position;
-  return longest > 0 ? std::min(longest, kMostTokens) : kMostTokens;
+  return longest > 0 ? std::min(longest, kMostContextTokens) : kMostContextTokens;
 }
 
 /// What was asked for, the largest batch, and what limits it.
@@ -162,8 +162,8 @@ Result<std::int64_t> checked_context(const ModelSpec& model, const PlanOptions& 
     return unsupported(Resource::none);
   }
   if (options.context_tokens > 0) return options.context_tokens;
-  if (model.shape.max_position > 0) return std::min(model.shape.max_position, kMostTokens);
-  return invalid_argument(Resource::sequence_length, 0, 1, kMostTokens);
+  if (model.shape.max_position > 0) return std::min(model.shape.max_position, kMostContextTokens);
+  return invalid_argument(Resource::sequence_length, 0, 1, kMostContextTokens);
 }
 
 Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {

@@ -1,15 +1,10 @@
 #include "kvarena/capacity/model_spec.hpp"
 
 #include "capacity/amount.hpp"
+#include "capacity/model_limits.hpp"
 
 namespace kvarena::capacity {
 namespace {
-
-constexpr std::int64_t kMostLayers = 4096;
-constexpr std::int64_t kMostHeads = 65536;
-constexpr std::int64_t kMostDim = 1 << 20;
-constexpr std::int64_t kMostWidth = 1 << 24;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
                    std::int64_t largest) noexcept {
@@ -41,7 +36,7 @@ bool has_limit(CacheKind kind) noexcept {
 Status validate(const CacheGroup& g) noexcept {
   const std::int64_t heads = has_heads(g.kind) ? 1 : 0;
   const std::int64_t latent = g.kind == CacheKind::latent ? 1 : 0;
-  const std::int64_t state = g.kind == CacheKind::recurrent ? 1 : 0;
+  const std::int64_t state = g.kind == CacheKind::recurrent && g.conv_elements == 0 ? 1 : 0;
   return check_all({
       {Resource::num_layers, g.num_layers, 1, kMostLayers},
       {Resource::num_layers, g.num_sharing_layers, 0, kMostLayers},

@@ -41,7 +41,8 @@ struct CacheGroup {
   std::int32_t latent_value_dim = 0;    ///< latent: the leading elements that are V too
   std::int32_t index_dim = 0;           ///< elements a token of a sparse-attention index; 0: none
   std::int64_t state_elements = 0;      ///< recurrent: of a layer's state, kept in f32
-  std::int64_t conv_elements = 0;       ///< recurrent: of a layer's convolution, in the KV type
+  std::int64_t conv_elements = 0;       ///< recurrent: of a layer's convolution, in the KV type;
+                                        ///< it may have either alone
 };
 
 /// Experts of a mixture; num_experts 0: none.

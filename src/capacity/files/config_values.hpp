@@ -6,6 +6,7 @@
 /// it needs and looks for a failure once. Not for several threads.
 
 #include "capacity/files/read_failure.hpp"
+#include "capacity/model_limits.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -23,12 +24,12 @@ struct IntegerRange {
   std::int64_t smallest = 0;
   std::int64_t largest = 0;
 };
-inline constexpr IntegerRange kLayerRange{1, 4096};
-inline constexpr IntegerRange kHeadRange{1, 65'536};
-inline constexpr IntegerRange kDimRange{1, 1 << 19};
-inline constexpr IntegerRange kWidthRange{1, 1 << 24};
+inline constexpr IntegerRange kLayerRange{1, kMostLayers};
+inline constexpr IntegerRange kHeadRange{1, kMostHeads};
+inline constexpr IntegerRange kDimRange{1, kMostDim};
+inline constexpr IntegerRange kWidthRange{1, kMostWidth};
 inline constexpr IntegerRange kVocabRange{1, std::int64_t{1} << 31};
-inline constexpr IntegerRange kTokenRange{1, std::int64_t{1} << 40};
+inline constexpr IntegerRange kTokenRange{1, kMostTokens};
 
 /// An object of a configuration; refers to it and to the failure that all its objects share. A key
 /// whose value is null is not there. Several keys are names of one thing: the first that is there

@@ -1,6 +1,7 @@
 #include "capacity/files/gguf_cross.hpp"
 
 #include "capacity/amount.hpp"
+#include "capacity/model_limits.hpp"
 
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ std::vector<bool> image_layers(GgufKeys& keys, std::int32_t num_layers) {
 }
 
 std::int64_t image_tokens(GgufKeys& keys, std::vector<std::string>& notes) {
-  const std::int64_t size = keys.required("vision.image_size", 1, GgufKeys::kMostDim);
+  const std::int64_t size = keys.required("vision.image_size", 1, kMostDim);
   const std::int64_t patch = keys.required("vision.patch_size", 1, size);
   const std::int64_t tiles = keys.required("vision.max_num_tiles", 1, 1024);
   if (keys.failed()) return 1;
@@ -36,7 +37,6 @@ std::int64_t image_tokens(GgufKeys& keys, std::vector<std::string>& notes) {
 }
 
 void add_encoder_group(GgufKeys& keys, ModelSpec& model) {
-  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
   if (keys.failed() || model.groups.empty()) return;
   CacheGroup cross = model.groups.front();
   cross.kind = CacheKind::cross;

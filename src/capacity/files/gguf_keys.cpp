@@ -1,5 +1,7 @@
 #include "capacity/files/gguf_keys.hpp"
 
+#include "capacity/model_limits.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>

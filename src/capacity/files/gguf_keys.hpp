@@ -18,8 +18,6 @@ namespace kvarena::capacity {
 /// from then on means nothing.
 class GgufKeys {
  public:
-  static constexpr std::int64_t kMostDim = 1 << 20;  ///< elements of any one dimension
-
   /// Of `header`, read from `file`; both must stay, and so must `architecture`.
   GgufKeys(const GgufHeader& header, const std::string& file, std::string_view architecture)
       : header_(header), file_(file), architecture_(architecture) {}
@@ -36,7 +34,7 @@ class GgufKeys {
                         std::int64_t largest);
   /// A number of `smallest` .. `largest`.
   std::int64_t required(std::string_view key, std::int64_t smallest, std::int64_t largest);
-  /// A number of 0 .. kMostDim; `absent` where there is none.
+  /// A number of 0 .. kMostDim (model_limits.hpp); `absent` where there is none.
   std::int32_t dim(std::string_view key, std::int64_t absent = 0);
   /// One number of 0 .. `largest` for each layer, or one for all; `absent` where there is none.
   /// There are absent.size() layers.

@@ -4,8 +4,12 @@
 #include "base/utf8.hpp"
 #include "capacity/files/gguf_cross.hpp"
 #include "capacity/files/gguf_keys.hpp"
+#include "capacity/files/gguf_recurrent.hpp"
+#include "capacity/model_limits.hpp"
 #include "capacity/parameters.hpp"
 #include "kvarena/capacity/storage_format.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -18,11 +22,6 @@
 namespace kvarena::capacity {
 namespace {
 
-constexpr std::int64_t kMostLayers = 4096;
-constexpr std::int64_t kMostHeads = 65536;
-constexpr std::int64_t kMostDim = GgufKeys::kMostDim;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-
 constexpr std::int64_t kAllLayers = 0;  // the period of windows on every layer
 
 /// What a file leaves to who knows its architecture: the load_arch_hparams of llama.cpp's
@@ -34,15 +33,19 @@ struct Architecture {
   std::int64_t window_tokens = 0;             // where the file gives none
   CacheKind kind = CacheKind::window;         // of limited layers
   bool has_encoder = false;                   // whose tokens every layer reads too
+  std::int64_t full_interval = 1;             // all layers but every so manieth are recurrent
 };
 
-constexpr std::array<Architecture, 15> kArchitectures = {{
+constexpr std::array<Architecture, 18> kArchitectures = {{
     {"llama", "llama", kAllLayers},
     {"llama4", "llama4_text", 4, 8192, CacheKind::chunked},
     {"qwen2", "qwen2", kAllLayers},
     {"qwen2moe", "qwen2_moe", kAllLayers},
     {"qwen3", "qwen3", kAllLayers},
     {"qwen3moe", "qwen3_moe", kAllLayers},
+    {"qwen3next", "qwen3_next", std::nullopt, 0, CacheKind::window, false, 4},
+    {"qwen35", "qwen3_5_text", std::nullopt, 0, CacheKind::window, false, 4},
+    {"qwen35moe", "qwen3_5_moe_text", std::nullopt, 0, CacheKind::window, false, 4},
     {"phi3", "phi3", kAllLayers},
     {"gemma2", "gemma2", 2, 4096},
     {"gemma3", "gemma3_text", 6},
@@ -89,10 +92,10 @@ class Reader {
       keys_.required("attention.head_count", 1, kMostHeads);
     }
     const std::vector<std::int64_t> zeros(layers, 0);
-    const auto q_heads = keys_.by_layer("attention.head_count", zeros, kMostHeads);
-    kv_heads_ = keys_.by_layer("attention.head_count_kv", q_heads, kMostHeads);
+    q_heads_ = keys_.by_layer("attention.head_count", zeros, kMostHeads);
+    kv_heads_ = keys_.by_layer("attention.head_count_kv", q_heads_, kMostHeads);
     mlps_ = keys_.by_layer("feed_forward_length", zeros, kMostDim);
-    shape_.num_q_heads = largest_of(q_heads);
+    shape_.num_q_heads = largest_of(q_heads_);
     shape_.num_kv_heads = largest_of(kv_heads_);
     shape_.ffn = largest_of(mlps_);
     const std::int32_t head_dim = shape_.num_q_heads > 0 ? shape_.hidden / shape_.num_q_heads : 0;
@@ -184,16 +187,16 @@ class Reader {
     const std::vector<bool> limited = limited_layers(window);
     const std::int64_t sharing =
         keys_.optional("attention.shared_kv_layers", 0, 0, shape_.num_layers - 1);
-    const std::int64_t interval = keys_.optional("full_attention_interval", 1, 1, kMostLayers);
-    const bool has_state = keys_.find("ssm.state_size") != nullptr;
+    const std::vector<bool> recurrent =
+        recurrent_layers(keys_, shape_.num_layers, architecture_.full_interval);
+    const std::optional<CacheGroup> state = recurrent_state(keys_, shape_);
     const bool has_both = architecture_.name == "falcon-h1";  // side by side in every layer
     const std::vector<bool> images = image_layers(keys_, shape_.num_layers);
     const bool reads_images = std::find(images.begin(), images.end(), true) != images.end();
     const std::int64_t image = reads_images ? image_tokens(keys_, model_.notes) : 0;
-    const bool some_have_no_mlp = std::find(mlps_.begin(), mlps_.end(), 0) != mlps_.end();
     for (std::int64_t layer = 0; layer < shape_.num_layers && !keys_.failed(); ++layer) {
       const auto i = static_cast<std::size_t>(layer);
-      const bool has_attention = kv_heads_[i] > 0 && (layer + 1) % interval == 0;
+      const bool has_attention = kv_heads_[i] > 0 && !recurrent[i];
       if (has_attention) {
         CacheGroup group = attention(i, limited[i], window);
         if (images[i]) {
@@ -202,9 +205,7 @@ class Reader {
         }
         add(std::move(group), layer >= shape_.num_layers - sharing);
       }
-      if (!has_state || (has_attention && !has_both)) continue;
-      // Where some layers have no MLP, the others are one alone.
-      if (!some_have_no_mlp || mlps_[i] == 0) add(recurrent(), false);
+      if (!has_attention || has_both) add_state(i, state);
     }
     if (model_.groups.empty()) {
       keys_.refuse("attention.head_count_kv", "no layer that keeps anything", "KV heads");
@@ -232,17 +233,18 @@ class Reader {
     return group;
   }
 
-  // The sizes of llama.cpp's llama_hparams: n_embd_s and n_embd_r.
-  CacheGroup recurrent() {
-    CacheGroup group;
-    group.kind = CacheKind::recurrent;
-    const std::int64_t state = keys_.required("ssm.state_size", 1, kMostDim);
-    const std::int64_t inner = keys_.required("ssm.inner_size", 1, kMostDim);
-    const std::int64_t kernel = keys_.required("ssm.conv_kernel", 1, kMostDim);
-    const std::int64_t kinds = keys_.optional("ssm.group_count", 0, 0, kMostHeads);
-    group.state_elements = state * inner;
-    group.conv_elements = (kernel - 1) * std::min(inner + 2 * kinds * state, kMostDim * kMostDim);
-    return group;
+  void add_state(std::size_t layer, const std::optional<CacheGroup>& state) {
+    const bool some_have_no_mlp = std::find(mlps_.begin(), mlps_.end(), 0) != mlps_.end();
+    // DeciLM replaces attention by a matrix, which keeps nothing.
+    const bool keeps_nothing = q_heads_[layer] == 0 || architecture_.name == "deci";
+    if (state) {
+      // Where some layers have no MLP, the others are one alone.
+      if (!some_have_no_mlp || mlps_[layer] == 0) add(*state, false);
+    } else if (!keeps_nothing) {
+      keys_.refuse("attention.head_count_kv",
+                   fmt::format("layer {} without attention, and no state that is known", layer),
+                   "KV heads, or the keys of a recurrent layer: ssm, kda or shortconv");
+    }
   }
 
   void add(CacheGroup group, bool shares) {
@@ -286,6 +288,7 @@ class Reader {
   GgufKeys keys_;
   ModelSpec& model_;
   TransformerShape& shape_;
+  std::vector<std::int64_t> q_heads_;   // by layer
   std::vector<std::int64_t> kv_heads_;  // by layer
   std::vector<std::int64_t> mlps_;      // by layer
   std::int32_t head_dim_k_ = 0;

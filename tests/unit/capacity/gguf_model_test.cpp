@@ -1,5 +1,6 @@
 #include "capacity/files/gguf_model.hpp"
 
+#include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 #include "support/gguf_writer.hpp"
 
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvarena::capacity {
@@ -258,9 +260,9 @@ GgufWriter tiny(std::string_view architecture) {
 TEST(GgufModel, HeadsByLayerMakeGroups) {
   GgufWriter writer;
   writer.string("general.architecture", "deci").string("general.name", "D");
-  writer.number("deci.block_count", 4).number("deci.embedding_length", 64);
-  writer.array<std::uint32_t>("deci.attention.head_count", GgufWriter::kU32, {4, 4, 0, 4});
-  writer.array<std::uint32_t>("deci.attention.head_count_kv", GgufWriter::kU32, {2, 4, 0, 2});
+  writer.number("deci.block_count", 5).number("deci.embedding_length", 64);
+  writer.array<std::uint32_t>("deci.attention.head_count", GgufWriter::kU32, {4, 4, 0, 4, 4});
+  writer.array<std::uint32_t>("deci.attention.head_count_kv", GgufWriter::kU32, {2, 4, 0, 2, 0});
   writer.texts("tokenizer.ggml.tokens", 77, "t");
   const Outcome outcome = model_of(writer);
   ASSERT_EQ(outcome.failure, "");
@@ -305,7 +307,7 @@ TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
   EXPECT_EQ(sharing.model.groups[0].num_layers, 1);
   EXPECT_EQ(sharing.model.groups[0].num_sharing_layers, 1);
 
-  GgufWriter hybrid = tiny("qwen3next").number("qwen3next.full_attention_interval", 4);
+  GgufWriter hybrid = tiny("qwen3next");
   hybrid.number("qwen3next.ssm.state_size", 128).number("qwen3next.ssm.inner_size", 4096);
   hybrid.number("qwen3next.ssm.conv_kernel", 4).number("qwen3next.ssm.group_count", 16);
   const Outcome mixed = model_of(hybrid);
@@ -326,6 +328,97 @@ TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
 
   const Outcome predicting = model_of(tiny("glm4moe").number("glm4moe.nextn_predict_layers", 1));
   EXPECT_EQ(predicting.model.groups.at(0).num_layers, 3);
+}
+
+/// Bytes in bf16: of a token, and of all that is kept whatever the length.
+std::pair<std::int64_t, std::int64_t> token_and_fixed_bytes(const ModelSpec& model) {
+  std::pair<std::int64_t, std::int64_t> bytes;
+  const KvMemoryOptions options{.format = *find_storage_format("bf16")};
+  for (const GroupMemory& group : group_memory(model, options).value()) {
+    bytes.first += group.bytes_per_token;
+    bytes.second += group.block_size_tokens == 0 ? group.unit_bytes : 0;
+  }
+  return bytes;
+}
+
+// Of Qwen3-Next every fourth layer is attention: said by an interval, by a list, or by nobody.
+TEST(GgufModel, LayersOfDeltaNets) {
+  const TransformerShape shape{.num_layers = 48,
+                               .hidden = 2048,
+                               .num_q_heads = 16,
+                               .num_kv_heads = 2,
+                               .head_dim = 256,
+                               .max_position = 262'144,
+                               .moe = {},
+                               .mla = {}};
+  for (const std::string_view architecture : {"qwen3next", "qwen35", "qwen35moe"}) {
+    const auto key = [&](std::string_view name) {
+      return fmt::format("{}.{}", architecture, name);
+    };
+    GgufWriter silent = keys_of(architecture, shape);
+    silent.number(key("ssm.state_size"), 128).number(key("ssm.inner_size"), 4096);
+    silent.number(key("ssm.conv_kernel"), 4).number(key("ssm.group_count"), 16);
+    const auto expect_bytes = [&](const GgufWriter& writer, std::int64_t token,
+                                  std::int64_t fixed) {
+      const Outcome outcome = model_of(writer);
+      ASSERT_EQ(outcome.failure, "");
+      EXPECT_EQ(token_and_fixed_bytes(outcome.model), std::pair(token, fixed)) << architecture;
+    };
+    expect_bytes(silent, 24'576, 77'266'944);
+    expect_bytes(GgufWriter(silent).number(key("full_attention_interval"), 4), 24'576, 77'266'944);
+    expect_bytes(GgufWriter(silent).number(key("full_attention_interval"), 2), 49'152, 51'511'296);
+    std::vector<std::uint8_t> listed(48, 1);
+    listed[0] = 0;
+    GgufWriter writer = silent;
+    writer.number(key("full_attention_interval"), 4);
+    writer.array<std::uint8_t>(key("attention.recurrent_layers"), GgufWriter::kBool, listed);
+    expect_bytes(writer, 2'048, 100'876'288);
+    GgufWriter shorter = silent;
+    shorter.array<std::uint8_t>(key("attention.recurrent_layers"), GgufWriter::kBool, {1, 0});
+    EXPECT_NE(model_of(shorter).failure.find("attention.recurrent_layers: found an array of 2"),
+              std::string::npos);
+  }
+}
+
+// Kimi-Linear-48B-A3B, as its converter writes it: layers without KV heads keep 128 x 128 x 32
+// numbers of f32 and three convolutions.
+TEST(GgufModel, LayersOfKimiDeltaAttention) {
+  GgufWriter kimi;
+  kimi.string("general.architecture", "kimi-linear").number("kimi-linear.block_count", 27);
+  kimi.number("kimi-linear.embedding_length", 2304).number("kimi-linear.feed_forward_length", 9216);
+  kimi.number("kimi-linear.attention.head_count", 32);
+  std::vector<std::uint32_t> kv_heads(27, 0);
+  for (const std::size_t layer : {3u, 7u, 11u, 15u, 19u, 23u, 26u}) kv_heads[layer] = 32;
+  kimi.array("kimi-linear.attention.head_count_kv", GgufWriter::kU32, kv_heads);
+  kimi.number("kimi-linear.attention.kv_lora_rank", 512);
+  kimi.number("kimi-linear.rope.dimension_count", 64);
+  kimi.number("kimi-linear.kda.head_dim", 128);
+  EXPECT_NE(model_of(kimi).failure.find("kimi-linear.ssm.conv_kernel: found no such key"),
+            std::string::npos);
+  const Outcome outcome = model_of(kimi.number("kimi-linear.ssm.conv_kernel", 4));
+  ASSERT_EQ(outcome.failure, "");
+  EXPECT_EQ(token_and_fixed_bytes(outcome.model),
+            std::pair(std::int64_t{7 * 576 * 2},
+                      20 * (128 * 128 * 32 * 4 + std::int64_t{3 * 3 * 32 * 128 * 2})));
+}
+
+// LFM2-1.2B: ten short convolutions of three tokens and six layers of attention.
+TEST(GgufModel, LayersOfShortConvolutions) {
+  GgufWriter lfm2;
+  lfm2.string("general.architecture", "lfm2").number("lfm2.block_count", 16);
+  lfm2.number("lfm2.embedding_length", 2048).number("lfm2.attention.head_count", 32);
+  lfm2.number("lfm2.feed_forward_length", 8192);
+  std::vector<std::uint32_t> kv_heads(16, 0);
+  for (const std::size_t layer : {2u, 5u, 8u, 10u, 12u, 14u}) kv_heads[layer] = 8;
+  lfm2.array("lfm2.attention.head_count_kv", GgufWriter::kU32, kv_heads);
+  EXPECT_EQ(model_of(lfm2).failure,
+            "some/m.gguf: lfm2.attention.head_count_kv: found layer 0 without attention, and no "
+            "state that is known; expected KV heads, or the keys of a recurrent layer: ssm, kda or "
+            "shortconv");
+  const Outcome outcome = model_of(lfm2.number("lfm2.shortconv.l_cache", 3));
+  ASSERT_EQ(outcome.failure, "");
+  EXPECT_EQ(token_and_fixed_bytes(outcome.model),
+            std::pair(std::int64_t{6 * 2 * 8 * 64 * 2}, std::int64_t{10 * 2 * 2048 * 2}));
 }
 
 TEST(GgufModel, ItsNameHasNoControlCharacters) {
