@@ -25,6 +25,7 @@ Interrupt::Interrupt() {
   write_end = pipe_[1];
   struct sigaction wake {};
   wake.sa_handler = on_signal;
+  wake.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
   ::sigaction(SIGINT, &wake, &interrupt_);
   ::sigaction(SIGTERM, &wake, &terminate_);
 }
@@ -39,7 +40,8 @@ Interrupt::~Interrupt() {
 
 bool Interrupt::wait_for(std::chrono::milliseconds time) {
   pollfd readable{pipe_[0], POLLIN, 0};
-  static_cast<void>(::poll(&readable, 1, static_cast<int>(time.count())));
+  while (::poll(&readable, 1, static_cast<int>(time.count())) < 0 && errno == EINTR) {
+  }
   return (readable.revents & POLLIN) != 0;
 }
 

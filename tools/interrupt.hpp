@@ -11,7 +11,8 @@
 namespace kvarena::tools {
 
 /// Catches SIGINT and SIGTERM while it lives, whichever thread they reach; before and afterwards
-/// they do what they did. One at a time.
+/// they do what they did. Of each the first is caught: who cannot wait sends a second, which ends
+/// the process. One at a time.
 class Interrupt {
  public:
   Interrupt();

@@ -1,5 +1,6 @@
 #include "tools/monitor/monitor_command.hpp"
 
+#include "tools/interrupt.hpp"
 #include "tools/json_output.hpp"
 #include "tools/monitor/device_source.hpp"
 #include "tools/monitor/line_fields.hpp"
@@ -11,7 +12,6 @@
 
 #include <chrono>
 #include <ctime>
-#include <thread>
 
 namespace kvarena::tools {
 namespace {
@@ -117,6 +117,10 @@ ExitCode MonitorCommand::run(const Console& console) {
   ExitCode code = ExitCode::ok;
   const auto source = open(console, &code);
   if (!source) return code;
+  // Between looks, never in the middle of a view or of a file; one look ends as the signal has it.
+  std::optional<Interrupt> interrupt;
+  if (!once_) interrupt.emplace();
+  const std::chrono::duration<double> interval(interval_s_);
   LiveView live(console, view_of(console, json_));
   std::vector<std::string> last;
   for (bool first = true;; first = false) {
@@ -137,7 +141,9 @@ ExitCode MonitorCommand::run(const Console& console) {
       return ExitCode::environment;
     }
     if (once_) return frame.healthy ? ExitCode::ok : ExitCode::check_failed;
-    std::this_thread::sleep_for(std::chrono::duration<double>(interval_s_));
+    if (interrupt->wait_for(std::chrono::round<std::chrono::milliseconds>(interval))) {
+      return ExitCode::ok;
+    }
   }
 }
 

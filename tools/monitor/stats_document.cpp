@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
 
 namespace kvarena::tools {
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxTextBytes = 1000;
-constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();  // ids are 32-bit
+constexpr std::int64_t kMaxFigure = std::int64_t{1} << 60;  // sums of a few fit
 constexpr double kMaxSeconds = 1e10;
 
 const Json& member(const Json& object, const char* key) {
@@ -50,6 +51,16 @@ std::int64_t count(const Json& object, const char* key) {
   const std::int64_t value = signed_count(object, key);
   if (value < 0) throw NotStats(fmt::format("\"{}\" is {}, below 0", key, value));
   return value;
+}
+
+/// A figure of accounts that may be damaged: any whole number of 64 bits, cut to what sums hold.
+std::int64_t figure(const Json& object, const char* key) {
+  const Json& value = member(object, key);
+  if (value.is_number_unsigned()) {
+    return static_cast<std::int64_t>(
+        std::min(value.get<std::uint64_t>(), static_cast<std::uint64_t>(kMaxFigure)));
+  }
+  return std::clamp(signed_count(object, key), -kMaxFigure, kMaxFigure);
 }
 
 double seconds(const Json& object, const char* key) {
@@ -94,28 +105,15 @@ StatsDevice read_device(const Json& json) {
 }
 
 StatsBlocks read_blocks(const Json& json) {
-  StatsBlocks blocks;
-  std::int64_t sum = 0;
-  const auto state = [&](const char* key) {
-    const std::int64_t value = count(json, key);
-    if (value > kMaxBlocks) throw NotStats(fmt::format("\"{}\" is {} blocks", key, value));
-    sum += value;
-    return value;
-  };
-  blocks.referenced = state("referenced");
-  blocks.fenced = state("fenced");
-  blocks.evictable = state("evictable");
-  blocks.offline = state("offline");
-  blocks.free = state("free");
-  blocks.total = count(json, "total");
-  if (sum != blocks.total) {
-    throw NotStats(
-        fmt::format("its blocks do not add up: {} by state, {} in all", sum, blocks.total));
-  }
-  blocks.allocations = count(json, "allocations");
-  blocks.evictions = count(json, "evictions");
-  blocks.exhaustions = count(json, "exhaustions");
-  return blocks;
+  return {.total = figure(json, "total"),
+          .referenced = figure(json, "referenced"),
+          .fenced = figure(json, "fenced"),
+          .evictable = figure(json, "evictable"),
+          .offline = figure(json, "offline"),
+          .free = figure(json, "free"),
+          .allocations = figure(json, "allocations"),
+          .evictions = figure(json, "evictions"),
+          .exhaustions = figure(json, "exhaustions")};
 }
 
 void read_pressure(const Json& json, StatsPool& pool) {
@@ -132,8 +130,8 @@ StatsPool read_pool(const Json& json) {
   read_pressure(object_of(json, "pressure"), pool);
   pool.blocks = read_blocks(object_of(json, "blocks"));
   const Json& tables = object_of(json, "tables");
-  pool.tokens = count(tables, "tokens");
-  pool.sequences = count(tables, "sequences");
+  pool.tokens = figure(tables, "tokens");
+  pool.sequences = figure(tables, "sequences");
   pool.waiting_requests = count(json, "waiting_requests");
   pool.preemptions = count(json, "preemptions");
   const Json& tickets = object_of(json, "tickets");

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `StatsDocument`: the answer of `GET /stats` as plain values, checked: counts add up, and no text
-/// has a control character or is long. Pure functions.
+/// `StatsDocument`: the answer of `GET /stats` as plain values, checked: no text has a control
+/// character or is long. Pure functions.
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -51,7 +51,8 @@ struct StatsDevice {
   std::optional<StatsDrift> drift;  ///< absent before the first check
 };
 
-/// Blocks by state, which add up to the total; and counters, since the start.
+/// Blocks by state, and counters since the start. Of a pool whose accounts are violated they may be
+/// any numbers: below 0, not adding up; past 2^60 they are cut to that.
 struct StatsBlocks {
   std::int64_t total = 0;        ///< of the pool
   std::int64_t referenced = 0;   ///< held by somebody
@@ -62,6 +63,10 @@ struct StatsBlocks {
   std::int64_t allocations = 0;  ///< handed out
   std::int64_t evictions = 0;    ///< taken from the cache
   std::int64_t exhaustions = 0;  ///< calls refused
+
+  std::int64_t sum_of_states() const noexcept {
+    return referenced + fenced + evictable + offline + free;
+  }
 };
 
 /// One watched pool.
@@ -96,8 +101,8 @@ struct StatsDocument {
 /// The answer's text as JSON. Throws NotStats where it is none, or nested deeper than /stats is.
 nlohmann::ordered_json parse_stats(std::string_view text);
 
-/// Takes the JSON apart. Throws NotStats where something is missing, of another type, negative, too
-/// large to be true, or does not add up. Members that it does not know are passed over.
+/// Takes the JSON apart. Throws NotStats where something is missing, of another type, negative or
+/// too large to be true, accounts of pools aside. Members that it does not know are passed over.
 StatsDocument read_stats(const nlohmann::ordered_json& json);
 
 }  // namespace kvarena::tools

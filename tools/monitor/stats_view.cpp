@@ -96,6 +96,10 @@ void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
       "  {} blocks: {} referenced #, {} fenced ~, {} evictable +, {} offline x, {} free .",
       grouped(blocks.total), grouped(blocks.referenced), grouped(blocks.fenced),
       grouped(blocks.evictable), grouped(blocks.offline), grouped(blocks.free)));
+  if (blocks.sum_of_states() != blocks.total) {
+    frame.lines.push_back(fmt::format("  states add up to {} of {}",
+                                      grouped(blocks.sum_of_states()), grouped(blocks.total)));
+  }
   frame.lines.push_back(fmt::format(
       "  {} tokens in {} sequences, {} requests wait; {} open tickets{}", grouped(pool.tokens),
       grouped(pool.sequences), grouped(pool.waiting_requests), grouped(pool.open_tickets),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -111,11 +112,15 @@ void ReplayServer::on_progress(const replay::ReplayProgress& progress) {
   preemptions_ = progress.preemptions;
 }
 
-void ReplayServer::on_end(std::unique_ptr<replay::EnginePool> pool) {
-  static_cast<void>(monitor_.report_engine(watch_, 0, 0));
+void ReplayServer::on_end(std::unique_ptr<replay::EnginePool> pool) noexcept {
   pool_ = std::move(pool);
-  publish();
-  static_cast<void>(monitor_.check_now());
+  try {
+    static_cast<void>(monitor_.report_engine(watch_, 0, 0));
+    publish();
+    static_cast<void>(monitor_.check_now());
+  } catch (const std::exception&) {
+    // Want of host memory: the monitor's own thread tries again.
+  }
 }
 
 void ReplayServer::publish() {

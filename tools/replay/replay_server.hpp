@@ -23,11 +23,11 @@ namespace kvarena::tools {
 /// Serves a replay. Destroy it before the device.
 class ReplayServer final : public replay::ReplayObserver {
  public:
-  /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
-  /// it cannot, and returns nullptr with the exit code in `code`.
   ~ReplayServer() override = default;
   ReplayServer(const ReplayServer&) = delete;
   ReplayServer& operator=(const ReplayServer&) = delete;
+  /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
+  /// it cannot, and returns nullptr with the exit code in `code`.
   static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
                                              const std::string& token, Device* device,
                                              ExitCode* code);
@@ -36,7 +36,7 @@ class ReplayServer final : public replay::ReplayObserver {
   void on_pool(StepPublisher& publisher) override;
   void on_progress(const replay::ReplayProgress& progress) override;
   /// Checks again, for those who look at the pool afterwards.
-  void on_end(std::unique_ptr<replay::EnginePool> pool) override;
+  void on_end(std::unique_ptr<replay::EnginePool> pool) noexcept override;
   /// After the run: publishes the pool again, with the details that were asked for meanwhile.
   void publish();
 

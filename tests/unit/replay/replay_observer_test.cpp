@@ -26,7 +26,7 @@ class Notes final : public ReplayObserver {
     most_waiting_ = std::max(most_waiting_, progress.waiting);
     last_ = progress;
   }
-  void on_end(std::unique_ptr<EnginePool> pool) override { pool_ = std::move(pool); }
+  void on_end(std::unique_ptr<EnginePool> pool) noexcept override { pool_ = std::move(pool); }
 
   StepPublisher* publisher_ = nullptr;
   ReplayProgress last_;

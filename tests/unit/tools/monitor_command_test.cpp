@@ -3,13 +3,21 @@
 #include "health/http/endpoints.hpp"
 #include "health/http/server.hpp"
 
+#include "support/manager_access.hpp"
+#include "support/status_matchers.hpp"
 #include "support/test_files.hpp"
 #include "tools/http_address.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/monitor/health_client.hpp"
 #include "unit/health/sample_report.hpp"
+#include "unit/step/step_publisher_fixture.hpp"
+#include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "health/render/stats_json.hpp"
+
+#include "kvarena/health/health_monitor.hpp"
+#include "kvarena/health/health_server.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -138,13 +146,6 @@ TEST_F(MonitorCommandTest, OtherJson) {
   }
 }
 
-TEST_F(MonitorCommandTest, BlocksThatDoNotAddUp) {
-  Json stats = sample_stats();
-  stats["pools"][0]["blocks"]["free"] = 2000;
-  serve(200, stats.dump());
-  expect_error("not the JSON of /stats: its blocks do not add up: 2050 by state, 100 in all");
-}
-
 TEST_F(MonitorCommandTest, JsonDeeperThanAnyStackHolds) {
   const std::size_t depth = 1'000'000;
   Json stats = sample_stats();
@@ -211,6 +212,41 @@ TEST_F(MonitorCommandTest, AServerThatGoesAwayIsALookToo) {
       EXPECT_TRUE(contains(shown, " steps/s=0.0 ")) << shown;
     }
   }
+}
+
+TEST(MonitorCommand, AccountsThatAreViolatedAreSeen) {
+  auto monitor = HealthMonitor::create({.run_thread = false}).value();
+  test::PublishedPool pool(12, 0);
+  ASSERT_OK(monitor.watch(pool.publisher, "main"));
+  test::parts_of(pool.manager).pool.mutable_counts().free = -3;
+  pool.publish();
+  ASSERT_FALSE(monitor.check_now().healthy);
+  const auto server = HealthServer::start(monitor, {.address = "127.0.0.1", .port = 0});
+  ASSERT_OK(server);
+  const auto seen = run({"monitor", "--url", server->url(), "--once"});
+  EXPECT_EQ(seen.code, ExitCode::check_failed) << seen.err;
+  EXPECT_TRUE(contains(seen.out, "  accounts_violated for ")) << seen.out;
+  EXPECT_TRUE(contains(seen.out, "pool main: free -3 + fenced 0")) << seen.out;
+  EXPECT_TRUE(contains(seen.out, "  states add up to -3 of 12")) << seen.out;
+}
+
+TEST_F(MonitorCommandTest, IsInterruptedBetweenLooks) {
+  serve(200, sample_stats().dump());
+  for (const int signal : {SIGINT, SIGTERM}) {
+    ChildCommand monitor({"monitor", "--url", url_, "--interval", "86400", "--json", "-"});
+    ASSERT_NE(monitor.wait_for("pool=default"), "");
+    EXPECT_EQ(monitor.end(signal), 0);
+  }
+}
+
+TEST(Interrupt, IsCaughtOnce) {
+  Interrupt interrupt;
+  EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
+  ASSERT_EQ(::raise(SIGINT), 0);
+  EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
+  struct sigaction second {};
+  ASSERT_EQ(::sigaction(SIGINT, nullptr, &second), 0);
+  EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
 }
 
 // ---- servers that do not answer -----------------------------------------------------------------

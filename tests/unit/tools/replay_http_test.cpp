@@ -1,7 +1,9 @@
 // kvarena replay --http: served during and after the run, as another process sees it.
 
+#include "device/forwarding_device.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "unit/replay/trace_text.hpp"
+#include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/base/violation.hpp"
@@ -9,22 +11,19 @@
 #include "kvarena/device/host_device.hpp"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+#include <atomic>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kvarena::tools {
@@ -32,58 +31,6 @@ namespace {
 
 using nlohmann::json;
 using test::TempFile;
-
-/// The command in a process of its own; its messages can be read while it runs.
-class ChildCommand {
- public:
-  explicit ChildCommand(std::vector<std::string> arguments) {
-    std::array<int, 2> ends{};
-    if (::pipe(ends.data()) != 0) return;
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::dup2(ends[1], STDERR_FILENO);
-      ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
-      ::close(ends[0]);
-      std::vector<char*> argv;
-      std::string program = KVARENA_PROGRAM;
-      argv.push_back(program.data());
-      std::string alone = "--no-config";
-      argv.push_back(alone.data());
-      for (std::string& argument : arguments) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      ::execv(program.c_str(), argv.data());
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    messages_ = ::fdopen(ends[0], "r");
-  }
-  ~ChildCommand() {
-    if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
-    if (messages_ != nullptr) std::fclose(messages_);
-  }
-  ChildCommand(const ChildCommand&) = delete;
-  ChildCommand& operator=(const ChildCommand&) = delete;
-
-  /// The first message that contains `words`; "" when they end before.
-  std::string wait_for(const std::string& words) {
-    std::array<char, 1024> line{};
-    while (std::fgets(line.data(), line.size(), messages_) != nullptr) {
-      if (contains(line.data(), words)) return line.data();
-    }
-    return "";
-  }
-  /// Its exit code after `signal`.
-  int end(int signal) {
-    ::kill(pid_, signal);
-    int status = 0;
-    ::waitpid(std::exchange(pid_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  FILE* messages_ = nullptr;
-};
 
 /// "http://127.0.0.1:PORT" of "serving http://127.0.0.1:PORT/health, ...".
 std::string url_in(const std::string& message) {
@@ -262,6 +209,29 @@ TEST_F(ReplayServerTest, MemoryOfTheRunIsCheckedAtItsBeginAndItsEnd) {
   server->on_end(nullptr);
   expect_all_checked();
   EXPECT_TRUE(device_->free(*more));
+}
+
+/// Has no host memory left to answer with, once it is told so.
+class StarvedDevice final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  void starve() { is_starved_ = true; }
+  Result<MemoryInfo> memory_info() const override {
+    if (is_starved_) throw std::bad_alloc();
+    return ForwardingDevice::memory_info();
+  }
+
+ private:
+  std::atomic<bool> is_starved_{false};
+};
+
+TEST_F(ReplayServerTest, ACheckThatCannotBeMadeDoesNotEndTheProcess) {
+  StarvedDevice device(*device_);
+  const auto server = ReplayServer::start(console_, {"127.0.0.1", 0}, "", &device, &code_);
+  ASSERT_NE(server, nullptr) << err_.str();
+  device.starve();
+  server->on_end(nullptr);
+  EXPECT_TRUE(stats().is_object()) << "it is still served";
 }
 
 TEST_F(ReplayServerTest, LogLinesSayHowSevereTheyAre) {

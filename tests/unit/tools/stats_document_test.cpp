@@ -94,13 +94,19 @@ TEST(StatsDocument, RefusesOtherTypesAndNumbersThatCannotBe) {
   EXPECT_EQ(refusal_at("/devices/0/drift/growth_bytes", -5), "") << "memory was given back";
 }
 
-TEST(StatsDocument, BlocksAddUp) {
-  EXPECT_EQ(refusal_at("/pools/0/blocks/free", 2000),
-            "its blocks do not add up: 2050 by state, 100 in all");
-  EXPECT_EQ(refusal_at("/pools/0/blocks/total", 5),
-            "its blocks do not add up: 100 by state, 5 in all");
-  EXPECT_EQ(refusal_at("/pools/0/blocks/free", INT64_MAX),
-            "\"free\" is 9223372036854775807 blocks");
+TEST(StatsDocument, DamagedAccountsAreRead) {
+  Json stats = sample_stats();
+  Json& blocks = stats["pools"][0]["blocks"];
+  blocks["free"] = -3;
+  blocks["offline"] = INT64_MIN;
+  blocks["allocations"] = UINT64_MAX;
+  stats["pools"][0]["tables"]["tokens"] = -7;
+  const StatsPool pool = read_stats(stats).pools.at(0);
+  EXPECT_EQ(pool.blocks.free, -3);
+  EXPECT_EQ(pool.blocks.offline, -(std::int64_t{1} << 60)) << "cut, so that sums hold it";
+  EXPECT_EQ(pool.blocks.allocations, std::int64_t{1} << 60);
+  EXPECT_EQ(pool.tokens, -7);
+  EXPECT_EQ(refusal_at("/pools/0/blocks/free", 1.5), "\"free\" is not a whole number of 63 bits");
 }
 
 TEST(StatsDocument, TextHasNoControlCharacters) {

@@ -56,6 +56,17 @@ TEST(StatsView, ShowsHealthUsageBlocksAndPressure) {
   EXPECT_FALSE(has_line(frame, "a second:")) << "no rate without an earlier look";
 }
 
+TEST(StatsView, StatesThatDoNotAddUpAreShownAsTheyAre) {
+  Json stats = sample_stats();
+  EXPECT_FALSE(has_line(frame_of(stats), "add up"));
+  stats["pools"][0]["blocks"]["free"] = 2000;
+  EXPECT_TRUE(has_line(frame_of(stats), "  states add up to 2,050 of 100"));
+  stats["pools"][0]["blocks"]["free"] = -60;
+  const MonitorFrame frame = frame_of(stats);
+  EXPECT_TRUE(has_line(frame, "offline x, -60 free .")) << text_of(frame);
+  EXPECT_TRUE(has_line(frame, "  states add up to -10 of 100")) << text_of(frame);
+}
+
 TEST(StatsView, ALineHasTheSameInPairs) {
   const std::string health =
       "healthy reasons=- resident=yes checked=5.0s vram=600B ModelWeights=300B KVCache=200B "
