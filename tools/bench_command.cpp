@@ -102,6 +102,7 @@ ExitCode BenchCommand::run(const Console& console) {
   chosen_ = rows_.choose(console);
   if (chosen_.code != ExitCode::ok) return chosen_.code;
   if (peers_) return print_peers(console);
+  if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
   const auto opened = open_device(console, device_);
   if (!opened) return ExitCode::environment;
   if (rows_.is_fp8() && opened->cuda == nullptr) {

@@ -1,14 +1,11 @@
 #include "tools/json_output.hpp"
 
-#include "tools/write_probe.hpp"
+#include "tools/result_file.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <system_error>
 
 namespace kvarena::tools {
@@ -21,10 +18,6 @@ ExitCode not_written(const Console& console, const std::string& target,
   return ExitCode::environment;
 }
 
-}  // namespace
-
-namespace {
-
 // Standard output may be a terminal, and names may be of others: a process's, a server's.
 std::string dump(const nlohmann::ordered_json& document, int indent) {
   return document.dump(indent, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
@@ -33,6 +26,8 @@ std::string dump(const nlohmann::ordered_json& document, int indent) {
 }  // namespace
 
 std::string json_line(const nlohmann::ordered_json& document) { return dump(document, -1); }
+
+std::string json_text(const nlohmann::ordered_json& document) { return dump(document, 2) + '\n'; }
 
 void declare_json_option(CLI::App& command, std::string& target) {
   command
@@ -45,7 +40,7 @@ void declare_json_option(CLI::App& command, std::string& target) {
 
 ExitCode probe_json(const Console& console, const std::string& target) {
   if (target.empty() || json_on_stdout(target)) return ExitCode::ok;
-  const std::error_code error = probe_file(target);
+  const std::error_code error = probe_write(target);
   return error ? not_written(console, target, error) : ExitCode::ok;
 }
 
@@ -53,19 +48,15 @@ ExitCode write_json(const Console& console, const std::string& target,
                     const nlohmann::ordered_json& document) {
   if (target.empty()) return ExitCode::ok;
   if (json_on_stdout(target)) {
-    console.out << dump(document, 2) << '\n';
+    console.out << json_text(document);
     console.out.flush();
     if (console.out) return ExitCode::ok;
     console.error("standard output could not be written", "an open pipe, terminal or file",
                   "check the disk and the reader of the pipe");
     return ExitCode::environment;
   }
-  errno = 0;
-  std::ofstream file(target, std::ios::binary | std::ios::trunc);
-  file << dump(document, 2) << '\n';
-  file.close();
-  if (file) return ExitCode::ok;
-  return not_written(console, target, {errno, std::generic_category()});
+  const std::error_code error = write_whole(target, json_text(document));
+  return error ? not_written(console, target, error) : ExitCode::ok;
 }
 
 }  // namespace kvarena::tools

@@ -26,13 +26,15 @@ inline bool json_on_stdout(const std::string& target) { return target == "-"; }
 /// minutes before they write. Reports a failure on the console.
 ExitCode probe_json(const Console& console, const std::string& target);
 
-/// Writes `document` and a newline to `target`: "" writes nothing, "-" is standard output, anything
-/// else a file, replaced. Reports a failure on the console.
+/// Writes json_text to `target`: "" writes nothing, "-" is standard output, anything else a file,
+/// as write_whole does. Reports a failure on the console.
 ExitCode write_json(const Console& console, const std::string& target,
                     const nlohmann::ordered_json& document);
 
-/// `document` in one line. Here and in write_json text is ASCII, with escapes for the rest, and
+/// `document` in one line. Here and in json_text text is ASCII, with escapes for the rest, and
 /// bytes that are no UTF-8 are replaced.
 std::string json_line(const nlohmann::ordered_json& document);
+/// `document` for a file: indented, with a newline at the end.
+std::string json_text(const nlohmann::ordered_json& document);
 
 }  // namespace kvarena::tools

@@ -6,7 +6,7 @@
 
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
-#include "tools/write_probe.hpp"
+#include "tools/result_file.hpp"
 
 #include "replay/pressure/pressure.hpp"
 
@@ -14,6 +14,7 @@
 
 #include <ostream>
 #include <string>
+#include <string_view>
 
 namespace kvarena::tools {
 
@@ -25,11 +26,13 @@ struct PressureOrigin {
 /// The origin of a run that starts now on `device`.
 PressureOrigin origin_now(const Device& device);
 
+/// "passed", "FAILED" or "skipped".
+std::string_view verdict_of(const replay::pressure::ScenarioReport& scenario);
 /// One line a scenario, with the first check that did not hold.
 std::string summary_of(const Console& console, const std::ostream& stream,
                        const replay::pressure::PressureReport& report);
 /// `report.json`: `scenarios` has one object a scenario with `name`, `passed` (null when skipped),
-/// `figures` and `checks`.
+/// `skipped` and `ended` (why it was, or ended early; else null), `figures` and `checks`.
 nlohmann::ordered_json json_of(const PressureOrigin& origin,
                                const replay::pressure::PressureOptions& options,
                                const replay::pressure::PressureOutcome& outcome);

@@ -175,7 +175,8 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
 
 ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
-  ExitCode code{};
+  ExitCode code = probe_json(console, json_);
+  if (code != ExitCode::ok) return code;
   const auto replayed = replay(console, &code);
   if (!replayed) return code;
   code = report(console, *replayed);

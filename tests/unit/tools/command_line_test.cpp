@@ -227,6 +227,19 @@ TEST(ReplayCommand, JsonFileHasTheSameFigures) {
             ExitCode::environment);
 }
 
+TEST(CommandLine, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
+  const TempFile trace(small_trace());
+  for (const auto& arguments : {std::vector<std::string>{"replay", trace.path()},
+                                {"bench", "attention", "--device", "cpu"}}) {
+    auto given = arguments;
+    given.insert(given.end(), {"--json", "/proc/kvarena.json"});
+    const auto outcome = run(given);
+    EXPECT_EQ(outcome.code, ExitCode::environment) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "--json /proc/kvarena.json: ")) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << "it ran";
+  }
+}
+
 TEST(ReplayCommand, ExitCodesTellWhy) {
   const TempFile trace(small_trace());
   EXPECT_EQ(run({"replay", "/nonexistent"}).code, ExitCode::bad_input);

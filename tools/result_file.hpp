@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// Whether what a command is to write can be written, asked before the work whose result it is.
-/// Every probe leaves the disk as it found it.
+/// Files that a command writes its result to, whole, and whether it can, asked before the work
+/// whose result it is.
 
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -25,10 +26,13 @@ class ResultFolder {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-/// Why `path` could not be written; no error: it can. A device or a pipe is not opened.
-std::error_code probe_file(const std::filesystem::path& path);
+/// Writes `text`; no error: it is there. A file, or none, is replaced in one step: whoever reads it
+/// meanwhile sees all of the old or all of the new. What else `path` may name, a pipe, a device, a
+/// link such as /dev/stdout, is written in its place.
+std::error_code write_whole(const std::filesystem::path& path, std::string_view text);
 
-/// The same of a file that is written beside `path` and then moved there.
-std::error_code probe_replacement(const std::filesystem::path& path);
+/// Why write_whole could not write; no error: it can. Leaves the disk as it is, and opens neither
+/// device nor pipe.
+std::error_code probe_write(const std::filesystem::path& path);
 
 }  // namespace kvarena::tools
