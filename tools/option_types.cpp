@@ -31,14 +31,15 @@ CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::
 }
 
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
-                              std::optional<std::int64_t>& bytes, const std::string& help) {
-  const auto take = [name, &bytes](const std::string& text) {
+                              std::optional<std::int64_t>& bytes, const std::string& help,
+                              std::int64_t smallest) {
+  const auto take = [name, &bytes, smallest](const std::string& text) {
     bytes = parse_bytes(text);
-    if (bytes && *bytes > 0) return;
-    throw CLI::ValidationError(name, fmt::format("\"{}\" is no whole number of bytes above 0; "
+    if (bytes && *bytes >= smallest) return;
+    throw CLI::ValidationError(name, fmt::format("\"{}\" is no whole number of bytes, {} or more; "
                                                  "expected a whole number with a suffix, such as "
                                                  "1434MiB, 24GiB, 80GB",
-                                                 text));
+                                                 text, smallest));
   };
   return command.add_option_function<std::string>(name, take, help)->type_name("SIZE");
 }

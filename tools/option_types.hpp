@@ -25,9 +25,10 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& name, Number
 CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::string& value,
                                const std::vector<std::string>& choices, const std::string& help);
 
-/// `--name SIZE`, e.g. 24GiB, 512MiB, 80GB.
+/// `--name SIZE`, e.g. 24GiB, 512MiB, 80GB; at least `smallest` bytes.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
-                              std::optional<std::int64_t>& bytes, const std::string& help);
+                              std::optional<std::int64_t>& bytes, const std::string& help,
+                              std::int64_t smallest = 1);
 
 /// `--name US`, microseconds with up to three decimals, into nanoseconds; `ns` is the default.
 CLI::Option* add_microseconds_option(CLI::App& command, const std::string& name, std::int64_t& ns,

@@ -85,6 +85,12 @@ std::span<const GpuSpec> gpu_presets() {
   return specs;
 }
 
+std::vector<std::string_view> gpu_preset_names() {
+  std::vector<std::string_view> names;
+  for (const GpuSpec& gpu : gpu_presets()) names.emplace_back(gpu.name);
+  return names;
+}
+
 const GpuSpec* find_gpu(std::string_view name) {
   for (const GpuSpec& gpu : gpu_presets()) {
     if (same_letters(gpu.name, name)) return &gpu;

@@ -75,6 +75,12 @@ std::string_view name_of(TraceFormat format) noexcept {
   return "unknown";
 }
 
+std::vector<std::string> trace_format_names() {
+  std::vector<std::string> names;
+  for (const auto& [_, name] : kFormatNames) names.emplace_back(name);
+  return names;
+}
+
 std::optional<TraceFormat> trace_format_of(std::string_view name) noexcept {
   for (const auto& [value, known] : kFormatNames) {
     if (known == name) return value;

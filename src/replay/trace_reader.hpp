@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvarena::replay {
 
@@ -23,6 +24,8 @@ enum class TraceFormat : std::uint8_t { detect, mooncake, azure, agent, vllm };
 
 /// "auto", "mooncake", "azure", "agent", "vllm".
 std::string_view name_of(TraceFormat format) noexcept;
+/// All of these names.
+std::vector<std::string> trace_format_names();
 /// The format of that name, or nothing.
 std::optional<TraceFormat> trace_format_of(std::string_view name) noexcept;
 

@@ -98,8 +98,8 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
       ->capture_default_str();
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
-  add_choice_option(*command, "--format", trace_format_,
-                    {"auto", "mooncake", "azure", "agent", "vllm"}, "The trace's format")
+  add_choice_option(*command, "--format", trace_format_, replay::trace_format_names(),
+                    "The trace's format")
       ->capture_default_str();
   command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
       ->check(CLI::Range(0.0, 100.0))
@@ -141,10 +141,10 @@ void PlanCommand::declare_engine(CLI::App& command) {
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str()
       ->group(kGroup);
-  add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels")
+  add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels", 0)
       ->default_str("536MiB")
       ->group(kGroup);
-  add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs")
+  add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs", 0)
       ->default_str("0B")
       ->group(kGroup);
 }

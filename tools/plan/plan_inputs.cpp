@@ -27,14 +27,10 @@ using capacity::ModelSpec;
 
 constexpr std::int64_t kLeastMemory = std::int64_t{1} << 20;
 
-std::vector<std::string_view> names_of_gpus() {
-  std::vector<std::string_view> names;
-  for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) names.push_back(gpu.name);
-  return names;
-}
-
 /// "a name (A10, ...)" for messages.
-std::string list_of_gpus() { return fmt::format("{}", fmt::join(names_of_gpus(), ", ")); }
+std::string list_of_gpus() {
+  return fmt::format("{}", fmt::join(capacity::gpu_preset_names(), ", "));
+}
 
 /// Letters and digits, in small letters.
 std::string letters_of(std::string_view name) {
@@ -108,7 +104,7 @@ std::optional<PlannedMemory> find_memory(const Console& console, const std::stri
                       : fmt::format("--gpu {}", printable(text)),
                 fmt::format("{}one of {}; auto or cuda:N for the card present; or a size with its "
                             "unit (MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
-                            similar_names(text, names_of_gpus()), list_of_gpus()));
+                            similar_names(text, capacity::gpu_preset_names()), list_of_gpus()));
   return std::nullopt;
 }
 

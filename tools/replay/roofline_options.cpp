@@ -6,18 +6,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <vector>
-
 namespace kvarena::tools {
-namespace {
-
-std::string gpu_names() {
-  std::vector<std::string_view> names;
-  for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) names.emplace_back(gpu.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-}  // namespace
 
 CLI::Option* RooflineOptions::declare(CLI::App& command) {
   constexpr const char* kGroup = "Roofline clock";
@@ -41,7 +30,8 @@ std::optional<capacity::StepTimeModel> RooflineOptions::choose(const Console& co
                                                                const std::string& model) const {
   const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_);
   if (gpu == nullptr) {
-    console.error(fmt::format("--gpu {}", gpu_), "one of " + gpu_names(), "");
+    console.error(fmt::format("--gpu {}", gpu_),
+                  fmt::format("one of {}", fmt::join(capacity::gpu_preset_names(), ", ")));
     return std::nullopt;
   }
   const auto spec = capacity::find_model_preset(model);

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvarena::capacity {
 
@@ -42,6 +43,9 @@ struct GpuSpec {
 
 /// The presets, in the order of docs/capacity.md.
 KVARENA_EXPORT std::span<const GpuSpec> gpu_presets();
+
+/// Their names.
+KVARENA_EXPORT std::vector<std::string_view> gpu_preset_names();
 
 /// The preset of that name in any case ("rtx-4090"), or nullptr. Valid for the whole program.
 KVARENA_EXPORT const GpuSpec* find_gpu(std::string_view name);

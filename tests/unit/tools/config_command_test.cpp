@@ -332,6 +332,28 @@ TEST(ConfigShow, IsAFileThatChangesNothing) {
   EXPECT_EQ(world.run({"config", "show"}).out, second.out);
 }
 
+TEST(ConfigShow, EveryDefaultMayBeWrittenOut) {
+  ConfigWorld world;
+  std::istringstream lines(world.run({"config", "show"}).out);
+  std::string text;
+  int defaults = 0;
+  for (std::string line; std::getline(lines, line); text += line + '\n') {
+    if (!line.starts_with("# ") || contains(line, " = <")) continue;
+    line.erase(0, 2);
+    ++defaults;
+  }
+  EXPECT_GT(defaults, 40);
+  EXPECT_TRUE(contains(text, "\ngraph-memory = \"0B\"\n")) << text;
+  world.project(text);
+  const auto shown = world.run({"config", "show"});
+  EXPECT_EQ(shown.code, ExitCode::ok) << shown.err;
+  EXPECT_EQ(shown.out, text);
+  const auto planned = world.run({"plan", "--model", "Qwen2.5-0.5B", "--gpu", "80GiB"});
+  EXPECT_EQ(planned.code, ExitCode::ok) << planned.err;
+  EXPECT_EQ(planned.out,
+            ConfigWorld().run({"plan", "--model", "Qwen2.5-0.5B", "--gpu", "80GiB"}).out);
+}
+
 TEST(ConfigShow, OriginsOfAllSources) {
   ConfigWorld world;
   const auto user = world.write("home/kvarena/kvarena.toml", "[shapes]\nq-heads = 8\n");
