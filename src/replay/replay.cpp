@@ -278,6 +278,18 @@ void put(MaybeFailure failure, ReplayOutcome& outcome) {
 
 }  // namespace
 
+std::string_view name_of(ReplayEnd end) noexcept {
+  switch (end) {
+    case ReplayEnd::completed: return "completed";
+    case ReplayEnd::check_failed: return "check_failed";
+    case ReplayEnd::bad_options: return "bad_options";
+    case ReplayEnd::does_not_fit: return "does_not_fit";
+    case ReplayEnd::bad_input: return "bad_input";
+    case ReplayEnd::environment: return "environment";
+  }
+  return "unknown";
+}
+
 std::string_view name_of(ClockKind clock) noexcept {
   switch (clock) {
     case ClockKind::step: return "step";

@@ -24,6 +24,9 @@ enum class ReplayEnd : std::uint8_t {
   environment,   ///< the operating system, or a bug
 };
 
+/// "check_failed", ...
+std::string_view name_of(ReplayEnd end) noexcept;
+
 /// Nearest-rank percentiles of a set of durations, microseconds.
 struct DurationSummary {
   std::int64_t count = 0;

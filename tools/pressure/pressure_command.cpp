@@ -66,10 +66,11 @@ class ProgressLines final : public PressureSink {
     console_.note(fmt::format("{}: {}", name, what));
   }
   void on_end(const ScenarioReport& report) override {
-    const char* const verdict = !report.skipped.empty() ? "skipped"
-                                : report.passed()       ? "passed"
-                                                        : "FAILED";
-    console_.note(fmt::format("{}: {} after {:.1f} s", report.name, verdict, report.seconds));
+    console_.note(
+        fmt::format("{}: {} after {:.1f} s", report.name, verdict_of(report), report.seconds));
+    if (!report.ended) return;
+    console_.error(report.name + ": " + report.ended->happened, report.ended->expected,
+                   report.ended->advice);
   }
 
  private:
@@ -86,8 +87,7 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
   add_bytes_option(*command, "--memory", memory_bytes_,
                    "How much of the device's memory to use [default: CPU: three quarters of what "
                    "the machine has available; GPU: all that is free]");
-  std::vector<std::string> models;
-  for (const auto& model : replay::pressure::pressure_models()) models.push_back(model.name);
+  const std::vector<std::string> models = replay::pressure::pressure_model_names();
   model_ = models.front();
   add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights")
       ->capture_default_str();

@@ -1,5 +1,6 @@
 #include "tools/pressure/pressure_output.hpp"
 
+#include "tools/json_output.hpp"
 #include "tools/quantity.hpp"
 
 #include "kvarena/base/version.hpp"
@@ -10,13 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <type_traits>
-
-#include <unistd.h>
 
 namespace kvarena::tools {
 namespace {
@@ -31,14 +30,10 @@ using replay::pressure::PressureOutcome;
 using replay::pressure::PressureReport;
 using replay::pressure::ScenarioReport;
 
-std::string verdict_of(const ScenarioReport& scenario) {
-  if (!scenario.skipped.empty()) return "skipped";
-  return scenario.passed() ? "passed" : "FAILED";
-}
-
-/// The first check that did not hold, or why it was skipped.
+/// Why it was skipped or has ended early, or the first check that did not hold.
 std::string remark_of(const ScenarioReport& scenario) {
   if (!scenario.skipped.empty()) return scenario.skipped;
+  if (scenario.ended) return "ended early: " + scenario.ended->happened;
   for (const Check& check : scenario.checks) {
     if (check.held) continue;
     return fmt::format("{}: expected {}, seen {}", check.what, check.expected, check.seen);
@@ -70,6 +65,14 @@ Json json_of(const Figure& figure) {
       figure.value);
 }
 
+Json json_of(const replay::MaybeFailure& ended) {
+  if (!ended) return nullptr;
+  return {{"end", name_of(ended->end)},
+          {"happened", ended->happened},
+          {"expected", ended->expected},
+          {"advice", ended->advice}};
+}
+
 Json json_of(const ScenarioReport& scenario) {
   Json figures = Json::object();
   for (const Figure& figure : scenario.figures) figures[figure.name] = json_of(figure);
@@ -85,6 +88,7 @@ Json json_of(const ScenarioReport& scenario) {
           {"title", scenario.title},
           {"passed", ran ? Json(scenario.passed()) : Json(nullptr)},
           {"skipped", ran ? Json(nullptr) : Json(scenario.skipped)},
+          {"ended", json_of(scenario.ended)},
           {"seconds", scenario.seconds},
           {"figures", std::move(figures)},
           {"checks", std::move(checks)}};
@@ -164,10 +168,31 @@ void append_origin(std::string& out, const PressureOrigin& origin, const Pressur
                      options.seed, origin.started_utc);
 }
 
+std::string heading_of(const ScenarioReport& scenario) {
+  return fmt::format("{}: {}", scenario.name, verdict_of(scenario));
+}
+
+/// What a link to a heading of letters, digits, "-", ":" and spaces is called.
+std::string anchor_of(std::string_view heading) {
+  std::string anchor;
+  for (const char c : heading) {
+    if (c == ':') continue;
+    anchor += c == ' ' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return anchor;
+}
+
+void append_end(std::string& out, const replay::ReplayFailure& ended) {
+  out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), ended.happened);
+  if (!ended.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.expected);
+  if (!ended.advice.empty()) out += fmt::format("To do: {}\n\n", ended.advice);
+}
+
 void append_scenario(std::string& out, const ScenarioReport& scenario) {
-  out += fmt::format("## {}: {}\n\n{} in {:.1f} s.\n\n", scenario.name, verdict_of(scenario),
-                     scenario.title, scenario.seconds);
+  out += fmt::format("## {}\n\n{} in {:.1f} s.\n\n", heading_of(scenario), scenario.title,
+                     scenario.seconds);
   if (!scenario.skipped.empty()) out += fmt::format("Skipped: {}\n\n", scenario.skipped);
+  if (scenario.ended) append_end(out, *scenario.ended);
   append_figures(out, scenario.figures);
   if (scenario.checks.empty()) return;
   out += "| check | expected | seen | held |\n| --- | --- | --- | --- |\n";
@@ -182,25 +207,6 @@ void append_scenario(std::string& out, const ScenarioReport& scenario) {
 
 constexpr const char* kReports[] = {"report.md", "report.json"};
 
-/// Writes beside the file, then moves it there in one step.
-std::error_code write_whole(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path beside = path;
-  beside += fmt::format(".{}.tmp", ::getpid());
-  errno = 0;
-  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (!file) {
-    error = {errno != 0 ? errno : EIO, std::generic_category()};
-  } else {
-    std::filesystem::rename(beside, path, error);
-  }
-  std::error_code ignored;
-  if (error) std::filesystem::remove(beside, ignored);
-  return error;
-}
-
 ExitCode not_written(const Console& console, const std::string& folder,
                      const std::error_code& error) {
   console.error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
@@ -209,6 +215,11 @@ ExitCode not_written(const Console& console, const std::string& folder,
 }
 
 }  // namespace
+
+std::string_view verdict_of(const ScenarioReport& scenario) {
+  if (!scenario.skipped.empty()) return "skipped";
+  return scenario.passed() ? "passed" : "FAILED";
+}
 
 PressureOrigin origin_now(const Device& device) {
   PressureOrigin origin{.started_utc = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))),
@@ -264,11 +275,9 @@ std::string markdown_of(const PressureOrigin& origin, const PressureOptions& opt
   append_origin(out, origin, options);
   out += "| scenario | verdict | seconds | |\n| --- | --- | ---: | --- |\n";
   for (const ScenarioReport& scenario : report.scenarios) {
-    out += fmt::format("| [{0}](#{0}-{1}) | {2} | {3:.1f} | {4} |\n", scenario.name,
-                       scenario.passed()          ? "passed"
-                       : scenario.skipped.empty() ? "failed"
-                                                  : "skipped",
-                       verdict_of(scenario), scenario.seconds, cell(remark_of(scenario)));
+    out += fmt::format("| [{}](#{}) | {} | {:.1f} | {} |\n", scenario.name,
+                       anchor_of(heading_of(scenario)), verdict_of(scenario), scenario.seconds,
+                       cell(remark_of(scenario)));
   }
   out += '\n';
   for (const ScenarioReport& scenario : report.scenarios) append_scenario(out, scenario);
@@ -280,7 +289,7 @@ ExitCode probe_reports(const Console& console, const std::string& folder, Result
   if (folder.empty()) return ExitCode::ok;
   std::error_code error = made.make(folder);
   for (const char* name : kReports) {
-    if (!error) error = probe_replacement(std::filesystem::path(folder) / name);
+    if (!error) error = probe_write(std::filesystem::path(folder) / name);
   }
   return error ? not_written(console, folder, error) : ExitCode::ok;
 }
@@ -293,9 +302,7 @@ ExitCode write_reports(const Console& console, const std::string& folder,
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error) error = write_whole(path / kReports[0], markdown_of(origin, options, outcome));
-  if (!error) {
-    error = write_whole(path / kReports[1], json_of(origin, options, outcome).dump(2) + '\n');
-  }
+  if (!error) error = write_whole(path / kReports[1], json_text(json_of(origin, options, outcome)));
   return error ? not_written(console, folder, error) : ExitCode::ok;
 }
 

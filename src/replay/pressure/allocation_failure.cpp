@@ -17,9 +17,6 @@ namespace {
 
 constexpr std::int64_t kSmallBlocks = 4;     // of the cache that shows that the process goes on
 constexpr std::int64_t kMostInstances = 24;  // that fit; a small model's caches are larger for it
-// What cudaMalloc rounds up to. A driver keeps one or none for itself: an allocation that it
-// refuses makes it give that back.
-constexpr std::int64_t kGpuGranule = std::int64_t{2} << 20;
 
 /// Instances until one was refused.
 struct FullDevice {
@@ -69,7 +66,9 @@ class AllocationFailure {
     const std::int64_t block = layout_.block_size();
     return (context_.model().max_context_tokens + block - 1) / block;
   }
-  std::int64_t tolerance() const noexcept { return context_.on_gpu() ? kGpuGranule : 0; }
+  /// A driver keeps one piece or none for itself: an allocation that it refuses makes it give that
+  /// back.
+  std::int64_t tolerance() const noexcept { return context_.on_gpu() ? kDriverPieceBytes : 0; }
   /// A budget that is too small, but not by so much that a small cache would not fit.
   static std::int64_t too_small(std::int64_t bytes) noexcept { return bytes - bytes / 8; }
 

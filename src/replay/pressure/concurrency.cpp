@@ -50,7 +50,7 @@ class Concurrency {
     const Result<ModelWeights> weights = ModelWeights::load(
         context_.device(), {.bytes = context_.model().weights_bytes,
                             .piece_bytes = context_.sizes().weights_piece_bytes});
-    if (!weights) return not_created(context_.options, weights.status());
+    if (!weights) return not_created(context_.device(), context_.model(), weights.status());
     if (auto failure = run_batches()) return failure;
     longest_ = attended_;
     if (auto failure = run_overload()) return failure;
@@ -66,8 +66,7 @@ class Concurrency {
                 std::max<std::int64_t>(std::max(context_.sizes().chunk_tokens, longest_),
                                        std::min<std::int64_t>(num_blocks + 1, kMostSequences)),
             .mode = AttentionMode::full,
-            .num_threads = context_.options.num_threads,
-            .first_index = 0};
+            .num_threads = context_.options.num_threads};
   }
 
   std::int64_t mixed_length() {
@@ -80,10 +79,10 @@ class Concurrency {
       if (auto failure = warm_up(context_, options_for(kMostSequences))) return failure;
     }
     const Result<BatchPool> pool = size_pool();
-    if (!pool) return not_created(context_.options, pool.status());
+    if (!pool) return not_created(context_.device(), context_.model(), pool.status());
     auto made =
         PressureEngine::create(context_.device(), context_.model(), options_for(pool->num_blocks));
-    if (!made) return not_created(context_.options, made.status());
+    if (!made) return not_created(context_.device(), context_.model(), made.status());
     PressureEngine& engine = **made;
     report_.add("pool_blocks", pool->num_blocks);
     report_.add("pool_limited_by", std::string(pool->limited_by));
@@ -200,7 +199,7 @@ class Concurrency {
     PressureEngineOptions options = options_for(held);
     options.watermark_blocks = 1;
     auto made = PressureEngine::create(context_.device(), context_.model(), options);
-    if (!made) return not_created(context_.options, made.status());
+    if (!made) return not_created(context_.device(), context_.model(), made.status());
     context_.progress(fmt::format("overload: {} sequences that need {} blocks, {} there",
                                   requests.size(), blocks, held));
     Overload overload(**made);

@@ -94,7 +94,7 @@ MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report) 
                         .max_step_tokens = context.sizes().chunk_tokens,
                         .touch_pool = true,
                         .num_threads = context.options.num_threads});
-  if (!instance) return not_created(context.options, instance.status());
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
   PressureEngine& engine = instance->engine();
   const Result<MemoryReading> created = read_memory(context.device());
   if (!created) return unexpected("memory_info", created.status());

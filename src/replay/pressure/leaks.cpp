@@ -1,6 +1,7 @@
 #include "replay/pressure/memory_balance.hpp"
 #include "replay/pressure/memory_reading.hpp"
 #include "replay/pressure/pressure_instance.hpp"
+#include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
 
 #include "kvarena/device/residency.hpp"
@@ -125,7 +126,7 @@ struct Findings {
 /// Weights and a cache come, two sequences are prefilled, decoded and compared, all of it goes.
 MaybeFailure load_run_unload(const PressureContext& context, Findings& findings) {
   auto instance = PressureInstance::create(context.options, engine_of(context));
-  if (!instance) return unexpected("loading an instance", instance.status());
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
   PressureEngine& engine = instance->engine();
   const std::int64_t prompt = 2 * std::int64_t{context.model().shape.block_size_tokens};
   for (int i = 0; i < 2; ++i) {
@@ -155,7 +156,7 @@ MaybeFailure load_run_unload(const PressureContext& context, Findings& findings)
 MaybeFailure create_destroy(const PressureContext& context) {
   auto cache = KvCache::create(context.device(),
                                PressureEngine::cache_options(context.model(), engine_of(context)));
-  if (!cache) return unexpected("KvCache::create", cache.status());
+  if (!cache) return not_created(context.device(), context.model(), cache.status());
   const Result<SequenceId> sequence = cache->create_sequence();
   if (!sequence) return unexpected("create_sequence", sequence.status());
   if (Status s = cache->begin_step(); !s) return unexpected("begin_step", s);

@@ -197,14 +197,14 @@ MaybeFailure run_long_generation(const PressureContext& context, ScenarioReport&
   }
   // As many sequences as never run out of blocks, whatever their lengths.
   const Result<std::int64_t> fitting = fitting_blocks(context.options, options);
-  if (!fitting) return not_created(context.options, fitting.status());
+  if (!fitting) return not_created(context.device(), context.model(), fitting.status());
   const std::int64_t batch =
       std::clamp<std::int64_t>(*fitting / sequence_blocks, 1, context.sizes().generation_batch);
   options.pool = {.num_blocks = batch * sequence_blocks};
   options.max_sequences = static_cast<std::int32_t>(batch) + 1;
   options.max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt);
   Result<PressureInstance> instance = PressureInstance::create(context.options, options);
-  if (!instance) return not_created(context.options, instance.status());
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
   if (auto failure = LongGeneration(context, report, instance->engine(), batch, longest).run()) {
     return failure;
   }

@@ -81,7 +81,7 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
                         .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
                         .sample_every = kSampleEvery,
                         .num_threads = context.options.num_threads});
-  if (!instance) return not_created(context.options, instance.status());
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
   PressureEngine& engine = instance->engine();
   const std::int64_t decoded = context.sizes().decode_tokens;
   const Result<Job*> job = engine.add(longest - decoded, decoded);

@@ -33,7 +33,7 @@ class NearFull {
 
   MaybeFailure run() {
     Result<ModelWeights> weights = load();
-    if (!weights) return not_created(context_.options, weights.status());
+    if (!weights) return not_created(context_.device(), context_.model(), weights.status());
     weights_.emplace(std::move(*weights));
     if (auto failure = find()) return failure;
     for (std::int64_t round = 1; round <= context_.sizes().full_rounds; ++round) {
@@ -49,7 +49,7 @@ class NearFull {
     if (auto failure = warm_up(context_, engine_)) return failure;
     const Result<LargestPool> found =
         find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
-    if (!found) return not_created(context_.options, found.status());
+    if (!found) return not_created(context_.device(), context_.model(), found.status());
     found_ = *found;
     report_.add("largest_pool_blocks", found_.num_blocks);
     report_.add("pools_tried", found_.attempts);
@@ -91,7 +91,7 @@ class NearFull {
     PressureEngineOptions options = engine_;
     options.pool = {.num_blocks = found_.num_blocks};
     auto made = PressureEngine::create(context_.device(), context_.model(), options);
-    if (!made) return not_created(context_.options, made.status());
+    if (!made) return not_created(context_.device(), context_.model(), made.status());
     PressureEngine& engine = **made;
     const Result<MemoryReading> created = read_memory(context_.device());
     if (!created) return unexpected("memory_info", created.status());

@@ -2,6 +2,7 @@
 #include "replay/pressure/memory_reading.hpp"
 #include "replay/pressure/neighbour.hpp"
 #include "replay/pressure/pressure_engine.hpp"
+#include "replay/pressure/scenario_checks.hpp"
 #include "replay/pressure/scenarios.hpp"
 
 #include "kvarena/device/memory_drift.hpp"
@@ -17,8 +18,6 @@ namespace {
 
 constexpr std::int64_t kPieces = 4;       // in which the neighbour takes its share
 constexpr std::int64_t kMostPieces = 12;  // that it takes where others hide them
-constexpr std::int64_t kGpuGranule = std::int64_t{2} << 20;  // what cudaMalloc rounds up to
-constexpr std::int64_t kDriverGranules = 16;  // that two contexts may keep or give back meanwhile
 
 /// What the device's memory looks like from here.
 struct Moment {
@@ -67,9 +66,10 @@ class Neighbours {
     const std::int64_t block = layout_.block_size();
     return (final_tokens() + block - 1) / block;
   }
-  /// On a host others take and free memory, too; half the share is more than they are taken for.
+  /// Two contexts may keep or give back meanwhile what a driver may. On a host others take and free
+  /// memory, too; half the share is more than they are taken for.
   std::int64_t tolerance() const noexcept {
-    return context_.on_gpu() ? kDriverGranules * kGpuGranule : share_bytes_ / 2;
+    return context_.on_gpu() ? driver_may_keep(context_) : share_bytes_ / 2;
   }
 
   const PressureContext& context_;
@@ -107,7 +107,7 @@ Result<Moment> Neighbours::read() {
 /// All its memory is committed before the neighbour comes.
 MaybeFailure Neighbours::start_ours() {
   auto made = PressureEngine::create(device_, context_.model(), engine_of(our_blocks(), true));
-  if (!made) return unexpected("creating a cache", made.status());
+  if (!made) return not_created(device_, context_.model(), made.status());
   ours_ = std::move(made).value();
   const Result<Job*> job = ours_->add(prompt_tokens(), final_tokens() - prompt_tokens());
   if (!job) return unexpected("create_sequence", job.status());
@@ -129,13 +129,7 @@ MaybeFailure Neighbours::decode_ours() {
 MaybeFailure Neighbours::finish_ours() {
   if (auto failure = decode_ours()) return failure;
   if (auto failure = ours_->finish(*job_)) return failure;
-  const VerificationReport seen = ours_->verification();
-  report_.add("attention_rows_compared", seen.attention_rows);
-  report_.add("kv_bytes_compared", seen.kv_bytes_compared);
-  report_.add("attention_max_error", seen.max_error);
-  report_.expect_at_least("attention rows compared with the reference", 1, seen.attention_rows);
-  report_.expect_at_least("bytes of K and V compared", 1, seen.kv_bytes_compared);
-  report_.expect_equal("results of ours that differ", 0, seen.failures);
+  expect_verified(report_, *ours_);
   return std::nullopt;
 }
 
@@ -154,8 +148,8 @@ MaybeFailure Neighbours::start_neighbour() {
   both_there_ = *together;
   const std::int64_t free_bytes = together->free_bytes;
   const std::int64_t most = std::min(static_cast<std::int64_t>(limit->free_bytes), free_bytes) / 4;
-  share_bytes_ = std::min(context_.sizes().neighbour_bytes, most) / kPieces / kGpuGranule *
-                 kGpuGranule * kPieces;
+  share_bytes_ = std::min(context_.sizes().neighbour_bytes, most) / kPieces / kDriverPieceBytes *
+                 kDriverPieceBytes * kPieces;
   // Halfway between what is free without its share and with it.
   blocks_ = (free_bytes - share_bytes_ / 2) / layout_.block_bytes();
   report_.add("neighbour_pid", std::int64_t{neighbour_->pid()});
@@ -231,7 +225,7 @@ MaybeFailure Neighbours::create_again() {
 /// What a process pays once is paid before the balance is read.
 MaybeFailure Neighbours::warm_up() {
   auto made = PressureEngine::create(device_, context_.model(), engine_of(our_blocks(), true));
-  return made ? (*made)->warm_up() : unexpected("creating a cache", made.status());
+  return made ? (*made)->warm_up() : not_created(device_, context_.model(), made.status());
 }
 
 MaybeFailure Neighbours::run() {

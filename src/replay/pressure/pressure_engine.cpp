@@ -162,8 +162,7 @@ StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, U
             std::int64_t{std::min(row.tokens, KvVerifier::kComparedQueries)} * num_layers;
       }
     }
-    if (work == StepWork::attend) failure = verifier_->write_step(rows);
-    if (work == StepWork::write) failure = verifier_->write_only(rows);
+    failure = work == StepWork::attend ? verifier_->write_step(rows) : verifier_->write_only(rows);
   }
   const Status ended = cache_->end_step();
   if (!failure && !ended) failure = unexpected("end_step", ended);

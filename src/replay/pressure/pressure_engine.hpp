@@ -33,12 +33,10 @@ struct PressureEngineOptions {
   LayerRange layers{};                         ///< written and verified; none: all
   bool touch_pool = false;                     ///< commits every page of the pool, and poisons it
   std::int32_t num_threads = 0;                ///< host: of attention; 0: one a core
-  std::int64_t first_index = 0;  ///< sequences are numbered from here on: their content
 };
 
 /// What a step is besides growth.
 enum class StepWork : std::uint8_t {
-  tables,  ///< grows tables only; nobody may look at the content later
   write,   ///< writes K and V
   attend,  ///< writes, computes attention where the mode says so, and compares
 };
@@ -116,7 +114,7 @@ class PressureEngine {
 
  private:
   PressureEngine(Device& device, const PressureModel& model, const PressureEngineOptions& options)
-      : device_(device), model_(model), options_(options), next_index_(options.first_index) {}
+      : device_(device), model_(model), options_(options) {}
   Status create_cache();
   Status create_verifier();
   Status touch_pool();
@@ -128,7 +126,7 @@ class PressureEngine {
   std::optional<KvVerifier> verifier_;  // behind the cache, which its memory uses
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<AppendDemand> demands_;
-  std::int64_t next_index_;
+  std::int64_t next_index_ = 0;  // sequences are numbered: their content
   std::int64_t results_due_ = 0;
 };
 

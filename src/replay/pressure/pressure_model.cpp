@@ -1,49 +1,55 @@
 #include "replay/pressure/pressure_model.hpp"
 
+#include "kvarena/capacity/model_presets.hpp"
+
 #include <algorithm>
 #include <array>
 
 namespace kvarena::replay::pressure {
 namespace {
 
-// Phi-3-mini: 3,821,079,552 parameters of two bytes. The numbers of both are from the models'
-// public configuration and weight files.
-const std::array<PressureModel, 2>& models() {
-  static const std::array<PressureModel, 2> all = {{
-      {.name = "Phi-3-mini",
-       .shape = {.num_layers = 32,
-                 .num_kv_heads = 32,
-                 .head_dim_k = 96,
-                 .head_dim_v = 96,
-                 .dtype = DType::f16,
-                 .block_size_tokens = 16,
-                 .tile_order = std::nullopt},
-       .num_q_heads = 32,
-       .max_context_tokens = 4096,
-       .weights_bytes = 3'821'079'552 * 2},
-      {.name = "Qwen2.5-0.5B",
-       .shape = {.num_layers = 24,
-                 .num_kv_heads = 2,
-                 .head_dim_k = 64,
-                 .head_dim_v = 64,
-                 .dtype = DType::bf16,
-                 .block_size_tokens = 16,
-                 .tile_order = std::nullopt},
-       .num_q_heads = 14,
-       .max_context_tokens = 32768,
-       .weights_bytes = 988'065'536},
-  }};
-  return all;
-}
+constexpr std::int32_t kBlockTokens = 16;
+
+/// A preset, what it is called here, and the type of its weights, of K and of V.
+struct Known {
+  std::string_view name;
+  std::string_view preset;
+  DType dtype;
+};
+
+constexpr std::array<Known, 2> kKnown = {{{"Phi-3-mini", "Phi-3-mini-4k-instruct", DType::f16},
+                                          {"Qwen2.5-0.5B", "Qwen2.5-0.5B", DType::bf16}}};
 
 }  // namespace
 
-std::span<const PressureModel> pressure_models() { return models(); }
+std::vector<std::string> pressure_model_names() {
+  std::vector<std::string> names;
+  for (const Known& known : kKnown) {
+    names.emplace_back(known.name);
+    if (known.preset != known.name) names.emplace_back(known.preset);
+  }
+  return names;
+}
 
-const PressureModel* find_pressure_model(std::string_view name) {
-  const auto* found = std::find_if(models().begin(), models().end(),
-                                   [name](const PressureModel& m) { return m.name == name; });
-  return found == models().end() ? nullptr : found;
+std::optional<PressureModel> find_pressure_model(std::string_view name) {
+  const auto* known = std::find_if(kKnown.begin(), kKnown.end(), [name](const Known& k) {
+    return k.name == name || k.preset == name;
+  });
+  if (known == kKnown.end()) return std::nullopt;
+  const auto preset = capacity::find_model_preset(known->preset);
+  if (!preset || !preset->parameters) return std::nullopt;
+  const capacity::CacheGroup& layers = preset->groups.front();  // alike in all layers
+  return PressureModel{.name = std::string(known->name),
+                       .shape = {.num_layers = layers.num_layers,
+                                 .num_kv_heads = layers.num_kv_heads,
+                                 .head_dim_k = layers.head_dim_k,
+                                 .head_dim_v = layers.head_dim_v,
+                                 .dtype = known->dtype,
+                                 .block_size_tokens = kBlockTokens,
+                                 .tile_order = std::nullopt},
+                       .num_q_heads = preset->shape.num_q_heads,
+                       .max_context_tokens = preset->shape.max_position,
+                       .weights_bytes = *preset->parameters * bytes_of(known->dtype)};
 }
 
 }  // namespace kvarena::replay::pressure

@@ -8,9 +8,10 @@
 #include "kvarena/base/layout.hpp"
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvarena::replay::pressure {
 
@@ -23,9 +24,10 @@ struct PressureModel {
   std::int64_t weights_bytes = 0;       ///< of all parameters
 };
 
-/// The built-in models, the default first.
-std::span<const PressureModel> pressure_models();
-/// The model of that name, or nullptr.
-const PressureModel* find_pressure_model(std::string_view name);
+/// What find_pressure_model knows, the default first.
+std::vector<std::string> pressure_model_names();
+/// The model of that name here or among the presets of room 9, whose numbers it has; the whole
+/// context is kept, whatever the model's windows. Nothing when there is none.
+std::optional<PressureModel> find_pressure_model(std::string_view name);
 
 }  // namespace kvarena::replay::pressure

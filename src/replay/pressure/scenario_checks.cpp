@@ -5,9 +5,7 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-// What a GPU's driver hands out at a time, and how many of those it may keep: after the instances
-// of scenario 4 an H200's kept 7 and 11.
-constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
+// That a driver may keep: after the instances of scenario 4 an H200's kept 7 and 11.
 constexpr std::int64_t kDriverPieces = 16;
 
 std::string words(const PoolState& s) {
@@ -29,11 +27,11 @@ std::string refusal(const Status& status) {
 
 }  // namespace
 
-ReplayFailure not_created(const PressureOptions& options, const Status& status) {
+ReplayFailure not_created(const Device& device, const PressureModel& model, const Status& status) {
   const bool no_room = status.code == StatusCode::insufficient_vram;
   return {no_room ? ReplayEnd::does_not_fit : ReplayEnd::environment,
-          fmt::format("weights or cache of {} could not be made: {}", options.model.name,
-                      options.device->describe(status)),
+          fmt::format("weights or cache of {} could not be made: {}", model.name,
+                      device.describe(status)),
           "room for them", "give more with --memory, or free memory"};
 }
 
@@ -95,7 +93,7 @@ MaybeFailure warm_up(const PressureContext& context, PressureEngineOptions optio
   const std::int64_t block = context.model().shape.block_size_tokens;
   options.pool = {.num_blocks = (context.model().max_context_tokens + block - 1) / block};
   auto made = PressureEngine::create(context.device(), context.model(), options);
-  return made ? (*made)->warm_up() : not_created(context.options, made.status());
+  return made ? (*made)->warm_up() : not_created(context.device(), context.model(), made.status());
 }
 
 void expect_verified(ScenarioReport& report, const PressureEngine& engine,

@@ -16,8 +16,11 @@
 
 namespace kvarena::replay::pressure {
 
-/// What a device or cache could not be made for, as the scenario's end.
-ReplayFailure not_created(const PressureOptions& options, const Status& status);
+/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
+inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
+
+/// Why weights or a cache of `model` could not be made on `device`, as the scenario's end.
+ReplayFailure not_created(const Device& device, const PressureModel& model, const Status& status);
 
 /// Bytes of KV a token of the model takes, from its numbers alone: what layouts are held to.
 std::int64_t model_bytes_per_token(const PressureModel& model) noexcept;

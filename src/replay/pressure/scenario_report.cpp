@@ -8,7 +8,7 @@
 namespace kvarena::replay::pressure {
 
 bool ScenarioReport::passed() const noexcept {
-  return skipped.empty() && !checks.empty() &&
+  return skipped.empty() && !ended && !checks.empty() &&
          std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.held; });
 }
 

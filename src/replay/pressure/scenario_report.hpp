@@ -4,6 +4,8 @@
 /// `ScenarioReport`: what one pressure scenario saw. A verdict is the conjunction of checks, and
 /// each check shows what was expected and what was seen. Plain data; one thread at a time.
 
+#include "replay/failure.hpp"
+
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -38,11 +40,12 @@ struct ScenarioReport {
   std::vector<Figure> figures;
   std::vector<Check> checks;
   std::string skipped;   ///< why it could not apply; empty when it ran
+  MaybeFailure ended;    ///< why it could not come to its end; absent when it did
   double seconds = 0.0;  ///< that it took
 
-  /// Every check held, and there was one.
+  /// It came to its end, every check held, and there was one.
   bool passed() const noexcept;
-  /// It ran, and a check did not hold.
+  /// It ran, and did not pass.
   bool failed() const noexcept { return skipped.empty() && !passed(); }
 
   /// Adds a figure.

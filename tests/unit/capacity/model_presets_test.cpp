@@ -92,6 +92,13 @@ TEST(ModelPresets, AgreeWithTheNamedLayouts) {
     EXPECT_EQ(kv_elements_per_token(*model),
               std::int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim)
         << shape.name;
+    for (const CacheGroup& group : model->groups) {
+      EXPECT_EQ(group.num_kv_heads, shape.num_kv_heads) << shape.name;
+      EXPECT_EQ(group.head_dim_k, shape.head_dim) << shape.name;
+      EXPECT_EQ(group.head_dim_v, shape.head_dim) << shape.name;
+    }
+    EXPECT_EQ(find_storage_format(model->kv_format), find_storage_format(name_of(shape.dtype)))
+        << shape.name;
   }
 }
 

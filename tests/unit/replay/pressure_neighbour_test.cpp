@@ -1,7 +1,7 @@
 // The scenario neighbours with a real process on a machine of our own, and both sides of the
 // conversation.
 
-#include "small_pressure.hpp"
+#include "shared_machine.hpp"
 
 #include "replay/pressure/neighbour.hpp"
 #include "replay/pressure/neighbour_server.hpp"
@@ -20,48 +20,10 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-const std::vector<std::string> kProgram = {KVARENA_NEIGHBOUR_PROGRAM};
-
-/// Where Linux lists the children of this process's first thread.
-std::string list_of_children() {
-  const std::string self = std::to_string(::getpid());
-  return "/proc/" + self + "/task/" + self + "/children";
-}
-
-/// A machine that has so much, less what the resident memory of this process's children takes.
-class SharedMachine final : public HostMemorySource {
- public:
-  explicit SharedMachine(std::uint64_t bytes) : bytes_(bytes) {}
-  void* allocate(std::uint64_t bytes, std::uint64_t alignment_bytes,
-                 std::int32_t* native_error) noexcept override {
-    return system_memory_source().allocate(bytes, alignment_bytes, native_error);
-  }
-  void free(void* pointer, std::uint64_t bytes) noexcept override {
-    system_memory_source().free(pointer, bytes);
-  }
-  std::uint64_t available_bytes() const noexcept override {
-    std::ifstream children(list_of_children());
-    std::uint64_t taken = 0;
-    for (std::string pid; children >> pid;) {
-      std::ifstream statm("/proc/" + pid + "/statm");
-      std::uint64_t total = 0;
-      std::uint64_t resident = 0;
-      statm >> total >> resident;
-      taken += resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    }
-    return bytes_ - std::min(bytes_, taken);
-  }
-
- private:
-  const std::uint64_t bytes_;
-};
-
-PressureOptions neighbour_options(Device& device, HostMemorySource& machine) {
-  PressureOptions options = test::small_pressure(device);
-  options.neighbour_command = kProgram;
-  options.machine = &machine;
-  return options;
-}
+using test::kNeighbourProgram;
+using test::list_of_children;
+using test::neighbour_options;
+using test::SharedMachine;
 
 bool check_failed(const ScenarioReport& report, std::string_view what) {
   const Check check = test::check_of(report, what);
@@ -108,14 +70,16 @@ TEST(NeighboursScenario, FailsWhenTheNeighbourDies) {
   options.neighbour_command.emplace_back("--die");
   const ScenarioReport report = test::report_of(options, "neighbours");
   EXPECT_TRUE(report.failed());
-  EXPECT_TRUE(check_failed(report, "the scenario comes to its end"));
+  ASSERT_TRUE(report.ended);
+  EXPECT_EQ(report.ended->end, ReplayEnd::environment);
+  EXPECT_FALSE(report.ended->advice.empty());
 }
 
 // ---- our side ----------------------------------------------------------------------------------
 
 TEST(Neighbour, TakesFreesAndQuits) {
   std::unique_ptr<Neighbour> neighbour;
-  ASSERT_FALSE(Neighbour::start(kProgram, &neighbour));
+  ASSERT_FALSE(Neighbour::start(kNeighbourProgram, &neighbour));
   EXPECT_FALSE(neighbour->take(4096));
   EXPECT_FALSE(neighbour->take(1 << 20));
   EXPECT_EQ(neighbour->held_bytes(), (1 << 20) + 4096);
@@ -126,7 +90,7 @@ TEST(Neighbour, TakesFreesAndQuits) {
 
 TEST(Neighbour, IsGoneWithItsObject) {
   std::unique_ptr<Neighbour> neighbour;
-  ASSERT_FALSE(Neighbour::start(kProgram, &neighbour));
+  ASSERT_FALSE(Neighbour::start(kNeighbourProgram, &neighbour));
   const pid_t pid = neighbour->pid();
   ASSERT_FALSE(neighbour->take(1 << 20));
   neighbour.reset();
@@ -136,7 +100,7 @@ TEST(Neighbour, IsGoneWithItsObject) {
 
 TEST(Neighbour, RefusalComesInItsWords) {
   std::unique_ptr<Neighbour> neighbour;
-  ASSERT_FALSE(Neighbour::start(kProgram, &neighbour));
+  ASSERT_FALSE(Neighbour::start(kNeighbourProgram, &neighbour));
   const MaybeFailure failure = neighbour->take(std::int64_t{1} << 47);
   ASSERT_TRUE(failure);
   EXPECT_NE(failure->happened.find("refused 140737488355328 "), std::string::npos)

@@ -286,37 +286,60 @@ TEST(PressureRun, AScenarioThatFailsDoesNotEndTheRun) {
   EXPECT_EQ(outcome.happened, "1 of 2 scenarios failed");
 }
 
-TEST(PressureFaults, TheMatchingScenarioFails) {
+TEST(PressureFaults, TheMatchingCheckFails) {
   const struct {
     PressureFault fault;
     const char* scenario;
-  } matches[] = {{PressureFault::byte_count, "growth"},
-                 {PressureFault::residency, "maximum-context"},
-                 {PressureFault::residency, "long-generation"},
-                 {PressureFault::leak, "near-full"}};
+    const char* check;
+  } matches[] = {
+      {PressureFault::byte_count, "growth",
+       "lengths whose KV bytes are not tokens x bytes a token, within one block"},
+      {PressureFault::residency, "maximum-context", "place of 4 K and V planes, before decode"},
+      {PressureFault::residency, "long-generation", "residency violations in all readings"}};
   for (const auto& match : matches) {
     const auto device = test::small_host();
     PressureOptions options = small_pressure(*device);
     options.fault = match.fault;
     const ScenarioReport report = report_of(options, match.scenario);
     EXPECT_TRUE(report.failed()) << match.scenario;
+    EXPECT_FALSE(report.ended) << match.scenario << ": " << report.ended->happened;
+    const auto check = check_of(report, match.check);
+    EXPECT_EQ(check.what, match.check) << match.scenario;
+    EXPECT_FALSE(check.held) << match.scenario << ": " << failures_of(report);
   }
 }
 
+TEST(PressureFaults, ALostPoolLeavesNoRoomForTheLargest) {
+  const auto device = test::small_host();
+  PressureOptions options = small_pressure(*device);
+  options.fault = PressureFault::leak;
+  const ScenarioReport report = report_of(options, "near-full");
+  EXPECT_TRUE(report.failed());
+  ASSERT_TRUE(report.ended) << failures_of(report);
+  EXPECT_EQ(report.ended->end, ReplayEnd::does_not_fit) << report.ended->happened;
+}
+
 TEST(PressureModels, AreThePublishedNumbers) {
-  const PressureModel& phi = pressure_models().front();
-  EXPECT_EQ(phi.name, "Phi-3-mini");
-  EXPECT_EQ(phi.weights_bytes, 7'642'159'104);
-  const auto layout = KvLayout::create(phi.shape);
-  ASSERT_TRUE(layout);
-  EXPECT_EQ(layout->bytes_per_token(), 393'216);
-  EXPECT_EQ(layout->bytes_per_token() / phi.shape.num_layers, 12'288);
-  EXPECT_EQ(phi.max_context_tokens, 4096);
-  const PressureModel* qwen = find_pressure_model("Qwen2.5-0.5B");
-  ASSERT_NE(qwen, nullptr);
-  EXPECT_EQ(qwen->weights_bytes, 988'065'536);
-  EXPECT_EQ(KvLayout::create(qwen->shape)->bytes_per_token(), 12'288);
-  EXPECT_EQ(find_pressure_model("GPT-9"), nullptr);
+  EXPECT_EQ(pressure_model_names(),
+            (std::vector<std::string>{"Phi-3-mini", "Phi-3-mini-4k-instruct", "Qwen2.5-0.5B"}));
+  for (const char* name : {"Phi-3-mini", "Phi-3-mini-4k-instruct"}) {
+    const PressureModel phi = find_pressure_model(name).value();
+    EXPECT_EQ(phi.name, "Phi-3-mini");
+    EXPECT_EQ(phi.weights_bytes, 7'642'159'104);
+    EXPECT_EQ(phi.shape.dtype, DType::f16);
+    const auto layout = KvLayout::create(phi.shape);
+    ASSERT_TRUE(layout);
+    EXPECT_EQ(layout->bytes_per_token(), 393'216);
+    EXPECT_EQ(layout->bytes_per_token() / phi.shape.num_layers, 12'288);
+    EXPECT_EQ(phi.num_q_heads, 32);
+    EXPECT_EQ(phi.max_context_tokens, 4096);
+  }
+  const PressureModel qwen = find_pressure_model("Qwen2.5-0.5B").value();
+  EXPECT_EQ(qwen.weights_bytes, 988'065'536);
+  EXPECT_EQ(KvLayout::create(qwen.shape)->bytes_per_token(), 12'288);
+  EXPECT_EQ(qwen.num_q_heads, 14);
+  EXPECT_EQ(qwen.max_context_tokens, 32'768);
+  EXPECT_FALSE(find_pressure_model("GPT-9"));
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ inline replay::pressure::ScenarioReport report_of(replay::pressure::PressureOpti
 /// What did not hold, for a failure message.
 inline std::string failures_of(const replay::pressure::ScenarioReport& report) {
   std::string text = report.skipped;
+  if (report.ended) text += report.ended->happened + "\n";
   for (const auto& check : report.checks) {
     if (check.held) continue;
     text += check.what + ": expected " + check.expected + ", seen " + check.seen + "\n";

@@ -27,7 +27,7 @@ using replay::pressure::ScenarioReport;
 
 PressureOptions some_options() {
   PressureOptions options;
-  options.model = replay::pressure::pressure_models().front();
+  options.model = replay::pressure::find_pressure_model("Phi-3-mini").value();
   return options;
 }
 
@@ -126,6 +126,24 @@ TEST(PressureOutput, SummaryNamesTheFirstCheckThatDidNotHold) {
   EXPECT_TRUE(contains(text, "leaks                FAILED")) << text;
   EXPECT_TRUE(contains(text, "free bytes: expected 100, seen 90")) << text;
   EXPECT_TRUE(contains(text, "no process can be started")) << text;
+}
+
+TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
+  PressureOutcome outcome = some_outcome();
+  outcome.report.scenarios[0].ended = replay::ReplayFailure{
+      ReplayEnd::does_not_fit, "no room for weights", "room for them", "give more with --memory"};
+  const ordered_json json = json_of(some_origin(), some_options(), outcome);
+  EXPECT_EQ(json["scenarios"][0]["passed"], false) << "although every check held";
+  EXPECT_EQ(json["scenarios"][0]["ended"]["end"], "does_not_fit");
+  EXPECT_EQ(json["scenarios"][0]["ended"]["advice"], "give more with --memory");
+  EXPECT_TRUE(json["scenarios"][1]["ended"].is_null());
+  const std::string text = markdown_of(some_origin(), some_options(), outcome);
+  for (const char* part :
+       {"| [growth](#growth-failed) | FAILED |", "| ended early: no room for weights |",
+        "\n## growth: FAILED\n", "\nEnded early (does_not_fit): no room for weights\n",
+        "\nExpected: room for them\n", "\nTo do: give more with --memory\n"}) {
+    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
+  }
 }
 
 TEST(PressureOutput, ReportsAreWrittenWholeAndReplaceOlderOnes) {
