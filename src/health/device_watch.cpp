@@ -13,6 +13,11 @@ std::string bytes_or_unknown(const std::optional<std::uint64_t>& bytes) {
   return bytes ? std::to_string(*bytes) : "unknown";
 }
 
+/// A limit of 0 is never passed.
+bool is_past(std::uint64_t limit_bytes, std::int64_t growth_bytes) noexcept {
+  return limit_bytes != 0 && std::cmp_greater(growth_bytes, limit_bytes);
+}
+
 }  // namespace
 
 DeviceCheck DeviceWatch::check() {
@@ -50,10 +55,7 @@ DeviceCheck DeviceWatch::check() {
 }
 
 void DeviceWatch::judge_drift(const MemoryDrift& drift, std::vector<Finding>& findings) const {
-  if (drift_.limit_bytes == 0 ||
-      drift.growth_bytes <= static_cast<std::int64_t>(drift_.limit_bytes)) {
-    return;
-  }
+  if (!is_past(drift_.limit_bytes, drift.growth_bytes)) return;
   findings.push_back(
       {{HealthReasonCode::memory_drift, id},
        fmt::format("device {}: {} bytes more are used than were recorded since it was opened, the "
@@ -63,13 +65,13 @@ void DeviceWatch::judge_drift(const MemoryDrift& drift, std::vector<Finding>& fi
 }
 
 void DeviceWatch::warn_of(const MemoryDrift& drift) {
-  const auto limit = static_cast<std::int64_t>(drift_.warning_bytes);
-  if (drift.growth_bytes <= limit) {
+  if (!is_past(drift_.warning_bytes, drift.growth_bytes)) {
     drift_logged_bytes_ = 0;
     return;
   }
   // Once, and again each time that as much has come on top.
-  if (drift_logged_bytes_ != 0 && drift.growth_bytes - drift_logged_bytes_ <= limit) return;
+  const std::int64_t since_logged = drift.growth_bytes - drift_logged_bytes_;
+  if (!is_past(drift_.warning_bytes, since_logged)) return;
   drift_logged_bytes_ = drift.growth_bytes;
   log_line(LogLevel::warning,
            "memory drift device=\"{}\" growth_bytes={} driver_used_bytes={} tracked_bytes={} "

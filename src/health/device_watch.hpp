@@ -29,7 +29,7 @@ struct DeviceCheck {
 
 /// How much drift may grow. Bytes.
 struct DriftLimits {
-  std::uint64_t warning_bytes = 0;  ///< past this it is logged
+  std::uint64_t warning_bytes = 0;  ///< past this it is logged; 0: never
   std::uint64_t limit_bytes = 0;    ///< past this it is a reason; 0: never
 };
 

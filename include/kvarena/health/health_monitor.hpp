@@ -55,7 +55,8 @@ struct HealthOptions {
   std::int64_t ticket_limit_ns = 30'000'000'000;    ///< a ticket open for longer is late
   std::int64_t holder_grace_ns = 0;                 ///< past its deadline
   std::int64_t step_limit_ns = 30'000'000'000;      ///< pending work without a published step
-  std::uint64_t drift_warning_bytes = 512 << 20;    ///< growth of drift past this is logged
+  std::uint64_t drift_warning_bytes = 512 << 20;    ///< growth of drift past this is logged;
+                                                    ///< 0: never
   std::uint64_t drift_limit_bytes = 0;              ///< and past this is a reason; 0: never
   PressureOptions pressure{};                       ///< thresholds
   const Clock* clock = nullptr;                     ///< borrowed; nullptr: steady_clock()

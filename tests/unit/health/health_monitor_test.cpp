@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -203,6 +205,21 @@ TEST(HealthMonitorTest, DriftIsWarnedOfOnceAStepAndNeverUnhealthy) {
   EXPECT_EQ(lines_after(1001), 3);
   EXPECT_TRUE(log.contains(LogLevel::warning, "growth_bytes=1001"));
   EXPECT_TRUE(log.contains(LogLevel::warning, "other_bytes=unknown"));
+}
+
+TEST(HealthMonitorTest, DriftLimitsThatNothingPassesAndZeroMeanNever) {
+  for (const std::uint64_t never :
+       {std::uint64_t{0}, std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max()}) {
+    MonitoredPool m(
+        {.drift_warning_bytes = never, .drift_limit_bytes = never, .run_thread = false});
+    ASSERT_OK(m.monitor->watch(m.device));
+    const LogCapture log(LogLevel::info);
+    m.device.set_unrecorded(1'000'000);
+    EXPECT_TRUE(m.check_after(60).healthy) << never << ": " << text_of(m.monitor->report());
+    m.device.set_unrecorded(2'000'000);
+    EXPECT_TRUE(m.check_after(60).healthy) << never;
+    EXPECT_EQ(count(log, LogLevel::warning, "memory drift"), 0) << never;
+  }
 }
 
 TEST(HealthMonitorTest, ReportJudgesByTheClockWhenNobodyChecks) {
