@@ -112,6 +112,7 @@ BlockStats BlockManager::stats() const noexcept {
           .references = m.references,
           .fence_entries = m.fences.num_entries(),
           .peak_allocated = m.peak_allocated,
+          .holders_ever = m.holders.inserted_ever(),
           .allocations = m.allocations,
           .releases = m.releases,
           .evictions = m.evictions,

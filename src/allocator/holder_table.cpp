@@ -11,6 +11,7 @@ HolderTable::HolderTable(std::int32_t capacity)
 
 HolderId HolderTable::insert(const HolderInfo& info) noexcept {
   ++size_;
+  ++inserted_ever_;
   const std::size_t slot = free_slots_[slots_.size() - static_cast<std::size_t>(size_)];
   Holder& holder = slots_[slot];
   holder.info = info;

@@ -28,6 +28,7 @@ class HolderTable {
 
   std::int64_t size() const noexcept { return size_; }
   std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
+  std::uint64_t inserted_ever() const noexcept { return inserted_ever_; }
   bool is_full() const noexcept { return size_ == capacity(); }
 
   /// Requires !is_full().
@@ -61,6 +62,7 @@ class HolderTable {
   std::vector<Holder> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::int64_t size_ = 0;
+  std::uint64_t inserted_ever_ = 0;
 };
 
 }  // namespace kvarena

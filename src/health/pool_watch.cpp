@@ -15,6 +15,11 @@ PressureFigures figures_of(const BlockStats& blocks, const MemoryInfo& memory) n
           memory.free_bytes, memory.total_bytes};
 }
 
+/// Holders that were registered and are no longer.
+std::uint64_t departed(const BlockStats& blocks) noexcept {
+  return blocks.holders_ever - static_cast<std::uint64_t>(blocks.holders);
+}
+
 }  // namespace
 
 PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
@@ -117,11 +122,9 @@ void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
     details_ns_ = details.published_ns;
     detailed_ns_ = looked_ns_;
   }
-  // Who was there then is there still when nothing has been released since.
-  const BlockStats& then = details.explanation.stats;
-  const bool is_as_it_was =
-      then.releases == snapshot.blocks.releases && then.holders <= snapshot.blocks.holders;
-  const std::int64_t seen_ns = is_as_it_was ? now_ns : detailed_ns_;
+  // Who was there then is there still when nobody has left since.
+  const bool all_are_there = departed(details.explanation.stats) == departed(snapshot.blocks);
+  const std::int64_t seen_ns = all_are_there ? now_ns : detailed_ns_;
   const HolderReport* latest = nullptr;
   std::int64_t num_late = 0;
   for (const HolderReport& holder : details.holders) {

@@ -161,6 +161,7 @@ void ModelDriver::compare_accounts() {
   expect_equal(real.fence_entries, model.fence_entries, "stats.fence_entries");
   expect_equal(real.peak_allocated, model.peak_allocated, "stats.peak_allocated");
   const auto number = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+  expect_equal(number(real.holders_ever), number(model.holders_ever), "stats.holders_ever");
   expect_equal(number(real.allocations), number(model.allocations), "stats.allocations");
   expect_equal(number(real.releases), number(model.releases), "stats.releases");
   expect_equal(number(real.evictions), number(model.evictions), "stats.evictions");

@@ -32,6 +32,7 @@ Status NaivePool::can_register() const {
 
 bool NaivePool::adopt_holder(HolderId holder, const HolderInfo& info) {
   holders_[holder] = Holder{.info = info};
+  ++counters_.holders_ever;
   return holder != kNoHolder && holders_ever_.insert(holder).second;
 }
 

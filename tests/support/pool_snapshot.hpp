@@ -41,6 +41,7 @@ inline PoolSnapshot snapshot_of(const BlockManager& manager) {
                      s.references,
                      s.fence_entries,
                      s.peak_allocated,
+                     static_cast<std::int64_t>(s.holders_ever),
                      static_cast<std::int64_t>(s.allocations),
                      static_cast<std::int64_t>(s.releases),
                      static_cast<std::int64_t>(s.evictions)};

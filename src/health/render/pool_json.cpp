@@ -7,23 +7,15 @@ namespace kvarena {
 namespace {
 
 Json blocks_json(const BlockStats& blocks) {
-  return {{"total", blocks.num_blocks},
-          {"free", blocks.free},
-          {"referenced", blocks.referenced},
-          {"fenced", blocks.fenced},
-          {"evictable", blocks.evictable},
-          {"offline", blocks.offline},
-          {"available", blocks.available()},
-          {"reserved", blocks.reserved},
-          {"watermark", blocks.watermark},
-          {"peak_allocated", blocks.peak_allocated},
-          {"holders", blocks.holders},
-          {"references", blocks.references},
-          {"fence_entries", blocks.fence_entries},
-          {"allocations", blocks.allocations},
-          {"releases", blocks.releases},
-          {"evictions", blocks.evictions},
-          {"exhaustions", blocks.exhaustions}};
+  return {{"total", blocks.num_blocks},        {"free", blocks.free},
+          {"referenced", blocks.referenced},   {"fenced", blocks.fenced},
+          {"evictable", blocks.evictable},     {"offline", blocks.offline},
+          {"available", blocks.available()},   {"reserved", blocks.reserved},
+          {"watermark", blocks.watermark},     {"peak_allocated", blocks.peak_allocated},
+          {"holders", blocks.holders},         {"holders_ever", blocks.holders_ever},
+          {"references", blocks.references},   {"fence_entries", blocks.fence_entries},
+          {"allocations", blocks.allocations}, {"releases", blocks.releases},
+          {"evictions", blocks.evictions},     {"exhaustions", blocks.exhaustions}};
 }
 
 Json tables_json(const TableStats& tables) {

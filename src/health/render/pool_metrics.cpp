@@ -67,6 +67,8 @@ constexpr PoolFigure kGauges[] = {
 constexpr PoolFigure kCounters[] = {
     {{"kvarena_steps_total", "Steps ended."},
      [](const Pool& p, Now) { return number(p.snapshot.step); }},
+    {{"kvarena_holders_registered_total", "Holders registered."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.holders_ever); }},
     {{"kvarena_block_allocations_total", "Blocks handed out."},
      [](const Pool& p, Now) { return number(p.snapshot.blocks.allocations); }},
     {{"kvarena_block_releases_total", "Block references given up."},

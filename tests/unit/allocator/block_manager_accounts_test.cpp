@@ -37,6 +37,7 @@ TEST_F(BlockAccountsTest, StatsCountStatesAndHistory) {
   EXPECT_EQ(s.references, 3);
   EXPECT_EQ(s.fence_entries, 1);
   EXPECT_EQ(s.peak_allocated, 6);
+  EXPECT_EQ(s.holders_ever, 1U);
   EXPECT_EQ(s.allocations, 6U);
   EXPECT_EQ(s.releases, 3U);
   EXPECT_EQ(s.evictions, 0U);

@@ -48,6 +48,7 @@ TEST(MetricsText, Pool) {
   expect("oldest_ticket_age_seconds", "10");
   expect("snapshot_age_seconds", "3");
   expect("steps_total", "41");
+  expect("holders_registered_total", "999");
   expect("block_allocations_total", "1001");
   expect("block_releases_total", "1002");
   expect("evictions_total", "1003");

@@ -40,6 +40,7 @@ inline PoolSnapshot sample_snapshot() {
   blocks.references = 36;
   blocks.fence_entries = 14;
   blocks.peak_allocated = 71;
+  blocks.holders_ever = 999;
   blocks.allocations = 1001;
   blocks.releases = 1002;
   blocks.evictions = 1003;

@@ -23,8 +23,8 @@ TEST(StatsJson, Pool) {
   EXPECT_EQ(pool["blocks"].dump(),
             "{\"total\":100,\"free\":50,\"referenced\":30,\"fenced\":10,\"evictable\":8,"
             "\"offline\":2,\"available\":58,\"reserved\":5,\"watermark\":4,\"peak_allocated\":71,"
-            "\"holders\":3,\"references\":36,\"fence_entries\":14,\"allocations\":1001,"
-            "\"releases\":1002,\"evictions\":1003,\"exhaustions\":1004}");
+            "\"holders\":3,\"holders_ever\":999,\"references\":36,\"fence_entries\":14,"
+            "\"allocations\":1001,\"releases\":1002,\"evictions\":1003,\"exhaustions\":1004}");
   EXPECT_EQ(pool["tables"].dump(),
             "{\"sequences\":9,\"sequences_ever\":88,\"tokens\":480,\"waste_tokens\":21,"
             "\"entries\":37,\"pages_used\":15,\"pages_total\":64,\"copies_on_write\":19}");
