@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Counts C++ heap allocations of the whole program. It replaces the global operators, so include
-/// it in exactly one source file of a test program. Thread-safe.
+/// Counts C++ heap allocations of the whole program, and makes one of a thread's fail. It replaces
+/// the global operators, so include it in exactly one source file of a test program. Thread-safe.
 
 #include <atomic>
 #include <cstddef>
@@ -25,15 +25,26 @@ class HeapCounter {
   std::int64_t start_ = heap_allocations.load();
 };
 
-}  // namespace kvarena::test
+/// Allocations that this thread has before one fails; negative: none does.
+inline thread_local std::int64_t allocations_left = -1;
 
-namespace kvarena::test {
+/// While it lives, the allocation of this thread that comes after `allocations` others fails.
+class FailingHeap {
+ public:
+  explicit FailingHeap(std::int64_t allocations) noexcept { allocations_left = allocations; }
+  ~FailingHeap() { allocations_left = -1; }
+  FailingHeap(const FailingHeap&) = delete;
+  FailingHeap& operator=(const FailingHeap&) = delete;
+  /// Whether it has failed.
+  bool has_failed() const noexcept { return allocations_left < 0; }
+};
 
 /// Counted memory, or nullptr. Never inlined: the compiler would see malloc's memory go to operator
 /// delete, and warn.
 [[gnu::noinline]] inline void* counted_allocation(std::size_t bytes,
                                                   std::size_t alignment) noexcept {
   ++heap_allocations;
+  if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
   return std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
 }
 /// `pointer`; throws bad_alloc for nullptr.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 namespace kvarena::http {
 
@@ -33,7 +34,10 @@ ConnectionSet::ConnectionSet(const Listener& listener, const Wakeup& wakeup, End
       linger_(std::min(limits.request, kMaxLinger)) {}
 
 bool ConnectionSet::turn() {
-  if (wait() < 0) return true;  // interrupted by a signal
+  if (wait() < 0) {
+    if (errno == EINTR) return true;
+    throw std::system_error(errno, std::generic_category(), "poll");
+  }
   if (waited_[0].revents != 0) return false;
   const Time now = Clock::now();
   std::size_t index = 2;

@@ -20,6 +20,7 @@ class ConnectionSet {
                 const Limits& limits);
 
   /// Waits until something can go on, and goes on with it. False: the wakeup ended the wait.
+  /// Throws bad_alloc, or system_error when the connections cannot be waited for.
   bool turn();
 
  private:

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace kvarena::http {
@@ -161,10 +163,12 @@ Endpoints::Endpoints(EndpointsOptions options) {
 
 Endpoints::~Endpoints() = default;
 
-std::string Endpoints::answer(std::string_view head) noexcept {
+std::string Endpoints::answer(std::string_view head) {
   try {
     return parser_->answer(head);
-  } catch (...) {  // what httplib throws at malformed input, or no memory
+  } catch (const std::bad_alloc&) {  // says nothing about the request
+    throw;
+  } catch (const std::exception&) {  // what httplib throws at malformed input
     return refusal(400);
   }
 }

@@ -2,8 +2,7 @@
 
 /// @file
 /// `Endpoints`: from the bytes of a request to the bytes of its answer. cpp-httplib parses and
-/// writes; nothing here touches a socket. Never throws, whatever the bytes are. One thread at a
-/// time.
+/// writes; nothing here touches a socket. One thread at a time.
 
 #include "health/http/http_answer.hpp"
 
@@ -29,8 +28,8 @@ class Endpoints {
   Endpoints& operator=(const Endpoints&) = delete;
 
   /// The whole response to a request whose head is `head`, blank line included. The connection is
-  /// to be closed behind it.
-  std::string answer(std::string_view head) noexcept;
+  /// to be closed behind it. Answers whatever the bytes are; throws only bad_alloc.
+  std::string answer(std::string_view head);
 
  private:
   class Parser;

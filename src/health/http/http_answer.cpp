@@ -15,10 +15,8 @@ struct Refusal {
 constexpr Refusal kRefusals[] = {
     {400, "Bad Request", "the request is malformed"},
     {408, "Request Timeout", "the request took too long"},
-    {413, "Payload Too Large", "a request has no body here"},
     {414, "URI Too Long", "the request line is too long"},
     {431, "Request Header Fields Too Large", "the request is too long"},
-    {500, "Internal Server Error", "the answer could not be made"},
     {503, "Service Unavailable", "too many connections; try again"},
 };
 

@@ -22,8 +22,8 @@ using Route = std::function<Answer()>;
 /// All paths there are.
 using Routes = std::map<std::string, Route, std::less<>>;
 
-/// A whole response that refuses a request which has not been understood or taken: 400, 408, 413,
-/// 414, 431, 500 or 503. One line of text says why.
+/// A whole response that refuses a request which has not been understood or taken: 400, 408, 414,
+/// 431 or 503. One line of text says why.
 std::string refusal(int status);
 
 }  // namespace kvarena::http

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -93,6 +94,11 @@ Result<Wakeup> Wakeup::create() {
 void Wakeup::wake() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event_.number(), &one, sizeof one);
+}
+
+bool Wakeup::await(std::chrono::milliseconds limit) const noexcept {
+  pollfd waited{number(), POLLIN, 0};
+  return ::poll(&waited, 1, static_cast<int>(limit.count())) > 0;
 }
 
 }  // namespace kvarena::http

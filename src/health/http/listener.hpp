@@ -6,6 +6,7 @@
 
 #include "kvarena/base/result.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,6 +51,8 @@ class Wakeup {
   int number() const noexcept { return event_.number(); }
   /// Makes it readable, for good. From any thread.
   void wake() noexcept;
+  /// Waits for wake, `limit` at most; whether it was called.
+  bool await(std::chrono::milliseconds limit) const noexcept;
 
  private:
   Descriptor event_;

@@ -2,10 +2,19 @@
 
 #include "health/http/connection_set.hpp"
 
+#include <chrono>
+#include <exception>
 #include <system_error>
 #include <utility>
 
 namespace kvarena::http {
+
+namespace {
+
+/// Before the next try: what failed would fail again at once.
+constexpr std::chrono::milliseconds kRest{50};
+
+}  // namespace
 
 Server::Server(Listener listener, Wakeup wakeup, Endpoints& endpoints, const Limits& limits)
     : listener_(std::move(listener)),
@@ -31,10 +40,11 @@ void Server::run() noexcept {
   bool running = true;
   while (running) {
     try {
-      // Whatever is thrown (no memory) costs the connections of that moment, not the server.
+      // What is thrown (no memory) costs the connections of that moment, not the server.
       ConnectionSet connections(listener_, wakeup_, endpoints_, limits_);
       while (running) running = connections.turn();
-    } catch (...) {
+    } catch (const std::exception&) {
+      running = !wakeup_.await(kRest);
     }
   }
 }

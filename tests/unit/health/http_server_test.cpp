@@ -92,6 +92,21 @@ TEST_F(HttpServer, RequestsInPiecesAndWithMoreBehind) {
   EXPECT_EQ(answered_, 2);
 }
 
+TEST_F(HttpServer, ConnectionsThatCannotBeWaitedForGoAndTheServerStays) {
+  start({.request = kGenerous});
+  RawClient victim(port_);
+  ASSERT_TRUE(victim.send("GET /small "));
+  ASSERT_EQ(status("/small"), 200) << "which shows that those before were accepted";
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  victim.send("HTTP/1.1\r\n");  // wakes the server, whose next poll is refused: too many
+  EXPECT_TRUE(victim.await_close());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status("/small"), 200);
+}
+
 TEST_F(HttpServer, OversizedRequests) {
   start({.max_request_bytes = 512, .request = kGenerous});
   const auto with_headers_of = [&](std::size_t bytes) {
