@@ -132,6 +132,7 @@ VramTracker::VramTracker(VramTracker&&) noexcept = default;
 VramTracker& VramTracker::operator=(VramTracker&&) noexcept = default;
 
 Status VramTracker::record(AllocationRecord record) {
+  if (!may_hold(record.kind, record.purpose)) return unsupported(Resource::allocation);
   const std::uintptr_t first = address_of(record.pointer);
   if (record.pointer == nullptr) return invalid_argument(Resource::pointer, 0, 1, kMost);
   if (record.bytes < 1 || record.bytes > static_cast<std::uint64_t>(kMost) ||

@@ -95,10 +95,10 @@ class KVARENA_EXPORT VramTracker {
   VramTracker(VramTracker&&) noexcept;
   VramTracker& operator=(VramTracker&&) noexcept;
 
-  /// Records an allocation. Returns invalid_argument (pointer) for nullptr or (pool_bytes) for no
-  /// bytes or more than the address space has behind the pointer, and
-  /// failed_precondition (allocation) when that pointer is recorded already or its range overlaps a
-  /// recorded one. O(log n).
+  /// Records an allocation. Returns unsupported (allocation) for what may_hold denies,
+  /// invalid_argument (pointer) for nullptr or (pool_bytes) for no bytes or more than the address
+  /// space has behind the pointer, and failed_precondition (allocation) when that pointer is
+  /// recorded already or its range overlaps a recorded one. O(log n).
   Status record(AllocationRecord record);
   /// Erases an allocation and returns what was recorded. Returns not_found (allocation) for a
   /// pointer that was never recorded or has been erased, or failed_precondition (allocation) for

@@ -84,6 +84,10 @@ TEST(VramTracker, RefusesNonsense) {
   EXPECT_FAILS(tracker.record(piece(0x1000, 0)), invalid_argument, pool_bytes);
   EXPECT_FAILS(tracker.record(piece(0x1000, ~std::uint64_t{0})), invalid_argument, pool_bytes);
   EXPECT_FAILS(tracker.record(piece(~std::uintptr_t{0} - 15, 64)), invalid_argument, pool_bytes);
+  for (const auto purpose : {MemoryPurpose::kv_cache, MemoryPurpose::model_weights}) {
+    EXPECT_FAILS(tracker.record(piece(0x1000, 16, purpose, MemoryKind::pinned_staging)),
+                 unsupported, allocation);
+  }
   EXPECT_EQ(tracker.breakdown().allocations_ever, 0U);
 }
 
