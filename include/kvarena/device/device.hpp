@@ -71,7 +71,7 @@ class KVARENA_EXPORT Device {
   virtual Result<MemoryInfo> memory_info() const = 0;
 
   /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes,
-  /// alignment), unsupported (allocation) for KV in pinned staging memory,
+  /// alignment), unsupported (allocation) for KV or weights in pinned staging memory,
   /// insufficient_vram{required, available} (for staging memory: exhausted (host_memory)) or
   /// residency_violated (allocation) when the driver gave what policy() forbids, both with a
   /// snapshot kept for describe(), or device_error. A failed call has changed nothing.
@@ -139,10 +139,11 @@ class KVARENA_EXPORT Device {
   virtual VramTracker& tracker() noexcept = 0;
   /// The account of this device's memory.
   virtual const VramTracker& tracker() const noexcept = 0;
-  /// kvarena::describe(status), and for every insufficient_vram the tracker's breakdown. When it is
-  /// the status of the last failed allocation, the breakdown is that of its moment, with what was
-  /// asked for, and either how much was missing or a remark that the driver's free memory would
-  /// have sufficed (fragmentation, or another process). For residency_violated: what it is instead.
+  /// kvarena::describe(status), and for every insufficient_vram and exhausted (host_memory) the
+  /// tracker's breakdown. When it is the status of the last failed allocation, the breakdown is
+  /// that of its moment, with what was asked for, and either how much was missing or a remark that
+  /// the free memory would have sufficed (fragmentation, another process; for staging memory: a
+  /// limit of this process). For residency_violated: what it is instead.
   virtual std::string describe(const Status& status) const = 0;
 
  protected:

@@ -153,12 +153,53 @@ TEST_F(HostDeviceTest, SaysSoWhenFreeMemoryWouldHaveSufficed) {
   EXPECT_EQ(device_->tracker().breakdown().allocations_ever, 0U);
 }
 
+TEST_F(HostDeviceTest, ExplainsThatTheMachineLacksMemoryForStaging) {
+  create();
+  memory_.available = 3000;
+  test::LogCapture log(LogLevel::warning);
+  const auto refused = device_->allocate({.bytes = 5000,
+                                          .purpose = MemoryPurpose::intermediate_buffers,
+                                          .kind = MemoryKind::pinned_staging,
+                                          .description = "ring"});
+  ASSERT_EQ(refused.status(), exhausted(Resource::host_memory, 5000, 3000));
+  const std::string text = device_->describe(refused.status());
+  for (const char* part :
+       {"5000 required, 3000 available", "for IntermediateBuffers \"ring\"",
+        "machine: 3000 bytes (2.93 KiB) available", "in use at the failure", "ModelWeights",
+        "Missing: 2000 bytes", "free some of the machine's memory"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
+  }
+  EXPECT_EQ(text.find("device:"), std::string::npos) << text;
+  EXPECT_TRUE(log.contains(LogLevel::warning, "allocation refused: out of host_memories"));
+  // Another failure takes its place; the figures and what is in use stay to be had.
+  EXPECT_FALSE(device_->allocate({.bytes = 20000}));
+  const std::string later = device_->describe(refused.status());
+  for (const char* part : {"5000 required, 3000 available", "in use now", "ModelWeights"}) {
+    EXPECT_NE(later.find(part), std::string::npos) << part << " is missing in\n" << later;
+  }
+}
+
+TEST_F(HostDeviceTest, NamesLimitsWhenTheMachineRefusesStagingItHas) {
+  create();
+  memory_.refuse_with = ENOMEM;
+  const auto refused =
+      device_->allocate({.bytes = 5000, .kind = MemoryKind::pinned_staging, .description = "ring"});
+  EXPECT_FAILS(refused, exhausted, host_memory);
+  const std::string text = device_->describe(refused.status());
+  EXPECT_NE(text.find("control group"), std::string::npos) << text;
+  EXPECT_NE(text.find("ulimit -l"), std::string::npos) << text;
+  EXPECT_EQ(text.find("fragmented"), std::string::npos) << text;
+}
+
 TEST_F(HostDeviceTest, PassesOnOtherRefusalsOfTheSystem) {
   create();
   memory_.refuse_with = EPERM;
   const auto refused = device_->allocate({.bytes = 5000});
   EXPECT_FAILS(refused, device_error, device_memory);
   EXPECT_EQ(refused.status().native, EPERM);
+  const std::string text = device_->describe(refused.status());
+  EXPECT_NE(text.find("native code 1"), std::string::npos) << text;
+  EXPECT_EQ(text.find("sufficed"), std::string::npos) << "of memory there was enough; " << text;
   memory_.refuse_with = 0;
   const auto served = device_->allocate({.bytes = 10000});
   ASSERT_OK(served);
