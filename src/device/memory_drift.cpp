@@ -78,7 +78,7 @@ Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu) {
   // Never destroyed: a monitor that is may ask until the process ends.
   static const auto& nvml = *new Result<std::unique_ptr<Nvml>>(Nvml::open());
   if (!nvml) return nvml.status();
-  return (*nvml)->memory_of(gpu.pci_bus_id);
+  return (*nvml)->memory_of(gpu);
 }
 
 std::string to_string(const MemoryDrift& drift) {

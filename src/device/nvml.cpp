@@ -42,6 +42,11 @@ Status nvml_error(Return error) noexcept {
   return {StatusCode::device_error, Resource::device, error, 0, 0, 0};
 }
 
+/// A part of a card, which shares the card's bus id: "NVIDIA H200 MIG 1g.18gb".
+bool is_mig_instance(const CudaDeviceInfo& gpu) noexcept {
+  return gpu.name.find(" MIG ") != gpu.name.npos;
+}
+
 }  // namespace
 
 struct NvmlFunctions {
@@ -93,9 +98,10 @@ Nvml::~Nvml() {
   ::dlclose(library_);
 }
 
-Result<NvmlMemory> Nvml::memory_of(const std::string& pci_bus_id) const {
+Result<NvmlMemory> Nvml::memory_of(const CudaDeviceInfo& gpu) const {
+  if (is_mig_instance(gpu)) return unsupported(Resource::device);
   void* device = nullptr;
-  const Return error = functions_->device(pci_bus_id.c_str(), &device);
+  const Return error = functions_->device(gpu.pci_bus_id.c_str(), &device);
   if (error != kSuccess) return nvml_error(error);
   NvmlMemory memory;
   if (Status status = add_memory(device, memory); !status) return status;

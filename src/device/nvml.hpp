@@ -5,6 +5,7 @@
 /// NVIDIA's is needed. A function that a version of it lacks leaves its figures out.
 
 #include "kvarena/base/result.hpp"
+#include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/memory_drift.hpp"
 
 #include <cstdint>
@@ -28,8 +29,9 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  /// What it says of the GPU at `pci_bus_id`. Returns device_error (device) with NVML's number.
-  Result<NvmlMemory> memory_of(const std::string& pci_bus_id) const;
+  /// What it says of a GPU. Returns unsupported (device) for a MIG instance, of which it would tell
+  /// the whole card's figures, and device_error (device) with NVML's number.
+  Result<NvmlMemory> memory_of(const CudaDeviceInfo& gpu) const;
 
  private:
   Nvml(void* library, std::unique_ptr<NvmlFunctions> functions) noexcept;

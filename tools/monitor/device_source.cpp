@@ -45,9 +45,6 @@ MonitorFrame frame_of(const std::string& name, const Figures& memory) {
   return frame;
 }
 
-/// A MIG instance, "NVIDIA H200 MIG 1g.18gb": NVML's figures would be the whole card's.
-bool is_part_of_card(const CudaDeviceInfo& gpu) { return gpu.name.find(" MIG ") != gpu.name.npos; }
-
 MonitorFrame failure(const std::string& name, const Status& status) {
   MonitorFrame frame;
   frame.happened = fmt::format("{}: {}", name, describe_in_one_line(status));
@@ -99,8 +96,7 @@ std::unique_ptr<MonitorSource> open_device_source(const Console& console,
     const auto gpu =
         std::find_if(gpus.devices.begin(), gpus.devices.end(),
                      [&](const CudaDeviceInfo& info) { return info.ordinal == choice.ordinal; });
-    const bool is_known = gpu != gpus.devices.end() && !is_part_of_card(*gpu) && ask(*gpu);
-    if (is_known) return std::make_unique<GpuSource>(*gpu, ask);
+    if (gpu != gpus.devices.end() && ask(*gpu)) return std::make_unique<GpuSource>(*gpu, ask);
   }
   auto device = open_device(console, choice, 0, "watching the host");
   return device ? std::make_unique<DeviceSource>(std::move(*device)) : nullptr;

@@ -53,8 +53,9 @@ struct MemoryDrift {
 /// Asks the driver now. Returns device_error when it cannot tell.
 KVARENA_EXPORT Result<MemoryDrift> measure_drift(const Device& device);
 /// What NVML says of the device's GPU. The library is loaded by the first call that needs it.
-/// Returns unsupported (device) with no NVML or on a host device, device_error (`native`: NVML's
-/// number) when it cannot tell; processes, names and version are left out where it has none.
+/// Returns unsupported (device) with no NVML, on a host device and on a MIG instance, of which NVML
+/// would tell the whole card's figures; device_error (`native`: NVML's number) when it cannot tell.
+/// Processes, names and version are left out where it has none.
 KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const Device& device);
 /// The same of a GPU that list_devices found.
 KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu);

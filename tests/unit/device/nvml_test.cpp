@@ -19,7 +19,13 @@
 namespace kvarena {
 namespace {
 
-constexpr const char* kBusId = "0000:1b:00.0";
+/// The fake's GPU, or another at `bus`.
+CudaDeviceInfo gpu_at(const char* bus = "0000:1b:00.0", const char* name = "NVIDIA H200") {
+  CudaDeviceInfo gpu;
+  gpu.name = name;
+  gpu.pci_bus_id = bus;
+  return gpu;
+}
 constexpr unsigned long long kNotAvailable = ~0ULL;
 
 class NvmlTest : public ::testing::Test {
@@ -38,7 +44,7 @@ class NvmlTest : public ::testing::Test {
   static Result<NvmlMemory> ask(const char* library = KVARENA_FAKE_NVML) {
     const auto nvml = Nvml::open(library);
     if (!nvml) return nvml.status();
-    return (*nvml)->memory_of(kBusId);
+    return (*nvml)->memory_of(gpu_at());
   }
 
  private:
@@ -68,7 +74,7 @@ TEST_F(NvmlTest, IsInitialisedAndShutDownInPairs) {
     const auto nvml = Nvml::open(KVARENA_FAKE_NVML);
     ASSERT_OK(nvml);
     EXPECT_EQ(machine.num_open, 1);
-    EXPECT_OK((*nvml)->memory_of(kBusId));
+    EXPECT_OK((*nvml)->memory_of(gpu_at()));
   }
   EXPECT_EQ(machine.num_open, 0);
   machine.init_error = 9;
@@ -116,7 +122,16 @@ TEST_F(NvmlTest, UnknownGpusAreErrors) {
   fake();
   const auto nvml = Nvml::open(KVARENA_FAKE_NVML);
   ASSERT_OK(nvml);
-  EXPECT_FAILS((*nvml)->memory_of("0000:ff:00.0"), device_error, device);
+  EXPECT_FAILS((*nvml)->memory_of(gpu_at("0000:ff:00.0")), device_error, device);
+}
+
+TEST_F(NvmlTest, TheFiguresOfACardAreNotThoseOfAPartOfIt) {
+  fake().processes = {{42, 60, "a tenant of another part"}};
+  const auto nvml = Nvml::open(KVARENA_FAKE_NVML);
+  ASSERT_OK(nvml);
+  const CudaDeviceInfo part = gpu_at("0000:1b:00.0", "NVIDIA H200 MIG 1g.18gb");
+  EXPECT_FAILS((*nvml)->memory_of(part), unsupported, device);
+  EXPECT_OK((*nvml)->memory_of(gpu_at()));
 }
 
 TEST_F(NvmlTest, OldLibrariesTellLess) {

@@ -114,13 +114,6 @@ TEST(OpenDeviceSource, WithoutNvmlItHasToBeOpened) {
   EXPECT_TRUE(contains(opened.err, "--device cuda:1000: ")) << opened.err;
 }
 
-TEST(OpenDeviceSource, OfAPartOfACardNvmlTellsTheWhole) {
-  CudaDeviceList gpus;
-  gpus.devices = {gpu_number(1000)};
-  gpus.devices[0].name = "NVIDIA H200 MIG 1g.18gb";
-  EXPECT_EQ(open({Kind::cuda, 1000}, gpus, true).source, nullptr) << "it was not opened";
-}
-
 TEST(OpenDeviceSource, TheHostWithAWarningOfItsOwn) {
   EXPECT_EQ(open({Kind::cpu, 0}, {}, true).err, "");
   const Opened opened = open({Kind::cpu, 0}, {}, true);
