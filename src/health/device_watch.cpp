@@ -25,13 +25,13 @@ DeviceCheck DeviceWatch::check() {
   ResidencyReport residency = verify_residency(device);
   const Result<MemoryInfo> memory = device.memory_info();
   Result<MemoryDrift> drift = measure_drift(device);
-  result.allocations_checked = residency.checked;
-  result.resident = residency.resident && residency.status.is_ok();
-  if (memory) result.memory = *memory;
+  result.seen.allocations_checked = residency.checked;
+  result.seen.resident = residency.resident && residency.status.is_ok();
+  result.seen.memory = memory ? *memory : last.memory;
   if (drift) {
     warn_of(*drift);
     judge_drift(*drift, result.findings);
-    result.drift = *drift;
+    result.seen.drift = *drift;
   }
   for (const ResidencyViolation& violation : residency.violations) {
     result.findings.push_back(
@@ -42,7 +42,7 @@ DeviceCheck DeviceWatch::check() {
   const Status failed = residency.status.is_ok() ? memory.status() : residency.status;
   if (const std::int32_t lost_to = device.lost_to(); lost_to != 0) {
     const Status lost{StatusCode::device_error, Resource::device, lost_to, 0, 0, 0};
-    result.resident = false;
+    result.seen.resident = false;
     result.findings.push_back({{HealthReasonCode::device_lost, id},
                                fmt::format("device {} is lost, only a new process gets it back: {}",
                                            name, device.describe(lost))});

@@ -2,8 +2,7 @@
 
 /// @file
 /// `DeviceWatch`: one watched device, and what the last look at it gave. Asking the device may take
-/// as long as its driver takes. check and look belong to whoever has the monitor's turn; what the
-/// monitor keeps of them is in `last`, under the monitor's lock.
+/// as long as its driver takes. check belongs to whoever has the monitor's turn.
 
 #include "health/health_state.hpp"
 #include "health/usage_gate.hpp"
@@ -18,13 +17,10 @@
 
 namespace kvarena {
 
-/// What the driver said in a check.
+/// What a check gave.
 struct DeviceCheck {
-  bool resident = false;                  ///< all allocations are VRAM of this device
-  std::uint64_t allocations_checked = 0;  ///< asked about
-  std::optional<MemoryInfo> memory;       ///< absent: the driver could not tell
-  std::optional<MemoryDrift> drift;       ///< absent: the driver could not tell
-  std::vector<Finding> findings;          ///< what is wrong
+  LastDeviceCheck seen;           ///< what the driver said
+  std::vector<Finding> findings;  ///< what is wrong
 };
 
 /// How much drift may grow. Bytes.
@@ -53,13 +49,8 @@ class DeviceWatch {
   const ResidencyPolicy policy;  ///< Device::policy
   UsageGate gate;                ///< closed when the device is no longer watched
 
-  /// Of the last check, but for memory, which each look renews. Under the monitor's lock.
-  struct {
-    bool resident = false;
-    std::uint64_t allocations_checked = 0;
-    MemoryInfo memory;
-    std::optional<MemoryDrift> drift;
-  } last;
+  /// Written under the monitor's lock by whoever has its turn, who may read it without.
+  LastDeviceCheck last;
 
  private:
   void warn_of(const MemoryDrift& drift);

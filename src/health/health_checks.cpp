@@ -205,10 +205,7 @@ void HealthMonitor::Impl::check_devices(HealthNews& news) {
     const DeviceCheck found = watch->check();
     {
       const std::scoped_lock lock(mutex);
-      watch->last.resident = found.resident;
-      watch->last.allocations_checked = found.allocations_checked;
-      watch->last.memory = found.memory.value_or(watch->last.memory);
-      watch->last.drift = found.drift;
+      watch->last = found.seen;
     }
     note(watch->id, found.findings, news);
   }
@@ -250,15 +247,12 @@ void HealthMonitor::Impl::look_at_pools(HealthNews& news) {
   for (const auto& watch : watched_pools()) {
     const UsageGate::Use use(watch->gate);
     if (!use) continue;
-    const std::int64_t now_ns = clock.now_ns();
-    const PoolLook found = watch->look(now_ns, limits, memory_of(watch->device));
+    const PoolLook found = watch->look(clock.now_ns(), limits, memory_of(watch->device));
     if (found.event) news.events.emplace_back(WatchId(watch->id), *found.event);
     {
       const std::scoped_lock lock(mutex);
-      watch->last.pressure = found.pressure;
-      watch->last.pressure_by_vram = found.pressure_by_vram;
-      watch->last.looked_ns = now_ns;
-      watch->last.pressure_entered = found.pressure_entered;
+      watch->last = found.seen;
+      watch->sighting = found.sighting;
     }
     note(watch->id, found.findings, news);
   }

@@ -5,6 +5,7 @@
 #include "kvarena/cache/kv_cache.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -73,19 +74,17 @@ std::optional<PoolHealth> ask(PoolWatch& watch) {
   return health;
 }
 
-/// What the last look at each watch gave. Requires the monitor's lock.
-void add_last(DeviceHealth& health, const DeviceWatch& watch) {
-  health.resident = watch.last.resident;
-  health.memory = watch.last.memory;
-  health.drift = watch.last.drift;
-  health.allocations_checked = watch.last.allocations_checked;
+/// What the last look at a watch gave. Requires the monitor's lock.
+void add_last(DeviceHealth& health, const DeviceWatch& watch, std::int64_t /*now_ns*/) {
+  static_cast<LastDeviceCheck&>(health) = watch.last;
 }
 
-void add_last(PoolHealth& health, const PoolWatch& watch) {
-  health.pressure = watch.last.pressure;
-  health.pressure_by_vram = watch.last.pressure_by_vram;
-  health.looked_ns = watch.last.looked_ns;
-  health.pressure_entered = watch.last.pressure_entered;
+void add_last(PoolHealth& health, const PoolWatch& watch, std::int64_t now_ns) {
+  static_cast<LastPoolLook&>(health) = watch.last;
+  Sighting sighting = watch.sighting;
+  sighting.see(health.snapshot, now_ns);
+  health.published_ns = sighting.published_ns();
+  health.oldest_ticket_ns = sighting.ticket_ns();
 }
 
 /// Asks all of `watches`; those that are no longer watched leave it.
@@ -96,6 +95,13 @@ void ask_all(std::vector<std::shared_ptr<Watch>>& watches, std::vector<Health>& 
     if (answer) answers.push_back(std::move(*answer));
     return !answer;
   });
+}
+
+/// Adds to each answer what the last look at its watch gave. Requires the monitor's lock.
+template <class Watch, class Health>
+void add_last(const std::vector<std::shared_ptr<Watch>>& watches, std::int64_t now_ns,
+              std::vector<Health>& answers) {
+  for (std::size_t i = 0; i < watches.size(); ++i) add_last(answers[i], *watches[i], now_ns);
 }
 
 }  // namespace
@@ -189,7 +195,7 @@ Status HealthMonitor::report_engine(WatchId pool, std::int64_t waiting_requests,
                                     std::int64_t new_preemptions) {
   if (waiting_requests < 0 || new_preemptions < 0) {
     return invalid_argument(Resource::num_sequences, std::min(waiting_requests, new_preemptions), 0,
-                            kLongestNs);
+                            std::numeric_limits<std::int64_t>::max());
   }
   const std::scoped_lock lock(impl_->mutex);
   const auto found = std::ranges::find(impl_->pools, pool.value, &PoolWatch::id);
@@ -216,9 +222,9 @@ HealthReport HealthMonitor::report() const {
   ask_all(devices, report.devices);
   ask_all(pools, report.pools);
   const std::scoped_lock lock(impl_->mutex);
-  for (std::size_t i = 0; i < devices.size(); ++i) add_last(report.devices[i], *devices[i]);
-  for (std::size_t i = 0; i < pools.size(); ++i) add_last(report.pools[i], *pools[i]);
   report.now_ns = impl_->clock.now_ns();
+  add_last(devices, report.now_ns, report.devices);
+  add_last(pools, report.now_ns, report.pools);
   report.reasons = impl_->state.reasons(report.now_ns);
   report.checks = impl_->state.checks();
   report.healthy = report.reasons.empty();

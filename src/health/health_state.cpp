@@ -21,6 +21,7 @@ double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9;
 void HealthState::begin_check(std::int64_t now_ns) {
   is_running_ = true;
   has_begun_ = true;
+  has_found_ = false;
   begun_ns_ = now_ns;
 }
 
@@ -31,7 +32,7 @@ void HealthState::complete_check(std::int64_t now_ns) {
   checks_.last_ended_ns = now_ns;
   checks_.last_duration_ns = now_ns - begun_ns_;
   checks_.total_duration_ns += checks_.last_duration_ns;
-  if (!reasons_.empty()) checks_.failed += 1;
+  if (has_found_) checks_.failed += 1;
 }
 
 std::int64_t HealthState::next_check_ns() const {
@@ -45,6 +46,7 @@ void HealthState::expect(std::uint64_t watch, std::string text, std::int64_t now
 
 std::vector<HealthReason> HealthState::found(std::uint64_t watch, std::span<const Finding> findings,
                                              std::int64_t now_ns) {
+  has_found_ = has_found_ || !findings.empty();
   std::set<ReasonKey> still;
   for (const Finding& finding : findings) still.insert(finding.key);
   std::erase_if(reasons_, [&](const auto& entry) {

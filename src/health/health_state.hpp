@@ -79,6 +79,7 @@ class HealthState {
   std::map<ReasonKey, HealthReason> reasons_;
   CheckFigures checks_;
   bool is_running_ = false;
+  bool has_found_ = false;  // since the last check began
   std::optional<std::int64_t> look_began_ns_;
   std::int64_t begun_ns_ = 0;   // the last check; meaningless before the first
   bool has_begun_ = false;      // whether there was one

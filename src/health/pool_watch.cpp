@@ -28,36 +28,31 @@ PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const D
       publisher(its_publisher),
       name(std::move(its_name)),
       device(its_device),
+      sighting(publisher.snapshot(), now_ns),
       gauge_(gauge),
       log_(name),
       progress_ns_(now_ns),
       looked_ns_(now_ns),
-      detailed_ns_(now_ns) {
-  const PoolSnapshot snapshot = publisher.snapshot();
-  step_ = snapshot.step;
-  published_ns_ = snapshot.published_ns;
-  details_ns_ = publisher.details().published_ns;
-}
+      details_ns_(publisher.details().published_ns),
+      detailed_ns_(now_ns) {}
 
 bool PoolWatch::has_pending_work() const noexcept {
   return waiting_requests.load(std::memory_order_relaxed) > 0 || publisher.has_pending_work();
 }
 
 PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const MemoryInfo& memory) {
-  PoolLook result;
+  PoolLook result{.sighting = sighting};
   const PoolSnapshot snapshot = publisher.snapshot();
+  const bool has_moved = result.sighting.see(snapshot, now_ns);
   judge_accounts(snapshot, result.findings);
-  judge_ticket(snapshot, now_ns, limits.ticket_ns, result.findings);
-  judge_progress(snapshot, now_ns, limits.step_ns, result.findings);
+  judge_ticket(snapshot, now_ns - result.sighting.ticket_ns(), limits.ticket_ns, result.findings);
+  judge_progress(snapshot, has_moved, now_ns, limits.step_ns, result.findings);
   judge_holders(snapshot, now_ns, limits.holder_grace_ns, result.findings);
   publisher.request_details();  // for the next look
   looked_ns_ = now_ns;
-  PressureEvent event;
-  if (gauge_.observe(figures_of(snapshot.blocks, memory), event)) result.event = event;
+  result.event = gauge_.observe(figures_of(snapshot.blocks, memory));
   log_.write(result.event, gauge_.level(), now_ns);
-  result.pressure = gauge_.level();
-  result.pressure_by_vram = gauge_.by_vram();
-  result.pressure_entered = gauge_.entered();
+  result.seen = {gauge_.level(), gauge_.by_vram(), gauge_.entered(), now_ns};
   return result;
 }
 
@@ -81,37 +76,30 @@ void PoolWatch::judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding
   }
 }
 
-void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t now_ns,
-                             std::int64_t limit_ns, std::vector<Finding>& findings) {
-  if (snapshot.oldest_ticket != ticket_) {
-    ticket_ = snapshot.oldest_ticket;
-    ticket_ns_ =
-        now_ns - std::max<std::int64_t>(0, snapshot.published_ns - snapshot.oldest_ticket_ns);
-  }
-  if (ticket_ == kNoTicket || now_ns - ticket_ns_ <= limit_ns) return;
+void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns,
+                             std::int64_t limit_ns, std::vector<Finding>& findings) const {
+  const Ticket ticket = snapshot.oldest_ticket;
+  if (ticket == kNoTicket || age_ns <= limit_ns) return;
   findings.push_back(
-      {{HealthReasonCode::ticket_late, id, ticket_.value},
+      {{HealthReasonCode::ticket_late, id, ticket.value},
        fmt::format("pool {}: ticket {} has been open for {:.3f} s, the limit is {:.3f} s; {} are "
                    "open, {} blocks wait for them",
-                   name, ticket_.value, seconds(now_ns - ticket_ns_), seconds(limit_ns),
-                   snapshot.open_tickets, snapshot.blocks.fenced)});
+                   name, ticket.value, seconds(age_ns), seconds(limit_ns), snapshot.open_tickets,
+                   snapshot.blocks.fenced)});
 }
 
-void PoolWatch::judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns,
+void PoolWatch::judge_progress(const PoolSnapshot& snapshot, bool has_moved, std::int64_t now_ns,
                                std::int64_t limit_ns, std::vector<Finding>& findings) {
   const bool is_pending = has_pending_work();
-  const bool has_moved = snapshot.step != step_ || snapshot.published_ns != published_ns_;
   // An engine that was idle at the last look may have begun just now.
   if (!is_pending || has_moved || !was_pending_) progress_ns_ = now_ns;
   was_pending_ = is_pending;
-  step_ = snapshot.step;
-  published_ns_ = snapshot.published_ns;
   if (now_ns - progress_ns_ <= limit_ns) return;
   findings.push_back(
       {{HealthReasonCode::engine_stuck, id},
        fmt::format("pool {}: work is pending and no step has been published for {:.3f} s, the "
                    "limit is {:.3f} s; the last was step {}, {} requests wait",
-                   name, seconds(now_ns - progress_ns_), seconds(limit_ns), step_,
+                   name, seconds(now_ns - progress_ns_), seconds(limit_ns), snapshot.step,
                    waiting_requests.load(std::memory_order_relaxed))});
 }
 

@@ -2,12 +2,11 @@
 
 /// @file
 /// `PoolWatch`: one watched pool: judges what its publisher shows, and how short of memory it is.
-/// Time is the monitor's: of the publisher's clock, which may be another, only durations count.
-/// look belongs to whoever has the monitor's turn; what the monitor keeps is in `last`, under the
-/// monitor's lock.
+/// Time is the monitor's (sighting.hpp). look belongs to whoever has the monitor's turn.
 
 #include "health/health_state.hpp"
 #include "health/pressure_log.hpp"
+#include "health/sighting.hpp"
 #include "health/usage_gate.hpp"
 
 #include "kvarena/health/health_report.hpp"
@@ -31,11 +30,10 @@ struct PoolLimits {
 
 /// What a look at a pool gave.
 struct PoolLook {
-  std::vector<Finding> findings;                                     ///< what is wrong
-  std::optional<PressureEvent> event;                                ///< a change of level
-  PressureLevel pressure = PressureLevel::normal;                    ///< now
-  bool pressure_by_vram = false;                                     ///< VRAM decided it
-  std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
+  Sighting sighting;                     ///< of what was looked at
+  LastPoolLook seen{};                   ///< for reports
+  std::optional<PressureEvent> event{};  ///< a change of level
+  std::vector<Finding> findings{};       ///< what is wrong
 };
 
 /// One watched pool.
@@ -62,34 +60,27 @@ class PoolWatch {
   std::atomic<std::int64_t> waiting_requests{0};  ///< reported by the engine
   std::atomic<std::uint64_t> preemptions{0};      ///< reported by the engine
 
-  /// Of the last look. Under the monitor's lock.
-  struct {
-    PressureLevel pressure = PressureLevel::normal;
-    bool pressure_by_vram = false;
-    std::optional<std::int64_t> looked_ns;
-    std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};
-  } last;
+  /// Of the last look. Written under the monitor's lock by whoever has its turn, who may read it
+  /// without.
+  LastPoolLook last;
+  Sighting sighting;
 
  private:
   void judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const;
-  void judge_ticket(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t limit_ns,
-                    std::vector<Finding>& findings);
-  void judge_progress(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t limit_ns,
-                      std::vector<Finding>& findings);
+  void judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns, std::int64_t limit_ns,
+                    std::vector<Finding>& findings) const;
+  void judge_progress(const PoolSnapshot& snapshot, bool has_moved, std::int64_t now_ns,
+                      std::int64_t limit_ns, std::vector<Finding>& findings);
   void judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t grace_ns,
                      std::vector<Finding>& findings);
 
   PressureGauge gauge_;
   PressureLog log_;
-  Ticket ticket_;               // the oldest open one of the last look
-  std::int64_t ticket_ns_ = 0;  // when it was first published
-  std::uint64_t step_;          // published, as the last look saw it
-  std::int64_t published_ns_;   // by the publisher's clock; only compared
-  std::int64_t progress_ns_;    // when a look last saw that the engine is not stuck
-  bool was_pending_ = false;    // at the last look
-  std::int64_t looked_ns_;      // the last look
-  std::int64_t details_ns_;     // of the last details, by the publisher's clock; only compared
-  std::int64_t detailed_ns_;    // the last look before those details came
+  std::int64_t progress_ns_;  // when a look last saw that the engine is not stuck
+  bool was_pending_ = false;  // at the last look
+  std::int64_t looked_ns_;    // the last look, or when the watch began
+  std::int64_t details_ns_;   // of the last details, by the publisher's clock; only compared
+  std::int64_t detailed_ns_;  // the last look before those details came
 };
 
 }  // namespace kvarena

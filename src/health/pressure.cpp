@@ -92,7 +92,7 @@ Result<PressureGauge> PressureGauge::create(const PressureOptions& options) {
   return PressureGauge(options);
 }
 
-bool PressureGauge::observe(const PressureFigures& figures, PressureEvent& event) noexcept {
+std::optional<PressureEvent> PressureGauge::observe(const PressureFigures& figures) noexcept {
   const bool was_by_vram = by_vram();
   const PressureLevel before = level_;
   const auto share_of = [](auto part, auto whole) {
@@ -109,10 +109,9 @@ bool PressureGauge::observe(const PressureFigures& figures, PressureEvent& event
           : level_after(vram_level_, share_of(figures.free_vram_bytes, figures.total_vram_bytes),
                         options_.vram, options_.hysteresis);
   level_ = std::max(blocks_level_, vram_level_);
-  if (level_ == before) return false;
+  if (level_ == before) return std::nullopt;
   entered_[static_cast<std::size_t>(level_)] += 1;
-  event = {before, level_, level_ > before ? by_vram() : was_by_vram, figures};
-  return true;
+  return PressureEvent{before, level_, level_ > before ? by_vram() : was_by_vram, figures};
 }
 
 }  // namespace kvarena

@@ -23,7 +23,8 @@
 /// Thread-safe. Move-only. Watched objects must outlive the monitor, or be unwatched first.
 /// Callbacks come from the monitor's thread (or from check_now's) without a lock held, once a
 /// reason appears; what they throw is logged. They may call everything here and must not destroy
-/// the monitor. A check that is stuck and a thread that has ended cannot call back: report tells.
+/// the monitor. Those of a check_now may run at the same time as the thread's and overtake them:
+/// report tells what holds now. A check that is stuck and a thread that has ended cannot call back.
 
 #include "kvarena/base/clock.hpp"
 #include "kvarena/base/export.hpp"

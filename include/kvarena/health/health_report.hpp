@@ -46,34 +46,46 @@ struct HealthReason {
   std::int64_t since_ns = 0;                              ///< when first seen
 };
 
-/// One watched device.
-struct DeviceHealth {
-  std::string name;                                     ///< Device::name
-  ResidencyPolicy policy = ResidencyPolicy::vram_only;  ///< what it accepts
-  bool resident = false;                                ///< by the last check
-  MemoryInfo memory;                                    ///< total and free
-  MemoryBreakdown usage;                                ///< by purpose
-  std::optional<MemoryDrift> drift;                     ///< of the last check
-  std::uint64_t allocations_checked = 0;                ///< by the last check
+/// What the last check of a device gave.
+struct LastDeviceCheck {
+  bool resident = false;                  ///< whether all allocations are VRAM of this device
+  std::uint64_t allocations_checked = 0;  ///< asked about
+  MemoryInfo memory;                      ///< as the driver last told; each look asks
+  std::optional<MemoryDrift> drift;       ///< absent: the driver could not tell
 };
 
-/// One watched pool.
-struct PoolHealth {
-  std::string name;                                ///< as given to watch
-  PoolSnapshot snapshot;                           ///< the last published
-  bool has_pending_work = false;                   ///< see StepPublisher, or reported by the engine
-  PressureLevel pressure = PressureLevel::normal;  ///< of the last look
+/// One watched device.
+struct DeviceHealth : LastDeviceCheck {
+  std::string name;                                     ///< Device::name
+  ResidencyPolicy policy = ResidencyPolicy::vram_only;  ///< what it accepts
+  MemoryBreakdown usage;                                ///< by purpose
+};
+
+/// What the last look at a pool gave.
+struct LastPoolLook {
+  PressureLevel pressure = PressureLevel::normal;  ///< how short memory was
   bool pressure_by_vram = false;                   ///< whether VRAM, not blocks, decided it
-  std::optional<std::int64_t> looked_ns;           ///< the last look, by the monitor's clock
   std::array<std::uint64_t, kNumPressureLevels> pressure_entered{};  ///< since the start
-  std::uint64_t preemptions = 0;                                     ///< reported by the engine
-  std::int64_t waiting_requests = 0;                                 ///< reported by the engine
+  std::optional<std::int64_t> looked_ns;  ///< by the monitor's clock; absent: there was none
+};
+
+/// One watched pool. The times in `snapshot` are the publisher's, whose clock may be another; those
+/// beside it are the monitor's.
+struct PoolHealth : LastPoolLook {
+  std::string name;                   ///< as given to watch
+  PoolSnapshot snapshot;              ///< the last published
+  std::int64_t published_ns = 0;      ///< when a look first saw it; now: none has yet
+  std::int64_t oldest_ticket_ns = 0;  ///< since when its oldest ticket is open, if there is one
+  bool has_pending_work = false;      ///< see StepPublisher, or reported by the engine
+  std::uint64_t preemptions = 0;      ///< reported by the engine
+  std::int64_t waiting_requests = 0;  ///< reported by the engine
 };
 
 /// How checks went.
 struct CheckFigures {
   std::uint64_t completed = 0;         ///< since the start
-  std::uint64_t failed = 0;            ///< that found a reason
+  std::uint64_t failed = 0;            ///< that found something wrong themselves: a violation
+                                       ///< that only awaits acknowledge counts no more
   std::int64_t last_ended_ns = 0;      ///< by the monitor's clock; 0: none yet
   std::int64_t last_duration_ns = 0;   ///< of the last
   std::int64_t total_duration_ns = 0;  ///< of all
@@ -93,7 +105,7 @@ struct HealthReport {
 /// What a pool's writer published when asked.
 struct NamedPoolDetails {
   std::string name;     ///< as given to watch
-  PoolDetails details;  ///< their step says how old they are
+  PoolDetails details;  ///< their step says how old they are; their times are the publisher's
 };
 
 /// What a device's memory is used for, one by one.

@@ -12,7 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -67,9 +67,9 @@ class KVARENA_EXPORT PressureGauge {
   /// Returns invalid_argument (watermark), in thousandths, for a share out of range or order.
   static Result<PressureGauge> create(const PressureOptions& options = {});
 
-  /// Takes the figures of now; a figure whose total is 0 counts as normal. Returns whether the
-  /// level changed; `event` then says how. O(1).
-  bool observe(const PressureFigures& figures, PressureEvent& event) noexcept;
+  /// Takes the figures of now; a figure whose total is 0 counts as normal. Returns how the level
+  /// changed, if it did. O(1).
+  std::optional<PressureEvent> observe(const PressureFigures& figures) noexcept;
   /// The level of the last observation.
   PressureLevel level() const noexcept { return level_; }
   /// Whether VRAM, not blocks, decided it; false when it is normal.

@@ -47,7 +47,8 @@ void add_check_families(const HealthReport& report,
   families.push_back(std::move(durations));
   families.push_back(single({"kvarena_last_check_duration_seconds", "Time the last check took."},
                             seconds_between(0, checks.last_duration_ns)));
-  auto failed = counter({"kvarena_failed_checks_total", "Health checks that found a reason."});
+  auto failed = counter(
+      {"kvarena_failed_checks_total", "Health checks that found something wrong themselves."});
   add_sample(failed, static_cast<double>(checks.failed));
   families.push_back(std::move(failed));
   auto age = gauge({"kvarena_last_check_age_seconds", "Time since the last health check ended."});

@@ -1,5 +1,6 @@
 #include "health/render/pool_json.hpp"
 
+#include <algorithm>
 #include <span>
 
 namespace kvarena {
@@ -27,11 +28,11 @@ Json tables_json(const TableStats& tables) {
 
 Json ticket_json(Ticket ticket) { return ticket == kNoTicket ? Json(nullptr) : Json(ticket.value); }
 
-Json tickets_json(const PoolSnapshot& snapshot, std::int64_t now_ns) {
-  const bool any = snapshot.oldest_ticket != kNoTicket;
-  const double age = seconds_between(snapshot.oldest_ticket_ns, now_ns);
-  return {{"open", snapshot.open_tickets},
-          {"oldest", ticket_json(snapshot.oldest_ticket)},
+Json tickets_json(const PoolHealth& pool, std::int64_t now_ns) {
+  const bool any = pool.snapshot.oldest_ticket != kNoTicket;
+  const double age = seconds_between(pool.oldest_ticket_ns, now_ns);
+  return {{"open", pool.snapshot.open_tickets},
+          {"oldest", ticket_json(pool.snapshot.oldest_ticket)},
           {"oldest_age_secs", any ? Json(age) : Json(nullptr)}};
 }
 
@@ -59,8 +60,14 @@ Json seconds_since(std::int64_t given_ns, std::int64_t then_ns) {
   return given_ns == 0 ? Json(nullptr) : Json(seconds_between(given_ns, then_ns));
 }
 
-/// As they were at `then_ns`, by the publisher's clock.
-Json holders_json(std::span<const HolderReport> reports, std::int64_t then_ns) {
+/// A moment by both clocks.
+struct Moment {
+  std::int64_t publisher_ns;
+  std::int64_t monitor_ns;
+};
+
+/// As they were then. `since_ns` is a time of the publisher's clock, a deadline of the monitor's.
+Json holders_json(std::span<const HolderReport> reports, const Moment& then) {
   Json holders = Json::array();
   for (const HolderReport& holder : reports) {
     holders.push_back({{"holder", holder.holder.value},
@@ -70,13 +77,13 @@ Json holders_json(std::span<const HolderReport> reports, std::int64_t then_ns) {
                        {"reserved", holder.reserved},
                        {"since_ns", holder.since_ns},
                        {"deadline_ns", holder.deadline_ns},
-                       {"age_secs", seconds_since(holder.since_ns, then_ns)},
-                       {"overdue_secs", seconds_since(holder.deadline_ns, then_ns)}});
+                       {"age_secs", seconds_since(holder.since_ns, then.publisher_ns)},
+                       {"overdue_secs", seconds_since(holder.deadline_ns, then.monitor_ns)}});
   }
   return holders;
 }
 
-Json explanation_json(const Explanation& explanation, std::int64_t then_ns) {
+Json explanation_json(const Explanation& explanation, const Moment& then) {
   return {{"requested", explanation.requested},
           {"fits", explanation.fits},
           {"usable", explanation.usable},
@@ -84,17 +91,20 @@ Json explanation_json(const Explanation& explanation, std::int64_t then_ns) {
           {"fenced_returning", explanation.fenced_returning},
           {"oldest_open_ticket", ticket_json(explanation.oldest_open_ticket)},
           {"blocks", blocks_json(explanation.stats)},
-          {"largest", holders_json({explanation.largest.data(), explanation.num_largest}, then_ns)},
+          {"largest", holders_json({explanation.largest.data(), explanation.num_largest}, then)},
           {"text", to_string(explanation)}};
 }
 
-Json details_json(const NamedPoolDetails* named, std::int64_t now_ns) {
+Json details_json(const NamedPoolDetails* named, const PoolHealth& pool, std::int64_t now_ns) {
   if (named == nullptr) return nullptr;
   const PoolDetails& details = named->details;
+  // So much older than the snapshot, whose age the monitor knows.
+  const std::int64_t older_ns = pool.snapshot.published_ns - details.published_ns;
+  const Moment then{details.published_ns, pool.published_ns - std::max<std::int64_t>(0, older_ns)};
   return {{"step", details.step},
-          {"age_secs", seconds_between(details.published_ns, now_ns)},
-          {"explanation", explanation_json(details.explanation, details.published_ns)},
-          {"holders", holders_json(details.holders, details.published_ns)}};
+          {"age_secs", seconds_between(then.monitor_ns, now_ns)},
+          {"explanation", explanation_json(details.explanation, then)},
+          {"holders", holders_json(details.holders, then)}};
 }
 
 }  // namespace
@@ -103,16 +113,16 @@ Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int
   const PoolSnapshot& snapshot = pool.snapshot;
   return {{"name", pool.name},
           {"step", snapshot.step},
-          {"age_secs", seconds_between(snapshot.published_ns, now_ns)},
+          {"age_secs", seconds_between(pool.published_ns, now_ns)},
           {"pending_work", pool.has_pending_work},
           {"waiting_requests", pool.waiting_requests},
           {"preemptions", pool.preemptions},
           {"pressure", pressure_json(pool, now_ns)},
           {"blocks", blocks_json(snapshot.blocks)},
           {"tables", tables_json(snapshot.tables)},
-          {"tickets", tickets_json(snapshot, now_ns)},
+          {"tickets", tickets_json(pool, now_ns)},
           {"audit", audit_json(snapshot.audit)},
-          {"details", details_json(details, now_ns)}};
+          {"details", details_json(details, pool, now_ns)}};
 }
 
 }  // namespace kvarena

@@ -52,10 +52,10 @@ constexpr PoolFigure kGauges[] = {
     {{"kvarena_oldest_ticket_age_seconds", "Age of the oldest open ticket; 0 without one."},
      [](const Pool& p, Now now_ns) {
        if (p.snapshot.oldest_ticket == kNoTicket) return 0.0;
-       return seconds_between(p.snapshot.oldest_ticket_ns, now_ns);
+       return seconds_between(p.oldest_ticket_ns, now_ns);
      }},
     {{"kvarena_snapshot_age_seconds", "Time since the pool's figures were published."},
-     [](const Pool& p, Now now_ns) { return seconds_between(p.snapshot.published_ns, now_ns); }},
+     [](const Pool& p, Now now_ns) { return seconds_between(p.published_ns, now_ns); }},
     {{"kvarena_pending_work", "Whether a step, a ticket or a request is pending."},
      [](const Pool& p, Now) { return number(p.has_pending_work); }},
     {{"kvarena_waiting_requests", "Requests that wait for memory, as the engine says."},

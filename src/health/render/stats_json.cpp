@@ -16,7 +16,7 @@ Json checks_json(const CheckFigures& checks) {
           {"total_duration_secs", seconds_between(0, checks.total_duration_ns)}};
 }
 
-/// Details are taken a moment after the report: what was watched or forgotten between the two
+/// Report and details are taken one after the other: what was watched or forgotten between the two
 /// shifts them, and the name tells.
 template <class Details>
 const Details* find(const std::vector<Details>& details, std::size_t index,

@@ -158,6 +158,25 @@ TEST(HealthStateTest, CountsChecks) {
   EXPECT_EQ(state.checks().total_duration_ns, 6);
 }
 
+TEST(HealthStateTest, ACheckFailsByWhatItFindsItself) {
+  HealthState state = checked();
+  const std::vector<Finding> violation = {{{residency_violated, 1}, "one"}};
+  const auto check = [&](const std::vector<Finding>& findings) {
+    state.begin_check(1060);
+    static_cast<void>(state.found(1, findings, 1061));
+    static_cast<void>(state.found(2, {}, 1061));
+    state.complete_check(1062);
+  };
+  check(violation);
+  EXPECT_EQ(state.checks().failed, 1U);
+  check({});
+  EXPECT_EQ(codes(state, 1062), Codes{residency_violated}) << "it awaits acknowledge";
+  EXPECT_EQ(state.checks().failed, 1U);
+  static_cast<void>(state.found(1, violation, 1070));  // by a look between checks
+  check({});
+  EXPECT_EQ(state.checks().failed, 1U);
+}
+
 TEST(LineBudgetTest, WritesAFewLinesOfABurstAndCountsTheRest) {
   LineBudget budget;
   std::int64_t written = 0;

@@ -306,6 +306,24 @@ TEST(PoolHealthTest, PressureNamesItsCauseAndWhenItWasSeen) {
   EXPECT_EQ(later.now_ns - *later.pools.at(0).looked_ns, 5 * kSecond);
 }
 
+TEST(PoolHealthTest, AgesAreTheMonitorsWhateverThePublishersClockSays) {
+  MonitoredPool m;  // whose pool has a clock of another epoch
+  ASSERT_OK(m.monitor->watch(m.pool.publisher));
+  ASSERT_OK(m.pool.manager.open_ticket());
+  m.pool.publish();
+  HealthReport report = m.check_after(1);
+  const std::int64_t seen_ns = m.clock.now_ns();
+  EXPECT_EQ(report.pools.at(0).published_ns, seen_ns);
+  EXPECT_EQ(report.pools.at(0).oldest_ticket_ns, seen_ns);
+  report = m.check_after(5);
+  EXPECT_EQ(report.pools.at(0).published_ns, seen_ns);
+  EXPECT_EQ(report.pools.at(0).oldest_ticket_ns, seen_ns);
+  m.pool.publish();
+  report = m.monitor->report();
+  EXPECT_EQ(report.pools.at(0).published_ns, report.now_ns) << "no look has seen this one";
+  EXPECT_EQ(report.pools.at(0).oldest_ticket_ns, seen_ns) << "but its ticket";
+}
+
 TEST(PoolHealthTest, NamesTellPoolsApart) {
   MonitoredPool m;
   PublishedPool other(12);

@@ -26,8 +26,7 @@ PressureFigures vram(std::uint64_t free, std::uint64_t total = 100000) {
 
 /// The level after `figures`.
 PressureLevel observe(PressureGauge& gauge, const PressureFigures& figures) {
-  PressureEvent event;
-  gauge.observe(figures, event);
+  static_cast<void>(gauge.observe(figures));
   return gauge.level();
 }
 
@@ -62,9 +61,8 @@ TEST(PressureTest, ALevelIsLeftPastItsThresholdByTheHysteresis) {
 TEST(PressureTest, AFigureThatTremblesMakesOneEvent) {
   auto gauge = PressureGauge::create();
   ASSERT_OK(gauge);
-  PressureEvent event;
   int events = 0;
-  for (int i = 0; i < 1000; ++i) events += gauge->observe(blocks(195 + i % 10), event) ? 1 : 0;
+  for (int i = 0; i < 1000; ++i) events += gauge->observe(blocks(195 + i % 10)) ? 1 : 0;
   EXPECT_EQ(events, 1);
   EXPECT_EQ(gauge->entered()[static_cast<std::size_t>(elevated)], 1U);
 }
@@ -72,24 +70,26 @@ TEST(PressureTest, AFigureThatTremblesMakesOneEvent) {
 TEST(PressureTest, TheHigherOfTheTwoLevelsCounts) {
   auto gauge = PressureGauge::create();
   ASSERT_OK(gauge);
-  PressureEvent event;
   PressureFigures figures{.available_blocks = 150,
                           .num_blocks = 1000,
                           .free_vram_bytes = 1000,
                           .total_vram_bytes = 100000};
-  ASSERT_TRUE(gauge->observe(figures, event));
-  EXPECT_EQ(event.from, normal);
-  EXPECT_EQ(event.to, critical);
-  EXPECT_TRUE(event.by_vram);
+  auto event = gauge->observe(figures);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->from, normal);
+  EXPECT_EQ(event->to, critical);
+  EXPECT_TRUE(event->by_vram);
   figures.free_vram_bytes = 90000;
-  ASSERT_TRUE(gauge->observe(figures, event));
-  EXPECT_EQ(event.to, elevated);
-  EXPECT_TRUE(event.by_vram) << "VRAM had decided the level that was left";
+  event = gauge->observe(figures);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->to, elevated);
+  EXPECT_TRUE(event->by_vram) << "VRAM had decided the level that was left";
   figures.available_blocks = 0;
-  ASSERT_TRUE(gauge->observe(figures, event));
-  EXPECT_EQ(event.to, exhausted);
-  EXPECT_FALSE(event.by_vram);
-  EXPECT_EQ(to_string(event),
+  event = gauge->observe(figures);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->to, exhausted);
+  EXPECT_FALSE(event->by_vram);
+  EXPECT_EQ(to_string(*event),
             "level=exhausted previous=elevated cause=blocks available_blocks=0 num_blocks=1000 "
             "free_vram_bytes=90000 total_vram_bytes=100000");
 }

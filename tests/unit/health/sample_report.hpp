@@ -10,6 +10,8 @@
 namespace kvarena::test {
 
 inline constexpr std::int64_t kSecond = 1'000'000'000;
+/// The publisher's clock has another epoch: it is ahead of the monitor's by this.
+inline constexpr std::int64_t kAhead = 7'000'000 * kSecond;
 
 inline DeviceHealth sample_device() {
   DeviceHealth device;
@@ -30,7 +32,7 @@ inline DeviceHealth sample_device() {
 inline PoolSnapshot sample_snapshot() {
   PoolSnapshot snapshot;
   snapshot.step = 41;
-  snapshot.published_ns = 97 * kSecond;
+  snapshot.published_ns = kAhead + 97 * kSecond;
   BlockStats& blocks = snapshot.blocks;
   blocks = {
       .num_blocks = 100, .free = 50, .referenced = 30, .fenced = 10, .evictable = 8, .offline = 2};
@@ -55,7 +57,7 @@ inline PoolSnapshot sample_snapshot() {
                      .copies_on_write = 19};
   snapshot.open_tickets = 6;
   snapshot.oldest_ticket = Ticket{77};
-  snapshot.oldest_ticket_ns = 90 * kSecond;
+  snapshot.oldest_ticket_ns = kAhead + 90 * kSecond;
   snapshot.audit = {640, 16, {}};
   return snapshot;
 }
@@ -69,6 +71,8 @@ inline HealthReport sample_report() {
   PoolHealth pool;
   pool.name = "default";
   pool.snapshot = sample_snapshot();
+  pool.published_ns = 97 * kSecond;
+  pool.oldest_ticket_ns = 90 * kSecond;
   pool.has_pending_work = true;
   pool.pressure = PressureLevel::elevated;
   pool.pressure_by_vram = true;
@@ -85,18 +89,18 @@ inline HealthDetails sample_details() {
   HealthDetails details;
   NamedPoolDetails pool{"default", {}};
   pool.details.step = 40;
-  pool.details.published_ns = 96 * kSecond;
+  pool.details.published_ns = kAhead + 96 * kSecond;
   pool.details.explanation.requested = 1;
   pool.details.explanation.fits = true;
   pool.details.explanation.usable = 58;
   pool.details.explanation.stats = sample_snapshot().blocks;
   pool.details.explanation.num_largest = 1;
-  pool.details.explanation.largest[0] = {HolderId{4}, 17,           "sequence",  22,
-                                         3,           66 * kSecond, 90 * kSecond};
+  pool.details.explanation.largest[0] = {HolderId{4},           17,          "sequence", 22, 3,
+                                         kAhead + 66 * kSecond, 90 * kSecond};
   pool.details.holders = {
       pool.details.explanation.largest[0],
       {HolderId{5}, 18, "prefix", 14, 0, 0, 0},
-      {HolderId{6}, 19, "export", 2, 0, 95 * kSecond, 99 * kSecond},
+      {HolderId{6}, 19, "export", 2, 0, kAhead + 95 * kSecond, 99 * kSecond},
   };
   details.pools.push_back(pool);
   AllocationRecord arena;

@@ -46,7 +46,7 @@ TEST(StatsJson, ExplanationAndLeakReportByHolder) {
   ASSERT_EQ(details["holders"].size(), 3u);
   EXPECT_EQ(details["holders"][0].dump(),
             "{\"holder\":4,\"owner\":17,\"purpose\":\"sequence\",\"references\":22,\"reserved\":3,"
-            "\"since_ns\":66000000000,\"deadline_ns\":90000000000,\"age_secs\":30.0,"
+            "\"since_ns\":7000066000000000,\"deadline_ns\":90000000000,\"age_secs\":30.0,"
             "\"overdue_secs\":6.0}");
   EXPECT_EQ(explanation["largest"][0], details["holders"][0]);
 }
