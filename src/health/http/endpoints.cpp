@@ -86,7 +86,7 @@ class Endpoints::Parser final : private httplib::Server {
       return Handled::Handled;
     });
     set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+        [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
           refuse(response, 500, "the answer could not be made");
         });
     // httplib promises ranges in answer to HEAD.
