@@ -164,6 +164,19 @@ TEST(PressureOutput, ReportsAreWrittenWholeAndReplaceOlderOnes) {
   EXPECT_EQ(err.str(), "");
 }
 
+TEST(PressureOutput, BytesThatAreNoUtf8AreReplaced) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const Console console{out, err};
+  const TempFolder folder;
+  PressureOutcome outcome = some_outcome();
+  outcome.report.device = "host \xff";
+  EXPECT_EQ(write_reports(console, folder.path().string(), some_origin(), some_options(), outcome),
+            ExitCode::ok);
+  const ordered_json json = ordered_json::parse(content_of(folder.path() / "report.json"));
+  EXPECT_EQ(json["device"], "host \ufffd");
+}
+
 TEST(PressureOutput, AFolderThatCannotBeMadeIsTheEnvironment) {
   std::ostringstream out;
   std::ostringstream err;
