@@ -51,6 +51,12 @@ const Conventions* find_conventions(std::string_view architecture) noexcept {
   return found == kConventions.end() ? nullptr : found;
 }
 
+/// None: dense layers are among the sparse ones.
+std::optional<std::int32_t> first_sparse_layer(const MoeShape& moe) noexcept {
+  if (moe.is_interleaved) return std::nullopt;
+  return moe.first_dense_layers;
+}
+
 /// The parts of one model, one after another.
 class Parts {
  public:
@@ -60,6 +66,7 @@ class Parts {
   void add_attention(const Conventions& c);
   void add_latent_attention();
   void add_mlps(const Conventions& c);
+  void add_experts(const Conventions& c, std::int32_t sparse);
   void add_norms(std::int32_t norms);
   std::vector<ParameterPart> take() { return std::move(parts_); }
 
@@ -159,8 +166,14 @@ void Parts::add_mlps(const Conventions& c) {
   if (dense > 0) {
     add_matrix("gated MLP", times(3, s_.hidden), s_.ffn, dense);
     parts_.back().arithmetic = fmt::format("3 x {} x {}", s_.hidden, s_.ffn);
+    if (!moe.is_interleaved) parts_.back().first_layer = 0;
   }
-  if (sparse == 0) return;
+  if (sparse > 0) add_experts(c, sparse);
+}
+
+void Parts::add_experts(const Conventions& c, std::int32_t sparse) {
+  const MoeShape& moe = s_.moe;
+  const std::size_t first = parts_.size();
   add_matrix("router", s_.hidden, moe.num_experts, sparse, PartSplit::replicated);
   if (c.has_router_bias) {
     add_matrix("router bias", 1, moe.num_experts, sparse, PartSplit::replicated);
@@ -178,6 +191,9 @@ void Parts::add_mlps(const Conventions& c) {
     const std::int32_t ffn = moe.shared_ffn > 0 ? moe.shared_ffn : moe.ffn;
     add_matrix("shared experts", times(3, s_.hidden, ffn), moe.num_shared, sparse);
     parts_.back().arithmetic = fmt::format("3 x {} x {} x {}", s_.hidden, ffn, moe.num_shared);
+  }
+  for (std::size_t i = first; i < parts_.size(); ++i) {
+    parts_[i].first_layer = first_sparse_layer(moe);
   }
 }
 
@@ -212,6 +228,7 @@ std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_
     parts.push_back({.name = "experts",
                      .each = each,
                      .num_layers = sparse,
+                     .first_layer = first_sparse_layer(s.moe),
                      .split = PartSplit::even,
                      .arithmetic = fmt::format("3 x {} x {} x {} experts", s.hidden, s.moe.ffn,
                                                s.moe.num_experts),

@@ -3,6 +3,7 @@
 #include "base/grouped.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
+#include "capacity/stage_layers.hpp"
 
 #include <fmt/format.h>
 
@@ -25,17 +26,6 @@ std::int64_t each_of_rank(const ParameterPart& part, const TransformerShape& sha
     }
   }
   return part.each;
-}
-
-/// How many of them a stage has: layers, or one or none.
-std::int64_t count_of_stage(const ParameterPart& part, std::int32_t stages, std::int32_t stage) {
-  switch (part.place) {
-    case PartPlace::layers: return layers_of_stage(part.num_layers, stages, stage);
-    case PartPlace::first_stage: return stage == 0 ? 1 : 0;
-    case PartPlace::last_stage: return stage == stages - 1 ? 1 : 0;
-    case PartPlace::both_ends: return stage == 0 || stage == stages - 1 ? 1 : 0;
-  }
-  return 0;
 }
 
 const StorageFormat& format_or_bf16(std::string_view name) {
@@ -70,7 +60,8 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
   std::string terms;
   for (const ParameterPart& part : model.parts) {
     const std::int64_t each = each_of_rank(part, model.shape, o.tensor_parallel);
-    const std::int64_t count = count_of_stage(part, o.pipeline_parallel, stage);
+    const std::int64_t count =
+        parts_of_stage(part, model.shape.num_layers, o.pipeline_parallel, stage);
     if (count == 0) continue;
     const std::int64_t parameters = times(each, count);
     std::int64_t& total = part.num_experts > 0 ? sum.experts : sum.plain;

@@ -6,6 +6,7 @@
 
 #include "kvarena/base/status.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kvarena::capacity {
@@ -16,6 +17,11 @@ inline constexpr std::int64_t kMostRanks = 4096;
 constexpr std::int64_t layers_of_stage(std::int64_t num_layers, std::int32_t stages,
                                        std::int32_t stage) noexcept {
   return num_layers / stages + (stage < num_layers % stages ? 1 : 0);
+}
+/// The first of them.
+constexpr std::int64_t first_layer_of_stage(std::int64_t num_layers, std::int32_t stages,
+                                            std::int32_t stage) noexcept {
+  return num_layers / stages * stage + std::min<std::int64_t>(stage, num_layers % stages);
 }
 /// KV heads of a rank, which has at least one: more ranks than heads hold copies.
 constexpr std::int32_t heads_of_rank(std::int32_t num_heads, std::int32_t ranks) noexcept {

@@ -2,6 +2,7 @@
 
 #include "capacity/share.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <queue>
 
@@ -22,7 +23,30 @@ struct NextLayer {
   }
 };
 
+/// How many of the layers that `part` begins with are on the stage.
+std::int64_t successive_layers(const ParameterPart& part, std::int32_t num_layers,
+                               std::int32_t stages, std::int32_t stage) noexcept {
+  const std::int64_t begin = first_layer_of_stage(num_layers, stages, stage);
+  const std::int64_t end = begin + layers_of_stage(num_layers, stages, stage);
+  const std::int64_t first = *part.first_layer;
+  const std::int64_t shared = std::min(end, first + part.num_layers) - std::max(begin, first);
+  return std::max<std::int64_t>(shared, 0);
+}
+
 }  // namespace
+
+std::int64_t parts_of_stage(const ParameterPart& part, std::int32_t num_layers, std::int32_t stages,
+                            std::int32_t stage) noexcept {
+  switch (part.place) {
+    case PartPlace::layers:
+      return part.first_layer ? successive_layers(part, num_layers, stages, stage)
+                              : layers_of_stage(part.num_layers, stages, stage);
+    case PartPlace::first_stage: return stage == 0 ? 1 : 0;
+    case PartPlace::last_stage: return stage == stages - 1 ? 1 : 0;
+    case PartPlace::both_ends: return stage == 0 || stage == stages - 1 ? 1 : 0;
+  }
+  return 0;
+}
 
 std::vector<std::vector<std::int32_t>> layers_by_stage(std::span<const CacheGroup> groups,
                                                        std::int32_t stages) {

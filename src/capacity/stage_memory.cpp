@@ -5,6 +5,7 @@
 #include "capacity/stage_layers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvarena::capacity {
 namespace {
@@ -136,9 +137,15 @@ std::set<std::int32_t> stages_to_plan(const ModelSpec& model, const PlanOptions&
   std::set<std::int32_t> stages = {0, last};
   if (last < 2) return stages;
   const auto shares = layers_by_stage(model.groups, options.pipeline_parallel);
-  std::set<std::vector<std::int32_t>> seen;
+  std::set<std::vector<std::int64_t>> seen;
   for (std::int32_t stage = 1; stage < last; ++stage) {
-    if (seen.insert(shares[static_cast<std::size_t>(stage)]).second) stages.insert(stage);
+    const auto& layers = shares[static_cast<std::size_t>(stage)];
+    std::vector<std::int64_t> counts(layers.begin(), layers.end());
+    for (const ParameterPart& part : model.parts) {
+      counts.push_back(
+          parts_of_stage(part, model.shape.num_layers, options.pipeline_parallel, stage));
+    }
+    if (seen.insert(std::move(counts)).second) stages.insert(stage);
   }
   return stages;
 }

@@ -66,8 +66,8 @@ LongestContext longest_that_fits(const ModelSpec& model, const PlanOptions& opti
                                  std::int32_t stage, const StageMemory& memory,
                                  std::int64_t longest);
 
-/// The stages of which one is the tightest: the first, the last, and of those between the first one
-/// of each share of the groups' layers, which has no fewer parameters than the others.
+/// The stages of which one is the tightest: the first, the last, and of those between one for each
+/// share of the groups' layers and the parts of parameters.
 std::set<std::int32_t> stages_to_plan(const ModelSpec& model, const PlanOptions& options);
 /// The most sequences, and what limits them.
 struct LargestBatch {

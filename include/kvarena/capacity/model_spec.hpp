@@ -52,8 +52,10 @@ struct MoeShape {
   std::int32_t ffn = 0;                ///< intermediate elements of one expert
   std::int32_t num_shared = 0;         ///< experts every token visits
   std::int32_t shared_ffn = 0;         ///< of one shared expert; 0: as ffn
-  std::int32_t first_dense_layers =
-      0;  ///< leading layers with a dense MLP of `TransformerShape::ffn`
+  /// Layers with a dense MLP of `TransformerShape::ffn`: the leading ones, or where
+  /// `is_interleaved`, evenly among all.
+  std::int32_t first_dense_layers = 0;
+  bool is_interleaved = false;
 };
 
 /// Multi-head latent attention; kv_lora_rank 0: none.
@@ -97,9 +99,11 @@ enum class PartPlace : std::uint8_t {
 
 /// Parameters of one kind.
 struct ParameterPart {
-  std::string name;                         ///< "query projection"
-  std::int64_t each = 0;                    ///< parameters a layer, or of the one that there is
-  std::int32_t num_layers = 1;              ///< layers that have it
+  std::string name;             ///< "query projection"
+  std::int64_t each = 0;        ///< parameters a layer, or of the one that there is
+  std::int32_t num_layers = 1;  ///< layers that have it
+  /// The first of them, which the others follow; none: they are evenly among all layers.
+  std::optional<std::int32_t> first_layer = std::nullopt;
   PartSplit split = PartSplit::replicated;  ///< over tensor-parallel ranks
   PartPlace place = PartPlace::layers;      ///< over pipeline stages
   std::string arithmetic;                   ///< `each` with its numbers in, "896 x 14 x 64"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 
 namespace kvarena::capacity {
 namespace {
@@ -72,44 +73,46 @@ std::vector<bool> named_layers(ConfigValues& text, std::string_view key, std::in
   return named;
 }
 
-/// How many of `kinds`, which `key` gives for each layer, are `dense`.
+/// By layer: whether its one of `kinds`, which `key` gives for each, is `dense`.
 template <class Kind>
-std::int32_t count_dense(ConfigValues& text, std::string_view key, const std::vector<Kind>& kinds,
-                         const Kind& dense, std::int32_t layers) {
+std::vector<bool> layers_of_kind(ConfigValues& text, std::string_view key,
+                                 const std::vector<Kind>& kinds, const Kind& dense,
+                                 std::int32_t layers) {
   if (std::ssize(kinds) != layers) {
     text.refuse(key, "", fmt::format("one for each of {} layers", layers));
   }
-  return static_cast<std::int32_t>(std::ranges::count(kinds, dense));
+  std::vector<bool> is_dense;
+  for (const Kind& kind : kinds) is_dense.push_back(kind == dense);
+  return is_dense;
 }
 
-/// Layers whose MLP is dense, of a model with experts.
-std::int32_t dense_layers(ConfigValues& text, std::int32_t layers) {
+/// By layer of a model with experts: whether its MLP is dense.
+std::vector<bool> dense_layers(ConfigValues& text, std::int32_t layers) {
   constexpr std::string_view kTypes = "mlp_layer_types";
   constexpr std::string_view kSparse = "moe_layers";
   constexpr std::string_view kFrequency = "moe_layer_freq";
   if (text.has(kTypes)) {
-    return count_dense<std::string>(text, kTypes, text.words(kTypes), "dense", layers);
+    return layers_of_kind<std::string>(text, kTypes, text.words(kTypes), "dense", layers);
   }
   if (text.has(kSparse)) {
-    return static_cast<std::int32_t>(
-        std::ranges::count(named_layers(text, kSparse, layers), false));
+    std::vector<bool> dense = named_layers(text, kSparse, layers);
+    dense.flip();
+    return dense;
   }
   if (text.is_array(kFrequency)) {
-    return count_dense<std::int64_t>(text, kFrequency, text.integers(kFrequency, {0, 1}), 0,
-                                     layers);
+    return layers_of_kind<std::int64_t>(text, kFrequency, text.integers(kFrequency, {0, 1}), 0,
+                                        layers);
   }
   const std::int64_t first = text.integer({"first_k_dense_replace"}, {0, layers}, 0);
   const std::int64_t every = text.integer({kFrequency}, kLayerRange, 1);
   const std::int64_t step =
       text.integer({"decoder_sparse_step", "interleave_moe_layer_step"}, kLayerRange, 1);
-  const auto dense = named_layers(text, "mlp_only_layers", layers);
-  std::int32_t count = 0;
+  std::vector<bool> dense = named_layers(text, "mlp_only_layers", layers);
   for (std::int64_t i = 0; i < layers; ++i) {
-    const bool sparse =
-        i >= first && i % every == 0 && (i + 1) % step == 0 && !dense[static_cast<std::size_t>(i)];
-    if (!sparse) ++count;
+    if (i < first || i % every != 0 || (i + 1) % step != 0)
+      dense[static_cast<std::size_t>(i)] = true;
   }
-  return count;
+  return dense;
 }
 
 void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& shape) {
@@ -138,7 +141,9 @@ void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& s
       text.number({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
                   {0, kWidthRange.largest}, 0);
   if (moe.shared_ffn > 0 && moe.num_shared == 0) moe.num_shared = 1;
-  moe.first_dense_layers = dense_layers(text, shape.num_layers);
+  const std::vector<bool> dense = dense_layers(text, shape.num_layers);
+  moe.first_dense_layers = static_cast<std::int32_t>(std::ranges::count(dense, true));
+  moe.is_interleaved = !std::ranges::is_partitioned(dense, std::identity{});
 }
 
 std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family) {

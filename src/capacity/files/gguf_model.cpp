@@ -154,6 +154,7 @@ class Reader {
     const std::int32_t dense = shape_.num_layers - shape_.num_layers / step;
     moe.first_dense_layers = static_cast<std::int32_t>(
         keys_.optional("leading_dense_block_count", dense, 0, shape_.num_layers));
+    moe.is_interleaved = step > 1 && keys_.find("leading_dense_block_count") == nullptr;
   }
 
   // Whether each layer is limited to a window or chunk.

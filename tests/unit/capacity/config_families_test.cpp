@@ -199,20 +199,30 @@ TEST(ConfigFamilies, Experts) {
   EXPECT_EQ(qwen.num_shared, 1);
   EXPECT_EQ(qwen.shared_ffn, 5632);
   EXPECT_EQ(qwen.first_dense_layers, 0);
-  const auto dense = [](std::string_view more) {
+  const auto shape = [](std::string_view more) {
     return read(config("x", fmt::format(R"("num_experts": 4, "num_experts_per_tok": 2, {})", more)))
-        .shape.moe.first_dense_layers;
+        .shape.moe;
   };
-  EXPECT_EQ(dense(R"("decoder_sparse_step": 2)"), 6);
-  EXPECT_EQ(dense(R"("decoder_sparse_step": 1, "mlp_only_layers": [0, 5])"), 2);
-  EXPECT_EQ(dense(R"("first_k_dense_replace": 3)"), 3);
-  EXPECT_EQ(dense(R"("interleave_moe_layer_step": 3)"), 8);
-  EXPECT_EQ(dense(R"("moe_layers": [1, 3, 5])"), 9);
-  EXPECT_EQ(dense(R"("moe_layer_freq": [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])"), 2);
-  EXPECT_EQ(dense(R"("moe_layers": [1, 3, 5, 3])"), 9) << "a layer named twice is one";
+  const auto leading = [&](std::string_view more) {
+    const MoeShape moe = shape(more);
+    EXPECT_FALSE(moe.is_interleaved) << more;
+    return moe.first_dense_layers;
+  };
+  const auto among = [&](std::string_view more) {
+    const MoeShape moe = shape(more);
+    EXPECT_TRUE(moe.is_interleaved) << more;
+    return moe.first_dense_layers;
+  };
+  EXPECT_EQ(among(R"("decoder_sparse_step": 2)"), 6);
+  EXPECT_EQ(among(R"("decoder_sparse_step": 1, "mlp_only_layers": [0, 5])"), 2);
+  EXPECT_EQ(leading(R"("first_k_dense_replace": 3)"), 3);
+  EXPECT_EQ(among(R"("interleave_moe_layer_step": 3)"), 8);
+  EXPECT_EQ(among(R"("moe_layers": [1, 3, 5])"), 9);
+  EXPECT_EQ(leading(R"("moe_layer_freq": [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])"), 2);
+  EXPECT_EQ(among(R"("moe_layers": [1, 3, 5, 3])"), 9) << "a layer named twice is one";
   std::string types = R"("mlp_layer_types": ["dense")";
   for (int layer = 1; layer < 12; ++layer) types += R"(, "sparse")";
-  EXPECT_EQ(dense(types + "]"), 1);
+  EXPECT_EQ(leading(types + "]"), 1);
   EXPECT_NE(failure_of(config("x", R"("num_experts": 4, "num_experts_per_tok": 5)")), "");
 }
 
