@@ -200,6 +200,16 @@ Status check(const KvMemoryOptions& o) noexcept {
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, o.stage);
 }
 
+/// The most tokens between the beginning of the first block with a token that is kept and the last
+/// token; kMostAmount where all are kept.
+std::int64_t spanned_tokens(const GroupMemory& group) noexcept {
+  const std::int64_t begun = group.block_size_tokens - 1;
+  if (group.kind == CacheKind::window) return plus(group.limit_tokens, begun);
+  if (group.kind != CacheKind::chunked) return kMostAmount;
+  const bool is_whole = group.limit_tokens % group.block_size_tokens == 0;
+  return is_whole ? group.limit_tokens : plus(group.limit_tokens, begun);
+}
+
 }  // namespace
 
 Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
@@ -231,23 +241,23 @@ std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noex
 std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
   if (block == 0) return 1;
-  std::int64_t most = length_tokens;
-  if (group.kind == CacheKind::window) {
-    most = std::min(most, plus(group.limit_tokens, block - 1));
-  } else if (group.kind == CacheKind::chunked) {
-    const std::int64_t straddled = group.limit_tokens % block == 0 ? 0 : block - 1;
-    most = std::min(most, plus(group.limit_tokens, straddled));
-  }
-  return ceil_div(most, block);
+  return ceil_div(std::min(length_tokens, spanned_tokens(group)), block);
 }
 
+// A sequence of t new tokens spans t - 1 more than between steps. With `first` of them it may begin
+// one block more, with each further block of them another: most blocks are begun by as many
+// sequences as can have `first` each.
 std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                         std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
   const std::int64_t block = group.block_size_tokens;
   if (block == 0 || sequences == 0) return sequences;
   const std::int64_t all = times(sequences, ceil_div(length_tokens, block));
   const std::int64_t peaks = times(sequences, peak_units(group, length_tokens));
-  return std::min(all, plus(peaks, ceil_div(step_tokens, block)));
+  const std::int64_t past = (spanned_tokens(group) - 1) % block + 1;  // of the last block
+  const std::int64_t first = std::min(block - past + 2, block);
+  const std::int64_t beginning = std::min(sequences, step_tokens / first);
+  const std::int64_t begun = beginning + (step_tokens - beginning * first) / block;
+  return std::min(all, plus(peaks, begun));
 }
 
 std::int64_t bytes_at(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {

@@ -61,9 +61,9 @@ KVARENA_EXPORT std::int64_t units_at(const GroupMemory& group, std::int64_t leng
 KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
                                        std::int64_t length_tokens) noexcept;
 /// The most units that so many sequences of up to that length hold while steps of `step_tokens` new
-/// tokens in all run: peak_units each, and the blocks of a step's own tokens, which still read what
-/// a window no longer keeps after the step; never more than all blocks of all sequences. Never less
-/// for more sequences or longer ones.
+/// tokens in all run: peak_units each, and the blocks that a step's own tokens begin, which still
+/// read what a window no longer keeps after the step; never more than all blocks of all sequences.
+/// Never less for more sequences or longer ones.
 KVARENA_EXPORT std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                                        std::int64_t length_tokens,
                                        std::int64_t step_tokens) noexcept;

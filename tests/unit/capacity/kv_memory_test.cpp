@@ -171,6 +171,72 @@ TEST(KvMemory, LayersOfGroupsAreMixed) {
       << "as where every sixth layer keeps all";
 }
 
+/// Blocks that a sequence of `computed` tokens holds while `added` more are computed, of which the
+/// first reads the tokens of its own window or chunk; without any, those between steps.
+std::int64_t blocks_of_step(const GroupMemory& group, std::int64_t computed, std::int64_t added) {
+  if (added == 0) return units_at(group, computed);
+  std::int64_t first = computed / group.limit_tokens * group.limit_tokens;
+  if (group.kind == CacheKind::window) {
+    first = std::max<std::int64_t>(0, computed + 1 - group.limit_tokens);
+  }
+  const std::int64_t block = group.block_size_tokens;
+  return (computed + added - 1) / block - first / block + 1;
+}
+
+/// The most blocks that so many sequences of up to `length` tokens hold, by their number and the
+/// tokens of a step, however these are dealt out.
+std::vector<std::vector<std::int64_t>> most_blocks(const GroupMemory& group, std::size_t sequences,
+                                                   std::int64_t length, std::size_t step_tokens) {
+  std::vector<std::int64_t> of_one(step_tokens + 1);
+  for (std::size_t added = 0; added <= step_tokens; ++added) {
+    const auto tokens = static_cast<std::int64_t>(added);
+    for (std::int64_t computed = 0; computed + tokens <= length; ++computed) {
+      of_one[added] = std::max(of_one[added], blocks_of_step(group, computed, tokens));
+    }
+  }
+  std::vector most(sequences + 1, std::vector<std::int64_t>(step_tokens + 1));
+  for (std::size_t count = 1; count <= sequences; ++count) {
+    for (std::size_t tokens = 0; tokens <= step_tokens; ++tokens) {
+      for (std::size_t own = 0; own <= tokens; ++own) {
+        most[count][tokens] =
+            std::max(most[count][tokens], most[count - 1][tokens - own] + of_one[own]);
+      }
+    }
+  }
+  return most;
+}
+
+TEST(KvMemory, APoolHasRoomForAnyStep) {
+  constexpr std::size_t kSequences = 4;
+  constexpr std::size_t kTokens = 24;
+  for (const CacheKind kind : {CacheKind::window, CacheKind::chunked}) {
+    for (const std::int64_t limit : {1, 2, 3, 5, 8, 11, 12, 16}) {
+      for (const std::int32_t block : {1, 2, 3, 4, 7, 16}) {
+        const GroupMemory group{.kind = kind, .limit_tokens = limit, .block_size_tokens = block};
+        const bool is_tight = kind == CacheKind::window && limit % block == 0 && block > 2;
+        for (const std::int64_t length : {1, 2, 7, 16, 19, 64}) {
+          const auto most = most_blocks(group, kSequences, length, kTokens);
+          for (std::size_t count = 1; count <= kSequences; ++count) {
+            for (std::size_t tokens = 1; tokens <= kTokens; ++tokens) {
+              const std::int64_t planned = pool_units(group, static_cast<std::int64_t>(count),
+                                                      length, static_cast<std::int64_t>(tokens));
+              const std::int64_t needed = most[count][tokens];
+              EXPECT_GE(planned, needed)
+                  << name_of(kind) << " of " << limit << " in blocks of " << block << ": " << count
+                  << " sequences of " << length << ", a step of " << tokens;
+              if (is_tight && length == 64) {
+                EXPECT_EQ(planned, needed) << limit << " / " << block;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  const GroupMemory window{.kind = CacheKind::window, .limit_tokens = 16, .block_size_tokens = 16};
+  EXPECT_EQ(pool_units(window, 2, 64, 6), 6) << "three new tokens each reach into a third block";
+}
+
 TEST(KvMemory, SharesHeadsAndLayers) {
   EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 16'384);
   EXPECT_EQ(groups_of("Llama-3.1-8B", KeptTokens::full, "bf16", 16)[0].bytes_per_token, 16'384)
