@@ -1,5 +1,6 @@
 #include "kvarena/capacity/memory_plan.hpp"
 
+#include "capacity/share.hpp"
 #include "capacity/stage_memory.hpp"
 
 #include <fmt/format.h>
@@ -74,8 +75,8 @@ class Changes {
   }
   void try_ranks() {
     PlanOptions changed = options_;
-    for (std::int32_t ranks = options_.tensor_parallel * 2; ranks <= kMostTensorRanks; ranks *= 2) {
-      if (model_.shape.num_q_heads % ranks != 0) return;  // engines split whole heads
+    for (std::int32_t ranks = options_.tensor_parallel + 1; ranks <= kMostTensorRanks; ++ranks) {
+      if (!can_split_heads(model_.shape, ranks)) continue;
       changed.tensor_parallel = ranks;
       if (try_change(fmt::format("--tp {}", ranks), changed)) return;
     }

@@ -5,6 +5,7 @@
 /// tensor-parallel group. Pure functions.
 
 #include "kvarena/base/status.hpp"
+#include "kvarena/capacity/model_spec.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -26,6 +27,13 @@ constexpr std::int64_t first_layer_of_stage(std::int64_t num_layers, std::int32_
 /// KV heads of a rank, which has at least one: more ranks than heads hold copies.
 constexpr std::int32_t heads_of_rank(std::int32_t num_heads, std::int32_t ranks) noexcept {
   return (num_heads + ranks - 1) / ranks;
+}
+/// Whether engines split the model over so many ranks: whole query heads each, and whole KV heads
+/// or as many copies of each; a latent is on every rank.
+constexpr bool can_split_heads(const TransformerShape& shape, std::int32_t ranks) noexcept {
+  if (shape.num_q_heads % ranks != 0) return false;
+  const std::int32_t kv_heads = shape.mla.kv_lora_rank > 0 ? 1 : shape.num_kv_heads;
+  return kv_heads == 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0;
 }
 /// invalid_argument (num_ranks) outside 1 .. kMostRanks, or for a stage that there is not.
 constexpr Status check_ranks(std::int32_t tensor, std::int32_t stages,

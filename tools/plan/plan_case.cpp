@@ -2,6 +2,8 @@
 
 #include "tools/quantity.hpp"
 
+#include "capacity/share.hpp"
+
 #include <fmt/format.h>
 
 namespace kvarena::tools {
@@ -46,11 +48,13 @@ PlanRefusal refusal_of(const ModelSpec& model, std::string_view kv_format, const
 }
 
 void add_rank_notes(const PlannedCase& p, std::vector<std::string>* notes) {
-  const std::int32_t heads = p.model.shape.num_q_heads;
+  const capacity::TransformerShape& shape = p.model.shape;
   const std::int32_t ranks = p.options.tensor_parallel;
-  if (ranks == 1 || heads == 0 || heads % ranks == 0) return;
-  notes->push_back(fmt::format("{} query heads cannot be split over {} ranks; engines refuse this",
-                               heads, ranks));
+  if (capacity::can_split_heads(shape, ranks)) return;
+  const bool is_query = shape.num_q_heads % ranks != 0;
+  notes->push_back(fmt::format("{} {} heads cannot be split over {} ranks; engines refuse this",
+                               is_query ? shape.num_q_heads : shape.num_kv_heads,
+                               is_query ? "query" : "KV", ranks));
 }
 
 }  // namespace

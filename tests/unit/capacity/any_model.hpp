@@ -87,6 +87,10 @@ inline PlanOptions any_options(const ModelSpec& model) {
   if (*rc::gen::arbitrary<bool>()) options.kv = any_format();
   if (*rc::gen::arbitrary<bool>()) options.weights = any_format();
   if (*rc::gen::arbitrary<bool>()) options.kv_scale = ScaleKind::per_token_head;
+  if (*rc::gen::arbitrary<bool>()) {
+    options.target =
+        CacheTarget{.kind = DeviceKind::cuda, .num_sms = *rc::gen::element(58, 132, 148)};
+  }
   const Amount longest = model.shape.max_position;
   if (longest > 0) options.context_tokens = std::min(options.context_tokens, longest);
   options.pipeline_parallel = std::min(options.pipeline_parallel, model.shape.num_layers);

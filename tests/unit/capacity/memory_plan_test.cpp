@@ -190,6 +190,25 @@ TEST(Plan, TriesEveryKindOfChange) {
   EXPECT_TRUE(has(changes_of("Llama-3.1-8B", many), "--max-sequences "));
 }
 
+// 64 query heads over 4 KV heads; 470 GB of weights.
+TEST(Plan, TriesRanksThatTheHeadsCanBeSplitOver) {
+  const auto ranks_of = [](std::string_view model, PlanOptions options) {
+    for (const std::string& change : changes_of(model, options)) {
+      if (change.starts_with("--tp ")) return std::stoi(change.substr(5));
+    }
+    return 0;
+  };
+  const PlanOptions h100{.memory_bytes = 85'520'809'984, .context_tokens = 4096};
+  for (const std::int32_t ranks : {1, 3, 6}) {
+    PlanOptions options = h100;
+    options.tensor_parallel = ranks;
+    EXPECT_EQ(ranks_of("Qwen3-235B-A22B", options), 8) << "from " << ranks;
+  }
+  // 40 query heads over 8 KV heads: neither 5 nor 10.
+  const PlanOptions scout{.memory_bytes = 52 * kGiB, .context_tokens = 4096};
+  EXPECT_EQ(ranks_of("Llama-4-Scout-17B-16E", scout), 8) << "218 GB / 5 would fit";
+}
+
 TEST(Plan, NamesACacheOnlyWhereThereIsOne) {
   const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
   const CacheTarget gpu{.kind = DeviceKind::cuda, .num_sms = 132};
