@@ -175,8 +175,9 @@ Result<GroupMemory> memory_of(const CacheGroup& group, const KvMemoryOptions& o)
       times(num_layers, plus(layer->block, padded(times(index, o.block_size_tokens))));
   memory.arithmetic = fmt::format("{} tokens x {}", o.block_size_tokens, memory.arithmetic);
   const std::int64_t token = plus(memory.bytes_per_token, memory.index_bytes_per_token);
-  if (times(token, o.block_size_tokens) != memory.unit_bytes) {
-    memory.arithmetic += fmt::format(", padded to {} B a plane", KvLayout::kPlaneAlignment);
+  const std::int64_t unpadded = times(token, o.block_size_tokens);
+  if (unpadded != memory.unit_bytes) {
+    memory.arithmetic += fmt::format(" + {} B of padding", grouped(memory.unit_bytes - unpadded));
   }
   return memory;
 }

@@ -22,16 +22,17 @@ bool is_limited(const GroupMemory& group) noexcept {
 /// A row of the block tables begins a cache line of so many entries.
 constexpr std::int64_t kRowEntries = 32;
 
-void add_tables(const PlanOptions& o, const StageMemory& memory, const MemoryPlan& plan,
-                Lines& lines) {
+void add_tables(const ModelSpec& model, const PlanOptions& o, const StageMemory& memory,
+                const MemoryPlan& plan, Lines& lines) {
   const FittedCache& cache = memory.cache;
   if (cache.table_bytes == 0) return;
   const std::int64_t sequences = max_sequences_of(o);
-  const std::int64_t rows = std::min(sequences, o.max_step_tokens);
-  lines.push_back({"attention workspaces",
-                   fmt::format("partial results of {} rows, {} B", grouped(rows),
-                               grouped(cache.workspace_bytes)),
-                   cache.workspace_bytes, "B"});
+  const auto options = options_for(model, o, memory.groups, plan.context_tokens);
+  if (options && cache.workspace_bytes > 0) {
+    lines.push_back({"attention workspaces",
+                     workspace_arithmetic(*options, *o.target, cache.workspace_bytes),
+                     cache.workspace_bytes, "B"});
+  }
   const std::int64_t tables = cache.table_bytes - cache.workspace_bytes;
   if (tables == 0) return;
   const std::int64_t blocks =
@@ -41,9 +42,9 @@ void add_tables(const PlanOptions& o, const StageMemory& memory, const MemoryPla
   const std::int64_t slots = times(o.max_step_tokens, 8);
   lines.push_back(
       {"block tables",
-       fmt::format("{} sequences x {} blocks x 4 B + {} tokens x 8 B + {} B for {} rows",
+       fmt::format("{} sequences x {} blocks x 4 B + {} tokens x 8 B + {} B of the rows",
                    grouped(sequences), grouped(stride), grouped(o.max_step_tokens),
-                   grouped(tables - entries - slots), grouped(rows)),
+                   grouped(tables - entries - slots)),
        tables, "B"});
 }
 
@@ -54,9 +55,10 @@ void add_overhead(const PlanOptions& o, const MemoryPlan& plan, Lines& lines) {
                                grouped(o.context_overhead_bytes), grouped(o.graph_bytes),
                                grouped(plan.table_bytes)),
                    plan.overhead_bytes, "B"});
-  lines.push_back({"budget",
-                   fmt::format("{} B x {} / 1000", grouped(o.memory_bytes), o.utilization_permille),
-                   plan.budget_bytes, "B"});
+  lines.push_back(
+      {"budget",
+       fmt::format("floor({} B x {} / 1000)", grouped(o.memory_bytes), o.utilization_permille),
+       plan.budget_bytes, "B"});
   lines.push_back(
       {"left for K and V",
        fmt::format("{} - {} - {} - {} B", grouped(plan.budget_bytes), grouped(plan.weights_bytes),
@@ -69,7 +71,7 @@ void add_overhead(const PlanOptions& o, const MemoryPlan& plan, Lines& lines) {
 /// Units of a sequence, with their numbers in.
 std::string units_arithmetic(const GroupMemory& group, std::int64_t length_tokens) {
   const std::int64_t block = group.block_size_tokens;
-  if (block == 0) return "one each";
+  if (block == 0) return "1 each";
   std::string tokens = grouped(length_tokens);
   if (is_limited(group)) {
     const bool is_whole = group.kind == CacheKind::chunked && group.limit_tokens % block == 0;
@@ -168,7 +170,7 @@ void add_lines(const ModelSpec& model, const PlanOptions& options, const PlanSou
   Lines lines;
   weights_of_rank(model, options, plan->stage, &lines);
   activations_of_rank(model, options, &lines);
-  add_tables(options, sources.memory, *plan, lines);
+  add_tables(model, options, sources.memory, *plan, lines);
   add_overhead(options, *plan, lines);
   add_groups(*plan, lines);
   lines.push_back(

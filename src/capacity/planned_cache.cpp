@@ -1,6 +1,10 @@
 #include "capacity/planned_cache.hpp"
 
+#include "base/grouped.hpp"
 #include "capacity/amount.hpp"
+#include "kernels/decode/decode_workspace.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -64,6 +68,33 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
           .num_blocks = footprint->num_blocks,
           .table_bytes = table_bytes,
           .workspace_bytes = footprint->workspace_bytes};
+}
+
+// Fewer rows may have another launch shape, which needs more.
+std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget& target,
+                                 std::int64_t workspace_bytes) {
+  kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
+                               .q_len = cache.max_decode_tokens,
+                               .num_q_heads = cache.num_q_heads,
+                               .num_kv_heads = cache.layout.num_kv_heads,
+                               .head_dim = cache.layout.head_dim_k,
+                               .num_sms = target.num_sms,
+                               .kv_dtype = cache.layout.dtype};
+  const auto takes_all = [&] { return kernels::decode_workspace(limits).bytes == workspace_bytes; };
+  while (target.kind == DeviceKind::cuda && limits.max_rows > 0 && !takes_all()) --limits.max_rows;
+  if (target.kind != DeviceKind::cuda || limits.max_rows == 0) {
+    return fmt::format("{} B", grouped(workspace_bytes));
+  }
+  const std::int64_t heads = limits.num_kv_heads * kernels::column_chunks(limits);
+  const std::int64_t thread_blocks = limits.num_sms * kernels::decode_shape(limits).per_sm;
+  const std::string split = fmt::format("{} x {} / {}", kernels::kMaxWaves, thread_blocks, heads);
+  const bool is_whole = kernels::kMaxWaves * thread_blocks % heads == 0;
+  const std::int64_t partial_bytes = kernels::decode_workspace(limits).max_parts * heads *
+                                     kernels::kColumns * (8 + 4 * limits.head_dim);
+  return fmt::format("({} rows + {} + 1) x {} x {} columns x (8 + 4 x {}) B + {} B of the schedule",
+                     grouped(limits.max_rows), is_whole ? split : fmt::format("floor({})", split),
+                     heads, kernels::kColumns, limits.head_dim,
+                     grouped(workspace_bytes - partial_bytes));
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace kvarena::capacity {
 
@@ -26,5 +27,9 @@ struct FittedCache {
 FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
                               std::span<const GroupMemory> groups, std::int64_t context_tokens,
                               std::int64_t budget_bytes);
+/// How the attention workspaces of such a cache come about, with the numbers of the launch that
+/// needs so many bytes of them.
+std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget& target,
+                                 std::int64_t workspace_bytes);
 
 }  // namespace kvarena::capacity

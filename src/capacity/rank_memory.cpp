@@ -44,7 +44,7 @@ std::string arithmetic_of(const ParameterPart& part, const TransformerShape& sha
                           std::int64_t each, std::int64_t count, std::int32_t ranks) {
   std::string text = part.arithmetic;
   if (each != part.each && part.split == PartSplit::kv_heads) {
-    text += fmt::format(" x {} of {} KV heads", heads_of_rank(shape.num_kv_heads, ranks),
+    text += fmt::format(" x {} / {} KV heads", heads_of_rank(shape.num_kv_heads, ranks),
                         shape.num_kv_heads);
   } else if (each != part.each) {
     text = part.each % ranks == 0 ? fmt::format("{} / {} ranks", text, ranks)
@@ -109,10 +109,13 @@ std::int64_t exact_weights(const ModelSpec& model, const RankParameters& rank, s
   const bool by_parts = total > 0 && own < kMostAmount && ranks > 1;
   const std::int64_t bytes = by_parts ? share_of(all, own, total) : ceil_div(all, ranks);
   if (lines == nullptr) return bytes;
-  std::string share = ranks == 1 ? "" : fmt::format(" / {} ranks", ranks);
-  if (by_parts) share = fmt::format(" x {} of {} parameters", grouped(own), grouped(total));
-  lines->push_back(
-      {"weights", fmt::format("{} B in the headers{}", grouped(all), share), bytes, "B"});
+  std::string text = fmt::format("{} B in the headers", grouped(all));
+  if (by_parts) {
+    text = fmt::format("ceil({} x {} / {} parameters)", text, grouped(own), grouped(total));
+  } else if (ranks > 1) {
+    text = fmt::format("ceil({} / {} ranks)", text, ranks);
+  }
+  lines->push_back({"weights", std::move(text), bytes, "B"});
   return bytes;
 }
 

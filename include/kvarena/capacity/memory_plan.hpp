@@ -134,8 +134,8 @@ struct PlanChange {
 /// Single changes that would make a plan fit that does not, each the smallest of its kind: a
 /// shorter context, a smaller batch, fewer tokens or sequences of a step, more utilization (up to
 /// 0.98), the model's own retention, smaller types of K and V or weights (those of 8 bits, or 4
-/// where none helps), more ranks that the heads can be split over, more stages. In that order; empty
-/// when it fits or no single change helps.
+/// where none helps), more ranks that the heads can be split over, more stages. In that order;
+/// empty when it fits or no single change helps.
 KVARENA_EXPORT std::vector<PlanChange> changes_that_fit(const ModelSpec& model,
                                                         const PlanOptions& options);
 

@@ -52,10 +52,9 @@ struct MoeShape {
   std::int32_t ffn = 0;                ///< intermediate elements of one expert
   std::int32_t num_shared = 0;         ///< experts every token visits
   std::int32_t shared_ffn = 0;         ///< of one shared expert; 0: as ffn
-  /// Layers with a dense MLP of `TransformerShape::ffn`: the leading ones, or where
-  /// `is_interleaved`, evenly among all.
+  /// Layers with a dense MLP of `TransformerShape::ffn`: the leading ones, or `is_interleaved`.
   std::int32_t first_dense_layers = 0;
-  bool is_interleaved = false;
+  bool is_interleaved = false;  ///< they are not the leading ones but taken as evenly among all
 };
 
 /// Multi-head latent attention; kv_lora_rank 0: none.

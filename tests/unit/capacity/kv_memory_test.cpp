@@ -126,7 +126,7 @@ TEST(KvMemory, ShowsItsArithmetic) {
   const auto padded = block_of(tiny, "bf16", 1).value()[0];
   EXPECT_EQ(padded.unit_bytes, 32);
   EXPECT_EQ(padded.arithmetic,
-            "1 tokens x 1 layers x 1 heads x (1 + 1) elements x 2 B, padded to 16 B a plane");
+            "1 tokens x 1 layers x 1 heads x (1 + 1) elements x 2 B + 28 B of padding");
   const CacheGroup latent{
       .kind = CacheKind::latent, .num_layers = 61, .latent_dim = 576, .index_dim = 128};
   EXPECT_EQ(block_of(latent, "bf16").value()[0].arithmetic,

@@ -300,7 +300,10 @@ TEST(Plan, ShowsItsArithmetic) {
   EXPECT_EQ(line_of(p, "attention workspaces").value + line_of(p, "block tables").value,
             p.table_bytes);
   EXPECT_EQ(line_of(p, "block tables").arithmetic,
-            "256 sequences x 8,192 blocks x 4 B + 8,192 tokens x 8 B + 9,728 B for 256 rows");
+            "256 sequences x 8,192 blocks x 4 B + 8,192 tokens x 8 B + 9,728 B of the rows");
+  EXPECT_EQ(line_of(p, "attention workspaces").arithmetic,
+            "(256 rows + 8 x 264 / 8 + 1) x 8 x 8 columns x (8 + 4 x 128) B + 33,536 B of the "
+            "schedule");
   EXPECT_EQ(line_of(p, "total asked for").value, p.asked_total_bytes);
   EXPECT_EQ(line_of(p, "free").value, p.free_bytes);
   EXPECT_EQ(line_of(p, "longest context").value, p.max_context);
