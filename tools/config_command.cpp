@@ -1,7 +1,7 @@
 #include "tools/config_command.hpp"
 
-#include "tools/configuration/nearest_name.hpp"
 #include "tools/json_output.hpp"
+#include "tools/nearest_name.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

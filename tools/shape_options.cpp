@@ -1,5 +1,6 @@
 #include "tools/shape_options.hpp"
 
+#include "tools/nearest_name.hpp"
 #include "tools/option_types.hpp"
 
 #include "base/excerpt.hpp"
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <vector>
 
 namespace kvarena::tools {
@@ -21,27 +21,10 @@ constexpr std::int32_t kMaxBlockSize = 65536;
 constexpr std::array<DType, 5> kTypes{DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
                                       DType::int8};
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
-// Built-in names that contain `wanted`, or else that begin with the same three letters.
-std::string similar_names(std::string_view wanted) {
-  constexpr std::size_t kMaxNames = 6;
-  const std::string key = lower(wanted);
-  std::vector<std::string> containing;
-  std::vector<std::string> alike;
-  for (const ModelShape& shape : model_shapes()) {
-    const std::string name = lower(shape.name);
-    if (name.find(key) != std::string::npos) containing.emplace_back(shape.name);
-    if (name.compare(0, 3, key, 0, 3) == 0) alike.emplace_back(shape.name);
-  }
-  std::vector<std::string>& found = containing.empty() ? alike : containing;
-  if (found.size() > kMaxNames) found.resize(kMaxNames);
-  return found.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(found, ", "));
+std::vector<std::string_view> shape_names() {
+  std::vector<std::string_view> names;
+  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
+  return names;
 }
 
 std::optional<DType> dtype_of(std::string_view name) {
@@ -86,7 +69,7 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
     const ModelShape* known = find_model_shape(model);
     if (known == nullptr) {
       console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
-                    similar_names(model) + "a name from 'kvarena shapes'",
+                    similar_names(model, shape_names()) + "a name from 'kvarena shapes'",
                     "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
       return std::nullopt;
     }

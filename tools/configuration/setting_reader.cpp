@@ -1,7 +1,7 @@
 #include "tools/configuration/setting_reader.hpp"
 
 #include "tools/configuration/config_error.hpp"
-#include "tools/configuration/nearest_name.hpp"
+#include "tools/nearest_name.hpp"
 
 #include "base/excerpt.hpp"
 

@@ -1,6 +1,7 @@
 #include "tools/plan/plan_inputs.hpp"
 
 #include "tools/device_option.hpp"
+#include "tools/nearest_name.hpp"
 #include "tools/quantity.hpp"
 
 #include "base/excerpt.hpp"
@@ -13,12 +14,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <system_error>
-#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -26,42 +24,6 @@ namespace {
 using capacity::ModelSpec;
 
 constexpr std::int64_t kLeastMemory = std::int64_t{1} << 20;
-
-/// "a name (A10, ...)" for messages.
-std::string list_of_gpus() {
-  return fmt::format("{}", fmt::join(capacity::gpu_preset_names(), ", "));
-}
-
-/// Letters and digits, in small letters.
-std::string letters_of(std::string_view name) {
-  std::string letters;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0) letters += static_cast<char>(std::tolower(byte));
-  }
-  return letters;
-}
-
-/// Those of `names` that begin most like `wanted`, punctuation and case aside: at least with its
-/// first four letters, or all of a shorter one.
-std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names) {
-  constexpr std::size_t kMostNames = 6;
-  constexpr std::size_t kLeastLetters = 4;
-  const std::string letters = letters_of(wanted);
-  const std::size_t least = std::min(letters.size(), kLeastLetters);
-  std::vector<std::pair<std::size_t, std::string_view>> found;
-  for (const std::string_view name : names) {
-    const std::string other = letters_of(name);
-    const auto [end, _] = std::ranges::mismatch(letters, other);
-    const auto common = static_cast<std::size_t>(end - letters.begin());
-    if (least > 0 && common >= least) found.emplace_back(common, name);
-  }
-  std::ranges::stable_sort(found, std::greater{}, &std::pair<std::size_t, std::string_view>::first);
-  std::vector<std::string_view> nearest;
-  for (const auto& [_, name] : found) nearest.push_back(name);
-  if (nearest.size() > kMostNames) nearest.resize(kMostNames);
-  return nearest.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(nearest, ", "));
-}
 
 std::optional<PlannedMemory> memory_of_card(const Console& console, const DeviceChoice& choice,
                                             ExitCode* code) {
@@ -75,7 +37,7 @@ std::optional<PlannedMemory> memory_of_card(const Console& console, const Device
   }
   console.error(list.status ? fmt::format("there is no GPU cuda:{} that works", choice.ordinal)
                             : fmt::format("there is no GPU to plan for: {}", list.error),
-                fmt::format("--gpu with a name ({}) or a size such as 80GiB", list_of_gpus()),
+                fmt::format("--gpu with a size such as 80GiB, or {}", expected_gpus("")),
                 "'kvarena devices' lists what is there");
   return std::nullopt;
 }
@@ -100,11 +62,12 @@ std::optional<PlannedMemory> find_memory(const Console& console, const std::stri
     return PlannedMemory{.name = human_bytes(*bytes), .bytes = *bytes};
   }
   *code = ExitCode::usage;
-  console.error(bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
-                      : fmt::format("--gpu {}", printable(text)),
-                fmt::format("{}one of {}; auto or cuda:N for the card present; or a size with its "
-                            "unit (MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
-                            similar_names(text, capacity::gpu_preset_names()), list_of_gpus()));
+  console.error(
+      bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
+            : fmt::format("--gpu {}", printable(text)),
+      fmt::format("{}; auto or cuda:N for the card present; or a size with its unit (MiB, "
+                  "GiB, TiB; MB, GB, TB), such as 80GiB",
+                  expected_gpus(text)));
   return std::nullopt;
 }
 

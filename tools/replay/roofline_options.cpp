@@ -1,5 +1,7 @@
 #include "tools/replay/roofline_options.hpp"
 
+#include "tools/nearest_name.hpp"
+
 #include "kvarena/capacity/gpu_spec.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 
@@ -30,8 +32,7 @@ std::optional<capacity::StepTimeModel> RooflineOptions::choose(const Console& co
                                                                const std::string& model) const {
   const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_);
   if (gpu == nullptr) {
-    console.error(fmt::format("--gpu {}", gpu_),
-                  fmt::format("one of {}", fmt::join(capacity::gpu_preset_names(), ", ")));
+    console.error(fmt::format("--gpu {}", gpu_), expected_gpus(gpu_));
     return std::nullopt;
   }
   const auto spec = capacity::find_model_preset(model);

@@ -2,7 +2,7 @@
 
 #include "tools/configuration/config_file.hpp"
 #include "tools/configuration/config_error.hpp"
-#include "tools/configuration/nearest_name.hpp"
+#include "tools/nearest_name.hpp"
 
 #include <gtest/gtest.h>
 
@@ -168,6 +168,16 @@ TEST(NearestName, IsTheOneWithTheFewestChanges) {
   EXPECT_EQ(nearest_name("", names), "");
   EXPECT_EQ(nearest_name(std::string(100'000, 'b'), names), "");
   EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+TEST(SimilarNames, BeginAlikeOrAreNear) {
+  const std::vector<std::string_view> names = {"Llama-2-7B", "Llama-3.1-8B", "Qwen3-8B"};
+  EXPECT_EQ(similar_names("llama3", names), "did you mean Llama-3.1-8B, Llama-2-7B? ");
+  EXPECT_EQ(similar_names("lama-3.1-8b", names), "did you mean Llama-3.1-8B? ");
+  EXPECT_EQ(similar_names("gpt", names), "");
+  EXPECT_EQ(similar_names("", names), "");
+  EXPECT_TRUE(expected_gpus("rtx 4090").starts_with("did you mean RTX-4090? one of A10, L4, "));
+  EXPECT_TRUE(expected_gpus("").starts_with("one of A10, "));
 }
 
 }  // namespace
