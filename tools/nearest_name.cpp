@@ -14,6 +14,7 @@
 namespace kvarena::tools {
 namespace {
 
+constexpr std::size_t kLeastLetters = 4;   // that tell what was meant
 constexpr std::size_t kLongestName = 128;  // nobody meant anything by a longer one
 
 /// Levenshtein's distance, one row of the matrix at a time.
@@ -46,7 +47,6 @@ std::string letters_of(std::string_view name) {
 std::vector<std::string_view> alike_names(std::string_view wanted,
                                           const std::vector<std::string_view>& names) {
   constexpr std::size_t kMostNames = 6;
-  constexpr std::size_t kLeastLetters = 4;
   const std::string letters = letters_of(wanted);
   const std::size_t least = std::min(letters.size(), kLeastLetters);
   std::vector<std::pair<std::size_t, std::string_view>> found;
@@ -80,13 +80,13 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
 
 std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names) {
   std::vector<std::string_view> similar = alike_names(wanted, names);
-  if (similar.empty()) {
-    std::vector<std::string> letters;
-    for (const std::string_view name : names) letters.push_back(letters_of(name));
-    const std::string nearest = nearest_name(letters_of(wanted), letters);
-    const auto found = std::ranges::find(letters, nearest);
-    if (!nearest.empty())
-      similar.push_back(names[static_cast<std::size_t>(found - letters.begin())]);
+  const std::string letters = letters_of(wanted);
+  if (similar.empty() && letters.size() >= kLeastLetters) {
+    std::vector<std::string> all;
+    for (const std::string_view name : names) all.push_back(letters_of(name));
+    const auto nearest = std::ranges::find(all, nearest_name(letters, all));
+    if (nearest != all.end())
+      similar.push_back(names[static_cast<std::size_t>(nearest - all.begin())]);
   }
   return similar.empty() ? "" : fmt::format("did you mean {}? ", fmt::join(similar, ", "));
 }

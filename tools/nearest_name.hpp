@@ -16,7 +16,7 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
 
 /// "did you mean Llama-3.1-8B, Llama-3.1-70B? ": those of `names` that begin most like `wanted`,
 /// punctuation and case aside: at least with its first four letters, or all of a shorter one; or
-/// the nearest one. Empty when there is none.
+/// the nearest one to a name of four or more. Empty when there is none.
 std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names);
 /// The same of the built-in GPUs, and all of them: "did you mean H100-SXM? one of A10, L4, ...".
 std::string expected_gpus(std::string_view wanted);

@@ -121,7 +121,8 @@ std::string token_arithmetic(const CacheGroup& group, const GroupMemory& memory,
   if (!latent) elements += " + " + blocks_of(group.head_dim_v, o.format);
   if (group.index_dim > 0)
     elements += " + " + blocks_of(group.index_dim, o.format) + " of the index";
-  std::string bytes = fmt::format("({}) {} x {} B", elements,
+  const bool is_sum = !latent || group.index_dim > 0;
+  std::string bytes = fmt::format("{} {} x {} B", is_sum ? fmt::format("({})", elements) : elements,
                                   o.format.elements == 1 ? "elements" : "blocks", o.format.bytes);
   if (o.scale == ScaleKind::per_token_head) {
     bytes = fmt::format("({} + {} x 4 B of scales)", bytes, latent ? 1 : 2);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kvarena::capacity {
 namespace {
@@ -102,7 +103,8 @@ void add_groups(const MemoryPlan& plan, Lines& lines) {
 }
 
 /// The largest batch, by what limits it.
-std::string batch_arithmetic(const PlanSources& from, const MemoryPlan& plan) {
+std::string batch_arithmetic(const PlanOptions& o, const PlanSources& from,
+                             const MemoryPlan& plan) {
   const LargestBatch& largest = from.largest;
   switch (plan.batch_limited_by) {
     case PlanLimit::weights: return "nothing is left for K and V";
@@ -120,7 +122,11 @@ std::string batch_arithmetic(const PlanSources& from, const MemoryPlan& plan) {
   const std::int64_t step = largest.pool_bytes - times(largest.sequences, largest.bytes_each);
   if (largest.bytes_each > 0 &&
       (largest.kv_budget_bytes - step) / largest.bytes_each == largest.sequences) {
-    return fmt::format("floor(({} - {}) / {})", grouped(largest.kv_budget_bytes), grouped(step),
+    std::string left = grouped(largest.kv_budget_bytes);
+    if (step > 0) left = fmt::format("({} - {} of a step's tokens)", left, grouped(step));
+    const bool has_own_logits = largest.sequences > max_sequences_of(o);
+    return fmt::format("floor({}{} / {})", left,
+                       has_own_logits ? " beside their own logits and tables" : "",
                        grouped(largest.bytes_each));
   }
   return fmt::format("{} of {} B", grouped(largest.pool_bytes), grouped(largest.kv_budget_bytes));
@@ -154,10 +160,11 @@ void add_totals(const PlanOptions& o, const MemoryPlan& plan, Lines& lines) {
   };
   lines.push_back({"total", total(plan.kv_cache_bytes), plan.total_bytes, "B"});
   lines.push_back({"free", rest(plan.total_bytes), plan.free_bytes, "B"});
-  lines.push_back({"KV cache asked for",
-                   fmt::format("{} x {} B + {} B of a step's tokens", grouped(o.batch),
-                               grouped(plan.bytes_per_sequence), grouped(plan.step_bytes)),
-                   plan.asked_kv_bytes, "B"});
+  std::string asked = fmt::format("{} x {} B", grouped(o.batch), grouped(plan.bytes_per_sequence));
+  if (plan.step_bytes > 0) {
+    asked += fmt::format(" + {} B of a step's tokens", grouped(plan.step_bytes));
+  }
+  lines.push_back({"KV cache asked for", std::move(asked), plan.asked_kv_bytes, "B"});
   lines.push_back({"total asked for", total(plan.asked_kv_bytes), plan.asked_total_bytes, "B"});
   lines.push_back({"free of what is asked for", rest(plan.asked_total_bytes),
                    o.memory_bytes - plan.asked_total_bytes, "B"});
@@ -174,7 +181,7 @@ void add_lines(const ModelSpec& model, const PlanOptions& options, const PlanSou
   add_overhead(options, *plan, lines);
   add_groups(*plan, lines);
   lines.push_back(
-      {"largest batch", batch_arithmetic(sources, *plan), plan->max_batch, "sequences"});
+      {"largest batch", batch_arithmetic(options, sources, *plan), plan->max_batch, "sequences"});
   lines.push_back(
       {"longest context", context_arithmetic(options, sources), plan->max_context, "tokens"});
   add_totals(options, *plan, lines);

@@ -5,6 +5,7 @@
 #include "capacity/stage_layers.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace kvarena::capacity {
@@ -194,11 +195,14 @@ LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
   PlanOptions changed = options;
   changed.batch = 1;
   LargestBatch most{.sequences = kMostBatch};
+  std::optional<StageMemory> tightest;
   for (const std::int32_t stage : stages_to_plan(model, options)) {
-    const Result<StageMemory> memory = memory_of_stage(model, changed, length_tokens, stage);
+    Result<StageMemory> memory = memory_of_stage(model, changed, length_tokens, stage);
     if (!memory) return {};
-    const std::int64_t sequences = memory->sequences(length_tokens);
-    if (sequences < most.sequences) most = batch_of(*memory, sequences, length_tokens);
+    if (tightest && !has_less_room(*memory, *tightest, length_tokens)) continue;
+    tightest = *std::move(memory);
+    const std::int64_t sequences = tightest->sequences(length_tokens);
+    if (sequences < kMostBatch) most = batch_of(*tightest, sequences, length_tokens);
   }
   most.beside_one = most.sequences;
   if (most.sequences <= options.max_sequences) return most;

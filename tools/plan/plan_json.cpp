@@ -142,6 +142,7 @@ Json json_of(const PlannedCase& p, bool explain) {
             {"kv_dtype", kv_format_of(p)},
             {"block_size", p.options.block_size_tokens},
             {"max_batched_tokens", p.options.max_step_tokens},
+            {"max_sequences", max_sequences_of(p.options)},
             {"parameters", optional_of(p.model.parameters)},
             {"parameters_about", optional_of(p.model.parameters_about)},
             {"parameters_source", p.model.parameters_source},

@@ -190,9 +190,12 @@ std::string text_of(const PlannedCase& p) {
 
 std::string explanation_of(const PlannedCase& p) {
   std::string text = fmt::format("\n{} on {}, the arithmetic\n", p.model.name, p.memory.name);
-  for (const capacity::PlanLine& line : lines_of(p)) {
-    text += fmt::format("  {:<34} {} = {} {}\n", line.name, line.arithmetic, amount(line.value),
-                        line.unit);
+  const std::vector<capacity::PlanLine> lines = lines_of(p);
+  std::size_t width = 0;
+  for (const capacity::PlanLine& line : lines) width = std::max(width, line.name.size());
+  for (const capacity::PlanLine& line : lines) {
+    text += fmt::format("  {:<{}} {} = {} {}\n", line.name, width, line.arithmetic,
+                        amount(line.value), line.unit);
   }
   return text;
 }

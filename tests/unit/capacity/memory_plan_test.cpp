@@ -295,7 +295,7 @@ TEST(Plan, ShowsItsArithmetic) {
   EXPECT_EQ(line_of(p, "activations").arithmetic,
             "134,217,728 + the largest of the three, 704,643,072");
   EXPECT_EQ(line_of(p, "full attention: blocks a sequence").arithmetic, "ceil(131,072 / 16)");
-  EXPECT_EQ(line_of(p, "largest batch").arithmetic, "floor((59,481,472,665 - 0) / 17,179,869,184)");
+  EXPECT_EQ(line_of(p, "largest batch").arithmetic, "floor(59,481,472,665 / 17,179,869,184)");
   EXPECT_EQ(line_of(p, "largest batch").value, 3);
   EXPECT_EQ(line_of(p, "attention workspaces").value + line_of(p, "block tables").value,
             p.table_bytes);

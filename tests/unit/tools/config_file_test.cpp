@@ -174,7 +174,7 @@ TEST(SimilarNames, BeginAlikeOrAreNear) {
   const std::vector<std::string_view> names = {"Llama-2-7B", "Llama-3.1-8B", "Qwen3-8B"};
   EXPECT_EQ(similar_names("llama3", names), "did you mean Llama-3.1-8B, Llama-2-7B? ");
   EXPECT_EQ(similar_names("lama-3.1-8b", names), "did you mean Llama-3.1-8B? ");
-  EXPECT_EQ(similar_names("gpt", names), "");
+  EXPECT_EQ(similar_names("gpt", names), "") << "too short for a typing error";
   EXPECT_EQ(similar_names("", names), "");
   EXPECT_TRUE(expected_gpus("rtx 4090").starts_with("did you mean RTX-4090? one of A10, L4, "));
   EXPECT_TRUE(expected_gpus("").starts_with("one of A10, "));
