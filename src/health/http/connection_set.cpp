@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 namespace kvarena::http {
 
@@ -14,8 +13,6 @@ using Clock = std::chrono::steady_clock;
 
 /// How long answered clients may take to close.
 constexpr std::chrono::milliseconds kMaxLinger{1'000};
-/// How long accept rests when the process has no descriptor left.
-constexpr std::chrono::milliseconds kAcceptRest{50};
 /// New connections a turn, so that those before them go on.
 constexpr int kAcceptsPerTurn = 64;
 
@@ -36,7 +33,8 @@ ConnectionSet::ConnectionSet(const Listener& listener, const Wakeup& wakeup, End
 bool ConnectionSet::turn() {
   if (wait() < 0) {
     if (errno == EINTR) return true;
-    throw std::system_error(errno, std::generic_category(), "poll");
+    connections_.clear();  // too many for the process's limit, or for the kernel's memory
+    return !wakeup_.await(kRest);
   }
   if (waited_[0].revents != 0) return false;
   const Time now = Clock::now();
@@ -83,7 +81,7 @@ void ConnectionSet::accept_all() {
     if (socket >= 0) {
       accept_one(socket);
     } else if (is_shortage(errno)) {
-      accept_again_ = Clock::now() + kAcceptRest;
+      accept_again_ = Clock::now() + kRest;
       return;
     } else if (errno == EAGAIN) {
       return;

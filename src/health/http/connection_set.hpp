@@ -13,6 +13,9 @@
 
 namespace kvarena::http {
 
+/// Before the next try of what descriptors or memory did not suffice for.
+inline constexpr std::chrono::milliseconds kRest{50};
+
 /// Accepts, waits and advances.
 class ConnectionSet {
  public:
@@ -20,7 +23,7 @@ class ConnectionSet {
                 const Limits& limits);
 
   /// Waits until something can go on, and goes on with it. False: the wakeup ended the wait.
-  /// Throws bad_alloc, or system_error when the connections cannot be waited for.
+  /// Connections that cannot be waited for are closed. Throws only bad_alloc.
   bool turn();
 
  private:

@@ -2,19 +2,11 @@
 
 #include "health/http/connection_set.hpp"
 
-#include <chrono>
 #include <exception>
 #include <system_error>
 #include <utility>
 
 namespace kvarena::http {
-
-namespace {
-
-/// Before the next try: what failed would fail again at once.
-constexpr std::chrono::milliseconds kRest{50};
-
-}  // namespace
 
 Server::Server(Listener listener, Wakeup wakeup, Endpoints& endpoints, const Limits& limits)
     : listener_(std::move(listener)),
