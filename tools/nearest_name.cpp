@@ -59,6 +59,7 @@ std::vector<std::string_view> alike_names(std::string_view wanted,
   std::ranges::stable_sort(found, std::greater{}, &std::pair<std::size_t, std::string_view>::first);
   if (found.size() > kMostNames) found.resize(kMostNames);
   std::vector<std::string_view> alike;
+  alike.reserve(found.size());
   for (const auto& [_, name] : found) alike.push_back(name);
   return alike;
 }
@@ -82,8 +83,8 @@ std::string similar_names(std::string_view wanted, const std::vector<std::string
   std::vector<std::string_view> similar = alike_names(wanted, names);
   const std::string letters = letters_of(wanted);
   if (similar.empty() && letters.size() >= kLeastLetters) {
-    std::vector<std::string> all;
-    for (const std::string_view name : names) all.push_back(letters_of(name));
+    std::vector<std::string> all(names.size());
+    std::ranges::transform(names, all.begin(), letters_of);
     const auto nearest = std::ranges::find(all, nearest_name(letters, all));
     if (nearest != all.end())
       similar.push_back(names[static_cast<std::size_t>(nearest - all.begin())]);

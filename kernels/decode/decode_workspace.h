@@ -61,7 +61,7 @@ inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
   const std::int64_t items = static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
   switch (limits.head_dim) {
     case 64: {
-      const bool medium = items > 8 && items <= 2 * limits.num_sms;
+      const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
       return medium ? DecodeShape{8, 2} : DecodeShape{4, 4};
     }
     case 96: return {8, 2};

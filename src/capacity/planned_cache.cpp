@@ -85,8 +85,9 @@ std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget&
   if (target.kind != DeviceKind::cuda || limits.max_rows == 0) {
     return fmt::format("{} B", grouped(workspace_bytes));
   }
-  const std::int64_t heads = limits.num_kv_heads * kernels::column_chunks(limits);
-  const std::int64_t thread_blocks = limits.num_sms * kernels::decode_shape(limits).per_sm;
+  const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
+  const std::int64_t thread_blocks =
+      std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm;
   const std::string split = fmt::format("{} x {} / {}", kernels::kMaxWaves, thread_blocks, heads);
   const bool is_whole = kernels::kMaxWaves * thread_blocks % heads == 0;
   const std::int64_t partial_bytes = kernels::decode_workspace(limits).max_parts * heads *

@@ -36,9 +36,9 @@ TEST(PipelinePlan, TheLeadingLayersOfDeepSeekAreOnTheFirstStage) {
   const ModelSpec model = deepseek_v3();
   const auto weights_by_stage = [&](std::int32_t stages) {
     const PlanOptions options{.tensor_parallel = 8, .pipeline_parallel = stages};
-    std::vector<std::int64_t> weights;
+    std::vector<std::int64_t> weights(static_cast<std::size_t>(stages));
     for (std::int32_t stage = 0; stage < stages; ++stage) {
-      weights.push_back(weights_of_rank(model, options, stage));
+      weights[static_cast<std::size_t>(stage)] = weights_of_rank(model, options, stage);
     }
     return weights;
   };
