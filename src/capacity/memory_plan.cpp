@@ -2,6 +2,7 @@
 
 #include "capacity/amount.hpp"
 #include "capacity/plan_lines.hpp"
+#include "capacity/rank_memory.hpp"
 #include "capacity/share.hpp"
 #include "capacity/stage_memory.hpp"
 
@@ -186,8 +187,8 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   }
   plan.budget_bytes = budget_of(options);
   plan.weights_bytes = tightest->weights_bytes;
-  const bool as_published = !options.weights || options.weights->name == model.weights_format;
-  plan.weights_exact = as_published && (model.parameters || model.weights_bytes);
+  const bool is_counted = model.parameters && !model.weights_quantised;
+  plan.weights_exact = has_published_weights(model, options) && (model.weights_bytes || is_counted);
   plan.activation_bytes = tightest->activation_bytes;
   plan.table_bytes = tightest->cache.table_bytes;
   plan.overhead_bytes = plus(overhead_of(options), plan.table_bytes);

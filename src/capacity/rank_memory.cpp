@@ -37,6 +37,8 @@ const StorageFormat& format_or_bf16(std::string_view name) {
 struct RankParameters {
   std::int64_t plain = 0;
   std::int64_t experts = 0;
+  std::int64_t ends = 0;
+  std::int64_t total() const noexcept { return plus(plus(plain, experts), ends); }
 };
 
 /// `part` with its numbers in, on one rank.
@@ -64,7 +66,9 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
         parts_of_stage(part, model.shape.num_layers, o.pipeline_parallel, stage);
     if (count == 0) continue;
     const std::int64_t parameters = times(each, count);
-    std::int64_t& total = part.num_experts > 0 ? sum.experts : sum.plain;
+    std::int64_t& total = part.num_experts > 0              ? sum.experts
+                          : part.place == PartPlace::layers ? sum.plain
+                                                            : sum.ends;
     total = plus(total, parameters);
     if (lines == nullptr) continue;
     terms += fmt::format("{}{}", terms.empty() ? "" : " + ", grouped(parameters));
@@ -72,7 +76,7 @@ RankParameters count_rank(const ModelSpec& model, const PlanOptions& o, std::int
                       parameters, "parameters"});
   }
   if (!terms.empty()) {
-    lines->push_back({"parameters", std::move(terms), plus(sum.plain, sum.experts), "parameters"});
+    lines->push_back({"parameters", std::move(terms), sum.total(), "parameters"});
   }
   return sum;
 }
@@ -105,7 +109,7 @@ std::int64_t exact_weights(const ModelSpec& model, const RankParameters& rank, s
   const std::int64_t all = *model.weights_bytes;
   std::int64_t total = 0;
   for (const ParameterPart& part : model.parts) total = plus(total, part.total());
-  const std::int64_t own = plus(rank.plain, rank.experts);
+  const std::int64_t own = rank.total();
   const bool by_parts = total > 0 && own < kMostAmount && ranks > 1;
   const std::int64_t bytes = by_parts ? share_of(all, own, total) : ceil_div(all, ranks);
   if (lines == nullptr) return bytes;
@@ -154,20 +158,39 @@ StepShape step_of(const TransformerShape& s, const PlanOptions& o) {
 
 }  // namespace
 
+bool has_published_weights(const ModelSpec& model, const PlanOptions& o) noexcept {
+  if (!o.weights) return true;
+  return o.weights->name == model.weights_format && model.expert_weights_format.empty() &&
+         model.ends_weights_format.empty();
+}
+
 std::int64_t weights_of_rank(const ModelSpec& model, const PlanOptions& o, std::int32_t stage,
                              std::vector<PlanLine>* lines) {
   const RankParameters rank = count_rank(model, o, stage, lines);
   const std::int64_t ranks = std::int64_t{o.tensor_parallel} * o.pipeline_parallel;
-  if (model.weights_bytes && !o.weights) return exact_weights(model, rank, ranks, lines);
-  const StorageFormat& plain = o.weights ? *o.weights : format_or_bf16(model.weights_format);
-  const bool apart = !o.weights && !model.expert_weights_format.empty();
-  const StorageFormat& experts = apart ? format_or_bf16(model.expert_weights_format) : plain;
+  const bool published = has_published_weights(model, o);
+  if (model.weights_bytes && published) return exact_weights(model, rank, ranks, lines);
+  const StorageFormat& plain = published ? format_or_bf16(model.weights_format) : *o.weights;
   if (model.parts.empty()) {
     return bytes_line("weights", ceil_div(model.parameters.value_or(0), ranks), plain, lines);
   }
-  if (!apart) return bytes_line("weights", plus(rank.plain, rank.experts), plain, lines);
-  return plus(bytes_line("weights", rank.plain, plain, lines),
-              bytes_line("weights of the experts", rank.experts, experts, lines));
+  if (!published) return bytes_line("weights", rank.total(), plain, lines);
+  const struct {
+    const char* name;
+    std::int64_t parameters;
+    const std::string& format;
+  } apart[] = {{"weights of the experts", rank.experts, model.expert_weights_format},
+               {"weights of embedding and head", rank.ends, model.ends_weights_format}};
+  std::int64_t rest = rank.plain;
+  for (const auto& kind : apart) {
+    if (kind.format.empty()) rest = plus(rest, kind.parameters);
+  }
+  std::int64_t bytes = bytes_line("weights", rest, plain, lines);
+  for (const auto& [name, parameters, format] : apart) {
+    if (format.empty() || parameters == 0) continue;
+    bytes = plus(bytes, bytes_line(name, parameters, format_or_bf16(format), lines));
+  }
+  return bytes;
 }
 
 // torch-like engines hold, while a layer runs: the residual and its norm [T, hidden]; in attention

@@ -10,6 +10,8 @@
 
 namespace kvarena::capacity {
 
+/// Whether the weights are planned as they were published.
+bool has_published_weights(const ModelSpec& model, const PlanOptions& options) noexcept;
 /// Weights of a rank of `stage`, and how they came about in `lines` where there are any. Requires
 /// parts or exact bytes.
 std::int64_t weights_of_rank(const ModelSpec& model, const PlanOptions& options, std::int32_t stage,

@@ -26,7 +26,9 @@ Status add_weights(const ModelSpec& model, StepTimeOptions& o) {
   const StorageFormat* experts = model.expert_weights_format.empty()
                                      ? format
                                      : find_storage_format(model.expert_weights_format);
-  if (model.parts.empty() || format == nullptr || experts == nullptr) {
+  const StorageFormat* ends =
+      model.ends_weights_format.empty() ? format : find_storage_format(model.ends_weights_format);
+  if (model.parts.empty() || format == nullptr || experts == nullptr || ends == nullptr) {
     return unsupported(Resource::name);
   }
   for (const ParameterPart& part : model.parts) {
@@ -38,8 +40,10 @@ Status add_weights(const ModelSpec& model, StepTimeOptions& o) {
     std::int64_t& parameters = is_head(part) ? o.head_parameters : o.layer_parameters;
     std::int64_t& bytes = is_head(part) ? o.head_bytes : o.layer_bytes;
     parameters = plus(parameters, part.total());
-    bytes = plus(bytes, stored_bytes(*format, part.total()));
+    bytes = plus(bytes, stored_bytes(is_head(part) ? *ends : *format, part.total()));
   }
+  // Every token would be multiplied by every expert.
+  if (model.shape.moe.num_experts > 0 && o.experts.empty()) return unsupported(Resource::name);
   return {};
 }
 

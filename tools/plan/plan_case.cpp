@@ -111,8 +111,10 @@ std::string weights_types_of(const PlannedCase& p) {
     types += format != nullptr ? format->name : std::string_view(total.type);
   }
   if (!types.empty()) return types;
-  const std::string& experts = p.model.expert_weights_format;
-  return p.model.weights_format + (experts.empty() ? "" : ", experts " + experts);
+  types = p.model.weights_format;
+  if (!p.model.expert_weights_format.empty()) types += ", experts " + p.model.expert_weights_format;
+  if (!p.model.ends_weights_format.empty()) types += ", ends " + p.model.ends_weights_format;
+  return types;
 }
 
 std::string_view kv_format_of(const PlannedCase& p) {
@@ -160,8 +162,8 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
   if (!p.plan.weights_exact) {
     notes.push_back(
         p.model.parameters
-            ? fmt::format("weights are an estimate: all of them as {}; embeddings, norms and "
-                          "scales often take more",
+            ? fmt::format("weights are an estimate: {}; norms and scales, and with --weights-dtype "
+                          "embeddings, often take more",
                           weights_types_of(p))
         : p.model.parameters_source == "--parameters"
             ? "weights are estimated from --parameters"

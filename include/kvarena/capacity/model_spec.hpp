@@ -129,13 +129,16 @@ struct ModelSpec {
   std::vector<CacheGroup> groups;       ///< what its layers keep, at least one
   std::string weights_format = "bf16";  ///< a storage format: of the published weights
   std::string expert_weights_format;    ///< of routed experts where it differs; empty: as the rest
+  std::string ends_weights_format;      ///< of embedding and head where it differs; empty: the same
+  bool weights_quantised = false;       ///< published with scales that nothing here counts
   std::string kv_format = "bf16";       ///< a storage format: of K and V unless asked otherwise
   std::vector<ParameterPart> parts;     ///< parameters; empty where shapes do not tell
   std::optional<std::int64_t> parameters;        ///< all of them, exactly
   std::optional<std::int64_t> parameters_about;  ///< as published, rounded, where not exactly
-  std::string parameters_source;                 ///< where they are from, or why there are none
-  std::optional<std::int64_t> weights_bytes;     ///< exactly, from the headers of the weights
-  std::vector<TypeTotal> weights_by_dtype;       ///< what makes them up, by bytes, descending
+  std::optional<std::int64_t> parameters_active_about;  ///< of them, those a token visits
+  std::string parameters_source;              ///< where they are from, or why there are none
+  std::optional<std::int64_t> weights_bytes;  ///< exactly, from the headers of the weights
+  std::vector<TypeTotal> weights_by_dtype;    ///< what makes them up, by bytes, descending
   std::vector<std::string> notes;  ///< what a reader of files assumed or left out, for a person
 };
 

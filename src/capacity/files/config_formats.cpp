@@ -81,18 +81,19 @@ Quantisation read_quantisation(ConfigValues& q) {
   return found;
 }
 
-std::string note_of(const Quantisation& q) {
+std::string note_of(const Quantisation& q, std::string_view ends) {
   const std::string name = excerpt_of(q.name);
   if (q.format.empty()) {
     return "quantization " + name + " is not known here: weights are counted as without it";
   }
   if (q.format == "mxfp4" || q.format == "nvfp4") {
-    return fmt::format("weights in {}, scales included", q.format);
+    return fmt::format("weights in {}, scales included; the rest in {}", q.format, ends);
   }
   const std::string scales = q.group_size > 0
                                  ? fmt::format("the scales of groups of {}", q.group_size)
                                  : std::string("their scales");
-  return fmt::format("all weights in {}; {} are not counted", q.format, scales);
+  return fmt::format("weights in {}, embedding and head in {}; {} are not counted", q.format, ends,
+                     scales);
 }
 
 }  // namespace
@@ -121,15 +122,27 @@ void add_config_formats(ConfigValues& text, ConfigValues& outer, ModelSpec& mode
     return;
   }
   model.weights_format = format->name;
-  model.kv_format = format->elements == 1 && format->bytes > 1 ? format->name : "bf16";
+  model.kv_format = format->elements == 1 && format->bytes == 2 ? format->name : "bf16";
+  if (format->name == "f32") {
+    model.notes.emplace_back(
+        "dtype is float32, of which engines make 16 bits: K and V are planned as bf16 (--kv-dtype "
+        "f32 for all bits), weights as stored (--weights-dtype bf16 for half)");
+  }
   for (ConfigValues* values : {&text, &outer}) {
     auto config = values->object("quantization_config");
     if (!config) continue;
     const Quantisation quantisation = read_quantisation(*config);
-    model.notes.push_back(note_of(quantisation));
+    model.notes.push_back(note_of(quantisation, format->name));
+    model.weights_quantised = true;
     if (quantisation.format.empty()) return;
-    const bool experts_only = quantisation.experts_only && model.shape.moe.num_experts > 0;
-    (experts_only ? model.expert_weights_format : model.weights_format) = quantisation.format;
+    if (quantisation.experts_only && model.shape.moe.num_experts > 0) {
+      model.expert_weights_format = quantisation.format;
+      // Nothing else is quantised, and a block has its scale in it.
+      model.weights_quantised = quantisation.format != "mxfp4";
+      return;
+    }
+    model.ends_weights_format = format->name;
+    model.weights_format = quantisation.format;
     return;
   }
 }

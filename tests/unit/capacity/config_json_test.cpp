@@ -2,6 +2,7 @@
 
 #include "capacity/files/config_json.hpp"
 
+#include "kvarena/capacity/memory_plan.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 #include "support/status_matchers.hpp"
@@ -121,6 +122,23 @@ TEST(ConfigJson, CountsWhatPresetsCannot) {
   EXPECT_EQ(parameters("DeepSeek-V3"), 671'026'419'200);
   EXPECT_EQ(parameters("gpt-oss-20b"), 20'914'757'184);
   EXPECT_EQ(parameters("gpt-oss-120b"), 116'829'156'672);
+}
+
+TEST(ConfigJson, QuantisedWeightsAreAnEstimate) {
+  const PlanOptions options{.memory_bytes = std::int64_t{2000} << 30, .context_tokens = 4096};
+  const auto planned = [&](std::string_view text) { return plan(read(text), options).value(); };
+  EXPECT_FALSE(planned(config_of("DeepSeek-V3")).weights_exact);
+  EXPECT_EQ(planned(config_of("DeepSeek-V3")).weights_bytes,
+            671'026'419'200 + 2 * std::int64_t{129'280} * 7168 + 7168)
+      << "embedding, head and the last norm in 16 bits";
+  const Json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}};
+  EXPECT_FALSE(planned(with("quantization_config", gptq, "Llama-3.1-8B")).weights_exact);
+  const Json unknown = {{"quant_method", "new"}};
+  EXPECT_FALSE(planned(with("quantization_config", unknown, "Llama-3.1-8B")).weights_exact);
+  EXPECT_TRUE(planned(config_of("Llama-3.1-8B")).weights_exact);
+  EXPECT_TRUE(planned(config_of("gpt-oss-20b")).weights_exact) << "blocks with their scales";
+  EXPECT_EQ(planned(config_of("gpt-oss-20b")).weights_bytes, 13'761'264'768)
+      << "total_size of its index";
 }
 
 TEST(ConfigJson, EveryMissingNumberIsNamed) {

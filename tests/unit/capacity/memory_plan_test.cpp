@@ -56,6 +56,44 @@ TEST(Plan, WeightsAsTheyAreStored) {
   EXPECT_NEAR(static_cast<double>(oss.weights_bytes), 13.76e9, 0.1e9) << "mxfp4 experts";
 }
 
+/// Llama-3.1-8B in 4 bits: 6.98 G parameters of layers, 1.05 G of embedding and head.
+ModelSpec quantised_llama() {
+  ModelSpec model = *find_model_preset("Llama-3.1-8B");
+  model.weights_format = "int4";
+  model.ends_weights_format = "f16";
+  model.weights_quantised = true;
+  return model;
+}
+
+TEST(Plan, QuantisedWeightsAreAnEstimateWithoutHeaders) {
+  constexpr std::int64_t kEnds = 2 * std::int64_t{128'256} * 4096 + 4096;
+  PlanOptions options{.memory_bytes = 80 * kGiB, .context_tokens = 4096};
+  ModelSpec model = quantised_llama();
+  const MemoryPlan counted = plan(model, options).value();
+  EXPECT_FALSE(counted.weights_exact);
+  EXPECT_EQ(counted.weights_bytes, (8'030'261'248 - kEnds) / 2 + 2 * kEnds);
+  model.weights_bytes = 5'734'000'000;
+  EXPECT_TRUE(plan(model, options).value().weights_exact);
+  EXPECT_EQ(plan(model, options)->weights_bytes, 5'734'000'000);
+  options.weights = *find_storage_format("int4");
+  EXPECT_FALSE(plan(model, options).value().weights_exact) << "all of them in 4 bits";
+  EXPECT_EQ(plan(model, options)->weights_bytes, 8'030'261'248 / 2);
+}
+
+TEST(Plan, ThePublishedFormatKeepsTheHeadersBytes) {
+  ModelSpec model = *find_model_preset("Llama-3.1-8B");
+  model.weights_bytes = *model.parameters * 2 + 256;  // a table that is no parameter
+  PlanOptions options{.memory_bytes = 80 * kGiB, .context_tokens = 4096};
+  options.weights = *find_storage_format("bf16");
+  const MemoryPlan same = plan(model, options).value();
+  EXPECT_TRUE(same.weights_exact);
+  EXPECT_EQ(same.weights_bytes, *model.weights_bytes);
+  options.weights = *find_storage_format("fp8_e4m3");
+  const MemoryPlan other = plan(model, options).value();
+  EXPECT_FALSE(other.weights_exact);
+  EXPECT_EQ(other.weights_bytes, *model.parameters);
+}
+
 TEST(Plan, BytesOfHeadersAreSharedAsTheParametersAre) {
   for (const char* name : {"Qwen2.5-0.5B", "Llama-3.1-8B"}) {
     const ModelSpec counted = *find_model_preset(name);
