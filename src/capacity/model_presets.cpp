@@ -25,7 +25,7 @@ struct Preset {
   MoeShape moe = {};
   std::int32_t recurrent_layers = 0;
   std::int64_t state_elements = 0, conv_elements = 0;
-  std::int64_t parameters_about = 0;
+  std::int64_t parameters_about = 0, active_about = 0;
 };
 
 constexpr Preset kPresets[] = {
@@ -88,6 +88,7 @@ ModelSpec spec_of(const Preset& p) {
   model.expert_weights_format = p.expert_weights;
   model.kv_format = p.weights == "f16" ? "f16" : "bf16";
   if (p.parameters_about > 0) model.parameters_about = p.parameters_about;
+  if (p.active_about > 0) model.parameters_active_about = p.active_about;
   count_parameters(model);
   return model;
 }

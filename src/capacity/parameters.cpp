@@ -29,6 +29,10 @@ constexpr auto kConventions = std::to_array<Conventions>({
     {.architecture = "mixtral"},
     {.architecture = "phi3"},
     {.architecture = "qwen2", .has_qkv_bias = true},
+    {.architecture = "qwen2_vl", .has_qkv_bias = true},
+    {.architecture = "qwen2_vl_text", .has_qkv_bias = true},
+    {.architecture = "qwen2_5_vl", .has_qkv_bias = true},
+    {.architecture = "qwen2_5_vl_text", .has_qkv_bias = true},
     {.architecture = "qwen2_moe", .has_qkv_bias = true, .has_shared_gate = true},
     {.architecture = "qwen3", .has_qk_norm = true},
     {.architecture = "qwen3_moe", .has_qk_norm = true},
@@ -216,26 +220,45 @@ std::string missing_shape(const TransformerShape& s) {
   return dense < s.num_layers && s.moe.ffn < 1 ? "the experts' width is not given" : "";
 }
 
+/// Gated experts, where so many are less than the total; else as many as make the difference
+/// between all parameters and those that a token visits. Of 0 parameters where neither tells.
+ParameterPart experts_of_total(const TransformerShape& s, std::int64_t total, std::int64_t active) {
+  const MoeShape& moe = s.moe;
+  ParameterPart part{
+      .name = "experts",
+      .each = times(3, s.hidden, moe.ffn, moe.num_experts),
+      .num_layers = s.num_layers - moe.first_dense_layers,
+      .first_layer = first_sparse_layer(moe),
+      .split = PartSplit::even,
+      .arithmetic = fmt::format("3 x {} x {} x {} experts", s.hidden, moe.ffn, moe.num_experts),
+      .num_experts = moe.num_experts,
+      .experts_per_token = moe.experts_per_token};
+  const auto is_part = [&] { return part.num_layers > 0 && part.total() < total; };
+  if (part.each > 0 && is_part()) return part;
+  const std::int64_t unvisited = moe.num_experts - moe.experts_per_token;
+  part.each = 0;
+  if (active < 1 || active >= total || unvisited < 1) return part;
+  part.num_layers = s.num_layers;
+  part.first_layer.reset();
+  part.each = times((total - active) / unvisited / s.num_layers, moe.num_experts);
+  part.arithmetic = fmt::format("({} - {} that a token visits) / {} of {} experts / {} layers x {}",
+                                grouped(total), grouped(active), unvisited, moe.num_experts,
+                                s.num_layers, moe.num_experts);
+  if (!is_part()) part.each = 0;
+  return part;
+}
+
 }  // namespace
 
 std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_t total,
-                                          std::string_view origin) {
+                                          std::string_view origin, std::int64_t active) {
   std::vector<ParameterPart> parts;
   std::string rest = fmt::format("{} ({})", grouped(total), origin);
-  const std::int32_t sparse = s.num_layers - s.moe.first_dense_layers;
-  const std::int64_t each = times(3, s.hidden, s.moe.ffn, s.moe.num_experts);
-  if (each > 0 && sparse > 0 && times(each, sparse) < total) {
-    parts.push_back({.name = "experts",
-                     .each = each,
-                     .num_layers = sparse,
-                     .first_layer = first_sparse_layer(s.moe),
-                     .split = PartSplit::even,
-                     .arithmetic = fmt::format("3 x {} x {} x {} experts", s.hidden, s.moe.ffn,
-                                               s.moe.num_experts),
-                     .num_experts = s.moe.num_experts,
-                     .experts_per_token = s.moe.experts_per_token});
-    total -= parts.front().total();
-    rest = fmt::format("({} - {} of the experts)", rest, grouped(parts.front().total()));
+  const ParameterPart experts = experts_of_total(s, total, active);
+  if (experts.each > 0) {
+    parts.push_back(experts);
+    total -= experts.total();
+    rest = fmt::format("({} - {} of the experts)", rest, grouped(experts.total()));
   }
   parts.push_back({.name = parts.empty() ? "all parameters" : "everything else",
                    .each = ceil_div(total, s.num_layers),
@@ -275,7 +298,8 @@ void count_parameters(ModelSpec& model) {
   model.parts.clear();
   model.parameters.reset();
   if (model.parameters_about && shape.num_layers > 0) {
-    model.parts = parts_of_total(shape, *model.parameters_about, "published, rounded");
+    model.parts = parts_of_total(shape, *model.parameters_about, "published, rounded",
+                                 model.parameters_active_about.value_or(0));
     missing += "; published, rounded";
   }
   model.parameters_source = std::move(missing);

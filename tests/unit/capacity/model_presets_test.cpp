@@ -82,6 +82,36 @@ TEST(ModelPresets, AgreeWithThePublishedFacts) {
   EXPECT_EQ(counted, 22);
 }
 
+/// Parameters that a token is multiplied by, all experts but those that it visits left out.
+double active_parameters(const ModelSpec& model) {
+  double sum = 0.0;
+  for (const ParameterPart& part : model.parts) {
+    const double share = part.num_experts > 0 ? static_cast<double>(part.experts_per_token) /
+                                                    static_cast<double>(part.num_experts)
+                                              : 1.0;
+    sum += share * static_cast<double>(part.total());
+  }
+  return sum;
+}
+
+TEST(ModelPresets, MixturesHaveExperts) {
+  KVARENA_REQUIRE_DATA();
+  int mixtures = 0;
+  for (const nlohmann::json& facts : published_models()) {
+    const auto name = facts.at("name").get<std::string>();
+    const ModelSpec model = find_model_preset(name).value();
+    EXPECT_EQ(model.shape.moe.num_experts > 0, !facts.at("moe").is_null()) << name;
+    if (model.shape.moe.num_experts == 0 || model.parts.empty()) continue;
+    ++mixtures;
+    EXPECT_EQ(std::ranges::count_if(model.parts, [](const auto& p) { return p.num_experts > 0; }),
+              1)
+        << name;
+    const double published = facts.at("active_params_b").get<double>() * 1e9;
+    EXPECT_NEAR(active_parameters(model) / published, 1.0, 0.3) << name;
+  }
+  EXPECT_GE(mixtures, 13);
+}
+
 TEST(ModelPresets, AgreeWithTheNamedLayouts) {
   for (const ModelShape& shape : model_shapes()) {
     const auto model = find_model_preset(shape.name);

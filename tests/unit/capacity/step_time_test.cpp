@@ -223,6 +223,10 @@ TEST(StepTimeNumbers, WithoutPartsAreRefused) {
   spec = *find_model_preset("Llama-3.1-8B");
   spec.kv_format = "none such";
   EXPECT_FALSE(step_time_options(spec, *find_gpu("A10")).is_ok());
+  spec = *find_model_preset("GLM-4.5-Air");
+  std::erase_if(spec.parts, [](const ParameterPart& part) { return part.num_experts > 0; });
+  EXPECT_EQ(step_time_options(spec, *find_gpu("A10")).status().code, StatusCode::unsupported)
+      << "a mixture whose experts nobody has counted";
 }
 
 }  // namespace
