@@ -32,6 +32,9 @@ struct ConfigFamily {
   bool tied_embeddings = false;
   std::int32_t period = 0;           ///< of the rule, or its max_window_layers
   std::string_view period_key = {};  ///< what overrides the period
+  std::int32_t num_layers = 0;
+  std::int32_t hidden = 0;
+  std::int32_t ffn = 0;
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
@@ -39,6 +42,7 @@ struct ConfigFamily {
   std::int64_t max_position = 0;
   std::int64_t window = 0;
   bool has_single_kv_head = false;  ///< multi_query is true unless it says otherwise
+  std::int32_t attentions = 1;      ///< of each that num_layers counts; num_hidden_layers has all
 };
 
 /// The family of that name; one with LayerRule::unknown when there is none. O(number of families).

@@ -145,11 +145,19 @@ void GroupReader::read() {
   if (!text_.ok()) return;
   const std::int64_t shared =
       text_.integer({"num_kv_shared_layers"}, {0, model_.shape.num_layers - 1}, 0);
-  const auto keeping = layers.end() - static_cast<std::ptrdiff_t>(shared);
+  // Cross-layer attention: the first of so many layers keeps for all of them.
+  const std::int64_t sharers =
+      text_.flag("use_cla", false) ? text_.integer({"cla_share_factor"}, kLayerRange) : 1;
+  const auto keeps = [&](std::int64_t layer) {
+    return layer < std::ssize(layers) - shared && layer % sharers == 0;
+  };
   for (const ConfigLayer layer : {ConfigLayer::full, ConfigLayer::window, ConfigLayer::chunked,
                                   ConfigLayer::delta_net, ConfigLayer::mamba, ConfigLayer::cross}) {
-    const auto kept = static_cast<std::int32_t>(std::count(layers.begin(), keeping, layer));
-    const auto sharing = static_cast<std::int32_t>(std::count(keeping, layers.end(), layer));
+    std::int32_t kept = 0;
+    std::int32_t sharing = 0;
+    for (std::int64_t i = 0; i < std::ssize(layers); ++i) {
+      if (layers[static_cast<std::size_t>(i)] == layer) ++(keeps(i) ? kept : sharing);
+    }
     if (kept > 0) {
       add(layer, kept, sharing);
     } else if (sharing > 0) {

@@ -38,8 +38,8 @@ std::int32_t kv_heads_of(ConfigValues& text, const ConfigFamily& family, std::in
   if (auto attention = text.object("attn_config"); attention && attention->has("kv_n_heads")) {
     return attention->number({"kv_n_heads"}, kHeadRange);
   }
-  return text.number({"num_key_value_heads", "num_kv_heads", "n_head_kv"}, kHeadRange,
-                     family.num_kv_heads > 0 ? family.num_kv_heads : num_heads);
+  return text.number({"num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups"},
+                     kHeadRange, family.num_kv_heads > 0 ? family.num_kv_heads : num_heads);
 }
 
 std::int32_t head_dim_of(ConfigValues& text, const ConfigFamily& family,
@@ -115,8 +115,8 @@ std::vector<bool> dense_layers(ConfigValues& text, std::int32_t layers) {
   return dense;
 }
 
-void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& shape) {
-  const bool is_llama4 = family == "llama4_text";
+void add_mlps(ConfigValues& text, const ConfigFamily& family, TransformerShape& shape) {
+  const bool is_llama4 = family.model_type == "llama4_text";
   MoeShape& moe = shape.moe;
   moe.num_experts =
       text.number({"num_local_experts", "num_experts", "n_routed_experts"}, kExpertRange, 0);
@@ -125,7 +125,7 @@ void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& s
     shape.ffn = is_llama4 ? text.number({"intermediate_size_mlp"}, kWidthRange, 0)
                           : text.number({"intermediate_size", "ffn_hidden_size", "n_inner",
                                          "ffn_dim", "d_ff", "decoder_ffn_dim"},
-                                        kWidthRange, 0);
+                                        kWidthRange, family.ffn);
   }
   if (moe.num_experts == 0) return;
   moe.experts_per_token = text.number(
@@ -146,7 +146,18 @@ void add_mlps(ConfigValues& text, const std::string& family, TransformerShape& s
   moe.is_interleaved = !std::ranges::is_partitioned(dense, std::identity{});
 }
 
-std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family) {
+/// A number that must be there, unless the family has one for those that leave it out.
+std::int32_t number_of(ConfigValues& text, ConfigValues::Keys keys, IntegerRange range,
+                       std::int32_t usual, ModelSpec& model) {
+  if (usual == 0 || std::ranges::any_of(keys, [&](auto key) { return text.has(key); })) {
+    return text.number(keys, range);
+  }
+  model.notes.push_back(
+      fmt::format("no {}: {}, what is usual of '{}'", *keys.begin(), usual, model.architecture));
+  return usual;
+}
+
+std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family, ModelSpec& model) {
   constexpr std::string_view kKey = "num_hidden_layers";
   if (family.rule == LayerRule::hybrid_pattern && !text.has(kKey)) {
     const std::size_t listed = text.is_array("layers_block_type")
@@ -155,13 +166,12 @@ std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family) {
     const auto most = static_cast<std::size_t>(kLayerRange.largest);
     if (listed > 0) return static_cast<std::int32_t>(std::min(listed, most));
   }
-  return text.number({kKey, "n_layer", "n_layers", "num_layers"}, kLayerRange);
-}
-
-std::int32_t num_heads_of(ConfigValues& text, const ConfigFamily& family) {
-  const ConfigValues::Keys keys = {"num_attention_heads", "n_head", "n_heads", "num_heads"};
-  return family.num_heads > 0 ? text.number(keys, kHeadRange, family.num_heads)
-                              : text.number(keys, kHeadRange);
+  if (family.attentions > 1 && !text.has(kKey)) {
+    const IntegerRange range{1, kLayerRange.largest / family.attentions};
+    return family.attentions * text.number({"num_layers"}, range);
+  }
+  return number_of(text, {kKey, "n_layer", "n_layers", "num_layers"}, kLayerRange,
+                   family.num_layers, model);
 }
 
 /// Shapes of a decoder; of the decoder of an encoder and a decoder.
@@ -174,10 +184,12 @@ void add_shape(DecoderConfig& config, ModelSpec& model) {
         text.number({"num_decoder_layers", "decoder_layers", "num_layers"}, kLayerRange);
     shape.num_q_heads = text.number({"decoder_attention_heads", "num_heads"}, kHeadRange);
   } else {
-    shape.num_layers = num_layers_of(text, family);
-    shape.num_q_heads = num_heads_of(text, family);
+    shape.num_layers = num_layers_of(text, family, model);
+    shape.num_q_heads = number_of(text, {"num_attention_heads", "n_head", "n_heads", "num_heads"},
+                                  kHeadRange, family.num_heads, model);
   }
-  shape.hidden = text.number({"hidden_size", "n_embd", "n_embed", "d_model"}, kWidthRange);
+  shape.hidden = number_of(text, {"hidden_size", "n_embd", "n_embed", "d_model"}, kWidthRange,
+                           family.hidden, model);
   shape.vocab = text.integer({"padded_vocab_size", "vocab_size"}, kVocabRange, family.vocab);
   shape.max_position =
       text.integer({"max_position_embeddings", "max_target_positions", "n_positions",
@@ -195,7 +207,7 @@ void add_shape(DecoderConfig& config, ModelSpec& model) {
     shape.num_kv_heads = kv_heads_of(text, family, shape.num_q_heads);
     shape.head_dim = head_dim_of(text, family, shape);
   }
-  add_mlps(text, model.architecture, shape);
+  add_mlps(text, family, shape);
   shape.has_biases = text.flag("attention_bias", false) || text.flag("mlp_bias", false);
 }
 

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 18> kOtherLayers = {"attn_layer_indices",
                                                            "swa_head_dim",
                                                            "swa_num_key_value_heads"};
 
-constexpr std::array<std::pair<std::string_view, ConfigLayer>, 11> kLayerTypes = {{
+constexpr std::array<std::pair<std::string_view, ConfigLayer>, 12> kLayerTypes = {{
     {"attention", ConfigLayer::full},
     {"chunked_attention", ConfigLayer::chunked},
     {"deepseek_sparse_attention", ConfigLayer::full},
@@ -39,11 +39,22 @@ constexpr std::array<std::pair<std::string_view, ConfigLayer>, 11> kLayerTypes =
     {"global", ConfigLayer::full},
     {"indexed_attention", ConfigLayer::full},
     {"linear_attention", ConfigLayer::delta_net},
+    {"local", ConfigLayer::window},
     {"mamba", ConfigLayer::mamba},
     {"mlp", ConfigLayer::none},
     {"moe", ConfigLayer::none},
     {"sliding_attention", ConfigLayer::window},
 }};
+
+/// Where a configuration has the kind of each layer.
+constexpr std::array<std::string_view, 3> kTypeKeys = {"layer_types", "layers_block_type",
+                                                       "attention_layers"};
+
+/// The first of those keys that it has; "" where it has none.
+std::string_view type_key_of(const ConfigValues& text) {
+  const auto* key = std::ranges::find_if(kTypeKeys, [&](auto k) { return text.has(k); });
+  return key == kTypeKeys.end() ? std::string_view() : *key;
+}
 
 /// Headers of GGUF files tell the states of recurrent layers by themselves.
 constexpr const char* kAdvice = "name a GGUF file of the model";
@@ -57,6 +68,8 @@ class LayerReader {
 
   void refuse_other_layers();
   Layers by_rule();
+  /// Says what an unknown family is taken for.
+  void note_unknown(const Layers& layers);
 
  private:
   Layers by_types();
@@ -81,6 +94,9 @@ void LayerReader::refuse_other_layers() {
   if (family_.rule == LayerRule::unknown && text_.has("ssm_state_size")) {
     text_.refuse("ssm_state_size", "", expected, kAdvice);
   }
+  if (text_.has("attention_types") && !text_.has("attention_layers")) {
+    text_.refuse("attention_types", "", "attention_layers beside it, one for each layer");
+  }
   const auto attention = text_.integers("attn_type_list", {0, 1});  // MiniMax: 0 is recurrent
   if (std::ranges::count(attention, 0) > 0) {
     text_.refuse("attn_type_list", "a recurrent layer", "1 for each layer");
@@ -88,7 +104,7 @@ void LayerReader::refuse_other_layers() {
 }
 
 Layers LayerReader::by_types() {
-  const std::string_view key = text_.has("layer_types") ? "layer_types" : "layers_block_type";
+  const std::string_view key = type_key_of(text_);
   Layers layers;
   for (const std::string& name : text_.words(key)) {
     const auto* type =
@@ -170,15 +186,28 @@ Layers LayerReader::by_cross_layers() {
 }
 
 Layers LayerReader::by_unknown_rule() {
-  if (!text_.has("sliding_window")) return all(ConfigLayer::full);
-  if (!text_.flag("use_sliding_window", true)) return all(ConfigLayer::full);
-  model_.notes.push_back(fmt::format(
-      "'{}' is not known here: its sliding_window is taken for every layer", model_.architecture));
-  return all(ConfigLayer::window);
+  const bool has_window = text_.has("sliding_window") && text_.flag("use_sliding_window", true);
+  return all(has_window ? ConfigLayer::window : ConfigLayer::full);
+}
+
+void LayerReader::note_unknown(const Layers& layers) {
+  const std::string_view key = type_key_of(text_);
+  const bool has_window = std::ranges::count(layers, ConfigLayer::window) > 0;
+  std::string taken = fmt::format("{} layers of full attention with {} KV heads are taken",
+                                  num_layers(), model_.shape.num_kv_heads);
+  if (model_.shape.mla.kv_lora_rank > 0) {
+    taken = fmt::format("{} layers of latent attention are taken", num_layers());
+  } else if (!key.empty()) {
+    taken = fmt::format("its {} are taken, with {} KV heads", key, model_.shape.num_kv_heads);
+  } else if (has_window) {
+    taken = fmt::format("its sliding_window is taken for every layer, with {} KV heads",
+                        model_.shape.num_kv_heads);
+  }
+  model_.notes.push_back(fmt::format("'{}' is not known here: {}", model_.architecture, taken));
 }
 
 Layers LayerReader::by_rule() {
-  if (text_.has("layer_types") || text_.has("layers_block_type")) return by_types();
+  if (!type_key_of(text_).empty()) return by_types();
   const bool used = text_.flag("use_sliding_window", false);
   switch (family_.rule) {
     case LayerRule::full: return all(ConfigLayer::full);
@@ -202,9 +231,11 @@ Layers LayerReader::by_rule() {
 
 std::int64_t config_layer_limit(ConfigValues& text, const ConfigFamily& family,
                                 const ModelSpec& model, ConfigLayer layer) {
-  const std::string_view key =
-      layer == ConfigLayer::chunked ? "attention_chunk_size" : "sliding_window";
-  const bool is_named = text.has("layer_types") && family.window == 0;
+  const std::string_view types = type_key_of(text);
+  const std::string_view key = layer == ConfigLayer::chunked ? "attention_chunk_size"
+                               : types == "attention_layers" ? "window_size"
+                                                             : "sliding_window";
+  const bool is_named = !types.empty() && family.window == 0;
   if (text.is_null(key)) return 0;
   const IntegerRange range{0, kTokenRange.largest};
   const std::int64_t limit =
@@ -219,6 +250,7 @@ std::vector<ConfigLayer> config_layers(ConfigValues& text, const ConfigFamily& f
   reader.refuse_other_layers();
   if (!text.ok()) return {};
   Layers layers = reader.by_rule();
+  if (family.rule == LayerRule::unknown && text.ok()) reader.note_unknown(layers);
   for (const ConfigLayer limited : {ConfigLayer::window, ConfigLayer::chunked}) {
     if (!text.ok() || std::ranges::count(layers, limited) == 0) continue;
     if (config_layer_limit(text, family, model, limited) == 0) {

@@ -275,6 +275,98 @@ TEST(ConfigFamilies, ParametersStayOpenWithTheReason) {
   EXPECT_TRUE(has_note(window, "'brand_new' is not known here"));
 }
 
+// LLaVA-1.5-7B and Pixtral-12B, whose nested objects leave out what their classes have by default.
+TEST(ConfigFamilies, WhatLlamaAndMistralLeaveOut) {
+  const ModelSpec llava = read(R"({"model_type": "llava", "torch_dtype": "float16", "text_config":
+      {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+      "vision_config": {"image_size": 336}})");
+  EXPECT_EQ(layers_of(llava), "full attention 32");
+  EXPECT_EQ(llava.parameters, 6'738'939'904) << "Llama-2-7B with 64 more tokens";
+  EXPECT_EQ(kv_elements_per_token(llava), 32 * 2 * 4096);
+  EXPECT_TRUE(has_note(llava, "no num_hidden_layers: 32, what is usual of 'llama'"));
+  EXPECT_TRUE(has_note(llava, "no hidden_size: 4096"));
+  const ModelSpec pixtral = read(R"({"model_type": "llava", "text_config": {"model_type": "mistral",
+      "hidden_size": 5120, "head_dim": 128, "intermediate_size": 14336, "num_hidden_layers": 40,
+      "max_position_embeddings": 1024000, "num_key_value_heads": 8, "vocab_size": 131072,
+      "sliding_window": null}})");
+  EXPECT_EQ(pixtral.shape.num_q_heads, 32);
+  EXPECT_EQ(kv_elements_per_token(pixtral), 40 * 2 * 8 * 128);
+  EXPECT_EQ(pixtral.parameters, 12'247'782'400) << "Mistral-Nemo";
+  EXPECT_NE(failure_of(R"({"model_type": "new", "num_hidden_layers": 2})"), "");
+}
+
+TEST(ConfigFamilies, VisionModelsOfQwen2) {
+  const std::string sizes = R"("num_hidden_layers": 28, "hidden_size": 3584,
+      "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
+      "vocab_size": 152064, "tie_word_embeddings": false)";
+  for (const std::string_view family : {"qwen2_vl", "qwen2_5_vl"}) {
+    EXPECT_EQ(read(fmt::format(R"({{"model_type": "{}", {}}})", family, sizes)).parameters,
+              7'615'616'512);
+    EXPECT_EQ(
+        read(fmt::format(R"({{"text_config": {{"model_type": "{}_text", {}}}}})", family, sizes))
+            .parameters,
+        7'615'616'512);
+  }
+}
+
+TEST(ConfigFamilies, UnknownOnesSayWhatTheyAreTakenFor) {
+  EXPECT_TRUE(has_note(read(config("new", "")),
+                       "'new' is not known here: 12 layers of full attention with 2 KV heads are"));
+  EXPECT_TRUE(has_note(read(config("new", R"("sliding_window": 512)")),
+                       "its sliding_window is taken for every layer, with 2 KV heads"));
+  EXPECT_TRUE(has_note(read(config("new", R"("kv_lora_rank": 64, "qk_rope_head_dim": 16)")),
+                       "12 layers of latent attention are taken"));
+  EXPECT_FALSE(has_note(read(config("llama", "")), "not known"));
+  // Step3
+  EXPECT_EQ(read(R"({"model_type": "step3_text", "num_hidden_layers": 61, "hidden_size": 7168,
+      "num_attention_heads": 64, "num_attention_groups": 1, "head_dim": 256})")
+                .groups.at(0)
+                .num_kv_heads,
+            1);
+}
+
+// LongCat-Flash has two latent attentions in each of 28 layers.
+TEST(ConfigFamilies, SeveralAttentionsInALayer) {
+  const std::string latent = R"({"model_type": "longcat_flash", "hidden_size": 6144,
+      "num_attention_heads": 64, "kv_lora_rank": 512, "qk_rope_head_dim": 64, )";
+  EXPECT_EQ(layers_of(read(latent + R"("num_layers": 28})")), "latent (MLA) 56");
+  EXPECT_EQ(layers_of(read(latent + R"("num_layers": 28, "num_hidden_layers": 56})")),
+            "latent (MLA) 56");
+  EXPECT_NE(failure_of(latent + R"("num_layers": 4096})"), "");
+}
+
+// Hunyuan-Large: every second layer reads K and V of the one before.
+TEST(ConfigFamilies, CrossLayerAttention) {
+  EXPECT_EQ(layers_of("hunyuan", R"("use_cla": true, "cla_share_factor": 2)"),
+            "full attention 6+6");
+  EXPECT_EQ(layers_of("hunyuan", R"("use_cla": true, "cla_share_factor": 5)"),
+            "full attention 3+9");
+  EXPECT_EQ(layers_of("hunyuan", R"("use_cla": false, "cla_share_factor": 2)"),
+            "full attention 12");
+  EXPECT_NE(failure_of(config("hunyuan", R"("use_cla": true)")).find("no cla_share_factor"),
+            std::string::npos);
+}
+
+TEST(ConfigFamilies, LocalLayersOfGptNeo) {
+  const std::string neo = R"({"model_type": "gpt_neo", "num_layers": 4, "num_heads": 2,
+      "hidden_size": 64, "max_position_embeddings": 2048, "window_size": 256,
+      "attention_types": [[["global", "local"], 2]])";
+  EXPECT_EQ(
+      layers_of(read(neo + R"(, "attention_layers": ["global", "local", "global", "local"]})")),
+      "full attention 2, sliding window 2 of 256");
+  EXPECT_NE(failure_of(neo + "}").find("expected attention_layers beside it"), std::string::npos);
+}
+
+// Gemma-2-9B is published in 32 bits, of which vLLM's --dtype auto makes 16.
+TEST(ConfigFamilies, KeysAndValuesOfFloat32) {
+  const ModelSpec gemma = read(R"({"model_type": "gemma2", "num_hidden_layers": 42,
+      "hidden_size": 3584, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256,
+      "intermediate_size": 14336, "vocab_size": 256000, "torch_dtype": "float32"})");
+  EXPECT_EQ(gemma.weights_format, "f32");
+  EXPECT_EQ(gemma.kv_format, "bf16");
+  EXPECT_TRUE(has_note(gemma, "K and V are planned as bf16"));
+}
+
 TEST(ConfigFamilies, EmbeddingsAreTiedWhereEitherObjectSaysSo) {
   const auto tied = [](std::string_view outer, std::string_view inner) {
     return read(fmt::format(R"({{{}"text_config": {}}})", outer, config("qwen3_vl_text", inner)))
@@ -313,6 +405,7 @@ TEST(ConfigFamilies, FormatsOfWeights) {
       "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}})"));
   EXPECT_EQ(experts.weights_format, "bf16");
   EXPECT_EQ(experts.expert_weights_format, "int4");
+  EXPECT_EQ(experts.ends_weights_format, "");
   EXPECT_EQ(read(config("x", R"("dtype": "float16")")).kv_format, "f16");
   EXPECT_NE(failure_of(config("x", R"("quantization_config": {"quant_method": "gptq",
                                       "bits": "4"})")),
