@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Markdown pages tell the truth: error codes, log lines, links, sums, and code that is said to compile.
+"""The Markdown pages tell the truth: error codes, log lines, formulas, links, sums, and code that is said to compile.
 
 A code block is tied to a file by the line before it: `<!-- compiled: examples/quickstart.cpp -->`. The
 block must then stand in that file word for word.
@@ -13,6 +13,8 @@ import tree
 
 STATUS_HEADER = "include/kvarena/base/status.hpp"
 ERRORS_PAGE = "docs/errors.md"
+FORMULAS_SOURCE = "src/capacity/parameters.cpp"
+FORMULAS_PAGE = "docs/capacity.md"
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
@@ -53,6 +55,20 @@ def error_problems(root):
         if documented.count(code) > 1 or any(not cell.strip() for cell in cells.split("|")):
             problems.append(f"{ERRORS_PAGE}:1: the row of `{code}` is doubled or has an empty cell")
     return problems
+
+
+def formula_problems(root):
+    """Architectures whose parameters are counted are those that the page lists."""
+    if not (root / FORMULAS_SOURCE).is_file():
+        return []
+    counted = set(re.findall(r'\{\.architecture = "(\w+)"', tree.read(root, FORMULAS_SOURCE)))
+    text = tree.read(root, FORMULAS_PAGE) if (root / FORMULAS_PAGE).is_file() else ""
+    listed = re.search(r"A formula have ([\w\s,]+)\.", text)
+    names = set(re.findall(r"\w+", listed.group(1))) if listed else set()
+    return [
+        f"{FORMULAS_PAGE}:1: `{name}` is listed or has a formula in {FORMULAS_SOURCE}, but not both"
+        for name in sorted(counted ^ names)
+    ]
 
 
 def pages(root):
@@ -130,7 +146,7 @@ def sum_problems(page, text):
 
 
 def check(root, _args=None):
-    problems = error_problems(root) + log_lines.problems(root)
+    problems = error_problems(root) + formula_problems(root) + log_lines.problems(root)
     for page in pages(root):
         text = tree.read(root, Path(page))
         problems += link_problems(root, page, text) + sum_problems(page, text)

@@ -277,6 +277,14 @@ class Pages(Sample):
         (self.root / "docs/errors.md").unlink()
         self.assertIn("is missing", check_pages.check(self.root)[0])
 
+    def test_formulas(self):
+        self.write("src/capacity/parameters.cpp", '{.architecture = "a_1"},\n{.architecture = "b"},\n')
+        self.write("docs/capacity.md", "A formula have b,\na_1. More.\n")
+        self.assertEqual(check_pages.check(self.root), [])
+        self.refuse("docs/capacity.md", "A formula have b, a_1, c.\n", "`c` is listed or has a formula")
+        self.write("docs/capacity.md", "Nothing.\n")
+        self.assertEqual(len(check_pages.check(self.root)), 2)
+
     def log_table(self, *rows):
         self.write("docs/operations.md", "### Log lines\n\n" + "".join(f"| {row} |\n" for row in rows))
 
