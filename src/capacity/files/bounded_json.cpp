@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <set>
+#include <deque>
+#include <functional>
+#include <tuple>
 #include <vector>
 
 namespace kvarena::capacity {
@@ -18,9 +20,21 @@ using Json = nlohmann::json;
 // An open array or object.
 struct Level {
   bool is_object = false;
-  std::int64_t index = -1;     // of an array's value
-  std::string key;             // of an object's value
-  std::set<std::string> keys;  // all of an object's so far; a hash table could be made slow
+  std::int64_t index = -1;    // of an array's value
+  std::size_t first_key = 0;  // where its keys begin among those of all open objects
+};
+
+// A key of an open object. Keys are sorted to find those that are there twice, which nobody can
+// make slow, as one can a hash table; the hash spares most comparisons of names.
+struct Key {
+  std::size_t hash = 0;
+  std::string_view name;
+  std::size_t offset = 0;  // in the text
+
+  bool is(const Key& other) const { return hash == other.hash && name == other.name; }
+  bool operator<(const Key& other) const {
+    return std::tie(hash, name, offset) < std::tie(other.hash, other.name, other.offset);
+  }
 };
 
 bool is_plain(std::string_view key) {
@@ -97,12 +111,10 @@ class Gate {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(Json::string_t& name) {
-    Level& level = levels_.back();
-    if (!level.keys.insert(name).second) {
-      return refuse({"the key " + excerpt_of(name) + " again", "each key of an object once"});
-    }
-    level.key = name;
-    return pass(receiver_.key(name));
+    const std::size_t begin = token_start();
+    const std::string_view kept = kept_name(name, begin + 1);
+    keys_.push_back({std::hash<std::string_view>()(kept), kept, begin});
+    return pass(receiver_.key(kept));
   }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
     const Complaint complaint = complaint_of(error.what());
@@ -118,6 +130,13 @@ class Gate {
     const auto seen = static_cast<std::size_t>(*seen_ - text_.text.data());
     return std::min(start, seen == 0 ? 0 : seen - 1);
   }
+  // The string that the parser has just read: a part of the text, unless something in it is
+  // escaped.
+  std::string_view kept_name(const std::string& name, std::size_t begin) {
+    const auto end = static_cast<std::size_t>(*seen_ - text_.text.data()) - 1;
+    if (end - begin == name.size()) return text_.text.substr(begin, name.size());
+    return escaped_.emplace_back(name);
+  }
   bool refuse(JsonDefect defect) { return refuse_at(token_start(), std::move(defect)); }
   bool refuse_at(std::size_t offset, JsonDefect defect) {
     failure_ = {};
@@ -130,15 +149,18 @@ class Gate {
   }
   std::string path() const {
     std::string text = "$";
-    for (const Level& level : levels_) {
+    for (std::size_t i = 0; i < levels_.size(); ++i) {
+      const Level& level = levels_[i];
       if (text.size() > 200) return text + "...";
       if (!level.is_object) {
         if (level.index >= 0) text += "[" + std::to_string(level.index) + "]";
-      } else if (is_plain(level.key)) {
-        text += "." + level.key;
-      } else if (!level.keys.empty()) {
-        text += "[" + excerpt_of(level.key) + "]";
+        continue;
       }
+      const bool is_last = i + 1 == levels_.size();
+      const std::size_t end = is_last ? keys_.size() : levels_[i + 1].first_key;
+      if (end == level.first_key) continue;
+      const std::string_view key = keys_[end - 1].name;
+      text += is_plain(key) ? "." + std::string(key) : "[" + excerpt_of(key) + "]";
     }
     return text;
   }
@@ -161,12 +183,31 @@ class Gate {
                      "at most " + std::to_string(limits_.max_depth) + " levels of nesting"});
     }
     if (!pass(is_object ? receiver_.open_object() : receiver_.open_array())) return false;
-    levels_.push_back({is_object, -1, {}, {}});
+    levels_.push_back({is_object, -1, keys_.size()});
     return true;
   }
   bool close() {
+    if (levels_.back().is_object && !has_each_key_once()) return false;
     levels_.pop_back();
     return pass(receiver_.close());
+  }
+  // Of the object that is being closed, whose keys go.
+  bool has_each_key_once() {
+    const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(levels_.back().first_key);
+    std::sort(first, keys_.end());
+    const Key* again = nullptr;
+    for (auto key = first; key != keys_.end(); ++key) {
+      const bool is_again = key != first && key->is(*(key - 1));
+      if (is_again && (again == nullptr || key->offset < again->offset)) again = &*key;
+    }
+    if (again == nullptr) {
+      keys_.erase(first, keys_.end());
+      return true;
+    }
+    const Key key = *again;
+    keys_.push_back(key);  // the last one, for path()
+    return refuse_at(key.offset,
+                     {"the key " + excerpt_of(key.name) + " again", "each key of an object once"});
   }
 
   const JsonText& text_;
@@ -175,6 +216,8 @@ class Gate {
   JsonReceiver& receiver_;
   ReadFailure& failure_;
   std::vector<Level> levels_;
+  std::vector<Key> keys_;            // of all open objects so far
+  std::deque<std::string> escaped_;  // names that the text does not have as they are
   std::int64_t num_values_ = 0;
   std::size_t last_end_ = 0;
 };
@@ -282,13 +325,6 @@ Status read_json_text(const std::string& path, const JsonLimits& limits, std::st
   failure.found = std::to_string(file.size_bytes()) + " bytes of JSON";
   failure.expected = "at most " + std::to_string(limits.max_bytes);
   return status_of(failure);
-}
-
-Status read_json_file(const std::string& path, const JsonLimits& limits, Json& value,
-                      ReadFailure& failure) {
-  std::string text;
-  if (Status read = read_json_text(path, limits, text, failure); !read) return read;
-  return parse_json({text, path}, limits, value, failure);
 }
 
 }  // namespace kvarena::capacity

@@ -50,7 +50,8 @@ class JsonReceiver {
   virtual ~JsonReceiver() = default;
   /// A scalar: the text itself, an array's next, or the value of the last key.
   virtual std::optional<JsonDefect> scalar(const JsonScalar& value) = 0;
-  /// The name of the open object's next value; no object has one twice.
+  /// The name of the open object's next value, which lives as long as the text or the reading.
+  /// Whether it was there before is looked at when the object ends, before close.
   virtual std::optional<JsonDefect> key(std::string_view name) = 0;
   /// An object begins.
   virtual std::optional<JsonDefect> open_object() = 0;
@@ -75,10 +76,6 @@ Status parse_json(const JsonText& text, const JsonLimits& limits, nlohmann::json
 /// Sets `text` to the content of the regular file `path`, which may have limits.max_bytes. Returns
 /// not_found, io_error, parse_error (too long, no regular file).
 Status read_json_text(const std::string& path, const JsonLimits& limits, std::string& text,
-                      ReadFailure& failure);
-
-/// As parse_json, of the regular file `path`. Also returns not_found and io_error.
-Status read_json_file(const std::string& path, const JsonLimits& limits, nlohmann::json& value,
                       ReadFailure& failure);
 
 }  // namespace kvarena::capacity

@@ -37,7 +37,13 @@ bool ByteCursor::has(std::uint64_t size, std::string_view what) {
 bool ByteCursor::copy(char* into, std::size_t size, std::string_view what) {
   if (!has(size, what)) return false;
   while (size > 0) {
-    if (offset_ < window_begin_ || offset_ >= window_end_) {
+    const bool is_outside = offset_ < window_begin_ || offset_ >= window_end_;
+    if (is_outside && size >= window_.size()) {
+      if (!source_.read(offset_, std::span(into, size), failure_)) return false;
+      offset_ += static_cast<std::int64_t>(size);
+      return true;
+    }
+    if (is_outside) {
       window_begin_ = window_end_ = offset_;
       const auto bytes = std::min(end_ - offset_, static_cast<std::int64_t>(window_.size()));
       const std::span<char> part(window_.data(), static_cast<std::size_t>(bytes));

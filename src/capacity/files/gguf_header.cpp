@@ -182,8 +182,8 @@ class Parser {
           fmt::format("{} inside {}", excerpt_of(tensor.name), excerpt_of(before.name)),
           "tensors that do not overlap");
     }
-    std::string repeated;
-    header_.weights = index_of(std::move(tensors_), repeated);
+    header_.weights = index_of(std::move(tensors_));
+    const std::string_view repeated = TensorNames(header_.weights.tensors).repeated();
     if (repeated.empty()) return true;
     return in_.refuse(in_.offset(), fmt::format("two tensors {}", excerpt_of(repeated, 80)),
                       "each name once");

@@ -73,8 +73,8 @@ Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failu
     return refuse(failure, path, fmt::format("{} tensors in all parts", tensors.size()),
                   fmt::format("{}, as split.tensors.count says", wanted));
   }
-  std::string repeated;
-  header.weights = index_of(std::move(tensors), repeated);
+  header.weights = index_of(std::move(tensors));
+  const std::string_view repeated = TensorNames(header.weights.tensors).repeated();
   if (repeated.empty()) return {};
   return refuse(failure, path, fmt::format("two parts with {}", excerpt_of(repeated, 80)),
                 "each tensor in one part");

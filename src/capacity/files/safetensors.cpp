@@ -21,6 +21,11 @@ constexpr std::int64_t kLengthBytes = 8;
 constexpr JsonLimits kLimits{
     .max_bytes = kMaxHeaderBytes, .max_depth = 3, .max_values = std::int64_t{2} << 20};
 
+struct SafetensorsType {
+  std::string_view name;
+  std::int64_t bits;  // of an element
+};
+
 // Dtype::bitsize of tensor.rs (safetensors at 24b0b2857fef).
 constexpr std::array<SafetensorsType, 22> kTypes = {{
     {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
@@ -34,7 +39,7 @@ constexpr std::array<SafetensorsType, 22> kTypes = {{
 struct Entry {
   TensorInfo tensor;
   std::int64_t bits = 0;
-  std::vector<std::int64_t> offsets;  // begin, end
+  std::array<std::int64_t, 2> offsets{};  // begin, end
 };
 
 // Takes the JSON of a header: {"NAME": {"dtype": "F16", "shape": [1, 16], "data_offsets": [0, 32]},
@@ -47,6 +52,7 @@ class HeaderReceiver final : public JsonReceiver {
     if (at_ == At::top) {
       is_metadata_ = name == "__metadata__";
       if (!is_metadata_) entries_.emplace_back().tensor.name = name;
+      num_offsets_ = 0;
     } else if (at_ == At::tensor) {
       const auto* field = std::find(kFields.begin(), kFields.end(), name);
       if (field == kFields.end()) return JsonDefect{excerpt_of(name), kAnyField};
@@ -78,8 +84,8 @@ class HeaderReceiver final : public JsonReceiver {
     switch (at_) {
       case At::numbers:
         at_ = At::tensor;
-        if (field_ != kOffsets || entry().offsets.size() == 2) return {};
-        return JsonDefect{fmt::format("{} offsets", entry().offsets.size()), "a begin and an end"};
+        if (field_ != kOffsets || num_offsets_ == 2) return {};
+        return JsonDefect{fmt::format("{} offsets", num_offsets_), "a begin and an end"};
       case At::tensor:
         at_ = At::top;
         for (std::size_t i = 0; i < given_.size(); ++i) {
@@ -99,8 +105,12 @@ class HeaderReceiver final : public JsonReceiver {
     if (at_ == At::numbers) {
       const auto* number = std::get_if<std::uint64_t>(&value);
       if (number != nullptr && *number <= INT64_MAX) {
-        auto& numbers = field_ == kShape ? entry().tensor.shape : entry().offsets;
-        numbers.push_back(static_cast<std::int64_t>(*number));
+        const auto whole = static_cast<std::int64_t>(*number);
+        if (field_ == kShape) {
+          entry().tensor.shape.push_back(whole);
+        } else if (++num_offsets_ <= entry().offsets.size()) {
+          entry().offsets[num_offsets_ - 1] = whole;
+        }
         return {};
       }
     }
@@ -147,6 +157,7 @@ class HeaderReceiver final : public JsonReceiver {
   At at_ = At::outside;
   bool is_metadata_ = false;
   std::size_t field_ = 0;
+  std::size_t num_offsets_ = 0;  // of the tensor
   std::array<bool, 3> given_{};
 };
 
@@ -167,9 +178,9 @@ class Parser {
     if (Status sized = sizes(entries); !sized) return sized;
     if (Status placed = placement(entries); !placed) return placed;
     std::vector<TensorInfo> tensors;
+    tensors.reserve(entries.size());
     for (Entry& entry : entries) tensors.push_back(std::move(entry.tensor));
-    std::string repeated;  // an object has no key twice
-    index = index_of(std::move(tensors), repeated);
+    index = index_of(std::move(tensors));  // an object has no key twice
     return {};
   }
 
@@ -258,8 +269,6 @@ class Parser {
 };
 
 }  // namespace
-
-std::span<const SafetensorsType> safetensors_types() noexcept { return kTypes; }
 
 Status parse_safetensors(const ByteSource& source, TensorIndex& index, ReadFailure& failure) {
   index = {};

@@ -12,29 +12,20 @@
 #include "kvarena/base/status.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace kvarena::capacity {
 
-/// An element type of the format.
-struct SafetensorsType {
-  std::string_view name;  ///< "BF16"
-  std::int64_t bits = 0;  ///< of an element
-};
-
-/// All types of the format. A static table.
-std::span<const SafetensorsType> safetensors_types() noexcept;
-
 /// Reads the header of one file from `source`. On failure fills `failure` and returns its Status:
 /// parse_error, io_error. Memory: a small multiple of the header, which has at most 100 MB.
 Status parse_safetensors(const ByteSource& source, TensorIndex& index, ReadFailure& failure);
 
 /// Tensors' names by the file that has them.
-using SafetensorsMap = std::map<std::string, std::vector<std::string>>;
+using SafetensorsMap = std::map<std::string, std::vector<std::string>, std::less<>>;
 
 /// Sets `files` to what an index of text `text` says: names of files beside `path`, the
 /// index, which errors name: no folder, no control character. On failure fills `failure` and

@@ -27,7 +27,7 @@ constexpr std::size_t kMaxTensors = std::size_t{1} << 20;
 // Takes an index: {"metadata": {...}, "weight_map": {"TENSOR": "FILE"}}.
 class IndexReceiver final : public JsonReceiver {
  public:
-  explicit IndexReceiver(SafetensorsMap& files) : files_(files) {}
+  explicit IndexReceiver(SafetensorsMap& files) : files_(files), last_(files.end()) {}
   bool has_map() const { return has_map_; }
 
   std::optional<JsonDefect> scalar(const JsonScalar& value) override {
@@ -35,13 +35,12 @@ class IndexReceiver final : public JsonReceiver {
     if (!in_map_) return {};
     const auto* file = std::get_if<std::string_view>(&value);
     if (depth_ != 2 || file == nullptr) return JsonDefect{name_of(value), "a file's name"};
-    if (file->empty() || file->starts_with('.') || file->find('/') != file->npos ||
-        printable(*file) != *file) {
-      return JsonDefect{excerpt_of(*file, 80), "the name of a file beside the index"};
+    // Tensors of a file mostly stand together.
+    if (last_ == files_.end() || last_->first != *file) {
+      if (auto defect = find(*file)) return defect;
     }
-    files_[std::string(*file)].push_back(std::move(tensor_));
-    if (files_.size() <= kMaxShards) return {};
-    return JsonDefect{"one file more", fmt::format("at most {} files", kMaxShards)};
+    last_->second.push_back(std::move(tensor_));
+    return {};
   }
   std::optional<JsonDefect> key(std::string_view name) override {
     if (depth_ == 1) in_map_ = name == "weight_map";
@@ -65,7 +64,21 @@ class IndexReceiver final : public JsonReceiver {
   }
 
  private:
+  // Makes the last file that of this name.
+  std::optional<JsonDefect> find(std::string_view file) {
+    last_ = files_.find(file);
+    if (last_ != files_.end()) return {};
+    if (file.empty() || file.starts_with('.') || file.find('/') != file.npos ||
+        printable(file) != file) {
+      return JsonDefect{excerpt_of(file, 80), "the name of a file beside the index"};
+    }
+    last_ = files_.try_emplace(std::string(file)).first;
+    if (files_.size() <= kMaxShards) return {};
+    return JsonDefect{"one file more", fmt::format("at most {} files", kMaxShards)};
+  }
+
   SafetensorsMap& files_;
+  SafetensorsMap::iterator last_;
   std::string tensor_;
   int depth_ = 0;
   bool in_map_ = false;
@@ -93,8 +106,9 @@ Status read_index(const std::string& path, TensorIndex& index, std::int64_t& byt
     const std::string shard = (fs::path(path).parent_path() / name).string();
     TensorIndex part;
     if (Status read = read_file(shard, part, bytes_left, failure); !read) return read;
+    const TensorNames names(part.tensors);
     for (const std::string& tensor : mapped) {
-      if (find_tensor(part, tensor) != nullptr) continue;
+      if (names.has(tensor)) continue;
       return refuse(failure, shard, fmt::format("no tensor {}", excerpt_of(tensor, 80)),
                     fmt::format("all that {} names in it", fs::path(path).filename().string()));
     }
@@ -104,8 +118,8 @@ Status read_index(const std::string& path, TensorIndex& index, std::int64_t& byt
     }
     for (TensorInfo& tensor : part.tensors) tensors.push_back(std::move(tensor));
   }
-  std::string repeated;
-  index = index_of(std::move(tensors), repeated);
+  index = index_of(std::move(tensors));
+  const std::string_view repeated = TensorNames(index.tensors).repeated();
   if (repeated.empty()) return {};
   return refuse(failure, path, fmt::format("two files with {}", excerpt_of(repeated, 80)),
                 "each tensor in one file");

@@ -7,9 +7,12 @@
 
 #include "kvarena/capacity/model_spec.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvarena::capacity {
@@ -26,7 +29,7 @@ struct TensorInfo {
 
 /// The tensors of a model.
 struct TensorIndex {
-  std::vector<TensorInfo> tensors;  ///< by name, ascending; no name twice
+  std::vector<TensorInfo> tensors;  ///< as they are stored; no name twice
   std::vector<TypeTotal> types;     ///< by bytes, descending, then by name
   /// Of all tensors. Blocks of quantised GGUF types count the elements that they stand for, so
   /// there it is the number of parameters. In safetensors packed weights count what is stored:
@@ -35,13 +38,28 @@ struct TensorIndex {
   std::int64_t bytes = 0;  ///< stored tensors, without padding and headers
 };
 
-/// The tensor of that name, or nullptr. O(log tensors).
+/// The names of tensors, which must stay. They are sorted by their hashes: nobody can make that
+/// slow, as one can a hash table.
+class TensorNames {
+ public:
+  explicit TensorNames(std::span<const TensorInfo> tensors);
+  /// Whether one has that name. O(log tensors).
+  bool has(std::string_view name) const noexcept;
+  /// A name that is there twice, the first of the alphabet; or "".
+  std::string_view repeated() const noexcept;
+
+ private:
+  using Hashed = std::pair<std::size_t, std::string_view>;
+  static Hashed hashed(std::string_view name) noexcept;
+
+  std::vector<Hashed> names_;
+};
+
+/// The tensor of that name, or nullptr. O(tensors).
 const TensorInfo* find_tensor(const TensorIndex& index, std::string_view name) noexcept;
 
-/// Sorts `tensors` by name and sums them up. A name that is there twice is put into `repeated`
-/// (when several are, the first of the alphabet), which is empty otherwise. Requires sums that fit:
-/// tensors lie in files, which the readers check.
-TensorIndex index_of(std::vector<TensorInfo> tensors, std::string& repeated);
+/// Sums `tensors` up. Requires sums that fit: tensors lie in files, which the readers check.
+TensorIndex index_of(std::vector<TensorInfo> tensors);
 
 /// a x b for a, b >= 0; -1 when 63 bits do not hold it, or a is -1 already.
 constexpr std::int64_t checked_product(std::int64_t a, std::int64_t b) noexcept {
