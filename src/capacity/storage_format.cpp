@@ -12,20 +12,20 @@ namespace {
 // Blocks of q8_0, q4_0, q4_K and q6_K: ggml's block structures. mxfp4 and nvfp4: the OCP
 // Microscaling Formats specification and NVIDIA's variant of it.
 constexpr std::array<StorageFormat, 14> kFormats = {{
-    {"f32", 1, 4, "4 B an element"},
-    {"f16", 1, 2, "2 B an element"},
-    {"bf16", 1, 2, "2 B an element"},
-    {"fp8_e4m3", 1, 1, "1 B an element"},
-    {"fp8_e5m2", 1, 1, "1 B an element"},
-    {"int8", 1, 1, "1 B an element"},
-    {"int4", 2, 1, "two elements a byte, scales apart"},
-    {"q8_0", 32, 34, "32 x int8 and an f16 scale"},
-    {"q6_K", 256, 210, "256 x 6 bits, 16 int8 scales and an f16 scale"},
-    {"q5_0", 32, 22, "32 x 5 bits and an f16 scale"},
-    {"q4_K", 256, 144, "256 x 4 bits, 12 B of scales and two f16 scales"},
-    {"q4_0", 32, 18, "32 x 4 bits and an f16 scale"},
-    {"mxfp4", 32, 17, "32 x 4 bits and an e8m0 scale"},
-    {"nvfp4", 16, 9, "16 x 4 bits and an e4m3 scale"},
+    {"f32", 1, 4},
+    {"f16", 1, 2},
+    {"bf16", 1, 2},
+    {"fp8_e4m3", 1, 1},
+    {"fp8_e5m2", 1, 1},
+    {"int8", 1, 1},
+    {"int4", 2, 1},      // two elements a byte, scales apart
+    {"q8_0", 32, 34},    // 32 x int8 and an f16 scale
+    {"q6_K", 256, 210},  // 256 x 6 bits, 16 int8 scales and an f16 scale
+    {"q5_0", 32, 22},    // 32 x 5 bits and an f16 scale
+    {"q4_K", 256, 144},  // 256 x 4 bits, 12 B of scales and two f16 scales
+    {"q4_0", 32, 18},    // 32 x 4 bits and an f16 scale
+    {"mxfp4", 32, 17},   // 32 x 4 bits and an e8m0 scale
+    {"nvfp4", 16, 9},    // 16 x 4 bits and an e4m3 scale
 }};
 
 struct Alias {

@@ -1,8 +1,11 @@
 #pragma once
 
 /// @file
-/// Counts C++ heap allocations of the whole program, and makes one of a thread's fail. It replaces
-/// the global operators, so include it in exactly one source file of a test program. Thread-safe.
+/// Counts C++ heap allocations of the whole program and the bytes they hold, and makes one of a
+/// thread's fail. It replaces the global operators, so include it in exactly one source file of a
+/// test program. Thread-safe.
+
+#include <malloc.h>
 
 #include <atomic>
 #include <cstddef>
@@ -14,6 +17,10 @@ namespace kvarena::test {
 
 /// Allocations since the program started, on all threads.
 inline std::atomic<std::int64_t> heap_allocations{0};
+/// Held now, on all threads, as malloc rounds them up.
+inline std::atomic<std::int64_t> heap_bytes{0};
+/// The most since the last HeapPeak began.
+inline std::atomic<std::int64_t> heap_most_bytes{0};
 
 /// How many allocations happened while it lives.
 class HeapCounter {
@@ -23,6 +30,17 @@ class HeapCounter {
 
  private:
   std::int64_t start_ = heap_allocations.load();
+};
+
+/// How many bytes more were held at once while it lives. One at a time.
+class HeapPeak {
+ public:
+  HeapPeak() { heap_most_bytes = start_; }
+  /// The most since construction.
+  std::int64_t bytes() const noexcept { return heap_most_bytes.load() - start_; }
+
+ private:
+  std::int64_t start_ = heap_bytes.load();
 };
 
 /// Allocations that this thread has before one fails; negative: none does.
@@ -45,7 +63,13 @@ class FailingHeap {
                                                   std::size_t alignment) noexcept {
   ++heap_allocations;
   if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
-  return std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  void* pointer = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
+  const auto held = static_cast<std::int64_t>(::malloc_usable_size(pointer));
+  const std::int64_t now = heap_bytes += held;
+  std::int64_t most = heap_most_bytes.load();
+  while (now > most && !heap_most_bytes.compare_exchange_weak(most, now)) {
+  }
+  return pointer;
 }
 /// `pointer`; throws bad_alloc for nullptr.
 inline void* required(void* pointer) {
@@ -53,7 +77,10 @@ inline void* required(void* pointer) {
   return pointer;
 }
 /// Gives counted memory back.
-[[gnu::noinline]] inline void release(void* pointer) noexcept { std::free(pointer); }
+[[gnu::noinline]] inline void release(void* pointer) noexcept {
+  heap_bytes -= static_cast<std::int64_t>(::malloc_usable_size(pointer));
+  std::free(pointer);
+}
 /// What operator new without an alignment promises.
 inline constexpr std::size_t kDefaultAlignment = alignof(std::max_align_t);
 

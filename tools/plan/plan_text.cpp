@@ -1,5 +1,6 @@
 #include "tools/plan/plan_output.hpp"
 
+#include "kvarena/capacity/gpu_spec.hpp"
 #include "tools/quantity.hpp"
 
 #include <fmt/format.h>
@@ -193,6 +194,10 @@ std::string explanation_of(const PlannedCase& p) {
   const std::vector<capacity::PlanLine> lines = lines_of(p);
   std::size_t width = 0;
   for (const capacity::PlanLine& line : lines) width = std::max(width, line.name.size());
+  if (const capacity::GpuSpec* gpu = capacity::find_gpu(p.memory.name)) {
+    text += fmt::format("  {:<{}} {}\n", "the GPU's numbers", width, gpu->memory_source);
+    text += fmt::format("  {:<{}} {}\n", "the GPU's peak", width, gpu->flops_source);
+  }
   for (const capacity::PlanLine& line : lines) {
     text += fmt::format("  {:<{}} {} = {} {}\n", line.name, width, line.arithmetic,
                         amount(line.value), line.unit);

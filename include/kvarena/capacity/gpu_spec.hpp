@@ -33,12 +33,6 @@ struct GpuSpec {
   std::int32_t num_sms = 0;   ///< its multiprocessors
   std::string memory_source;  ///< where memory and bandwidth were read
   std::string flops_source;   ///< where the peak was read
-
-  /// Operations for each byte at which a kernel needs as long to compute as to read.
-  double balance_flops_per_byte() const noexcept {
-    return static_cast<double>(bf16_flops_per_second) /
-           static_cast<double>(bandwidth_bytes_per_second);
-  }
 };
 
 /// The presets, in the order of docs/capacity.md.

@@ -19,7 +19,6 @@ struct StorageFormat {
   std::string_view name;      ///< "bf16", "q8_0"
   std::int32_t elements = 1;  ///< of a block
   std::int32_t bytes = 0;     ///< of a block, its scales included
-  std::string_view made_of;   ///< what the bytes are, for --explain
 };
 
 /// All formats, plain types first.

@@ -84,6 +84,36 @@ TEST(BoundedJson, RefusesWhatIsNoJson) {
   EXPECT_NE(failure_of("NaN"), "");
 }
 
+// Plain texts, which have a reader of their own, and those that miss being plain by one character.
+TEST(BoundedJson, PlainTextsAndThoseThatAreNot) {
+  const std::string_view texts[] = {
+      R"({"a":1,"b":[0,23,456],"c":{"d":"x y~","":""},"e":[],"f":{}})",
+      " [ 1 , \"a\" ,\t[ ] , { \"b\" :\r\n 2 } ] ",
+      "[999999999999999999]",
+      "[1000000000000000000]",
+      "[-1]",
+      "[1.5]",
+      "[1e3]",
+      "[0]",
+      "[true]",
+      "[null]",
+      R"(["\n"])",
+      "[\"\x7f\"]",
+      "[\"\xc3\xa4\"]",
+      "7",
+      "\"x\""};
+  for (const std::string_view text : texts) {
+    const Outcome outcome = parse(text);
+    EXPECT_EQ(outcome.failure, "") << text;
+    EXPECT_EQ(outcome.value, Json::parse(text)) << text;
+  }
+  const std::string_view broken[] = {"[1,]",    "[,1]",     "[1 2]", "[01]",       "[1",
+                                     "{\"a\"}", "{\"a\":}", "{1:2}", "{\"a\":1,}", "[1]]",
+                                     "[\"a]",   "[\"\t\"]", "[1}",   "{\"a\":1]",  "[1] 2",
+                                     "[1.]",    "[1e]",     "[+1]",  "1 1",        ""};
+  for (const std::string_view text : broken) EXPECT_NE(failure_of(text), "") << text;
+}
+
 TEST(BoundedJson, EscapedKeysAreCompared) {
   EXPECT_NE(failure_of(R"({"a": 1, "\u0061": 2})").find("the key \"a\" again"), std::string::npos);
   EXPECT_EQ(failure_of(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})"), "");

@@ -36,8 +36,9 @@ TEST(GpuPresets, HaveUnitsAndSources) {
     EXPECT_FALSE(gpu.flops_source.empty());
     // Of every GPU since 2020: a peak in the wrong unit, or a sparse one of the fastest, lies
     // outside.
-    EXPECT_GT(gpu.balance_flops_per_byte(), 70.0);
-    EXPECT_LT(gpu.balance_flops_per_byte(), 450.0);
+    const std::int64_t flops_per_byte = gpu.bf16_flops_per_second / gpu.bandwidth_bytes_per_second;
+    EXPECT_GT(flops_per_byte, 70);
+    EXPECT_LT(flops_per_byte, 450);
   }
 }
 

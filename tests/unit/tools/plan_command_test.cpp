@@ -163,6 +163,7 @@ TEST(PlanCommand, ExplainsWithTheNumbersIn) {
                        "16 tokens x 24 layers x 2 heads x (64 + 64) elements x 2 B = "
                        "196,608 B"))
       << seen.out;
+  EXPECT_TRUE(contains(seen.out, capacity::find_gpu("L4")->memory_source)) << seen.out;
 }
 
 TEST(PlanCommand, ComparesModelsAndGpus) {
