@@ -62,7 +62,7 @@ struct StepTimeOptions {
 
 /// The numbers of `model` in its own formats on `gpu`. A model whose parts are known only in sum
 /// has its embedding counted among the layers. Returns unsupported (name) where not even the sum is
-/// known or a storage format is none.
+/// known, or of a mixture not what its experts are, or a storage format is none.
 KVARENA_EXPORT Result<StepTimeOptions> step_time_options(const ModelSpec& model,
                                                          const GpuSpec& gpu);
 
