@@ -1,6 +1,7 @@
 // `kvarena plan`: what it says, its exit codes, its messages.
 
 #include "base/grouped.hpp"
+#include "kvarena/capacity/gpu_spec.hpp"
 #include "support/safetensors_writer.hpp"
 #include "support/test_files.hpp"
 #include "unit/tools/config_world.hpp"
