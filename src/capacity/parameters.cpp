@@ -241,9 +241,9 @@ ParameterPart experts_of_total(const TransformerShape& s, std::int64_t total, st
   part.num_layers = s.num_layers;
   part.first_layer.reset();
   part.each = times((total - active) / unvisited / s.num_layers, moe.num_experts);
-  part.arithmetic = fmt::format("({} - {} that a token visits) / {} of {} experts / {} layers x {}",
-                                grouped(total), grouped(active), unvisited, moe.num_experts,
-                                s.num_layers, moe.num_experts);
+  part.arithmetic = fmt::format(
+      "floor(({} - {} that a token visits) / (({} - {}) x {})) x {} experts", grouped(total),
+      grouped(active), moe.num_experts, moe.experts_per_token, s.num_layers, moe.num_experts);
   if (!is_part()) part.each = 0;
   return part;
 }
