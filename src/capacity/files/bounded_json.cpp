@@ -3,7 +3,6 @@
 #include "base/counting_iterator.hpp"
 #include "base/excerpt.hpp"
 #include "capacity/files/byte_source.hpp"
-#include "capacity/files/plain_json.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -105,7 +104,7 @@ class Gate {
   bool number_float(Json::number_float_t value, const Json::string_t&) {
     return take(JsonScalar(value));
   }
-  bool string(std::string_view value) { return take(JsonScalar(value)); }
+  bool string(const Json::string_t& value) { return take(JsonScalar(value)); }
   bool binary(Json::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(true); }
   bool start_array(std::size_t) { return open(false); }
@@ -113,12 +112,9 @@ class Gate {
   bool end_array() { return close(); }
   bool key(Json::string_t& name) {
     const std::size_t begin = token_start();
-    return key(kept_name(name, begin + 1), begin);
-  }
-  // The key `name`, which stays, at offset `begin`.
-  bool key(std::string_view name, std::size_t begin) {
-    keys_.push_back({std::hash<std::string_view>()(name), name, begin});
-    return pass(receiver_.key(name));
+    const std::string_view kept = kept_name(name, begin + 1);
+    keys_.push_back({std::hash<std::string_view>()(kept), kept, begin});
+    return pass(receiver_.key(kept));
   }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
     const Complaint complaint = complaint_of(error.what());
@@ -226,42 +222,6 @@ class Gate {
   std::size_t last_end_ = 0;
 };
 
-// Takes anything: only whether the text is plain is looked at.
-struct NoSink {
-  bool open(bool, const char*) { return true; }
-  bool close(const char*) { return true; }
-  bool key(std::string_view, const char*) { return true; }
-  bool string(std::string_view, const char*) { return true; }
-  bool number(std::uint64_t, const char*) { return true; }
-};
-
-struct GateSink {
-  Gate& gate;
-  const char*& seen;
-  const char* begin;
-
-  bool open(bool is_object, const char* after) {
-    seen = after;
-    return is_object ? gate.start_object(0) : gate.start_array(0);
-  }
-  bool close(const char* after) {
-    seen = after;
-    return gate.end_object();
-  }
-  bool key(std::string_view name, const char* after) {
-    seen = after;
-    return gate.key(name, static_cast<std::size_t>(name.data() - 1 - begin));
-  }
-  bool string(std::string_view text, const char* after) {
-    seen = after;
-    return gate.string(text);
-  }
-  bool number(std::uint64_t whole, const char* after) {
-    seen = after;
-    return gate.number_unsigned(whole);
-  }
-};
-
 }  // namespace
 
 std::string name_of(const JsonScalar& value) {
@@ -302,11 +262,6 @@ Status stream_json(const JsonText& text, const JsonLimits& limits, JsonReceiver&
   if (const auto at = bytes.find('\0'); at != bytes.npos) return refuse(at, "a NUL byte", "text");
   const char* seen = bytes.data();
   Gate gate(text, limits, &seen, receiver, failure);
-  NoSink none;
-  if (PlainJson(bytes, limits.max_depth, none).read()) {
-    GateSink sink{gate, seen, bytes.data()};
-    return PlainJson(bytes, limits.max_depth, sink).read() ? Status{} : status_of(failure);
-  }
   const CountingIterator first{bytes.data(), &seen};
   const CountingIterator last{bytes.data() + bytes.size(), &seen};
   return Json::sax_parse(first, last, &gate) ? Status{} : status_of(failure);

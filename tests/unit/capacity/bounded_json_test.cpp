@@ -84,8 +84,8 @@ TEST(BoundedJson, RefusesWhatIsNoJson) {
   EXPECT_NE(failure_of("NaN"), "");
 }
 
-// Plain texts, which have a reader of their own, and those that miss being plain by one character.
-TEST(BoundedJson, PlainTextsAndThoseThatAreNot) {
+// Ordinary texts, and those that miss being JSON by one character.
+TEST(BoundedJson, ReadsWhatTheLibraryReads) {
   const std::string_view texts[] = {
       R"({"a":1,"b":[0,23,456],"c":{"d":"x y~","":""},"e":[],"f":{}})",
       " [ 1 , \"a\" ,\t[ ] , { \"b\" :\r\n 2 } ] ",
