@@ -105,6 +105,33 @@ TEST(PressureOutput, JsonHasOneObjectAScenario) {
   EXPECT_EQ(json["scenarios"][2]["skipped"], "no process can be started");
 }
 
+/// Those of an object, in order.
+std::vector<std::string> keys_of(const ordered_json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, ignored] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(PressureOutput, CommittedReportsHaveTodaysKeys) {
+  const std::filesystem::path folder = KVARENA_REPORTS;
+  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no " << folder;
+  const ordered_json fresh = json_of(some_origin(), some_options(), some_outcome());
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    // A GPU's are made again when there is one.
+    const std::string name = entry.path().filename();
+    if (!name.ends_with(".json") || !contains(name, "-host-")) continue;
+    ++read;
+    const ordered_json committed = ordered_json::parse(content_of(entry.path()));
+    for (const char* path : {"", "/model", "/scenarios/0", "/scenarios/0/checks/0"}) {
+      const ordered_json::json_pointer object(path);
+      EXPECT_EQ(keys_of(committed.at(object)), keys_of(fresh.at(object)))
+          << name << path << ": run 'kvarena pressure' again";
+    }
+  }
+  EXPECT_GT(read, 0);
+}
+
 TEST(PressureOutput, MarkdownShowsFiguresTablesAndWhatDidNotHold) {
   const std::string text = markdown_of(some_origin(), some_options(), some_outcome());
   EXPECT_TRUE(text.starts_with("# Memory pressure: Phi-3-mini on host\n")) << text;
