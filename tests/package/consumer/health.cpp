@@ -4,7 +4,6 @@
 
 int main() {
   auto gauge = kvarena::PressureGauge::create();
-  kvarena::PressureEvent event;
-  if (!gauge || !gauge->observe({.available_blocks = 0, .num_blocks = 8}, event)) return 1;
+  if (!gauge || !gauge->observe({.available_blocks = 0, .num_blocks = 8})) return 1;
   return gauge->level() == kvarena::PressureLevel::exhausted ? 0 : 2;
 }
