@@ -1,9 +1,12 @@
 #include "kvarena/base/layout.hpp"
 
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -15,12 +18,6 @@ constexpr std::int64_t kMaxBlockSize = 65536;
 constexpr std::int64_t kMaxPlanes = 2 * kMaxLayers;
 constexpr std::int64_t kMaxBlockBytes = std::int64_t{1} << 40;
 
-Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
-                   std::int64_t largest) noexcept {
-  if (value >= smallest && value <= largest) return {};
-  return invalid_argument(argument, value, smallest, largest);
-}
-
 bool same_shape(const PlaneSpec& a, const PlaneSpec& b) noexcept {
   return a.num_heads == b.num_heads && a.dtype == b.dtype && a.scale == b.scale &&
          a.head_dim <= b.head_dim;
@@ -28,15 +25,18 @@ bool same_shape(const PlaneSpec& a, const PlaneSpec& b) noexcept {
 
 Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
   const PlaneSpec& plane = planes[i];
-  if (Status s = check_range(Resource::layer, plane.layer, 0, kMaxLayers - 1); !s) return s;
-  if (Status s = check_range(Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
-  if (Status s = check_range(Resource::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
+  if (Status s = check_option(Option::layer, plane.layer, 0, kMaxLayers - 1); !s) return s;
+  if (Status s = check_enum(Option::kind, plane.kind, PlaneKind::value); !s) return s;
+  if (Status s = check_enum(Option::dtype, plane.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Option::scale, plane.scale, ScaleKind::per_token_head); !s) return s;
+  if (Status s = check_option(Option::num_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
+  if (Status s = check_option(Option::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
   if (plane.alias_of == -1) return {};
   const auto last = static_cast<std::int64_t>(i) - 1;
-  if (Status s = check_range(Resource::num_planes, plane.alias_of, 0, last); !s) return s;
+  if (Status s = check_option(Option::alias_of, plane.alias_of, 0, last); !s) return s;
   const PlaneSpec& target = planes[static_cast<std::size_t>(plane.alias_of)];
   if (target.alias_of != -1 || !same_shape(plane, target)) {
-    return invalid_argument(Resource::num_planes, plane.alias_of, -1, last);
+    return invalid_option(Option::alias_of, plane.alias_of, -1, last);
   }
   return {};
 }
@@ -44,28 +44,32 @@ Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
 // The chunked order of an alias would be that of the plane whose bytes it reads, K read as V.
 Status check_chunked(const PlaneSpec& plane) noexcept {
   if (plane.alias_of != -1) {
-    return unsupported(Resource::num_planes, static_cast<std::uint64_t>(plane.alias_of));
+    return unsupported_option(Option::alias_of, static_cast<std::uint64_t>(plane.alias_of));
   }
   if (!has_chunked_order(plane.dtype)) {
-    return unsupported(Resource::dtype, static_cast<std::uint64_t>(plane.dtype));
+    return unsupported_option(Option::dtype, static_cast<std::uint64_t>(plane.dtype));
   }
   if (plane.head_dim % kChunkedDimStep != 0) {
-    return unsupported(Resource::head_dim, static_cast<std::uint64_t>(plane.head_dim));
+    return unsupported_option(Option::head_dim, static_cast<std::uint64_t>(plane.head_dim));
   }
   return {};
 }
 
 Status check_group(const GroupSpec& group) noexcept {
   const auto num_planes = static_cast<std::int64_t>(group.planes.size());
-  if (Status s = check_range(Resource::num_planes, num_planes, 1, kMaxPlanes); !s) return s;
-  if (Status s = check_range(Resource::block_size, group.block_size_tokens, 1, kMaxBlockSize); !s) {
+  if (Status s = check_option(Option::planes, num_planes, 1, kMaxPlanes); !s) return s;
+  if (Status s = check_option(Option::block_size_tokens, group.block_size_tokens, 1, kMaxBlockSize);
+      !s) {
     return s;
   }
+  if (Status s = check_enum(Option::tile_order, group.tile_order, TileOrder::chunked); !s) return s;
+  if (Status s = check_enum(Option::retention, group.retention, Retention::fixed); !s) return s;
   if (group.tile_order == TileOrder::chunked && group.block_size_tokens % kTileTokens != 0) {
-    return unsupported(Resource::tile_order, static_cast<std::uint64_t>(group.block_size_tokens));
+    return unsupported_option(Option::tile_order,
+                              static_cast<std::uint64_t>(group.block_size_tokens));
   }
   if (group.retention != Retention::full) {
-    return unsupported(Resource::window, static_cast<std::uint64_t>(group.retention));
+    return unsupported_option(Option::retention, static_cast<std::uint64_t>(group.retention));
   }
   for (std::size_t i = 0; i < group.planes.size(); ++i) {
     if (Status s = check_plane(group.planes, i); !s) return s;
@@ -86,10 +90,16 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
 
 }  // namespace
 
-Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) {
-  if (Status s = check_range(Resource::num_layers, options.num_layers, 1, kMaxLayers); !s) return s;
-  if (Status s = check_range(Resource::head_dim, options.head_dim_k, 1, kMaxHeadDim); !s) return s;
-  if (Status s = check_range(Resource::head_dim, options.head_dim_v, 0, kMaxHeadDim); !s) return s;
+Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) try {
+  if (Status s = check_each({
+          {Option::num_layers, options.num_layers, 1, kMaxLayers},
+          {Option::num_kv_heads, options.num_kv_heads, 1, kMaxHeads},
+          {Option::head_dim_k, options.head_dim_k, 1, kMaxHeadDim},
+          {Option::head_dim_v, options.head_dim_v, 0, kMaxHeadDim},
+      });
+      !s) {
+    return s;
+  }
   GroupSpec group;
   group.block_size_tokens = options.block_size_tokens;
   group.tile_order = options.tile_order.value_or(TileOrder::rows);
@@ -106,9 +116,11 @@ Result<KvLayout> KvLayout::create(const UniformLayoutOptions& options) {
     group.planes.push_back(plane);
   }
   return create(std::span<const GroupSpec>(&group, 1));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) {
+Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) try {
   if (groups.size() != 1) {
     return groups.empty() ? invalid_argument(Resource::num_groups, 0, 1, 1)
                           : unsupported(Resource::num_groups, groups.size());
@@ -125,7 +137,7 @@ Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) {
     const PlaneSpec& plane = layout.group_.planes[i];
     std::int32_t& slot =
         layout.plane_of_[2 * index(plane.layer) + static_cast<std::size_t>(plane.kind)];
-    if (slot != -1) return invalid_argument(Resource::layer, plane.layer, 0, kMaxLayers - 1);
+    if (slot != -1) return invalid_option(Option::layer, plane.layer, 0, kMaxLayers - 1);
     slot = static_cast<std::int32_t>(i);
     if (plane.alias_of != -1) {
       layout.bytes_.push_back(0);
@@ -142,10 +154,12 @@ Result<KvLayout> KvLayout::create(std::span<const GroupSpec> groups) {
     return invalid_argument(Resource::block_bytes, layout.block_bytes_, 1, kMaxBlockBytes);
   }
   return layout;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::int32_t KvLayout::plane_of(std::int32_t layer, PlaneKind kind) const noexcept {
-  if (layer < 0 || layer >= num_layers_) return -1;
+  if (layer < 0 || layer >= num_layers_ || kind > PlaneKind::value) return -1;
   return plane_of_[2 * index(layer) + static_cast<std::size_t>(kind)];
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -54,15 +55,17 @@ class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
   LogSink function_;
 };
 
+/// Apart from what has memory: a program without a sink needs none to ask.
+constinit std::atomic<LogLevel> minimum_level{LogLevel::off};
+
 struct Logging {
   std::shared_ptr<FunctionSink> sink = std::make_shared<FunctionSink>();
   spdlog::logger logger{"kvarena", sink};
-  std::atomic<LogLevel> minimum{LogLevel::off};
 
   Logging() { logger.set_level(spdlog::level::trace); }
 };
 
-/// Never destroyed, so that objects that outlive main can still log.
+/// Never destroyed, so that objects that outlive main can still log. Made by the first sink.
 Logging& logging() {
   static Logging& instance = *new Logging;
   return instance;
@@ -70,14 +73,16 @@ Logging& logging() {
 
 }  // namespace
 
-void set_log_sink(LogSink sink, LogLevel minimum) {
+void set_log_sink(LogSink sink, LogLevel minimum) noexcept try {
   Logging& log = logging();
-  log.minimum.store(sink ? minimum : LogLevel::off);
+  minimum_level.store(sink ? minimum : LogLevel::off);
   log.sink->set_function(std::move(sink));
+} catch (const std::bad_alloc&) {
+  minimum_level.store(LogLevel::off);
 }
 
 bool log_enabled(LogLevel level) noexcept {
-  return level >= logging().minimum.load(std::memory_order_relaxed);
+  return level >= minimum_level.load(std::memory_order_relaxed);
 }
 
 void log_text(LogLevel level, std::string_view message) noexcept {

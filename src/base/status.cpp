@@ -2,6 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
 #include <system_error>
 
@@ -30,27 +31,31 @@ constexpr std::array<std::string_view, 18> kCodeNames = {
 };
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::residency_violated) + 1);
 
-constexpr std::array<std::string_view, 57> kResourceNames = {
-    "none",        "block",       "reservation", "holder",        "ticket",
-    "fence_entry", "sequence",    "table_page",  "device_memory", "host_memory",
-    "workspace",   "stream",      "event",       "allocation",    "file",
-    "thread",      "num_layers",  "num_groups",  "num_planes",    "num_kv_heads",
-    "num_q_heads", "group_size",  "head_dim",    "block_size",    "num_blocks",
-    "dtype",       "tile_order",  "block_order", "layer",         "alignment",
-    "block_bytes", "pool_bytes",  "watermark",   "num_sequences", "sequence_length",
-    "num_tokens",  "token_index", "block_index", "span_size",     "pointer",
-    "capacity",    "scale",       "window",      "soft_cap",      "num_threads",
-    "num_holders", "num_tickets", "name",        "device",        "period",
-    "time_limit",  "address",     "token",       "connections",   "request_bytes",
-    "num_ranks",   "utilization",
+constexpr std::array<std::string_view, 48> kResourceNames = {
+    "none",          "block",       "reservation",   "holder",
+    "ticket",        "fence_entry", "sequence",      "table_page",
+    "device_memory", "host_memory", "workspace",     "stream",
+    "event",         "allocation",  "file",          "thread",
+    "step",          "num_groups",  "num_planes",    "num_kv_heads",
+    "num_q_heads",   "head_dim",    "block_size",    "num_blocks",
+    "dtype",         "tile_order",  "layer",         "alignment",
+    "block_bytes",   "pool_bytes",  "num_sequences", "sequence_length",
+    "num_tokens",    "token_index", "block_index",   "span_size",
+    "pointer",       "capacity",    "scale",         "window",
+    "soft_cap",      "num_threads", "name",          "device",
+    "address",       "urgency",     "memory_check",  "content",
 };
-static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::utilization) + 1);
+static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::content) + 1);
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-std::string plural(std::string_view noun) {
-  if (noun.ends_with('y')) return fmt::format("{}ies", noun.substr(0, noun.size() - 1));
-  return fmt::format("{}s", noun);
+/// What a pool is a pool of: "table pages", "host memory".
+std::string contents_of(Resource pool) {
+  std::string noun(name_of(pool));
+  std::ranges::replace(noun, '_', ' ');
+  if (noun.ends_with("memory")) return noun;
+  if (noun.ends_with('y')) return noun.replace(noun.size() - 1, 1, "ies");
+  return noun + 's';
 }
 
 std::string describe_native(const Status& status) {
@@ -62,29 +67,27 @@ std::string describe_native(const Status& status) {
   return fmt::format(" (native code {})", status.native);
 }
 
-}  // namespace
-
-std::string_view name_of(StatusCode code) noexcept {
-  const auto index = static_cast<std::size_t>(code);
-  return index < kCodeNames.size() ? kCodeNames[index] : "unknown_code";
+/// The option where there is one: it says more than what it is about.
+std::string_view name_of_subject(const Status& status) noexcept {
+  return status.option == Option::none ? name_of(status.resource) : name_of(status.option);
 }
 
-std::string_view name_of(Resource resource) noexcept {
-  const auto index = static_cast<std::size_t>(resource);
-  return index < kResourceNames.size() ? kResourceNames[index] : "unknown_resource";
+std::string what_to_raise(Option option) {
+  return option == Option::none ? std::string() : fmt::format("; raise {}", name_of(option));
 }
 
-std::string describe(const Status& status) {
+std::string text_of(const Status& status) {
   const std::string_view what = name_of(status.resource);
   const std::string native = describe_native(status);
   switch (status.code) {
     case StatusCode::ok: return "ok";
     case StatusCode::invalid_argument:
-      return fmt::format("invalid {}: got {}, expected {} to {}", what, as_signed(status.subject),
-                         as_signed(status.required), as_signed(status.available));
+      return fmt::format("invalid {}: got {}, expected {} to {}", name_of_subject(status),
+                         as_signed(status.subject), as_signed(status.required),
+                         as_signed(status.available));
     case StatusCode::unsupported:
-      return fmt::format("unsupported {}: {} is valid but not available here{}", what,
-                         as_signed(status.subject), native);
+      return fmt::format("unsupported {}: {} is valid but not available here{}",
+                         name_of_subject(status), as_signed(status.subject), native);
     case StatusCode::duplicate_argument:
       return fmt::format("{} {} was named more than once in one call; name it once", what,
                          status.subject);
@@ -99,8 +102,8 @@ std::string describe(const Status& status) {
       return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
                          what, status.subject, status.required, status.available, native);
     case StatusCode::exhausted:
-      return fmt::format("out of {}: {} required, {} available", plural(what), status.required,
-                         status.available);
+      return fmt::format("out of {}: {} required, {} available{}", contents_of(status.resource),
+                         status.required, status.available, what_to_raise(status.option));
     case StatusCode::insufficient_vram:
       return fmt::format("InsufficientVram: {} bytes required, {} bytes available{}",
                          status.required, status.available, native);
@@ -133,6 +136,26 @@ std::string describe(const Status& status) {
                          what, status.subject);
   }
   return "unknown status";
+}
+
+}  // namespace
+
+std::string_view name_of(StatusCode code) noexcept {
+  const auto index = static_cast<std::size_t>(code);
+  return index < kCodeNames.size() ? kCodeNames[index] : "unknown_code";
+}
+
+std::string_view name_of(Resource resource) noexcept {
+  const auto index = static_cast<std::size_t>(resource);
+  return index < kResourceNames.size() ? kResourceNames[index] : "unknown_resource";
+}
+
+std::string describe(const Status& status) noexcept {
+  try {
+    return text_of(status);
+  } catch (...) {
+    return "(out of memory)";  // as long as a string may be without the heap
+  }
 }
 
 }  // namespace kvarena

@@ -1,6 +1,8 @@
 #include "kvarena/capacity/kv_memory.hpp"
 
 #include "base/grouped.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
 #include "capacity/stage_layers.hpp"
@@ -8,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 namespace kvarena::capacity {
 namespace {
@@ -196,9 +199,12 @@ std::vector<CacheGroup> groups_of_stage(const ModelSpec& model, const KvMemoryOp
 }
 
 Status check(const KvMemoryOptions& o) noexcept {
-  if (o.block_size_tokens < 1 || o.block_size_tokens > kMostBlockSize) {
-    return invalid_argument(Resource::block_size, o.block_size_tokens, 1, kMostBlockSize);
+  if (Status s = check_option(Option::block_size_tokens, o.block_size_tokens, 1, kMostBlockSize);
+      !s) {
+    return s;
   }
+  if (Status s = check_enum(Option::scale, o.scale, ScaleKind::per_token_head); !s) return s;
+  if (Status s = check_enum(Option::kept, o.kept, KeptTokens::model); !s) return s;
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, o.stage);
 }
 
@@ -215,7 +221,7 @@ std::int64_t spanned_tokens(const GroupMemory& group) noexcept {
 }  // namespace
 
 Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
-                                              const KvMemoryOptions& options) {
+                                              const KvMemoryOptions& options) try {
   if (Status status = validate(model); !status) return status;
   if (Status status = check(options); !status) return status;
   std::vector<GroupMemory> all;
@@ -225,6 +231,8 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
     all.push_back(*std::move(memory));
   }
   return all;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept {

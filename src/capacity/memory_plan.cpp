@@ -1,5 +1,7 @@
 #include "kvarena/capacity/memory_plan.hpp"
 
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/plan_lines.hpp"
 #include "capacity/rank_memory.hpp"
@@ -8,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 namespace kvarena::capacity {
 namespace {
@@ -15,30 +18,27 @@ namespace {
 constexpr std::int64_t kMostContextTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check(const PlanOptions& o) noexcept {
-  const struct {
-    Resource argument;
-    std::int64_t value, smallest, largest;
-  } ranges[] = {
-      {Resource::device_memory, o.memory_bytes, 1, kMostAmount},
-      {Resource::utilization, o.utilization_permille, 1, 1000},
-      {Resource::sequence_length, o.context_tokens, 0, kMostContextTokens},
-      {Resource::num_sequences, o.batch, 1, kMostBatch},
-      {Resource::num_ranks, o.data_parallel, 1, kMostRanks},
-      {Resource::num_sequences, o.max_sequences, 1, kMostBatch},
-      {Resource::num_tokens, o.max_step_tokens, 1, kMostContextTokens},
-      {Resource::device_memory, o.context_overhead_bytes, 0, kMostAmount},
-      {Resource::device_memory, o.graph_bytes, 0, kMostAmount},
-  };
-  for (const auto& r : ranges) {
-    if (r.value >= r.smallest && r.value <= r.largest) continue;
-    return invalid_argument(r.argument, r.value, r.smallest, r.largest);
-  }
+  if (Status s = check_each({
+          {Option::memory_bytes, o.memory_bytes, 1, kMostAmount},
+          {Option::utilization_permille, o.utilization_permille, 1, 1000},
+          {Option::context_tokens, o.context_tokens, 0, kMostContextTokens},
+          {Option::batch, o.batch, 1, kMostBatch},
+          {Option::data_parallel, o.data_parallel, 1, kMostRanks},
+          {Option::max_sequences, o.max_sequences, 1, kMostBatch},
+          {Option::max_step_tokens, o.max_step_tokens, 1, kMostContextTokens},
+          {Option::context_overhead_bytes, o.context_overhead_bytes, 0, kMostAmount},
+          {Option::graph_bytes, o.graph_bytes, 0, kMostAmount},
+      });
+      !s)
+    return s;
+  if (Status s = check_enum(Option::kv_scale, o.kv_scale, ScaleKind::per_token_head); !s) return s;
+  if (Status s = check_enum(Option::kept, o.kept, KeptTokens::model); !s) return s;
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, 0);
 }
 
 Status check_stages(const ModelSpec& model, const PlanOptions& o) noexcept {
   if (o.pipeline_parallel <= model.shape.num_layers) return {};
-  return invalid_argument(Resource::num_ranks, o.pipeline_parallel, 1, model.shape.num_layers);
+  return invalid_option(Option::pipeline_parallel, o.pipeline_parallel, 1, model.shape.num_layers);
 }
 
 /// Pools for as many sequences as fit; what they leave goes to the group whose blocks come first.
@@ -164,10 +164,10 @@ Result<std::int64_t> checked_context(const ModelSpec& model, const PlanOptions& 
   }
   if (options.context_tokens > 0) return options.context_tokens;
   if (model.shape.max_position > 0) return std::min(model.shape.max_position, kMostContextTokens);
-  return invalid_argument(Resource::sequence_length, 0, 1, kMostContextTokens);
+  return invalid_option(Option::context_tokens, 0, 1, kMostContextTokens);
 }
 
-Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
+Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) try {
   const Result<std::int64_t> context = checked_context(model, options);
   if (!context) return context.status();
   MemoryPlan plan;
@@ -202,6 +202,8 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) {
   add_totals(options, &plan);
   add_lines(model, options, {*tightest, longest, largest}, &plan);
   return plan;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace kvarena::capacity

@@ -1,29 +1,11 @@
 #include "kvarena/capacity/model_spec.hpp"
 
+#include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/model_limits.hpp"
 
 namespace kvarena::capacity {
 namespace {
-
-Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
-                   std::int64_t largest) noexcept {
-  if (value >= smallest && value <= largest) return {};
-  return invalid_argument(argument, value, smallest, largest);
-}
-
-struct Range {
-  Resource argument;
-  std::int64_t value, smallest, largest;
-};
-
-template <std::size_t kCount>
-Status check_all(const Range (&ranges)[kCount]) noexcept {
-  for (const Range& r : ranges) {
-    if (Status s = check_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
-  }
-  return {};
-}
 
 bool has_heads(CacheKind kind) noexcept {
   return kind != CacheKind::latent && kind != CacheKind::recurrent;
@@ -37,18 +19,19 @@ Status validate(const CacheGroup& g) noexcept {
   const std::int64_t heads = has_heads(g.kind) ? 1 : 0;
   const std::int64_t latent = g.kind == CacheKind::latent ? 1 : 0;
   const std::int64_t state = g.kind == CacheKind::recurrent && g.conv_elements == 0 ? 1 : 0;
-  return check_all({
-      {Resource::num_layers, g.num_layers, 1, kMostLayers},
-      {Resource::num_layers, g.num_sharing_layers, 0, kMostLayers},
-      {Resource::num_kv_heads, g.num_kv_heads, heads, kMostHeads},
-      {Resource::head_dim, g.head_dim_k, heads, kMostDim},
-      {Resource::head_dim, g.head_dim_v, heads, kMostDim},
-      {Resource::window, g.limit_tokens, has_limit(g.kind) ? 1 : 0, kMostTokens},
-      {Resource::head_dim, g.latent_dim, latent, kMostDim},
-      {Resource::head_dim, g.latent_value_dim, 0, g.latent_dim},
-      {Resource::head_dim, g.index_dim, 0, kMostDim},
-      {Resource::head_dim, g.state_elements, state, kMostAmount},
-      {Resource::head_dim, g.conv_elements, 0, kMostAmount},
+  if (Status s = check_enum(Option::kind, g.kind, CacheKind::cross); !s) return s;
+  return check_each({
+      {Option::num_layers, g.num_layers, 1, kMostLayers},
+      {Option::num_sharing_layers, g.num_sharing_layers, 0, kMostLayers},
+      {Option::num_kv_heads, g.num_kv_heads, heads, kMostHeads},
+      {Option::head_dim_k, g.head_dim_k, heads, kMostDim},
+      {Option::head_dim_v, g.head_dim_v, heads, kMostDim},
+      {Option::limit_tokens, g.limit_tokens, has_limit(g.kind) ? 1 : 0, kMostTokens},
+      {Option::latent_dim, g.latent_dim, latent, kMostDim},
+      {Option::latent_value_dim, g.latent_value_dim, 0, g.latent_dim},
+      {Option::index_dim, g.index_dim, 0, kMostDim},
+      {Option::state_elements, g.state_elements, state, kMostAmount},
+      {Option::conv_elements, g.conv_elements, 0, kMostAmount},
   });
 }
 
@@ -82,23 +65,23 @@ std::int64_t kv_elements_per_token(const ModelSpec& model) noexcept {
 
 Status validate(const ModelSpec& model) noexcept {
   const TransformerShape& s = model.shape;
-  if (Status status = check_all({
-          {Resource::num_layers, s.num_layers, 1, kMostLayers},
-          {Resource::num_q_heads, s.num_q_heads, 0, kMostHeads},
-          {Resource::num_kv_heads, s.num_kv_heads, 0, kMostHeads},
-          {Resource::head_dim, s.head_dim, 0, kMostDim},
-          {Resource::head_dim, s.hidden, 0, kMostWidth},
-          {Resource::head_dim, s.ffn, 0, kMostWidth},
-          {Resource::head_dim, s.moe.ffn, 0, kMostWidth},
-          {Resource::head_dim, s.moe.experts_per_token, 0, kMostHeads},
-          {Resource::head_dim, s.mla.kv_lora_rank, 0, kMostDim},
-          {Resource::head_dim, s.mla.nope_dim, 0, kMostDim},
-          {Resource::head_dim, s.mla.rope_dim, 0, kMostDim},
-          {Resource::head_dim, s.vocab, 0, kMostTokens},
-          {Resource::sequence_length, s.max_position, 0, kMostTokens},
-          {Resource::device_memory, model.weights_bytes.value_or(0), 0, kMostAmount},
-          {Resource::device_memory, model.parameters.value_or(0), 0, kMostAmount},
-          {Resource::num_groups, static_cast<std::int64_t>(model.groups.size()), 1, kMostLayers},
+  if (Status status = check_each({
+          {Option::num_layers, s.num_layers, 1, kMostLayers},
+          {Option::num_q_heads, s.num_q_heads, 0, kMostHeads},
+          {Option::num_kv_heads, s.num_kv_heads, 0, kMostHeads},
+          {Option::head_dim, s.head_dim, 0, kMostDim},
+          {Option::hidden, s.hidden, 0, kMostWidth},
+          {Option::ffn, s.ffn, 0, kMostWidth},
+          {Option::ffn, s.moe.ffn, 0, kMostWidth},
+          {Option::experts_per_token, s.moe.experts_per_token, 0, kMostHeads},
+          {Option::kv_lora_rank, s.mla.kv_lora_rank, 0, kMostDim},
+          {Option::nope_dim, s.mla.nope_dim, 0, kMostDim},
+          {Option::rope_dim, s.mla.rope_dim, 0, kMostDim},
+          {Option::vocab, s.vocab, 0, kMostTokens},
+          {Option::max_position, s.max_position, 0, kMostTokens},
+          {Option::weights_bytes, model.weights_bytes.value_or(0), 0, kMostAmount},
+          {Option::parameters, model.parameters.value_or(0), 0, kMostAmount},
+          {Option::groups, static_cast<std::int64_t>(model.groups.size()), 1, kMostLayers},
       });
       !status) {
     return status;

@@ -20,8 +20,28 @@ bool is_limited(const GroupMemory& group) noexcept {
   return group.kind == CacheKind::window || group.kind == CacheKind::chunked;
 }
 
-/// A row of the block tables begins a cache line of so many entries.
+/// A block table begins a cache line of so many entries.
 constexpr std::int64_t kRowEntries = 32;
+/// Times the pool's blocks: entries of a step's tables where KvCacheOptions::max_batch_blocks is 0.
+constexpr std::int64_t kBatchTables = 4;
+
+/// What the tables' entries take (memory-layout.md): each sequence at its longest, or a shared pool
+/// where that takes less.
+struct TableEntries {
+  std::int64_t bytes;
+  std::string arithmetic;
+};
+TableEntries table_entries(std::int64_t sequences, std::int64_t longest, std::int64_t num_blocks) {
+  const std::int64_t fixed = times(sequences, longest, 4);
+  const std::int64_t shared =
+      times(plus(times(4 * kBatchTables, num_blocks), times(2 * kRowEntries, sequences)), 4);
+  if (fixed <= shared) {
+    return {fixed,
+            fmt::format("{} sequences x {} blocks x 4 B", grouped(sequences), grouped(longest))};
+  }
+  return {shared, fmt::format("2 x (2 x {} x {} blocks + {} x {} sequences) x 4 B", kBatchTables,
+                              grouped(num_blocks), kRowEntries, grouped(sequences))};
+}
 
 void add_tables(const ModelSpec& model, const PlanOptions& o, const StageMemory& memory,
                 const MemoryPlan& plan, Lines& lines) {
@@ -38,15 +58,13 @@ void add_tables(const ModelSpec& model, const PlanOptions& o, const StageMemory&
   if (tables == 0) return;
   const std::int64_t blocks =
       std::min(ceil_div(plan.context_tokens, o.block_size_tokens), cache.num_blocks);
-  const std::int64_t stride = times(ceil_div(blocks, kRowEntries), kRowEntries);
-  const std::int64_t entries = times(sequences, stride, 4);
+  const std::int64_t longest = times(ceil_div(blocks, kRowEntries), kRowEntries);
+  const TableEntries entries = table_entries(sequences, longest, cache.num_blocks);
   const std::int64_t slots = times(o.max_step_tokens, 8);
-  lines.push_back(
-      {"block tables",
-       fmt::format("{} sequences x {} blocks x 4 B + {} tokens x 8 B + {} B of the rows",
-                   grouped(sequences), grouped(stride), grouped(o.max_step_tokens),
-                   grouped(tables - entries - slots)),
-       tables, "B"});
+  lines.push_back({"block tables",
+                   fmt::format("{} + {} tokens x 8 B + {} B of the rows", entries.arithmetic,
+                               grouped(o.max_step_tokens), grouped(tables - entries.bytes - slots)),
+                   tables, "B"});
 }
 
 void add_overhead(const PlanOptions& o, const MemoryPlan& plan, Lines& lines) {

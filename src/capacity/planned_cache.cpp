@@ -1,12 +1,14 @@
 #include "capacity/planned_cache.hpp"
 
 #include "base/grouped.hpp"
+#include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "kernels/decode/decode_workspace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 namespace kvarena::capacity {
 
@@ -99,7 +101,7 @@ std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget&
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
-                                     const MemoryPlan& plan) {
+                                     const MemoryPlan& plan) try {
   std::vector<GroupMemory> groups;
   for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
   Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
@@ -113,6 +115,8 @@ Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& 
     if (!footprint) return footprint.status();
   }
   return cache;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace kvarena::capacity

@@ -4,6 +4,7 @@
 /// How ranks share a model: layers go to the stages of a pipeline, heads to the ranks of a
 /// tensor-parallel group. Pure functions.
 
+#include "base/range_checks.hpp"
 #include "kvarena/base/status.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 
@@ -35,16 +36,13 @@ constexpr bool can_split_heads(const TransformerShape& shape, std::int32_t ranks
   const std::int32_t kv_heads = shape.mla.kv_lora_rank > 0 ? 1 : shape.num_kv_heads;
   return kv_heads == 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0;
 }
-/// invalid_argument (num_ranks) outside 1 .. kMostRanks, or for a stage that there is not.
+/// invalid_argument (tensor_parallel, pipeline_parallel) outside 1 .. kMostRanks, or (stage) for
+/// one that there is not.
 constexpr Status check_ranks(std::int32_t tensor, std::int32_t stages,
                              std::int32_t stage) noexcept {
-  for (const std::int32_t ranks : {tensor, stages}) {
-    if (ranks < 1 || ranks > kMostRanks) {
-      return invalid_argument(Resource::num_ranks, ranks, 1, kMostRanks);
-    }
-  }
-  if (stage >= 0 && stage < stages) return {};
-  return invalid_argument(Resource::num_ranks, stage, 0, stages - 1);
+  return check_each({{Option::tensor_parallel, tensor, 1, kMostRanks},
+                     {Option::pipeline_parallel, stages, 1, kMostRanks},
+                     {Option::stage, stage, 0, std::int64_t{stages} - 1}});
 }
 
 }  // namespace kvarena::capacity

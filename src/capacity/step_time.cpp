@@ -1,10 +1,13 @@
 #include "kvarena/capacity/step_time.hpp"
 
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "capacity/attention_reach.hpp"
 
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <new>
 
 namespace kvarena::capacity {
 namespace {
@@ -65,7 +68,7 @@ bool any_negative(std::initializer_list<std::int64_t> values) noexcept {
 
 bool is_sound(const AttentionLayers& a) noexcept {
   const bool limited = a.kind == CacheKind::window || a.kind == CacheKind::chunked;
-  return a.limit_tokens >= (limited ? 1 : 0) &&
+  return a.kind <= CacheKind::cross && a.limit_tokens >= (limited ? 1 : 0) &&
          !any_negative({a.num_layers, a.prompt_flops_per_pair, a.decode_flops_per_pair,
                         a.kv_bytes_per_token, a.state_bytes_per_sequence});
 }
@@ -79,8 +82,8 @@ Status check_efficiency(const StepEfficiency& efficiency) noexcept {
   for (const double share : {efficiency.matrices, efficiency.attention, efficiency.bandwidth}) {
     if (share > 0.0 && share <= 1.0) continue;
     const double thousandths = std::clamp(share * 1000.0, -1e6, 1e6);
-    return invalid_argument(Resource::scale,
-                            share == share ? static_cast<std::int64_t>(thousandths) : 0, 1, 1000);
+    return invalid_option(Option::efficiency,
+                          share == share ? static_cast<std::int64_t>(thousandths) : 0, 1, 1000);
   }
   return {};
 }
@@ -93,18 +96,29 @@ std::int64_t StepTime::total_ns() const noexcept {
   return longer < 9e18 ? static_cast<std::int64_t>(longer + 0.5) : kMost;
 }
 
-Result<StepTimeModel> StepTimeModel::create(const StepTimeOptions& o) {
+Result<StepTimeModel> StepTimeModel::create(const StepTimeOptions& o) try {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  for (const std::int64_t rate : {o.bandwidth_bytes_per_second, o.flops_per_second}) {
-    if (rate < 1) return invalid_argument(Resource::device, rate, 1, kMost);
+  if (Status s = check_each({
+          {Option::bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, 1, kMost},
+          {Option::flops_per_second, o.flops_per_second, 1, kMost},
+          {Option::layer_parameters, o.layer_parameters, 0, kMost},
+          {Option::layer_bytes, o.layer_bytes, 0, kMost},
+          {Option::head_parameters, o.head_parameters, 0, kMost},
+          {Option::head_bytes, o.head_bytes, 0, kMost},
+      });
+      !s) {
+    return s;
   }
   if (Status status = check_efficiency(o.efficiency); !status) return status;
-  const bool sound =
-      !any_negative({o.layer_parameters, o.layer_bytes, o.head_parameters, o.head_bytes}) &&
-      std::ranges::all_of(o.attention, [](const auto& group) { return is_sound(group); }) &&
-      std::ranges::all_of(o.experts, [](const auto& group) { return is_sound(group); });
-  if (!sound) return invalid_argument(Resource::num_layers, -1, 0, kMost);
+  if (!std::ranges::all_of(o.attention, [](const auto& group) { return is_sound(group); })) {
+    return invalid_option(Option::attention, -1, 0, kMost);
+  }
+  if (!std::ranges::all_of(o.experts, [](const auto& group) { return is_sound(group); })) {
+    return invalid_option(Option::experts, -1, 0, kMost);
+  }
   return StepTimeModel(o);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 StepTime StepTimeModel::time_of(std::span<const StepTimeRow> rows) const noexcept {

@@ -1,6 +1,9 @@
 #include "kvarena/capacity/step_time.hpp"
 
+#include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
+
+#include <new>
 
 namespace kvarena::capacity {
 namespace {
@@ -81,7 +84,7 @@ AttentionLayers layers_of(const CacheGroup& group, const TransformerShape& shape
 
 }  // namespace
 
-Result<StepTimeOptions> step_time_options(const ModelSpec& model, const GpuSpec& gpu) {
+Result<StepTimeOptions> step_time_options(const ModelSpec& model, const GpuSpec& gpu) try {
   if (Status status = validate(model); !status) return status;
   StepTimeOptions o;
   if (Status status = add_weights(model, o); !status) return status;
@@ -93,6 +96,8 @@ Result<StepTimeOptions> step_time_options(const ModelSpec& model, const GpuSpec&
   o.bandwidth_bytes_per_second = gpu.bandwidth_bytes_per_second;
   o.flops_per_second = gpu.bf16_flops_per_second;
   return o;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace kvarena::capacity

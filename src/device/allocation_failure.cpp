@@ -1,8 +1,11 @@
 #include "device/allocation_failure.hpp"
 
+#include "base/excerpt.hpp"
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
 #include "device/memory_report.hpp"
 
+#include <new>
 #include <utility>
 
 namespace kvarena {
@@ -38,20 +41,30 @@ std::string missing_text(const Status& status, MemoryKind kind, std::uint64_t fr
 }  // namespace
 
 Status AllocationFailure::keep(const Status& status, const AllocationRequest& request,
-                               const MemoryInfo& memory, const MemoryBreakdown& breakdown) {
+                               const MemoryInfo& memory,
+                               const MemoryBreakdown& breakdown) noexcept {
   const std::scoped_lock lock(mutex_);
   status_ = status;
   explanation_.clear();
   purpose_ = request.purpose;
   kind_ = request.kind;
-  description_ = request.description;
+  keep_description(request.description);
   memory_ = memory;
   breakdown_ = breakdown;
-  log_line(LogLevel::warning, "allocation refused: {}", describe_locked(status));
+  log_made(LogLevel::warning,
+           [&] { return fmt::format("allocation refused: {}", describe_locked(status)); });
   return status;
 }
 
-Status AllocationFailure::keep(const Status& status, std::string explanation) {
+void AllocationFailure::keep_description(std::string_view description) noexcept {
+  try {
+    description_ = printable(description);
+  } catch (const std::bad_alloc&) {
+    description_.clear();
+  }
+}
+
+Status AllocationFailure::keep(const Status& status, std::string explanation) noexcept {
   const std::scoped_lock lock(mutex_);
   status_ = status;
   explanation_ = std::move(explanation);
@@ -59,13 +72,16 @@ Status AllocationFailure::keep(const Status& status, std::string explanation) {
   return status;
 }
 
-std::string AllocationFailure::describe(const Status& status, const MemoryBreakdown& now) const {
+std::string AllocationFailure::describe(const Status& status,
+                                        const MemoryBreakdown& now) const noexcept try {
   const std::scoped_lock lock(mutex_);
   std::string text = describe_locked(status);
   if (is_out_of_memory(status) && status != status_) {
     text += "\nin use now:\n" + to_string(now);
   }
   return text;
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 std::string AllocationFailure::describe_locked(const Status& status) const {

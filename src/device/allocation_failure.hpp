@@ -18,15 +18,16 @@ class AllocationFailure {
   /// staging memory) and what memory was used for at that moment; logs the explanation as a
   /// warning. Returns `status`.
   Status keep(const Status& status, const AllocationRequest& request, const MemoryInfo& memory,
-              const MemoryBreakdown& breakdown);
+              const MemoryBreakdown& breakdown) noexcept;
   /// Keeps the `explanation` of an allocation that was no matter of amount; logs it as an error.
-  Status keep(const Status& status, std::string explanation);
+  Status keep(const Status& status, std::string explanation) noexcept;
   /// kvarena::describe(status); when it is the failure kept, followed by its explanation. Another
   /// insufficient_vram or exhausted (host_memory), of a pool that was planned too large or an
   /// earlier one, is followed by what is in use `now`.
-  std::string describe(const Status& status, const MemoryBreakdown& now) const;
+  std::string describe(const Status& status, const MemoryBreakdown& now) const noexcept;
 
  private:
+  void keep_description(std::string_view description) noexcept;
   std::string describe_locked(const Status& status) const;
 
   mutable std::mutex mutex_;

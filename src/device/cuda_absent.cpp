@@ -1,6 +1,9 @@
 // The CUDA device in a build without CUDA: it says so.
 
+#include "base/out_of_memory.hpp"
 #include "kvarena/device/cuda_device.hpp"
+
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -22,12 +25,14 @@ CudaDeviceList list_devices() {
 
 CudaDeviceList identify_devices() { return list_devices(); }
 
-std::string describe_cuda(const Status& status) {
+std::string describe_cuda(const Status& status) noexcept try {
   std::string text = describe(status);
   if (status.code == StatusCode::unsupported && status.resource == Resource::device) {
     text += std::string("\n") + kAdvice;
   }
   return text;
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 Result<std::unique_ptr<CudaDevice>> CudaDevice::create(const CudaDeviceOptions& options) {

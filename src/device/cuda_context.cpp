@@ -40,13 +40,9 @@ bool CudaContext::runs_host_function() noexcept { return in_host_function; }
 CudaContext::InHostFunction::InHostFunction() noexcept { in_host_function = true; }
 CudaContext::InHostFunction::~InHostFunction() { in_host_function = false; }
 
-CudaContext::CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal,
-                         bool is_integrated, std::int32_t device, CUctx_st* context) noexcept
-    : driver_(driver),
-      ordinal_(ordinal),
-      is_integrated_(is_integrated),
-      device_(device),
-      context_(context) {}
+CudaContext::CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal, Facts facts,
+                         std::int32_t device, CUctx_st* context) noexcept
+    : driver_(driver), ordinal_(ordinal), facts_(facts), device_(device), context_(context) {}
 
 CudaContext::~CudaContext() { static_cast<void>(driver_.release(device_)); }
 
@@ -54,7 +50,7 @@ Result<std::unique_ptr<CudaContext>> CudaContext::open(std::int32_t ordinal) {
   const Result<std::int32_t> count = count_cuda_devices();
   if (!count) return count.status();
   if (ordinal < 0 || ordinal >= *count) {
-    return invalid_argument(Resource::device, ordinal, 0, *count - 1);
+    return invalid_option(Option::ordinal, ordinal, 0, *count - 1);
   }
   const auto subject = static_cast<std::uint64_t>(ordinal);
   const CudaDriverFunctions& driver = cuda_driver_functions();
@@ -67,11 +63,16 @@ Result<std::unique_ptr<CudaContext>> CudaContext::open(std::int32_t ordinal) {
   }
   CUdevice device = 0;
   CUcontext context = nullptr;
+  int writes_64_bits = 0;
   CUresult error = driver.device(&device, ordinal);
+  if (error == CUDA_SUCCESS) {
+    error = driver.attribute(&writes_64_bits, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+                             device);
+  }
   if (error == CUDA_SUCCESS) error = driver.retain(&context, device);
   if (error != CUDA_SUCCESS) return device_error(error, Resource::device, subject);
-  std::unique_ptr<CudaContext> opened(
-      new (std::nothrow) CudaContext(driver, ordinal, is_integrated != 0, device, context));
+  std::unique_ptr<CudaContext> opened(new (std::nothrow) CudaContext(
+      driver, ordinal, {is_integrated != 0, writes_64_bits != 0}, device, context));
   if (opened == nullptr) {
     static_cast<void>(driver.release(device));
     return exhausted(Resource::host_memory, sizeof(CudaContext), 0);
@@ -85,6 +86,7 @@ Status CudaContext::refusal(std::uint64_t subject) const noexcept {
   if (lost_to == 0) return {};
   return {StatusCode::failed_precondition,
           Resource::device,
+          Option::none,
           lost_to,
           static_cast<std::uint64_t>(ordinal_),
           0,

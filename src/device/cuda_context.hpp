@@ -26,8 +26,8 @@ struct CudaDriverFunctions;
 /// One GPU's primary context. Thread-safe.
 class CudaContext {
  public:
-  /// Retains the context of GPU `ordinal`, made if there is none. Returns invalid_argument (device)
-  /// for an ordinal that is none, or device_error (device).
+  /// Retains the context of GPU `ordinal`, made if there is none. Returns invalid_argument
+  /// (ordinal) for an ordinal that is none, or device_error (device).
   static Result<std::unique_ptr<CudaContext>> open(std::int32_t ordinal);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
@@ -36,7 +36,9 @@ class CudaContext {
   /// The GPU's number.
   std::int32_t ordinal() const noexcept { return ordinal_; }
   /// Whether its memory is the machine's.
-  bool is_integrated() const noexcept { return is_integrated_; }
+  bool is_integrated() const noexcept { return facts_.is_integrated; }
+  /// Whether a stream writes 64 bits at once (cuStreamWriteValue64).
+  bool writes_64_bits() const noexcept { return facts_.writes_64_bits; }
   /// The sticky error that was seen; 0: none.
   std::int32_t lost_to() const noexcept { return lost_to_.load(std::memory_order_relaxed); }
 
@@ -96,14 +98,20 @@ class CudaContext {
     bool pushed_ = false;
   };
 
-  CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal, bool is_integrated,
+  /// What the driver says of the GPU, once.
+  struct Facts {
+    bool is_integrated = false;
+    bool writes_64_bits = false;
+  };
+
+  CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal, Facts facts,
               std::int32_t device, CUctx_st* context) noexcept;
   Status refusal(std::uint64_t subject) const noexcept;
   static bool is_not_ready(std::int32_t cuda_error) noexcept;
 
   const CudaDriverFunctions& driver_;
   const std::int32_t ordinal_;
-  const bool is_integrated_;
+  const Facts facts_;
   const std::int32_t device_;  // the driver's handle
   CUctx_st* const context_;
   mutable std::atomic<std::int32_t> lost_to_{0};

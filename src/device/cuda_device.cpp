@@ -1,6 +1,8 @@
 #include "kvarena/device/cuda_device.hpp"
 
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "device/allocation_failure.hpp"
 #include "device/cuda_device_list.hpp"
 #include "device/cuda_memory.hpp"
@@ -42,7 +44,9 @@ class CudaDeviceImpl final : public CudaDevice {
   ~CudaDeviceImpl() override;
 
   DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
-  std::string name() const override { return name_; }
+  std::string name() const noexcept override try { return name_; } catch (const std::bad_alloc&) {
+    return out_of_memory_text();
+  }
   Result<MemoryInfo> memory_info() const override { return memory_.info(); }
 
   Result<void*> allocate(const AllocationRequest& request) override;
@@ -67,7 +71,7 @@ class CudaDeviceImpl final : public CudaDevice {
 
   VramTracker& tracker() noexcept override { return tracker_; }
   const VramTracker& tracker() const noexcept override { return tracker_; }
-  std::string describe(const Status& status) const override {
+  std::string describe(const Status& status) const noexcept override {
     return with_cuda_remark(failure_.describe(status, tracker_.breakdown()), status);
   }
 
@@ -82,6 +86,7 @@ class CudaDeviceImpl final : public CudaDevice {
     return opaque(streams_.native(event));
   }
   Result<StreamId> adopt_stream(void* native_stream) override;
+  Status write_value(void* target, std::uint64_t value, StreamId stream) override;
   Status check(std::int32_t cuda_error, Resource resource) const override {
     const auto subject = static_cast<std::uint64_t>(ordinal());
     return cuda_error == 0 ? Status{} : context_->failure(cuda_error, resource, subject);
@@ -120,10 +125,7 @@ CudaDeviceImpl::~CudaDeviceImpl() {
   }
   const std::vector<AllocationRecord> leaked = leaked_allocations(tracker_);
   if (leaked.empty()) return;
-  std::uint64_t bytes = 0;
-  for (const AllocationRecord& record : leaked) bytes += record.bytes;
-  log_line(LogLevel::warning, "device {} destroyed with {} in {} allocations not freed; {}", name_,
-           bytes_text(bytes), leaked.size(), largest_allocations(leaked, leaked.size()));
+  log_made(LogLevel::warning, [&] { return leak_report(name_, leaked); });
   for (const AllocationRecord& record : leaked) {
     static_cast<void>(memory_.free(record.kind, record.pointer));
   }
@@ -174,9 +176,11 @@ Status CudaDeviceImpl::record_verified(void* pointer, const AllocationRequest& r
   return tracker_.record(std::move(record));
 }
 
-Result<Placement> CudaDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const {
+Result<Placement> CudaDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const try {
   if (Status status = check_range(pointer, bytes); !status) return status;
   return cuda_place_of(*context_, pointer, bytes);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status CudaDeviceImpl::free(void* pointer) {
@@ -225,6 +229,15 @@ Status CudaDeviceImpl::fill(void* target, std::uint8_t value, std::uint64_t byte
   operation.value = value;
   operation.bytes = bytes;
   return streams_.enqueue(stream, operation);
+}
+
+Status CudaDeviceImpl::write_value(void* target, std::uint64_t value, StreamId stream) {
+  if (target == nullptr) return null_pointer();
+  constexpr std::int64_t kAlignment = sizeof(value);
+  const auto past =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(target) % kAlignment);
+  if (past != 0) return invalid_argument(Resource::alignment, past, 0, 0);
+  return streams_.write_value(target, value, stream);
 }
 
 Status CudaDeviceImpl::launch_host(HostFunction function, void* argument, StreamId stream) {
@@ -290,17 +303,16 @@ void log_policy(const std::string& name, ResidencyPolicy policy, bool is_integra
 }
 
 Status check_options(const CudaDeviceOptions& options) {
-  if (options.max_streams < 1 || options.max_streams > kMaxStreams) {
-    return invalid_argument(Resource::stream, options.max_streams, 1, kMaxStreams);
+  const auto bounce_bytes = static_cast<std::int64_t>(options.bounce_bytes);
+  if (Status s = check_each({
+          {Option::max_streams, options.max_streams, 1, kMaxStreams},
+          {Option::max_host_functions, options.max_host_functions, 1, kMaxHostFunctions},
+          {Option::bounce_bytes, bounce_bytes, kMinBounceBytes, kMaxBounceBytes},
+      });
+      !s) {
+    return s;
   }
-  if (options.max_host_functions < 1 || options.max_host_functions > kMaxHostFunctions) {
-    return invalid_argument(Resource::span_size, options.max_host_functions, 1, kMaxHostFunctions);
-  }
-  if (options.bounce_bytes < kMinBounceBytes || options.bounce_bytes > kMaxBounceBytes) {
-    return invalid_argument(Resource::capacity, static_cast<std::int64_t>(options.bounce_bytes),
-                            kMinBounceBytes, kMaxBounceBytes);
-  }
-  return {};
+  return check_enum(Option::policy, options.policy, ResidencyPolicy::allow_host);
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ const CudaDriverFunctions& cuda_driver_functions() {
     look_up(driver, "cuCtxPopCurrent", driver.pop);
     look_up(driver, "cuPointerGetAttributes", driver.pointer_attributes);
     look_up(driver, "cuMemGetAddressRange", driver.mapping);
+    look_up(driver, "cuDeviceGetAttribute", driver.attribute);
+    look_up(driver, "cuStreamWriteValue32", driver.write_32);
+    look_up(driver, "cuStreamWriteValue64", driver.write_64);
     return driver;
   }();
   return functions;

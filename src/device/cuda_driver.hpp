@@ -20,6 +20,9 @@ struct CudaDriverFunctions {
   PFN_cuCtxPopCurrent_v4000 pop = nullptr;
   PFN_cuPointerGetAttributes_v7000 pointer_attributes = nullptr;
   PFN_cuMemGetAddressRange_v3020 mapping = nullptr;
+  PFN_cuDeviceGetAttribute_v2000 attribute = nullptr;
+  PFN_cuStreamWriteValue32_v11070 write_32 = nullptr;
+  PFN_cuStreamWriteValue64_v11070 write_64 = nullptr;
   cudaError_t error = cudaSuccess;  ///< of the look-up
 };
 

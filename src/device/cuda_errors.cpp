@@ -1,9 +1,12 @@
 #include "device/cuda_errors.hpp"
 
+#include "base/out_of_memory.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
 #include <cuda_runtime_api.h>
 #include <spdlog/fmt/fmt.h>
+
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -84,7 +87,7 @@ bool is_sticky(std::int32_t cuda_error) noexcept {
 }
 
 Status device_error(std::int32_t cuda_error, Resource resource, std::uint64_t subject) noexcept {
-  return {StatusCode::device_error, resource, cuda_error, subject, 0, 0};
+  return {StatusCode::device_error, resource, Option::none, cuda_error, subject, 0, 0};
 }
 
 Result<std::int32_t> count_cuda_devices() {
@@ -107,12 +110,14 @@ std::string cuda_remark(const Status& status) {
                      advice(status.native));
 }
 
-std::string with_cuda_remark(std::string text, const Status& status) {
+std::string with_cuda_remark(std::string text, const Status& status) noexcept try {
   const std::string remark = cuda_remark(status);
   return remark.empty() ? text : text + '\n' + remark;
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
-std::string describe_cuda(const Status& status) {
+std::string describe_cuda(const Status& status) noexcept {
   return with_cuda_remark(describe(status), status);
 }
 

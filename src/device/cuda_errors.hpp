@@ -24,6 +24,6 @@ Result<std::int32_t> count_cuda_devices();
 /// when the status has no number of CUDA's.
 std::string cuda_remark(const Status& status);
 /// `text`, and the remark on a line of its own.
-std::string with_cuda_remark(std::string text, const Status& status);
+std::string with_cuda_remark(std::string text, const Status& status) noexcept;
 
 }  // namespace kvarena

@@ -16,8 +16,8 @@ Result<EventId> CudaStreamTable::create_event() {
   if (!status) return status;
   try {
     const Lock lock(mutex_);
-    events_.emplace(num_events_ever_ + 1, event);
-    return EventId{++num_events_ever_};
+    events_.emplace(last_event_ + 1, event);
+    return EventId{++last_event_};
   } catch (const std::bad_alloc&) {
     static_cast<void>(
         context_.call(Resource::event, 0, [&] { return cudaEventDestroy(event.native); }));

@@ -1,5 +1,7 @@
 #include "device/cuda_stream_table.hpp"
 
+#include "device/cuda_driver.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -34,7 +36,7 @@ CudaStreamTable::~CudaStreamTable() {
 
 CudaStreamTable::Stream* CudaStreamTable::find(StreamId stream) const noexcept {
   if (stream.value == 0) return nullptr;
-  Stream* found = slots_[(stream.value - 1) % slots_.size()].get();
+  Stream* found = slots_[slot_of(stream)].get();
   return found != nullptr && found->id == stream ? found : nullptr;
 }
 
@@ -143,14 +145,18 @@ Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
   return &record;
 }
 
-Status CudaStreamTable::push(Stream& stream, const HostOperation& operation) {
+Status CudaStreamTable::refuse_captured(const Stream& stream) const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  Status status = context_.call(Resource::stream, stream.id.value,
-                                [&] { return cudaStreamIsCapturing(stream.native, &capture); });
+  const Status status = context_.call(Resource::stream, stream.id.value, [&] {
+    return cudaStreamIsCapturing(stream.native, &capture);
+  });
+  if (!status || capture == cudaStreamCaptureStatusNone) return status;
+  return failed_precondition(Resource::stream, stream.id.value);
+}
+
+Status CudaStreamTable::push(Stream& stream, const HostOperation& operation) {
+  Status status = refuse_captured(stream);
   if (!status) return status;
-  if (capture != cudaStreamCaptureStatusNone) {
-    return failed_precondition(Resource::stream, stream.id.value);
-  }
   const Result<Record*> record = next_record(stream, operation);
   if (!record) return record.status();
   status = context_.call(Resource::stream, stream.id.value,
@@ -215,6 +221,27 @@ Status CudaStreamTable::fill(void* target, std::uint8_t value, std::uint64_t byt
                        [&] { return cudaMemsetAsync(target, value, bytes, (*found)->native); });
 }
 
+/// In stream order nobody sees one half of the number without the other.
+Status CudaStreamTable::write_value(void* target, std::uint64_t value, StreamId stream) {
+  const Result<Stream*> found = find_for_work(stream);
+  if (!found) return found.status();
+  if (*found == nullptr) return {};
+  if (Status status = refuse_captured(**found); !status) return status;
+  return context_.call(Resource::stream, stream.value, [&] {
+    const CudaDriverFunctions& driver = context_.driver();
+    CUstream const native = (*found)->native;
+    const auto at = reinterpret_cast<CUdeviceptr>(target);
+    if (context_.writes_64_bits()) {
+      return driver.write_64(native, at, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+    const auto low = static_cast<std::uint32_t>(value);
+    const auto high = static_cast<std::uint32_t>(value >> 32);
+    const CUresult error = driver.write_32(native, at, low, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (error != CUDA_SUCCESS) return error;
+    return driver.write_32(native, at + sizeof(low), high, CU_STREAM_WRITE_VALUE_DEFAULT);
+  });
+}
+
 // ---- streams ------------------------------------------------------------------------------------
 
 Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st* adopted) {
@@ -227,8 +254,9 @@ Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st
   {
     const Lock lock(mutex_);
     while (slot < slots_.size() && slots_[slot] != nullptr) ++slot;
-    if (slot == slots_.size()) return exhausted(Resource::stream, slots_.size() + 1, slots_.size());
-    stream->id = StreamId{num_streams_ever_ * slots_.size() + slot + 1};
+    if (slot == slots_.size())
+      return exhausted(Resource::stream, slots_.size() + 1, slots_.size(), 0, Option::max_streams);
+    stream->id = StreamId{stream_space_ + num_streams_ever_ * slots_.size() + slot + 1};
     ++num_streams_ever_;
     slots_[slot] = std::move(stream);
   }
@@ -264,7 +292,7 @@ Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
   const Lock lock(mutex_);
   const Status failure = take_failure(*found);
   *bounce = found->bounce;
-  slots_[(stream.value - 1) % slots_.size()].reset();
+  slots_[slot_of(stream)].reset();
   return status.is_ok() ? failure : status;
 }
 

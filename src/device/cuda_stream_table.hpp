@@ -14,6 +14,7 @@
 /// Thread-safety: as Device says. One mutex guards the tables; no CUDA call is made with it held,
 /// because a full queue of CUDA's waits for records to run, and they take the mutex.
 
+#include "base/id_space.hpp"
 #include "device/cuda_context.hpp"
 #include "device/host_operation.hpp"
 #include "device/stream_failures.hpp"
@@ -76,6 +77,8 @@ class CudaStreamTable {
                        StreamId stream);
   /// Queues a fill of pinned or device memory. Skipped on a failed stream.
   Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream);
+  /// Queues the write of a number to device memory, 8-byte aligned. Skipped on a failed stream.
+  Status write_value(void* target, std::uint64_t value, StreamId stream);
 
   /// The native handles. Return not_found.
   Result<CUstream_st*> native(StreamId stream) const;
@@ -107,6 +110,10 @@ class CudaStreamTable {
   using Lock = std::unique_lock<std::mutex>;
 
   static void run_record(void* record) noexcept;
+  /// Where a stream is, if it is one of these.
+  std::size_t slot_of(StreamId stream) const noexcept {
+    return (stream.value - stream_space_ - 1) % slots_.size();
+  }
   Stream* find(StreamId stream) const noexcept;
   Status failure_at(const StreamPoint& point) const noexcept;
   /// Whether a stream that waits for `point` may have to fail with it.
@@ -115,6 +122,7 @@ class CudaStreamTable {
   Result<Stream*> find_for_work(StreamId stream) const;
   Result<Event> find_event(EventId event) const;
   Status push(Stream& stream, const HostOperation& operation);
+  Status refuse_captured(const Stream& stream) const;
   /// A free record of the stream; waits for one.
   Result<Record*> next_record(Stream& stream, const HostOperation& operation);
   Status take_failure(Stream& stream) noexcept;
@@ -124,10 +132,11 @@ class CudaStreamTable {
   mutable std::mutex mutex_;
   std::condition_variable progress_;            // a record completed
   std::uint32_t num_waiting_ = 0;               // threads in next_record
-  std::vector<std::unique_ptr<Stream>> slots_;  // a stream's slot is (id - 1) % size
+  std::vector<std::unique_ptr<Stream>> slots_;  // slot_of
+  const std::uint64_t stream_space_ = take_id_space(IdKind::stream);
   std::uint64_t num_streams_ever_ = 0;
-  std::unordered_map<std::uint64_t, Event> events_;  // by id
-  std::uint64_t num_events_ever_ = 0;
+  std::unordered_map<std::uint64_t, Event> events_;          // by id
+  std::uint64_t last_event_ = take_id_space(IdKind::event);  // or what comes before the first
 };
 
 }  // namespace kvarena

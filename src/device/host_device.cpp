@@ -1,6 +1,8 @@
 #include "kvarena/device/host_device.hpp"
 
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "device/allocation_failure.hpp"
 #include "device/host_stream_table.hpp"
 #include "device/memory_report.hpp"
@@ -28,7 +30,7 @@ class HostDeviceImpl final : public HostDevice {
   ~HostDeviceImpl() override;
 
   DeviceKind kind() const noexcept override { return DeviceKind::host; }
-  std::string name() const override { return "host"; }
+  std::string name() const noexcept override { return "host"; }
   Result<MemoryInfo> memory_info() const override {
     const std::scoped_lock lock(mutex_);
     return memory_locked();
@@ -57,7 +59,7 @@ class HostDeviceImpl final : public HostDevice {
 
   VramTracker& tracker() noexcept override { return tracker_; }
   const VramTracker& tracker() const noexcept override { return tracker_; }
-  std::string describe(const Status& status) const override {
+  std::string describe(const Status& status) const noexcept override {
     return failure_.describe(status, tracker_.breakdown());
   }
   HostCallCounts call_counts() const noexcept override {
@@ -93,13 +95,11 @@ class HostDeviceImpl final : public HostDevice {
 
 HostDeviceImpl::~HostDeviceImpl() {
   streams_.complete_all();
-  const std::vector<AllocationRecord> leaked = leaked_allocations(tracker_);
-  if (leaked.empty()) return;
-  std::uint64_t bytes = 0;
-  for (const AllocationRecord& record : leaked) bytes += record.bytes;
-  log_line(LogLevel::warning, "device host destroyed with {} in {} allocations not freed; {}",
-           bytes_text(bytes), leaked.size(), largest_allocations(leaked, leaked.size()));
-  for (const AllocationRecord& record : leaked) memory_.free(record.pointer, record.bytes);
+  if (given_.empty()) return;
+  log_made(LogLevel::warning, [this] { return leak_report("host", leaked_allocations(tracker_)); });
+  for (const auto& [address, bytes] : given_) {
+    memory_.free(reinterpret_cast<void*>(address), bytes);
+  }
 }
 
 bool HostDeviceImpl::charge(const AllocationRequest& request, MemoryInfo& seen) noexcept {
@@ -176,7 +176,7 @@ Status HostDeviceImpl::free(void* pointer) {
   return {};
 }
 
-Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const {
+Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const try {
   if (Status status = check_range(pointer, bytes); !status) return status;
   const auto first = reinterpret_cast<std::uintptr_t>(pointer);
   Placement placement{MemoryPlace::pageable_host, -1, pointer, "no allocation of this host device"};
@@ -191,6 +191,8 @@ Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t by
   placement.place = bytes <= left ? MemoryPlace::host_device : MemoryPlace::mixed;
   if (bytes > left) placement.pointer = static_cast<const char*>(pointer) + left;
   return placement;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status HostDeviceImpl::copy(void* target, const void* source, std::uint64_t bytes,
@@ -227,18 +229,18 @@ Status HostDeviceImpl::launch_host(HostFunction function, void* argument, Stream
 }  // namespace
 
 Result<std::unique_ptr<HostDevice>> HostDevice::create(const HostDeviceOptions& options) {
-  if (options.max_streams < 1 || options.max_streams > kMaxStreams) {
-    return invalid_argument(Resource::stream, options.max_streams, 1, kMaxStreams);
+  if (Status s = check_each({{Option::max_streams, options.max_streams, 1, kMaxStreams},
+                             {Option::max_queued, options.max_queued, 1, kMaxQueued}});
+      !s) {
+    return s;
   }
-  if (options.max_queued < 1 || options.max_queued > kMaxQueued) {
-    return invalid_argument(Resource::span_size, options.max_queued, 1, kMaxQueued);
-  }
+  if (Status s = check_enum(Option::streams, options.streams, HostStreams::manual); !s) return s;
   HostMemorySource& memory = options.memory != nullptr ? *options.memory : system_memory_source();
   const std::uint64_t capacity =
       options.capacity_bytes != 0 ? options.capacity_bytes : memory.available_bytes();
   if (capacity > kMaxAllocationBytes) {
-    return invalid_argument(Resource::capacity, static_cast<std::int64_t>(capacity), 1,
-                            static_cast<std::int64_t>(kMaxAllocationBytes));
+    return invalid_option(Option::capacity_bytes, static_cast<std::int64_t>(capacity), 1,
+                          static_cast<std::int64_t>(kMaxAllocationBytes));
   }
   try {
     log_line(LogLevel::info, "host accepts host memory for KV and weights (allow_host), {} of it",

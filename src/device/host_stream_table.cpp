@@ -34,7 +34,7 @@ void HostStreamTable::complete_all() {
 
 HostStreamTable::Stream* HostStreamTable::find(StreamId stream) const noexcept {
   if (stream.value == 0) return nullptr;
-  Stream* found = slots_[(stream.value - 1) % slots_.size()].get();
+  Stream* found = slots_[slot_of(stream)].get();
   return found != nullptr && found->id == stream ? found : nullptr;
 }
 
@@ -139,10 +139,11 @@ Result<StreamId> HostStreamTable::create_stream() {
   const Lock lock(mutex_);
   std::size_t slot = 0;
   while (slot < slots_.size() && slots_[slot] != nullptr) ++slot;
-  if (slot == slots_.size()) return exhausted(Resource::stream, slots_.size() + 1, slots_.size());
+  if (slot == slots_.size())
+    return exhausted(Resource::stream, slots_.size() + 1, slots_.size(), 0, Option::max_streams);
   try {
     auto stream = std::make_unique<Stream>();
-    stream->id = StreamId{num_streams_ever_ * slots_.size() + slot + 1};
+    stream->id = StreamId{stream_space_ + num_streams_ever_ * slots_.size() + slot + 1};
     stream->ring.resize(max_queued_);
     if (mode_ == HostStreams::threads) {
       stream->thread = std::thread([this, raw = stream.get()] { run_thread(*raw); });
@@ -152,7 +153,8 @@ Result<StreamId> HostStreamTable::create_stream() {
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, max_queued_ * sizeof(HostOperation), 0);
   } catch (const std::system_error& error) {  // the system gives no more threads
-    return Status{StatusCode::device_error, Resource::thread, error.code().value(), 0, 0, 0};
+    return Status{
+        StatusCode::device_error, Resource::thread, Option::none, error.code().value(), 0, 0, 0};
   }
   return slots_[slot]->id;
 }
@@ -171,7 +173,7 @@ Status HostStreamTable::destroy_stream(StreamId stream) {
     found->thread.join();
     lock.lock();
   }
-  slots_[(stream.value - 1) % slots_.size()].reset();
+  slots_[slot_of(stream)].reset();
   progress_.notify_all();
   return failure;
 }
@@ -191,7 +193,8 @@ Status HostStreamTable::push(Lock& lock, StreamId stream, const HostOperation& o
   if (found == nullptr) return not_found(Resource::stream, stream.value);
   const std::uint64_t size = found->ring.size();
   if (found->queued - found->completed == size) {
-    if (mode_ == HostStreams::manual) return exhausted(Resource::stream, 1, 0, stream.value);
+    if (mode_ == HostStreams::manual)
+      return exhausted(Resource::stream, 1, 0, stream.value, Option::max_queued);
     wait_for_progress(lock, [&] { return found->queued - found->completed < size; });
   }
   found->ring[found->queued % size] = operation;
@@ -210,11 +213,11 @@ Status HostStreamTable::enqueue(StreamId stream, const HostOperation& operation)
 Result<EventId> HostStreamTable::create_event() {
   const Lock lock(mutex_);
   try {
-    events_.emplace(num_events_ever_ + 1, StreamPoint{});
+    events_.emplace(last_event_ + 1, StreamPoint{});
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(StreamPoint), 0);
   }
-  return EventId{++num_events_ever_};
+  return EventId{++last_event_};
 }
 
 Status HostStreamTable::destroy_event(EventId event) {

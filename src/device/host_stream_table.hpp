@@ -16,6 +16,7 @@
 ///
 /// Thread-safety: as Device says. One mutex guards everything; operations run without it.
 
+#include "base/id_space.hpp"
 #include "device/host_operation.hpp"
 #include "device/stream_failures.hpp"
 
@@ -78,6 +79,10 @@ class HostStreamTable {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  /// Where a stream is, if it is one of these.
+  std::size_t slot_of(StreamId stream) const noexcept {
+    return (stream.value - stream_space_ - 1) % slots_.size();
+  }
   Stream* find(StreamId stream) const noexcept;
   bool is_reached(const StreamPoint& point) const noexcept;
   bool is_ready(const Stream& stream) const noexcept;
@@ -97,10 +102,11 @@ class HostStreamTable {
   mutable std::mutex mutex_;
   std::condition_variable progress_;            // an operation completed, or a stream went away
   std::uint32_t num_waiting_ = 0;               // threads in wait_for_progress
-  std::vector<std::unique_ptr<Stream>> slots_;  // a stream's slot is (id - 1) % size
+  std::vector<std::unique_ptr<Stream>> slots_;  // slot_of
+  const std::uint64_t stream_space_ = take_id_space(IdKind::stream);
   std::uint64_t num_streams_ever_ = 0;
-  std::unordered_map<std::uint64_t, StreamPoint> events_;  // by id
-  std::uint64_t num_events_ever_ = 0;
+  std::unordered_map<std::uint64_t, StreamPoint> events_;    // by id
+  std::uint64_t last_event_ = take_id_space(IdKind::event);  // or what comes before the first
 };
 
 }  // namespace kvarena

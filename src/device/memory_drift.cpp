@@ -1,5 +1,6 @@
 #include "kvarena/device/memory_drift.hpp"
 
+#include "base/out_of_memory.hpp"
 #include "device/memory_report.hpp"
 #include "device/nvml.hpp"
 
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -81,7 +83,7 @@ Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu) {
   return (*nvml)->memory_of(gpu);
 }
 
-std::string to_string(const MemoryDrift& drift) {
+std::string to_string(const MemoryDrift& drift) noexcept try {
   return fmt::format(
       "driver used {}\ntracked     {}\ndrift       {}, of which {} when the device was opened, {} "
       "since\nby NVML     own {}, of which {} not tracked, other processes {}\n",
@@ -89,6 +91,8 @@ std::string to_string(const MemoryDrift& drift) {
       signed_bytes_text(drift.drift_bytes), bytes_text(drift.overhead_bytes),
       signed_bytes_text(drift.growth_bytes), told(drift.own_bytes), told(drift.context_bytes),
       told(drift.other_bytes));
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 }  // namespace kvarena

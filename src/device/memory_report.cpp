@@ -1,9 +1,12 @@
 #include "device/memory_report.hpp"
 
+#include "base/out_of_memory.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <vector>
 
 namespace kvarena {
@@ -36,7 +39,7 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{} bytes ({})", bytes, short_bytes(bytes));
 }
 
-std::string to_string(const MemoryBreakdown& breakdown) {
+std::string to_string(const MemoryBreakdown& breakdown) noexcept try {
   std::string text = fmt::format("{:<20} {:>18} {:>12} {:>7} {:>7} {:>12}\n", "purpose", "bytes",
                                  "", "share", "count", "peak");
   for (std::size_t i = 0; i < kNumMemoryPurposes; ++i) {
@@ -49,6 +52,8 @@ std::string to_string(const MemoryBreakdown& breakdown) {
         usage_line(name_of(MemoryKind::pinned_staging), breakdown.staging, breakdown.staging.bytes);
   }
   return text;
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 std::string reported_totals(std::span<const ReportedTotal> totals) {
@@ -80,6 +85,13 @@ std::string largest_allocations(std::span<const AllocationRecord> allocations,
                     record.description, is_engines ? ", the engine's" : "");
   }
   return text;
+}
+
+std::string leak_report(std::string_view device, std::span<const AllocationRecord> leaked) {
+  std::uint64_t bytes = 0;
+  for (const AllocationRecord& record : leaked) bytes += record.bytes;
+  return fmt::format("device {} destroyed with {} in {} allocations not freed; {}", device,
+                     bytes_text(bytes), leaked.size(), largest_allocations(leaked, leaked.size()));
 }
 
 }  // namespace kvarena

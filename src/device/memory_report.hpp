@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace kvarena {
 
@@ -17,5 +18,7 @@ std::string reported_totals(std::span<const ReportedTotal> totals);
 /// The largest `max_allocations` of `allocations`, one line each; empty when there are none.
 std::string largest_allocations(std::span<const AllocationRecord> allocations,
                                 std::size_t max_allocations);
+/// What a device says that goes away while `leaked` are not freed.
+std::string leak_report(std::string_view device, std::span<const AllocationRecord> leaked);
 
 }  // namespace kvarena

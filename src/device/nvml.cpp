@@ -39,7 +39,7 @@ void look_up(void* library, const char* symbol, Function& function) {
 }
 
 Status nvml_error(Return error) noexcept {
-  return {StatusCode::device_error, Resource::device, error, 0, 0, 0};
+  return {StatusCode::device_error, Resource::device, Option::none, error, 0, 0, 0};
 }
 
 /// A part of a card, which shares the card's bus id: "NVIDIA H200 MIG 1g.18gb".

@@ -1,21 +1,30 @@
 #include "device/request_checks.hpp"
 
+#include "base/range_checks.hpp"
+
 #include <bit>
 
 namespace kvarena {
 
 Status check_request(const AllocationRequest& request) noexcept {
   if (request.bytes < 1 || request.bytes > kMaxAllocationBytes) {
-    return invalid_argument(Resource::pool_bytes, static_cast<std::int64_t>(request.bytes), 1,
-                            static_cast<std::int64_t>(kMaxAllocationBytes));
+    return invalid_option(Option::bytes, static_cast<std::int64_t>(request.bytes), 1,
+                          static_cast<std::int64_t>(kMaxAllocationBytes));
   }
   if (!std::has_single_bit(request.alignment_bytes) ||
       request.alignment_bytes > kMaxAlignmentBytes) {
-    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(request.alignment_bytes),
-                            1, static_cast<std::int64_t>(kMaxAlignmentBytes));
+    return invalid_option(Option::alignment_bytes,
+                          static_cast<std::int64_t>(request.alignment_bytes), 1,
+                          static_cast<std::int64_t>(kMaxAlignmentBytes));
   }
+  if (Status s = check_use(request.kind, request.purpose); !s) return s;
   if (!may_hold(request.kind, request.purpose)) return unsupported(Resource::allocation);
   return {};
+}
+
+Status check_use(MemoryKind kind, MemoryPurpose purpose) noexcept {
+  if (Status s = check_enum(Option::purpose, purpose, MemoryPurpose::unknown); !s) return s;
+  return check_enum(Option::kind, kind, MemoryKind::pinned_staging);
 }
 
 AllocationRecord record_of(void* pointer, const AllocationRequest& request) {
@@ -28,7 +37,7 @@ AllocationRecord record_of(void* pointer, const AllocationRequest& request) {
   return record;
 }
 
-std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker) {
+std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker) noexcept {
   std::vector<AllocationRecord> leaked = tracker.allocations();
   std::erase_if(leaked, [](const AllocationRecord& record) {
     return record.owner != AllocationOwner::device;

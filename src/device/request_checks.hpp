@@ -21,10 +21,12 @@ constexpr Status null_pointer() noexcept {
 /// How a device records what it gave for `request`.
 AllocationRecord record_of(void* pointer, const AllocationRequest& request);
 /// What a device that goes away must free: its own, not the engine's.
-std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker);
-/// Returns invalid_argument (pool_bytes) for bytes outside 1 .. kMaxAllocationBytes,
-/// invalid_argument (alignment) for anything but a power of two up to kMaxAlignmentBytes, and
-/// unsupported (allocation) for KV or weights in pinned_staging memory.
+std::vector<AllocationRecord> leaked_allocations(const VramTracker& tracker) noexcept;
+/// Returns invalid_argument (kind, purpose) for what is none.
+Status check_use(MemoryKind kind, MemoryPurpose purpose) noexcept;
+/// Returns invalid_argument (bytes) for bytes outside 1 .. kMaxAllocationBytes,
+/// invalid_argument (alignment_bytes) for anything but a power of two up to kMaxAlignmentBytes, and
+/// unsupported (allocation) for KV or weights in pinned_staging memory, or as check_use.
 Status check_request(const AllocationRequest& request) noexcept;
 /// Returns invalid_argument (pointer) for nullptr, or (span_size) for no bytes or more than the
 /// address space has behind `pointer`.

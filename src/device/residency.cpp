@@ -1,11 +1,17 @@
 #include "kvarena/device/residency.hpp"
 
+#include "base/excerpt.hpp"
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "device/memory_report.hpp"
+#include "device/request_checks.hpp"
 
 #include "kvarena/device/device.hpp"
 
+#include <new>
 #include <utility>
+#include <vector>
 
 namespace kvarena {
 namespace {
@@ -19,6 +25,31 @@ bool is_still_recorded(const Device& device, const AllocationRecord& record) {
 
 std::string_view wanted(MemoryKind kind) noexcept {
   return kind == MemoryKind::device ? "device-local memory of this GPU" : "pinned host memory";
+}
+
+void judge_all(const Device& device, ResidencyReport& report) {
+  report.policy = device.policy();
+  const MemoryBreakdown before = device.tracker().breakdown();
+  report.unverifiable_bytes = before.reported_bytes;
+  std::vector<AllocationRecord> records = device.tracker().allocations();
+  const bool is_listed = !records.empty() || before.total.count + before.staging.count == 0;
+  if (!is_listed && device.tracker().breakdown().frees_ever == before.frees_ever) {
+    report.status = out_of_memory();  // there are some, and no memory for their list
+    return;
+  }
+  for (AllocationRecord& record : records) {
+    Result<Placement> placement = device.place_of(record.pointer, record.bytes);
+    if (!placement && !is_still_recorded(device, record)) continue;
+    if (!placement) {
+      report.status = placement.status();
+      return;
+    }
+    ++report.checked;
+    if (is_permitted(placement->place, record.kind, report.policy)) continue;
+    if (!is_still_recorded(device, record)) continue;
+    report.violations.push_back({std::move(record), std::move(placement).value()});
+  }
+  report.resident = report.policy == ResidencyPolicy::vram_only && report.violations.empty();
 }
 
 }  // namespace
@@ -56,27 +87,18 @@ bool is_permitted(MemoryPlace place, MemoryKind kind, ResidencyPolicy policy) no
   return false;
 }
 
-ResidencyReport verify_residency(const Device& device) {
+ResidencyReport verify_residency(const Device& device) noexcept {
   ResidencyReport report;
-  report.policy = device.policy();
-  report.unverifiable_bytes = device.tracker().breakdown().reported_bytes;
-  for (AllocationRecord& record : device.tracker().allocations()) {
-    Result<Placement> placement = device.place_of(record.pointer, record.bytes);
-    if (!placement && !is_still_recorded(device, record)) continue;
-    if (!placement) {
-      report.status = placement.status();
-      return report;
-    }
-    ++report.checked;
-    if (is_permitted(placement->place, record.kind, report.policy)) continue;
-    if (!is_still_recorded(device, record)) continue;
-    report.violations.push_back({std::move(record), std::move(placement).value()});
+  try {
+    judge_all(device, report);
+  } catch (const std::bad_alloc&) {
+    report.status = out_of_memory();
+    report.resident = false;
   }
-  report.resident = report.policy == ResidencyPolicy::vram_only && report.violations.empty();
   return report;
 }
 
-std::string describe(const ResidencyViolation& violation) {
+std::string describe(const ResidencyViolation& violation) noexcept try {
   const AllocationRecord& record = violation.record;
   const Placement& placement = violation.placement;
   const bool is_inside = placement.pointer != nullptr && placement.pointer != record.pointer;
@@ -84,11 +106,16 @@ std::string describe(const ResidencyViolation& violation) {
       "VRAM residency violated: {} {} {} \"{}\" of the {} must be {} but is {}{}; the driver said: "
       "{}",
       fmt::ptr(record.pointer), bytes_text(record.bytes), name_of(record.purpose),
-      record.description, name_of(record.owner), wanted(record.kind), name_of(placement.place),
-      is_inside ? fmt::format(" at {}", fmt::ptr(placement.pointer)) : "", placement.driver_said);
+      printable(record.description), name_of(record.owner), wanted(record.kind),
+      name_of(placement.place), is_inside ? fmt::format(" at {}", fmt::ptr(placement.pointer)) : "",
+      placement.driver_said);
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
-Status register_memory(Device& device, AllocationRecord record, RegisterCheck check) {
+Status register_memory(Device& device, AllocationRecord record, RegisterCheck check) try {
+  if (Status s = check_use(record.kind, record.purpose); !s) return s;
+  if (Status s = check_enum(Resource::memory_check, check, RegisterCheck::defer); !s) return s;
   if (!may_hold(record.kind, record.purpose)) return unsupported(Resource::allocation);
   record.owner = AllocationOwner::engine;
   if (check == RegisterCheck::verify && record.pointer != nullptr && record.bytes > 0) {
@@ -100,6 +127,8 @@ Status register_memory(Device& device, AllocationRecord record, RegisterCheck ch
     }
   }
   return device.tracker().record(std::move(record));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status unregister_memory(Device& device, void* pointer) {

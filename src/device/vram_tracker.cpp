@@ -1,12 +1,17 @@
 #include "kvarena/device/vram_tracker.hpp"
 
+#include "base/excerpt.hpp"
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "device/memory_report.hpp"
+#include "device/request_checks.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace kvarena {
@@ -35,12 +40,13 @@ const char* change_of(const AllocationRecord& record, bool comes) noexcept {
   return comes ? "allocated" : "freed";
 }
 
-void log_change(const AllocationRecord& record, bool comes, const MemoryBreakdown& now) {
-  log_line(LogLevel::debug,
-           "memory {} {} {} {} \"{}\" at {}; total {} in {} allocations, staging {}",
-           change_of(record, comes), bytes_text(record.bytes), name_of(record.purpose),
-           name_of(record.kind), record.description, fmt::ptr(record.pointer),
-           bytes_text(now.total.bytes), now.total.count, bytes_text(now.staging.bytes));
+void log_change(const AllocationRecord& record, bool comes, const MemoryBreakdown& now) noexcept {
+  log_made(LogLevel::debug, [&] {
+    return fmt::format("memory {} {} {} {} \"{}\" at {}; total {} in {} allocations, staging {}",
+                       change_of(record, comes), bytes_text(record.bytes), name_of(record.purpose),
+                       name_of(record.kind), record.description, fmt::ptr(record.pointer),
+                       bytes_text(now.total.bytes), now.total.count, bytes_text(now.staging.bytes));
+  });
 }
 
 }  // namespace
@@ -131,15 +137,17 @@ VramTracker::~VramTracker() = default;
 VramTracker::VramTracker(VramTracker&&) noexcept = default;
 VramTracker& VramTracker::operator=(VramTracker&&) noexcept = default;
 
-Status VramTracker::record(AllocationRecord record) {
+Status VramTracker::record(AllocationRecord record) try {
+  if (Status s = check_use(record.kind, record.purpose); !s) return s;
+  if (Status s = check_enum(Option::owner, record.owner, AllocationOwner::engine); !s) return s;
   if (!may_hold(record.kind, record.purpose)) return unsupported(Resource::allocation);
   const std::uintptr_t first = address_of(record.pointer);
   if (record.pointer == nullptr) return invalid_argument(Resource::pointer, 0, 1, kMost);
   if (record.bytes < 1 || record.bytes > static_cast<std::uint64_t>(kMost) ||
       record.bytes > std::numeric_limits<std::uintptr_t>::max() - first) {
-    return invalid_argument(Resource::pool_bytes, static_cast<std::int64_t>(record.bytes), 1,
-                            kMost);
+    return invalid_option(Option::bytes, static_cast<std::int64_t>(record.bytes), 1, kMost);
   }
+  record.description = printable(record.description);
   const bool logging = log_enabled(LogLevel::debug);
   const bool is_engines = record.owner == AllocationOwner::engine;
   const AllocationRecord logged = logging ? record : AllocationRecord{};
@@ -158,6 +166,8 @@ Status VramTracker::record(AllocationRecord record) {
   }
   if (logging) log_change(logged, true, now);
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Result<AllocationRecord> VramTracker::erase(void* pointer, AllocationOwner owner) {
@@ -181,9 +191,12 @@ Result<AllocationRecord> VramTracker::erase(void* pointer, AllocationOwner owner
   return erased;
 }
 
-Status VramTracker::set_total(std::string_view name, MemoryPurpose purpose, std::uint64_t bytes) {
-  if (name.empty()) return invalid_argument(Resource::name, 0, 1, kMost);
-  const ReportedTotal after{std::string(name), purpose, bytes};
+Status VramTracker::set_total(std::string_view given_name, MemoryPurpose purpose,
+                              std::uint64_t bytes) try {
+  if (Status s = check_use(MemoryKind::device, purpose); !s) return s;
+  if (given_name.empty()) return invalid_argument(Resource::name, 0, 1, kMost);
+  const std::string name = printable(given_name);
+  const ReportedTotal after{name, purpose, bytes};
   MemoryBreakdown now;
   {
     const std::scoped_lock lock(impl_->mutex);
@@ -204,11 +217,14 @@ Status VramTracker::set_total(std::string_view name, MemoryPurpose purpose, std:
     impl_->replace_total(before, after);
     now = impl_->usage;
   }
-  log_line(LogLevel::debug,
-           "memory reported {} {} by \"{}\"; total {} in {} allocations, staging {}",
-           bytes_text(bytes), name_of(purpose), name, bytes_text(now.total.bytes), now.total.count,
-           bytes_text(now.staging.bytes));
+  log_made(LogLevel::debug, [&] {
+    return fmt::format("memory reported {} {} by \"{}\"; total {} in {} allocations, staging {}",
+                       bytes_text(bytes), name_of(purpose), name, bytes_text(now.total.bytes),
+                       now.total.count, bytes_text(now.staging.bytes));
+  });
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 MemoryBreakdown VramTracker::breakdown() const {
@@ -216,24 +232,30 @@ MemoryBreakdown VramTracker::breakdown() const {
   return impl_->usage;
 }
 
-std::vector<AllocationRecord> VramTracker::allocations() const {
+std::vector<AllocationRecord> VramTracker::allocations() const noexcept try {
   const std::scoped_lock lock(impl_->mutex);
   return impl_->list();
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
-std::vector<ReportedTotal> VramTracker::totals() const {
+std::vector<ReportedTotal> VramTracker::totals() const noexcept try {
   const std::scoped_lock lock(impl_->mutex);
   return impl_->list_totals();
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
-Result<AllocationRecord> VramTracker::find(const void* pointer) const {
+Result<AllocationRecord> VramTracker::find(const void* pointer) const try {
   const std::scoped_lock lock(impl_->mutex);
   const auto it = impl_->containing(address_of(pointer));
   if (it == impl_->records.end()) return not_found(Resource::allocation, address_of(pointer));
   return it->second;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
-std::string VramTracker::report(std::size_t max_allocations) const {
+std::string VramTracker::report(std::size_t max_allocations) const noexcept try {
   std::vector<AllocationRecord> all;
   std::vector<ReportedTotal> totals;
   MemoryBreakdown usage;
@@ -245,6 +267,8 @@ std::string VramTracker::report(std::size_t max_allocations) const {
     usage = impl_->usage;
   }
   return to_string(usage) + reported_totals(totals) + largest_allocations(all, max_allocations);
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 }  // namespace kvarena

@@ -39,11 +39,15 @@ TEST_P(DeviceMemoryContract, HonoursEveryAlignment) {
 }
 
 TEST_P(DeviceMemoryContract, RefusesNonsenseRequests) {
-  EXPECT_FAILS(device_->allocate({.bytes = 0}), invalid_argument, pool_bytes);
-  EXPECT_FAILS(device_->allocate({.bytes = ~std::uint64_t{0}}), invalid_argument, pool_bytes);
+  EXPECT_REFUSES(device_->allocate({.bytes = 0}), invalid_argument, bytes);
+  EXPECT_REFUSES(device_->allocate({.bytes = 16, .purpose = static_cast<MemoryPurpose>(99)}),
+                 invalid_argument, purpose);
+  EXPECT_REFUSES(device_->allocate({.bytes = 16, .kind = static_cast<MemoryKind>(99)}),
+                 invalid_argument, kind);
+  EXPECT_REFUSES(device_->allocate({.bytes = ~std::uint64_t{0}}), invalid_argument, bytes);
   for (const std::uint64_t alignment : {0U, 3U, 8192U}) {
-    EXPECT_FAILS(device_->allocate({.bytes = 16, .alignment_bytes = alignment}), invalid_argument,
-                 alignment);
+    EXPECT_REFUSES(device_->allocate({.bytes = 16, .alignment_bytes = alignment}), invalid_argument,
+                   alignment_bytes);
   }
   for (const auto kept : {MemoryPurpose::kv_cache, MemoryPurpose::model_weights}) {
     EXPECT_FAILS(

@@ -26,7 +26,8 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
-constexpr Status kFailure{StatusCode::verification_failed, Resource::block, 0, 7, 1, 2};
+constexpr Status kFailure{
+    StatusCode::verification_failed, Resource::block, Option::none, 0, 7, 1, 2};
 Status fail(void*) { return kFailure; }
 Status count(void* counter) {
   ++*static_cast<int*>(counter);

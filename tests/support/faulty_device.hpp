@@ -24,8 +24,8 @@ class FaultyDevice final : public Device {
 
   /// The call number `fail_at` (0-based) returns `failure`. `inner` must outlive this.
   explicit FaultyDevice(Device& inner, std::int64_t fail_at = kNever,
-                        Status failure = Status{StatusCode::device_error, Resource::none, 719, 0, 0,
-                                                0})
+                        Status failure = Status{StatusCode::device_error, Resource::none,
+                                                Option::none, 719, 0, 0, 0})
       : inner_(inner), fail_at_(fail_at), failure_(failure) {}
 
   /// From now on the `n`-th further call (0-based) fails.

@@ -33,15 +33,30 @@ template <class Outcome>
   return ::testing::AssertionFailure() << name_of(status.code) << ": " << describe(status);
 }
 
-/// Success when `outcome` failed with that code about that resource.
+/// What a Status is to be about: a resource, or an option.
+struct Blame {
+  constexpr Blame(Resource of_resource) noexcept : resource(of_resource) {}
+  constexpr Blame(Option of_option) noexcept : option(of_option) {}
+  std::string_view name() const noexcept {
+    return option == Option::none ? name_of(resource) : name_of(option);
+  }
+  bool is_on(const Status& status) const noexcept {
+    return option == Option::none ? status.resource == resource : status.option == option;
+  }
+
+  Resource resource = Resource::none;
+  Option option = Option::none;
+};
+
+/// Success when `outcome` failed with that code about that resource or option.
 template <class Outcome>
-::testing::AssertionResult fails_with(const Outcome& outcome, StatusCode code, Resource resource) {
+::testing::AssertionResult fails_with(const Outcome& outcome, StatusCode code, Blame blame) {
   const Status status = status_of(outcome);
-  if (status.code == code && status.resource == resource) return ::testing::AssertionSuccess();
+  if (status.code == code && blame.is_on(status)) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure()
-         << "got " << name_of(status.code) << " (" << name_of(status.resource)
-         << "): " << describe(status) << "; expected " << name_of(code) << " (" << name_of(resource)
-         << ")";
+         << "got " << name_of(status.code) << " (" << name_of(status.resource) << ", "
+         << name_of(status.option) << "): " << describe(status) << "; expected " << name_of(code)
+         << " (" << blame.name() << ")";
 }
 
 }  // namespace test
@@ -54,3 +69,6 @@ template <class Outcome>
 /// The outcome failed with this code about this resource.
 #define EXPECT_FAILS(outcome, code, resource) \
   EXPECT_TRUE(::kvarena::test::fails_with(outcome, StatusCode::code, Resource::resource))
+/// The outcome failed with this code about this option.
+#define EXPECT_REFUSES(outcome, code, name) \
+  EXPECT_TRUE(::kvarena::test::fails_with(outcome, StatusCode::code, Option::name))

@@ -31,12 +31,12 @@ Refusal refusal_of_token(const std::string& host, const std::string& token) {
 }
 
 Refusal refusal_of(const HttpAddress& address, const std::string& token, const Status& status) {
-  if (status.resource == Resource::token) return refusal_of_token(address.host, token);
-  const bool is_of_address = status.resource == Resource::address;
-  if (is_of_address && status.code == StatusCode::invalid_argument) {
+  if (status.option == Option::token) return refusal_of_token(address.host, token);
+  if (status.option == Option::address) {
     return {fmt::format("\"{}\" is no numeric address and not localhost", address.host),
             "give --http ADDRESS:PORT with a numeric address or localhost"};
   }
+  const bool is_of_address = status.resource == Resource::address;
   const std::string advice = "choose another address or port (0: any free one)";
   if (!is_of_address || status.code != StatusCode::io_error) return {describe(status), advice};
   const std::string host =

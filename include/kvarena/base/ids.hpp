@@ -35,7 +35,8 @@ using Generation = StrongId<struct GenerationTag, std::uint32_t>;
 using HolderId = StrongId<struct HolderTag, std::uint64_t>;
 /// A sequence. Never reused within a process.
 using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
-/// Queued work on another stream. Issued in increasing order, never reused.
+/// Queued work on another stream. Issued in increasing order, never reused, and never by another
+/// manager of the process.
 using Ticket = StrongId<struct TicketTag, std::uint64_t>;
 
 inline constexpr BlockId kNoBlock{-1};       ///< "no block" in a table row or a list link

@@ -80,13 +80,13 @@ class KVARENA_EXPORT KvLayout {
   static constexpr std::int64_t kMaxBlocks = (1LL << 29) - 1;  ///< block ids are 29 bits and a sign
 
   /// One group of identical layers. Returns invalid_argument naming the option, its value and
-  /// range.
+  /// range; exhausted (host_memory).
   static Result<KvLayout> create(const UniformLayoutOptions& options);
   /// The general form. One group in this version: more is `unsupported` (num_groups), as are
   /// retention other than full, and chunked tiles that do not fit: (tile_order) with the block
-  /// size, (head_dim), (dtype), or (num_planes) for an alias. Returns invalid_argument for anything
-  /// outside its range, an alias that does not point to an earlier plane of the same shape, or
-  /// block bytes past 2^40.
+  /// size, (head_dim), (dtype), or (alias_of). Returns invalid_argument for anything outside its
+  /// range, an alias that does not point to an earlier plane of the same shape, or block bytes past
+  /// 2^40; exhausted (host_memory).
   static Result<KvLayout> create(std::span<const GroupSpec> groups);
 
   /// Tokens a block.

@@ -21,7 +21,7 @@ enum class LogLevel : std::uint8_t { debug, info, warning, error, critical, off 
 using LogSink = std::function<void(LogLevel level, std::string_view message)>;
 
 /// Sends every line of `minimum` and above to `sink` from now on; an empty sink silences the
-/// library.
-KVARENA_EXPORT void set_log_sink(LogSink sink, LogLevel minimum = LogLevel::info);
+/// library, and so does want of memory for the first sink.
+KVARENA_EXPORT void set_log_sink(LogSink sink, LogLevel minimum = LogLevel::info) noexcept;
 
 }  // namespace kvarena

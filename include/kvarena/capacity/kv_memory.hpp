@@ -48,7 +48,7 @@ struct GroupMemory {
 
 /// The groups of a stage; those without layers there are left out. Layers go to stages as evenly as
 /// they can, the first ones having one more, and groups are taken as evenly mixed. Returns what
-/// validate returns, invalid_argument (block_size, num_ranks) outside their ranges, or unsupported
+/// validate returns, invalid_argument naming the option, or unsupported
 /// (dtype), telling the dim, for heads that blocks of 256 elements (q4_K, q6_K) do not divide.
 KVARENA_EXPORT Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
                                                              const KvMemoryOptions& options);

@@ -84,8 +84,8 @@ struct StepTime {
 /// Times steps. Immutable.
 class StepTimeModel {
  public:
-  /// Returns invalid_argument (device: a rate that is not positive; scale: an efficiency, in
-  /// thousandths; num_layers: anything negative).
+  /// Returns invalid_argument naming the option (efficiency in thousandths), exhausted
+  /// (host_memory).
   KVARENA_EXPORT static Result<StepTimeModel> create(const StepTimeOptions& options);
 
   /// A step over `rows`, in any order. All zero without rows. O(rows x groups of layers).

@@ -70,12 +70,12 @@ KVARENA_EXPORT CudaDeviceList list_devices();
 /// `memory` stays zero. Throws only when host memory is out.
 KVARENA_EXPORT CudaDeviceList identify_devices();
 /// kvarena::describe(status), then CUDA's own words for `native` and what to do about it.
-KVARENA_EXPORT std::string describe_cuda(const Status& status);
+KVARENA_EXPORT std::string describe_cuda(const Status& status) noexcept;
 
 /// A Device on one GPU.
 class KVARENA_EXPORT CudaDevice : public Device {
  public:
-  /// Returns invalid_argument when an option is out of range (device: no such ordinal),
+  /// Returns invalid_argument when an option is out of range (ordinal: no such GPU),
   /// device_error (device) when driver or GPU are missing or unusable, or unsupported (device) in a
   /// build without CUDA; describe_cuda says what to do.
   static Result<std::unique_ptr<CudaDevice>> create(const CudaDeviceOptions& options = {});
@@ -97,6 +97,12 @@ class KVARENA_EXPORT CudaDevice : public Device {
   /// destroy_stream waits for its work and forgets it. Returns invalid_argument (pointer) for
   /// the default streams, unsupported (device) for a stream of another GPU, else as create_stream.
   virtual Result<StreamId> adopt_stream(void* native_stream) = 0;
+  /// Queues the write of a 64-bit number to device memory, `target` 8-byte aligned: one that needs
+  /// no source to stay alive, and no kernel. What is queued behind it on the stream reads the whole
+  /// number. Skipped on a failed stream, as copies are. Returns invalid_argument (pointer,
+  /// alignment), not_found (stream), failed_precondition (stream) while the stream is captured,
+  /// device_error (stream).
+  virtual Status write_value(void* target, std::uint64_t value, StreamId stream) = 0;
   /// Passes on the outcome of a native call about `resource`, such as cudaGetLastError after a
   /// launch: ok for 0, else device_error with `native`; a sticky one makes the device lost.
   virtual Status check(std::int32_t cuda_error, Resource resource) const = 0;

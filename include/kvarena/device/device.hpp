@@ -30,9 +30,10 @@
 
 namespace kvarena {
 
-/// A stream of one device. 0 is never issued: there is no default stream.
+/// A stream of one device; no other device of the process issues its number. 0 is never issued:
+/// there is no default stream.
 using StreamId = StrongId<struct StreamTag, std::uint64_t>;
-/// An event of one device. 0 is never issued.
+/// An event of one device; no other device of the process issues its number. 0 is never issued.
 using EventId = StrongId<struct EventTag, std::uint64_t>;
 
 /// A function that a stream runs on the host.
@@ -70,10 +71,10 @@ class KVARENA_EXPORT Device {
   /// Total and free bytes. Returns device_error when the driver cannot tell.
   virtual Result<MemoryInfo> memory_info() const = 0;
 
-  /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (pool_bytes,
-  /// alignment), unsupported (allocation) for KV or weights in pinned staging memory,
-  /// insufficient_vram{required, available} (for staging memory: exhausted (host_memory)) or
-  /// residency_violated (allocation) when the driver gave what policy() forbids, both with a
+  /// Memory, uninitialised, recorded in the tracker. Returns invalid_argument (bytes,
+  /// alignment_bytes, kind, purpose), unsupported (allocation) for KV or weights in pinned staging
+  /// memory, insufficient_vram{required, available} (for staging memory: exhausted (host_memory))
+  /// or residency_violated (allocation) when the driver gave what policy() forbids, both with a
   /// snapshot kept for describe(), or device_error. A failed call has changed nothing.
   virtual Result<void*> allocate(const AllocationRequest& request) = 0;
   /// Frees what allocate returned. Work that uses it must have completed. nullptr is

@@ -60,6 +60,6 @@ KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const Device& device);
 /// The same of a GPU that list_devices found.
 KVARENA_EXPORT Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu);
 /// Lines for people.
-KVARENA_EXPORT std::string to_string(const MemoryDrift& drift);
+KVARENA_EXPORT std::string to_string(const MemoryDrift& drift) noexcept;
 
 }  // namespace kvarena

@@ -76,11 +76,12 @@ enum class RegisterCheck : std::uint8_t {
 KVARENA_EXPORT bool is_permitted(MemoryPlace place, MemoryKind kind,
                                  ResidencyPolicy policy) noexcept;
 /// Judges every tracked allocation of `device`, first to last byte. An allocation freed meanwhile
-/// is no violation, whatever came to its address. O(allocations) questions to the driver.
-KVARENA_EXPORT ResidencyReport verify_residency(const Device& device);
+/// is no violation, whatever came to its address. `status` is exhausted (host_memory) where there
+/// is no memory for the lists. O(allocations) questions to the driver.
+KVARENA_EXPORT ResidencyReport verify_residency(const Device& device) noexcept;
 /// One line: "VRAM residency violated: ..." with pointer, bytes, purpose, description, what it must
 /// be and what the driver said.
-KVARENA_EXPORT std::string describe(const ResidencyViolation& violation);
+KVARENA_EXPORT std::string describe(const ResidencyViolation& violation) noexcept;
 
 /// Records memory that the engine allocated itself (`record.owner` and `record.serial` are set
 /// here), so that it is accounted for and judged. It stays the engine's: unregister_memory before

@@ -53,7 +53,7 @@ struct AllocationRecord {
   std::uint64_t bytes = 0;                          ///< as asked for
   MemoryPurpose purpose = MemoryPurpose::unknown;   ///< what for
   MemoryKind kind = MemoryKind::device;             ///< what it must be
-  std::string description;                          ///< for people
+  std::string description;                          ///< for people; recorded in one line
   AllocationOwner owner = AllocationOwner::device;  ///< who frees it
   /// Counts a tracker's records from 1; given by VramTracker::record. Tells an allocation from a
   /// later one at the same address.
@@ -111,15 +111,15 @@ class KVARENA_EXPORT VramTracker {
 
   /// Totals now. O(1).
   MemoryBreakdown breakdown() const;
-  /// Every recorded allocation, by address. O(n).
-  std::vector<AllocationRecord> allocations() const;
-  /// Every reported total, by name. O(n).
-  std::vector<ReportedTotal> totals() const;
+  /// Every recorded allocation, by address. Empty where there is no memory for the list. O(n).
+  std::vector<AllocationRecord> allocations() const noexcept;
+  /// Every reported total, by name. Empty where there is no memory for the list. O(n).
+  std::vector<ReportedTotal> totals() const noexcept;
   /// The allocation that contains `pointer`, or not_found. O(log n).
   Result<AllocationRecord> find(const void* pointer) const;
   /// A table for people: a line per purpose with bytes, share, count and peak, then the reported
   /// totals and the largest `max_allocations` allocations.
-  std::string report(std::size_t max_allocations = 10) const;
+  std::string report(std::size_t max_allocations = 10) const noexcept;
 
  private:
   struct Impl;
@@ -127,6 +127,6 @@ class KVARENA_EXPORT VramTracker {
 };
 
 /// The same table from a snapshot, without the list of allocations.
-KVARENA_EXPORT std::string to_string(const MemoryBreakdown& breakdown);
+KVARENA_EXPORT std::string to_string(const MemoryBreakdown& breakdown) noexcept;
 
 }  // namespace kvarena

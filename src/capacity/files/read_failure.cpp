@@ -17,7 +17,7 @@ std::string to_string(const ReadFailure& failure) {
 }
 
 Status status_of(const ReadFailure& failure) noexcept {
-  return {failure.code, Resource::file, failure.native, 0, 0, 0};
+  return {failure.code, Resource::file, Option::none, failure.native, 0, 0, 0};
 }
 
 Status refuse(ReadFailure& failure, const std::string& file, std::string found,

@@ -22,11 +22,11 @@ UniformLayoutOptions small() {
   return {.num_layers = 3, .num_kv_heads = 2, .head_dim_k = 8, .block_size_tokens = 4};
 }
 
-/// Expects create to refuse, naming the resource, with every number in the text.
-void expect_refused(const UniformLayoutOptions& options, Resource resource, std::int64_t value) {
+/// Expects create to refuse, naming the option, with every number in the text.
+void expect_refused(const UniformLayoutOptions& options, Option option, std::int64_t value) {
   const Status status = KvLayout::create(options).status();
   EXPECT_EQ(status.code, StatusCode::invalid_argument) << describe(status);
-  EXPECT_EQ(status.resource, resource) << describe(status);
+  EXPECT_EQ(status.option, option) << describe(status);
   EXPECT_NE(describe(status).find(std::to_string(value)), std::string::npos) << describe(status);
 }
 
@@ -107,15 +107,16 @@ TEST(KvLayout, NonsenseIsRefusedWithTheNumbers) {
     change(options);
     return options;
   };
-  expect_refused(with([](auto& o) { o.num_layers = 0; }), Resource::num_layers, 0);
-  expect_refused(with([](auto& o) { o.num_layers = 5000; }), Resource::num_layers, 5000);
-  expect_refused(with([](auto& o) { o.num_kv_heads = 0; }), Resource::num_kv_heads, 0);
-  expect_refused(with([](auto& o) { o.num_kv_heads = -4; }), Resource::num_kv_heads, -4);
-  expect_refused(with([](auto& o) { o.head_dim_k = 0; }), Resource::head_dim, 0);
-  expect_refused(with([](auto& o) { o.head_dim_v = -1; }), Resource::head_dim, -1);
-  expect_refused(with([](auto& o) { o.head_dim_v = 4097; }), Resource::head_dim, 4097);
-  expect_refused(with([](auto& o) { o.block_size_tokens = 0; }), Resource::block_size, 0);
-  expect_refused(with([](auto& o) { o.block_size_tokens = 65537; }), Resource::block_size, 65537);
+  expect_refused(with([](auto& o) { o.num_layers = 0; }), Option::num_layers, 0);
+  expect_refused(with([](auto& o) { o.num_layers = 5000; }), Option::num_layers, 5000);
+  expect_refused(with([](auto& o) { o.num_kv_heads = 0; }), Option::num_kv_heads, 0);
+  expect_refused(with([](auto& o) { o.num_kv_heads = -4; }), Option::num_kv_heads, -4);
+  expect_refused(with([](auto& o) { o.head_dim_k = 0; }), Option::head_dim_k, 0);
+  expect_refused(with([](auto& o) { o.head_dim_v = -1; }), Option::head_dim_v, -1);
+  expect_refused(with([](auto& o) { o.head_dim_v = 4097; }), Option::head_dim_v, 4097);
+  expect_refused(with([](auto& o) { o.block_size_tokens = 0; }), Option::block_size_tokens, 0);
+  expect_refused(with([](auto& o) { o.block_size_tokens = 65537; }), Option::block_size_tokens,
+                 65537);
 }
 
 TEST(KvLayout, BlockBytesPastTheLimitAreRefused) {
@@ -152,19 +153,19 @@ TEST(KvLayout, GroupsOfThisVersion) {
   std::vector<GroupSpec> two(2);
   EXPECT_EQ(KvLayout::create(two).status().code, StatusCode::unsupported);
   GroupSpec group;
-  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().resource, Resource::num_planes);
+  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().option, Option::planes);
   group.planes = {{.layer = 0, .num_heads = 1, .head_dim = 8}};
   group.retention = Retention::window;
   EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().code, StatusCode::unsupported);
   group.retention = Retention::full;
   group.tile_order = TileOrder::chunked;
   group.block_size_tokens = 8;
-  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().resource, Resource::tile_order);
+  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().option, Option::tile_order);
   group.block_size_tokens = 32;
   group.planes[0].head_dim = 32;
   EXPECT_TRUE(KvLayout::create(std::span(&group, 1)));
   group.planes.push_back(group.planes[0]);
-  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().resource, Resource::layer)
+  EXPECT_EQ(KvLayout::create(std::span(&group, 1)).status().option, Option::layer)
       << "a plane given twice";
 }
 

@@ -58,7 +58,7 @@ TEST(Log, LinesOfManyThreadsStayWhole) {
 
 TEST(Violation, TheHandlerIsToldAndTheStatusComesBack) {
   test::ViolationRecorder recorder;
-  const Status given{StatusCode::double_release, Resource::block, 0, 5, 0, 0};
+  const Status given{StatusCode::double_release, Resource::block, Option::none, 0, 5, 0, 0};
   EXPECT_EQ(report_violation(given, "call"), given);
   ASSERT_EQ(recorder.entries().size(), 1U);
   EXPECT_EQ(recorder.entries()[0].status, given);
@@ -68,8 +68,8 @@ TEST(Violation, TheHandlerIsToldAndTheStatusComesBack) {
 TEST(Violation, TheDefaultHandlerLogsAtCritical) {
   const ViolationHandler former = set_violation_handler(nullptr);
   const test::LogCapture capture(LogLevel::critical);
-  static_cast<void>(
-      report_violation({StatusCode::stale_handle, Resource::block, 0, 77, 0, 0}, "Some::call"));
+  static_cast<void>(report_violation(
+      {StatusCode::stale_handle, Resource::block, Option::none, 0, 77, 0, 0}, "Some::call"));
   EXPECT_TRUE(capture.contains(LogLevel::critical, "Some::call"));
   EXPECT_TRUE(capture.contains(LogLevel::critical, "77"));
   set_violation_handler(former);

@@ -17,7 +17,7 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 TEST(Status, IsSmallAndOkByDefault) {
-  static_assert(sizeof(Status) <= 32 && std::is_trivially_copyable_v<Status>);
+  static_assert(sizeof(Status) == 32 && std::is_trivially_copyable_v<Status>);
   const Status status;
   EXPECT_TRUE(status.is_ok());
   EXPECT_TRUE(static_cast<bool>(status));
@@ -41,17 +41,38 @@ TEST(Status, EveryCodeHasItsOwnNameAndText) {
 
 TEST(Status, EveryResourceHasItsOwnName) {
   std::set<std::string> names;
-  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::request_bytes); ++raw) {
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(Resource::memory_check); ++raw) {
     EXPECT_TRUE(names.insert(std::string(name_of(static_cast<Resource>(raw)))).second) << raw;
   }
   EXPECT_EQ(name_of(Resource::num_kv_heads), "num_kv_heads");
   EXPECT_EQ(name_of(Resource::device), "device");
+  EXPECT_EQ(name_of(Resource::step), "step");
+}
+
+TEST(Status, EveryOptionHasItsOwnName) {
+  std::set<std::string> names;
+  for (std::uint16_t raw = 0; raw <= static_cast<std::uint16_t>(kLastOption); ++raw) {
+    EXPECT_TRUE(names.insert(std::string(name_of(static_cast<Option>(raw)))).second) << raw;
+  }
+  EXPECT_EQ(name_of(Option::steps_in_flight), "steps_in_flight");
+  EXPECT_EQ(name_of(Option::max_table_pages), "max_table_pages");
+  EXPECT_EQ(name_of(kLastOption), "parameters");
+}
+
+TEST(Status, AnOptionIsNamedAsItIsWritten) {
+  EXPECT_EQ(describe(invalid_option(Option::steps_in_flight, 17, 1, 16)),
+            "invalid steps_in_flight: got 17, expected 1 to 16");
+  EXPECT_EQ(describe(unsupported_option(Option::dtype, 2)),
+            "unsupported dtype: 2 is valid but not available here");
+  EXPECT_EQ(describe(exhausted(Resource::table_page, 17, 3, 0, Option::max_table_pages)),
+            "out of table pages: 17 required, 3 available; raise max_table_pages");
 }
 
 TEST(Status, NumbersBeyondTheEnumsAreNamedToo) {
-  EXPECT_FALSE(name_of(static_cast<StatusCode>(9999)).empty());
-  EXPECT_FALSE(name_of(static_cast<Resource>(9999)).empty());
-  EXPECT_FALSE(describe(Status{.code = static_cast<StatusCode>(9999)}).empty());
+  EXPECT_FALSE(name_of(static_cast<StatusCode>(250)).empty());
+  EXPECT_FALSE(name_of(static_cast<Option>(9999)).empty());
+  EXPECT_FALSE(name_of(static_cast<Resource>(250)).empty());
+  EXPECT_FALSE(describe(Status{.code = static_cast<StatusCode>(250)}).empty());
 }
 
 TEST(Status, TextsCarryTheNumbers) {
@@ -61,7 +82,8 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(invalid, "65536")) << invalid;
   const std::string out = describe(exhausted(Resource::block, 12, 5));
   EXPECT_TRUE(contains(out, "out of blocks") && contains(out, "12") && contains(out, "5")) << out;
-  EXPECT_TRUE(contains(describe(exhausted(Resource::fence_entry, 1, 0)), "fence_entries"));
+  EXPECT_TRUE(contains(describe(exhausted(Resource::fence_entry, 1, 0)), "fence entries"));
+  EXPECT_TRUE(contains(describe(exhausted(Resource::host_memory, 1, 0)), "out of host memory:"));
   const std::string vram = describe(insufficient_vram(1000, 10));
   EXPECT_TRUE(contains(vram, "InsufficientVram") && contains(vram, "1000")) << vram;
   EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
@@ -69,9 +91,9 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype"));
   EXPECT_TRUE(contains(describe(failed_precondition(Resource::holder, 3, 0, 9)), "9"));
   const Status too_long{
-      StatusCode::context_length_exceeded, Resource::sequence_length, 0, 8, 100, 64};
+      StatusCode::context_length_exceeded, Resource::sequence_length, Option::none, 0, 8, 100, 64};
   EXPECT_TRUE(contains(describe(too_long), "100") && contains(describe(too_long), "64"));
-  const Status io{StatusCode::io_error, Resource::file, 2, 0, 0, 0};
+  const Status io{StatusCode::io_error, Resource::file, Option::none, 2, 0, 0, 0};
   EXPECT_TRUE(contains(describe(io), "errno 2")) << describe(io);
 }
 

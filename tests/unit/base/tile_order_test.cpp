@@ -114,21 +114,21 @@ TEST(ChunkedLayout, RefusesWhatHasNoChunkedOrder) {
   options.tile_order = TileOrder::chunked;
   EXPECT_OK(KvLayout::create(options));
   options.head_dim_v = 80;
-  EXPECT_FAILS(KvLayout::create(options), unsupported, head_dim);
+  EXPECT_REFUSES(KvLayout::create(options), unsupported, head_dim);
   options.head_dim_v = 0;
   options.dtype = DType::f32;
-  EXPECT_FAILS(KvLayout::create(options), unsupported, dtype);
+  EXPECT_REFUSES(KvLayout::create(options), unsupported, dtype);
   options.dtype = DType::fp8_e4m3;
   EXPECT_OK(KvLayout::create(options));
   options.block_size_tokens = 24;
-  EXPECT_FAILS(KvLayout::create(options), unsupported, tile_order);
+  EXPECT_REFUSES(KvLayout::create(options), unsupported, tile_order);
 
   GroupSpec group;
   group.tile_order = TileOrder::chunked;
   group.planes = {
       {.layer = 0, .kind = PlaneKind::key, .num_heads = 1, .head_dim = 64},
       {.layer = 0, .kind = PlaneKind::value, .num_heads = 1, .head_dim = 64, .alias_of = 0}};
-  EXPECT_FAILS(KvLayout::create(std::span(&group, 1)), unsupported, num_planes);
+  EXPECT_REFUSES(KvLayout::create(std::span(&group, 1)), unsupported, alias_of);
 }
 
 }  // namespace

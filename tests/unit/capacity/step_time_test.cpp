@@ -121,25 +121,25 @@ TEST(AttentionReach, ClosedFormsEqualTheSums) {
 TEST(StepTime, RefusesWhatIsNoRate) {
   StepTimeOptions o = small_model();
   o.bandwidth_bytes_per_second = 0;
-  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::device);
+  EXPECT_EQ(StepTimeModel::create(o).status().option, Option::bandwidth_bytes_per_second);
   for (const double share : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()}) {
     o = small_model();
     o.efficiency.attention = share;
-    EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::scale) << share;
+    EXPECT_EQ(StepTimeModel::create(o).status().option, Option::efficiency) << share;
   }
   o = small_model();
   o.attention = {{.kind = CacheKind::window, .num_layers = 1, .limit_tokens = 0}};
-  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  EXPECT_EQ(StepTimeModel::create(o).status().option, Option::attention);
   o = small_model();
   o.experts = {{.num_layers = 1, .num_experts = 0}};
-  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  EXPECT_EQ(StepTimeModel::create(o).status().option, Option::experts);
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
   o = small_model();
   o.attention = {{.kind = CacheKind::window, .num_layers = 1, .limit_tokens = kLeast}};
-  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  EXPECT_EQ(StepTimeModel::create(o).status().option, Option::attention);
   o = small_model();
   o.experts = {{.num_layers = 1, .num_experts = kLeast, .experts_per_token = 1}};
-  EXPECT_EQ(StepTimeModel::create(o).status().resource, Resource::num_layers);
+  EXPECT_EQ(StepTimeModel::create(o).status().option, Option::experts);
 }
 
 TEST(StepTime, AbsurdStepsSaturate) {

@@ -47,16 +47,19 @@ TEST(CudaAvailability, AMachineWithoutAGpuSaysWhatIsMissing) {
 
 TEST(CudaAvailability, OptionsAreCheckedFirst) {
   if (!is_built_with_cuda()) GTEST_SKIP() << "this build has no CUDA";
-  EXPECT_FAILS(CudaDevice::create({.max_streams = 0}), invalid_argument, stream);
-  EXPECT_FAILS(CudaDevice::create({.max_streams = 5000}), invalid_argument, stream);
-  EXPECT_FAILS(CudaDevice::create({.max_host_functions = 0}), invalid_argument, span_size);
-  EXPECT_FAILS(CudaDevice::create({.max_host_functions = 1U << 21}), invalid_argument, span_size);
-  EXPECT_FAILS(CudaDevice::create({.bounce_bytes = 1}), invalid_argument, capacity);
+  EXPECT_REFUSES(CudaDevice::create({.max_streams = 0}), invalid_argument, max_streams);
+  EXPECT_REFUSES(CudaDevice::create({.max_streams = 5000}), invalid_argument, max_streams);
+  EXPECT_REFUSES(CudaDevice::create({.max_host_functions = 0}), invalid_argument,
+                 max_host_functions);
+  EXPECT_REFUSES(CudaDevice::create({.max_host_functions = 1U << 21}), invalid_argument,
+                 max_host_functions);
+  EXPECT_REFUSES(CudaDevice::create({.bounce_bytes = 1}), invalid_argument, bounce_bytes);
 }
 
 TEST(CudaAvailability, OtherStatusesAreDescribedPlainly) {
-  for (const Status& status : {Status{}, exhausted(Resource::block, 2, 1),
-                               Status{StatusCode::io_error, Resource::file, 2, 0, 0, 0}}) {
+  for (const Status& status :
+       {Status{}, exhausted(Resource::block, 2, 1),
+        Status{StatusCode::io_error, Resource::file, Option::none, 2, 0, 0, 0}}) {
     EXPECT_EQ(describe_cuda(status), describe(status));
   }
 }

@@ -45,8 +45,8 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
 }
 
 TEST_F(CudaDeviceTest, RefusesOrdinalsThatAreNone) {
-  EXPECT_FAILS(CudaDevice::create({.ordinal = 1000}), invalid_argument, device);
-  EXPECT_FAILS(CudaDevice::create({.ordinal = -1}), invalid_argument, device);
+  EXPECT_REFUSES(CudaDevice::create({.ordinal = 1000}), invalid_argument, ordinal);
+  EXPECT_REFUSES(CudaDevice::create({.ordinal = -1}), invalid_argument, ordinal);
 }
 
 // ---- memory -------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ TEST_F(CudaStreamsTest, RefusesToBeCalledFromAHostFunction) {
                   c.device->destroy_event(c.event),
                   c.device->free(c.memory),
                   c.device->fill(c.memory, 0, 64, c.stream),
+                  c.device->write_value(c.memory, 0, c.stream),
                   c.device->allocate({.bytes = 64}).status(),
                   c.device->create_stream().status(),
                   c.device->memory_info().status()};
@@ -130,7 +131,7 @@ TEST_F(CudaStreamsTest, RefusesToBeCalledFromAHostFunction) {
       },
       &call, stream_));
   EXPECT_OK(device_->synchronize(stream_));
-  EXPECT_EQ(call.seen.size(), 9U);
+  EXPECT_EQ(call.seen.size(), 10U);
   for (const Status& status : call.seen) EXPECT_FAILS(status, failed_precondition, stream);
   EXPECT_OK(device_->free(call.memory));
 }
@@ -164,6 +165,38 @@ TEST_F(CudaStreamsTest, NativeWorkIsInTheStreamsOrder) {
   EXPECT_EQ(cudaEventQuery(static_cast<cudaEvent_t>(*native_event)), cudaSuccess);
   EXPECT_FAILS(device_->native_stream(StreamId{0}), not_found, stream);
   EXPECT_FAILS(device_->native_event(EventId{0}), not_found, event);
+  EXPECT_OK(device_->free(memory));
+}
+
+TEST_F(CudaStreamsTest, NumbersAreWrittenInTheStreamsOrder) {
+  auto* const memory = static_cast<std::uint64_t*>(allocate(4 * sizeof(std::uint64_t)));
+  std::vector<std::uint64_t> seen(300);
+  EXPECT_OK(device_->fill(memory, 0xff, 4 * sizeof(std::uint64_t), stream_));
+  const auto number = [](std::size_t i) { return (i + 1) * 0x0123456789abcdefULL; };
+  auto* const pinned = static_cast<std::uint64_t*>(
+      allocate(seen.size() * sizeof(std::uint64_t), MemoryKind::pinned_staging));
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    ASSERT_OK(device_->write_value(memory + 1, number(i), stream_));
+    ASSERT_OK(device_->copy(pinned + i, memory + 1, sizeof(std::uint64_t), stream_));
+  }
+  ASSERT_OK(device_->synchronize(stream_));
+  for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(pinned[i], number(i)) << i;
+  EXPECT_OK(device_->copy(seen.data(), memory, 4 * sizeof(std::uint64_t), stream_));
+  EXPECT_OK(device_->synchronize(stream_));
+  EXPECT_EQ(seen[0], ~0ULL);
+  EXPECT_EQ(seen[2], ~0ULL) << "nothing beside it is written";
+
+  EXPECT_FAILS(device_->write_value(nullptr, 1, stream_), invalid_argument, pointer);
+  EXPECT_FAILS(
+      device_->write_value(static_cast<void*>(reinterpret_cast<char*>(memory) + 4), 1, stream_),
+      invalid_argument, alignment);
+  EXPECT_FAILS(device_->write_value(memory, 1, StreamId{0}), not_found, stream);
+  ASSERT_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_FAILS(device_->write_value(memory, 1, stream_), failed_precondition, stream);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(native(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_OK(device_->free(pinned));
   EXPECT_OK(device_->free(memory));
 }
 

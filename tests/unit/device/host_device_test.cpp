@@ -37,12 +37,14 @@ class HostDeviceTest : public ::testing::Test {
 };
 
 TEST_F(HostDeviceTest, RefusesOptionsOutOfRange) {
-  EXPECT_FAILS(HostDevice::create({.max_streams = 0}), invalid_argument, stream);
-  EXPECT_FAILS(HostDevice::create({.max_streams = 5000}), invalid_argument, stream);
-  EXPECT_FAILS(HostDevice::create({.max_queued = 0}), invalid_argument, span_size);
-  EXPECT_FAILS(HostDevice::create({.max_queued = 1U << 21}), invalid_argument, span_size);
-  EXPECT_FAILS(HostDevice::create({.capacity_bytes = std::uint64_t{1} << 60}), invalid_argument,
-               capacity);
+  EXPECT_REFUSES(HostDevice::create({.streams = static_cast<HostStreams>(99)}), invalid_argument,
+                 streams);
+  EXPECT_REFUSES(HostDevice::create({.max_streams = 0}), invalid_argument, max_streams);
+  EXPECT_REFUSES(HostDevice::create({.max_streams = 5000}), invalid_argument, max_streams);
+  EXPECT_REFUSES(HostDevice::create({.max_queued = 0}), invalid_argument, max_queued);
+  EXPECT_REFUSES(HostDevice::create({.max_queued = 1U << 21}), invalid_argument, max_queued);
+  EXPECT_REFUSES(HostDevice::create({.capacity_bytes = std::uint64_t{1} << 60}), invalid_argument,
+                 capacity_bytes);
 }
 
 TEST_F(HostDeviceTest, SaysWhatItIs) {
@@ -170,7 +172,7 @@ TEST_F(HostDeviceTest, ExplainsThatTheMachineLacksMemoryForStaging) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
   }
   EXPECT_EQ(text.find("device:"), std::string::npos) << text;
-  EXPECT_TRUE(log.contains(LogLevel::warning, "allocation refused: out of host_memories"));
+  EXPECT_TRUE(log.contains(LogLevel::warning, "allocation refused: out of host memory"));
   // Another failure takes its place; the figures and what is in use stay to be had.
   EXPECT_FALSE(device_->allocate({.bytes = 20000}));
   const std::string later = device_->describe(refused.status());

@@ -319,7 +319,9 @@ TEST_F(ResidencyTest, RegistrationRefusesWhatNoRecordMayBe) {
   EXPECT_FAILS(register_memory(*device_, record), invalid_argument, pointer);
   record = foreign();
   record.bytes = 0;
-  EXPECT_FAILS(register_memory(*device_, record), invalid_argument, pool_bytes);
+  EXPECT_REFUSES(register_memory(*device_, record), invalid_argument, bytes);
+  EXPECT_FAILS(register_memory(*device_, foreign(), static_cast<RegisterCheck>(99)),
+               invalid_argument, memory_check);
   ASSERT_OK(register_memory(*device_, foreign(), RegisterCheck::defer));
   EXPECT_FAILS(register_memory(*device_, foreign(), RegisterCheck::defer), failed_precondition,
                allocation);

@@ -81,9 +81,16 @@ TEST(VramTracker, KeepsStagingApart) {
 TEST(VramTracker, RefusesNonsense) {
   VramTracker tracker;
   EXPECT_FAILS(tracker.record(piece(0, 16)), invalid_argument, pointer);
-  EXPECT_FAILS(tracker.record(piece(0x1000, 0)), invalid_argument, pool_bytes);
-  EXPECT_FAILS(tracker.record(piece(0x1000, ~std::uint64_t{0})), invalid_argument, pool_bytes);
-  EXPECT_FAILS(tracker.record(piece(~std::uintptr_t{0} - 15, 64)), invalid_argument, pool_bytes);
+  EXPECT_REFUSES(tracker.record(piece(0x1000, 0)), invalid_argument, bytes);
+  EXPECT_REFUSES(tracker.record(piece(0x1000, 16, static_cast<MemoryPurpose>(99))),
+                 invalid_argument, purpose);
+  AllocationRecord foreign = piece(0x1000, 16);
+  foreign.owner = static_cast<AllocationOwner>(99);
+  EXPECT_REFUSES(tracker.record(foreign), invalid_argument, owner);
+  EXPECT_REFUSES(tracker.set_total("a", static_cast<MemoryPurpose>(99), 1), invalid_argument,
+                 purpose);
+  EXPECT_REFUSES(tracker.record(piece(0x1000, ~std::uint64_t{0})), invalid_argument, bytes);
+  EXPECT_REFUSES(tracker.record(piece(~std::uintptr_t{0} - 15, 64)), invalid_argument, bytes);
   for (const auto purpose : {MemoryPurpose::kv_cache, MemoryPurpose::model_weights}) {
     EXPECT_FAILS(tracker.record(piece(0x1000, 16, purpose, MemoryKind::pinned_staging)),
                  unsupported, allocation);
@@ -170,6 +177,24 @@ TEST(VramTracker, MovesWithItsRecords) {
   EXPECT_EQ(second.breakdown().total.bytes, 16U);
   first = VramTracker();
   EXPECT_EQ(first.breakdown().total.bytes, 0U);
+}
+
+TEST(VramTracker, TextFromOutsideForgesNoLine) {
+  VramTracker tracker;
+  const test::LogCapture log(LogLevel::debug);
+  AllocationRecord forger = piece(0x1000, 64);
+  forger.description = "x\n2026-01-01 critical FORGED \x1b[31mred\x7f\xff caf\xc3\xa9";
+  ASSERT_OK(tracker.record(forger));
+  ASSERT_OK(tracker.set_total("pool\r\x1b[2J", MemoryPurpose::unknown, 1));
+  EXPECT_EQ(tracker.allocations()[0].description,
+            "x?2026-01-01 critical FORGED ?[31mred?? caf\xc3\xa9");
+  EXPECT_EQ(tracker.totals()[0].name, "pool??[2J");
+  for (const test::LogCapture::Line& line : log.lines()) {
+    EXPECT_EQ(line.text.find_first_of("\n\r\x1b\x7f"), std::string::npos) << line.text;
+  }
+  EXPECT_EQ(tracker.report().find_first_of("\r\x1b"), std::string::npos);
+  ASSERT_OK(tracker.set_total("pool\r\x1b[2J", MemoryPurpose::unknown, 0));
+  EXPECT_TRUE(tracker.totals().empty()) << "the same name, the same total";
 }
 
 TEST(VramTracker, LogsEachChangeWithTheNewTotal) {

@@ -208,7 +208,8 @@ TEST(BenchAttention, WhyARunEndedDecidesTheExitCode) {
   const Console console{out, err};
   EXPECT_EQ(bench_run.report(console, "row", unsupported(Resource::dtype, 3)), ExitCode::usage);
   EXPECT_EQ(bench_run.report(console, "row", insufficient_vram(2, 1)), ExitCode::does_not_fit);
-  EXPECT_EQ(bench_run.report(console, "row", {StatusCode::device_error, Resource::stream, 700}),
+  EXPECT_EQ(bench_run.report(console, "row",
+                             {StatusCode::device_error, Resource::stream, Option::none, 700}),
             ExitCode::environment);
   EXPECT_TRUE(contains(err.str(), "error: row on host: ")) << err.str();
 }

@@ -69,7 +69,7 @@ TEST(GpuSource, ReservedCountedAsUsedLeavesNothingBelowZero) {
 
 TEST(GpuSource, SaysWhyNvmlTellsNothingAnyMore) {
   GpuSource source(gpu_number(0), [](const CudaDeviceInfo&) -> Result<NvmlMemory> {
-    return Status{StatusCode::device_error, Resource::device, 15, 0, 0, 0};
+    return Status{StatusCode::device_error, Resource::device, Option::none, 15, 0, 0, 0};
   });
   const MonitorFrame frame = source.look();
   EXPECT_FALSE(frame.is_ok());

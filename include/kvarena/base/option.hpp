@@ -1,0 +1,148 @@
+#pragma once
+
+/// @file
+/// `Option`: the fields of the option structs by their own names, so that a `Status` can say which
+/// one was refused or is to be raised. A field that several structs have is named once.
+
+#include "kvarena/base/export.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace kvarena {
+
+/// A field of an option struct, written as in its header.
+enum class Option : std::uint16_t {
+  none = 0,
+  // KvCacheOptions
+  num_q_heads,
+  max_sequences,
+  max_sequence_tokens,
+  max_batch_rows,
+  max_step_tokens,
+  max_batch_blocks,
+  watermark_blocks,
+  window_tokens,
+  steps_in_flight,
+  max_open_tickets,
+  max_fence_entries,
+  max_table_pages,
+  num_threads,
+  max_decode_tokens,
+  order,
+  scrub,
+  home_stream,
+  audit_blocks_per_step,
+  // UniformLayoutOptions, GroupSpec, PlaneSpec
+  num_layers,
+  num_kv_heads,
+  head_dim_k,
+  head_dim_v,
+  dtype,
+  block_size_tokens,
+  tile_order,
+  layer,
+  kind,
+  num_heads,
+  head_dim,
+  scale,
+  alias_of,
+  planes,
+  retention,
+  // PoolSize
+  num_blocks,
+  budget_bytes,
+  all_free_but_bytes,
+  // BlockManagerOptions, BlockTablesOptions, SequenceOptions, StepPublisherOptions
+  max_holders,
+  max_append_tokens,
+  max_length_tokens,
+  audit_blocks,
+  // CudaDeviceOptions, HostDeviceOptions, CacheTarget
+  ordinal,
+  capacity_bytes,
+  streams,
+  max_streams,
+  max_queued,
+  max_host_functions,
+  bounce_bytes,
+  policy,
+  num_sms,
+  // AllocationRequest, AllocationRecord
+  bytes,
+  alignment_bytes,
+  purpose,
+  owner,
+  // AttentionLimits
+  max_rows,
+  max_q_tokens,
+  path,
+  // HealthOptions, PressureOptions, HealthServerOptions
+  period_ns,
+  pressure_period_ns,
+  check_limit_ns,
+  ticket_limit_ns,
+  holder_grace_ns,
+  step_limit_ns,
+  blocks,
+  vram,
+  hysteresis,
+  address,
+  token,
+  max_connections,
+  max_request_bytes,
+  request_limit_ms,
+  // KvMemoryOptions, PlanOptions
+  format,
+  kept,
+  tensor_parallel,
+  pipeline_parallel,
+  data_parallel,
+  stage,
+  memory_bytes,
+  utilization_permille,
+  weights,
+  kv,
+  kv_scale,
+  context_tokens,
+  batch,
+  context_overhead_bytes,
+  graph_bytes,
+  // StepTimeOptions
+  layer_parameters,
+  layer_bytes,
+  head_parameters,
+  head_bytes,
+  experts,
+  attention,
+  bandwidth_bytes_per_second,
+  flops_per_second,
+  efficiency,
+  // ModelSpec
+  groups,
+  num_sharing_layers,
+  limit_tokens,
+  latent_dim,
+  latent_value_dim,
+  index_dim,
+  state_elements,
+  conv_elements,
+  hidden,
+  ffn,
+  experts_per_token,
+  kv_lora_rank,
+  nope_dim,
+  rope_dim,
+  vocab,
+  max_position,
+  weights_bytes,
+  parameters,
+};
+
+/// The last of them, for walking through all.
+inline constexpr Option kLastOption = Option::parameters;
+
+/// The option's name as written in its struct, e.g. "steps_in_flight".
+KVARENA_EXPORT std::string_view name_of(Option option) noexcept;
+
+}  // namespace kvarena

@@ -1,0 +1,19 @@
+#include "base/id_space.hpp"
+
+#include <array>
+#include <atomic>
+
+namespace kvarena {
+namespace {
+
+/// Of each kind. Orders nothing but ids.
+std::array<std::atomic<std::uint64_t>, 3> ranges_taken{};
+
+}  // namespace
+
+std::uint64_t take_id_space(IdKind kind) noexcept {
+  auto& taken = ranges_taken[static_cast<std::size_t>(kind)];
+  return taken.fetch_add(1, std::memory_order_relaxed) << kIdCountBits;
+}
+
+}  // namespace kvarena
