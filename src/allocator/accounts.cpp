@@ -1,9 +1,13 @@
 #include "kvarena/allocator/accounts.hpp"
 
+#include "base/excerpt.hpp"
+#include "base/out_of_memory.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -14,11 +18,12 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
     fmt::format_to(out, "it fits\n");
     return;
   }
-  const std::int64_t possible = e.stats.num_blocks - e.stats.offline;
-  if (e.requested > possible) {
-    fmt::format_to(out,
-                   "it can never fit: the pool has {} blocks in service; create a larger pool\n",
-                   possible);
+  const std::int64_t in_service = e.stats.num_blocks - e.stats.offline;
+  const std::int64_t kept = e.urgency == Urgency::admission ? e.stats.watermark : 0;
+  if (e.requested > in_service - kept) {
+    fmt::format_to(out, "it can never fit: the pool has {} blocks in service", in_service);
+    if (kept != 0) fmt::format_to(out, ", {} of which new work leaves free", kept);
+    fmt::format_to(out, "; create a larger pool\n");
     return;
   }
   if (e.fenced_returning >= e.missing) {
@@ -50,11 +55,23 @@ std::string_view name_of(BlockState state) noexcept {
   return "unknown";
 }
 
-std::string to_string(const Explanation& e) {
+std::string_view name_of(BlockContent content) noexcept {
+  switch (content) {
+    case BlockContent::unwritten: return "unwritten";
+    case BlockContent::being_written: return "being_written";
+    case BlockContent::published: return "published";
+    case BlockContent::failed: return "failed";
+  }
+  return "unknown";
+}
+
+std::string to_string(const Explanation& e) noexcept try {
   std::string text;
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{}: {} requested, {} usable, {} missing\n",
-                 e.fits ? "blocks" : "out of blocks", e.requested, e.usable, e.missing);
+  fmt::format_to(out, "{}: {} requested{}, {} usable", e.fits ? "blocks" : "out of blocks",
+                 e.requested, e.urgency == Urgency::admission ? " for new work" : "", e.usable);
+  if (e.promised != 0) fmt::format_to(out, " ({} of them promised to those who ask)", e.promised);
+  fmt::format_to(out, ", {} missing\n", e.missing);
   fmt::format_to(out,
                  "pool of {}: {} free + {} evictable + {} fenced + {} referenced + {} offline; {} "
                  "reserved, watermark {}\n",
@@ -63,11 +80,13 @@ std::string to_string(const Explanation& e) {
   if (e.num_largest != 0) fmt::format_to(out, "largest holders:\n");
   for (std::size_t i = 0; i < e.num_largest; ++i) {
     const HolderReport& holder = e.largest[i];
-    fmt::format_to(out, "  {} {}: {} references, {} reserved\n", holder.purpose, holder.owner,
-                   holder.references, holder.reserved);
+    fmt::format_to(out, "  {} {}: {} references, {} reserved\n", printable(holder.purpose),
+                   holder.owner, holder.references, holder.reserved);
   }
   append_remedy(e, out);
   return text;
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 }  // namespace kvarena

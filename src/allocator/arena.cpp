@@ -2,13 +2,18 @@
 
 #include "allocator/layer_view.hpp"
 #include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "device/free_bytes.hpp"
 
+#include <new>
 #include <utility>
 
 namespace kvarena {
 
-Result<Arena> Arena::create(Device& device, const KvLayout& layout, const ArenaOptions& options) {
+Result<Arena> Arena::create(Device& device, const KvLayout& layout,
+                            const ArenaOptions& options) try {
+  if (Status s = check_enum(Option::order, options.order, BlockOrder::layer_major); !s) return s;
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
   if (!free_bytes) return free_bytes.status();
   const Result<PoolPlan> plan = plan_pool(layout, options.size, *free_bytes);
@@ -22,6 +27,8 @@ Result<Arena> Arena::create(Device& device, const KvLayout& layout, const ArenaO
   if (!memory) return memory.status();
   arena.base_ = static_cast<std::byte*>(*memory);
   return arena;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Arena::Arena(Device& device, const KvLayout& layout, BlockOrder order, PoolPlan plan,

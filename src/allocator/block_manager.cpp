@@ -3,6 +3,7 @@
 #include "kvarena/allocator/block_manager.hpp"
 
 #include "allocator/block_manager_impl.hpp"
+#include "base/range_checks.hpp"
 #include "kvarena/base/layout.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace kvarena {
 namespace {
 
 constexpr std::int64_t kMaxTableSize = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxOpenTickets = std::int64_t{1} << 30;
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
                    std::int64_t largest) noexcept {
@@ -21,29 +23,46 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
+std::int64_t fence_entries(const BlockManagerOptions& options) noexcept {
+  if (options.max_fence_entries != 0) return options.max_fence_entries;
+  return std::min(BlockManager::kSharers * options.num_blocks, kMaxTableSize);
+}
+
 }  // namespace
+
+std::int64_t BlockManager::host_bytes(const BlockManagerOptions& options) noexcept {
+  constexpr std::int64_t kBlockBytes = 16;
+  return options.num_blocks * kBlockBytes +
+         options.max_holders * static_cast<std::int64_t>(sizeof(Holder) + sizeof(std::uint32_t)) +
+         FenceTable::bytes(options.max_open_tickets, fence_entries(options));
+}
 
 Result<BlockManager> BlockManager::create(const BlockManagerOptions& given) {
   BlockManagerOptions options = given;
-  if (Status s = check_range(Resource::num_blocks, options.num_blocks, 1, KvLayout::kMaxBlocks);
+  if (Status s = check_option(Option::num_blocks, options.num_blocks, 1, KvLayout::kMaxBlocks);
       !s) {
     return s;
   }
-  if (Status s = check_range(Resource::watermark, options.watermark_blocks, 0, options.num_blocks);
+  if (Status s =
+          check_option(Option::watermark_blocks, options.watermark_blocks, 0, options.num_blocks);
       !s) {
     return s;
   }
-  if (Status s = check_range(Resource::num_holders, options.max_holders, 1, kMaxTableSize); !s)
-    return s;
-  if (Status s = check_range(Resource::num_tickets, options.max_open_tickets, 1, kMaxTableSize);
+  if (Status s = check_option(Option::max_holders, options.max_holders, 1, HolderTable::kMaxSlots);
       !s) {
     return s;
   }
-  if (options.max_fence_entries == 0) options.max_fence_entries = options.num_blocks;
-  if (Status s = check_range(Resource::fence_entry, options.max_fence_entries, 1, kMaxTableSize);
+  if (Status s =
+          check_option(Option::max_open_tickets, options.max_open_tickets, 1, kMaxOpenTickets);
       !s) {
     return s;
   }
+  if (Status s =
+          check_option(Option::max_fence_entries, options.max_fence_entries, 0, kMaxTableSize);
+      !s) {
+    return s;
+  }
+  options.max_fence_entries = fence_entries(options);
   try {
     return BlockManager(std::make_unique<Impl>(options));
   } catch (const std::bad_alloc&) {
@@ -63,7 +82,7 @@ Result<HolderId> BlockManager::register_holder(const HolderInfo& info) {
   m.append_log({.kind = OperationKind::register_holder,
                 .outcome = full ? StatusCode::exhausted : StatusCode::ok,
                 .holder = id});
-  if (full) return exhausted(Resource::holder, 1, 0);
+  if (full) return exhausted(Resource::holder, 1, 0, 0, Option::max_holders);
   return id;
 }
 
@@ -83,26 +102,28 @@ Status BlockManager::unregister_holder(HolderId id) {
   return status;
 }
 
-Status BlockManager::reserve(HolderId id, std::int64_t count) {
+Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
   Impl& m = *impl_;
-  Status status =
-      check_range(Resource::reservation, count, 0, std::numeric_limits<std::int64_t>::max());
+  Status status = check_enum(Resource::urgency, urgency, Urgency::admission);
+  if (status) {
+    status = check_range(Resource::reservation, count, 0, std::numeric_limits<std::int64_t>::max());
+  }
   if (Holder* holder = m.holders.find(id); holder == nullptr) {
     status = not_found(Resource::holder, id.value);
   } else if (status.is_ok()) {
     const std::int64_t increase = count - holder->reserved;
-    if (increase > 0 && increase > m.usable(Urgency::admission)) {
-      ++m.exhaustions;
-      status = exhausted(
-          Resource::reservation, static_cast<std::uint64_t>(count),
-          static_cast<std::uint64_t>(holder->reserved + m.usable(Urgency::admission)), id.value);
+    if (increase > 0 && increase > m.usable(urgency)) {
+      status = m.refuse(Resource::reservation, count, holder->reserved, urgency, id);
     } else {
       m.reserved += increase;
       holder->reserved = count;
     }
   }
-  m.append_log(
-      {.kind = OperationKind::reserve, .outcome = status.code, .holder = id, .count = count});
+  m.append_log({.kind = OperationKind::reserve,
+                .outcome = status.code,
+                .flag = static_cast<std::uint8_t>(urgency),
+                .holder = id,
+                .count = count});
   return status;
 }
 
@@ -160,16 +181,16 @@ Status BlockManager::release_after(Ticket ticket, HolderId holder, std::span<con
   impl_->append_log({.kind = OperationKind::release_after,
                      .outcome = status.code,
                      .holder = holder,
-                     .ticket = ticket,
+                     .ticket = impl_->fences.number_of(ticket),
                      .ids = ids});
   return status;
 }
 
-Status BlockManager::set_cached(BlockId id, Generation generation, bool cached) {
-  const Status status = impl_->set_cached(id, generation, cached);
-  impl_->append_log({.kind = OperationKind::set_cached,
+Status BlockManager::set_content(BlockId id, Generation generation, BlockContent content) {
+  const Status status = impl_->set_content(id, generation, content);
+  impl_->append_log({.kind = OperationKind::set_content,
                      .outcome = status.code,
-                     .flag = cached,
+                     .flag = static_cast<std::uint8_t>(content),
                      .ids = std::span(&id, 1)});
   return status;
 }
@@ -194,14 +215,18 @@ Result<Ticket> BlockManager::open_ticket() {
   const bool refused = ticket == kNoTicket;
   impl_->append_log({.kind = OperationKind::open_ticket,
                      .outcome = refused ? StatusCode::exhausted : StatusCode::ok,
-                     .ticket = ticket});
-  if (refused) return exhausted(Resource::ticket, 1, 0, impl_->fences.oldest_open().value);
+                     .ticket = impl_->fences.number_of(ticket)});
+  if (refused)
+    return exhausted(Resource::ticket, 1, 0, impl_->fences.oldest_open().value,
+                     Option::max_open_tickets);
   return ticket;
 }
 
 Status BlockManager::retire(Ticket ticket) {
   const Status status = impl_->retire(ticket);
-  impl_->append_log({.kind = OperationKind::retire, .outcome = status.code, .ticket = ticket});
+  impl_->append_log({.kind = OperationKind::retire,
+                     .outcome = status.code,
+                     .ticket = impl_->fences.number_of(ticket)});
   return status;
 }
 

@@ -1,18 +1,24 @@
 // The questions a BlockManager answers: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
+#include "base/out_of_memory.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace kvarena {
 namespace {
 
 Status violated(Invariant invariant, Resource resource, std::int64_t subject, std::int64_t expected,
                 std::int64_t found) noexcept {
-  return {StatusCode::invariant_violated,       resource,
-          static_cast<std::int32_t>(invariant), static_cast<std::uint64_t>(subject),
-          static_cast<std::uint64_t>(expected), static_cast<std::uint64_t>(found)};
+  return {StatusCode::invariant_violated,
+          resource,
+          Option::none,
+          static_cast<std::int32_t>(invariant),
+          static_cast<std::uint64_t>(subject),
+          static_cast<std::uint64_t>(expected),
+          static_cast<std::uint64_t>(found)};
 }
 
 HolderReport report_of(HolderId id, const Holder& holder) {
@@ -38,23 +44,27 @@ std::int64_t BlockManager::num_blocks() const noexcept { return impl_->pool.num_
 std::int64_t BlockManager::available_now() const noexcept { return impl_->available(); }
 
 std::int64_t BlockManager::available_after(Ticket last) const noexcept {
-  const Impl& m = *impl_;
-  std::int64_t returning = 0;
+  return impl_->available() + impl_->returning(last);
+}
+
+std::int64_t BlockManager::Impl::returning(Ticket last) const noexcept {
+  const Impl& m = *this;
+  std::int64_t blocks = 0;
   m.fences.for_each_open(last, [&](Ticket ticket) {
     m.fences.for_each_entry(ticket, [&](std::uint32_t index) {
       const BlockId block = m.fences.entry(index).block;
       const std::uint32_t word = m.pool.record(block).word;
-      const bool only_fenced = (word & BlockPool::kLow) == 0;
+      const bool only_fenced = (word & BlockPool::kCount) == 0;
       const bool counted_here = m.pool.fence_head(block) == index;
       if (!only_fenced || !counted_here || (word & BlockPool::kQuarantined) != 0) return;
       bool all_retired = true;
       for (std::uint32_t i = index; i != FenceTable::kNone; i = m.fences.entry(i).next_of_block) {
         all_retired = all_retired && m.fences.entry(i).ticket <= last;
       }
-      returning += all_retired ? 1 : 0;
+      blocks += all_retired ? 1 : 0;
     });
   });
-  return m.available() + returning;
+  return blocks;
 }
 
 bool BlockManager::can_allocate(std::int64_t count, Urgency urgency) const noexcept {
@@ -68,6 +78,10 @@ std::int64_t BlockManager::num_open_tickets() const noexcept { return impl_->fen
 Ticket BlockManager::oldest_open_ticket() const noexcept { return impl_->fences.oldest_open(); }
 
 Ticket BlockManager::newest_ticket() const noexcept { return impl_->fences.newest(); }
+
+std::size_t BlockManager::place_of(Ticket ticket) const noexcept {
+  return impl_->fences.place_of(ticket);
+}
 
 std::int32_t BlockManager::max_open_tickets() const noexcept {
   return static_cast<std::int32_t>(impl_->fences.max_open_tickets());
@@ -95,10 +109,23 @@ std::uint32_t BlockManager::reference_count(BlockId id) const noexcept {
   return impl_->pool.live_references(id);
 }
 
+std::uint32_t BlockManager::claims(BlockId id) const noexcept {
+  const BlockPool& pool = impl_->pool;
+  return pool.live_references(id) +
+         (pool.state(id) != BlockState::evictable && pool.fence_head(id) != BlockPool::kNoFence) +
+         (pool.content(id) == BlockContent::published);
+}
+
+std::uint64_t BlockManager::claim_serial() const noexcept { return impl_->claim_serial; }
+
+BlockContent BlockManager::content(BlockId id) const noexcept { return impl_->pool.content(id); }
+
 BlockState BlockManager::state(BlockId id) const noexcept { return impl_->pool.state(id); }
 
-BlockStats BlockManager::stats() const noexcept {
-  const Impl& m = *impl_;
+BlockStats BlockManager::stats() const noexcept { return impl_->stats(); }
+
+BlockStats BlockManager::Impl::stats() const noexcept {
+  const Impl& m = *this;
   const StateCounts& counts = m.pool.counts();
   return {.num_blocks = m.pool.num_blocks(),
           .free = counts.free,
@@ -123,12 +150,35 @@ Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const
   const Impl& m = *impl_;
   Explanation e;
   e.requested = requested;
+  e.urgency = urgency;
   e.usable = m.usable(urgency);
   e.fits = requested <= e.usable;
   e.missing = std::max<std::int64_t>(0, requested - e.usable);
   e.stats = stats();
+  m.name_holders(e);
+  return e;
+}
+
+Explanation BlockManager::explain(const Status& refused) const noexcept {
+  const Impl& m = *impl_;
+  Explanation e = m.refusal;
+  const auto required = static_cast<std::int64_t>(refused.required);
+  const auto available = static_cast<std::int64_t>(refused.available);
+  if (e.requested != required || e.usable != available || required == 0) {
+    e = Explanation{};
+    e.requested = required;
+    e.usable = available;
+    e.missing = std::max<std::int64_t>(0, required - available);
+    e.stats = stats();
+  }
+  m.name_holders(e);
+  return e;
+}
+
+void BlockManager::Impl::name_holders(Explanation& e) const noexcept {
+  const Impl& m = *this;
   e.oldest_open_ticket = m.fences.oldest_open();
-  e.fenced_returning = available_after(m.fences.newest()) - available_now();
+  e.fenced_returning = returning(m.fences.newest());
   m.holders.for_each([&e](HolderId id, const Holder& holder) {
     const HolderReport report = report_of(id, holder);
     if (report.references + report.reserved == 0) return;
@@ -142,7 +192,6 @@ Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const
     std::move_backward(place, end - 1, end);
     *place = report;
   });
-  return e;
 }
 
 std::size_t BlockManager::holders(std::span<HolderReport> reports) const noexcept {
@@ -155,13 +204,15 @@ std::size_t BlockManager::holders(std::span<HolderReport> reports) const noexcep
   return written;
 }
 
-std::vector<HolderReport> BlockManager::holders() const {
+std::vector<HolderReport> BlockManager::holders() const noexcept try {
   std::vector<HolderReport> reports(static_cast<std::size_t>(impl_->holders.size()));
   holders(reports);
   return reports;
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
-Status BlockManager::check_invariants() const {
+Status BlockManager::check_invariants() const try {
   const Impl& m = *impl_;
   const StateCounts& kept = m.pool.counts();
   if (Status status = check_totals(); !status) return status;
@@ -189,6 +240,8 @@ Status BlockManager::check_invariants() const {
     return violated(Invariant::reservations, Resource::reservation, 0, m.reserved, reserved);
   }
   return check_blocks(0, m.pool.num_blocks());
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Status BlockManager::check_totals() const noexcept {
@@ -224,7 +277,8 @@ Status BlockManager::Impl::check_block(BlockId id) const noexcept {
     return violated(Invariant::evictable_list, Resource::block, raw, 1, 0);
   }
   const std::uint32_t word = pool.record(id).word;
-  if (state == BlockState::free && word != 0) {
+  if (state == BlockState::free && word != 0 &&
+      (word & ~BlockPool::kFailedFree) != BlockPool::kWriting) {
     return violated(Invariant::state_counts, Resource::block, raw, 0, word);
   }
   if (pool.live_references(id) > references) {

@@ -6,6 +6,7 @@
 #include "allocator/block_pool.hpp"
 #include "allocator/fence_table.hpp"
 #include "allocator/holder_table.hpp"
+#include "base/id_space.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 
@@ -17,7 +18,7 @@ struct BlockManager::Impl {
   explicit Impl(const BlockManagerOptions& options)
       : pool(options.num_blocks),
         holders(options.max_holders),
-        fences(options.max_open_tickets, options.max_fence_entries),
+        fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
         watermark(options.watermark_blocks),
         log(options.log) {}
 
@@ -34,6 +35,9 @@ struct BlockManager::Impl {
     holder.reserved -= used;
     reserved -= used;
   }
+  /// A call is refused for want of blocks: keeps what explain() will be asked for.
+  Status refuse(Resource resource, std::int64_t required, std::int64_t promised, Urgency urgency,
+                HolderId subject) noexcept;
   void note_peak() noexcept {
     const std::int64_t allocated = pool.num_blocks() - pool.counts().free;
     if (allocated > peak_allocated) peak_allocated = allocated;
@@ -54,18 +58,24 @@ struct BlockManager::Impl {
                  std::span<const Generation> generations);
   Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
                        std::span<const Generation> generations);
-  Status set_cached(BlockId id, Generation generation, bool cached);
+  Status set_content(BlockId id, Generation generation, BlockContent content);
   Result<bool> quarantine(BlockId id);
   Status restore(BlockId id);
   Status retire(Ticket ticket);
 
-  /// Whether a block is free or referenced and neither cached nor fenced, with nothing wrong: most.
+  /// Whether a block is free or referenced, and neither marked nor fenced, with nothing wrong:
+  /// most.
   bool is_plain(BlockId id) const noexcept {
     if (pool.fence_head(id) != BlockPool::kNoFence) return false;
     const std::uint32_t word = pool.record(id).word;
     return word == 0 || (word > BlockPool::kHeld && word - BlockPool::kHeld <= references &&
-                         word - BlockPool::kHeld <= BlockPool::kLow);
+                         word - BlockPool::kHeld <= BlockPool::kCount);
   }
+  BlockStats stats() const noexcept;
+  /// Blocks that come back when every open ticket up to and including `last` has retired.
+  std::int64_t returning(Ticket last) const noexcept;
+  /// Fills in the largest holders and what tickets hold back.
+  void name_holders(Explanation& explanation) const noexcept;
   /// The proof for one block; check_blocks.
   Status check_block(BlockId id) const noexcept;
 
@@ -86,7 +96,9 @@ struct BlockManager::Impl {
   std::uint64_t releases = 0;
   std::uint64_t evictions = 0;
   std::uint64_t exhaustions = 0;
-  std::uint64_t calls = 0;  // stamps allocate_each
+  Explanation refusal;             // of the last of them, without holders and tickets
+  std::uint64_t claim_serial = 1;  // see BlockManager::claim_serial
+  std::uint64_t calls = 0;         // stamps allocate_each
 };
 
 }  // namespace kvarena

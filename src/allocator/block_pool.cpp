@@ -16,9 +16,34 @@ BlockPool::BlockPool(std::int64_t num_blocks)
 
 BlockState BlockPool::state(BlockId id) const noexcept {
   const std::uint32_t word = record(id).word;
-  if ((word & kHeld) != 0) return (word & kLow) != 0 ? BlockState::referenced : BlockState::fenced;
+  if ((word & kHeld) != 0)
+    return (word & kCount) != 0 ? BlockState::referenced : BlockState::fenced;
   if ((word & kQuarantined) != 0) return BlockState::offline;
-  return (word & kCached) != 0 ? BlockState::evictable : BlockState::free;
+  return (word & kPublished) != 0 ? BlockState::evictable : BlockState::free;
+}
+
+BlockContent BlockPool::content(BlockId id) const noexcept {
+  const std::uint32_t word = record(id).word;
+  if ((word & kHeld) == 0) {
+    return state(id) == BlockState::evictable ? BlockContent::published : BlockContent::unwritten;
+  }
+  switch (word & kContent) {
+    case kPublished: return BlockContent::published;
+    case kWriting: return BlockContent::being_written;
+    case kContent: return BlockContent::failed;
+    default: return BlockContent::unwritten;
+  }
+}
+
+void BlockPool::set_content(BlockId id, BlockContent content) noexcept {
+  std::uint32_t marks = 0;
+  switch (content) {
+    case BlockContent::unwritten: break;
+    case BlockContent::being_written: marks = kWriting; break;
+    case BlockContent::published: marks = kPublished; break;
+    case BlockContent::failed: marks = kContent; break;
+  }
+  record(id).word = (record(id).word & ~kContent) | marks;
 }
 
 std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
@@ -67,7 +92,7 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
         break;
       r = {0, r.generation + 1};
       *top++ = ids[i];
-    } else if ((r.word & kHeld) != 0 && (r.word & kLow) > 1) {
+    } else if ((r.word & kHeld) != 0 && (r.word & kCount) > 1) {
       --r.word;
     } else {
       break;
@@ -82,11 +107,15 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
 void BlockPool::drop_marked(BlockId id) noexcept {
   Record& r = record(id);
   if ((r.word & kQuarantined) != 0) {
-    r.word &= kQuarantined | kCached;
+    r.word &= kQuarantined | kContent;
     ++r.generation;
     ++counts_.offline;
-  } else {
+  } else if ((r.word & kContent) == kPublished) {
     append_evictable(id);
+  } else {
+    r.word = kWriting | ((r.word & kPublished) != 0 ? kFailedFree : 0);
+    ++r.generation;
+    free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
   }
 }
 
@@ -96,16 +125,16 @@ void BlockPool::undo_drop(BlockId id) noexcept {
     case BlockState::free:
       --counts_.free;  // the newest free block is on top of the stack
       --r.generation;
-      r.word = kHeld | 1;
+      r.word = kHeld | (r.word & kWriting) | ((r.word & kFailedFree) != 0 ? kPublished : 0) | 1;
       break;
     case BlockState::evictable:
       unlink_evictable(id);
-      r.word = kHeld | kCached | 1;
+      r.word = kHeld | kPublished | 1;
       break;
     case BlockState::offline:
       --counts_.offline;
       --r.generation;
-      r.word = kHeld | (r.word & (kCached | kQuarantined)) | 1;
+      r.word = kHeld | (r.word & (kContent | kQuarantined)) | 1;
       break;
     case BlockState::referenced:
     case BlockState::fenced: break;
@@ -113,24 +142,24 @@ void BlockPool::undo_drop(BlockId id) noexcept {
 }
 
 void BlockPool::append_evictable(BlockId id) noexcept {
-  record(id).word = kCached | kLow;
+  record(id).word = kPublished | kLink;
   side_[index(id)] = evictable_tail_;
   const auto raw = static_cast<std::uint32_t>(id.value);
-  if (evictable_tail_ == kLow) {
+  if (evictable_tail_ == kLink) {
     evictable_head_ = raw;
   } else {
-    records_[evictable_tail_].word = kCached | raw;
+    records_[evictable_tail_].word = kPublished | raw;
   }
   evictable_tail_ = raw;
   ++counts_.evictable;
 }
 
 void BlockPool::unlink_evictable(BlockId id) noexcept {
-  const std::uint32_t next = record(id).word & kLow;
+  const std::uint32_t next = record(id).word & kLink;
   const std::uint32_t previous = side_[index(id)];
-  (previous == kLow ? evictable_head_ : records_[previous].word) =
-      previous == kLow ? next : (kCached | next);
-  (next == kLow ? evictable_tail_ : side_[next]) = previous;
+  (previous == kLink ? evictable_head_ : records_[previous].word) =
+      previous == kLink ? next : (kPublished | next);
+  (next == kLink ? evictable_tail_ : side_[next]) = previous;
   side_[index(id)] = kNoFence;
   record(id).word = 0;
   --counts_.evictable;
@@ -180,7 +209,7 @@ bool BlockPool::free_list_is_whole() const {
   std::vector<bool> seen(records_.size());
   for (std::int64_t i = 0; i < counts_.free; ++i) {
     const BlockId id = free_stack_[static_cast<std::size_t>(i)];
-    if (!contains(id) || record(id).word != 0 || seen[index(id)]) return false;
+    if (!contains(id) || state(id) != BlockState::free || seen[index(id)]) return false;
     seen[index(id)] = true;
   }
   return true;  // with the recount of free blocks this makes the list exactly the free blocks
@@ -188,10 +217,10 @@ bool BlockPool::free_list_is_whole() const {
 
 bool BlockPool::evictable_list_is_whole() const noexcept {
   std::int64_t length = 0;
-  std::uint32_t previous = kLow;
-  for (std::uint32_t raw = evictable_head_; raw != kLow; raw = records_[raw].word & kLow) {
+  std::uint32_t previous = kLink;
+  for (std::uint32_t raw = evictable_head_; raw != kLink; raw = records_[raw].word & kLink) {
     if (raw >= records_.size() || ++length > counts_.evictable) return false;
-    if ((records_[raw].word & ~kLow) != kCached || side_[raw] != previous) return false;
+    if ((records_[raw].word & ~kLink) != kPublished || side_[raw] != previous) return false;
     previous = raw;
   }
   return length == counts_.evictable && evictable_tail_ == previous;
@@ -200,22 +229,22 @@ bool BlockPool::evictable_list_is_whole() const noexcept {
 bool BlockPool::evictable_links_agree(BlockId id) const noexcept {
   const auto raw = static_cast<std::uint32_t>(id.value);
   const auto is_evictable = [this](std::uint32_t other) {
-    return other < records_.size() && (records_[other].word & ~kLow) == kCached;
+    return other < records_.size() && (records_[other].word & ~kLink) == kPublished;
   };
-  const std::uint32_t next = record(id).word & kLow;
+  const std::uint32_t next = record(id).word & kLink;
   const std::uint32_t previous = side_[raw];
   const bool next_agrees =
-      next == kLow ? evictable_tail_ == raw : is_evictable(next) && side_[next] == raw;
+      next == kLink ? evictable_tail_ == raw : is_evictable(next) && side_[next] == raw;
   const bool previous_agrees =
-      previous == kLow ? evictable_head_ == raw
-                       : is_evictable(previous) && (records_[previous].word & kLow) == raw;
+      previous == kLink ? evictable_head_ == raw
+                        : is_evictable(previous) && (records_[previous].word & kLink) == raw;
   return next_agrees && previous_agrees;
 }
 
 std::int64_t BlockPool::total_live_references() const noexcept {
   std::int64_t total = 0;
   for (const Record& r : records_) {
-    if ((r.word & kHeld) != 0) total += r.word & kLow;
+    if ((r.word & kHeld) != 0) total += r.word & kCount;
   }
   return total;
 }

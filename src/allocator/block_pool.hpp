@@ -29,14 +29,20 @@ struct StateCounts {
 /// States, counts and orders of all blocks.
 class BlockPool {
  public:
-  // A block's word. Held: kHeld, perhaps kCached and kQuarantined, and the number of live (not
-  // fenced) references in the low bits; zero live references means fenced. Not held: 0 is free,
-  // kQuarantined offline (kCached then remembers the mark), kCached alone evictable with the next
-  // link in the low bits.
+  // A block's word. Held: kHeld, perhaps kQuarantined, what is known of its content (kPublished
+  // alone: published; kWriting alone: being written; both: failed), and the number of live (not
+  // fenced) references in the low bits; zero live references means fenced. Not held: kQuarantined
+  // is offline, kPublished evictable with the next link in the bits below kQuarantined, all else
+  // free. What is offline or free remembers its content, for undo_drop alone; of a free block
+  // kFailedFree stands for kPublished.
   static constexpr std::uint32_t kHeld = 1U << 31;
-  static constexpr std::uint32_t kCached = 1U << 30;
+  static constexpr std::uint32_t kPublished = 1U << 30;
   static constexpr std::uint32_t kQuarantined = 1U << 29;
-  static constexpr std::uint32_t kLow = kQuarantined - 1;  ///< count or link; as a link: none
+  static constexpr std::uint32_t kWriting = 1U << 28;
+  static constexpr std::uint32_t kContent = kPublished | kWriting;
+  static constexpr std::uint32_t kCount = kWriting - 1;     ///< of references
+  static constexpr std::uint32_t kLink = kQuarantined - 1;  ///< to a block; all bits: to none
+  static constexpr std::uint32_t kFailedFree = 1;
   static constexpr std::uint32_t kNoFence = ~0U;  ///< side word of a block with no fence entry
 
   struct Record {
@@ -61,22 +67,25 @@ class BlockPool {
   BlockState state(BlockId id) const noexcept;
   std::uint32_t live_references(BlockId id) const noexcept {
     const std::uint32_t word = record(id).word;
-    return (word & kHeld) != 0 ? word & kLow : 0;
+    return (word & kHeld) != 0 ? word & kCount : 0;
   }
+  BlockContent content(BlockId id) const noexcept;
+  /// Requires a held block.
+  void set_content(BlockId id, BlockContent content) noexcept;
 
   /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
   /// number is returned. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
   /// Gives up one reference on the leading blocks of a list, as long as each either keeps another
-  /// live reference or becomes free: up to the first that is cached, quarantined, fenced or no live
-  /// handle. Returns how many those are.
+  /// live reference or becomes free: up to the last reference of one that is marked or fenced, or
+  /// to what is no live handle. Returns how many those are.
   std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
                               bool any_fenced) noexcept;
   /// A held block whose last reference, live or fenced, is going: becomes free, evictable or
   /// offline. The caller has accounted for the state it leaves.
   void drop(BlockId id) noexcept {
     Record& r = record(id);
-    if ((r.word & (kCached | kQuarantined)) != 0) return drop_marked(id);
+    if ((r.word & (kContent | kQuarantined)) != 0) return drop_marked(id);
     r.word = 0;
     ++r.generation;
     free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
@@ -103,7 +112,7 @@ class BlockPool {
   /// Whether that place of the free stack names a free block. Requires 0 <= place < num_blocks().
   bool names_free_block(std::int64_t place) const noexcept {
     const BlockId id = free_stack_[static_cast<std::size_t>(place)];
-    return contains(id) && record(id).word == 0;
+    return contains(id) && state(id) == BlockState::free;
   }
   /// Whether an evictable block's neighbours in the order name it, too. O(1).
   bool evictable_links_agree(BlockId id) const noexcept;
@@ -124,8 +133,8 @@ class BlockPool {
   std::vector<Record> records_;
   std::vector<std::uint32_t> side_;  // held: fence chain; evictable: previous link; else kNoFence
   std::vector<BlockId> free_stack_;  // [0, counts_.free) are the free blocks, the next one on top
-  std::uint32_t evictable_head_ = kLow;  // evicted next
-  std::uint32_t evictable_tail_ = kLow;
+  std::uint32_t evictable_head_ = kLink;  // evicted next
+  std::uint32_t evictable_tail_ = kLink;
   StateCounts counts_;
 };
 

@@ -2,8 +2,10 @@
 // it did, so that a refused call changes nothing.
 
 #include "allocator/block_manager_impl.hpp"
+#include "base/range_checks.hpp"
 #include "kvarena/base/violation.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace kvarena {
@@ -26,6 +28,7 @@ Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) cons
                              (generation.value == current || generation.value + 1 == current);
   return {released_last ? StatusCode::double_release : StatusCode::stale_handle,
           Resource::block,
+          Option::none,
           0,
           subject,
           generation.value,
@@ -38,9 +41,9 @@ bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept
   BlockPool::Record& r = pool.record(id);
   if (r.generation != generation.value) [[unlikely]]
     return false;
-  if ((r.word & BlockPool::kHeld) == 0 || (r.word & BlockPool::kLow) == 0) [[unlikely]]
+  if ((r.word & BlockPool::kHeld) == 0 || (r.word & BlockPool::kCount) == 0) [[unlikely]]
     return false;
-  if ((--r.word & BlockPool::kLow) != 0) return true;
+  if ((--r.word & BlockPool::kCount) != 0) return true;
   --pool.mutable_counts().referenced;
   if (fences.num_entries() != 0 && pool.fence_head(id) != BlockPool::kNoFence) {
     ++pool.mutable_counts().fenced;
@@ -64,14 +67,29 @@ void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
   ++pool.mutable_counts().referenced;
 }
 
+Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std::int64_t promised,
+                                  Urgency urgency, HolderId subject) noexcept {
+  ++exhaustions;
+  const std::int64_t could_be_had = promised + usable(urgency);
+  refusal.requested = required;
+  refusal.urgency = urgency;
+  refusal.usable = could_be_had;
+  refusal.promised = promised;
+  refusal.missing = required - could_be_had;
+  refusal.stats = stats();
+  return exhausted(resource, static_cast<std::uint64_t>(required),
+                   static_cast<std::uint64_t>(could_be_had), subject.value);
+}
+
 Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> demands,
                                                   std::span<BlockId> ids,
                                                   std::span<Generation> generations,
                                                   Urgency urgency) {
+  if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   std::int64_t total = 0;
   std::int64_t beyond_reservations = 0;
   const std::int64_t room = usable(urgency);
-  HolderId misfit = kNoHolder;
+  std::optional<HolderId> misfit;
   ++calls;
   for (const HolderDemand& demand : demands) {
     Holder* holder = holders.find(demand.holder);
@@ -81,14 +99,9 @@ Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> 
     }
     total += demand.count;
     if (demand.count > holder->reserved) beyond_reservations += demand.count - holder->reserved;
-    if (misfit == kNoHolder && beyond_reservations > room) misfit = demand.holder;
+    if (!misfit && beyond_reservations > room) misfit = demand.holder;
   }
-  if (misfit != kNoHolder) {
-    ++exhaustions;
-    const std::int64_t could_be_had = room + (total - beyond_reservations);
-    return exhausted(Resource::block, static_cast<std::uint64_t>(total),
-                     static_cast<std::uint64_t>(could_be_had), misfit.value);
-  }
+  if (misfit) return refuse(Resource::block, total, total - beyond_reservations, urgency, *misfit);
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
   if (static_cast<std::int64_t>(ids.size()) != total) {
     return invalid_argument(Resource::span_size, static_cast<std::int64_t>(ids.size()), total,
@@ -112,16 +125,17 @@ Status BlockManager::Impl::check_retain(BlockId id, Generation generation,
   const auto subject = static_cast<std::uint64_t>(id.value);
   if (!pool.contains(id)) return not_found(Resource::block, subject);
   const BlockPool::Record& r = pool.record(id);
-  constexpr std::uint32_t kMarks = BlockPool::kCached | BlockPool::kQuarantined;
   const bool held = (r.word & BlockPool::kHeld) != 0;
-  const bool live = held && (r.word & BlockPool::kLow) != 0;
-  const bool cached = (r.word & kMarks) == BlockPool::kCached;
-  if (r.generation != generation.value || !(live || cached)) {
-    return report_violation(
-        {StatusCode::stale_handle, Resource::block, 0, subject, generation.value, r.generation},
-        "BlockManager::retain");
+  const bool live = held && (r.word & BlockPool::kCount) != 0;
+  const auto to_be_found = [&] {
+    return pool.content(id) == BlockContent::published && (r.word & BlockPool::kQuarantined) == 0;
+  };
+  if (r.generation != generation.value || !(live || to_be_found())) {
+    return report_violation({StatusCode::stale_handle, Resource::block, Option::none, 0, subject,
+                             generation.value, r.generation},
+                            "BlockManager::retain");
   }
-  const std::uint32_t left = BlockPool::kLow - (r.word & BlockPool::kLow);
+  const std::uint32_t left = BlockPool::kCount - (r.word & BlockPool::kCount);
   if (held && left <= references_wanted) return exhausted(Resource::block, references_wanted, left);
   return {};
 }
@@ -137,18 +151,16 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
     revived += pool.state(ids[i]) == BlockState::evictable ? 1 : 0;
   }
   if (revived > holder->reserved + usable(Urgency::growth)) {
-    ++exhaustions;
-    return exhausted(Resource::block, static_cast<std::uint64_t>(revived),
-                     static_cast<std::uint64_t>(holder->reserved + usable(Urgency::growth)),
-                     holder_id.value);
+    return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id);
   }
+  ++claim_serial;
   revived = 0;  // a block named twice was counted twice, and is revived once
   for (const BlockId id : ids) {
     switch (pool.state(id)) {
       case BlockState::evictable:
         ++revived;
         pool.unlink_evictable(id);
-        pool.record(id).word = BlockPool::kHeld | BlockPool::kCached | 1;
+        pool.record(id).word = BlockPool::kHeld | BlockPool::kPublished | 1;
         ++pool.mutable_counts().referenced;
         break;
       case BlockState::fenced:
@@ -180,9 +192,10 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
   }
   if (holder->references < count) {
     for (std::size_t i = ids.size(); i-- > 0;) undo_release_one(ids[i]);
-    return report_violation({StatusCode::reference_underflow, Resource::holder, 0, holder_id.value,
-                             ids.size(), static_cast<std::uint64_t>(holder->references)},
-                            "BlockManager::release");
+    return report_violation(
+        {StatusCode::reference_underflow, Resource::holder, Option::none, 0, holder_id.value,
+         ids.size(), static_cast<std::uint64_t>(holder->references)},
+        "BlockManager::release");
   }
   holder->references -= count;
   references -= count;
@@ -196,11 +209,14 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
   if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
   if (fences.entries_left() < static_cast<std::int64_t>(ids.size())) {
     return exhausted(Resource::fence_entry, ids.size(),
-                     static_cast<std::uint64_t>(fences.entries_left()));
+                     static_cast<std::uint64_t>(fences.entries_left()), 0,
+                     Option::max_fence_entries);
   }
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
   // The references go to the ticket before the holder gives them up, so that no block is dropped in
   // between; a refused handle takes them back.
+  ++claim_serial;
+  const std::uint32_t last_entry = fences.last_entry(ticket);
   std::size_t fenced = 0;
   for (; fenced < ids.size() && pool.contains(ids[fenced]); ++fenced) {
     const BlockPool::Record& r = pool.record(ids[fenced]);
@@ -212,21 +228,26 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
   if (status.is_ok()) return status;
   if (fenced < ids.size())
     static_cast<void>(report_violation(status, "BlockManager::release_after"));
-  while (fenced-- > 0) fences.undo_add(ticket, pool.fence_head(ids[fenced]));
+  fences.undo_adds(ticket, last_entry,
+                   [this](BlockId id) -> std::uint32_t& { return pool.fence_head(id); });
   return status;
 }
 
-Status BlockManager::Impl::set_cached(BlockId id, Generation generation, bool cached) {
+Status BlockManager::Impl::set_content(BlockId id, Generation generation, BlockContent content) {
+  if (Status s = check_enum(Resource::content, content, BlockContent::failed); !s) return s;
   if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  BlockPool::Record& r = pool.record(id);
-  if (r.generation != generation.value) return refuse_handle(id, generation);
+  if (pool.record(id).generation != generation.value) return refuse_handle(id, generation);
+  if (pool.content(id) == BlockContent::published && content == BlockContent::being_written) {
+    return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
+  }
   switch (pool.state(id)) {
     case BlockState::referenced:
     case BlockState::fenced:
-      r.word = cached ? r.word | BlockPool::kCached : r.word & ~BlockPool::kCached;
+      if (content == BlockContent::published) ++claim_serial;
+      pool.set_content(id, content);
       return {};
     case BlockState::evictable:
-      if (!cached) pool.free_evictable(id);
+      if (content != BlockContent::published) pool.free_evictable(id);
       return {};
     case BlockState::free:
     case BlockState::offline: break;

@@ -2,61 +2,59 @@
 
 namespace kvarena {
 
-FenceTable::FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries)
-    : places_(static_cast<std::size_t>(max_open_tickets)),
+FenceTable::FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries,
+                       std::uint64_t id_space)
+    : places_(2 * static_cast<std::size_t>(max_open_tickets)),
       entries_(static_cast<std::size_t>(max_entries)),
-      max_entries_(max_entries) {}
+      max_entries_(max_entries),
+      last_number_(id_space) {}
 
 Ticket FenceTable::open() noexcept {
-  Place& p = place(Ticket(next_));
-  if (p.ticket != kNoTicket) return kNoTicket;
-  p.ticket = Ticket(next_++);
+  if (num_open_ == max_open_tickets()) return kNoTicket;
+  do {
+    ++last_number_;
+  } while (place(Ticket(last_number_)).ticket != kNoTicket);
+  newest_ = Ticket(last_number_);
+  const auto index = static_cast<std::uint32_t>(place_of(newest_));
+  places_[index] = Place{.ticket = newest_, .older = latest_};
+  (latest_ == kNone ? oldest_ : places_[latest_].newer) = index;
+  latest_ = index;
   ++num_open_;
-  return p.ticket;
+  return newest_;
+}
+
+void FenceTable::close(std::size_t place_index) noexcept {
+  const Place closed = places_[place_index];
+  (closed.older == kNone ? oldest_ : places_[closed.older].newer) = closed.newer;
+  (closed.newer == kNone ? latest_ : places_[closed.newer].older) = closed.older;
+  places_[place_index] = Place{};
+  --num_open_;
 }
 
 void FenceTable::add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept {
   std::uint32_t index = first_free_;
   if (index != kNone) {
-    first_free_ = entries_[index].next_of_ticket;
+    first_free_ = entry(index).next_of_ticket;
   } else {
     index = untouched_++;
   }
-  entries_[index] = Entry{ticket, block, kNone, head};
+  at(index) = Entry{ticket, block, kNone, head, kNone};
+  if (head != kNone) at(head).previous_of_block = index;
   head = index;
   Place& p = place(ticket);
-  (p.last == kNone ? p.first : entries_[p.last].next_of_ticket) = index;
+  (p.last == kNone ? p.first : at(p.last).next_of_ticket) = index;
   p.last = index;
   ++num_entries_;
 }
 
-void FenceTable::undo_add(Ticket ticket, std::uint32_t& head) noexcept {
-  Place& p = place(ticket);
-  const std::uint32_t index = p.last;
-  head = entries_[index].next_of_block;
-  if (p.first == index) {
-    p.first = p.last = kNone;
-  } else {
-    std::uint32_t before = p.first;
-    while (entries_[before].next_of_ticket != index) before = entries_[before].next_of_ticket;
-    entries_[before].next_of_ticket = kNone;
-    p.last = before;
-  }
-  recycle(index);
-}
-
 void FenceTable::unlink_from_block(std::uint32_t index, std::uint32_t& head) noexcept {
-  if (head == index) {
-    head = entries_[index].next_of_block;
-    return;
-  }
-  std::uint32_t before = head;
-  while (entries_[before].next_of_block != index) before = entries_[before].next_of_block;
-  entries_[before].next_of_block = entries_[index].next_of_block;
+  const Entry e = entry(index);
+  (head == index ? head : at(e.previous_of_block).next_of_block) = e.next_of_block;
+  if (e.next_of_block != kNone) at(e.next_of_block).previous_of_block = e.previous_of_block;
 }
 
 void FenceTable::recycle(std::uint32_t index) noexcept {
-  entries_[index].next_of_ticket = first_free_;
+  at(index).next_of_ticket = first_free_;
   first_free_ = index;
   --num_entries_;
 }

@@ -2,8 +2,15 @@
 
 /// @file
 /// `FenceTable`: open tickets and the block references that wait for each. A reference is an entry
-/// in two chains: its ticket's, in the order of release, and its block's, newest first.
+/// in two chains: its ticket's, in the order of release, and its block's, newest first, linked both
+/// ways so that an entry leaves it in O(1).
+///
+/// Tickets are numbers that only rise. A ticket's place is its number modulo the number of places;
+/// numbers whose place an older open ticket still has are passed over. There are twice as many
+/// places as tickets may be open, so that a ticket that stays open for long costs the others
+/// nothing. Open tickets are linked in the order of opening.
 
+#include "base/id_space.hpp"
 #include "base/lazy_array.hpp"
 #include "kvarena/base/ids.hpp"
 
@@ -23,80 +30,115 @@ class FenceTable {
     BlockId block;
     std::uint32_t next_of_ticket;
     std::uint32_t next_of_block;
+    std::uint32_t previous_of_block;
   };
 
-  FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries);
+  /// Tickets are those after `id_space` (take_id_space).
+  FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries, std::uint64_t id_space);
 
-  /// The next ticket, or kNoTicket when the place it needs is still taken by an older open one.
+  /// Memory of such a table.
+  static std::int64_t bytes(std::int64_t max_open_tickets, std::int64_t max_entries) noexcept {
+    return 2 * max_open_tickets * static_cast<std::int64_t>(sizeof(Place)) +
+           max_entries * static_cast<std::int64_t>(sizeof(Entry));
+  }
+
+  /// The next ticket, or kNoTicket when as many are open as may be.
   Ticket open() noexcept;
   bool is_open(Ticket ticket) const noexcept {
     return ticket != kNoTicket && place(ticket).ticket == ticket;
   }
-  Ticket newest() const noexcept { return Ticket(next_ - 1); }
+  /// The ticket opened last, or kNoTicket.
+  Ticket newest() const noexcept { return newest_; }
   /// The oldest open ticket, or kNoTicket. O(1).
-  Ticket oldest_open() const noexcept { return oldest_ < next_ ? Ticket(oldest_) : kNoTicket; }
+  Ticket oldest_open() const noexcept {
+    return oldest_ == kNone ? kNoTicket : places_[oldest_].ticket;
+  }
+  /// How an id counts within this table; 0: it is another's.
+  std::uint64_t number_of(Ticket ticket) const noexcept {
+    return (ticket.value ^ last_number_) >> kIdCountBits == 0 ? ticket.value & kIdCountMask : 0;
+  }
   std::int64_t num_open() const noexcept { return num_open_; }
+  std::int64_t max_open_tickets() const noexcept {
+    return static_cast<std::int64_t>(places_.size() / 2);
+  }
+  /// Places of tickets, and an open ticket's.
+  std::size_t num_places() const noexcept { return places_.size(); }
+  std::size_t place_of(Ticket ticket) const noexcept { return ticket.value % places_.size(); }
 
   std::int64_t num_entries() const noexcept { return num_entries_; }
   std::int64_t entries_left() const noexcept { return max_entries_ - num_entries_; }
   std::int64_t capacity() const noexcept { return max_entries_; }
-  std::int64_t max_open_tickets() const noexcept {
-    return static_cast<std::int64_t>(places_.size());
+  const Entry& entry(std::uint32_t index) const noexcept {
+    ++entries_visited_;
+    return entries_[index];
   }
-  const Entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
+  /// How often an entry has been looked at: what calls cost, whatever the machine.
+  std::uint64_t entries_visited() const noexcept { return entries_visited_; }
 
   /// Adds a reference of `block` to an open ticket and to the block's chain at `head`. Requires
-  /// entries_left() > 0.
+  /// entries_left() > 0. O(1).
   void add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept;
-  /// Undoes the newest add of that ticket. O(entries of the ticket).
-  void undo_add(Ticket ticket, std::uint32_t& head) noexcept;
-  /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after
-  /// each; `head_of(BlockId)` is the block's chain. O(entries x references of a block pending at
-  /// once), and over all calls O(1) a ticket.
-  template <class HeadOf, class Visit>
-  void retire(Ticket ticket, HeadOf head_of, Visit visit) {
+  /// How far an open ticket's chain reaches, for `undo_adds`.
+  std::uint32_t last_entry(Ticket ticket) const noexcept { return place(ticket).last; }
+  /// Undoes every add to an open ticket since its last entry was `last`; `head_of(BlockId)` is a
+  /// block's chain. O(1) an add.
+  template <class HeadOf>
+  void undo_adds(Ticket ticket, std::uint32_t last, HeadOf head_of) noexcept {
     Place& p = place(ticket);
-    for (std::uint32_t index = p.first; index != kNone;) {
-      const Entry& e = entries_[index];
-      const std::uint32_t next = e.next_of_ticket;
-      const BlockId block = e.block;
+    std::uint32_t index = last == kNone ? p.first : entry(last).next_of_ticket;
+    (last == kNone ? p.first : at(last).next_of_ticket) = kNone;
+    p.last = last;
+    while (index != kNone) {
+      const std::uint32_t next = entry(index).next_of_ticket;
+      unlink_from_block(index, head_of(entry(index).block));
+      recycle(index);
+      index = next;
+    }
+  }
+  /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after
+  /// each; `head_of(BlockId)` is the block's chain. O(1) an entry.
+  template <class HeadOf, class Visit>
+  void retire(Ticket ticket, HeadOf head_of, Visit visit) noexcept {
+    for (std::uint32_t index = place(ticket).first; index != kNone;) {
+      const std::uint32_t next = entry(index).next_of_ticket;
+      const BlockId block = entry(index).block;
       unlink_from_block(index, head_of(block));
       recycle(index);
       visit(block);
       index = next;
     }
-    p = Place{};
-    --num_open_;
-    while (oldest_ < next_ && !is_open(Ticket(oldest_))) ++oldest_;
+    close(place_of(ticket));
   }
   /// Calls visit(index) for each entry of an open ticket.
   template <class Visit>
   void for_each_entry(Ticket ticket, Visit visit) const {
-    for (std::uint32_t i = place(ticket).first; i != kNone; i = entries_[i].next_of_ticket)
-      visit(i);
+    for (std::uint32_t i = place(ticket).first; i != kNone; i = entry(i).next_of_ticket) visit(i);
   }
   /// Calls visit(ticket) for each open ticket up to and including `last`, oldest first.
   template <class Visit>
   void for_each_open(Ticket last, Visit visit) const {
-    const std::uint64_t end = last.value < next_ ? last.value + 1 : next_;
-    const std::uint64_t span = places_.size();
-    for (std::uint64_t t = end > span ? end - span : 1; t < end; ++t) {
-      if (is_open(Ticket(t))) visit(Ticket(t));
+    for (std::size_t i = oldest_; i != kNone && places_[i].ticket <= last; i = places_[i].newer) {
+      visit(places_[i].ticket);
     }
   }
 
  private:
   struct Place {
     Ticket ticket;
-    std::uint32_t first = kNone;
+    std::uint32_t first = kNone;  // entries
     std::uint32_t last = kNone;
+    std::uint32_t older = kNone;  // places of the open tickets before and after it
+    std::uint32_t newer = kNone;
   };
-  Place& place(Ticket ticket) noexcept { return places_[ticket.value % places_.size()]; }
-  const Place& place(Ticket ticket) const noexcept {
-    return places_[ticket.value % places_.size()];
+  Place& place(Ticket ticket) noexcept { return places_[place_of(ticket)]; }
+  const Place& place(Ticket ticket) const noexcept { return places_[place_of(ticket)]; }
+  Entry& at(std::uint32_t index) noexcept {
+    ++entries_visited_;
+    return entries_[index];
   }
   void unlink_from_block(std::uint32_t index, std::uint32_t& head) noexcept;
   void recycle(std::uint32_t index) noexcept;
+  void close(std::size_t place_index) noexcept;
 
   std::vector<Place> places_;
   LazyArray<Entry> entries_;  // touched only when used
@@ -105,8 +147,11 @@ class FenceTable {
   std::int64_t num_open_ = 0;
   std::uint32_t untouched_ = 0;       // entries from here on were never used
   std::uint32_t first_free_ = kNone;  // recycled entries, through next_of_ticket
-  std::uint64_t next_ = 1;
-  std::uint64_t oldest_ = 1;  // no older ticket is open; next_ when none is
+  std::uint64_t last_number_;         // given or passed over
+  Ticket newest_ = kNoTicket;
+  std::uint32_t oldest_ = kNone;  // places of the first and the last open ticket
+  std::uint32_t latest_ = kNone;
+  mutable std::uint64_t entries_visited_ = 0;
 };
 
 }  // namespace kvarena

@@ -2,17 +2,20 @@
 
 namespace kvarena {
 
-HolderTable::HolderTable(std::int32_t capacity)
-    : slots_(static_cast<std::size_t>(capacity)), free_slots_(static_cast<std::size_t>(capacity)) {
+HolderTable::HolderTable(std::int32_t capacity, std::uint64_t first_generation)
+    : slots_(static_cast<std::size_t>(capacity)),
+      free_slots_(static_cast<std::size_t>(capacity)),
+      num_free_(static_cast<std::size_t>(capacity)) {
   for (std::size_t i = 0; i < free_slots_.size(); ++i) {
     free_slots_[i] = static_cast<std::uint32_t>(free_slots_.size() - 1 - i);
+    slots_[i].generation = first_generation;
   }
 }
 
 HolderId HolderTable::insert(const HolderInfo& info) noexcept {
   ++size_;
   ++inserted_ever_;
-  const std::size_t slot = free_slots_[slots_.size() - static_cast<std::size_t>(size_)];
+  const std::size_t slot = free_slots_[--num_free_];
   Holder& holder = slots_[slot];
   holder.info = info;
   holder.references = 0;
@@ -22,11 +25,11 @@ HolderId HolderTable::insert(const HolderInfo& info) noexcept {
 }
 
 void HolderTable::erase(HolderId id) noexcept {
-  const std::size_t slot = id.value & 0xffffffffU;
+  const std::uint64_t slot = slot_of(id);
   slots_[slot].registered = false;
-  ++slots_[slot].generation;
-  free_slots_[slots_.size() - static_cast<std::size_t>(size_)] = static_cast<std::uint32_t>(slot);
   --size_;
+  if (slots_[slot].generation++ == kLastGeneration) return;  // its ids are used up
+  free_slots_[num_free_++] = static_cast<std::uint32_t>(slot);
 }
 
 }  // namespace kvarena

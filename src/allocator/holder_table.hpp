@@ -2,7 +2,8 @@
 
 /// @file
 /// `HolderTable`: the registered holders of a BlockManager and their totals. Slots are reused last
-/// freed first; ids carry the slot's generation and are never reused.
+/// freed first; ids carry the slot's generation and are never reused: a slot whose generations are
+/// used up stays empty.
 
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -17,19 +18,24 @@ struct Holder {
   std::int64_t references = 0;   ///< block references, fenced ones excluded
   std::int64_t reserved = 0;     ///< promised blocks
   std::uint64_t call_stamp = 0;  ///< the last allocate_each that named it
-  std::uint32_t generation = 1;  ///< of the slot: registrations so far, plus one
+  std::uint64_t generation = 1;  ///< of the slot: registrations so far, plus one
   bool registered = false;
 };
 
 /// Fixed-size table of holders.
 class HolderTable {
  public:
-  explicit HolderTable(std::int32_t capacity);
+  static constexpr int kSlotBits = 24;  ///< the low bits of an id; the slot's generation above
+  static constexpr std::int64_t kMaxSlots = std::int64_t{1} << kSlotBits;
+  static constexpr std::uint64_t kLastGeneration = (std::uint64_t{1} << (64 - kSlotBits)) - 1;
+
+  /// `capacity` is 1 .. kMaxSlots. Generations begin with `first_generation`, for tests.
+  explicit HolderTable(std::int32_t capacity, std::uint64_t first_generation = 1);
 
   std::int64_t size() const noexcept { return size_; }
   std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   std::uint64_t inserted_ever() const noexcept { return inserted_ever_; }
-  bool is_full() const noexcept { return size_ == capacity(); }
+  bool is_full() const noexcept { return num_free_ == 0; }
 
   /// Requires !is_full().
   HolderId insert(const HolderInfo& info) noexcept;
@@ -37,10 +43,10 @@ class HolderTable {
   void erase(HolderId id) noexcept;
   /// nullptr when the id is not registered.
   Holder* find(HolderId id) noexcept {
-    const std::uint64_t slot = id.value & 0xffffffffU;
+    const std::uint64_t slot = slot_of(id);
     if (slot >= slots_.size()) return nullptr;
     Holder& holder = slots_[slot];
-    return holder.registered && holder.generation == id.value >> 32 ? &holder : nullptr;
+    return holder.registered && holder.generation == id.value >> kSlotBits ? &holder : nullptr;
   }
   const Holder* find(HolderId id) const noexcept {
     return const_cast<HolderTable*>(this)->find(id);
@@ -55,12 +61,16 @@ class HolderTable {
   }
 
  private:
+  static std::uint64_t slot_of(HolderId id) noexcept {
+    return id.value & static_cast<std::uint64_t>(kMaxSlots - 1);
+  }
   HolderId id_of(std::size_t slot) const noexcept {
-    return HolderId(std::uint64_t{slots_[slot].generation} << 32 | slot);
+    return HolderId(slots_[slot].generation << kSlotBits | slot);
   }
 
   std::vector<Holder> slots_;
-  std::vector<std::uint32_t> free_slots_;
+  std::vector<std::uint32_t> free_slots_;  // [0, num_free_), the next one last
+  std::size_t num_free_;
   std::int64_t size_ = 0;
   std::uint64_t inserted_ever_ = 0;
 };

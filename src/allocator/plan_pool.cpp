@@ -1,5 +1,7 @@
 #include "kvarena/allocator/arena.hpp"
 
+#include "base/range_checks.hpp"
+
 #include <algorithm>
 #include <limits>
 
@@ -9,15 +11,25 @@ namespace {
 constexpr std::int64_t kUnsetReserve = -1;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-/// Exactly one of the sizes is set, and that one is not negative.
+/// Exactly one of the sizes is set, and that one is not negative. What is set besides another is
+/// named with the value that means it is not set.
 Status check_size(const PoolSize& size) noexcept {
-  const int num_set = (size.num_blocks != 0 ? 1 : 0) + (size.budget_bytes != 0 ? 1 : 0) +
-                      (size.all_free_but_bytes != kUnsetReserve ? 1 : 0);
-  if (num_set != 1) return invalid_argument(Resource::capacity, num_set, 1, 1);
-  const std::int64_t lowest =
-      std::min({size.num_blocks, size.budget_bytes,
-                size.all_free_but_bytes == kUnsetReserve ? 0 : size.all_free_but_bytes});
-  return lowest < 0 ? invalid_argument(Resource::capacity, lowest, 0, kMost) : Status{};
+  const bool has_blocks = size.num_blocks != 0;
+  const bool has_budget = size.budget_bytes != 0;
+  const bool has_reserve = size.all_free_but_bytes != kUnsetReserve;
+  if (has_blocks || !(has_budget || has_reserve)) {
+    if (Status s = check_option(Option::num_blocks, size.num_blocks, 1, KvLayout::kMaxBlocks); !s) {
+      return s;
+    }
+  }
+  if (has_budget) {
+    const std::int64_t most = has_blocks ? 0 : kMost;
+    if (Status s = check_option(Option::budget_bytes, size.budget_bytes, 0, most); !s) return s;
+  }
+  if (!has_reserve) return {};
+  const bool is_beside = has_blocks || has_budget;
+  return check_option(Option::all_free_but_bytes, size.all_free_but_bytes,
+                      is_beside ? kUnsetReserve : 0, is_beside ? kUnsetReserve : kMost);
 }
 
 }  // namespace

@@ -43,15 +43,19 @@ class Recorder final : public OperationLog {
   std::vector<Recorded> operations;
 };
 
-/// Makes the recorded call on another manager. Handles' generations are what that manager says.
-Status repeat(BlockManager& manager, const Recorded& recorded) {
+/// Makes the recorded call on another manager, which has opened `tickets` so far. Handles'
+/// generations are what that manager says.
+Status repeat(BlockManager& manager, const Recorded& recorded,
+              std::map<std::uint64_t, Ticket>& tickets) {
   const Operation& operation = recorded.operation;
   std::vector<Generation> generations;
   for (const BlockId id : recorded.ids) generations.push_back(manager.generation(id));
   switch (operation.kind) {
     case OperationKind::register_holder: return manager.register_holder({}).status();
     case OperationKind::unregister_holder: return manager.unregister_holder(operation.holder);
-    case OperationKind::reserve: return manager.reserve(operation.holder, operation.count);
+    case OperationKind::reserve:
+      return manager.reserve(operation.holder, operation.count,
+                             static_cast<Urgency>(operation.flag));
     case OperationKind::allocate: {
       std::vector<BlockId> ids(static_cast<std::size_t>(operation.count));
       generations.resize(ids.size());
@@ -63,13 +67,19 @@ Status repeat(BlockManager& manager, const Recorded& recorded) {
     case OperationKind::release:
       return manager.release(operation.holder, recorded.ids, generations);
     case OperationKind::release_after:
-      return manager.release_after(operation.ticket, operation.holder, recorded.ids, generations);
-    case OperationKind::set_cached:
-      return manager.set_cached(recorded.ids[0], generations[0], operation.flag != 0);
+      return manager.release_after(tickets[operation.ticket], operation.holder, recorded.ids,
+                                   generations);
+    case OperationKind::set_content:
+      return manager.set_content(recorded.ids[0], generations[0],
+                                 static_cast<BlockContent>(operation.flag));
     case OperationKind::quarantine: return manager.quarantine(recorded.ids[0]).status();
     case OperationKind::restore: return manager.restore(recorded.ids[0]);
-    case OperationKind::open_ticket: return manager.open_ticket().status();
-    case OperationKind::retire: return manager.retire(operation.ticket);
+    case OperationKind::open_ticket: {
+      const Result<Ticket> ticket = manager.open_ticket();
+      if (ticket) tickets[operation.ticket] = *ticket;
+      return ticket.status();
+    }
+    case OperationKind::retire: return manager.retire(tickets[operation.ticket]);
   }
   return unsupported(Resource::none);
 }
@@ -110,7 +120,8 @@ TEST(Determinism, ALogIsReplayedBitForBit) {
     BlockManagerOptions options = played.pool;
     options.log = &second;
     BlockManager manager = BlockManager::create(options).value();
-    for (const Recorded& recorded : history) ASSERT_OK(repeat(manager, recorded));
+    std::map<std::uint64_t, Ticket> tickets;
+    for (const Recorded& recorded : history) ASSERT_OK(repeat(manager, recorded, tickets));
     ASSERT_EQ(history.size(), second.operations.size());
     for (std::size_t i = 0; i < history.size(); ++i) {
       ASSERT_TRUE(history[i] == second.operations[i]) << "seed " << seed << ", operation " << i;
@@ -129,6 +140,7 @@ TEST(Determinism, EveryPrefixOfALogLeadsToTheSameState) {
   std::mt19937_64 random(7);
   std::vector<SequenceId> living;
   std::size_t replayed = 0;
+  std::map<std::uint64_t, Ticket> tickets;
   for (int step = 0; step < 600; ++step) {
     if (living.size() < 8 && random() % 3 == 0) {
       living.push_back(tables.create_sequence().value());
@@ -142,7 +154,7 @@ TEST(Determinism, EveryPrefixOfALogLeadsToTheSameState) {
     for (; replayed < log.operations.size(); ++replayed) {
       const Recorded& recorded = log.operations[replayed];
       if (recorded.operation.outcome != StatusCode::ok) continue;
-      ASSERT_OK(repeat(twin, recorded));
+      ASSERT_OK(repeat(twin, recorded, tickets));
     }
     const test::PoolSnapshot one = test::snapshot_of(original);
     const test::PoolSnapshot two = test::snapshot_of(twin);

@@ -23,7 +23,8 @@ bool same(const Status& real, const Status& predicted) {
 std::string text_of(const Status& status) {
   std::ostringstream out;
   out << name_of(status.code) << "/" << name_of(status.resource) << " subject " << status.subject
-      << " required " << status.required << " available " << status.available;
+      << " required " << status.required << " available " << status.available << " option "
+      << name_of(status.option);
   return out.str();
 }
 
@@ -72,7 +73,7 @@ std::span<const ModelDriver::Move> ModelDriver::moves() {
       Move{"release_handles", 8, &D::release_handles},
       Move{"release_handles_after", 5, &D::release_handles_after},
       Move{"misuse_handles", 5, &D::misuse_handles},
-      Move{"mark_cached", 6, &D::mark_cached},
+      Move{"set_content", 6, &D::set_content},
       Move{"quarantine_block", 1, &D::quarantine_block},
       Move{"restore_block", 3, &D::restore_block},
       Move{"open_ticket", 5, &D::open_ticket},
@@ -119,7 +120,8 @@ void ModelDriver::fail(const std::string& what) {
 void ModelDriver::expect_status(const Status& real, const Status& predicted, const char* what) {
   if (game_.count_outcomes) {
     ++outcomes_[std::string(what) + ": " + std::string(name_of(predicted.code)) + "/" +
-                std::string(name_of(predicted.resource))];
+                std::string(predicted.resource == Resource::none ? name_of(predicted.option)
+                                                                 : name_of(predicted.resource))];
   }
   if (same(real, predicted)) return;
   fail(std::string(what) + " returned " + text_of(real) + ", the model says " + text_of(predicted));
@@ -190,6 +192,9 @@ void ModelDriver::compare_block(BlockId id) {
                (block + " state").c_str());
   expect_equal(manager_.reference_count(id), pool_.reference_count(id),
                (block + " reference count").c_str());
+  expect_equal(manager_.claims(id), pool_.claims(id), (block + " claims").c_str());
+  expect_equal(static_cast<int>(manager_.content(id)), static_cast<int>(pool_.content(id)),
+               (block + " content").c_str());
   expect_equal(manager_.generation(id).value, pool_.generation(id).value,
                (block + " generation").c_str());
 }
@@ -266,8 +271,9 @@ void ModelDriver::hand_everything_back() {
     const BlockId id(i);
     expect_status(manager_.restore(id), pool_.restore(id), "restore of all");
     const Generation generation = pool_.generation(id);
-    expect_status(manager_.set_cached(id, generation, false),
-                  pool_.set_cached({id, generation}, false), "uncaching of all");
+    expect_status(manager_.set_content(id, generation, BlockContent::unwritten),
+                  pool_.set_content({id, generation}, BlockContent::unwritten),
+                  "forgetting of all");
   }
   compare_accounts();
   compare_everything();
@@ -317,7 +323,7 @@ SequenceOptions ModelDriver::sequence_options() {
 
 Ticket ModelDriver::any_ticket() {
   const std::vector<Ticket> open = pool_.open_tickets();
-  if (open.empty() || one_in(30)) return Ticket(below(pool_.newest_ticket().value + 3));
+  if (open.empty() || one_in(30)) return Ticket(pool_.newest_ticket().value + 3 - below(6));
   return open[below(open.size())];
 }
 
@@ -359,10 +365,10 @@ void ModelDriver::forget(const Handle& handle) {
   }
 }
 
-bool ModelDriver::is_unfinished(BlockId id) const {
+bool ModelDriver::is_reserved(BlockId id) const {
   for (const auto& [name, sequence] : naive_.sequences()) {
-    const auto full = static_cast<std::size_t>(sequence.length / naive_.block_size());
-    for (std::size_t i = full; i < sequence.blocks.size(); ++i) {
+    const auto filled = static_cast<std::size_t>(naive_.blocks_for(sequence.length));
+    for (std::size_t i = filled; i < sequence.blocks.size(); ++i) {
       if (sequence.blocks[i].id == id) return true;
     }
   }

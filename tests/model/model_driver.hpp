@@ -77,7 +77,7 @@ class ModelDriver {
   void release_handles();
   void release_handles_after();
   void misuse_handles();
-  void mark_cached();
+  void set_content();
   void quarantine_block();
   void restore_block();
   void open_ticket();
@@ -115,7 +115,7 @@ class ModelDriver {
   Outsider* any_outsider();
   std::vector<Handle> take_some(Outsider& outsider);
   void forget(const Handle& handle);
-  bool is_unfinished(BlockId id) const;
+  bool is_reserved(BlockId id) const;
   bool owns(const Outsider& outsider, std::span<const Handle> handles) const;
   void note_removed(SequenceId id);
 

@@ -16,8 +16,9 @@ NaivePool::NaivePool(const BlockManagerOptions& options)
       watermark_(options.watermark_blocks),
       max_holders_(options.max_holders),
       max_open_tickets_(options.max_open_tickets),
-      max_fence_entries_(options.max_fence_entries == 0 ? options.num_blocks
-                                                        : options.max_fence_entries) {
+      max_fence_entries_(options.max_fence_entries == 0
+                             ? BlockManager::kSharers * options.num_blocks
+                             : options.max_fence_entries) {
   for (std::int64_t i = options.num_blocks - 1; i >= 0; --i) {
     free_.push_back(BlockId(static_cast<std::int32_t>(i)));
   }
@@ -27,7 +28,7 @@ NaivePool::NaivePool(const BlockManagerOptions& options)
 
 Status NaivePool::can_register() const {
   if (static_cast<std::int64_t>(holders_.size()) < max_holders_) return {};
-  return exhausted(Resource::holder, 1, 0);
+  return exhausted(Resource::holder, 1, 0, 0, Option::max_holders);
 }
 
 bool NaivePool::adopt_holder(HolderId holder, const HolderInfo& info) {
@@ -95,7 +96,7 @@ Result<Grant> NaivePool::allocate(std::span<const Want> wants, Urgency urgency) 
       id = evictable_.front();
       evictable_.erase(evictable_.begin());
       ++at(id).generation;
-      at(id).cached = false;
+      at(id).content = BlockContent::unwritten;
       ++grant.evicted;
     }
     at(id).live = 1;
@@ -119,9 +120,10 @@ Status NaivePool::retain(HolderId id, std::span<const Handle> handles) {
   for (const Handle& handle : handles) {
     if (!exists(handle.id)) return not_found(Resource::block, raw(handle.id));
     const Block& block = at(handle.id);
-    const bool kept_for_reuse = block.cached && !block.leaving && !block.offline;
+    const bool kept_for_reuse =
+        block.content == BlockContent::published && !block.leaving && !block.offline;
     if (block.generation != handle.generation.value || (block.live == 0 && !kept_for_reuse)) {
-      return {StatusCode::stale_handle, Resource::block,         0,
+      return {StatusCode::stale_handle, Resource::block,         Option::none,    0,
               raw(handle.id),           handle.generation.value, block.generation};
     }
     if (state(handle.id) == BlockState::evictable) ++named_evictable;
@@ -158,7 +160,8 @@ Status NaivePool::release(HolderId id, std::span<const Handle> handles) {
 Status NaivePool::release_after(Ticket ticket, HolderId id, std::span<const Handle> handles) {
   if (!tickets_.contains(ticket)) return not_found(Resource::ticket, ticket.value);
   if (static_cast<std::int64_t>(handles.size()) > fence_entries_left()) {
-    return exhausted(Resource::fence_entry, handles.size(), raw(fence_entries_left()));
+    return exhausted(Resource::fence_entry, handles.size(), raw(fence_entries_left()), 0,
+                     Option::max_fence_entries);
   }
   if (Status s = check_release(id, handles); !s) return s;
   for (const Handle& handle : handles) {
@@ -172,17 +175,21 @@ Status NaivePool::release_after(Ticket ticket, HolderId id, std::span<const Hand
   return {};
 }
 
-Status NaivePool::set_cached(Handle handle, bool cached) {
+Status NaivePool::set_content(Handle handle, BlockContent content) {
   if (!exists(handle.id)) return not_found(Resource::block, raw(handle.id));
   Block& block = at(handle.id);
   if (block.generation != handle.generation.value) return refuse(handle);
+  const bool unpublishes = block.content == BlockContent::published;
+  if (unpublishes && content == BlockContent::being_written) {
+    return failed_precondition(Resource::block, raw(handle.id));
+  }
   switch (state(handle.id)) {
     case BlockState::referenced:
-    case BlockState::fenced: block.cached = cached; return {};
+    case BlockState::fenced: block.content = content; return {};
     case BlockState::evictable:
-      if (!cached) {
+      if (content != BlockContent::published) {
         std::erase(evictable_, handle.id);
-        block.cached = false;
+        block.content = BlockContent::unwritten;
         leave_if_unused(handle.id);
       }
       return {};
@@ -231,14 +238,16 @@ Status NaivePool::restore(BlockId id) {
 
 // ---- tickets ------------------------------------------------------------------------------------
 
-Result<Ticket> NaivePool::open_ticket() {
-  const Ticket next(newest_.value + 1);
-  if (!tickets_.empty() && next.value - tickets_.begin()->first.value >= raw(max_open_tickets_)) {
-    return exhausted(Resource::ticket, 1, 0, tickets_.begin()->first.value);
-  }
-  newest_ = next;
-  tickets_[next] = {};
-  return next;
+Status NaivePool::can_open_ticket() const {
+  if (static_cast<std::int64_t>(tickets_.size()) < max_open_tickets_) return {};
+  return exhausted(Resource::ticket, 1, 0, tickets_.begin()->first.value, Option::max_open_tickets);
+}
+
+bool NaivePool::adopt_ticket(Ticket ticket) {
+  if (ticket <= newest_) return false;
+  newest_ = ticket;
+  tickets_[ticket] = {};
+  return true;
 }
 
 Status NaivePool::retire(Ticket ticket) {
@@ -260,8 +269,16 @@ BlockState NaivePool::state(BlockId id) const {
   if (block.live > 0) return BlockState::referenced;
   if (block.fenced > 0) return BlockState::fenced;
   if (block.offline) return BlockState::offline;
-  return block.cached ? BlockState::evictable : BlockState::free;
+  return block.content == BlockContent::published ? BlockState::evictable : BlockState::free;
 }
+
+std::uint32_t NaivePool::claims(BlockId id) const {
+  const Block& block = at(id);
+  return block.live + (block.fenced > 0 ? 1 : 0) +
+         (block.content == BlockContent::published ? 1 : 0);
+}
+
+BlockContent NaivePool::content(BlockId id) const { return at(id).content; }
 
 std::uint32_t NaivePool::reference_count(BlockId id) const { return at(id).live; }
 
@@ -357,6 +374,7 @@ Status NaivePool::refuse(Handle handle) const {
                                                 handle.generation.value + 1 == block.generation);
   return {nobody_since ? StatusCode::double_release : StatusCode::stale_handle,
           Resource::block,
+          Option::none,
           0,
           raw(handle.id),
           handle.generation.value,
@@ -372,12 +390,17 @@ Status NaivePool::check_release(HolderId id, std::span<const Handle> handles) co
     const Block& block = at(handle.id);
     if (block.generation != handle.generation.value || block.live == 0) return refuse(handle);
     if (++given_up[handle.id] > block.live) {
-      return {StatusCode::double_release, Resource::block, 0, raw(handle.id),
+      return {StatusCode::double_release, Resource::block, Option::none, 0, raw(handle.id),
               handle.generation.value,    block.generation};
     }
   }
   if (static_cast<std::int64_t>(handles.size()) > found->second.references) {
-    return {StatusCode::reference_underflow, Resource::holder, 0, id.value, handles.size(),
+    return {StatusCode::reference_underflow,
+            Resource::holder,
+            Option::none,
+            0,
+            id.value,
+            handles.size(),
             raw(found->second.references)};
   }
   return {};
@@ -393,12 +416,13 @@ void NaivePool::leave_if_unused(BlockId id) {
   if (block.live > 0 || block.fenced > 0) return;
   if (block.leaving) {
     block.leaving = false;
-    block.cached = false;
+    block.content = BlockContent::unwritten;
     block.offline = true;
     ++block.generation;
-  } else if (block.cached) {
+  } else if (block.content == BlockContent::published) {
     evictable_.push_back(id);
   } else {
+    block.content = BlockContent::unwritten;
     ++block.generation;
     free_.push_back(id);
   }

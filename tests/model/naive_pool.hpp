@@ -54,15 +54,19 @@ class NaivePool {
   /// What release would return.
   Status check_release(HolderId holder, std::span<const Handle> handles) const;
   Status release_after(Ticket ticket, HolderId holder, std::span<const Handle> handles);
-  Status set_cached(Handle handle, bool cached);
+  Status set_content(Handle handle, BlockContent content);
   Result<bool> quarantine(BlockId id);
   Status restore(BlockId id);
 
-  Result<Ticket> open_ticket();
+  Status can_open_ticket() const;
+  /// A ticket was opened under this id. False when one so high was issued before.
+  bool adopt_ticket(Ticket ticket);
   Status retire(Ticket ticket);
 
   BlockState state(BlockId id) const;
   std::uint32_t reference_count(BlockId id) const;
+  std::uint32_t claims(BlockId id) const;
+  BlockContent content(BlockId id) const;
   Generation generation(BlockId id) const { return Generation(at(id).generation); }
   std::int64_t usable(Urgency urgency) const;
   std::int64_t reserved_by(HolderId holder) const;
@@ -83,7 +87,7 @@ class NaivePool {
     std::uint32_t generation = 0;
     std::uint32_t live = 0;    // references that are not fenced
     std::uint32_t fenced = 0;  // references that wait for a ticket
-    bool cached = false;
+    BlockContent content = BlockContent::unwritten;
     bool leaving = false;  // quarantined while held
     bool offline = false;
   };

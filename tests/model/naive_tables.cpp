@@ -12,6 +12,7 @@ std::uint64_t raw(std::int64_t value) { return static_cast<std::uint64_t>(value)
 Status too_long(SequenceId id, std::int64_t length, std::int64_t maximum) {
   return {StatusCode::context_length_exceeded,
           Resource::sequence_length,
+          Option::none,
           0,
           id.value,
           raw(length),
@@ -55,10 +56,10 @@ std::int64_t NaiveTables::blocks_for(std::int64_t tokens) const {
 
 Status NaiveTables::can_create(const SequenceOptions& options) const {
   if (options.max_length_tokens < 0 || options.max_length_tokens > kMaxTokens) {
-    return invalid_argument(Resource::sequence_length, options.max_length_tokens, 0, kMaxTokens);
+    return invalid_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
   }
   if (static_cast<std::int64_t>(sequences_.size()) >= max_sequences_) {
-    return exhausted(Resource::sequence, 1, 0);
+    return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   }
   return pool_.can_register();
 }
@@ -87,7 +88,7 @@ Status NaiveTables::can_fork(SequenceId parent_id, std::int64_t length,
   const std::int64_t needed = pages_for(blocks_for(length));
   if (needed > total_pages_ - pages_used()) {
     return exhausted(Resource::table_page, raw(needed), raw(total_pages_ - pages_used()),
-                     parent_id.value);
+                     parent_id.value, Option::max_table_pages);
   }
   return can_create(options);
 }
@@ -151,7 +152,7 @@ bool NaiveTables::tail_is_shared(const Sequence& sequence,
   if (sequence.length % block_size_ == 0) return false;
   const BlockId tail = sequence.blocks[static_cast<std::size_t>(sequence.length / block_size_)].id;
   const auto gone = given_up.find(tail);
-  return pool_.reference_count(tail) - (gone == given_up.end() ? 0 : gone->second) > 1;
+  return pool_.claims(tail) - (gone == given_up.end() ? 0 : gone->second) > 1;
 }
 
 Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgency urgency) {
@@ -180,7 +181,8 @@ Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgenc
   if (first_without_pages >= 0 && NaivePool(pool_).allocate(wants, urgency).is_ok()) {
     failed_demand_ = first_without_pages;
     return exhausted(Resource::table_page, raw(pages), raw(total_pages_ - pages_used()),
-                     demands[static_cast<std::size_t>(first_without_pages)].sequence.value);
+                     demands[static_cast<std::size_t>(first_without_pages)].sequence.value,
+                     Option::max_table_pages);
   }
   Result<Grant> grant = pool_.allocate(wants, urgency);
   if (!grant) {
@@ -233,7 +235,8 @@ Status NaiveTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgen
   const std::int64_t pages = pages_for(after) - pages_for(before);
   if (pages > total_pages_ - pages_used() &&
       NaivePool(pool_).allocate(std::span(&want, 1), urgency).is_ok()) {
-    return exhausted(Resource::table_page, raw(pages), raw(total_pages_ - pages_used()), id.value);
+    return exhausted(Resource::table_page, raw(pages), raw(total_pages_ - pages_used()), id.value,
+                     Option::max_table_pages);
   }
   const Result<Grant> grant = pool_.allocate(std::span(&want, 1), urgency);
   if (!grant) {
@@ -267,7 +270,15 @@ Status NaiveTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
     return invalid_argument(Resource::sequence_length, length, 0, sequence.length);
   }
   const std::int64_t keep = blocks_for(length);
-  if (Status s = check_ticket(ticket, count_of(sequence.blocks) - keep); !s) return s;
+  const bool cuts_kept_block = length < sequence.length && length % block_size_ != 0;
+  const bool fences_kept_block = ticket != kNoTicket && cuts_kept_block;
+  const std::int64_t fenced = count_of(sequence.blocks) - keep + (fences_kept_block ? 1 : 0);
+  if (Status s = check_ticket(ticket, fenced); !s) return s;
+  if (fences_kept_block) {
+    const Handle kept = sequence.blocks[static_cast<std::size_t>(keep - 1)];
+    static_cast<void>(pool_.retain(sequence.holder, std::span(&kept, 1)));
+    static_cast<void>(pool_.release_after(ticket, sequence.holder, std::span(&kept, 1)));
+  }
   give_up(sequence, static_cast<std::size_t>(keep), ticket);
   sequence.length = length;
   return {};
@@ -327,7 +338,8 @@ Status NaiveTables::check_ticket(Ticket ticket, std::int64_t references) const {
   if (ticket == kNoTicket) return {};
   if (!pool_.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
   if (references > pool_.fence_entries_left()) {
-    return exhausted(Resource::fence_entry, raw(references), raw(pool_.fence_entries_left()));
+    return exhausted(Resource::fence_entry, raw(references), raw(pool_.fence_entries_left()), 0,
+                     Option::max_fence_entries);
   }
   return {};
 }

@@ -26,6 +26,24 @@ enum class BlockState : std::uint8_t {
 /// "free", "referenced", ...
 KVARENA_EXPORT std::string_view name_of(BlockState state) noexcept;
 
+/// What is known of a block's content, apart from its state. Only a published block becomes
+/// evictable when its last reference goes; any other becomes free, and its content is forgotten.
+enum class BlockContent : std::uint8_t {
+  unwritten,      ///< nobody was promised anything but the block's holders
+  being_written,  ///< a holder is filling it for others to find; not yet to be read
+  published,      ///< complete, for whoever finds it: its bytes are never rewritten
+  failed,         ///< the writing failed; never to be served
+};
+
+/// "unwritten", "being_written", ...
+KVARENA_EXPORT std::string_view name_of(BlockContent content) noexcept;
+
+/// What an allocation may use up.
+enum class Urgency : std::uint8_t {
+  growth,     ///< a running sequence grows: all that is available and not reserved by others
+  admission,  ///< new work: the watermark stays untouched
+};
+
 /// Counts of one pool.
 struct BlockStats {
   std::int64_t num_blocks = 0;      ///< all
@@ -72,8 +90,10 @@ struct Explanation {
   static constexpr std::size_t kMaxHolders = 8;  ///< largest holders listed
 
   std::int64_t requested = 0;         ///< blocks asked for
-  bool fits = false;                  ///< whether they could be had now
-  std::int64_t usable = 0;            ///< what this request may use now
+  Urgency urgency = Urgency::growth;  ///< for what
+  bool fits = false;                  ///< whether they could be had
+  std::int64_t usable = 0;            ///< what this request may use
+  std::int64_t promised = 0;          ///< of these, what was reserved for those who ask
   std::int64_t missing = 0;           ///< requested - usable, at least 0
   BlockStats stats;                   ///< the accounts
   std::int64_t fenced_returning = 0;  ///< blocks that come back when every open ticket has retired
@@ -84,7 +104,7 @@ struct Explanation {
 };
 
 /// The explanation as lines for a person, ending with what would make the request fit.
-KVARENA_EXPORT std::string to_string(const Explanation& explanation);
+KVARENA_EXPORT std::string to_string(const Explanation& explanation) noexcept;
 
 /// Numbers of the invariants that check_invariants proves, in Status::native.
 enum class Invariant : std::int32_t {

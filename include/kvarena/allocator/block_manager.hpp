@@ -5,6 +5,9 @@
 /// one state, and `free + fenced + evictable + referenced + offline == num_blocks` at every
 /// instant.
 ///
+/// Bytes that somebody was promised are not rewritten: whoever writes into a block asks `claims`
+/// first, and writes to a copy unless the only claim is its own.
+///
 /// Deterministic: the same calls give the same ids and fail at the same call; no clock, address,
 /// hash or event decides anything. Free blocks are handed out last-released first; a fresh pool
 /// hands out 0, 1, 2, ...; when none is free the evictable block that became so first is taken.
@@ -13,7 +16,7 @@
 /// Multi-block calls take all or nothing and change nothing on failure. Programmer errors (double
 /// release, stale handle, a holder releasing more than it holds) are found in every build at O(1),
 /// reported to the violation handler, and refused. Memory is taken at create only: 16 bytes a
-/// block, plus the tables of holders, tickets and fence entries.
+/// block, plus the tables of holders, tickets and fence entries; `host_bytes` tells how much.
 ///
 /// One thread at a time. Move-only.
 
@@ -36,16 +39,10 @@ class OperationLog;
 struct BlockManagerOptions {
   std::int64_t num_blocks = 0;         ///< 1 .. KvLayout::kMaxBlocks
   std::int64_t watermark_blocks = 0;   ///< admission leaves at least this many available
-  std::int32_t max_holders = 4096;     ///< holders at a time
-  std::int32_t max_open_tickets = 64;  ///< a ticket that far behind the newest must have retired
-  std::int64_t max_fence_entries = 0;  ///< references pending on tickets; 0: num_blocks
+  std::int32_t max_holders = 4096;     ///< holders at a time, 1 .. 2^24
+  std::int32_t max_open_tickets = 64;  ///< tickets at a time, 1 .. 2^30
+  std::int64_t max_fence_entries = 0;  ///< references pending on tickets; 0: kSharers x num_blocks
   OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
-};
-
-/// What an allocation may use up.
-enum class Urgency : std::uint8_t {
-  growth,     ///< a running sequence grows: all that is available and not reserved by others
-  admission,  ///< new work: the watermark stays untouched
 };
 
 /// How many blocks a holder wants in a call for many.
@@ -65,8 +62,14 @@ struct HolderInfo {
 /// The free list, reference counts, tickets and accounts of a pool.
 class KVARENA_EXPORT BlockManager {
  public:
+  /// How many holders share each block at most on average, where a table is sized by default.
+  static constexpr std::int64_t kSharers = 64;
+
   /// Allocates all tables. Returns invalid_argument naming the option, its value and its range.
   static Result<BlockManager> create(const BlockManagerOptions& options);
+  /// Host memory of the tables that create allocates with these options, which it has not refused:
+  /// at most, since the system commits that of fence entries when they are first used.
+  static std::int64_t host_bytes(const BlockManagerOptions& options) noexcept;
   ~BlockManager();
   BlockManager(BlockManager&&) noexcept;
   BlockManager& operator=(BlockManager&&) noexcept;
@@ -79,10 +82,10 @@ class KVARENA_EXPORT BlockManager {
   /// the number of references it still has. O(1).
   Status unregister_holder(HolderId holder);
   /// Promises `count` available blocks to `holder` in place of what was promised before: its next
-  /// allocations use them, nobody else's can. An increase follows the admission rule.
+  /// allocations use them, nobody else's can. `urgency` says what an increase may use up.
   /// Returns exhausted (reservation), not_found (holder), invalid_argument (reservation) when
   /// negative. O(1).
-  Status reserve(HolderId holder, std::int64_t count);
+  Status reserve(HolderId holder, std::int64_t count, Urgency urgency = Urgency::admission);
 
   // ---- blocks --------------------------------------------------------------------------------
 
@@ -98,9 +101,9 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// One more reference on each block for `holder`; revives evictable blocks, and cached ones that
-  /// are fenced. Returns stale_handle (block) for a handle whose generation is over or a block that
-  /// nobody holds, exhausted (block) when the revived ones are promised to others, not_found
+  /// One more reference on each block for `holder`; revives evictable blocks, and published ones
+  /// that are fenced. Returns stale_handle (block) for a handle whose generation is over or a block
+  /// that nobody holds, exhausted (block) when the revived ones are promised to others, not_found
   /// (holder).
   Status retain(HolderId holder, std::span<const BlockId> ids,
                 std::span<const Generation> generations);
@@ -110,12 +113,15 @@ class KVARENA_EXPORT BlockManager {
   Status release(HolderId holder, std::span<const BlockId> ids,
                  std::span<const Generation> generations);
   /// As release, but work of `ticket` still uses the blocks: each reference stays, as fenced, until
-  /// retire(ticket). Also returns exhausted (fence_entry) and not_found (ticket).
+  /// retire(ticket). Also returns exhausted (fence_entry) and not_found (ticket: never opened here,
+  /// or retired).
   Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
                        std::span<const Generation> generations);
-  /// Marks a held block as cached (`true`): when its last reference goes it becomes evictable
-  /// instead of free. `false` takes the mark away; an evictable block then becomes free.
-  Status set_cached(BlockId id, Generation generation, bool cached);
+  /// Says what is known of a held block's content. `published` keeps it when the last reference
+  /// goes: the block is then evictable instead of free. Of an evictable block, `unwritten` and
+  /// `failed` make it free. Returns failed_precondition (block) for being_written of a published
+  /// block, stale_handle, double_release, not_found (block), invalid_argument (content). O(1).
+  Status set_content(BlockId id, Generation generation, BlockContent content);
   /// Takes a block out of service: a free or evictable one at once, a held one when its last
   /// reference goes. Returns whether it is offline now, exhausted (reservation) when all that is
   /// available is promised, not_found (block). Cold: O(num_blocks) for a free block.
@@ -126,11 +132,13 @@ class KVARENA_EXPORT BlockManager {
 
   // ---- tickets -------------------------------------------------------------------------------
 
-  /// A ticket for work that is about to be queued on another stream. Returns exhausted (ticket)
-  /// when a ticket `max_open_tickets` older has not retired yet.
+  /// A ticket for work that is about to be queued on another stream, or done elsewhere. No other
+  /// manager of the process issues its number. Returns exhausted (ticket) when max_open_tickets are
+  /// open. O(1), amortised.
   Result<Ticket> open_ticket();
   /// The ticket's work has completed: the references it fenced go, in the order they were released.
-  /// Tickets may retire in any order; the caller decides when, nothing else does. O(references).
+  /// Tickets may retire in any order, however long they were open; the caller decides when, nothing
+  /// else does. Returns not_found (ticket). O(references).
   Status retire(Ticket ticket);
 
   // ---- questions -----------------------------------------------------------------------------
@@ -152,6 +160,8 @@ class KVARENA_EXPORT BlockManager {
   Ticket oldest_open_ticket() const noexcept;
   /// The ticket opened last, retired or not; kNoTicket before the first. O(1).
   Ticket newest_ticket() const noexcept;
+  /// A number that no other open ticket has: 0 .. 2 * max_open_tickets - 1. O(1).
+  std::size_t place_of(Ticket ticket) const noexcept;
   /// As BlockManagerOptions.
   std::int32_t max_open_tickets() const noexcept;
   /// As BlockManagerOptions.
@@ -164,6 +174,15 @@ class KVARENA_EXPORT BlockManager {
   Generation generation(BlockId id) const noexcept;
   /// References on a block that are not fenced; 0 when it is not held. Requires a valid id. O(1).
   std::uint32_t reference_count(BlockId id) const noexcept;
+  /// How many were promised the block's bytes: each reference, the fenced ones together as one, and
+  /// one for whoever may find it when it is published. A holder may write in place only what nobody
+  /// else has a claim on: 1. Requires a valid id. O(1).
+  std::uint32_t claims(BlockId id) const noexcept;
+  /// Rises with each call that may have given somebody a claim on a held block. While it stays the
+  /// same, a block with one claim has no more. O(1).
+  std::uint64_t claim_serial() const noexcept;
+  /// What is known of a block's content; of a free or offline one: unwritten. Requires a valid id.
+  BlockContent content(BlockId id) const noexcept;
   /// State of a block. Requires a valid id. O(1).
   BlockState state(BlockId id) const noexcept;
   /// Counts by state, reservations and lifetime counters. O(1).
@@ -171,8 +190,13 @@ class KVARENA_EXPORT BlockManager {
   /// Why `requested` more blocks do or do not fit, with the largest holders. Takes nothing from the
   /// heap. O(max_holders + fence entries).
   Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const noexcept;
-  /// Holders, by id: the leak report when the engine is idle. O(max_holders).
-  std::vector<HolderReport> holders() const;
+  /// Why the call was refused that returned this status, exhausted (block, reservation). Of the
+  /// last such call the accounts and what could be used are those of that moment; holders and
+  /// tickets are today's. O(max_holders + fence entries).
+  Explanation explain(const Status& refused) const noexcept;
+  /// Holders, by id: the leak report when the engine is idle. Empty where there is no memory for
+  /// the list; stats() has their number. O(max_holders).
+  std::vector<HolderReport> holders() const noexcept;
   /// The same into memory of the caller, nothing from the heap. Returns how many were written: all
   /// when there is room for stats().holders, otherwise as many as fit, of no particular choice.
   std::size_t holders(std::span<HolderReport> reports) const noexcept;

@@ -23,20 +23,22 @@ enum class OperationKind : std::uint8_t {
   retain,
   release,
   release_after,
-  set_cached,
+  set_content,
   quarantine,
   restore,
   open_ticket,
   retire,
 };
 
-/// One call with its arguments and its outcome. `ids` is borrowed for the duration of the callback.
+/// One call with its arguments and its outcome; one that is not ok has changed nothing, and a
+/// replay leaves it out. `ids` is borrowed for the duration of the callback.
 struct Operation {
   OperationKind kind{};            ///< which call
   StatusCode outcome{};            ///< how it ended
-  std::uint8_t flag = 0;           ///< urgency of allocate, `cached` of set_cached
+  std::uint8_t flag = 0;           ///< urgency of allocate and reserve, content of set_content
   HolderId holder{};               ///< argument, or result of register_holder
-  Ticket ticket{};                 ///< argument, or result of open_ticket
+  std::uint64_t ticket = 0;        ///< argument, or result of open_ticket: a number that rises
+                                   ///< from ticket to ticket, whatever their ids; 0: none of ours
   std::int64_t count = 0;          ///< blocks asked for, or reserved
   std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
 };

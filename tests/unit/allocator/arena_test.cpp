@@ -67,22 +67,22 @@ TEST(PlanPool, TakesAllFreeMemoryButAReserve) {
 
 TEST(PlanPool, WantsExactlyOneSize) {
   const KvLayout layout = small_layout();
-  EXPECT_FAILS(plan_pool(layout, {}, kMiB), invalid_argument, capacity);
-  EXPECT_FAILS(plan_pool(layout, {.num_blocks = 1, .budget_bytes = kMiB}, kMiB), invalid_argument,
-               capacity);
-  EXPECT_FAILS(plan_pool(layout, {.num_blocks = 1, .all_free_but_bytes = 0}, kMiB),
-               invalid_argument, capacity);
+  EXPECT_REFUSES(plan_pool(layout, {}, kMiB), invalid_argument, num_blocks);
+  EXPECT_REFUSES(plan_pool(layout, {.num_blocks = 1, .budget_bytes = kMiB}, kMiB), invalid_argument,
+                 budget_bytes);
+  EXPECT_REFUSES(plan_pool(layout, {.num_blocks = 1, .all_free_but_bytes = 0}, kMiB),
+                 invalid_argument, all_free_but_bytes);
   const auto three =
       plan_pool(layout, {.num_blocks = 1, .budget_bytes = kMiB, .all_free_but_bytes = 0}, kMiB);
-  EXPECT_EQ(three.status(), invalid_argument(Resource::capacity, 3, 1, 1));
+  EXPECT_EQ(three.status(), invalid_option(Option::budget_bytes, kMiB, 0, 0));
 }
 
 TEST(PlanPool, RefusesNegativeSizes) {
   const KvLayout layout = small_layout();
-  EXPECT_FAILS(plan_pool(layout, {.num_blocks = -1}, kMiB), invalid_argument, capacity);
-  EXPECT_FAILS(plan_pool(layout, {.budget_bytes = -5}, kMiB), invalid_argument, capacity);
+  EXPECT_REFUSES(plan_pool(layout, {.num_blocks = -1}, kMiB), invalid_argument, num_blocks);
+  EXPECT_REFUSES(plan_pool(layout, {.budget_bytes = -5}, kMiB), invalid_argument, budget_bytes);
   const auto reserve = plan_pool(layout, {.all_free_but_bytes = -2}, kMiB);
-  EXPECT_FAILS(reserve, invalid_argument, capacity);
+  EXPECT_REFUSES(reserve, invalid_argument, all_free_but_bytes);
   EXPECT_EQ(static_cast<std::int64_t>(reserve.status().subject), -2);
 }
 
@@ -97,8 +97,8 @@ TEST(PlanPool, SaysWhenNotEvenABlockFits) {
 }
 
 TEST(PlanPool, RefusesMoreBlocksThanIdsCanName) {
-  EXPECT_FAILS(plan_pool(small_layout(), {.num_blocks = std::int64_t{1} << 40}, kMiB),
-               invalid_argument, num_blocks);
+  EXPECT_REFUSES(plan_pool(small_layout(), {.num_blocks = std::int64_t{1} << 40}, kMiB),
+                 invalid_argument, num_blocks);
 }
 
 // ---- Arena --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ TEST_F(BlockAccountsTest, StatsCountStatesAndHistory) {
   const HolderId h = holder();
   const Handles six = take(h, 6);
   const Ticket t = ticket();
-  ASSERT_OK(manager().set_cached(six.ids[0], six.generations[0], true));
+  ASSERT_OK(manager().set_content(six.ids[0], six.generations[0], BlockContent::published));
   ASSERT_OK(release(h, six.pick({0, 1})));
   ASSERT_OK(release_after(t, h, six.pick({2})));
   ASSERT_OK(manager().quarantine(BlockId(9)));

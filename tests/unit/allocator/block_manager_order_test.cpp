@@ -45,7 +45,7 @@ TEST_F(BlockOrderTest, EvictableBlocksComeOnlyWhenNoneIsFreeOldestFirst) {
   const HolderId h = holder();
   const Handles all = take(h, 4);
   for (const std::size_t i : {2U, 0U, 1U}) {
-    ASSERT_OK(manager().set_cached(all.ids[i], all.generations[i], true));
+    ASSERT_OK(manager().set_content(all.ids[i], all.generations[i], BlockContent::published));
   }
   ASSERT_OK(release(h, all.pick({1, 2})));  // evictable: 1, then 2
   ASSERT_OK(release(h, all.pick({3})));     // free
@@ -64,7 +64,7 @@ TEST_F(BlockOrderTest, ARevivedBlockGoesToTheEndOfTheEvictableOrder) {
   const HolderId h = holder();
   const Handles both = take(h, 2);
   for (const std::size_t i : {0U, 1U}) {
-    ASSERT_OK(manager().set_cached(both.ids[i], both.generations[i], true));
+    ASSERT_OK(manager().set_content(both.ids[i], both.generations[i], BlockContent::published));
   }
   ASSERT_OK(release(h, both));
   ASSERT_OK(retain(h, both.pick({0})));
@@ -116,7 +116,7 @@ TEST_F(BlockOrderTest, ARefusedReleaseLeavesTheEvictableOrderAsItWas) {
   const HolderId h = holder();
   const Handles all = take(h, 4);
   for (const std::size_t i : {0U, 1U, 2U, 3U}) {
-    ASSERT_OK(manager().set_cached(all.ids[i], all.generations[i], true));
+    ASSERT_OK(manager().set_content(all.ids[i], all.generations[i], BlockContent::published));
   }
   ASSERT_OK(release(h, all.pick({2, 1})));
   EXPECT_REFUSED(release(h, all.pick({0, 3, 1})), double_release, block);

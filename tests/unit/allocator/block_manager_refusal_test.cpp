@@ -12,24 +12,49 @@ class BlockRefusalTest : public BlockManagerTest {
 };
 
 TEST_F(BlockRefusalTest, CreateNamesTheOptionItsValueAndItsRange) {
-  const auto expect = [](const BlockManagerOptions& options, Resource resource, std::int64_t value,
+  const auto expect = [](const BlockManagerOptions& options, Option option, std::int64_t value,
                          std::int64_t smallest) {
     const Status status = BlockManager::create(options).status();
     EXPECT_EQ(status.code, StatusCode::invalid_argument);
-    EXPECT_EQ(status.resource, resource) << describe(status);
+    EXPECT_EQ(status.option, option) << describe(status);
     EXPECT_EQ(static_cast<std::int64_t>(status.subject), value);
     EXPECT_EQ(static_cast<std::int64_t>(status.required), smallest);
     EXPECT_NE(describe(status).find(std::to_string(value)), std::string::npos);
   };
-  expect({.num_blocks = 0}, Resource::num_blocks, 0, 1);
-  expect({.num_blocks = -3}, Resource::num_blocks, -3, 1);
-  expect({.num_blocks = KvLayout::kMaxBlocks + 1}, Resource::num_blocks, KvLayout::kMaxBlocks + 1,
-         1);
-  expect({.num_blocks = 4, .watermark_blocks = -1}, Resource::watermark, -1, 0);
-  expect({.num_blocks = 4, .watermark_blocks = 5}, Resource::watermark, 5, 0);
-  expect({.num_blocks = 4, .max_holders = 0}, Resource::num_holders, 0, 1);
-  expect({.num_blocks = 4, .max_open_tickets = -2}, Resource::num_tickets, -2, 1);
-  expect({.num_blocks = 4, .max_fence_entries = -1}, Resource::fence_entry, -1, 1);
+  expect({.num_blocks = 0}, Option::num_blocks, 0, 1);
+  expect({.num_blocks = -3}, Option::num_blocks, -3, 1);
+  expect({.num_blocks = KvLayout::kMaxBlocks + 1}, Option::num_blocks, KvLayout::kMaxBlocks + 1, 1);
+  expect({.num_blocks = 4, .watermark_blocks = -1}, Option::watermark_blocks, -1, 0);
+  expect({.num_blocks = 4, .watermark_blocks = 5}, Option::watermark_blocks, 5, 0);
+  expect({.num_blocks = 4, .max_holders = 0}, Option::max_holders, 0, 1);
+  expect({.num_blocks = 4, .max_open_tickets = -2}, Option::max_open_tickets, -2, 1);
+  expect({.num_blocks = 4, .max_fence_entries = -1}, Option::max_fence_entries, -1, 0);
+}
+
+TEST_F(BlockRefusalTest, AnUrgencyThatIsNoneTakesNothing) {
+  create(4);
+  const HolderId h = holder();
+  std::vector<BlockId> ids(2);
+  std::vector<Generation> generations(2);
+  EXPECT_REFUSED(manager().allocate(h, ids, generations, static_cast<Urgency>(99)),
+                 invalid_argument, urgency);
+  EXPECT_EQ(manager().stats().referenced, 0);
+}
+
+TEST_F(BlockRefusalTest, APurposeForgesNoLineOfTheExplanation) {
+  create(4);
+  const HolderId h = manager().register_holder({.purpose = "x\nfree: 99\x1b"}).value();
+  ASSERT_OK(manager().reserve(h, 1));
+  const std::string text = to_string(manager().explain(9));
+  EXPECT_NE(text.find("x?free: 99?"), std::string::npos) << text;
+}
+
+TEST_F(BlockRefusalTest, WhatRunsOutSaysWhichOptionToRaise) {
+  create({.num_blocks = 2, .max_holders = 1, .max_open_tickets = 1});
+  static_cast<void>(holder());
+  EXPECT_REFUSES(manager().register_holder({}), exhausted, max_holders);
+  ASSERT_OK(manager().open_ticket());
+  EXPECT_REFUSES(manager().open_ticket(), exhausted, max_open_tickets);
 }
 
 TEST_F(BlockRefusalTest, HoldersRunOutAndComeBack) {
@@ -120,7 +145,8 @@ TEST_F(BlockRefusalTest, StaleHandlesAreCaughtWhoeverHoldsTheBlockNow) {
   EXPECT_NE(fresh.generations[0], old.generations[0]);
   EXPECT_REFUSED(release(b, old), stale_handle, block);
   EXPECT_REFUSED(retain(a, old), stale_handle, block);
-  EXPECT_REFUSED(manager().set_cached(old.ids[0], old.generations[0], true), stale_handle, block);
+  EXPECT_REFUSED(manager().set_content(old.ids[0], old.generations[0], BlockContent::published),
+                 stale_handle, block);
   EXPECT_EQ(recorder_.entries().size(), 2U);
   EXPECT_OK(release(b, fresh));
 }
@@ -151,7 +177,8 @@ TEST_F(BlockRefusalTest, ReleaseRefusesStrangersRangesAndUnequalSpans) {
     EXPECT_REFUSED(release(h, one), not_found, block);
     EXPECT_REFUSED(retain(h, one), not_found, block);
     EXPECT_REFUSED(release_after(ticket(), h, one), not_found, block);
-    EXPECT_REFUSED(manager().set_cached(one.ids[0], Generation(0), true), not_found, block);
+    EXPECT_REFUSED(manager().set_content(one.ids[0], Generation(0), BlockContent::published),
+                   not_found, block);
     EXPECT_REFUSED(manager().quarantine(one.ids[0]), not_found, block);
     EXPECT_REFUSED(manager().restore(one.ids[0]), not_found, block);
   }
@@ -174,7 +201,7 @@ TEST_F(BlockRefusalTest, RevivingWhatIsPromisedToOthersIsExhaustion) {
   const HolderId other = holder();
   const Handles two = take(h, 2);
   for (const std::size_t i : {0U, 1U}) {
-    ASSERT_OK(manager().set_cached(two.ids[i], two.generations[i], true));
+    ASSERT_OK(manager().set_content(two.ids[i], two.generations[i], BlockContent::published));
   }
   ASSERT_OK(release(h, two));
   ASSERT_OK(manager().reserve(other, 2));
@@ -215,16 +242,16 @@ TEST_F(BlockRefusalTest, ReleaseAfterCatchesMisuseAsReleaseDoes) {
   EXPECT_REFUSED(release(h, all.pick({0})), double_release, block);
 }
 
-TEST_F(BlockRefusalTest, TicketsRunOutWhenTheOldestHasNotRetired) {
+TEST_F(BlockRefusalTest, TicketsRunOutWhenAsManyAreOpen) {
   create({.num_blocks = 2, .max_open_tickets = 3});
   const Ticket first = ticket();
   const Ticket second = ticket();
   ticket();
   EXPECT_REFUSED(manager().open_ticket(), exhausted, ticket);
   ASSERT_OK(manager().retire(second));
+  EXPECT_GT(ticket(), second) << "tickets increase and are never reused";
   EXPECT_REFUSED(manager().open_ticket(), exhausted, ticket);
   ASSERT_OK(manager().retire(first));
-  EXPECT_GT(ticket(), second) << "tickets increase and are never reused";
   EXPECT_REFUSED(manager().retire(first), not_found, ticket);
   EXPECT_REFUSED(manager().retire(kNoTicket), not_found, ticket);
   EXPECT_REFUSED(manager().retire(Ticket(1000)), not_found, ticket);
@@ -262,7 +289,8 @@ TEST_F(BlockRefusalTest, CachingNeedsALiveHandle) {
   const HolderId h = holder();
   const Handles one = take(h, 1);
   ASSERT_OK(release(h, one));
-  EXPECT_REFUSED(manager().set_cached(one.ids[0], one.generations[0], true), double_release, block);
+  EXPECT_REFUSED(manager().set_content(one.ids[0], one.generations[0], BlockContent::published),
+                 double_release, block);
 }
 
 TEST_F(BlockRefusalTest, TheDefaultHandlerLogsAndTheCallIsRefused) {

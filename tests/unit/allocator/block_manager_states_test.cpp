@@ -75,14 +75,14 @@ TEST_F(BlockStatesTest, ACachedBlockBecomesEvictableAndCanBeRevived) {
   create(2);
   const HolderId h = holder();
   const Handles one = take(h, 1);
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], true));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::published));
   ASSERT_OK(release(h, one));
   EXPECT_EQ(manager().state(one.ids[0]), BlockState::evictable);
   EXPECT_EQ(manager().available_now(), 2);
   EXPECT_EQ(manager().generation(one.ids[0]), one.generations[0]) << "the content is still its";
   ASSERT_OK(retain(h, one));
   EXPECT_EQ(manager().state(one.ids[0]), BlockState::referenced);
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], false));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::unwritten));
   ASSERT_OK(release(h, one));
   EXPECT_EQ(manager().state(one.ids[0]), BlockState::free);
 }
@@ -91,9 +91,9 @@ TEST_F(BlockStatesTest, TakingTheMarkFromAnEvictableBlockFreesIt) {
   create(1);
   const HolderId h = holder();
   const Handles one = take(h, 1);
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], true));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::published));
   ASSERT_OK(release(h, one));
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], false));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::unwritten));
   EXPECT_EQ(manager().state(one.ids[0]), BlockState::free);
   EXPECT_FAILS(retain(h, one), stale_handle, block);
 }
@@ -102,7 +102,7 @@ TEST_F(BlockStatesTest, AnEvictedBlocksHandleIsStale) {
   create(1);
   const HolderId h = holder();
   const Handles old = take(h, 1);
-  ASSERT_OK(manager().set_cached(old.ids[0], old.generations[0], true));
+  ASSERT_OK(manager().set_content(old.ids[0], old.generations[0], BlockContent::published));
   ASSERT_OK(release(h, old));
   const Handles fresh = take(h, 1);
   EXPECT_EQ(fresh.ids[0], old.ids[0]);
@@ -115,7 +115,7 @@ TEST_F(BlockStatesTest, ACachedFencedBlockCanBeRevived) {
   create(1);
   const HolderId h = holder();
   const Handles one = take(h, 1);
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], true));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::published));
   const Ticket t = ticket();
   ASSERT_OK(release_after(t, h, one));
   ASSERT_OK(retain(h, one));
@@ -138,7 +138,7 @@ TEST_F(BlockStatesTest, QuarantineTakesFreeAndEvictableBlocksAtOnce) {
   create(3);
   const HolderId h = holder();
   const Handles one = take(h, 1);
-  ASSERT_OK(manager().set_cached(one.ids[0], one.generations[0], true));
+  ASSERT_OK(manager().set_content(one.ids[0], one.generations[0], BlockContent::published));
   ASSERT_OK(release(h, one));
   EXPECT_TRUE(manager().quarantine(one.ids[0]).value());
   EXPECT_TRUE(manager().quarantine(BlockId(2)).value());
