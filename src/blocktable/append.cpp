@@ -1,5 +1,6 @@
 // Growth of sequences: plan (nothing changes), take blocks (all or nothing), apply (cannot fail).
 
+#include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -30,6 +31,7 @@ struct OneEach {
 Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noexcept {
   return {StatusCode::context_length_exceeded,
           Resource::sequence_length,
+          Option::none,
           0,
           id.value,
           static_cast<std::uint64_t>(length),
@@ -38,22 +40,22 @@ Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noe
 
 }  // namespace
 
-/// Records what a demand takes, when it takes anything.
-void BlockTables::Impl::plan_growth(SequenceId id, Sequence& sequence, std::int64_t capacity,
-                                    std::size_t demand, bool writes) {
-  Growth growth{.demand = demand, .sequence = &sequence, .id = id};
-  const std::int64_t missing = blocks_for(capacity) - sequence.table.num_entries;
-  growth.new_entries = std::max<std::int64_t>(0, missing);
-  if (writes && sequence.room > 0 && sequence.may_share_tail) {
-    growth.tail = sequence.table.id_at(pages, sequence.filled_blocks - 1);
-    growth.shares_tail = manager->reference_count(growth.tail) > 1;
-    sequence.may_share_tail = growth.shares_tail;
-  }
-  if (growth.new_entries == 0 && !growth.shares_tail) return;
-  if (growth.shares_tail) {
-    shared_tails[num_shared_tails++] = {growth.tail, static_cast<std::uint32_t>(num_growths)};
-  }
-  growths[num_growths++] = growth;
+/// What a sequence takes to hold `capacity` tokens.
+BlockTables::Impl::Growth BlockTables::Impl::growth_of(SequenceId id, Sequence& sequence,
+                                                       std::int64_t capacity, std::size_t demand) {
+  Growth growth{
+      .demand = demand, .sequence = &sequence, .id = id, .old_entries = sequence.table.num_entries};
+  growth.new_entries = std::max<std::int64_t>(0, blocks_for(capacity) - growth.old_entries);
+  return growth;
+}
+
+/// Whether new tokens may be written into the sequence's last block.
+bool BlockTables::Impl::owns_tail(Sequence& sequence) {
+  if (sequence.room == 0) return true;  // new tokens begin a block of their own
+  const BlockId tail = sequence.table.id_at(pages, sequence.filled_blocks - 1);
+  if (manager->claims(tail) > 1) return false;
+  sequence.claims_seen = claim_serial;
+  return true;
 }
 
 template <class Demands>
@@ -61,6 +63,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
   ++calls;
   num_growths = num_shared_tails = num_copies = 0;
   num_new_tokens = num_new_blocks = 0;
+  claim_serial = manager->claim_serial();
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     Sequence* sequence = sequences.find(demands.id(i));
@@ -82,31 +85,38 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
       return fail(index,
                   invalid_argument(Resource::num_tokens, num_new_tokens, 0, max_append_tokens));
     }
-    if (tokens_wanted <= sequence->room && !sequence->may_share_tail) [[likely]]
+    if (tokens_wanted <= sequence->room && sequence->claims_seen == claim_serial) [[likely]]
       continue;
     if (tokens_wanted == 0) continue;
-    plan_growth(demands.id(i), *sequence, length, i, true);
+    Growth growth = growth_of(demands.id(i), *sequence, length, i);
+    if (sequence->claims_seen != claim_serial && !owns_tail(*sequence)) {
+      growth.copies_tail = true;
+      growth.tail = sequence->table.id_at(pages, sequence->filled_blocks - 1);
+      shared_tails[num_shared_tails++] = {growth.tail, static_cast<std::uint32_t>(num_growths)};
+    }
+    if (growth.new_entries > 0 || growth.copies_tail) growths[num_growths++] = growth;
   }
   return {};
 }
 
-/// Of the sequences that share a last block in this call, all but the last holder copy it.
+/// Of the sequences of this call that share a last block each copies it, until one that is left has
+/// the only claim on it.
 void BlockTables::Impl::resolve_shared_tails() {
   SharedTail* const end = shared_tails.data() + num_shared_tails;
   std::sort(shared_tails.data(), end);
   for (SharedTail* run = shared_tails.data(); run != end;) {
-    std::int64_t sharers = manager->reference_count(run->block);
+    std::int64_t claims = manager->claims(run->block);
     const BlockId block = run->block;
-    for (; run != end && run->block == block; ++run, --sharers) {
-      growths[run->growth].shares_tail = sharers > 1;
+    for (; run != end && run->block == block; ++run, --claims) {
+      growths[run->growth].copies_tail = claims > 1;
     }
   }
 }
 
 /// Whether the manager has the blocks of all holder_demands. O(growths).
-bool BlockTables::Impl::blocks_suffice(Urgency urgency) const {
+bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urgency) const {
   std::int64_t beyond_promises = 0;
-  for (std::size_t g = 0; g < num_growths; ++g) {
+  for (std::size_t g = 0; g < its.size(); ++g) {
     const Result<HolderReport> holder = manager->holder(holder_demands[g].holder);
     const std::int64_t promised = holder ? holder->reserved : 0;
     beyond_promises += std::max<std::int64_t>(0, holder_demands[g].count - promised);
@@ -115,71 +125,83 @@ bool BlockTables::Impl::blocks_suffice(Urgency urgency) const {
 }
 
 /// Want of blocks is named before want of pages: the manager then refuses and explains.
-Status BlockTables::Impl::check_pages(Urgency urgency) {
+Status BlockTables::Impl::check_pages(std::span<const Growth> its, Urgency urgency) {
   std::int64_t needed = 0;
   const Growth* misfit = nullptr;
-  for (std::size_t g = 0; g < num_growths; ++g) {
-    const Growth& growth = growths[g];
-    const std::int64_t before = growth.sequence->table.num_entries;
+  for (const Growth& growth : its) {
+    const std::int64_t before = growth.old_entries;
     if (growth.new_entries == 0) continue;
     needed += PageTree::pages_for(before + growth.new_entries) - PageTree::pages_for(before);
     if (misfit == nullptr && needed > pages.available()) misfit = &growth;
   }
-  if (misfit == nullptr || !blocks_suffice(urgency)) return {};
+  if (misfit == nullptr || !blocks_suffice(its, urgency)) return {};
   return fail(static_cast<std::int64_t>(misfit->demand),
               exhausted(Resource::table_page, static_cast<std::uint64_t>(needed),
-                        static_cast<std::uint64_t>(pages.available()), misfit->id.value));
+                        static_cast<std::uint64_t>(pages.available()), misfit->id.value,
+                        Option::max_table_pages));
 }
 
-Status BlockTables::Impl::take_blocks(Urgency urgency) {
-  if (num_growths == 0) return {};
-  resolve_shared_tails();
-  for (std::size_t g = 0; g < num_growths; ++g) {
-    const std::int64_t wanted = growths[g].new_entries + (growths[g].shares_tail ? 1 : 0);
-    holder_demands[g] = {growths[g].sequence->holder, static_cast<std::uint32_t>(wanted)};
+/// Takes the blocks of all growths, or none.
+Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
+  if (its.empty()) return {};
+  for (std::size_t g = 0; g < its.size(); ++g) {
+    const std::int64_t wanted = its[g].new_entries + (its[g].copies_tail ? 1 : 0);
+    holder_demands[g] = {its[g].sequence->holder, static_cast<std::uint32_t>(wanted)};
     num_new_blocks += wanted;
+    if (can_undo) its[g].promised = manager->holder(its[g].sequence->holder)->reserved;
   }
-  if (Status status = check_pages(urgency); !status) return status;
+  if (Status status = check_pages(its, urgency); !status) return status;
   // More than the whole pool is refused for want of blocks before the spans are looked at.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));
   const Result<std::int64_t> evicted = manager->allocate_each(
-      std::span(holder_demands.data(), num_growths), std::span(new_ids.data(), size),
+      std::span(holder_demands.data(), its.size()), std::span(new_ids.data(), size),
       std::span(new_generations.data(), size), urgency);
   if (evicted) return {};
   Status status = evicted.status();
-  for (std::size_t g = 0; g < num_growths; ++g) {
+  for (std::size_t g = 0; g < its.size(); ++g) {
     if (holder_demands[g].holder.value != status.subject) continue;
-    status.subject = growths[g].id.value;
-    return fail(static_cast<std::int64_t>(growths[g].demand), status);
+    status.subject = its[g].id.value;
+    return fail(static_cast<std::int64_t>(its[g].demand), status);
   }
   return status;
 }
 
+/// The sequence's last block has been copied: its own reference on it goes, or is kept for an undo.
+void BlockTables::Impl::give_up_tail(const Growth& growth, BlockId copy) {
+  const Sequence& s = *growth.sequence;
+  const std::int32_t index = s.filled_blocks - 1;
+  const Generation generation = s.table.generation_at(pages, index);
+  copies[num_copies++] = {growth.tail, copy};
+  if (can_undo) {
+    kept_tails[num_kept_tails++] = {growth.id, index, growth.tail, generation, copy};
+    return;
+  }
+  // Somebody else has a claim on the block, so this drops a reference and cannot free it.
+  static_cast<void>(
+      manager->release(s.holder, std::span(&growth.tail, 1), std::span(&generation, 1)));
+}
+
 /// Gives the taken blocks to their sequences, in order.
-void BlockTables::Impl::apply_growths() {
+void BlockTables::Impl::apply_growths(std::span<const Growth> its) {
   const BlockId* id = new_ids.data();
   const Generation* generation = new_generations.data();
-  for (std::size_t g = 0; g < num_growths; ++g) {
-    const Growth& growth = growths[g];
+  for (const Growth& growth : its) {
     Sequence& s = *growth.sequence;
-    if (growth.shares_tail) {
-      BlockId& place = s.table.id_at(pages, s.filled_blocks - 1);
-      Generation& its = s.table.generation_at(pages, s.filled_blocks - 1);
-      // The block has another holder, so this drops a reference and cannot free it.
-      static_cast<void>(manager->release(s.holder, std::span(&place, 1), std::span(&its, 1)));
-      copies[num_copies++] = {place, *id};
-      place = *id++;
-      its = *generation++;
-      s.mirrored_blocks = std::min(s.mirrored_blocks, s.filled_blocks - 1);
-      s.next_slot = place.value * block_size + (block_size - s.room);
-      s.may_share_tail = false;
+    if (growth.copies_tail) {
+      give_up_tail(growth, *id);
+      const std::int32_t index = s.filled_blocks - 1;
+      s.table.id_at(pages, index) = *id;
+      s.table.generation_at(pages, index) = *generation++;
+      s.mirrored_blocks = std::min(s.mirrored_blocks, index);
+      s.next_slot = id->value * block_size + (block_size - s.room);
+      s.claims_seen = claim_serial;
+      ++id;
     }
     s.table.append(pages, id, generation, static_cast<std::int32_t>(growth.new_entries));
     id += growth.new_entries;
     generation += growth.new_entries;
     entries += growth.new_entries;
   }
-  copies_ever += num_copies;
 }
 
 /// Adds tokens to a sequence whose table has room for them, writing their slots.
@@ -189,6 +211,7 @@ void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slo
     if (s.room == 0) {
       s.next_slot = s.table.id_at(pages, s.filled_blocks++).value * block_size;
       s.room = static_cast<std::int32_t>(block_size);
+      s.claims_seen = claim_serial;
     }
     const std::int64_t run = std::min<std::int64_t>(count, s.room);
     for (std::int64_t i = 0; i < run; ++i) *slot++ = s.next_slot++;
@@ -204,6 +227,7 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
   AppendedRow* row = rows.data();
   for (std::size_t i = 0; i < demands.size(); ++i) {
     Sequence& s = *sequences.find(demands.id(i));
+    if constexpr (kReportsRows) grown[i] = {demands.id(i), s.length};
     fill(s, demands.tokens(i), slot);
     if constexpr (kReportsRows) {
       *row++ = {.slot = static_cast<std::int32_t>(SequenceTable::slot_of(demands.id(i))),
@@ -216,15 +240,22 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
 
 template <class Demands>
 Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency urgency) {
+  if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   failed_demand = -1;
+  if (can_undo) settle();
   if (Status status = plan_append(demands); !status) return status;
-  if (Status status = take_blocks(urgency); !status) return status;
-  apply_growths();
+  if (num_shared_tails != 0) resolve_shared_tails();
+  const std::span<Growth> its(growths.data(), num_growths);
+  if (Status status = take_blocks(its, urgency); !status) return status;
+  apply_growths(its);
+  copies_ever += num_copies;
   if (report_rows) {
     fill_all<true>(demands);
   } else {
     fill_all<false>(demands);
   }
+  num_grown = demands.size();
+  is_undoable = can_undo;
   tokens += num_new_tokens;
   return AppendResult{.slots = std::span(slots.data(), static_cast<std::size_t>(num_new_tokens)),
                       .copies = std::span(copies.data(), num_copies),
@@ -243,6 +274,7 @@ Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> id
 std::int64_t BlockTables::failed_demand() const noexcept { return impl_->failed_demand; }
 
 Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency) {
+  if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   Impl& t = *impl_;
   Sequence* sequence = t.sequences.find(id);
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
@@ -250,13 +282,13 @@ Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgen
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }
   if (capacity > sequence->max_length) return too_long(id, capacity, sequence->max_length);
-  t.num_growths = t.num_shared_tails = t.num_copies = 0;
   t.num_new_blocks = 0;
-  t.plan_growth(id, *sequence, capacity, 0, false);
+  Impl::Growth growth = t.growth_of(id, *sequence, capacity, 0);
+  if (growth.new_entries == 0) return {};
   const std::int64_t failed_append = t.failed_demand;
-  const Status status = t.take_blocks(urgency);
+  const Status status = t.take_blocks(std::span(&growth, 1), urgency);
   t.failed_demand = failed_append;
-  if (status) t.apply_growths();
+  if (status) t.apply_growths(std::span(&growth, 1));
   return status;
 }
 

@@ -1,5 +1,6 @@
 #include "kvarena/blocktable/block_tables.hpp"
 
+#include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
 
 #include <array>
@@ -20,21 +21,43 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
-/// Pages for every block to be in a table once and every sequence to have one more, with the
+/// Pages for every block to be in kSharers tables and every sequence to have one more, with the
 /// directories above them: one for each sequence of two leaves or more, and one for 64 leaves.
-std::int64_t default_pages(std::int64_t num_blocks, std::int64_t max_sequences) noexcept {
-  const std::int64_t leaves = num_blocks / BlockTables::kPageEntries + 1 + max_sequences;
-  return leaves + std::min(max_sequences, leaves) + leaves / 64 + 4;
+std::int64_t table_pages(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept {
+  if (options.max_table_pages != 0) return options.max_table_pages;
+  const std::int64_t sequences = options.max_sequences;
+  const std::int64_t entries = std::min(BlockManager::kSharers, sequences) * num_blocks;
+  const std::int64_t leaves = entries / BlockTables::kPageEntries + 1 + sequences;
+  return leaves + std::min(sequences, leaves) + leaves / 64 + 4;
 }
 
 }  // namespace
+
+std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
+                                     const BlockTablesOptions& options) noexcept {
+  constexpr auto bytes_of = [](std::int64_t count, std::size_t each) {
+    return count * static_cast<std::int64_t>(each);
+  };
+  constexpr std::size_t kSequenceBytes =
+      sizeof(Sequence) + sizeof(std::uint32_t) + sizeof(std::uint64_t) + sizeof(AppendedRow) +
+      sizeof(Impl::Growth) + sizeof(HolderDemand) + sizeof(Impl::SharedTail) + sizeof(BlockCopy) +
+      sizeof(Impl::Grown) + sizeof(Impl::KeptTail) + sizeof(std::int64_t) +
+      2 * sizeof(std::int32_t);
+  constexpr std::size_t kEntryBytes = sizeof(BlockId) + sizeof(Generation);
+  constexpr std::size_t kPageBytes = kPageEntries * kEntryBytes + sizeof(std::int32_t);
+  return bytes_of(table_pages(num_blocks, options), kPageBytes) +
+         bytes_of(options.max_sequences, kSequenceBytes) + bytes_of(num_blocks, kEntryBytes) +
+         bytes_of(options.max_append_tokens, sizeof(std::int64_t));
+}
 
 BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& options)
     : manager(&block_manager),
       block_size(options.block_size_tokens),
       max_append_tokens(options.max_append_tokens),
-      report_rows(options.report_rows),
+      report_rows(options.report_rows || options.can_undo),
+      can_undo(options.can_undo),
       sequences(options.max_sequences),
+      owners(static_cast<std::size_t>(options.max_sequences)),
       pages(options.max_table_pages),
       slots(static_cast<std::size_t>(options.max_append_tokens)),
       rows(static_cast<std::size_t>(options.max_sequences)),
@@ -44,6 +67,8 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
       holder_demands(static_cast<std::size_t>(options.max_sequences)),
       shared_tails(static_cast<std::size_t>(options.max_sequences)),
       copies(static_cast<std::size_t>(options.max_sequences)),
+      grown(static_cast<std::size_t>(options.max_sequences)),
+      kept_tails(static_cast<std::size_t>(options.max_sequences)),
       view_pages(static_cast<std::size_t>(options.max_table_pages)),
       view_row_offsets(static_cast<std::size_t>(options.max_sequences)),
       view_lengths(static_cast<std::size_t>(options.max_sequences)),
@@ -52,6 +77,7 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
 void BlockTables::Impl::place_tail(Sequence& sequence) noexcept {
   sequence.next_slot = 0;
   sequence.room = 0;
+  sequence.claims_seen = 0;
   if (sequence.length == 0) return;
   const std::int64_t in_last = (sequence.length - 1) % block_size + 1;
   const BlockId last = sequence.table.id_at(pages, sequence.filled_blocks - 1);
@@ -65,7 +91,7 @@ Status BlockTables::Impl::check_ticket(Ticket ticket, std::int64_t released) con
   const std::int64_t available = manager->fence_entries_available();
   if (released <= available) return {};
   return exhausted(Resource::fence_entry, static_cast<std::uint64_t>(released),
-                   static_cast<std::uint64_t>(available));
+                   static_cast<std::uint64_t>(available), 0, Option::max_fence_entries);
 }
 
 Status BlockTables::Impl::release_entries(Sequence& sequence, std::int64_t keep, Ticket ticket) {
@@ -93,6 +119,16 @@ Status BlockTables::Impl::release_entries(Sequence& sequence, std::int64_t keep,
   return {};
 }
 
+Status BlockTables::Impl::fence_entry(const Sequence& sequence, std::int64_t index, Ticket ticket) {
+  const auto place = static_cast<std::int32_t>(index);
+  const BlockId id = sequence.table.id_at(pages, place);
+  const Generation generation = sequence.table.generation_at(pages, place);
+  const std::span<const BlockId> ids(&id, 1);
+  const std::span<const Generation> generations(&generation, 1);
+  if (Status s = manager->retain(sequence.holder, ids, generations); !s) return s;
+  return manager->release_after(ticket, sequence.holder, ids, generations);
+}
+
 void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
   // Its holder has no references left, so this cannot fail.
   static_cast<void>(manager->unregister_holder(sequence.holder));
@@ -100,13 +136,14 @@ void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
   sequences.erase(id);
 }
 
-Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options) {
-  if (Status s = check_range(Resource::sequence_length, options.max_length_tokens, 0, kMaxTokens);
+Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
+                                             std::uint64_t parent_owner) {
+  if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
       !s) {
     return s;
   }
   if (sequences.is_full()) {
-    return exhausted(Resource::sequence, 1, 0);
+    return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   }
   const SequenceId id = sequences.new_id();
   const Result<HolderId> holder = manager->register_holder({.owner = id.value,
@@ -116,6 +153,9 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options) {
   if (!holder) return holder.status();
   Sequence& sequence = sequences.insert(id);
   sequence.holder = *holder;
+  std::uint64_t& owner = owners[SequenceTable::slot_of(id)];
+  owner = options.owner != 0 ? options.owner : parent_owner;
+  if (owner == 0) owner = id.value;
   sequence.max_length = static_cast<std::int32_t>(
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
   ++sequences_ever;
@@ -142,23 +182,23 @@ Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child,
 
 Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTablesOptions& given) {
   BlockTablesOptions options = given;
-  if (Status s = check_range(Resource::block_size, options.block_size_tokens, 1, kMaxBlockSize);
+  if (Status s =
+          check_option(Option::block_size_tokens, options.block_size_tokens, 1, kMaxBlockSize);
       !s) {
     return s;
   }
-  if (Status s = check_range(Resource::num_sequences, options.max_sequences, 1, kMaxSequences);
+  if (Status s = check_option(Option::max_sequences, options.max_sequences, 1, kMaxSequences); !s) {
+    return s;
+  }
+  if (Status s = check_option(Option::max_append_tokens, options.max_append_tokens, 1, kMaxTokens);
       !s) {
     return s;
   }
-  if (Status s = check_range(Resource::num_tokens, options.max_append_tokens, 1, kMaxTokens); !s) {
+  if (Status s = check_option(Option::max_table_pages, options.max_table_pages, 0, kMaxTokens);
+      !s) {
     return s;
   }
-  if (options.max_table_pages == 0) {
-    options.max_table_pages = default_pages(manager.num_blocks(), options.max_sequences);
-  }
-  if (Status s = check_range(Resource::table_page, options.max_table_pages, 1, kMaxTokens); !s) {
-    return s;
-  }
+  options.max_table_pages = std::min(table_pages(manager.num_blocks(), options), kMaxTokens);
   try {
     return BlockTables(std::make_unique<Impl>(manager, options));
   } catch (const std::bad_alloc&) {
@@ -182,18 +222,19 @@ BlockTables::~BlockTables() {
 }
 
 Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
-  return impl_->insert(options);
+  return impl_->insert(options, 0);
 }
 
 Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
                                      const SequenceOptions& options) {
   Impl& t = *impl_;
-  Sequence* parent = t.sequences.find(parent_id);
+  const Sequence* parent = t.sequences.find(parent_id);
   if (parent == nullptr) return not_found(Resource::sequence, parent_id.value);
   if (Status s = check_range(Resource::sequence_length, length, 0, parent->length); !s) return s;
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
     return Status{StatusCode::context_length_exceeded,
                   Resource::sequence_length,
+                  Option::none,
                   0,
                   parent_id.value,
                   static_cast<std::uint64_t>(length),
@@ -202,9 +243,10 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   const std::int64_t pages = PageTree::pages_for(t.blocks_for(length));
   if (pages > t.pages.available()) {
     return exhausted(Resource::table_page, static_cast<std::uint64_t>(pages),
-                     static_cast<std::uint64_t>(t.pages.available()), parent_id.value);
+                     static_cast<std::uint64_t>(t.pages.available()), parent_id.value,
+                     Option::max_table_pages);
   }
-  Result<SequenceId> id = t.insert(options);
+  Result<SequenceId> id = t.insert(options, t.owners[SequenceTable::slot_of(parent_id)]);
   if (!id) return id;
   Sequence& child = *t.sequences.find(*id);
   if (Status status = t.share_blocks(*parent, child, length); !status) {
@@ -216,10 +258,6 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   child.filled_blocks = child.table.num_entries;
   t.tokens += length;
   t.place_tail(child);
-  child.may_share_tail = child.room > 0;
-  // The parent's last block is shared too when the child reaches into it; a later look at its
-  // reference count decides.
-  parent->may_share_tail = parent->may_share_tail || (child.room > 0 && parent->room > 0);
   return id;
 }
 
@@ -238,11 +276,15 @@ Status BlockTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
       return duplicate_argument(Resource::sequence, id.value);
     }
     released += sequence->table.num_entries;
+    if (t.num_kept_tails != 0) released += t.num_kept_of(id);
   }
   if (Status status = t.check_ticket(ticket, released); !status) return status;
   for (const SequenceId id : ids) {
     Sequence& sequence = *t.sequences.find(id);
     if (Status status = t.release_entries(sequence, 0, ticket); !status) return status;
+    if (t.num_kept_tails != 0) {
+      if (Status status = t.release_kept(id, ticket); !status) return status;
+    }
     t.erase(id, sequence);
   }
   return {};
@@ -258,7 +300,6 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   const bool within_last_block =
       cut < t.block_size - s.room && s.table.num_entries == s.filled_blocks && s.length > 0;
   if (within_last_block && ticket == kNoTicket) [[likely]] {
-    s.may_share_tail = s.may_share_tail || (s.room == 0 && cut > 0);
     s.length -= cut;
     s.room += cut;
     s.next_slot -= cut;
@@ -266,14 +307,19 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
     return {};
   }
   const std::int64_t keep = t.blocks_for(length);
-  if (Status status = t.check_ticket(ticket, s.table.num_entries - keep); !status) return status;
+  const bool cuts_kept_block = cut > 0 && length % t.block_size != 0;
+  const bool fences_kept_block = ticket != kNoTicket && cuts_kept_block;
+  const std::int64_t fenced = s.table.num_entries - keep + (fences_kept_block ? 1 : 0);
+  if (Status status = t.check_ticket(ticket, fenced); !status) return status;
+  if (fences_kept_block) {
+    if (Status status = t.fence_entry(s, keep - 1, ticket); !status) return status;
+  }
   if (Status status = t.release_entries(s, keep, ticket); !status) return status;
   s.length = static_cast<std::int32_t>(length);
   s.filled_blocks = static_cast<std::int32_t>(keep);
   s.mirrored_blocks = std::min(s.mirrored_blocks, s.filled_blocks);
   t.tokens -= cut;
   t.place_tail(s);
-  s.may_share_tail = s.room > 0;
   return {};
 }
 
@@ -285,6 +331,7 @@ Status BlockTables::promise_capacity(SequenceId id, std::int64_t capacity) {
   if (capacity > sequence->max_length) {
     return {StatusCode::context_length_exceeded,
             Resource::sequence_length,
+            Option::none,
             0,
             id.value,
             static_cast<std::uint64_t>(capacity),

@@ -1,9 +1,11 @@
 // The questions BlockTables answers: lookup, views, figures, invariants.
 
+#include "base/out_of_memory.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -12,9 +14,9 @@ namespace {
 
 Status violated(Invariant invariant, Resource resource, std::uint64_t subject,
                 std::int64_t expected, std::int64_t found) noexcept {
-  return {StatusCode::invariant_violated,       resource,
-          static_cast<std::int32_t>(invariant), subject,
-          static_cast<std::uint64_t>(expected), static_cast<std::uint64_t>(found)};
+  return {StatusCode::invariant_violated,       resource, Option::none,
+          static_cast<std::int32_t>(invariant), subject,  static_cast<std::uint64_t>(expected),
+          static_cast<std::uint64_t>(found)};
 }
 
 /// Marks a tree's pages; false when one is out of range or marked already.
@@ -42,7 +44,8 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
       .num_blocks = s->table.num_entries,
       .max_length_tokens = max_length == std::numeric_limits<std::int32_t>::max() ? 0 : max_length,
       .waste_tokens = s->table.num_entries * impl_->block_size - s->length,
-      .holder = s->holder};
+      .holder = s->holder,
+      .owner = impl_->owners[SequenceTable::slot_of(id)]};
 }
 
 Result<BlockId> BlockTables::lookup(SequenceId id, std::int64_t index) const {
@@ -121,11 +124,13 @@ TableStats BlockTables::stats() const noexcept {
           .copies_on_write = t.copies_ever};
 }
 
-std::vector<SequenceId> BlockTables::sequences() const {
+std::vector<SequenceId> BlockTables::sequences() const noexcept try {
   std::vector<SequenceId> ids;
   ids.reserve(static_cast<std::size_t>(impl_->sequences.size()));
   impl_->sequences.for_each([&ids](SequenceId id, const Sequence&) { ids.push_back(id); });
   return ids;
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
 Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const {
@@ -135,8 +140,9 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
                     count * block_size);
   }
   const Result<HolderReport> holder = manager->holder(s.holder);
-  if (!holder || holder->references != count) {
-    return violated(Invariant::table_counts, Resource::sequence, id.value, count,
+  const std::int64_t held = count + num_kept_of(id);
+  if (!holder || holder->references != held) {
+    return violated(Invariant::table_counts, Resource::sequence, id.value, held,
                     holder ? holder->references : -1);
   }
   for (std::int64_t index = 0; index < count; ++index) {
@@ -153,7 +159,7 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
   return {};
 }
 
-Status BlockTables::check_invariants() const {
+Status BlockTables::check_invariants() const try {
   const Impl& t = *impl_;
   std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));
   std::int64_t tokens = 0;
@@ -177,6 +183,8 @@ Status BlockTables::check_invariants() const {
     return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace kvarena

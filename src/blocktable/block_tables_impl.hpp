@@ -23,26 +23,61 @@ struct BlockTables::Impl {
   void place_tail(Sequence& sequence) noexcept;
   /// Gives up the entries from `keep` on, last first. The caller has checked that this cannot fail.
   Status release_entries(Sequence& sequence, std::int64_t keep, Ticket ticket);
+  /// Gives `ticket` a reference of its own on an entry's block. The caller has checked the ticket.
+  Status fence_entry(const Sequence& sequence, std::int64_t index, Ticket ticket);
   /// Whether `entries` references can be given up against `ticket`.
   Status check_ticket(Ticket ticket, std::int64_t entries) const noexcept;
   void erase(SequenceId id, Sequence& sequence) noexcept;
 
-  Result<SequenceId> insert(const SequenceOptions& options);
+  /// Without an owner in its options the sequence has `parent_owner`, or is its own (0).
+  Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
   Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t length);
+
+  /// A demand of the call at work that takes blocks.
+  struct Growth {
+    std::size_t demand = 0;  ///< its index
+    Sequence* sequence = nullptr;
+    SequenceId id{};
+    std::int64_t old_entries = 0;  ///< of its table
+    std::int64_t new_entries = 0;  ///< blocks past the table's end
+    bool copies_tail = false;      ///< its last block is copied first
+    BlockId tail{};                ///< that block
+    std::int64_t promised = 0;     ///< can_undo: what was reserved for its holder
+  };
+  /// Orders growths that may copy their tail by block, then by demand.
+  struct SharedTail {
+    BlockId block;
+    std::uint32_t growth;
+    friend auto operator<=>(const SharedTail&, const SharedTail&) = default;
+  };
+  /// can_undo: a sequence that the last append grew.
+  struct Grown {
+    SequenceId id;
+    std::int32_t old_length;
+  };
+  /// can_undo: a block that the last append copied, which its sequence still holds.
+  struct KeptTail {
+    SequenceId id;
+    std::int32_t index;  ///< in its table, where the copy is now
+    BlockId block;
+    Generation generation;
+    BlockId copy;
+  };
 
   // append.cpp
   template <class Demands>
   Result<AppendResult> append(const Demands& demands, Urgency urgency);
   template <class Demands>
   Status plan_append(const Demands& demands);
-  void plan_growth(SequenceId id, Sequence& sequence, std::int64_t capacity, std::size_t demand,
-                   bool writes);
+  Growth growth_of(SequenceId id, Sequence& sequence, std::int64_t capacity, std::size_t demand);
+  bool owns_tail(Sequence& sequence);
   void resolve_shared_tails();
-  bool blocks_suffice(Urgency urgency) const;
-  Status check_pages(Urgency urgency);
-  Status take_blocks(Urgency urgency);
-  void apply_growths();
+  bool blocks_suffice(std::span<const Growth> its, Urgency urgency) const;
+  Status check_pages(std::span<const Growth> its, Urgency urgency);
+  Status take_blocks(std::span<Growth> its, Urgency urgency);
+  void apply_growths(std::span<const Growth> its);
+  void give_up_tail(const Growth& growth, BlockId copy);
   void fill(Sequence& sequence, std::int64_t count, std::int64_t*& slot) noexcept;
   template <bool kReportsRows, class Demands>
   void fill_all(const Demands& demands) noexcept;
@@ -51,41 +86,39 @@ struct BlockTables::Impl {
     return status;
   }
 
-  /// A demand of the call at work that takes blocks.
-  struct Growth {
-    std::size_t demand = 0;  ///< its index
-    Sequence* sequence = nullptr;
-    SequenceId id{};
-    std::int64_t new_entries = 0;  ///< blocks past the table's end
-    bool shares_tail = false;      ///< its last block is copied first
-    BlockId tail{};                ///< that block
-  };
-  /// Orders growths with a shared tail by block, then by demand.
-  struct SharedTail {
-    BlockId block;
-    std::uint32_t growth;
-    friend auto operator<=>(const SharedTail&, const SharedTail&) = default;
-  };
+  // undo_append.cpp
+  void settle() noexcept;
+  void undo_append(bool copies_are_made);
+  void take_back_tokens(const Grown& its);
+  void take_back_blocks(const Growth& growth);
+  void renew_promise(const Growth& growth);
+  bool put_back(const KeptTail& tail);
+  Status release_kept(SequenceId id, Ticket ticket);
+  std::int64_t num_kept_of(SequenceId id) const noexcept;
 
   BlockManager* manager;
   std::int64_t block_size;
   std::int64_t max_append_tokens;
   bool report_rows;
+  bool can_undo;
   SequenceTable sequences;
+  LazyArray<std::uint64_t> owners;  // as SequenceInfo, by slot: an append does not look at them
   PagePool pages;
   std::int64_t tokens = 0;   // sum of lengths
   std::int64_t entries = 0;  // sum of table entries
   std::uint64_t sequences_ever = 0;
   std::uint64_t copies_ever = 0;
-  std::uint64_t calls = 0;  // stamps
+  std::uint64_t calls = 0;         // stamps
+  std::uint64_t claim_serial = 0;  // the manager's, at the append at work
   std::int64_t failed_demand = -1;
+  bool is_undoable = false;  // grown and growths are those of an append that may be taken back
 
   // Scratch of one call, sized at create.
   LazyArray<std::int64_t> slots;
   LazyArray<AppendedRow> rows;  // written only when they are reported
   LazyArray<BlockId> new_ids;
   LazyArray<Generation> new_generations;
-  LazyArray<Growth> growths;
+  LazyArray<Growth> growths;  // stay until the next append
   std::size_t num_growths = 0;
   LazyArray<HolderDemand> holder_demands;
   LazyArray<SharedTail> shared_tails;
@@ -94,6 +127,10 @@ struct BlockTables::Impl {
   std::size_t num_copies = 0;
   std::int64_t num_new_blocks = 0;
   std::int64_t num_new_tokens = 0;
+  LazyArray<Grown> grown;
+  std::size_t num_grown = 0;
+  LazyArray<KeptTail> kept_tails;
+  std::size_t num_kept_tails = 0;
   // Arrays behind the last view.
   LazyArray<std::int32_t> view_pages;
   LazyArray<std::int64_t> view_row_offsets;

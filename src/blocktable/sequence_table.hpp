@@ -15,14 +15,16 @@ namespace kvarena {
 /// One sequence. The next token goes to slot `next_slot` while `room` > 0; with no room it needs
 /// the next block of its table, or a new one.
 struct Sequence {
-  std::int64_t next_slot = 0;      ///< one past the slot of the last token
+  std::int64_t next_slot = 0;  ///< one past the slot of the last token
+  /// BlockManager::claim_serial when the block of the last token was found to be nobody else's;
+  /// 0: not looked at. While the manager's is the same, it is so still.
+  std::uint64_t claims_seen = 0;
   std::int32_t room = 0;           ///< tokens that still fit the block of the last token
   std::int32_t length = 0;         ///< tokens
   std::int32_t max_length = 0;     ///< tokens
   std::int32_t filled_blocks = 0;  ///< ceil(length / block_size); the table may hold more
   PageTree table;
   std::int32_t mirrored_blocks = 0;  ///< the first ones, which a mirror has; <= filled_blocks
-  bool may_share_tail = false;       ///< the partly filled last block may have other holders
   HolderId holder;
   std::uint64_t call_stamp = 0;  ///< the last call that named it
   SequenceId id;                 ///< kNoSequence in a free slot

@@ -7,9 +7,13 @@
 ///
 /// Calls take all or nothing and change nothing on failure. Blocks come from the BlockManager,
 /// which must outlive this object at its address (do not move it meanwhile) and which no one else
-/// may use for these sequences' holders; whoever else retains blocks of a sequence retains full
-/// ones only, since a partly filled last block is still being written. Ids of sequences are never
-/// reused; an unknown or destroyed one is not_found, never a crash.
+/// may use for these sequences' holders. Others may retain, fence and publish blocks that hold
+/// tokens: new tokens then go to a copy, so that the bytes of those blocks stay as they are. Ids of
+/// sequences are never reused; an unknown or destroyed one is not_found, never a crash.
+///
+/// Work on another stream that reads a sequence protects what it reads by a ticket against which
+/// the sequence is destroyed or cut. A sequence that is to grow meanwhile is forked first; the work
+/// reads the fork.
 ///
 /// One thread at a time. Move-only. No heap allocation after create.
 
@@ -30,10 +34,13 @@ struct BlockTablesOptions {
   std::int32_t block_size_tokens = 16;  ///< tokens a block, 1 .. 65536
   std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
   std::int64_t max_table_pages = 0;  ///< pages of kPageEntries entries; 0: enough for every block
-                                     ///< to be in a table once and every sequence to have one more
+                                     ///< to be in BlockManager::kSharers tables
   std::int64_t max_append_tokens = 1
                                    << 20;  ///< new tokens in one append call, all demands together
   bool report_rows = false;  ///< AppendResult::rows is filled, for a mirror of the tables
+  bool can_undo = false;     ///< undo_append works; blocks copied on write stay held until
+                             ///< settle_append, the next append (refused or not), or the end of
+                             ///< their sequence
 };
 
 /// What a new sequence is.
@@ -41,6 +48,9 @@ struct SequenceOptions {
   std::int64_t max_length_tokens = 0;  ///< 0: no maximum but the 2^31 - 1 of a length
   std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
   std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
+  /// Whose content it is: a tenant, a request. 0: the sequence's own id, of a fork its parent's
+  /// owner. Numbers below 2^24 are no sequence's id.
+  std::uint64_t owner = 0;
 };
 
 /// How many tokens a sequence grows by.
@@ -85,6 +95,7 @@ struct SequenceInfo {
   std::int64_t max_length_tokens = 0;  ///< 0: none
   std::int64_t waste_tokens = 0;       ///< num_blocks * block_size - length
   HolderId holder;                     ///< whose references they are
+  std::uint64_t owner = 0;             ///< whose content it is, never 0
 };
 
 /// Sequences and their block tables.
@@ -94,6 +105,10 @@ class KVARENA_EXPORT BlockTables {
 
   /// Allocates all tables. Returns invalid_argument naming the option, its value and its range.
   static Result<BlockTables> create(BlockManager& manager, const BlockTablesOptions& options);
+  /// Host memory of the tables for a pool of so many blocks with options that create has not
+  /// refused: at most, since the system commits it when it is first used.
+  static std::int64_t host_bytes(std::int64_t num_blocks,
+                                 const BlockTablesOptions& options) noexcept;
   /// Releases every sequence that is left.
   ~BlockTables();
   BlockTables(BlockTables&&) noexcept;
@@ -101,7 +116,7 @@ class KVARENA_EXPORT BlockTables {
 
   // ---- life of a sequence --------------------------------------------------------------------
 
-  /// An empty sequence. Returns exhausted (sequence), invalid_argument (sequence_length). O(1).
+  /// An empty sequence. Returns exhausted (sequence), invalid_argument (max_length_tokens). O(1).
   Result<SequenceId> create_sequence(const SequenceOptions& options = {});
   /// A sequence that shares the first `length_tokens` tokens of `parent`: the same blocks with one
   /// more reference each; a partly shared last block is copied by whoever appends to it first.
@@ -119,8 +134,9 @@ class KVARENA_EXPORT BlockTables {
   // ---- growth --------------------------------------------------------------------------------
 
   /// Grows many sequences in one all-or-nothing call: one decode step, or prefill chunks. A
-  /// sequence whose next token falls into a block that others share gets a copy of it: sharers copy
-  /// in demand order until one is left. Blocks are handed to the demands in order, a copy's target
+  /// sequence whose next token falls into a block on which others have claims
+  /// (BlockManager::claims) gets a copy of it: sharers copy in demand order until only one claim is
+  /// left. Blocks are handed to the demands in order, a copy's target
   /// first. On failure `failed_demand()` is the index of the first demand at fault (for exhausted:
   /// the first that did not fit) and the status names its sequence. Returns exhausted (block,
   /// table_page), context_length_exceeded, not_found, duplicate_argument, invalid_argument
@@ -131,15 +147,32 @@ class KVARENA_EXPORT BlockTables {
   Result<AppendResult> append_one_each(std::span<const SequenceId> sequences);
   /// Index of the demand at which the last append failed, or -1.
   std::int64_t failed_demand() const noexcept;
-  /// Takes blocks so that `capacity_tokens` fit without another allocation; the length stays.
-  /// Returns what append returns.
+  /// Takes back the last successful append, once: its sequences have the lengths, capacity and
+  /// promises of before (those as far as blocks are left: a copy that is kept uses one), and their
+  /// new blocks are released, last first. `copies_are_made` says
+  /// whether AppendResult::copies were carried out, or will be in the order of the home stream: the
+  /// copies are kept then; otherwise the blocks copied are put back. Calls made since keep their
+  /// effect: a sequence that was destroyed stays so, one that was cut gets no longer, capacity
+  /// reserved since is given back, as is capacity whose blocks others have retained or published
+  /// since, and a fork has, in place of tokens that nobody wrote, what its blocks held before:
+  /// destroy it. Returns
+  /// failed_precondition (sequence) without can_undo or an append to take back. O(demands + new
+  /// blocks).
+  Status undo_append(bool copies_are_made);
+  /// The last append stays: the blocks that it copied on write are given up. O(copies).
+  void settle_append() noexcept;
+  /// Takes blocks so that `capacity_tokens` fit without another allocation (but for the copy of a
+  /// last block on which others have claims); the length stays. Returns what append returns.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens,
                           Urgency urgency = Urgency::admission);
-  /// Promises blocks (a count, BlockManager::reserve) so that `capacity_tokens` will fit.
+  /// Promises blocks (a count, BlockManager::reserve) so that `capacity_tokens` will fit, without
+  /// the one that a copy on write of the last block would take.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
-  /// Cuts to `length_tokens` and releases the blocks past it (reserved capacity too). Rolling back
-  /// tokens within the last block is O(1). Returns invalid_argument (sequence_length) past the
-  /// length.
+  /// Cuts to `length_tokens` and releases the blocks past it (reserved capacity too). Against a
+  /// ticket, the tokens cut from the block that is kept are protected as well: new ones go to a
+  /// copy until the ticket retires. Rolling back tokens within the last block without a ticket is
+  /// O(1). Returns invalid_argument (sequence_length) past the length, not_found (ticket),
+  /// exhausted (fence_entry).
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
 
   // ---- a mirror of the tables, such as a device's ----------------------------------------------
@@ -172,8 +205,9 @@ class KVARENA_EXPORT BlockTables {
   Result<BatchView> view(std::span<const SequenceId> sequences);
   /// Figures over all sequences. O(1).
   TableStats stats() const noexcept;
-  /// Every existing sequence, in order of creation slot. O(max_sequences).
-  std::vector<SequenceId> sequences() const;
+  /// Every existing sequence, in order of creation slot. Empty where there is no memory for the
+  /// list; stats() has their number. O(max_sequences).
+  std::vector<SequenceId> sequences() const noexcept;
 
   /// Proves the tables against the manager: each entry is held at its generation, entries equal the
   /// holder's references, pages belong to one owner. O(entries + max_sequences).

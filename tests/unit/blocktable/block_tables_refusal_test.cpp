@@ -9,19 +9,35 @@ class TableRefusalTest : public BlockTablesTest {};
 
 TEST_F(TableRefusalTest, CreateNamesTheOptionItsValueAndItsRange) {
   BlockManager manager = BlockManager::create({.num_blocks = 4}).value();
-  const auto expect = [&](const BlockTablesOptions& options, Resource resource,
-                          std::int64_t value) {
+  const auto expect = [&](const BlockTablesOptions& options, Option option, std::int64_t value) {
     const Status status = BlockTables::create(manager, options).status();
     EXPECT_EQ(status.code, StatusCode::invalid_argument);
-    EXPECT_EQ(status.resource, resource) << describe(status);
+    EXPECT_EQ(status.option, option) << describe(status);
     EXPECT_EQ(static_cast<std::int64_t>(status.subject), value);
   };
-  expect({.block_size_tokens = 0}, Resource::block_size, 0);
-  expect({.block_size_tokens = 65537}, Resource::block_size, 65537);
-  expect({.max_sequences = 0}, Resource::num_sequences, 0);
-  expect({.max_sequences = -5}, Resource::num_sequences, -5);
-  expect({.max_table_pages = -1}, Resource::table_page, -1);
-  expect({.max_append_tokens = 0}, Resource::num_tokens, 0);
+  expect({.block_size_tokens = 0}, Option::block_size_tokens, 0);
+  expect({.block_size_tokens = 65537}, Option::block_size_tokens, 65537);
+  expect({.max_sequences = 0}, Option::max_sequences, 0);
+  expect({.max_sequences = -5}, Option::max_sequences, -5);
+  expect({.max_table_pages = -1}, Option::max_table_pages, -1);
+  expect({.max_append_tokens = 0}, Option::max_append_tokens, 0);
+}
+
+TEST_F(TableRefusalTest, AnUrgencyThatIsNoneTakesNothing) {
+  create(4, 4);
+  const SequenceId id = sequence(1);
+  constexpr auto kForeign = static_cast<Urgency>(99);
+  const AppendDemand demand{id, 9};
+  EXPECT_REFUSED(tables().append(std::span(&demand, 1), kForeign), invalid_argument, urgency);
+  EXPECT_REFUSED(tables().reserve_capacity(id, 9, kForeign), invalid_argument, urgency);
+  EXPECT_EQ(tables().info(id)->length_tokens, 1);
+}
+
+TEST_F(TableRefusalTest, WhatRunsOutSaysWhichOptionToRaise) {
+  create({.num_blocks = 4}, {.max_sequences = 1, .max_table_pages = 1});
+  const SequenceId id = sequence(1);
+  EXPECT_REFUSES(tables().create_sequence(), exhausted, max_sequences);
+  EXPECT_REFUSES(tables().fork(id, 1), exhausted, max_table_pages);
 }
 
 TEST_F(TableRefusalTest, SequencesRunOut) {
@@ -76,10 +92,10 @@ TEST_F(TableRefusalTest, LengthsOutsideTheirRange) {
   EXPECT_REFUSED(tables().reserve_capacity(s, -1), invalid_argument, capacity);
   EXPECT_REFUSED(tables().promise_capacity(s, -1), invalid_argument, capacity);
   EXPECT_REFUSED(tables().reserve_capacity(s, std::int64_t{1} << 31), invalid_argument, capacity);
-  EXPECT_REFUSED(tables().create_sequence({.max_length_tokens = -1}), invalid_argument,
-                 sequence_length);
-  EXPECT_REFUSED(tables().create_sequence({.max_length_tokens = std::int64_t{1} << 31}),
-                 invalid_argument, sequence_length);
+  EXPECT_REFUSES(tables().create_sequence({.max_length_tokens = -1}), invalid_argument,
+                 max_length_tokens);
+  EXPECT_REFUSES(tables().create_sequence({.max_length_tokens = std::int64_t{1} << 31}),
+                 invalid_argument, max_length_tokens);
 }
 
 TEST_F(TableRefusalTest, IndicesOutsideTheirRange) {
@@ -204,7 +220,8 @@ TEST_F(TableRefusalTest, FenceEntriesRunOut) {
   ASSERT_OK(tables().destroy(a, t));
   EXPECT_REFUSED(tables().truncate(b, 0, t), exhausted, fence_entry);
   EXPECT_REFUSED(tables().destroy(b, t), exhausted, fence_entry);
-  EXPECT_OK(tables().truncate(b, 1, t));
+  EXPECT_REFUSED(tables().truncate(b, 1, t), exhausted, fence_entry);  // what is kept is fenced too
+  EXPECT_OK(tables().truncate(b, 4, t));
 }
 
 TEST_F(TableRefusalTest, ViewsNameASequenceOnce) {
