@@ -142,33 +142,41 @@ struct CopyBlocksParams {
   std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
 };
 
-/// Fills whole blocks of a pool; planes as in CopyBlocksParams.
-struct ScrubParams {
-  std::byte* base;                ///< block 0 of the first plane
-  std::int64_t block_stride;      ///< bytes from one block to the next
-  std::int64_t bytes;             ///< bytes of a block in a plane
-  const BlockId* blocks;          ///< [num_scrubbed]; -1: skip
-  std::int64_t num_scrubbed;      ///< blocks to fill
-  std::uint8_t value;             ///< for every byte
-  std::int64_t num_blocks = 0;    ///< blocks in the pool
-  std::int64_t num_planes = 1;    ///< planes
-  std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
+/// A block as its next tokens are to find it: the first `kept_tokens` tokens of `source`, zeros
+/// behind them. `source` may be `target`, which then keeps its own.
+struct BlockScrub {
+  BlockId source;            ///< stays as it is
+  BlockId target;            ///< of no other entry of a list, neither source nor target
+  std::int32_t kept_tokens;  ///< 0 .. block_size
 };
 
-/// Brings the step that is next in a staging ring to the arrays that its kernels read.
+/// Scrubs blocks in all layers of a pool whose layers are alike.
+struct ScrubParams {
+  KvLayerView kv;             ///< the first layer
+  std::int64_t key_bytes;     ///< of a block in a plane of K, padding included; zeroed to there
+  std::int64_t value_bytes;   ///< the same of V; 0: V aliases K
+  std::int32_t num_layers;    ///< layers
+  std::int64_t layer_stride;  ///< bytes from a plane to the next layer's
+  const BlockScrub* scrubs;   ///< [num_scrubs] host memory, on CUDA too
+  std::int64_t num_scrubs;    ///< entries
+};
+
+/// Brings one step from a staging ring to the arrays that its kernels read.
 struct ScatterStepParams {
-  StepShape shape;            ///< of the ring and the arrays
-  const std::byte* ring;      ///< [steps_in_flight, slot_bytes] staging memory, 16-byte aligned
-  ScatterState* state;        ///< of the device
-  std::uint64_t* misses;      ///< staging memory: a copy of the state's, for the host
-  BlockId* block_tables;      ///< [max_sequences, table_stride]
-  std::int32_t* row_slots;    ///< [max_rows] -1: skip
-  std::int64_t* row_offsets;  ///< [max_rows] row_slots * table_stride; 0: skip
-  std::int32_t* seq_lens;     ///< [max_rows] 0: skip
-  std::int32_t* num_blocks;   ///< [max_rows] 0: skip
-  std::int64_t* q_offsets;    ///< [max_rows + 1] first new token of each row
-  std::int64_t* slots;        ///< [max_tokens] of new tokens; -1: none
-  BlockCopy* copies;          ///< [max_rows] source -1: none
+  StepShape shape;                ///< of the ring and the arrays
+  const std::byte* ring;          ///< [steps_in_flight, slot_bytes] staging memory, 16-byte aligned
+  const StepWord* expected_word;  ///< of the device: names the step to take; null: `expected` does
+  StepWord expected;              ///< names it where `expected_word` is null; 0: none
+  ScatterState* state;            ///< of the device
+  ScatterReport* report;          ///< staging memory: parts of the state, for the host
+  BlockId* block_tables;          ///< [table_entries]
+  std::int32_t* row_slots;        ///< [max_rows] granule of each row's table; -1: skip
+  std::int64_t* row_offsets;      ///< [max_rows] row_slots * kGranule; 0: skip
+  std::int32_t* seq_lens;         ///< [max_rows] 0: skip
+  std::int32_t* num_blocks;       ///< [max_rows] 0: skip
+  std::int64_t* q_offsets;        ///< [max_rows + 1] first new token of each row
+  std::int64_t* slots;            ///< [max_tokens] of new tokens; -1: none
+  BlockCopy* copies;              ///< [max_rows] source -1: none
 };
 
 static_assert(std::is_trivially_copyable_v<AppendParams> &&
@@ -176,7 +184,7 @@ static_assert(std::is_trivially_copyable_v<AppendParams> &&
 static_assert(std::is_trivially_copyable_v<AttentionParams>);
 static_assert(std::is_trivially_copyable_v<ContiguousAttentionParams>);
 static_assert(std::is_trivially_copyable_v<CopyBlocksParams> &&
-              std::is_trivially_copyable_v<ScrubParams>);
+              std::is_trivially_copyable_v<ScrubParams> && sizeof(BlockScrub) == 12);
 static_assert(std::is_trivially_copyable_v<AppendRunsParams> && sizeof(TokenRun) == 8);
 
 }  // namespace kvarena::kernels

@@ -9,6 +9,7 @@ namespace {
 Status check_new_tokens(const KvLayerView& kv, const void* key, const void* value, DType dtype,
                         std::int64_t num_tokens) noexcept {
   if (Status s = check_layer(kv); !s) return s;
+  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
   if (Status s = in_range(Resource::num_tokens, num_tokens, 0, 0x7fffffff); !s) return s;
   if (num_tokens == 0) return {};
   if (Status s = element_pointer(key, dtype); !s) return s;

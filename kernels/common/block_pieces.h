@@ -16,10 +16,9 @@ namespace kvarena::kernels {
 inline constexpr int kPieceThreads = 1024;  ///< threads of a thread block, at most
 inline constexpr int kPieceUnits = 2;       ///< units a thread moves at once
 
-/// ok when the planes that CopyBlocksParams and ScrubParams describe, and `count` list entries at
-/// `list`, can be addressed.
-template <class Params>
-Status check_blocks(const Params& p, const void* list, std::int64_t count) noexcept {
+/// ok when the planes of a copy, and `count` list entries at `list`, can be addressed.
+inline Status check_blocks(const CopyBlocksParams& p, const void* list,
+                           std::int64_t count) noexcept {
   if (Status s = in_range(Resource::num_blocks, p.num_blocks, 1, KvLayout::kMaxBlocks); !s)
     return s;
   if (Status s = in_range(Resource::num_planes, p.num_planes, 1, 65535); !s) return s;
@@ -31,17 +30,16 @@ Status check_blocks(const Params& p, const void* list, std::int64_t count) noexc
 }
 
 /// Whether blocks can be moved as units of 16 bytes.
-template <class Params>
-bool has_wide_units(const Params& p) noexcept {
+inline bool has_wide_units(const CopyBlocksParams& p) noexcept {
   return is_aligned(p.base, 16) && (p.bytes | p.block_stride | p.plane_stride) % 16 == 0;
 }
 
-/// One thread block a piece of blockDim.x * kPieceUnits units: x pieces of a block, y list entries
-/// (the kernel strides over more than fit), z planes.
-template <class Params>
-cudaLaunchConfig_t piece_launch(const Params& p, std::int64_t count, int unit_bytes,
-                                cudaStream_t stream) noexcept {
-  const std::int64_t units = (p.bytes + unit_bytes - 1) / unit_bytes;
+/// One thread block a piece of blockDim.x * kPieceUnits units: x pieces of a block's `bytes` in a
+/// plane, y list entries (the kernel strides over more than fit), z planes.
+inline cudaLaunchConfig_t piece_launch(std::int64_t bytes, std::int64_t count,
+                                       std::int64_t num_planes, int unit_bytes,
+                                       cudaStream_t stream) noexcept {
+  const std::int64_t units = (bytes + unit_bytes - 1) / unit_bytes;
   // Small blocks: no more warps than they need.
   const std::int64_t warps = (units + 32 * kPieceUnits - 1) / (32 * kPieceUnits);
   const std::int64_t threads = std::min<std::int64_t>(kPieceThreads, 32 * warps);
@@ -49,7 +47,7 @@ cudaLaunchConfig_t piece_launch(const Params& p, std::int64_t count, int unit_by
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>((units + piece - 1) / piece),
                         static_cast<unsigned>(std::min<std::int64_t>(count, 65535)),
-                        static_cast<unsigned>(p.num_planes));
+                        static_cast<unsigned>(num_planes));
   config.blockDim = dim3(static_cast<unsigned>(threads), 1, 1);
   config.stream = stream;
   return config;

@@ -12,7 +12,6 @@ constexpr std::int64_t kMaxBlockSize = 65536;
 std::string_view text_of(SupportedList list) noexcept {
   switch (list) {
     case SupportedList::none: return "";
-    case SupportedList::element_dtypes: return "f32, f16, bf16, fp8_e4m3, int8";
     case SupportedList::moved_dtypes:
       return "equal types; f32, f16 and bf16 to each other; fp8_e4m3 from and to those three";
     case SupportedList::tile_orders: return "rows; chunked where block_size is a multiple of 16";
@@ -56,8 +55,9 @@ std::string describe_launch(const Status& status) {
 }
 
 Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
-  if (bytes_of(plane.dtype) == 0) {
-    return unsupported_by(SupportedList::element_dtypes, plane.dtype);
+  if (Status s = check_enum(Resource::dtype, plane.dtype, DType::int8); !s) return s;
+  if (Status s = check_enum(Resource::tile_order, plane.tile_order, TileOrder::chunked); !s) {
+    return s;
   }
   if (Status s = in_range(Resource::num_kv_heads, plane.num_heads, 1, kMaxHeads); !s) return s;
   if (Status s = in_range(Resource::head_dim, plane.head_dim, 1, kMaxHeadDim); !s) return s;
@@ -66,7 +66,7 @@ Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
     if (Status s = element_stride(stride, plane.dtype); !s) return s;
   }
   if (plane.tile_order == TileOrder::rows) return {};
-  if (plane.tile_order != TileOrder::chunked || block_size % kTileTokens != 0) {
+  if (block_size % kTileTokens != 0) {
     return unsupported_by(SupportedList::tile_orders, Resource::tile_order, block_size);
   }
   if (!has_chunked_order(plane.dtype)) {

@@ -4,6 +4,7 @@
 /// What every launcher checks before it launches, and what it returns after. Host code; pure;
 /// compiled in builds without CUDA too, where sizes are planned that a GPU will need.
 
+#include "base/range_checks.hpp"
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/tile_order.hpp"
 #include "kvarena/base/views.hpp"
@@ -16,7 +17,6 @@ namespace kvarena::kernels {
 /// What would have been supported: a Status of a launcher says which list in `native`.
 enum class SupportedList : std::int32_t {
   none,
-  element_dtypes,      ///< of a pool
   moved_dtypes,        ///< pairs of append, gather, scatter and conversion
   tile_orders,         ///< and the block sizes that chunked takes
   chunked_dtypes,      ///< of a pool in chunked order
@@ -73,15 +73,16 @@ inline Status aligned_pointer(const void* pointer, std::int64_t alignment) noexc
   return in_range(Resource::alignment, past, 0, 0);
 }
 
-/// ok when `pointer` is not null and a multiple of an element of `dtype`.
+/// ok when `pointer` is not null and a multiple of an element of `dtype`, which is a type.
 inline Status element_pointer(const void* pointer, DType dtype) noexcept {
+  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
   return aligned_pointer(pointer, bytes_of(dtype));
 }
 
 /// What a launch returned (a cudaError_t), as a Status.
 constexpr Status launch_status(std::int32_t error) noexcept {
   if (error == 0) return {};
-  return {StatusCode::device_error, Resource::stream, error, 0, 0, 0};
+  return {StatusCode::device_error, Resource::stream, Option::none, error, 0, 0, 0};
 }
 
 /// ok when K or V of a layer has a shape that kernels can address. O(1).

@@ -8,7 +8,8 @@ Status launch_copy_blocks(const CopyBlocksParams& p, cudaStream_t stream) noexce
   if (Status s = check_blocks(p, p.copies, p.num_copies); !s) return s;
   if (p.num_copies == 0 || p.bytes == 0) return {};
   const bool wide = has_wide_units(p);
-  const cudaLaunchConfig_t config = piece_launch(p, p.num_copies, wide ? 16 : 1, stream);
+  const cudaLaunchConfig_t config =
+      piece_launch(p.bytes, p.num_copies, p.num_planes, wide ? 16 : 1, stream);
   return launch_status(cudaLaunchKernelEx(
       &config, wide ? copy_block_pieces<uint4> : copy_block_pieces<std::uint8_t>, p));
 }

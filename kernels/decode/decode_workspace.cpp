@@ -16,6 +16,7 @@ constexpr std::int64_t kWorkspaceAlignment = 256;
 }  // namespace
 
 Status check_decode_limits(const DecodeLimits& limits) noexcept {
+  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::int8); !s) return s;
   struct Range {
     Resource argument;
     std::int64_t value, smallest, largest;

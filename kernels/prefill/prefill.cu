@@ -53,6 +53,7 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
 }
 
 Status check_float(DType dtype) noexcept {
+  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
   if (dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16) return {};
   return unsupported_by(SupportedList::prefill_dtypes, dtype);
 }

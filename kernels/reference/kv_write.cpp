@@ -3,6 +3,8 @@
 #include "kernels/reference/element.hpp"
 #include "kvarena/base/tile_order.hpp"
 
+#include <cstring>
+
 namespace kvarena::kernels::reference {
 namespace {
 
@@ -25,6 +27,44 @@ void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind,
   }
 }
 
+/// Copies a head's first tokens, and clears those behind them.
+void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
+                std::int32_t kept_tokens, const std::byte* from, std::byte* to) {
+  const auto token_bytes = static_cast<std::size_t>(plane.token_stride);
+  const auto kept = static_cast<std::size_t>(kept_tokens);
+  if (plane.tile_order == TileOrder::rows) {
+    if (from != to) std::memcpy(to, from, kept * token_bytes);
+    std::memset(to + kept * token_bytes, 0,
+                (static_cast<std::size_t>(block_size) - kept) * token_bytes);
+    return;
+  }
+  const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
+  for (std::int32_t token = 0; token < block_size; ++token) {
+    for (std::int32_t dim = 0; dim < plane.head_dim; ++dim) {
+      const std::int64_t at = element_offset(plane, kind, bytes, 0, 0, token, dim);
+      for (std::int64_t byte = at; byte < at + bytes; ++byte) {
+        to[byte] = token < kept_tokens ? from[byte] : std::byte{0};
+      }
+    }
+  }
+}
+
+void scrub_plane(const PlaneView& plane, PlaneKind kind, std::int64_t plane_bytes,
+                 std::int32_t block_size, std::int64_t layer_bytes, const BlockScrub& scrub) {
+  const std::byte* from = plane.base + layer_bytes + scrub.source.value * plane.block_stride;
+  std::byte* to = plane.base + layer_bytes + scrub.target.value * plane.block_stride;
+  if (scrub.kept_tokens == 0) {
+    std::memset(to, 0, static_cast<std::size_t>(plane_bytes));
+    return;
+  }
+  for (std::int32_t head = 0; head < plane.num_heads; ++head) {
+    scrub_head(plane, kind, block_size, scrub.kept_tokens, from + head * plane.head_stride,
+               to + head * plane.head_stride);
+  }
+  const std::int64_t heads_bytes = plane.num_heads * plane.head_stride;
+  std::memset(to + heads_bytes, 0, static_cast<std::size_t>(plane_bytes - heads_bytes));
+}
+
 }  // namespace
 
 void append(const AppendParams& params) {
@@ -42,6 +82,18 @@ void copy_blocks(const CopyBlocksParams& p) {
       const std::byte* source = base + p.copies[i].source.value * p.block_stride;
       std::byte* target = base + p.copies[i].target.value * p.block_stride;
       for (std::int64_t byte = 0; byte < p.bytes; ++byte) target[byte] = source[byte];
+    }
+  }
+}
+
+void scrub(const ScrubParams& p) {
+  for (std::int64_t i = 0; i < p.num_scrubs; ++i) {
+    for (std::int32_t layer = 0; layer < p.num_layers; ++layer) {
+      const std::int64_t layer_bytes = layer * p.layer_stride;
+      scrub_plane(p.kv.key, PlaneKind::key, p.key_bytes, p.kv.block_size, layer_bytes, p.scrubs[i]);
+      if (p.value_bytes == 0) continue;
+      scrub_plane(p.kv.value, PlaneKind::value, p.value_bytes, p.kv.block_size, layer_bytes,
+                  p.scrubs[i]);
     }
   }
 }

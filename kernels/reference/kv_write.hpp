@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Append by slot mapping and block copies, element by element: what the fast versions must equal
-/// to the bit.
+/// Append by slot mapping and block copies, element by element, and scrubbing: what the fast
+/// versions must equal to the bit. The host device scrubs by this one.
 
 #include "kernels/params.h"
 
@@ -15,5 +15,8 @@ KVARENA_EXPORT void append(const AppendParams& params);
 
 /// Copies each block's bytes in this region.
 KVARENA_EXPORT void copy_blocks(const CopyBlocksParams& params);
+
+/// Scrubs the blocks in the order of the list, in all layers. Entries are not checked.
+KVARENA_EXPORT void scrub(const ScrubParams& params);
 
 }  // namespace kvarena::kernels::reference

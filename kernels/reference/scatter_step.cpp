@@ -15,9 +15,10 @@ const T* at(const std::byte* slot, std::int64_t offset) {
 void scatter_step(const ScatterStepParams& p) {
   const StepShape& shape = p.shape;
   ScatterState& state = *p.state;
-  const std::byte* slot = p.ring + state.next_slot * shape.slot_bytes();
+  const StepWord expected = p.expected_word != nullptr ? *p.expected_word : p.expected;
+  const std::byte* slot = p.ring + slot_of(shape, expected) * shape.slot_bytes();
   const StagedHeader header = *at<StagedHeader>(slot, 0);
-  const bool is_found = is_next(header, state);
+  const bool is_found = is_expected(expected, header, state);
   const std::int32_t num_rows = is_found ? std::clamp(header.num_rows, 0, shape.max_rows) : 0;
   const std::int32_t num_copies = is_found ? std::clamp(header.num_copies, 0, shape.max_rows) : 0;
   const auto* rows = at<StagedRow>(slot, StepShape::kRowsOffset);
@@ -26,8 +27,8 @@ void scatter_step(const ScatterStepParams& p) {
   std::int32_t num_changes = 0;
   for (std::int32_t r = 0; r < shape.max_rows; ++r) {
     const RowPlan row = r < num_rows ? plan_row(shape, rows[r]) : RowPlan{};
-    p.row_slots[r] = row.slot;
-    p.row_offsets[r] = row.slot < 0 ? 0 : row.slot * shape.table_stride;
+    p.row_slots[r] = row.granule;
+    p.row_offsets[r] = row.granule < 0 ? 0 : row.granule * StepShape::kGranule;
     p.seq_lens[r] = row.seq_len;
     p.num_blocks[r] = row.num_blocks;
     p.q_offsets[r] = num_tokens;
@@ -45,10 +46,9 @@ void scatter_step(const ScatterStepParams& p) {
   std::copy_n(at<BlockCopy>(slot, shape.copies_offset()), num_copies, p.copies);
   std::fill(p.copies + num_copies, p.copies + shape.max_rows, BlockCopy{kNoBlock, kNoBlock});
   if (is_found) {
-    state.serial = header.serial;
-    state.next_slot = (state.next_slot + 1) % shape.steps_in_flight;
+    p.report->taken = state.serial = header.serial;
   } else {
-    *p.misses = ++state.misses;
+    p.report->misses = ++state.misses;
   }
   state.num_rows = num_rows;
   state.num_tokens = num_tokens;

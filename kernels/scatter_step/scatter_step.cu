@@ -8,7 +8,7 @@ namespace kvarena::kernels {
 Status launch_scatter_step(const ScatterStepParams& p, cudaStream_t stream) noexcept {
   for (const void* pointer :
        {static_cast<const void*>(p.ring), static_cast<const void*>(p.state),
-        static_cast<const void*>(p.misses), static_cast<const void*>(p.block_tables)}) {
+        static_cast<const void*>(p.report), static_cast<const void*>(p.block_tables)}) {
     if (Status s = not_null(pointer); !s) return s;
   }
   if (!is_aligned(p.ring, 16)) return invalid_argument(Resource::alignment, 0, 16, 16);

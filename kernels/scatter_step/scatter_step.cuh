@@ -5,8 +5,8 @@
 /// table entry, then for a new token. Rows are taken a tile of blockDim.x at a time, with running
 /// sums of their tokens and changes; a decode step is one tile.
 ///
-/// What a decode step needs is requested before anything is known of it: the header, a tile of
-/// rows, and the first changed entries come in one trip over the bus.
+/// What a decode step needs is requested before anything is known of it but its slot: the header, a
+/// tile of rows, and the first changed entries come in one trip over the bus.
 
 #include "kernels/params.h"
 
@@ -53,9 +53,9 @@ __device__ __forceinline__ int clamped(std::int64_t sum, int room) {
 struct RowTile {
   int first_token[kScatterThreads + 1];   // of the tile's new tokens
   int first_change[kScatterThreads + 1];  // of the tile's changed entries
-  int slot[kScatterThreads];
-  int first_position[kScatterThreads];  // of the row's new tokens in its sequence
-  int first_block[kScatterThreads];     // of the row's changed entries in its table
+  int granule[kScatterThreads];           // at which the row's table begins
+  int first_position[kScatterThreads];    // of the row's new tokens in its sequence
+  int first_block[kScatterThreads];       // of the row's changed entries in its table
 };
 
 /// The last row whose sum is at most `value`: the one that holds item `value`.
@@ -88,7 +88,7 @@ __device__ __forceinline__ void scatter_changes(const ScatterStepParams& p, cons
          i += kScatterThreads) {
       const int row = row_holding(tile.first_change, i - begin);
       const int block = tile.first_block[row] + (i - begin - tile.first_change[row]);
-      p.block_tables[tile.slot[row] * p.shape.table_stride + block] = BlockId(entries[i - first]);
+      p.block_tables[tile.granule[row] * StepShape::kGranule + block] = BlockId(entries[i - first]);
     }
     __syncthreads();
   }
@@ -103,7 +103,7 @@ __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const Ro
     const bool is_own =
         i < kScatterThreads && tile.first_token[i] == i && tile.first_token[i + 1] > i;
     const int row = is_own ? i : row_holding(tile.first_token, i);
-    const BlockId* table = p.block_tables + tile.slot[row] * p.shape.table_stride;
+    const BlockId* table = p.block_tables + tile.granule[row] * StepShape::kGranule;
     p.slots[begin + i] =
         slot_of_token(p.shape, table, tile.first_position[row] + (i - tile.first_token[row]));
   }
@@ -111,8 +111,8 @@ __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const Ro
 
 __device__ __forceinline__ void write_row(const ScatterStepParams& p, int index, const RowPlan& row,
                                           std::int64_t first_token) {
-  p.row_slots[index] = row.slot;
-  p.row_offsets[index] = row.slot < 0 ? 0 : row.slot * p.shape.table_stride;
+  p.row_slots[index] = row.granule;
+  p.row_offsets[index] = row.granule < 0 ? 0 : row.granule * StepShape::kGranule;
   p.seq_lens[index] = row.seq_len;
   p.num_blocks[index] = row.num_blocks;
   p.q_offsets[index] = first_token;
@@ -139,6 +139,13 @@ __device__ __forceinline__ void clear_past(const ScatterStepParams& p, const Sca
   }
 }
 
+/// Tells the host; early, so that the bus is done with it when the arrays are.
+__device__ __forceinline__ void publish(const ScatterStepParams& p, const ScatterState& before,
+                                        bool is_found, std::uint64_t serial) {
+  std::uint64_t* const word = is_found ? &p.report->taken : &p.report->misses;
+  *static_cast<volatile std::uint64_t*>(word) = is_found ? serial : before.misses + 1;
+}
+
 __global__ void __launch_bounds__(kScatterThreads)
     scatter_step(const __grid_constant__ ScatterStepParams p) {
   using Scan = cub::BlockScan<Sums, kScatterThreads, cub::BLOCK_SCAN_WARP_SCANS>;
@@ -149,8 +156,9 @@ __global__ void __launch_bounds__(kScatterThreads)
   __shared__ int4 chunk[kScatterThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const StepShape& shape = p.shape;
+  const StepWord expected = p.expected_word != nullptr ? *p.expected_word : p.expected;
   const ScatterState before = *p.state;
-  const std::byte* staged = p.ring + before.next_slot * shape.slot_bytes();
+  const std::byte* staged = p.ring + slot_of(shape, expected) * shape.slot_bytes();
   const std::byte* rows = staged + StepShape::kRowsOffset;
 
   // One trip over the bus. The rows and entries may be anyone's until the header has been seen.
@@ -167,7 +175,8 @@ __global__ void __launch_bounds__(kScatterThreads)
 
   StagedHeader header;
   memcpy(&header, header_words, sizeof(header));
-  const bool is_found = is_next(header, before);
+  const bool is_found = is_expected(expected, header, before);
+  if (thread == 0) publish(p, before, is_found, header.serial);
   ScatterState now = before;
   now.num_rows = is_found ? min(max(header.num_rows, 0), shape.max_rows) : 0;
   now.num_copies = is_found ? min(max(header.num_copies, 0), shape.max_rows) : 0;
@@ -185,7 +194,7 @@ __global__ void __launch_bounds__(kScatterThreads)
     const int first_token = clamped(first.tokens, shape.max_tokens - now.num_tokens);
     tile.first_token[thread] = first_token;
     tile.first_change[thread] = clamped(first.changes, shape.max_changes - num_changes);
-    tile.slot[thread] = plan.slot;
+    tile.granule[thread] = plan.granule;
     tile.first_position[thread] = plan.seq_len - plan.num_new;
     tile.first_block[thread] = plan.num_blocks - plan.num_changed;
     if (thread == 0) {
@@ -211,10 +220,8 @@ __global__ void __launch_bounds__(kScatterThreads)
   if (thread != 0) return;
   if (is_found) {
     now.serial = header.serial;
-    now.next_slot = (before.next_slot + 1) % shape.steps_in_flight;
   } else {
     ++now.misses;
-    *static_cast<volatile std::uint64_t*>(p.misses) = now.misses;
   }
   *p.state = now;
 }

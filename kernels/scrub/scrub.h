@@ -1,8 +1,10 @@
 #pragma once
 
 /// @file
-/// Filling whole blocks of a pool with one byte on CUDA. Arrays of the params are device memory;
-/// blocks outside the pool are skipped. One launch, no allocation, no synchronisation, capturable.
+/// Scrubbing blocks on CUDA: zeros in place of what another owner left, behind the tokens that a
+/// sequence keeps. The list is host memory and travels in the parameters of the launches, so that
+/// it may be reused at once: one launch for every kMaxScrubs entries. No allocation, no
+/// synchronisation.
 
 #include "kernels/params.h"
 
@@ -10,8 +12,12 @@
 
 namespace kvarena::kernels {
 
-/// Queues the fill. Returns invalid_argument (pointer, block_bytes, num_blocks, num_planes,
-/// capacity) or device_error; nothing is queued then.
+/// Entries of one launch: what fits the 4 KB of a kernel's parameters on every driver.
+inline constexpr int kMaxScrubs = 320;
+
+/// Queues it. Returns invalid_argument (num_layers, block_bytes, capacity, pointer, as check_layer;
+/// block_index, num_tokens of an entry), with nothing queued, or device_error: some entries may be
+/// queued then.
 Status launch_scrub(const ScrubParams& params, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

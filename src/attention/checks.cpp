@@ -1,9 +1,13 @@
 #include "attention/checks.hpp"
 
 #include "base/half.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "kvarena/attention/attention.hpp"
 
 #include <spdlog/fmt/fmt.h>
+
+#include <new>
 
 namespace kvarena {
 namespace attention {
@@ -16,8 +20,12 @@ constexpr std::int64_t kMaxBlockSize = 65536;
 Status check_plane(const PlaneView& plane, bool is_key) noexcept {
   const auto pick = [is_key](Check key, Check value) { return is_key ? key : value; };
   if (Status s = cpu_dtype(pick(Check::key_dtype, Check::value_dtype), plane.dtype); !s) return s;
+  const Check order = pick(Check::key_order, Check::value_order);
+  if (Status s = check_enum(Resource::tile_order, plane.tile_order, TileOrder::chunked); !s) {
+    return with(order, s);
+  }
   if (plane.tile_order != TileOrder::rows) {
-    return with(pick(Check::key_order, Check::value_order),
+    return with(order,
                 unsupported(Resource::tile_order, static_cast<std::uint64_t>(plane.tile_order)));
   }
   const Check heads = pick(Check::key_heads, Check::value_heads);
@@ -107,6 +115,7 @@ std::string_view sentence_of(Check check) noexcept {
 }  // namespace
 
 Status cpu_dtype(Check check, DType dtype) noexcept {
+  if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return with(check, s);
   if (is_cpu_float(dtype)) return {};
   return with(check, unsupported(Resource::dtype, static_cast<std::uint64_t>(dtype)));
 }
@@ -140,7 +149,7 @@ Status check_layer(const KvLayerView& kv) noexcept {
 
 }  // namespace attention
 
-std::string describe_attention(const Status& status) {
+std::string describe_attention(const Status& status) noexcept try {
   const auto check = static_cast<attention::Check>(status.native);
   const std::string_view sentence = attention::sentence_of(check);
   const auto value = static_cast<std::int64_t>(status.subject);
@@ -160,6 +169,8 @@ std::string describe_attention(const Status& status) {
     return fmt::format("misaligned {}; got {} bytes past one", sentence, value);
   }
   return fmt::format("invalid {}: got {}, expected {} to {}", sentence, value, smallest, largest);
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 }  // namespace kvarena

@@ -82,6 +82,13 @@ constexpr Status in_range(Check check, Resource resource, std::int64_t value, st
   return with(check, invalid_argument(resource, value, smallest, largest));
 }
 
+/// The same of a field of the limits.
+constexpr Status in_range(Check check, Option option, std::int64_t value, std::int64_t smallest,
+                          std::int64_t largest) noexcept {
+  if (value >= smallest && value <= largest) return {};
+  return with(check, invalid_option(option, value, smallest, largest));
+}
+
 /// ok when `pointer` is not null. The range says "not 0".
 constexpr Status not_null(Check check, const void* pointer) noexcept {
   if (pointer != nullptr) return {};

@@ -127,40 +127,44 @@ Status check_rows(const AttentionArgs& args) noexcept {
 }
 
 Status check_limits(const AttentionLimits& limits) noexcept {
-  if (Status s = in_range(Check::limit_rows, Resource::num_sequences, limits.max_rows, 1, kMaxRows);
-      !s) {
+  if (Status s = in_range(Check::limit_rows, Option::max_rows, limits.max_rows, 1, kMaxRows); !s) {
     return s;
   }
-  if (Status s = in_range(Check::limit_q_tokens, Resource::num_tokens, limits.max_q_tokens, 1,
+  if (Status s = in_range(Check::limit_q_tokens, Option::max_q_tokens, limits.max_q_tokens, 1,
                           kMaxQTokens);
       !s) {
     return s;
   }
-  if (Status s = in_range(Check::limit_threads, Resource::num_threads, limits.num_threads, 1,
+  if (Status s = in_range(Check::limit_threads, Option::num_threads, limits.num_threads, 1,
                           CpuWorkers::kMaxThreads);
       !s) {
     return s;
   }
   if (Status s =
-          in_range(Check::key_heads, Resource::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
+          in_range(Check::key_heads, Option::num_kv_heads, limits.num_kv_heads, 1, kMaxHeads);
       !s) {
     return s;
   }
   if (limits.num_q_heads < limits.num_kv_heads || limits.num_q_heads > kMaxHeads ||
       limits.num_q_heads % limits.num_kv_heads != 0) {
-    return with(Check::q_heads, invalid_argument(Resource::num_q_heads, limits.num_q_heads,
-                                                 limits.num_kv_heads, kMaxHeads));
+    return with(Check::q_heads, invalid_option(Option::num_q_heads, limits.num_q_heads,
+                                               limits.num_kv_heads, kMaxHeads));
   }
-  if (Status s = in_range(Check::head_dim_k, Resource::head_dim, limits.head_dim_k, 1, kMaxHeadDim);
+  if (Status s = in_range(Check::head_dim_k, Option::head_dim_k, limits.head_dim_k, 1, kMaxHeadDim);
       !s) {
     return s;
   }
-  if (Status s = in_range(Check::head_dim_v, Resource::head_dim, limits.head_dim_v, 1, kMaxHeadDim);
+  if (Status s = in_range(Check::head_dim_v, Option::head_dim_v, limits.head_dim_v, 1, kMaxHeadDim);
       !s) {
     return s;
   }
+  if (Status s = in_range(Check::limit_path, Option::path, static_cast<std::int64_t>(limits.path),
+                          0, static_cast<std::int64_t>(CpuPath::avx512));
+      !s)
+    return s;
   if (limits.path == CpuPath::avx512 && best_cpu_path() != CpuPath::avx512) {
-    return with(Check::limit_path, unsupported(Resource::name));
+    return with(Check::limit_path,
+                unsupported_option(Option::path, static_cast<std::uint64_t>(limits.path)));
   }
   return {};
 }

@@ -19,8 +19,9 @@ struct DeviceTables::Impl {
         memory(its_memory),
         staging(its_staging),
         params(place_arrays(plan, memory, staging)),
+        expected_word(memory + plan.expected_word),
         view{.block_tables = params.block_tables,
-             .table_stride = plan.shape.table_stride,
+             .table_stride = kernels::StepShape::kGranule,
              .row_slots = params.row_slots,
              .row_offsets = params.row_offsets,
              .seq_lens = params.seq_lens,
@@ -36,10 +37,13 @@ struct DeviceTables::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  Status launch(const kernels::ScatterStepParams& its_params, StreamId stream) const;
+
   CudaDevice& device;
   std::byte* memory;
   std::byte* staging;
-  kernels::ScatterStepParams params;
+  kernels::ScatterStepParams params;  // of a captured launch
+  std::byte* expected_word;           // what those launches read
   DeviceStepView view;
   StagingRing ring;
 };
@@ -116,19 +120,43 @@ Status DeviceTables::stage(BlockTables& tables, const AppendResult& appended) {
   return impl_->ring.stage(tables, appended);
 }
 
-Status DeviceTables::launch(StreamId stream) {
-  const Result<void*> native = impl_->device.native_stream(stream);
+Status DeviceTables::Impl::launch(const kernels::ScatterStepParams& its_params,
+                                  StreamId stream) const {
+  const Result<void*> native = device.native_stream(stream);
   if (!native) return native.status();
   const Status launched =
-      kernels::launch_scatter_step(impl_->params, static_cast<cudaStream_t>(*native));
+      kernels::launch_scatter_step(its_params, static_cast<cudaStream_t>(*native));
   if (launched.code != StatusCode::device_error) return launched;
-  return impl_->device.check(launched.native, Resource::stream);
+  return device.check(launched.native, Resource::stream);
+}
+
+Status DeviceTables::launch(StreamId stream) {
+  kernels::ScatterStepParams direct = impl_->params;
+  direct.expected_word = nullptr;
+  direct.expected = impl_->ring.expected();
+  return impl_->launch(direct, stream);
+}
+
+Status DeviceTables::record(StreamId stream) { return impl_->launch(impl_->params, stream); }
+
+Status DeviceTables::expect(StreamId stream) {
+  return impl_->device.write_value(impl_->expected_word, impl_->ring.expected(), stream);
 }
 
 void DeviceTables::advance() noexcept { impl_->ring.advance(); }
+void DeviceTables::withdraw(BlockTables& tables) noexcept { impl_->ring.withdraw(tables); }
+void DeviceTables::resync(BlockTables& tables) noexcept {
+  impl_->ring.resync(tables, taken_serial());
+}
+
+std::uint64_t DeviceTables::staged_serial() const noexcept { return impl_->ring.staged_serial(); }
+
+std::uint64_t DeviceTables::taken_serial() const noexcept {
+  return std::atomic_ref(impl_->params.report->taken).load(std::memory_order_acquire);
+}
 
 std::uint64_t DeviceTables::misses() const noexcept {
-  return std::atomic_ref(*impl_->params.misses).load(std::memory_order_relaxed);
+  return std::atomic_ref(impl_->params.report->misses).load(std::memory_order_acquire);
 }
 
 }  // namespace kvarena

@@ -21,7 +21,13 @@ Status DeviceTables::stage(BlockTables&, const AppendResult&) {
   return unsupported(Resource::device);
 }
 Status DeviceTables::launch(StreamId) { return unsupported(Resource::device); }
+Status DeviceTables::record(StreamId) { return unsupported(Resource::device); }
+Status DeviceTables::expect(StreamId) { return unsupported(Resource::device); }
 void DeviceTables::advance() noexcept {}
+void DeviceTables::withdraw(BlockTables&) noexcept {}
+void DeviceTables::resync(BlockTables&) noexcept {}
+std::uint64_t DeviceTables::staged_serial() const noexcept { return 0; }
+std::uint64_t DeviceTables::taken_serial() const noexcept { return 0; }
 std::uint64_t DeviceTables::misses() const noexcept { return 0; }
 
 }  // namespace kvarena

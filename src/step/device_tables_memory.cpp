@@ -1,6 +1,8 @@
 #include "step/device_tables_memory.hpp"
 
+#include "base/range_checks.hpp"
 #include "blocktable/sequence_table.hpp"
+#include "step/table_regions.hpp"
 
 namespace kvarena {
 namespace {
@@ -9,10 +11,9 @@ namespace {
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
 constexpr std::int64_t kMaxStepsInFlight = 64;
+static_assert(kMaxStepsInFlight <= kernels::kMaxRingSlots);
 constexpr std::int64_t kMaxBlockSize = 65536;
 constexpr std::int64_t kAlignment = 256;
-/// A table row begins a cache line.
-constexpr std::int64_t kRowEntries = 32;
 
 constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) noexcept {
   return (value + unit - 1) / unit * unit;
@@ -36,24 +37,15 @@ class Places {
 }  // namespace
 
 Status check_options(const DeviceTablesOptions& o) noexcept {
-  const struct {
-    Resource name;
-    std::int64_t value;
-    std::int64_t largest;
-  } options[] = {
-      {Resource::event, o.limits.steps_in_flight, kMaxStepsInFlight},
-      {Resource::num_sequences, o.limits.max_rows, kMaxSequences},
-      {Resource::num_tokens, o.limits.max_tokens, kMaxCount},
-      {Resource::table_page, o.limits.max_blocks, kMaxCount},
-      {Resource::num_sequences, o.max_sequences, kMaxSequences},
-      {Resource::num_blocks, o.max_sequence_blocks, kMaxCount},
-      {Resource::block_size, o.block_size_tokens, kMaxBlockSize},
-  };
-  for (const auto& option : options) {
-    if (option.value >= 1 && option.value <= option.largest) continue;
-    return invalid_argument(option.name, option.value, 1, option.largest);
-  }
-  return {};
+  return check_each({
+      {Option::steps_in_flight, o.limits.steps_in_flight, 1, kMaxStepsInFlight},
+      {Option::max_batch_rows, o.limits.max_rows, 1, kMaxSequences},
+      {Option::max_step_tokens, o.limits.max_tokens, 1, kMaxCount},
+      {Option::max_batch_blocks, o.limits.max_blocks, 1, kMaxCount},
+      {Option::max_sequences, o.max_sequences, 1, kMaxSequences},
+      {Option::max_sequence_tokens, o.max_sequence_blocks, 1, kMaxCount},
+      {Option::block_size_tokens, o.block_size_tokens, 1, kMaxBlockSize},
+  });
 }
 
 DeviceTablesMemory plan_memory(const DeviceTablesOptions& o) noexcept {
@@ -64,11 +56,11 @@ DeviceTablesMemory plan_memory(const DeviceTablesOptions& o) noexcept {
                 .max_changes = static_cast<std::int32_t>(o.limits.max_blocks),
                 .max_sequences = o.max_sequences,
                 .max_blocks_a_row = o.max_sequence_blocks,
-                .block_size = o.block_size_tokens,
-                .table_stride = rounded_up(o.max_sequence_blocks, kRowEntries)};
+                .block_size = o.block_size_tokens};
+  plan.shape.table_entries = TableRegions::entries_for(plan.shape);
   const std::int64_t rows = o.limits.max_rows;
   Places device;
-  plan.block_tables = device.take<BlockId>(o.max_sequences * plan.shape.table_stride);
+  plan.block_tables = device.take<BlockId>(plan.shape.table_entries);
   plan.row_slots = device.take<std::int32_t>(rows);
   plan.slots = device.take<std::int64_t>(o.limits.max_tokens);
   plan.copies = device.take<BlockCopy>(rows);
@@ -77,10 +69,11 @@ DeviceTablesMemory plan_memory(const DeviceTablesOptions& o) noexcept {
   plan.seq_lens = device.take<std::int32_t>(rows);
   plan.num_blocks = device.take<std::int32_t>(rows);
   plan.q_offsets = device.take<std::int64_t>(rows + 1);
-  plan.state = device.take<kernels::ScatterState>(1);
+  plan.state = device.take<std::byte>(sizeof(kernels::ScatterState) + sizeof(kernels::StepWord));
+  plan.expected_word = plan.state + std::int64_t{sizeof(kernels::ScatterState)};
   plan.device_bytes = device.end();
   Places staging;
-  staging.take<std::uint64_t>(1);
+  staging.take<kernels::ScatterReport>(1);
   plan.ring = staging.take<std::byte>(plan.shape.steps_in_flight * plan.shape.slot_bytes());
   plan.staging_bytes = staging.end();
   return plan;
@@ -90,8 +83,10 @@ kernels::ScatterStepParams place_arrays(const DeviceTablesMemory& plan, std::byt
                                         std::byte* staging) noexcept {
   return {.shape = plan.shape,
           .ring = staging + plan.ring,
+          .expected_word = reinterpret_cast<kernels::StepWord*>(device + plan.expected_word),
+          .expected = 0,
           .state = reinterpret_cast<kernels::ScatterState*>(device + plan.state),
-          .misses = reinterpret_cast<std::uint64_t*>(staging),
+          .report = reinterpret_cast<kernels::ScatterReport*>(staging),
           .block_tables = reinterpret_cast<BlockId*>(device + plan.block_tables),
           .row_slots = reinterpret_cast<std::int32_t*>(device + plan.row_slots),
           .row_offsets = reinterpret_cast<std::int64_t*>(device + plan.row_offsets),

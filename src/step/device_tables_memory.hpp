@@ -13,8 +13,8 @@
 
 namespace kvarena {
 
-/// Offsets in bytes, each a multiple of 256. Arrays that are -1 where nothing is come first, those
-/// that are 0 there after `zeros`.
+/// Offsets in bytes, each a multiple of 256 but for the word behind the state. Arrays that are -1
+/// where nothing is come first, those that are 0 there after `zeros`.
 struct DeviceTablesMemory {
   kernels::StepShape shape;
   std::int64_t block_tables = 0;
@@ -27,8 +27,9 @@ struct DeviceTablesMemory {
   std::int64_t num_blocks = 0;
   std::int64_t q_offsets = 0;
   std::int64_t state = 0;
+  std::int64_t expected_word = 0;
   std::int64_t device_bytes = 0;
-  std::int64_t ring = 0;  ///< staging memory; the count of misses comes before it
+  std::int64_t ring = 0;  ///< staging memory; the device's report comes before it
   std::int64_t staging_bytes = 0;
 };
 
@@ -36,7 +37,7 @@ struct DeviceTablesMemory {
 Status check_options(const DeviceTablesOptions& options) noexcept;
 /// The plan for options that are ok.
 DeviceTablesMemory plan_memory(const DeviceTablesOptions& options) noexcept;
-/// The plan as pointers into memory.
+/// The plan as pointers into memory, for a launch that expects what the device's word names.
 kernels::ScatterStepParams place_arrays(const DeviceTablesMemory& plan, std::byte* device,
                                         std::byte* staging) noexcept;
 

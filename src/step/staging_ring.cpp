@@ -2,100 +2,129 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <span>
 
 namespace kvarena {
 namespace {
 
-using kernels::StagedHeader;
 using kernels::StagedRow;
 using kernels::StepShape;
 
-// A row is staged as the tables report it.
-static_assert(sizeof(StagedRow) == sizeof(AppendedRow) &&
-              offsetof(StagedRow, slot) == offsetof(AppendedRow, slot) &&
-              offsetof(StagedRow, seq_len) == offsetof(AppendedRow, length_tokens) &&
-              offsetof(StagedRow, num_new) == offsetof(AppendedRow, num_new_tokens) &&
-              offsetof(StagedRow, num_changed) == offsetof(AppendedRow, num_changed_blocks));
-
-Status check_fits(std::size_t count, std::int32_t limit) noexcept {
+Status check_fits(std::size_t count, std::int32_t limit, Option raise) noexcept {
   if (count <= static_cast<std::size_t>(limit)) return {};
-  return exhausted(Resource::workspace, count, static_cast<std::uint64_t>(limit));
+  return exhausted(Resource::workspace, count, static_cast<std::uint64_t>(limit), 0, raise);
 }
 
 }  // namespace
 
 StagingRing::StagingRing(std::byte* memory, const StepShape& shape)
-    : memory_(memory), shape_(shape), changes_(static_cast<std::size_t>(shape.max_rows)) {}
+    : memory_(memory),
+      shape_(shape),
+      regions_(shape),
+      changes_(static_cast<std::size_t>(shape.max_rows)) {}
 
-/// The step that was staged is not to be launched: the device will not have got its changes.
-void StagingRing::withdraw(BlockTables& tables) noexcept {
+StagingRing::StagedHeader& StagingRing::header() noexcept {
+  return *reinterpret_cast<StagedHeader*>(memory_ + slot_ * shape_.slot_bytes());
+}
+
+/// The device will not get the changes of the staged step.
+void StagingRing::unmirror_changes(BlockTables& tables) noexcept {
   for (std::size_t i = 0; i < num_changes_; ++i) {
     tables.unmirror(changes_[i].slot, changes_[i].first_block);
   }
-}
-
-Status StagingRing::collect_change(const AppendedRow& row, std::int32_t index,
-                                   std::int32_t changed) {
-  const std::int64_t blocks =
-      (std::int64_t{row.length_tokens} + shape_.block_size - 1) / shape_.block_size;
-  const auto subject = static_cast<std::uint64_t>(row.slot);
-  if (changed > blocks) return failed_precondition(Resource::sequence, subject);
-  if (row.slot >= shape_.max_sequences) {
-    return exhausted(Resource::workspace, subject + 1,
-                     static_cast<std::uint64_t>(shape_.max_sequences), subject);
-  }
-  if (blocks > shape_.max_blocks_a_row) {
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                     static_cast<std::uint64_t>(shape_.max_blocks_a_row), subject);
-  }
-  num_changed_blocks_ += changed;
-  if (num_changed_blocks_ > shape_.max_changes) {
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(num_changed_blocks_),
-                     static_cast<std::uint64_t>(shape_.max_changes), subject);
-  }
-  changes_[num_changes_++] = {index, row.slot, static_cast<std::int32_t>(blocks) - changed,
-                              changed};
-  return {};
-}
-
-/// Which rows have changed entries. A row without any has been staged before, so it fits.
-Status StagingRing::collect_changes(const BlockTables& tables, const AppendResult& appended) {
   num_changes_ = 0;
-  num_changed_blocks_ = 0;
+  lacks_more_ = true;
+}
+
+Status StagingRing::check_counts(const AppendResult& appended) const noexcept {
   if (appended.rows.empty() && !appended.slots.empty()) {
     return failed_precondition(Resource::sequence);  // tables that report no rows
   }
-  if (Status s = check_fits(appended.rows.size(), shape_.max_rows); !s) return s;
-  if (Status s = check_fits(appended.copies.size(), shape_.max_rows); !s) return s;
-  if (Status s = check_fits(appended.slots.size(), shape_.max_tokens); !s) return s;
+  if (Status s = check_fits(appended.rows.size(), shape_.max_rows, Option::max_batch_rows); !s)
+    return s;
+  if (Status s = check_fits(appended.copies.size(), shape_.max_rows, Option::max_batch_rows); !s)
+    return s;
+  return check_fits(appended.slots.size(), shape_.max_tokens, Option::max_step_tokens);
+}
+
+/// A row of which the device lacks entries.
+Status StagingRing::collect_row(BlockTables& tables, const AppendedRow& row, std::int32_t index) {
+  const auto subject = static_cast<std::uint64_t>(row.slot);
+  std::int32_t changed = tables.changed_blocks(row.slot);
+  const auto blocks = static_cast<std::int32_t>(
+      (std::int64_t{row.length_tokens} + shape_.block_size - 1) / shape_.block_size);
+  const bool is_reported =
+      lacks_more_ ? changed >= row.num_changed_blocks : changed == row.num_changed_blocks;
+  if (!is_reported || changed > blocks) return failed_precondition(Resource::sequence, subject);
+  if (blocks > shape_.max_blocks_a_row) {
+    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
+                     static_cast<std::uint64_t>(shape_.max_blocks_a_row), subject,
+                     Option::max_sequence_tokens);
+  }
+  if (!regions_.fits(row.slot, blocks)) {
+    regions_.place(row.slot, blocks);
+    tables.unmirror(row.slot, 0);
+    changed = tables.changed_blocks(row.slot);
+    if (changed != blocks) return failed_precondition(Resource::sequence, subject);
+  }
+  if (changed == 0) return {};
+  num_changed_blocks_ += changed;
+  if (num_changed_blocks_ > shape_.max_changes) {
+    return exhausted(Resource::workspace, static_cast<std::uint64_t>(num_changed_blocks_),
+                     static_cast<std::uint64_t>(shape_.max_changes), subject,
+                     Option::max_batch_blocks);
+  }
+  changes_[num_changes_++] = {index, row.slot, blocks - changed, changed};
+  return {};
+}
+
+Status StagingRing::collect_rows(BlockTables& tables, std::span<const AppendedRow> rows) {
+  num_changes_ = 0;
+  num_changed_blocks_ = 0;
   std::int32_t index = -1;
-  for (const AppendedRow& row : appended.rows) {
+  for (const AppendedRow& row : rows) {
     ++index;
-    if (row.num_changed_blocks == 0 && !is_staged_) [[likely]]
-      continue;
-    const std::int32_t changed = tables.changed_blocks(row.slot);
-    // Withdrawn changes come on top of what the append reported.
-    if (is_staged_ ? changed < row.num_changed_blocks : changed != row.num_changed_blocks) {
-      return failed_precondition(Resource::sequence, static_cast<std::uint64_t>(row.slot));
+    const auto slot = static_cast<std::uint32_t>(row.slot);
+    if (slot >= static_cast<std::uint32_t>(shape_.max_sequences)) {
+      return exhausted(Resource::workspace, std::uint64_t{slot} + 1,
+                       static_cast<std::uint64_t>(shape_.max_sequences), slot,
+                       Option::max_sequences);
     }
-    if (changed == 0) continue;
-    if (Status s = collect_change(row, index, changed); !s) return s;
+    if (row.num_changed_blocks == 0 && !lacks_more_ && regions_.has(row.slot)) [[likely]]
+      continue;
+    if (Status s = collect_row(tables, row, index); !s) return s;
   }
   return {};
+}
+
+/// Which rows the device lacks entries of, and a region for each row. When all regions are dropped
+/// on the way, rows that had been passed have none: once more, and then all fit (table_regions.cpp)
+/// but the rows of a step that is larger than the limits.
+Status StagingRing::collect_changes(BlockTables& tables, std::span<const AppendedRow> rows) {
+  const std::uint64_t before = regions_.num_restarts();
+  Status status = collect_rows(tables, rows);
+  if (!status || regions_.num_restarts() == before) return status;
+  lacks_more_ = true;
+  const std::uint64_t restarted = regions_.num_restarts();
+  status = collect_rows(tables, rows);
+  if (!status || regions_.num_restarts() == restarted) return status;
+  const auto room = static_cast<std::uint64_t>(shape_.max_changes);
+  return exhausted(Resource::workspace, room + 1, room);
 }
 
 void StagingRing::write(BlockTables& tables, const AppendResult& appended) noexcept {
   std::byte* const slot = memory_ + slot_ * shape_.slot_bytes();
-  auto& header = *reinterpret_cast<StagedHeader*>(slot);
+  StagedHeader& header = this->header();
   const std::atomic_ref<std::uint64_t> serial(header.serial);
   // No step is here while it is being written: what follows stays behind this exchange.
   serial.exchange(0, std::memory_order_acq_rel);
   auto* const rows = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
-  if (!appended.rows.empty()) {
-    std::memcpy(static_cast<void*>(rows), appended.rows.data(), appended.rows.size_bytes());
-  }
+  std::transform(appended.rows.begin(), appended.rows.end(), rows, [&](const AppendedRow& row) {
+    return StagedRow{.granule = regions_.first_granule(row.slot),
+                     .seq_len = row.length_tokens,
+                     .num_new = row.num_new_tokens,
+                     .num_changed = 0};
+  });
   auto* changed = reinterpret_cast<BlockId*>(slot + shape_.changes_offset());
   for (std::size_t i = 0; i < num_changes_; ++i) {
     const Change& change = changes_[i];
@@ -113,14 +142,22 @@ void StagingRing::write(BlockTables& tables, const AppendResult& appended) noexc
 }
 
 Status StagingRing::stage(BlockTables& tables, const AppendResult& appended) {
-  if (is_staged_) withdraw(tables);
-  if (Status status = collect_changes(tables, appended); !status) {
-    num_changes_ = 0;  // withdrawn, or never staged
+  if (is_staged_) unmirror_changes(tables);
+  Status status = check_counts(appended);
+  if (status) status = collect_changes(tables, appended.rows);
+  if (!status) {
+    num_changes_ = 0;  // nothing of it has been staged
+    lacks_more_ = true;
     return status;
   }
   write(tables, appended);
   is_staged_ = true;
+  lacks_more_ = false;
   return {};
+}
+
+kernels::StepWord StagingRing::expected() const noexcept {
+  return is_staged_ ? kernels::step_word(serial_, slot_) : 0;
 }
 
 void StagingRing::advance() noexcept {
@@ -128,6 +165,21 @@ void StagingRing::advance() noexcept {
   is_staged_ = false;
   launched_serial_ = serial_;
   slot_ = (slot_ + 1) % shape_.steps_in_flight;
+}
+
+void StagingRing::withdraw(BlockTables& tables) noexcept {
+  if (!is_staged_) return;
+  is_staged_ = false;
+  // No launch from now on finds the step, though its word may stand on the device.
+  std::atomic_ref(header().serial).exchange(0, std::memory_order_acq_rel);
+  unmirror_changes(tables);
+}
+
+void StagingRing::resync(BlockTables& tables, std::uint64_t taken_serial) noexcept {
+  withdraw(tables);
+  for (std::int32_t slot = 0; slot < shape_.max_sequences; ++slot) tables.unmirror(slot, 0);
+  lacks_more_ = true;
+  launched_serial_ = taken_serial;
 }
 
 }  // namespace kvarena

@@ -6,15 +6,17 @@
 /// One thread at a time; allocates at construction only.
 ///
 /// What block tables count as mirrored is what has been staged. A step that is staged again before
-/// it was launched has not reached the device, so its changes are staged again too.
+/// it was launched, or withdrawn, has not reached the device, so its changes are staged again too.
 
 #include "base/lazy_array.hpp"
 #include "kernels/scatter_step/staged_step.h"
 #include "kvarena/base/result.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+#include "step/table_regions.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace kvarena {
 
@@ -27,10 +29,21 @@ class StagingRing {
 
   /// As DeviceTables::stage.
   Status stage(BlockTables& tables, const AppendResult& appended);
-  /// The staged step has been launched; without one: nothing.
+  /// What a launch of the staged step expects; 0 without one.
+  kernels::StepWord expected() const noexcept;
+  /// As DeviceTables::advance.
   void advance() noexcept;
+  /// As DeviceTables::withdraw.
+  void withdraw(BlockTables& tables) noexcept;
+  /// As DeviceTables::resync; the device took the step `taken_serial` last.
+  void resync(BlockTables& tables, std::uint64_t taken_serial) noexcept;
+  /// Where the tables lie.
+  const TableRegions& regions() const noexcept { return regions_; }
+  /// As DeviceTables::staged_serial.
+  std::uint64_t staged_serial() const noexcept { return is_staged_ ? serial_ : launched_serial_; }
 
  private:
+  using StagedHeader = kernels::StagedHeader;
   /// A row with changed entries.
   struct Change {
     std::int32_t row = 0;
@@ -38,13 +51,17 @@ class StagingRing {
     std::int32_t first_block = 0;
     std::int32_t count = 0;
   };
-  void withdraw(BlockTables& tables) noexcept;
-  Status collect_changes(const BlockTables& tables, const AppendResult& appended);
-  Status collect_change(const AppendedRow& row, std::int32_t index, std::int32_t changed);
+  void unmirror_changes(BlockTables& tables) noexcept;
+  StagedHeader& header() noexcept;
+  Status check_counts(const AppendResult& appended) const noexcept;
+  Status collect_changes(BlockTables& tables, std::span<const AppendedRow> rows);
+  Status collect_rows(BlockTables& tables, std::span<const AppendedRow> rows);
+  Status collect_row(BlockTables& tables, const AppendedRow& row, std::int32_t index);
   void write(BlockTables& tables, const AppendResult& appended) noexcept;
 
   std::byte* memory_;
   kernels::StepShape shape_;
+  TableRegions regions_;       // what counts as mirrored lies there
   LazyArray<Change> changes_;  // of the step staged last
   std::size_t num_changes_ = 0;
   std::int64_t num_changed_blocks_ = 0;
@@ -52,6 +69,7 @@ class StagingRing {
   std::uint64_t serial_ = 0;           // given last
   std::uint64_t launched_serial_ = 0;  // of the last step launched
   bool is_staged_ = false;             // that slot holds a step
+  bool lacks_more_ = false;            // the tables may, than their last append has reported
 };
 
 }  // namespace kvarena

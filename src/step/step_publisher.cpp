@@ -1,5 +1,6 @@
 #include "kvarena/step/step_publisher.hpp"
 
+#include "base/id_space.hpp"
 #include "base/lazy_array.hpp"
 #include "base/log_internal.hpp"
 #include "step/published_value.hpp"
@@ -26,16 +27,16 @@ struct StepPublisher::Impl {
         tables(its_tables),
         clock(options.clock == nullptr ? steady_clock() : *options.clock),
         audit_blocks(std::min(options.audit_blocks, its_manager.num_blocks())),
-        first_seen_ns(static_cast<std::size_t>(its_manager.max_open_tickets())),
+        first_seen_ns(2 * static_cast<std::size_t>(its_manager.max_open_tickets())),
         holders(static_cast<std::size_t>(its_manager.max_holders())) {}
 
   void note_tickets(std::int64_t now_ns) noexcept;
   std::int64_t& first_seen_of(Ticket ticket) noexcept {
-    return first_seen_ns[ticket.value % first_seen_ns.size()];
+    return first_seen_ns[manager.place_of(ticket)];
   }
   Status check_slice() const noexcept;
   void advance_audit(std::uint64_t step) noexcept;
-  void publish(std::uint64_t steps_ended) noexcept;
+  void publish(const StepFigures& steps) noexcept;
   void publish_details(const PoolSnapshot& figures) noexcept;
 
   const BlockManager& manager;
@@ -47,8 +48,7 @@ struct StepPublisher::Impl {
   std::int64_t next_block = 0;  // of the audit
   AuditProgress audit;
   std::uint64_t newest_seen = 0;  // tickets up to this one have been noted
-  // By ticket modulo max_open_tickets: the manager opens none while that many older ones back is
-  // open.
+  // By BlockManager::place_of.
   LazyArray<std::int64_t> first_seen_ns;
 
   // Between threads.
@@ -61,12 +61,13 @@ struct StepPublisher::Impl {
   std::size_t num_holders = 0;
 };
 
-// Each ticket is looked at once, and no more than can be open.
+// Each ticket is looked at once.
 void StepPublisher::Impl::note_tickets(std::int64_t now_ns) noexcept {
   const std::uint64_t newest = manager.newest_ticket().value;
-  const std::uint64_t span = first_seen_ns.size();
-  const std::uint64_t first = std::max(newest_seen, newest > span ? newest - span : 0) + 1;
-  for (std::uint64_t t = first; t <= newest; ++t) first_seen_of(Ticket(t)) = now_ns;
+  const std::uint64_t before_first = newest & ~kIdCountMask;
+  for (std::uint64_t t = std::max(newest_seen, before_first) + 1; t <= newest; ++t) {
+    if (manager.is_open(Ticket(t))) first_seen_of(Ticket(t)) = now_ns;
+  }
   newest_seen = newest;
 }
 
@@ -77,6 +78,7 @@ Status StepPublisher::Impl::check_slice() const noexcept {
   if (entries > references) {
     return {StatusCode::invariant_violated,
             Resource::table_page,
+            Option::none,
             static_cast<std::int32_t>(Invariant::table_counts),
             0,
             static_cast<std::uint64_t>(references),
@@ -101,19 +103,24 @@ void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
   ++audit.passes;
 }
 
-void StepPublisher::Impl::publish(std::uint64_t steps_ended) noexcept {
+void StepPublisher::Impl::publish(const StepFigures& steps) noexcept {
   const std::int64_t now_ns = clock.now_ns();
   note_tickets(now_ns);
-  advance_audit(steps_ended);
+  advance_audit(steps.steps_ended);
   const Ticket oldest = manager.oldest_open_ticket();
-  const PoolSnapshot figures{.step = steps_ended,
+  const PoolSnapshot figures{.step = steps.steps_ended,
                              .published_ns = now_ns,
                              .blocks = manager.stats(),
                              .tables = tables.stats(),
                              .open_tickets = manager.num_open_tickets(),
                              .oldest_ticket = oldest,
                              .oldest_ticket_ns = oldest == kNoTicket ? 0 : first_seen_of(oldest),
-                             .audit = audit};
+                             .audit = audit,
+                             .steps_lost = steps.steps_lost,
+                             .missed_launches = steps.missed_launches,
+                             .awaited_tickets = steps.awaited_tickets < 0
+                                                    ? manager.num_open_tickets()
+                                                    : steps.awaited_tickets};
   published.store(figures);
   step_began_ns.store(kNoStep, std::memory_order_release);
   if (details_wanted.load(std::memory_order_relaxed)) publish_details(figures);
@@ -132,12 +139,12 @@ void StepPublisher::Impl::publish_details(const PoolSnapshot& figures) noexcept 
 Result<StepPublisher> StepPublisher::create(const BlockManager& manager, const BlockTables& tables,
                                             const StepPublisherOptions& options) {
   if (options.audit_blocks < 0) {
-    return invalid_argument(Resource::num_blocks, options.audit_blocks, 0,
-                            std::numeric_limits<std::int64_t>::max());
+    return invalid_option(Option::audit_blocks, options.audit_blocks, 0,
+                          std::numeric_limits<std::int64_t>::max());
   }
   try {
     StepPublisher publisher(std::make_unique<Impl>(manager, tables, options));
-    publisher.publish(0);
+    publisher.publish({});
     return publisher;
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(Impl), 0);
@@ -153,12 +160,12 @@ void StepPublisher::begin_step() noexcept {
   impl_->step_began_ns.store(impl_->clock.now_ns(), std::memory_order_release);
 }
 
-void StepPublisher::publish(std::uint64_t steps_ended) noexcept { impl_->publish(steps_ended); }
+void StepPublisher::publish(const StepFigures& figures) noexcept { impl_->publish(figures); }
 
 PoolSnapshot StepPublisher::snapshot() const noexcept { return impl_->published.load(); }
 
 bool StepPublisher::has_pending_work() const noexcept {
-  return step_began_ns().has_value() || snapshot().open_tickets > 0;
+  return step_began_ns().has_value() || snapshot().awaited_tickets > 0;
 }
 
 std::optional<std::int64_t> StepPublisher::step_began_ns() const noexcept {
@@ -171,10 +178,14 @@ void StepPublisher::request_details() noexcept {
   impl_->details_wanted.store(true, std::memory_order_relaxed);
 }
 
-PoolDetails StepPublisher::details() const {
+PoolDetails StepPublisher::details() const noexcept {
   const std::lock_guard lock(impl_->details_mutex);
   PoolDetails copy = impl_->details;
-  copy.holders.assign(impl_->holders.data(), impl_->holders.data() + impl_->num_holders);
+  try {
+    copy.holders.assign(impl_->holders.data(), impl_->holders.data() + impl_->num_holders);
+  } catch (const std::bad_alloc&) {
+    copy.holders.clear();
+  }
   return copy;
 }
 

@@ -170,22 +170,32 @@ TEST(CudaBlocksArguments, NameWhatIsWrong) {
 }
 
 TEST(CudaBlocksArguments, OfScrubNameWhatIsWrong) {
-  std::byte base[16] = {};
-  const BlockId block(0);
+  std::vector<std::byte> memory(std::size_t{1} << 16);
+  const std::int64_t plane = 2 * 16 * 64 * 2;
   const auto fails = [&](auto change, Resource resource) {
-    ScrubParams params{base, 16, 16, &block, 1, 0, 2};
-    change(params);
+    kernels::BlockScrub scrub{BlockId(0), BlockId(0), 0};
+    ScrubParams params{view_of(PoolShape{}, memory.data()), plane, plane, 1, 0, &scrub, 1};
+    change(params, scrub);
     EXPECT_TRUE(fails_with(launch_scrub(params, nullptr), StatusCode::invalid_argument, resource));
   };
   using P = ScrubParams&;
-  fails([](P p) { p.base = nullptr; }, Resource::pointer);
-  fails([](P p) { p.blocks = nullptr; }, Resource::pointer);
-  fails([](P p) { p.bytes = 17; }, Resource::block_bytes);
-  fails([](P p) { p.bytes = -1; }, Resource::block_bytes);
-  fails([](P p) { p.num_blocks = 0; }, Resource::num_blocks);
-  fails([](P p) { p.num_planes = 65536; }, Resource::num_planes);
-  fails([](P p) { p.num_scrubbed = -1; }, Resource::capacity);
-  EXPECT_OK(launch_scrub({base, 16, 16, nullptr, 0, 0, 2}, nullptr));
+  using S = kernels::BlockScrub&;
+  fails([](P p, S) { p.kv.key.base = nullptr; }, Resource::pointer);
+  fails([](P p, S) { p.scrubs = nullptr; }, Resource::pointer);
+  fails([](P p, S) { p.key_bytes -= 1; }, Resource::block_bytes);
+  fails([](P p, S) { p.value_bytes = p.kv.value.block_stride + 1; }, Resource::block_bytes);
+  fails([](P p, S) { p.kv.key.token_stride += 2; }, Resource::alignment);
+  fails([](P p, S) { p.kv.value.head_stride += 2; }, Resource::alignment);
+  fails([](P p, S) { p.kv.num_blocks = 0; }, Resource::num_blocks);
+  fails([](P p, S) { p.num_layers = 0; }, Resource::num_planes);
+  fails([](P p, S) { p.num_scrubs = -1; }, Resource::capacity);
+  fails([](P p, S s) { s.target = BlockId(static_cast<std::int32_t>(p.kv.num_blocks)); },
+        Resource::block_index);
+  fails([](P, S s) { s.source = kNoBlock; }, Resource::block_index);
+  fails([](P, S s) { s.kept_tokens = 17; }, Resource::num_tokens);
+  fails([](P, S s) { s.kept_tokens = -1; }, Resource::num_tokens);
+  EXPECT_OK(
+      launch_scrub({view_of(PoolShape{}, memory.data()), plane, plane, 1, 0, nullptr, 0}, nullptr));
 }
 
 TEST(CudaGatherArguments, NameWhatIsWrong) {

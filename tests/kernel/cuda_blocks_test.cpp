@@ -5,11 +5,14 @@
 #include "kernels/reference/kv_write.hpp"
 #include "kernels/scrub/scrub.h"
 
+#include <algorithm>
+
 #include "support/status_matchers.hpp"
 
 namespace kvarena::test {
 namespace {
 
+using kernels::BlockScrub;
 using kernels::CopyBlocksParams;
 using kernels::launch_copy_blocks;
 using kernels::launch_scrub;
@@ -83,25 +86,87 @@ TEST_F(CudaBlocks, SeventyThousandCopies) {
   EXPECT_TRUE(same_bytes(device.download(), host));
 }
 
-TEST_F(CudaBlocks, ScrubFillsItsBlocksOnly) {
-  for (const Region& r : kRegions) {
-    std::vector<std::byte> host = region_bytes(r);
-    const DeviceArray<std::byte> device(host);
-    const std::vector<BlockId> blocks = {BlockId(3), kNoBlock, BlockId(22), BlockId(0),
-                                         BlockId(23)};
-    for (const std::int64_t block : {3, 22, 0}) {
-      for (std::int64_t plane = 0; plane < r.num_planes; ++plane) {
-        const auto at = host.begin() + r.offset + plane * plane_stride(r) + block * r.block_stride;
-        std::fill_n(at, r.bytes, std::byte{0xA5});
-      }
-    }
-    const DeviceArray<BlockId> list(blocks);
-    ASSERT_OK(launch_scrub({device.data() + r.offset, r.block_stride, r.bytes, list.data(), 5, 0xA5,
-                            kBlocks, r.num_planes, plane_stride(r)},
-                           stream_));
+/// Pools whose scrub takes 16 bytes at a time, or single bytes; chunked tiles of each width.
+std::vector<PoolShape> scrub_pools() {
+  constexpr auto kChunked = TileOrder::chunked;
+  std::vector<PoolShape> shapes = {
+      {.num_heads = 2, .dim_k = 64, .dim_v = 64},
+      {.num_heads = 3, .dim_k = 40, .dim_v = 8, .block_size = 5},
+      {.num_heads = 3, .dim_k = 5, .dim_v = 7, .block_size = 3},
+      {.num_heads = 8, .dim_k = 128, .dim_v = 128, .dtype_k = DType::f32, .dtype_v = DType::f32},
+      {.num_heads = 2, .dim_k = 96, .dim_v = 128, .block_size = 32, .order = kChunked},
+      {.num_heads = 5, .dim_k = 128, .dim_v = 64, .order = kChunked, .num_blocks = 40},
+  };
+  for (const std::int32_t dim : {32, 64, 96, 224}) {
+    shapes.push_back({.num_heads = 1,
+                      .dim_k = dim,
+                      .dim_v = dim,
+                      .dtype_k = DType::fp8_e4m3,
+                      .dtype_v = DType::fp8_e4m3,
+                      .order = kChunked});
+  }
+  for (std::size_t i = shapes.size(); i-- > 0;) {
+    shapes.push_back(shapes[i]);
+    shapes.back().block_major = false;
+  }
+  return shapes;
+}
+
+/// The scrub of a pool of one layer.
+ScrubParams scrub_of(const KvLayerView& kv, const std::vector<BlockScrub>& scrubs) {
+  const auto padded = [](const PlaneView& plane) {
+    return (plane.head_stride * plane.num_heads + 15) / 16 * 16;
+  };
+  return {kv,
+          padded(kv.key),
+          padded(kv.value),
+          1,
+          0,
+          scrubs.data(),
+          static_cast<std::int64_t>(scrubs.size())};
+}
+
+TEST_F(CudaBlocks, ScrubsEqualTheReference) {
+  for (const PoolShape& shape : scrub_pools()) {
+    ASSERT_TRUE(is_valid(shape)) << name_of(shape);
+    TwinPool pool(shape);
+    std::ranges::copy(random_bytes(pool.bytes.size(), 11), pool.bytes.begin());
+    pool.upload();
+    const std::int32_t size = shape.block_size;
+    const std::vector<BlockScrub> scrubs = {
+        {BlockId(8), BlockId(8), 0},    {BlockId(0), BlockId(1), 1},
+        {BlockId(0), BlockId(2), size}, {BlockId(3), BlockId(3), size - 1},
+        {BlockId(5), BlockId(4), 2},    {BlockId(6), BlockId(6), 1}};
+    kernels::reference::scrub(scrub_of(pool.host_view, scrubs));
+    ASSERT_OK(launch_scrub(scrub_of(pool.device_view, scrubs), stream_));
     finish();
-    EXPECT_TRUE(same_bytes(device.download(), host))
-        << r.bytes << " bytes, " << r.num_planes << " planes";
+    EXPECT_TRUE(same_bytes(pool.device.download(), pool.bytes)) << name_of(shape);
+  }
+}
+
+// Layers at a distance, and more entries than a launch takes.
+TEST_F(CudaBlocks, ScrubsOfManyBlocksInManyLayers) {
+  PoolShape shape{.num_heads = 1, .dim_k = 8, .dim_v = 16, .block_size = 2, .num_blocks = 1000};
+  std::size_t layer_bytes = 0;
+  view_of(shape, nullptr, &layer_bytes);
+  for (const bool block_major : {true, false}) {
+    shape.block_major = block_major;
+    auto host = random_bytes(3 * layer_bytes + 100, 13);
+    const DeviceArray<std::byte> device(host);
+    std::vector<BlockScrub> scrubs;
+    for (std::int32_t i = 0; i < 999; i += 2) {
+      scrubs.push_back({BlockId(i % 4 == 0 ? i : i + 1), BlockId(i), i % 3});
+    }
+    ASSERT_GT(scrubs.size(), static_cast<std::size_t>(kernels::kMaxScrubs));
+    ScrubParams params = scrub_of(view_of(shape, host.data()), scrubs);
+    params.num_layers = 3;
+    params.layer_stride = static_cast<std::int64_t>(layer_bytes);
+    kernels::reference::scrub(params);
+    params.kv = view_of(shape, device.data());
+    ASSERT_OK(launch_scrub(params, stream_));
+    scrubs.clear();  // its list has been read
+    finish();
+    EXPECT_TRUE(same_bytes(device.download(), host)) << "block-major " << block_major;
   }
 }
 
@@ -109,23 +174,18 @@ TEST_F(CudaBlocks, AreCapturedAndReplayed) {
   auto host = random_elements(kBlocks * 1024, DType::f32, 5);
   const DeviceArray<std::byte> device(host);
   DeviceArray<BlockCopy> copies(1);
-  DeviceArray<BlockId> scrubbed(1);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   EXPECT_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal));
   EXPECT_OK(launch_copy_blocks({device.data(), 4096, 4096, copies.data(), 1, kBlocks}, stream_));
-  EXPECT_OK(launch_scrub({device.data(), 4096, 4096, scrubbed.data(), 1, 0, kBlocks}, stream_));
   EXPECT_CUDA(cudaStreamEndCapture(stream_, &graph));
   EXPECT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   for (std::int32_t i = 0; i + 2 < kBlocks; ++i) {
     const std::vector<BlockCopy> copy = {{BlockId(i), BlockId(i + 2)}};
-    const std::vector<BlockId> scrub = {BlockId(i)};
     copies.upload(copy);
-    scrubbed.upload(scrub);
     EXPECT_CUDA(cudaGraphLaunch(exec, stream_));
     finish();
     kernels::reference::copy_blocks({host.data(), 4096, 4096, copy.data(), 1, kBlocks});
-    std::fill_n(host.begin() + i * 4096, 4096, std::byte{0});
   }
   EXPECT_TRUE(same_bytes(device.download(), host));
   EXPECT_CUDA(cudaGraphExecDestroy(exec));

@@ -216,7 +216,7 @@ TEST_F(CudaFarBlocks, CopiesAndScrubsReachThem) {
   FarPool pool(base_);
   const std::int64_t block_bytes = pool.block_bytes;
   const auto ids = far_ids(pool.shape.num_blocks, block_bytes);
-  pool.bytes = random_bytes(pool.bytes.size(), 9);
+  std::ranges::copy(random_bytes(pool.bytes.size(), 9), pool.bytes.begin());
   upload_blocks(pool.bytes, ids, block_bytes);
   std::vector<BlockCopy> copies;
   std::vector<BlockCopy> far_copies;
@@ -233,11 +233,18 @@ TEST_F(CudaFarBlocks, CopiesAndScrubsReachThem) {
       {base_, block_bytes, block_bytes, list.data(), 12, pool.far.num_blocks}, stream_));
   finish();
   expect_blocks(pool.bytes, ids, block_bytes, "copies");
-  const DeviceArray<BlockId> scrubbed(
-      std::vector<BlockId>{BlockId(ids[0]), BlockId(ids[1]), BlockId(ids[2])});
-  std::fill_n(pool.bytes.begin(), 3 * block_bytes, std::byte{0x21});
-  ASSERT_OK(kernels::launch_scrub(
-      {base_, block_bytes, block_bytes, scrubbed.data(), 3, 0x21, pool.far.num_blocks}, stream_));
+  std::vector<kernels::BlockScrub> scrubs;
+  std::vector<kernels::BlockScrub> far_scrubs;
+  for (std::int32_t i = 0; i < 6; ++i) {
+    scrubs.push_back({BlockId(i), BlockId(i), i});
+    const BlockId id(ids[static_cast<std::size_t>(i)]);
+    far_scrubs.push_back({id, id, i});
+  }
+  kernels::ScrubParams params{pool.host, block_bytes / 2, block_bytes / 2, 1, 0, scrubs.data(), 6};
+  kernels::reference::scrub(params);
+  params.kv = pool.far;
+  params.scrubs = far_scrubs.data();
+  ASSERT_OK(kernels::launch_scrub(params, stream_));
   finish();
   expect_blocks(pool.bytes, ids, block_bytes, "scrubs");
   expect_aliases_untouched(ids, block_bytes);

@@ -275,7 +275,7 @@ TEST_F(CudaRandomMoves, ConversionWritesItsBlocksOnly) {
   });
 }
 
-TEST_F(CudaRandomMoves, CopiesAndScrubsTouchTheirBlocksOnly) {
+TEST_F(CudaRandomMoves, CopiesTouchTheirBlocksOnly) {
   for_each_case(600, [&](Dice& dice, const TypePair&, std::uint32_t seed) {
     const std::int64_t bytes = dice.once_in(2) ? 16 * dice.between(1, 3000) : dice.between(1, 5000);
     const std::int64_t stride = bytes + (dice.once_in(2) ? 16 * dice.between(0, 4) : 0);
@@ -309,21 +309,44 @@ TEST_F(CudaRandomMoves, CopiesAndScrubsTouchTheirBlocksOnly) {
     params.copies = list.data();
     params.num_copies = static_cast<std::int64_t>(copies.size());
     ASSERT_OK(kernels::launch_copy_blocks(params, stream_));
-    const std::vector<BlockId> scrubbed = {BlockId(ids[0] - 1), BlockId(ids[1] - 1)};
-    const DeviceArray<BlockId> scrub_list(scrubbed);
-    ASSERT_OK(kernels::launch_scrub(
-        {params.base, stride, bytes, scrub_list.data(), 2, 0x3C, blocks, planes, stride * blocks},
-        stream_));
     finish();
-    for (const BlockId id : scrubbed) {
-      for (std::int64_t plane = 0; plane < planes && id.value >= 0 && id.value < blocks; ++plane) {
-        std::fill_n(host.begin() + offset + (plane * blocks + id.value) * stride, bytes,
-                    std::byte{0x3C});
-      }
-    }
     ASSERT_TRUE(same_bytes(device.download(), host))
         << bytes << " of " << stride << " bytes, " << blocks << " blocks, " << planes
         << " planes, offset " << offset << ", KVARENA_SEED case " << seed;
+  });
+}
+
+TEST_F(CudaRandomMoves, ScrubsKeepTheFirstTokensOfTheirSources) {
+  for_each_case(600, [&](Dice& dice, const TypePair& types, std::uint32_t seed) {
+    PoolShape shape = random_shape(dice, types.from);
+    shape.num_blocks = std::max<std::int64_t>(shape.num_blocks, 4);
+    TwinPool pool(shape);
+    std::ranges::copy(random_bytes(pool.bytes.size(), seed), pool.bytes.begin());
+    pool.upload();
+    const auto ids = shuffled_ids(shape.num_blocks, seed);
+    std::vector<kernels::BlockScrub> scrubs;
+    for (std::size_t i = 0; i + 1 < ids.size(); i += 2) {
+      const BlockId target(ids[i]);
+      const BlockId source = dice.once_in(2) ? target : BlockId(ids[i + 1]);
+      const std::int32_t kept = dice.once_in(3) ? 0 : dice.between(0, shape.block_size);
+      scrubs.push_back({source, target, kept});
+    }
+    const auto padded = [](const PlaneView& plane) {
+      return (plane.head_stride * plane.num_heads + 15) / 16 * 16;
+    };
+    kernels::ScrubParams params{pool.host_view,
+                                padded(pool.host_view.key),
+                                padded(pool.host_view.value),
+                                1,
+                                0,
+                                scrubs.data(),
+                                static_cast<std::int64_t>(scrubs.size())};
+    kernels::reference::scrub(params);
+    params.kv = pool.device_view;
+    ASSERT_OK(kernels::launch_scrub(params, stream_));
+    finish();
+    ASSERT_TRUE(same_bytes(pool.device.download(), pool.bytes))
+        << name_of(shape) << ", KVARENA_SEED case " << seed;
   });
 }
 

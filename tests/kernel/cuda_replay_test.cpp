@@ -1,5 +1,5 @@
 // A decode step of two layers captured once and replayed 1,000 times while sequences grow, join,
-// leave and fork: blocks are scrubbed with NaN when they are freed and copied when a fork writes
+// leave and fork: blocks are overwritten with NaN when they are freed and copied when a fork writes
 // into them, all in the graph. Every replay equals an eager run, every fiftieth the reference.
 
 #include "kernel/attention_case.hpp"
@@ -10,7 +10,6 @@
 #include "kernels/decode/decode.h"
 #include "kernels/reference/attention.hpp"
 #include "kernels/reference/kv_write.hpp"
-#include "kernels/scrub/scrub.h"
 
 #include "support/status_matchers.hpp"
 
@@ -28,9 +27,11 @@ constexpr std::int32_t kGroup = 4;
 constexpr std::int32_t kDim = 64;
 constexpr std::int32_t kBlockSize = 16;
 constexpr std::int32_t kMaxBlocks = 20;   // of a sequence
-constexpr std::int32_t kMaxChanges = 64;  // copies and scrubs a step
+constexpr std::int32_t kMaxChanges = 64;  // copies of each kind a step
 // Enough free ones that no block has a new owner in the step that frees it.
-constexpr std::int32_t kPoolBlocks = kRows * kMaxBlocks + kMaxChanges;
+constexpr std::int32_t kUsedBlocks = kRows * kMaxBlocks + kMaxChanges;
+constexpr BlockId kPoison{kUsedBlocks};  // NaN throughout
+constexpr std::int32_t kPoolBlocks = kUsedBlocks + 1;
 constexpr std::int32_t kLayers = 2;
 constexpr std::int64_t kLayerBytes = 2LL * kKvHeads * kBlockSize * kDim * 2;
 constexpr std::int64_t kBlockBytes = kLayers * kLayerBytes;
@@ -60,15 +61,15 @@ KvLayerView layer_view(std::byte* base, std::int32_t layer) {
 class Sequences {
  public:
   Sequences() {
-    for (std::int32_t id = kPoolBlocks - 1; id >= 0; --id) free_.push_back(id);
+    for (std::int32_t id = kUsedBlocks - 1; id >= 0; --id) free_.push_back(id);
     tables.assign(std::size_t{kRows} * kMaxBlocks, BlockId{1 << 28});
   }
 
   /// One step: some leave, one may fork, the others grow by a token.
   void advance(Dice& dice) {
     copies.assign(kMaxChanges, BlockCopy{kNoBlock, kNoBlock});
-    scrubbed.assign(kMaxChanges, kNoBlock);
-    num_copies_ = num_scrubbed_ = 0;
+    poisoned.assign(kMaxChanges, BlockCopy{kNoBlock, kNoBlock});
+    num_copies_ = num_poisoned_ = 0;
     if (dice.once_in(20)) leave(dice.between(0, kRows - 1));
     if (dice.once_in(10)) fork(dice.between(0, kRows - 1), dice.between(0, kRows - 1));
     for (std::int32_t row = 0; row < kRows; ++row) {
@@ -82,7 +83,7 @@ class Sequences {
   std::vector<std::int32_t> lengths = std::vector<std::int32_t>(kRows, 0);
   std::vector<TokenRun> runs = std::vector<TokenRun>(kRows);  // one token of each row
   std::vector<BlockCopy> copies;
-  std::vector<BlockId> scrubbed;
+  std::vector<BlockCopy> poisoned;  // what has been freed
 
  private:
   static std::size_t at(std::int32_t row) { return static_cast<std::size_t>(row); }
@@ -101,7 +102,7 @@ class Sequences {
   void release(std::int32_t id) {
     if (--references_[at(id)] > 0) return;
     free_.push_back(id);
-    scrubbed[at(num_scrubbed_++)] = BlockId(id);
+    poisoned[at(num_poisoned_++)] = {kPoison, BlockId(id)};
   }
   void leave(std::int32_t row) {
     for (std::int32_t j = 0; j < blocks_of(lengths[at(row)]); ++j) release(entry(row, j).value);
@@ -109,7 +110,7 @@ class Sequences {
     lengths[at(row)] = 0;
   }
   void fork(std::int32_t from, std::int32_t to) {
-    if (from == to || num_scrubbed_ > 0) return;
+    if (from == to || num_poisoned_ > 0) return;
     leave(to);
     lengths[at(to)] = lengths[at(from)];
     for (std::int32_t j = 0; j < blocks_of(lengths[at(from)]); ++j) {
@@ -119,9 +120,9 @@ class Sequences {
   }
   void grow(std::int32_t row) {
     if (lengths[at(row)] == kMaxBlocks * kBlockSize) {
-      // Full: the next token starts it anew; its blocks are scrubbed by the next step.
+      // Full: the next token starts it anew; its blocks are overwritten by the next step.
       runs[at(row)] = {-1, 0};
-      if (num_scrubbed_ + kMaxBlocks <= kMaxChanges) leave(row);
+      if (num_poisoned_ + kMaxBlocks <= kMaxChanges) leave(row);
       return;
     }
     const std::int32_t j = lengths[at(row)] / kBlockSize;
@@ -138,7 +139,7 @@ class Sequences {
   std::vector<std::int32_t> free_;
   std::array<std::int32_t, kPoolBlocks> references_{};
   std::int32_t num_copies_ = 0;
-  std::int32_t num_scrubbed_ = 0;
+  std::int32_t num_poisoned_ = 0;
 };
 
 class CudaReplay : public CudaTest {
@@ -160,7 +161,7 @@ class CudaReplay : public CudaTest {
     lengths_ = DeviceArray<std::int32_t>(sequences_.lengths);
     runs_ = DeviceArray<TokenRun>(sequences_.runs);
     copies_ = DeviceArray<BlockCopy>(kMaxChanges);
-    scrubbed_ = DeviceArray<BlockId>(kMaxChanges);
+    poisoned_ = DeviceArray<BlockCopy>(kMaxChanges);
     for (std::int64_t i = 0; i <= kRows; ++i) offsets_.push_back(i);
     for (std::int64_t i = 0; i < kRows; ++i) row_offsets_.push_back(i * kMaxBlocks);
     device_offsets_ = DeviceArray<std::int64_t>(offsets_);
@@ -204,8 +205,8 @@ class CudaReplay : public CudaTest {
         stream_));
     launch_attention();
     // Last, so that a block freed in this step is NaN before its next owner writes to it.
-    EXPECT_OK(kernels::launch_scrub(
-        {pool_.data(), kBlockBytes, kBlockBytes, scrubbed_.data(), kMaxChanges, 0xFF, kPoolBlocks},
+    EXPECT_OK(kernels::launch_copy_blocks(
+        {pool_.data(), kBlockBytes, kBlockBytes, poisoned_.data(), kMaxChanges, kPoolBlocks},
         stream_));
   }
   void launch_attention() {
@@ -267,11 +268,9 @@ class CudaReplay : public CudaTest {
           << error.bound(DType::bf16);
     }
   }
-  void scrub_host() {
-    for (const BlockId id : sequences_.scrubbed) {
-      if (id.value < 0) continue;
-      std::fill_n(host_pool_.begin() + id.value * kBlockBytes, kBlockBytes, std::byte{0xFF});
-    }
+  void poison_host() {
+    kernels::reference::copy_blocks({host_pool_.data(), kBlockBytes, kBlockBytes,
+                                     sequences_.poisoned.data(), kMaxChanges, kPoolBlocks});
   }
 
   kernels::DecodeLimits limits_;
@@ -285,7 +284,7 @@ class CudaReplay : public CudaTest {
   DeviceArray<std::int32_t> lengths_;
   DeviceArray<TokenRun> runs_;
   DeviceArray<BlockCopy> copies_;
-  DeviceArray<BlockId> scrubbed_;
+  DeviceArray<BlockCopy> poisoned_;
   DeviceArray<std::int64_t> device_offsets_;
   DeviceArray<std::int64_t> device_row_offsets_;
   DeviceArray<std::byte> new_kv_;  // [kLayers, K and V, kRows, kKvHeads, kDim]
@@ -312,7 +311,7 @@ TEST_F(CudaReplay, AThousandReplaysWhileSequencesGrowJoinLeaveAndFork) {
     lengths_.upload(sequences_.lengths);
     runs_.upload(sequences_.runs);
     copies_.upload(sequences_.copies);
-    scrubbed_.upload(sequences_.scrubbed);
+    poisoned_.upload(sequences_.poisoned);
     new_kv_.upload(new_kv);
     q_.upload(q);
     out_.fill(0xFF);
@@ -321,7 +320,7 @@ TEST_F(CudaReplay, AThousandReplaysWhileSequencesGrowJoinLeaveAndFork) {
     const std::vector<std::byte> out = out_.download();
     mirror_step(new_kv);
     if (replay % 50 == 0) expect_reference(q, out, replay);
-    scrub_host();
+    poison_host();
     EXPECT_TRUE(same_bytes(pool_.download(), host_pool_)) << "pool after replay " << replay;
     out_.fill(0xEE);
     launch_attention();

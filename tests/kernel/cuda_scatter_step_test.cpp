@@ -37,23 +37,25 @@ class TwinStep {
     staging_ = static_cast<std::byte*>(staging);
     std::memset(staging_, 0, static_cast<std::size_t>(plan_.staging_bytes));
     host = place_arrays(plan_, image_.data(), staging_);
-    host.misses = &host_misses_;
+    host.report = &host_report_;
     device = place_arrays(plan_, device_.data(), staging_);
+    host.expected_word = device.expected_word = nullptr;
   }
   ~TwinStep() { EXPECT_CUDA(cudaFreeHost(staging_)); }
   TwinStep(const TwinStep&) = delete;
   TwinStep& operator=(const TwinStep&) = delete;
 
-  /// The slot that is next.
-  std::byte* slot() const {
-    return staging_ + plan_.ring + host.state->next_slot * plan_.shape.slot_bytes();
+  std::byte* slot(std::int32_t index) const {
+    return staging_ + plan_.ring + index * plan_.shape.slot_bytes();
   }
-  /// Runs both; the first byte of the arrays that differs, or -1.
-  std::int64_t run_and_compare() {
+  /// Runs both for a step; the first byte of the arrays that differs, or -1.
+  std::int64_t run_and_compare(kernels::StepWord expected) {
+    host.expected = device.expected = expected;
     EXPECT_OK(launch_scatter_step(device, stream_));
     EXPECT_CUDA(cudaStreamSynchronize(stream_));
     kernels::reference::scatter_step(host);
-    EXPECT_EQ(*device.misses, host_misses_);
+    EXPECT_EQ(device.report->misses, host_report_.misses);
+    EXPECT_EQ(device.report->taken, host_report_.taken);
     const std::vector<std::byte> found = device_.download();
     const auto [at, wanted] = std::mismatch(found.begin(), found.end(), image_.begin());
     return at == found.end() ? -1 : at - found.begin();
@@ -68,7 +70,8 @@ class TwinStep {
                                                            {"seq_lens", plan_.seq_lens},
                                                            {"num_blocks", plan_.num_blocks},
                                                            {"q_offsets", plan_.q_offsets},
-                                                           {"state", plan_.state}};
+                                                           {"state", plan_.state},
+                                                           {"word", plan_.expected_word}};
     std::string place = "none";
     for (const auto& [name, offset] : arrays) {
       if (byte >= offset) place = std::string(name) + " + " + std::to_string(byte - offset);
@@ -90,22 +93,22 @@ class TwinStep {
   std::vector<std::byte> image_;
   DeviceArray<std::byte> device_;
   std::byte* staging_ = nullptr;
-  std::uint64_t host_misses_ = 0;
+  kernels::ScatterReport host_report_;
 };
 
-/// Writes steps of random rows. Slots are distinct: two rows of one sequence have no order.
+/// Writes steps of random rows. Their tables are apart: two rows of one sequence have no order.
 class StepWriter {
  public:
   StepWriter(const StepShape& shape, std::uint64_t seed)
-      : shape_(shape), random_(seed), slots_(static_cast<std::size_t>(shape.max_sequences)) {
-    std::iota(slots_.begin(), slots_.end(), 0);
+      : shape_(shape),
+        random_(seed),
+        order_(static_cast<std::size_t>(std::min(shape.max_sequences, shape.max_rows))) {
+    std::iota(order_.begin(), order_.end(), 0);
   }
-  /// One in `nonsense` rows and headers is broken; 0: none.
-  void write(std::byte* slot, std::uint64_t follows, std::uint64_t nonsense) {
-    std::shuffle(slots_.begin(), slots_.end(), random_);
+  /// Returns the step's serial number. One in `nonsense` rows and headers is broken; 0: none.
+  std::uint64_t write(std::byte* slot, std::uint64_t follows, std::uint64_t nonsense) {
     StagedHeader header{.serial = follows + 1 + below(3), .follows = follows};
-    header.num_rows = static_cast<std::int32_t>(below(slots_.size() + 1));
-    header.num_rows = std::min(header.num_rows, shape_.max_rows);
+    header.num_rows = static_cast<std::int32_t>(below(order_.size() + 1));
     header.num_copies = below(3) == 0 ? static_cast<std::int32_t>(below(9)) : 0;
     if (nonsense != 0 && below(nonsense) == 0) {
       (below(2) == 0 ? header.num_rows : header.num_copies) = any_int();
@@ -113,8 +116,11 @@ class StepWriter {
     if (nonsense != 0 && below(nonsense) == 0) header.follows = below(5);
     std::memcpy(slot, &header, sizeof(header));
     auto* rows = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
+    std::fill_n(rows, shape_.max_rows, StagedRow{});
+    std::shuffle(order_.begin(), order_.end(), random_);
+    std::int64_t next = 0;
+    for (const std::int32_t r : order_) rows[r] = any_row(next);
     for (std::int32_t r = 0; r < shape_.max_rows; ++r) {
-      rows[r] = r < static_cast<std::int32_t>(slots_.size()) ? any_row(r) : StagedRow{};
       if (nonsense != 0 && below(nonsense) == 0) break_row(rows[r]);
     }
     auto* words = reinterpret_cast<std::int32_t*>(slot + shape_.copies_offset());
@@ -122,6 +128,12 @@ class StepWriter {
     for (std::int64_t i = 0; i < count; ++i) {
       words[i] = static_cast<std::int32_t>(below(1 << 20));
     }
+    return header.serial;
+  }
+  /// The word that names the step, or now and then anything.
+  kernels::StepWord name(std::uint64_t serial, std::int32_t slot, std::uint64_t nonsense) {
+    if (nonsense != 0 && below(nonsense) == 0) return random_();
+    return kernels::step_word(serial, slot);
   }
 
  private:
@@ -131,17 +143,23 @@ class StepWriter {
     const auto end = static_cast<std::uint64_t>(most) + 1;
     return static_cast<std::int32_t>(below(4) == 0 ? below(end) : below(std::min(end, 3UL)));
   }
-  StagedRow any_row(std::int32_t r) {
-    StagedRow row{.slot = slots_[static_cast<std::size_t>(r)]};
+  /// A row whose table begins at granule `next`, which goes on to the one behind; skipped where it
+  /// has no place any more.
+  StagedRow any_row(std::int64_t& next) {
+    StagedRow row{.granule = static_cast<std::int32_t>(next)};
     const std::int32_t most = shape_.max_blocks_a_row * shape_.block_size;
     row.seq_len = static_cast<std::int32_t>(below(static_cast<std::uint64_t>(most) + 1));
     row.num_new = up_to(row.seq_len);
-    row.num_changed = up_to((row.seq_len + shape_.block_size - 1) / shape_.block_size);
+    const std::int32_t blocks = (row.seq_len + shape_.block_size - 1) / shape_.block_size;
+    row.num_changed = up_to(blocks);
+    const std::int64_t end = next + std::max<std::int64_t>(1, (blocks + 31) / 32);
+    if (end * StepShape::kGranule > shape_.table_entries) return {};
+    next = end;
     return row;
   }
   void break_row(StagedRow& row) {
     switch (below(4)) {
-      case 0: row.slot = -1 - static_cast<std::int32_t>(below(1 << 30)); break;
+      case 0: row.granule = -1 - static_cast<std::int32_t>(below(1 << 30)); break;
       case 1: row.seq_len = any_int() | 1 << 30; break;
       case 2: row.num_new = any_int() | std::numeric_limits<std::int32_t>::min(); break;
       default: row.num_changed = row.seq_len + 1 + static_cast<std::int32_t>(below(1000));
@@ -150,7 +168,7 @@ class StepWriter {
 
   StepShape shape_;
   std::mt19937_64 random_;
-  std::vector<std::int32_t> slots_;
+  std::vector<std::int32_t> order_;  // in which rows take their places
 };
 
 class CudaScatterStep : public CudaTest {
@@ -158,10 +176,17 @@ class CudaScatterStep : public CudaTest {
   void play(const DeviceTablesOptions& options, int steps, std::uint64_t nonsense) {
     TwinStep twin(options, stream_);
     StepWriter writer(twin.host.shape, static_cast<std::uint64_t>(options.limits.max_rows));
+    const auto slots = static_cast<std::uint64_t>(options.limits.steps_in_flight);
+    kernels::StepWord expected = 0;
     for (int step = 0; step < steps; ++step) {
       // A launch without a new step finds what an old one left: a miss.
-      if (step % 7 != 6) writer.write(twin.slot(), twin.host.state->serial, nonsense);
-      const std::int64_t byte = twin.run_and_compare();
+      const auto slot = static_cast<std::int32_t>(static_cast<std::uint64_t>(step) % slots);
+      if (step % 7 != 6) {
+        const std::uint64_t serial =
+            writer.write(twin.slot(slot), twin.host.state->serial, nonsense);
+        expected = writer.name(serial, slot, nonsense);
+      }
+      const std::int64_t byte = twin.run_and_compare(expected);
       ASSERT_EQ(byte, -1) << twin.place_of(byte) << " at step " << step << ", max_rows "
                           << options.limits.max_rows << ", nonsense " << nonsense;
     }
@@ -189,12 +214,32 @@ TEST_F(CudaScatterStep, EqualsTheReference) {
   play(options_of(1024, 1'000'000, 60'000, 64, 1), 20, 0);
   play(options_of(1025, 3000, 1000, 64, 16), 20, 0);
   play(options_of(4000, 300'000, 100'000, 33, 16), 15, 0);
+  play(options_of(300, 20'000, 2000, 3000, 16), 30, 0);  // tables share a small pool
 }
 
 TEST_F(CudaScatterStep, NonsenseIsSkippedAndStaysWithinTheArrays) {
   play(options_of(1, 9, 3, 3, 4), 200, 3);
   play(options_of(40, 300, 200, 40, 16), 200, 5);
   play(options_of(1100, 20'000, 9000, 64, 3), 40, 20);
+  play(options_of(40, 900, 100, 700, 3), 100, 5);
+}
+
+TEST_F(CudaScatterStep, ACapturedLaunchTakesTheStepThatTheDevicesWordNames) {
+  const DeviceTablesOptions options = options_of(31, 2000, 500, 40, 16);
+  TwinStep twin(options, stream_);
+  StepWriter writer(twin.host.shape, 3);
+  DeviceArray<kernels::StepWord> word(std::vector<kernels::StepWord>{0});
+  twin.device.expected_word = word.data();
+  for (std::int32_t step = 0; step < 60; ++step) {
+    const std::int32_t slot = step % 3;
+    const std::uint64_t serial = writer.write(twin.slot(slot), twin.host.state->serial, 0);
+    // One in five launches is for a step that is not there.
+    const kernels::StepWord expected = kernels::step_word(serial + (step % 5 == 4 ? 1 : 0), slot);
+    word.upload(std::span(&expected, 1));
+    const std::int64_t byte = twin.run_and_compare(expected);
+    ASSERT_EQ(byte, -1) << twin.place_of(byte) << " at step " << step;
+  }
+  EXPECT_EQ(twin.host.state->misses, 12U);
 }
 
 TEST_F(CudaScatterStep, BadArgumentsAreNamed) {

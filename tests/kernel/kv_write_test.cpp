@@ -4,6 +4,7 @@
 
 #include "base/half.hpp"
 #include "kvarena/attention/kv_write.hpp"
+#include "kvarena/base/tile_order.hpp"
 
 #include <gtest/gtest.h>
 
@@ -133,6 +134,9 @@ TEST(AppendKv, RefusesAndWritesNothing) {
   args.slots = slots.data();
   args.dtype = DType::int8;
   EXPECT_EQ(append_kv(args).code, StatusCode::unsupported);
+  args.dtype = static_cast<DType>(99);
+  EXPECT_EQ(append_kv(args).code, StatusCode::invalid_argument);
+  EXPECT_EQ(append_kv(args).resource, Resource::dtype);
   args.dtype = DType::f32;
   args.kv.key.tile_order = TileOrder::chunked;
   EXPECT_EQ(append_kv(args).resource, Resource::tile_order);
@@ -177,6 +181,50 @@ TEST(CopyBlocks, RefusesAndWritesNothing) {
   const std::vector<BlockRegion> too_wide{{bytes.data(), 16, 17}};
   EXPECT_EQ(copy_blocks(std::span(outside).first(1), too_wide, 4).resource, Resource::block_bytes);
   EXPECT_EQ(bytes, before);
+}
+
+// Each element of a kept token is the source's, every other byte of the target is zero.
+TEST(Scrub, KeepsTheFirstTokensOfTheSource) {
+  struct Shape {
+    std::int32_t dim_k, dim_v, block_size;
+    DType dtype;
+    TileOrder order;
+  };
+  const Shape shapes[] = {{5, 7, 3, DType::f16, TileOrder::rows},
+                          {8, 24, 4, DType::f32, TileOrder::rows},
+                          {96, 64, 32, DType::bf16, TileOrder::chunked},
+                          {224, 32, 16, DType::fp8_e4m3, TileOrder::chunked}};
+  for (const Shape& shape : shapes) {
+    for (const std::int32_t kept : {0, 1, 2, shape.block_size}) {
+      Pool pool(3, shape.dim_k, shape.dim_v, shape.dtype, shape.dtype, shape.block_size, kept == 1);
+      pool.kv.key.tile_order = pool.kv.value.tile_order = shape.order;
+      std::mt19937 random(3);
+      for (std::byte& b : pool.bytes) b = static_cast<std::byte>(random());
+      std::vector<std::byte> want = pool.bytes;
+      const auto padded = [](const PlaneView& plane) {
+        return (plane.head_stride * plane.num_heads + 15) / 16 * 16;
+      };
+      for (const PlaneKind kind : {PlaneKind::key, PlaneKind::value}) {
+        const PlaneView& plane = kind == PlaneKind::key ? pool.kv.key : pool.kv.value;
+        const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
+        std::byte* base = want.data() + (plane.base - pool.bytes.data());
+        std::fill_n(base + 4 * plane.block_stride, padded(plane), std::byte{0});
+        for (std::int32_t i = 0; i < plane.num_heads * kept * plane.head_dim; ++i) {
+          const std::int32_t token = i / plane.head_dim % kept;
+          const std::int32_t head = i / plane.head_dim / kept;
+          const auto at = [&](std::int64_t block) {
+            return base +
+                   element_offset(plane, kind, bytes, block, head, token, i % plane.head_dim);
+          };
+          std::copy_n(at(7), bytes, at(4));
+        }
+      }
+      const kernels::BlockScrub scrub{BlockId(7), BlockId(4), kept};
+      kernels::reference::scrub(
+          {pool.kv, padded(pool.kv.key), padded(pool.kv.value), 1, 0, &scrub, 1});
+      EXPECT_EQ(pool.bytes, want) << shape.dim_k << " dims, " << kept << " tokens kept";
+    }
+  }
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ KVARENA_EXPORT Status validate(const AttentionArgs& args,
 
 /// One line for a person about a Status that a function of this header returned: which argument,
 /// its value, what is supported. Allocates the string.
-KVARENA_EXPORT std::string describe_attention(const Status& status);
+KVARENA_EXPORT std::string describe_attention(const Status& status) noexcept;
 
 /// Bytes of workspace for `limits`: a pure function of them. Returns invalid_argument naming the
 /// limit, its value and range, or unsupported (name) for a path that this machine lacks.

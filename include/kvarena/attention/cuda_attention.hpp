@@ -54,9 +54,9 @@ struct AttentionStep {
   std::int32_t decode_rows = 0;    ///< the first rows that have `decode_tokens` query tokens each:
                                    ///< they take the fast path where `takes_decode`
   std::int32_t decode_tokens = 1;  ///< 1 .. shape.max_decode_tokens
-  std::int64_t table_stride = 0;   ///< entries from one table row to the next
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: table row, -1: skip the row;
-                                            ///< row_offsets are slot * table_stride, or 0
+  std::int64_t table_stride = 0;   ///< entries: a table begins at a multiple of it, of any length
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: which multiple; -1: skip the
+                                            ///< row; row_offsets: slot * table_stride, or 0
   void* workspace = nullptr;                ///< device, 256-byte aligned, one for each window
   std::int64_t workspace_bytes = 0;         ///< at least workspace_bytes(shape)
   bool overlap = false;                     ///< begin while the kernel in front ends, see above

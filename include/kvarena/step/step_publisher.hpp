@@ -39,6 +39,14 @@ struct AuditProgress {
   Status failure;                    ///< the first that was found; stays. ok: none
 };
 
+/// What the writer counts of steps.
+struct StepFigures {
+  std::uint64_t steps_ended = 0;      ///< so far, lost and aborted ones included
+  std::uint64_t steps_lost = 0;       ///< of these, found not to have been taken by the device
+  std::uint64_t missed_launches = 0;  ///< launches on the device that found no step of theirs
+  std::int64_t awaited_tickets = -1;  ///< open tickets that a later step waits for; -1: all
+};
+
 /// Figures of one moment.
 struct PoolSnapshot {
   std::uint64_t step = 0;             ///< steps ended so far
@@ -49,6 +57,9 @@ struct PoolSnapshot {
   Ticket oldest_ticket;               ///< kNoTicket: none is open
   std::int64_t oldest_ticket_ns = 0;  ///< when it was first seen at a publication
   AuditProgress audit;                ///< of the accounts
+  std::uint64_t steps_lost = 0;       ///< as StepFigures
+  std::uint64_t missed_launches = 0;  ///< as StepFigures
+  std::int64_t awaited_tickets = 0;   ///< as StepFigures
 };
 
 /// What readers must ask for.
@@ -62,7 +73,7 @@ struct PoolDetails {
 /// One pool's window.
 class KVARENA_EXPORT StepPublisher {
  public:
-  /// Publishes a first snapshot. Returns invalid_argument (num_blocks) for a negative slice,
+  /// Publishes a first snapshot. Returns invalid_argument (audit_blocks) for a negative slice,
   /// exhausted (host_memory).
   static Result<StepPublisher> create(const BlockManager& manager, const BlockTables& tables,
                                       const StepPublisherOptions& options = {});
@@ -76,13 +87,14 @@ class KVARENA_EXPORT StepPublisher {
   void begin_step() noexcept;
   /// A step has ended, or an engine that goes idle wants its last figures seen. O(audit_blocks),
   /// and as explain() and holders() once after request_details.
-  void publish(std::uint64_t steps_ended) noexcept;
+  void publish(const StepFigures& figures) noexcept;
 
   // ---- readers -------------------------------------------------------------------------------
 
   /// The last publication.
   PoolSnapshot snapshot() const noexcept;
-  /// Whether a step has begun and not been published, or tickets were open at the last publication.
+  /// Whether a step has begun and not been published, or a step had tickets to wait for at the last
+  /// publication. A ticket that only the engine retires is no work of a step's.
   bool has_pending_work() const noexcept;
   /// By the publisher's clock, when the step began that is not published yet; nullopt: there is
   /// none. (published_ns of an engine that was idle says nothing about the step it has just begun.)
@@ -91,7 +103,8 @@ class KVARENA_EXPORT StepPublisher {
   /// copying the last.
   void request_details() noexcept;
   /// The last details; their `step` says how old they are. Those of create when nothing was asked.
-  PoolDetails details() const;
+  /// `holders` is empty where there is no memory for it.
+  PoolDetails details() const noexcept;
 
  private:
   struct Impl;

@@ -1,6 +1,7 @@
 #include "attention/cuda/cuda_shapes.hpp"
 
 #include "attention/validate.hpp"
+#include "base/range_checks.hpp"
 #include "kernels/common/launch_checks.h"
 
 #include <algorithm>
@@ -25,17 +26,13 @@ bool has_vectors(const PlaneView& plane) noexcept {
 }  // namespace
 
 Status check_shape(const AttentionShape& shape) noexcept {
-  struct Range {
-    Resource argument;
-    std::int64_t value, smallest, largest;
-  };
-  const Range ranges[] = {
-      {Resource::num_sequences, shape.max_rows, 1, kMaxRows},
-      {Resource::num_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
-      {Resource::device, shape.num_sms, 1, kMaxSms},
-  };
-  for (const Range& r : ranges) {
-    if (Status s = kernels::in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
+  if (Status s = check_each({
+          {Option::max_rows, shape.max_rows, 1, kMaxRows},
+          {Option::max_decode_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
+          {Option::num_sms, shape.num_sms, 1, kMaxSms},
+      });
+      !s) {
+    return s;
   }
   AttentionArgs args;
   args.num_q_heads = shape.num_q_heads;

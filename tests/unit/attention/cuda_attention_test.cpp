@@ -123,7 +123,7 @@ TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
 
 struct BadArgument {
   StatusCode code;
-  Resource resource;
+  test::Blame blame;
   std::function<void(Small&)> spoil;
 };
 
@@ -159,12 +159,12 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::num_sequences, [](Small& s) { s.args.batch.num_rows = 5; }},
       {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = 5; }},
       {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = -1; }},
-      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.shape.max_rows = 0; }},
+      {kInvalid, Option::max_rows, [](Small& s) { s.step.shape.max_rows = 0; }},
       {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 3; }},
       {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 0; }},
-      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 9; }},
+      {kInvalid, Option::max_decode_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 9; }},
       {kInvalid, Resource::num_tokens, [](Small& s) { s.step.total_q = 1; }},
-      {kInvalid, Resource::device, [](Small& s) { s.step.shape.num_sms = 0; }},
+      {kInvalid, Option::num_sms, [](Small& s) { s.step.shape.num_sms = 0; }},
       {StatusCode::exhausted, Resource::workspace, [](Small& s) { s.step.workspace_bytes = 4096; }},
   };
   return list;
@@ -176,10 +176,10 @@ TEST(CudaAttention, EveryBadArgumentIsRefusedByNameAndNothingIsQueued) {
     const BadArgument& bad = bad_arguments()[i];
     Small s;
     bad.spoil(s);
-    EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), bad.code, bad.resource)) << i;
+    EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), bad.code, bad.blame)) << i;
     // The null stream is never reached.
     EXPECT_TRUE(
-        test::fails_with(cuda::launch_attention(s.step, s.args, nullptr), bad.code, bad.resource))
+        test::fails_with(cuda::launch_attention(s.step, s.args, nullptr), bad.code, bad.blame))
         << i;
   }
 }

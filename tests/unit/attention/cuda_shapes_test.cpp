@@ -31,6 +31,16 @@ cuda::AttentionShape shape_of(std::int32_t heads, std::int32_t dim, std::int32_t
 }
 
 // The rows that are left out never need more than those that are looked at.
+TEST(CudaShapes, EnumeratorsThatAreNoneAreRefused) {
+  cuda::AttentionShape shape = shape_of(2, 128, 132);
+  shape.kv.key.dtype = static_cast<DType>(99);
+  EXPECT_EQ(cuda::workspace_bytes(shape).status(), invalid_argument(Resource::dtype, 99, 0, 4));
+  shape = shape_of(2, 128, 132);
+  shape.kv.value.tile_order = static_cast<TileOrder>(99);
+  EXPECT_EQ(cuda::workspace_bytes(shape).status(),
+            invalid_argument(Resource::tile_order, 99, 0, 1));
+}
+
 TEST(CudaShapes, AWorkspaceServesEveryNumberOfRows) {
   for (const std::int32_t heads : {1, 2, 8, 32}) {
     for (const std::int32_t dim : {64, 96, 128, 256}) {

@@ -1,6 +1,7 @@
 // Every bad argument is refused, named with its value, and nothing runs.
 
 #include "kvarena/attention/attention.hpp"
+#include "support/status_matchers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -69,6 +70,10 @@ const std::vector<BadArgument>& bad_arguments() {
        Resource::dtype, "dtype of K: got fp8_e4m3; supported: f32, f16, bf16"},
       {"value int8", [](Small& s) { s.args.kv.value.dtype = DType::int8; }, kUnsupported,
        Resource::dtype, "dtype of V: got int8"},
+      {"k of no type", [](Small& s) { s.args.kv.key.dtype = static_cast<DType>(99); }, kInvalid,
+       Resource::dtype, "dtype of K: got 99"},
+      {"v in no order", [](Small& s) { s.args.kv.value.tile_order = static_cast<TileOrder>(99); },
+       kInvalid, Resource::tile_order, "got 99"},
       {"q int8", [](Small& s) { s.args.q_dtype = DType::int8; }, kUnsupported, Resource::dtype,
        "dtype of q"},
       {"out fp8", [](Small& s) { s.args.out_dtype = DType::fp8_e4m3; }, kUnsupported,
@@ -198,17 +203,18 @@ TEST(AttentionValidate, CheckedModeFindsEntriesOutsideThePool) {
 TEST(AttentionPlanning, RefusesBadLimitsAndWorkspaces) {
   Small small;
   const auto refused = [&small](const std::function<void(AttentionLimits&)>& spoil,
-                                Resource resource) {
+                                test::Blame blame) {
     AttentionLimits limits = small.limits;
     spoil(limits);
     const auto plan = plan_attention(small.args, limits, small.workspace);
     ASSERT_FALSE(plan.is_ok());
-    EXPECT_EQ(plan.status().resource, resource) << describe_attention(plan.status());
+    EXPECT_TRUE(blame.is_on(plan.status())) << describe_attention(plan.status());
   };
+  refused([](AttentionLimits& l) { l.path = static_cast<CpuPath>(99); }, Option::path);
   refused([](AttentionLimits& l) { l.max_rows = 1; }, Resource::num_sequences);
   refused([](AttentionLimits& l) { l.max_q_tokens = 1; }, Resource::num_tokens);
-  refused([](AttentionLimits& l) { l.num_threads = 0; }, Resource::num_threads);
-  refused([](AttentionLimits& l) { l.num_q_heads = 3; }, Resource::num_q_heads);
+  refused([](AttentionLimits& l) { l.num_threads = 0; }, Option::num_threads);
+  refused([](AttentionLimits& l) { l.num_q_heads = 3; }, Option::num_q_heads);
   refused([](AttentionLimits& l) { l.num_kv_heads = 4; }, Resource::num_kv_heads);
   refused([](AttentionLimits& l) { l.head_dim_v = 16; }, Resource::head_dim);
   const auto bytes = static_cast<std::size_t>(attention_workspace_bytes(small.limits).value());

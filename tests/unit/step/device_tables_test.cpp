@@ -1,5 +1,6 @@
 // Device tables on a GPU: the arrays read back after every step equal the tables, whether the step
-// was launched or replayed, alone or with others in flight.
+// was launched or replayed, alone or with others in flight; and a step that was lost, withdrawn or
+// launched twice leaves its own rows or none.
 
 #include "support/gpu.hpp"
 #include "support/status_matchers.hpp"
@@ -24,14 +25,9 @@ namespace kvarena {
 namespace {
 
 using test::ExpectedStep;
+using test::nothing;
 using test::StepArrays;
 using test::StepGame;
-
-ExpectedStep nothing() {
-  ExpectedStep step;
-  step.q_offsets = {0};
-  return step;
-}
 
 /// A launch that was captured once.
 class Replay {
@@ -39,7 +35,7 @@ class Replay {
   Replay(DeviceTables& tables, StreamId stream, void* native)
       : native_(static_cast<cudaStream_t>(native)) {
     EXPECT_EQ(cudaStreamBeginCapture(native_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    EXPECT_OK(tables.launch(stream));
+    EXPECT_OK(tables.record(stream));
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(native_, &graph), cudaSuccess);
     EXPECT_EQ(cudaGraphInstantiate(&exec_, graph, 0), cudaSuccess);
@@ -81,16 +77,22 @@ class GpuTables {
   GpuTables(const GpuTables&) = delete;
   GpuTables& operator=(const GpuTables&) = delete;
 
+  /// Launches the graph of a recorded launch.
+  void replay() {
+    if (!replay_) replay_.emplace(tables, stream, device_.native_stream(stream).value());
+    replay_->run();
+  }
   /// Queues the launch, captured or not, and the reading back.
   void launch(std::size_t image, bool replayed) {
-    if (replayed && !replay_) {
-      replay_.emplace(tables, stream, device_.native_stream(stream).value());
-    }
     if (replayed) {
-      replay_->run();
+      ASSERT_OK(tables.expect(stream));
+      replay();
     } else {
       ASSERT_OK(tables.launch(stream));
     }
+    read_back(image);
+  }
+  void read_back(std::size_t image) {
     ASSERT_OK(device_.copy(images_[image], tables.view().block_tables,
                            static_cast<std::uint64_t>(plan.device_bytes), stream));
     ASSERT_OK(device_.record(events_[image], stream));
@@ -100,10 +102,16 @@ class GpuTables {
     EXPECT_OK(device_.synchronize(events_[image]));
     return StepArrays::of(plan, images_[image]);
   }
+  /// Replays without naming a step, and compares.
+  std::string replayed_again(const ExpectedStep& step) {
+    replay();
+    read_back(0);
+    return step.difference(wait(0));
+  }
   /// Launches and compares.
   std::string launched(const ExpectedStep& step, bool replayed) {
     launch(0, replayed);
-    return step.difference(plan, wait(0));
+    return step.difference(wait(0));
   }
 
   DeviceTablesMemory plan;
@@ -159,7 +167,7 @@ class DeviceTablesTest : public ::testing::Test {
     std::size_t oldest = 0;
     const auto k = static_cast<std::size_t>(in_flight);
     const auto check_oldest = [&] {
-      const std::string difference = queued.front().difference(gpu.plan, gpu.wait(oldest % k));
+      const std::string difference = queued.front().difference(gpu.wait(oldest % k));
       queued.pop_front();
       ASSERT_EQ(difference, "") << "step " << oldest;
       ++oldest;
@@ -197,6 +205,16 @@ TEST_F(DeviceTablesTest, ACapturedLaunchServesEveryStepWhileTheTablesChange) {
   }
 }
 
+TEST_F(DeviceTablesTest, TablesThatShareASmallPoolAreFoundWhereverTheyLie) {
+  for (const std::int32_t block_size : {1, 3}) {
+    for (const bool replayed : {false, true}) {
+      play({.seed = 21, .num_blocks = 900, .tables = test::pooled_tables(block_size, 3)}, 1500,
+           replayed);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(DeviceTablesTest, StepsInFlightReadTheirOwnSlots) {
   for (const std::int32_t in_flight : {1, 2, 4}) {
     play_in_flight(in_flight, false);
@@ -209,11 +227,101 @@ TEST_F(DeviceTablesTest, StepsInFlightReadTheirOwnSlots) {
 // More rows than a tile, more changed entries than a chunk, more tokens than threads.
 TEST_F(DeviceTablesTest, LargeSteps) { play(test::large_game(), 40, false); }
 
+/// Steps of one game, replayed by a graph unless the test says otherwise.
+class DeviceTablesFaults : public DeviceTablesTest {
+ protected:
+  void SetUp() override {
+    DeviceTablesTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    game.emplace(test::StepGameOptions{.seed = 9, .tables = options});
+    gpu.emplace(*device, options);
+  }
+  void TearDown() override {
+    gpu.reset();
+    DeviceTablesTest::TearDown();
+  }
+  ExpectedStep stage() {
+    const AppendResult appended = game->next();
+    EXPECT_OK(gpu->tables.stage(game->tables(), appended));
+    return game->expected();
+  }
+  void expect_right_step(bool replayed = true) {
+    const std::uint64_t misses = gpu->tables.misses();
+    const ExpectedStep step = stage();
+    EXPECT_EQ(gpu->launched(step, replayed), "");
+    gpu->tables.advance();
+    EXPECT_EQ(gpu->tables.misses(), misses);
+    EXPECT_EQ(gpu->tables.taken_serial(), gpu->tables.staged_serial());
+  }
+
+  DeviceTablesOptions options = test::small_tables(4, 3);
+  std::optional<StepGame> game;
+  std::optional<GpuTables> gpu;
+};
+
+TEST_F(DeviceTablesFaults, AGraphThatWasNotLaunchedMakesEveryLaterOneAMissUntilTheResync) {
+  for (int round = 0; round < 20; ++round) {
+    expect_right_step();
+    static_cast<void>(stage());
+    ASSERT_OK(gpu->tables.expect(gpu->stream));
+    gpu->tables.advance();  // its graph has not been launched
+    const std::uint64_t misses = gpu->tables.misses();
+    for (std::uint64_t i = 1; i < 5; ++i) {
+      static_cast<void>(stage());
+      EXPECT_EQ(gpu->launched(nothing(), i % 2 == 0), "") << "round " << round;
+      gpu->tables.advance();
+      EXPECT_EQ(gpu->tables.misses(), misses + i);
+      EXPECT_LT(gpu->tables.taken_serial(), gpu->tables.staged_serial());
+    }
+    gpu->tables.resync(game->tables());
+    for (int i = 0; i < 5; ++i) expect_right_step(i % 2 == 0);
+  }
+}
+
+TEST_F(DeviceTablesFaults, AGraphLaunchedTwiceForAStepSkipsEveryRowTheSecondTime) {
+  for (std::uint64_t misses = 1; misses < 20; ++misses) {
+    const ExpectedStep step = stage();
+    EXPECT_EQ(gpu->launched(step, true), "");
+    EXPECT_EQ(gpu->replayed_again(nothing()), "");
+    gpu->tables.advance();
+    EXPECT_EQ(gpu->replayed_again(nothing()), "") << "and after the step";
+    EXPECT_EQ(gpu->tables.misses(), 2 * misses);
+  }
+}
+
+TEST_F(DeviceTablesFaults, AWithdrawnStepIsNotTakenAndTheNextOneIs) {
+  for (std::uint64_t misses = 1; misses < 20; ++misses) {
+    static_cast<void>(stage());
+    ASSERT_OK(gpu->tables.expect(gpu->stream));
+    gpu->tables.withdraw(game->tables());
+    EXPECT_EQ(gpu->replayed_again(nothing()), "");
+    EXPECT_EQ(gpu->tables.misses(), misses);
+    expect_right_step(misses % 2 == 0);
+  }
+}
+
+// The stream is never waited for: names of steps and launches keep their order by themselves.
+TEST_F(DeviceTablesFaults, StepsNamedWhileOthersAreInFlightKeepTheirOrder) {
+  for (int round = 0; round < 50; ++round) {
+    std::deque<ExpectedStep> queued;
+    for (std::size_t i = 0; i < 3; ++i) {
+      queued.push_back(stage());
+      gpu->launch(i, true);
+      if (i == 1) gpu->replay();  // a second time
+      gpu->tables.advance();
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(queued[i].difference(gpu->wait(i)), "") << "round " << round;
+    }
+  }
+  EXPECT_EQ(gpu->tables.misses(), 50U);
+}
+
 TEST_F(DeviceTablesTest, EveryArrayKeepsItsAddressAndBeginsSkipped) {
   const DeviceTablesOptions options = test::small_tables(16);
   GpuTables gpu(*device, options);
   const DeviceStepView view = gpu.tables.view();
-  EXPECT_EQ(view.table_stride, gpu.plan.shape.table_stride);
+  EXPECT_EQ(view.table_stride, kernels::StepShape::kGranule);
   ASSERT_EQ(gpu.launched(nothing(), false), "") << "before the first step";
   EXPECT_EQ(gpu.tables.misses(), 1U);
   StepGame game({.tables = options});
@@ -242,9 +350,13 @@ TEST_F(DeviceTablesTest, MemoryIsRecordedForWhatItIs) {
 TEST_F(DeviceTablesTest, RefusalsNameWhatIsWrong) {
   DeviceTablesOptions options = test::small_tables(16);
   options.block_size_tokens = 0;
-  EXPECT_FAILS(DeviceTables::create(*device, options).status(), invalid_argument, block_size);
+  EXPECT_REFUSES(DeviceTables::create(*device, options).status(), invalid_argument,
+                 block_size_tokens);
   DeviceTables tables = DeviceTables::create(*device, test::small_tables(16)).value();
-  EXPECT_FAILS(tables.launch(StreamId{999}), not_found, stream);
+  for (const Status& status :
+       {tables.launch(StreamId{999}), tables.record(StreamId{999}), tables.expect(StreamId{999})}) {
+    EXPECT_FAILS(status, not_found, stream);
+  }
 }
 
 }  // namespace

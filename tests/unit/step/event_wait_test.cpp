@@ -12,7 +12,7 @@ namespace kvarena {
 namespace {
 
 Status succeed(void*) { return {}; }
-Status fail(void*) { return {StatusCode::io_error, Resource::file, 5, 0, 0, 0}; }
+Status fail(void*) { return {StatusCode::io_error, Resource::file, Option::none, 5, 0, 0, 0}; }
 
 class EventWait : public ::testing::Test {
  protected:

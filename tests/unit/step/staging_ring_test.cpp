@@ -2,80 +2,26 @@
 // kernel, makes the arrays equal to the tables.
 
 #include "support/status_matchers.hpp"
+#include "unit/step/host_tables.hpp"
 #include "unit/step/step_game.hpp"
-
-#include "kernels/reference/scatter_step.hpp"
-#include "step/staging_ring.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
-#include <memory>
-#include <new>
+#include <limits>
 #include <vector>
 
 namespace kvarena {
 namespace {
 
-using kernels::StagedHeader;
 using test::ExpectedStep;
+using test::HostTables;
+using test::nothing;
 using test::StepArrays;
 using test::StepGame;
 
-/// Zeroed memory, aligned as a device's.
-class AlignedMemory {
- public:
-  explicit AlignedMemory(std::int64_t size)
-      : bytes_(new (std::align_val_t{256}) std::byte[static_cast<std::size_t>(size)]{}) {}
-  std::byte* data() const { return bytes_.get(); }
-
- private:
-  struct Delete {
-    void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{256}); }
-  };
-  std::unique_ptr<std::byte[], Delete> bytes_;
-};
-
-/// Device tables whose device is the host.
-class HostTables {
- public:
-  explicit HostTables(const DeviceTablesOptions& options)
-      : plan(plan_memory(options)),
-        memory_(plan.device_bytes),
-        staging_(plan.staging_bytes),
-        params(place_arrays(plan, memory_.data(), staging_.data())),
-        ring(staging_.data() + plan.ring, plan.shape) {
-    std::memset(memory_.data(), 0xff, static_cast<std::size_t>(plan.zeros));
-  }
-  void launch() { kernels::reference::scatter_step(params); }
-  StepArrays arrays() const { return StepArrays::of(plan, memory_.data()); }
-  std::uint64_t misses() const { return *params.misses; }
-  StagedHeader& header(std::int64_t slot) {
-    return *reinterpret_cast<StagedHeader*>(staging_.data() + plan.ring +
-                                            slot * plan.shape.slot_bytes());
-  }
-
-  DeviceTablesMemory plan;
-
- private:
-  AlignedMemory memory_;
-  AlignedMemory staging_;
-
- public:
-  kernels::ScatterStepParams params;
-  StagingRing ring;
-};
-
-ExpectedStep nothing() {
-  ExpectedStep step;
-  step.q_offsets = {0};
-  return step;
-}
-
-#define EXPECT_STEP(expected, tables) \
-  EXPECT_EQ((expected).difference((tables).plan, (tables).arrays()), "")
+#define EXPECT_STEP(expected, tables) EXPECT_EQ((tables).difference(expected), "")
 
 class StagingGame : public ::testing::TestWithParam<std::int32_t> {};
 
@@ -87,25 +33,26 @@ TEST_P(StagingGame, ArraysEqualTheTablesAfterEveryStep) {
     HostTables host(options);
     std::deque<ExpectedStep> queued;
     std::uint64_t misses = 0;
-    const auto launch_oldest = [&] {
-      host.launch();
-      const std::string difference = queued.front().difference(host.plan, host.arrays());
+    const auto run_oldest = [&] {
+      host.run_one();
+      const std::string difference = host.difference(queued.front());
       queued.pop_front();
       return difference;
     };
     for (int step = 0; step < 3000; ++step) {
       const AppendResult appended = game.next();
-      ASSERT_OK(host.ring.stage(game.tables(), appended));
+      ASSERT_OK(host.stage(game.tables(), appended));
       if (game.one_in(6)) continue;  // never launched: the next one takes its place
       queued.push_back(game.expected());
-      host.ring.advance();
+      host.launch();
+      host.advance();
       while (queued.size() >= 3 || (!queued.empty() && game.one_in(2))) {
-        ASSERT_EQ(launch_oldest(), "") << "seed " << seed << " step " << step;
+        ASSERT_EQ(run_oldest(), "") << "seed " << seed << " step " << step;
       }
       if (!queued.empty() || !game.one_in(10)) continue;
-      host.launch();
+      host.launch_and_run();
       ASSERT_EQ(host.misses(), ++misses);
-      ASSERT_EQ(nothing().difference(host.plan, host.arrays()), "") << "a miss skips every row";
+      ASSERT_EQ(host.difference(nothing()), "") << "a miss skips every row";
     }
     EXPECT_EQ(host.misses(), misses);
     if (GetParam() > 1) {
@@ -134,10 +81,10 @@ TEST(StagingLargeGame, ArraysEqualTheTables) {
     most_rows = std::max(most_rows, appended.rows.size());
     most_tokens = std::max(most_tokens, appended.slots.size());
     most_changes = std::max(most_changes, changes);
-    ASSERT_OK(host.ring.stage(game.tables(), appended));
-    host.ring.advance();
-    host.launch();
-    ASSERT_EQ(game.expected().difference(host.plan, host.arrays()), "") << "step " << step;
+    ASSERT_OK(host.stage(game.tables(), appended));
+    host.launch_and_run();
+    host.advance();
+    ASSERT_EQ(host.difference(game.expected()), "") << "step " << step;
   }
   EXPECT_GT(most_rows, 2048U);
   EXPECT_GT(most_tokens, 20'000U);
@@ -149,7 +96,7 @@ class StagingRingTest : public ::testing::Test {
   /// A step of the game, staged.
   ExpectedStep stage() {
     const AppendResult appended = game.next();
-    EXPECT_OK(host.ring.stage(game.tables(), appended));
+    EXPECT_OK(host.stage(game.tables(), appended));
     return game.expected();
   }
 
@@ -158,87 +105,49 @@ class StagingRingTest : public ::testing::Test {
   HostTables host{options};
 };
 
-TEST_F(StagingRingTest, BeforeTheFirstStepALaunchMisses) {
-  host.launch();
+TEST_F(StagingRingTest, ALaunchWithoutAStepMisses) {
+  host.launch_and_run();
   EXPECT_EQ(host.misses(), 1U);
   EXPECT_STEP(nothing(), host);
   const ExpectedStep step = stage();
-  host.launch();
+  host.launch_and_run();
   EXPECT_STEP(step, host);
-  EXPECT_EQ(host.misses(), 1U);
-}
-
-TEST_F(StagingRingTest, AStepLaunchedTwiceIsTakenOnceAndTheNextIsFound) {
-  for (int i = 0; i < 5; ++i) {
-    const ExpectedStep step = stage();
-    host.ring.advance();
-    host.launch();
-    EXPECT_STEP(step, host);
-    host.launch();
-    EXPECT_STEP(nothing(), host);
-  }
-  EXPECT_EQ(host.misses(), 5U);
-}
-
-TEST_F(StagingRingTest, AStepIsThereFromWhenItIsStaged) {
-  const ExpectedStep step = stage();
-  host.launch();  // before advance
-  EXPECT_STEP(step, host);
-  host.ring.advance();
-  const ExpectedStep next = stage();
-  host.launch();
-  EXPECT_STEP(next, host);
-  EXPECT_EQ(host.misses(), 0U);
-}
-
-TEST_F(StagingRingTest, AStepStagedAgainAfterItsLaunchMakesEveryLaterLaunchAMiss) {
-  static_cast<void>(stage());
-  host.launch();
-  static_cast<void>(stage());  // the host believes that nothing was launched
-  for (std::uint64_t i = 1; i <= 5; ++i) {
-    host.launch();
-    host.ring.advance();
-    EXPECT_EQ(host.misses(), i) << "never a wrong table";
-    EXPECT_STEP(nothing(), host);
-    static_cast<void>(stage());
-  }
-}
-
-TEST_F(StagingRingTest, StepsOverwrittenBeforeTheirLaunchMakeEveryLaterLaunchAMiss) {
-  for (int i = 0; i < 3; ++i) {
-    static_cast<void>(stage());
-    host.ring.advance();  // a lie
-  }
-  for (std::uint64_t i = 1; i <= 4; ++i) {
-    host.launch();
-    EXPECT_EQ(host.misses(), i);
-    EXPECT_STEP(nothing(), host);
-  }
+  host.advance();
+  host.launch_and_run();
+  EXPECT_EQ(host.misses(), 2U);
+  EXPECT_STEP(nothing(), host);
 }
 
 TEST_F(StagingRingTest, AdvancingWithoutAStepDoesNothing) {
-  host.ring.advance();
-  const ExpectedStep step = stage();
-  host.ring.advance();
-  host.ring.advance();
-  host.launch();
-  EXPECT_STEP(step, host);
-  const ExpectedStep next = stage();
-  host.launch();
-  EXPECT_STEP(next, host);
+  host.advance();
+  for (int i = 0; i < 3; ++i) {
+    const ExpectedStep step = stage();
+    host.launch_and_run();
+    EXPECT_STEP(step, host);
+    host.advance();
+    host.advance();
+  }
+  EXPECT_EQ(host.misses(), 0U);
 }
 
 TEST_F(StagingRingTest, TheSerialIsThereWhenEverythingElseIs) {
+  EXPECT_EQ(host.staged_serial(), 0U);
   static_cast<void>(stage());
   EXPECT_EQ(host.header(0).serial, 1U);
   EXPECT_EQ(host.header(0).follows, 0U);
+  EXPECT_EQ(host.staged_serial(), 1U);
   static_cast<void>(stage());
   EXPECT_EQ(host.header(0).serial, 2U);
   EXPECT_EQ(host.header(0).follows, 0U);
-  host.ring.advance();
+  host.advance();
+  EXPECT_EQ(host.staged_serial(), 2U);
   static_cast<void>(stage());
   EXPECT_EQ(host.header(1).serial, 3U);
   EXPECT_EQ(host.header(1).follows, 2U);
+  EXPECT_EQ(host.staged_serial(), 3U);
+  host.withdraw(game.tables());
+  EXPECT_EQ(host.header(1).serial, 0U);
+  EXPECT_EQ(host.staged_serial(), 2U);
 }
 
 // ---- refusals -----------------------------------------------------------------------------------
@@ -257,7 +166,7 @@ class StagingLimits : public ::testing::Test {
   /// A refusal leaves the step that was staged before, and what the tables count as mirrored can
   /// only have become less.
   void expect_first_step_is_there() {
-    host.launch();
+    host.launch_and_run();
     const StepArrays arrays = host.arrays();
     EXPECT_EQ(host.misses(), 0U);
     EXPECT_EQ(arrays.seq_lens[0], 3);
@@ -274,22 +183,22 @@ class StagingLimits : public ::testing::Test {
   SequenceId b = *tables.create_sequence();
   SequenceId c = *tables.create_sequence();
   AppendResult first = grow({{a, 3}});
-  Status staged = host.ring.stage(tables, first);
+  Status staged = host.stage(tables, first);
 };
 
 TEST_F(StagingLimits, Rows) {
   ASSERT_OK(staged);
-  EXPECT_FAILS(host.ring.stage(tables, grow({{a, 1}, {b, 1}, {c, 1}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 1}, {b, 1}, {c, 1}})), exhausted, workspace);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, Tokens) {
-  EXPECT_FAILS(host.ring.stage(tables, grow({{a, 20}, {b, 21}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 21}})), exhausted, workspace);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, BlocksOfARow) {
-  const Status status = host.ring.stage(tables, grow({{b, 33}}));
+  const Status status = host.stage(tables, grow({{b, 33}}));
   EXPECT_FAILS(status, exhausted, workspace);
   EXPECT_EQ(status.required, 9U);
   EXPECT_EQ(status.available, 8U);
@@ -298,29 +207,29 @@ TEST_F(StagingLimits, BlocksOfARow) {
 }
 
 TEST_F(StagingLimits, ChangedEntries) {
-  EXPECT_FAILS(host.ring.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, TableRows) {
   const SequenceId fourth = *tables.create_sequence();
-  EXPECT_FAILS(host.ring.stage(tables, grow({{fourth, 1}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{fourth, 1}})), exhausted, workspace);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, WhatWasRefusedIsSentWhenItFits) {
-  EXPECT_FAILS(host.ring.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
-  ASSERT_OK(host.ring.stage(tables, grow({{a, 1}})));
-  host.ring.advance();
-  host.launch();
-  ASSERT_OK(host.ring.stage(tables, grow({{b, 1}})));
-  host.launch();
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
+  ASSERT_OK(host.stage(tables, grow({{a, 1}})));
+  host.launch_and_run();
+  host.advance();
+  ASSERT_OK(host.stage(tables, grow({{b, 1}})));
+  host.launch_and_run();
   const StepArrays arrays = host.arrays();
   for (std::int64_t j = 0; j < 6; ++j) {
     const auto at = static_cast<std::size_t>(j);
     EXPECT_EQ(arrays.block_tables[at], tables.lookup(a, j).value());
     if (j == 5) continue;
-    EXPECT_EQ(arrays.block_tables[static_cast<std::size_t>(host.plan.shape.table_stride) + at],
+    EXPECT_EQ(arrays.block_tables[static_cast<std::size_t>(kernels::StepShape::kGranule) + at],
               tables.lookup(b, j).value());
   }
 }
@@ -328,11 +237,11 @@ TEST_F(StagingLimits, WhatWasRefusedIsSentWhenItFits) {
 TEST_F(StagingLimits, RowsThatTheseTablesDidNotReport) {
   BlockTables silent = BlockTables::create(manager, {.block_size_tokens = 4}).value();
   const AppendDemand one{*silent.create_sequence(), 1};
-  EXPECT_FAILS(host.ring.stage(silent, *silent.append(std::span(&one, 1))), failed_precondition,
+  EXPECT_FAILS(host.stage(silent, *silent.append(std::span(&one, 1))), failed_precondition,
                sequence);
   const AppendResult old = grow({{b, 9}});
   ASSERT_OK(tables.destroy(b));
-  EXPECT_FAILS(host.ring.stage(tables, old), failed_precondition, sequence);
+  EXPECT_FAILS(host.stage(tables, old), failed_precondition, sequence);
   expect_first_step_is_there();
 }
 
@@ -344,9 +253,10 @@ TEST(StagedRows, ThatMakeNoSenseAreSkipped) {
                                  .max_changes = 10,
                                  .max_sequences = 6,
                                  .max_blocks_a_row = 5,
-                                 .block_size = 4};
+                                 .block_size = 4,
+                                 .table_entries = 6 * 32};
   EXPECT_EQ(plan_row(shape, {5, 17, 17, 5}).num_blocks, 5);
-  EXPECT_EQ(plan_row(shape, {0, 0, 0, 0}).slot, 0);
+  EXPECT_EQ(plan_row(shape, {0, 0, 0, 0}).granule, 0);
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
   for (const kernels::StagedRow& row : std::vector<kernels::StagedRow>{{-1, 4, 1, 0},
                                                                        {6, 4, 1, 0},
@@ -358,7 +268,7 @@ TEST(StagedRows, ThatMakeNoSenseAreSkipped) {
                                                                        {0, 4, 1, 2},
                                                                        {0, 4, 1, -1}}) {
     const kernels::RowPlan plan = plan_row(shape, row);
-    EXPECT_EQ(plan.slot, -1) << row.slot << " " << row.seq_len;
+    EXPECT_EQ(plan.granule, -1) << row.granule << " " << row.seq_len;
     EXPECT_EQ(plan.seq_len + plan.num_new + plan.num_changed + plan.num_blocks, 0);
   }
 }
@@ -371,14 +281,21 @@ TEST(DeviceTablesMemoryPlan, ArraysDoNotOverlap) {
   const std::int64_t starts[] = {
       plan.block_tables, plan.row_slots,  plan.slots,     plan.copies, plan.zeros,
       plan.seq_lens,     plan.num_blocks, plan.q_offsets, plan.state,  plan.device_bytes};
-  const std::int64_t bytes[] = {
-      24 * plan.shape.table_stride * 4, 20 * 4, 300 * 8, 20 * 8, 20 * 8, 20 * 4, 20 * 4, 21 * 8,
-      sizeof(kernels::ScatterState)};
+  const std::int64_t bytes[] = {plan.shape.table_entries * 4,
+                                20 * 4,
+                                300 * 8,
+                                20 * 8,
+                                20 * 8,
+                                20 * 4,
+                                20 * 4,
+                                21 * 8,
+                                sizeof(kernels::ScatterState) + sizeof(kernels::StepWord)};
   for (std::size_t i = 0; i + 1 < std::size(starts); ++i) {
     EXPECT_LE(starts[i] + bytes[i], starts[i + 1]) << i;
     EXPECT_EQ(starts[i] % 256, 0) << i;
   }
   EXPECT_EQ(plan.zeros, plan.row_offsets);
+  EXPECT_EQ(plan.expected_word, plan.state + 32);
   EXPECT_GE(plan.staging_bytes, plan.ring + 2 * plan.shape.slot_bytes());
   EXPECT_EQ(DeviceTables::device_bytes(options), static_cast<std::uint64_t>(plan.device_bytes));
   EXPECT_EQ(DeviceTables::staging_bytes(options), static_cast<std::uint64_t>(plan.staging_bytes));
@@ -392,14 +309,18 @@ TEST(DeviceTablesMemoryPlan, OptionsOutOfRangeAreNamed) {
     return check_options(options);
   };
   EXPECT_OK(check_options(test::small_tables(16)));
-  EXPECT_FAILS(refused([](auto& o) { o.limits.steps_in_flight = 0; }), invalid_argument, event);
-  EXPECT_FAILS(refused([](auto& o) { o.limits.max_rows = 0; }), invalid_argument, num_sequences);
-  EXPECT_FAILS(refused([](auto& o) { o.limits.max_tokens = (std::int64_t{1} << 30) + 1; }),
-               invalid_argument, num_tokens);
-  EXPECT_FAILS(refused([](auto& o) { o.limits.max_blocks = 0; }), invalid_argument, table_page);
-  EXPECT_FAILS(refused([](auto& o) { o.max_sequences = 0; }), invalid_argument, num_sequences);
-  EXPECT_FAILS(refused([](auto& o) { o.max_sequence_blocks = 0; }), invalid_argument, num_blocks);
-  EXPECT_FAILS(refused([](auto& o) { o.block_size_tokens = 65537; }), invalid_argument, block_size);
+  EXPECT_REFUSES(refused([](auto& o) { o.limits.steps_in_flight = 0; }), invalid_argument,
+                 steps_in_flight);
+  EXPECT_REFUSES(refused([](auto& o) { o.limits.max_rows = 0; }), invalid_argument, max_batch_rows);
+  EXPECT_REFUSES(refused([](auto& o) { o.limits.max_tokens = (std::int64_t{1} << 30) + 1; }),
+                 invalid_argument, max_step_tokens);
+  EXPECT_REFUSES(refused([](auto& o) { o.limits.max_blocks = 0; }), invalid_argument,
+                 max_batch_blocks);
+  EXPECT_REFUSES(refused([](auto& o) { o.max_sequences = 0; }), invalid_argument, max_sequences);
+  EXPECT_REFUSES(refused([](auto& o) { o.max_sequence_blocks = 0; }), invalid_argument,
+                 max_sequence_tokens);
+  EXPECT_REFUSES(refused([](auto& o) { o.block_size_tokens = 65537; }), invalid_argument,
+                 block_size_tokens);
 }
 
 }  // namespace

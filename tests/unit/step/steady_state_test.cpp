@@ -49,7 +49,7 @@ TEST(SteadyState, PublishingAllocatesNothing) {
   for (std::uint64_t step = 1; step <= 500; ++step) {
     pool.publisher.begin_step();
     if (step % 3 == 0) pool.publisher.request_details();
-    pool.publisher.publish(step);
+    pool.publisher.publish({.steps_ended = step});
   }
   const std::int64_t allocations = heap.count();
   EXPECT_EQ(allocations, 0);

@@ -72,7 +72,7 @@ const Corruption kCorruptions[] = {
     {"a_held_block_is_on_the_free_list", Invariant::free_list,
      [](Parts& m) { m.pool.record(BlockId(9)).word = BlockPool::kHeld | 1; }},
     {"an_evictable_block_is_not_where_its_order_says", Invariant::evictable_list,
-     [](Parts& m) { m.pool.record(BlockId(5)).word = BlockPool::kCached | 11; }},
+     [](Parts& m) { m.pool.record(BlockId(5)).word = BlockPool::kPublished | 11; }},
     {"a_fence_chain_is_lost", Invariant::fence_entries,
      [](Parts& m) { m.pool.fence_head(BlockId(4)) = BlockPool::kNoFence; }},
     {"a_fence_chain_starts_outside_the_table", Invariant::fence_entries,
@@ -96,7 +96,8 @@ TEST_P(StepAuditOf, FindsItWithinAPassAndSaysSoOnce) {
   const SequenceId fenced = pool.add(8);
   const SequenceId cached = pool.add(8);
   for (std::int32_t i = 5; i <= 6; ++i) {
-    ASSERT_OK(pool.manager.set_cached(BlockId(i), pool.manager.generation(BlockId(i)), true));
+    ASSERT_OK(pool.manager.set_content(BlockId(i), pool.manager.generation(BlockId(i)),
+                                       BlockContent::published));
   }
   ASSERT_OK(pool.tables.destroy(cached));
   ASSERT_OK(pool.tables.destroy(fenced, pool.manager.open_ticket().value()));

@@ -1,7 +1,5 @@
 #include "unit/step/step_game.hpp"
 
-#include "blocktable/sequence_table.hpp"
-
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -34,16 +32,21 @@ class Differ {
 };
 
 void compare_row(Differ& differ, const StepArrays& arrays, const ExpectedStep::Row& row,
-                 std::size_t r, std::int64_t stride) {
+                 std::size_t r) {
+  constexpr std::int64_t kGranule = kernels::StepShape::kGranule;
   const auto blocks = static_cast<std::int64_t>(row.blocks.size());
-  differ.expect(arrays.row_slots[r], row.slot, "row_slots", r);
-  differ.expect(arrays.row_offsets[r], row.slot * stride, "row_offsets", r);
+  const std::int64_t offset = arrays.row_slots[r] * kGranule;  // wherever its table is
+  differ.expect(arrays.row_offsets[r], offset, "row_offsets", r);
+  if (offset < 0 || offset + blocks > std::ssize(arrays.block_tables)) {
+    differ.expect(arrays.row_slots[r], 0, "row_slots", r);
+    return;
+  }
   differ.expect(arrays.seq_lens[r], row.seq_len, "seq_lens", r);
   differ.expect(arrays.num_blocks[r], blocks, "num_blocks", r);
-  const BlockId* table = arrays.block_tables.data() + row.slot * stride;
+  const BlockId* table = arrays.block_tables.data() + offset;
   for (std::int64_t j = 0; j < blocks; ++j) {
     differ.expect(table[j].value, row.blocks[static_cast<std::size_t>(j)].value, "block_tables",
-                  static_cast<std::size_t>(row.slot), j);
+                  static_cast<std::size_t>(offset), j);
   }
 }
 
@@ -58,8 +61,7 @@ BlockTablesOptions options_of(const StepGameOptions& options) {
 
 StepArrays StepArrays::of(const DeviceTablesMemory& plan, const std::byte* image) {
   const std::int64_t rows = plan.shape.max_rows;
-  return {.block_tables = array_at<BlockId>(image, plan.block_tables,
-                                            plan.shape.max_sequences * plan.shape.table_stride),
+  return {.block_tables = array_at<BlockId>(image, plan.block_tables, plan.shape.table_entries),
           .row_slots = array_at<std::int32_t>(image, plan.row_slots, rows),
           .row_offsets = array_at<std::int64_t>(image, plan.row_offsets, rows),
           .seq_lens = array_at<std::int32_t>(image, plan.seq_lens, rows),
@@ -69,12 +71,11 @@ StepArrays StepArrays::of(const DeviceTablesMemory& plan, const std::byte* image
           .copies = array_at<BlockCopy>(image, plan.copies, rows)};
 }
 
-std::string ExpectedStep::difference(const DeviceTablesMemory& plan,
-                                     const StepArrays& arrays) const {
+std::string ExpectedStep::difference(const StepArrays& arrays) const {
   Differ differ;
   for (std::size_t r = 0; r < arrays.row_slots.size(); ++r) {
     if (r < rows.size()) {
-      compare_row(differ, arrays, rows[r], r, plan.shape.table_stride);
+      compare_row(differ, arrays, rows[r], r);
       continue;
     }
     differ.expect(arrays.row_slots[r], -1, "row_slots", r);
@@ -97,6 +98,12 @@ std::string ExpectedStep::difference(const DeviceTablesMemory& plan,
   return differ.text();
 }
 
+ExpectedStep nothing() {
+  ExpectedStep step;
+  step.q_offsets = {0};
+  return step;
+}
+
 DeviceTablesOptions small_tables(std::int32_t block_size, std::int32_t steps_in_flight) {
   return {.limits = {.steps_in_flight = steps_in_flight,
                      .max_rows = 20,
@@ -104,6 +111,16 @@ DeviceTablesOptions small_tables(std::int32_t block_size, std::int32_t steps_in_
                      .max_blocks = 20 * 70},
           .max_sequences = 24,
           .max_sequence_blocks = 70,
+          .block_size_tokens = block_size};
+}
+
+DeviceTablesOptions pooled_tables(std::int32_t block_size, std::int32_t steps_in_flight) {
+  return {.limits = {.steps_in_flight = steps_in_flight,
+                     .max_rows = 20,
+                     .max_tokens = 300,
+                     .max_blocks = 350},
+          .max_sequences = 24,
+          .max_sequence_blocks = 400,
           .block_size_tokens = block_size};
 }
 
@@ -192,6 +209,7 @@ void StepGame::choose_batch() {
       std::min(living_.size(), static_cast<std::size_t>(options_.tables.limits.max_rows));
   const std::size_t count = one_in(3) ? below(most + 1) : most;
   std::int64_t left = options_.tables.limits.max_tokens;
+  std::int64_t blocks_left = options_.tables.limits.max_blocks;
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t tokens = 1;
     if (below(100) >= options_.one_token_in_100) {
@@ -200,6 +218,10 @@ void StepGame::choose_batch() {
     }
     const std::int64_t length = tables_.info(living_[i])->length_tokens;
     tokens = std::min({tokens, left, longest().max_length_tokens - length});
+    const std::int64_t block_size = options_.tables.block_size_tokens;
+    const std::int64_t blocks = (length + tokens + block_size - 1) / block_size;
+    if (blocks > blocks_left) continue;
+    blocks_left -= blocks;
     left -= tokens;
     batch_.push_back({living_[i], static_cast<std::int32_t>(tokens)});
   }
@@ -226,9 +248,7 @@ ExpectedStep StepGame::expected() {
   const BatchView view = tables_.view(ids).value();
   for (std::int32_t r = 0; r < view.num_rows; ++r) {
     const SequenceId id = ids[static_cast<std::size_t>(r)];
-    ExpectedStep::Row row{.slot = static_cast<std::int32_t>(SequenceTable::slot_of(id)),
-                          .seq_len = view.seq_lens[r],
-                          .blocks = {}};
+    ExpectedStep::Row row{.seq_len = view.seq_lens[r], .blocks = {}};
     for (std::int64_t j = 0; j < view.num_blocks[r]; ++j) {
       row.blocks.push_back(view.tables.block(r, j));
     }

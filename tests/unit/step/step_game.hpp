@@ -34,7 +34,6 @@ struct StepArrays {
 /// What the arrays must say about a step.
 struct ExpectedStep {
   struct Row {
-    std::int32_t slot = 0;
     std::int32_t seq_len = 0;
     std::vector<BlockId> blocks;
   };
@@ -44,8 +43,11 @@ struct ExpectedStep {
   std::vector<BlockCopy> copies;
 
   /// Where the arrays differ first, or empty.
-  std::string difference(const DeviceTablesMemory& plan, const StepArrays& arrays) const;
+  std::string difference(const StepArrays& arrays) const;
 };
+
+/// What they must say after a launch that took no step.
+ExpectedStep nothing();
 
 /// The sizes of a game.
 struct StepGameOptions {
@@ -59,6 +61,9 @@ struct StepGameOptions {
 
 /// A game of `max_sequences` sequences in all, all of which fit a step.
 DeviceTablesOptions small_tables(std::int32_t block_size, std::int32_t steps_in_flight = 2);
+
+/// A game whose tables share a pool that is far smaller than all of them at their longest.
+DeviceTablesOptions pooled_tables(std::int32_t block_size, std::int32_t steps_in_flight = 2);
 
 /// A game of thousands of sequences and long chunks.
 StepGameOptions large_game();

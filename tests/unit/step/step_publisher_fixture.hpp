@@ -38,7 +38,7 @@ struct PublishedPool {
   /// The next publication, a nanosecond later.
   PoolSnapshot publish() {
     clock.advance(1);
-    publisher.publish(++step);
+    publisher.publish({.steps_ended = ++step});
     return publisher.snapshot();
   }
 

@@ -29,7 +29,7 @@ TEST(StepPublisher, CreatePublishesTheFiguresOfThatMoment) {
 TEST(StepPublisher, ANegativeSliceIsRefused) {
   PublishedPool pool(12);
   const auto made = StepPublisher::create(pool.manager, pool.tables, {.audit_blocks = -1});
-  EXPECT_FAILS(made, invalid_argument, num_blocks);
+  EXPECT_REFUSES(made, invalid_argument, audit_blocks);
 }
 
 TEST(StepPublisher, FiguresAreThoseOfThePublication) {
@@ -174,7 +174,7 @@ TEST(StepPublisher, DetailsNameEveryOfAThousandHolders) {
 TEST(StepPublisher, CanBeMoved) {
   PublishedPool pool(12);
   StepPublisher moved = std::move(pool.publisher);
-  moved.publish(3);
+  moved.publish({.steps_ended = 3});
   pool.publisher = std::move(moved);
   EXPECT_EQ(pool.publisher.snapshot().step, 3U);
 }

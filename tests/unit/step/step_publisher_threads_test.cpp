@@ -105,7 +105,7 @@ class Churn {
     sequences_.push_back(pool_.add(1 + static_cast<std::int32_t>(number % 14)));
     const Status status = pool_.tables.append_one_each(sequences_).status();
     pool_.clock.advance(1);
-    pool_.publisher.publish(number);
+    pool_.publisher.publish({.steps_ended = number});
     return status;
   }
 
