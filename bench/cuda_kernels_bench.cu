@@ -108,20 +108,17 @@ void append(Bench& bench, std::int64_t tokens, std::int64_t run, TileOrder order
                moved, true, us);
 }
 
-void copy_and_scrub(Bench& bench, std::int64_t block_bytes, std::int64_t planes) {
+void copy(Bench& bench, std::int64_t block_bytes, std::int64_t planes) {
   const std::int64_t total = 256LL << 20;
   const std::int64_t blocks = kPoolBytes / (block_bytes * planes);
   const std::int64_t count = total / (block_bytes * planes);
   const auto ids = shuffled(blocks);
   std::vector<BlockCopy> copies;
-  std::vector<BlockId> scrubbed;
   for (std::int64_t i = 0; i < blocks / 2; ++i) {
     copies.push_back({BlockId(ids[static_cast<std::size_t>(2 * i)]),
                       BlockId(ids[static_cast<std::size_t>(2 * i + 1)])});
-    scrubbed.push_back(copies.back().target);
   }
   BlockCopy* list = on_device(copies);
-  BlockId* scrubs = on_device(scrubbed);
   const int calls = 4;
   const std::string what =
       std::to_string(block_bytes / 1024) + " KB blocks, " + std::to_string(planes) + " planes";
@@ -132,13 +129,31 @@ void copy_and_scrub(Bench& bench, std::int64_t block_bytes, std::int64_t planes)
           __LINE__);
   });
   bench.report("copy_blocks " + what, total, true, copy_us);
-  const double scrub_us = bench.time(calls, [&](int i, cudaStream_t s) {
-    check(launch_scrub({bench.pool(), block_bytes, block_bytes, scrubs + i * count, count, 0,
-                        blocks, planes, block_bytes * blocks},
+}
+
+/// Blocks of 32 layers, 32 KB a plane: `count` of them a call, each clear behind `kept_tokens`.
+void scrub(Bench& bench, std::int64_t count, std::int32_t kept_tokens) {
+  constexpr std::int32_t kLayers = 32;
+  KvLayerView kv = llama_layer(bench.pool(), TileOrder::chunked, DType::bf16);
+  const std::int64_t layer_bytes = kv.key.block_stride;
+  const std::int64_t block_bytes = kLayers * layer_bytes;
+  kv.key.block_stride = kv.value.block_stride = block_bytes;
+  kv.num_blocks = kPoolBytes / block_bytes;
+  std::vector<BlockScrub> list;
+  for (const std::int32_t id : shuffled(kv.num_blocks)) {
+    list.push_back({BlockId(id), BlockId(id), kept_tokens});
+  }
+  const std::int64_t bytes = count * block_bytes * (kv.block_size - kept_tokens) / kv.block_size;
+  const int calls = std::min(Bench::calls_of(bytes), static_cast<int>(kv.num_blocks / count));
+  const double us = bench.time(calls, [&](int i, cudaStream_t s) {
+    check(launch_scrub({kv, layer_bytes / 2, layer_bytes / 2, kLayers, layer_bytes,
+                        list.data() + i * count, count},
                        s),
           __LINE__);
   });
-  bench.report("scrub " + what, total, false, scrub_us);
+  bench.report("scrub " + std::to_string(count) + " blocks of 2 MB, behind " +
+                   std::to_string(kept_tokens) + " tokens",
+               bytes, false, us);
 }
 
 /// One sequence of 256 MB of K and V a call, in random blocks.
@@ -207,8 +222,10 @@ int main() {
   append(bench, 1024, 1, TileOrder::chunked, DType::bf16, DType::bf16, true, false);
   append(bench, 8192, 512, TileOrder::chunked, DType::f32, DType::bf16, false, false);
   append(bench, 8192, 512, TileOrder::chunked, DType::bf16, DType::fp8_e4m3, false, false);
-  for (const std::int64_t kb : {64, 512, 2048}) copy_and_scrub(bench, kb << 10, 1);
-  copy_and_scrub(bench, 32 << 10, 64);
+  for (const std::int64_t kb : {64, 512, 2048}) copy(bench, kb << 10, 1);
+  copy(bench, 32 << 10, 64);
+  for (const std::int64_t count : {1, 16, 64, 512}) scrub(bench, count, 0);
+  for (const std::int64_t count : {1, 64}) scrub(bench, count, 8);
   gather_and_scatter(bench, TileOrder::chunked);
   gather_and_scatter(bench, TileOrder::rows);
   convert(bench);

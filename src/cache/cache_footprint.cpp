@@ -1,11 +1,14 @@
 #include "kvarena/cache/cache_footprint.hpp"
 
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "cache/cache_options.hpp"
 #include "cache/cache_plan.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 namespace kvarena {
 namespace {
@@ -48,16 +51,18 @@ Result<CacheTarget> target_of(const Device& device) {
 }
 
 Result<CacheFootprint> cache_footprint(const KvCacheOptions& options, const CacheTarget& target,
-                                       std::int64_t free_bytes) {
+                                       std::int64_t free_bytes) try {
   const Result<CachePlan> plan = plan_cache(options, target, free_bytes);
   if (!plan) return plan.status();
   return footprint_of(*plan);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 Result<KvCacheOptions> fit_cache(const KvCacheOptions& options, const CacheTarget& target,
-                                 std::int64_t budget_bytes) {
+                                 std::int64_t budget_bytes) try {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  if (Status s = check_range(Resource::capacity, budget_bytes, 0, kMost); !s) return s;
+  if (Status s = check_option(Option::budget_bytes, budget_bytes, 0, kMost); !s) return s;
   Result<CachePlan> plan = plan_shape(options, target);
   if (!plan) return plan.status();
   if (Status status = check_one_block(*plan, budget_bytes); !status) return status;
@@ -68,12 +73,14 @@ Result<KvCacheOptions> fit_cache(const KvCacheOptions& options, const CacheTarge
     const std::int64_t middle = fitting + (beyond - fitting) / 2;
     (fits(*plan, middle, budget_bytes) ? fitting : beyond) = middle;
   }
-  if (Status s = check_range(Resource::watermark, options.watermark_blocks, 0, fitting); !s) {
+  if (Status s = check_option(Option::watermark_blocks, options.watermark_blocks, 0, fitting); !s) {
     return s;
   }
   KvCacheOptions fitted = options;
   fitted.size = {.num_blocks = fitting};
   return fitted;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 }  // namespace kvarena

@@ -1,5 +1,6 @@
 #include "cache/cache_options.hpp"
 
+#include "base/range_checks.hpp"
 #include "kvarena/attention/cpu_workers.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@ constexpr std::int64_t kMaxOpenTickets = 1 << 16;
 constexpr std::int64_t kMaxDecodeTokens = 8;
 constexpr std::int64_t kMaxQHeads = 4096;
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -28,27 +30,29 @@ Status complete(KvCacheOptions& o) noexcept {
   if (o.max_batch_rows == 0 && o.max_sequences > 0) {
     o.max_batch_rows = static_cast<std::int32_t>(std::min<std::int64_t>(o.max_sequences, kMaxRows));
   }
-  struct Range {
-    Resource argument;
-    std::int64_t value, smallest, largest;
-  };
-  const Range ranges[] = {
-      {Resource::num_sequences, o.max_sequences, 1, kMaxSequences},
-      {Resource::num_sequences, o.max_batch_rows, 1, kMaxRows},
-      {Resource::sequence_length, o.max_sequence_tokens, 0, kMaxTokens},
-      {Resource::num_tokens, o.max_step_tokens, 1, kMaxTokens},
-      {Resource::window, o.window_tokens, 0, kMaxTokens},
-      {Resource::event, o.steps_in_flight, 1, kMaxStepsInFlight},
-      {Resource::num_tokens, o.max_decode_tokens, 1, kMaxDecodeTokens},
-      {Resource::num_threads, o.num_threads, 0, CpuWorkers::kMaxThreads},
-      {Resource::num_tickets, o.max_open_tickets, 1, kMaxOpenTickets},
-      {Resource::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads},
-  };
-  for (const Range& r : ranges) {
-    if (Status s = check_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
+  if (Status s = check_each({
+          {Option::max_sequences, o.max_sequences, 1, kMaxSequences},
+          {Option::max_batch_rows, o.max_batch_rows, 1, kMaxRows},
+          {Option::max_sequence_tokens, o.max_sequence_tokens, 0, kMaxTokens},
+          {Option::max_step_tokens, o.max_step_tokens, 1, kMaxTokens},
+          {Option::window_tokens, o.window_tokens, 0, kMaxTokens},
+          {Option::steps_in_flight, o.steps_in_flight, 1, kMaxStepsInFlight},
+          {Option::max_decode_tokens, o.max_decode_tokens, 1, kMaxDecodeTokens},
+          {Option::num_threads, o.num_threads, 0, CpuWorkers::kMaxThreads},
+          {Option::max_open_tickets, o.max_open_tickets, 1, kMaxOpenTickets},
+          {Option::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads},
+          {Option::max_batch_blocks, o.max_batch_blocks, 0, kMaxTableEntries},
+          {Option::max_fence_entries, o.max_fence_entries, 0, kMaxTokens},
+          {Option::max_table_pages, o.max_table_pages, 0, kMaxTokens},
+          {Option::audit_blocks_per_step, o.audit_blocks_per_step, 0, kMost},
+      });
+      !s) {
+    return s;
   }
+  if (Status s = check_enum(Option::order, o.order, BlockOrder::layer_major); !s) return s;
+  if (Status s = check_enum(Option::scrub, o.scrub, Scrub::always); !s) return s;
   if (o.num_q_heads % o.layout.num_kv_heads == 0) return {};
-  return invalid_argument(Resource::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads);
+  return invalid_option(Option::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads);
 }
 
 }  // namespace kvarena

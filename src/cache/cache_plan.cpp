@@ -1,8 +1,10 @@
 #include "cache/cache_plan.hpp"
 
 #include "allocator/layer_view.hpp"
+#include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
+#include "cache/scrub_planner.hpp"
 #include "device/request_checks.hpp"
 #include "kvarena/attention/cpu_workers.hpp"
 #include "step/device_tables_memory.hpp"
@@ -15,8 +17,6 @@
 namespace kvarena {
 namespace {
 
-constexpr std::int64_t kMaxTableEntries =
-    std::int64_t{4} * std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kBatchTables = 4;  ///< times the pool's blocks: prefixes are shared
 /// Where pools are on paper: aligned as any device aligns them. Never read.
 constexpr std::uintptr_t kNowhere = 4096;
@@ -45,15 +45,36 @@ Status check_bytes(std::int64_t bytes) noexcept {
                      static_cast<std::int64_t>(kMaxAllocationBytes));
 }
 
+/// What kernels refuse of the layer that they were asked about, by the option that made it so.
+Status named_as_option(Status status, const UniformLayoutOptions& layout) noexcept {
+  switch (status.resource) {
+    case Resource::dtype: status.option = Option::dtype; break;
+    case Resource::tile_order: status.option = Option::tile_order; break;
+    case Resource::head_dim: {
+      const bool is_of_k = status.subject == static_cast<std::uint64_t>(layout.head_dim_k);
+      status.option = is_of_k ? Option::head_dim_k : Option::head_dim_v;
+      break;
+    }
+    default: break;
+  }
+  return status;
+}
+
+Status check_target(const CacheTarget& target) noexcept {
+  if (Status s = check_enum(Option::kind, target.kind, DeviceKind::cuda); !s) return s;
+  return check_option(Option::num_threads, target.num_threads, 0, CpuWorkers::kMaxThreads);
+}
+
 }  // namespace
 
 Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& target) {
+  if (Status status = check_target(target); !status) return status;
   Result<KvLayout> layout = layout_on(target.kind, given.layout);
   if (!layout) return layout.status();
   KvCacheOptions options = given;
   if (Status status = complete(options); !status) return status;
   if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
-    return unsupported(Resource::stream);
+    return unsupported_option(Option::home_stream, 0);
   }
   CachePlan plan{.target = target,
                  .options = options,
@@ -67,6 +88,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .block_size_tokens = options.layout.block_size_tokens,
                              .max_sequences = options.max_sequences,
                              .max_sequence_blocks = 0,
+                             .scrubs = options.scrub != Scrub::never,
                              .limits = {.steps_in_flight = options.steps_in_flight,
                                         .max_rows = options.max_batch_rows,
                                         .max_tokens = options.max_step_tokens,
@@ -77,7 +99,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
       layer_view({plan.layout, options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
   if (!kv) return kv.status();
   const Result<WorkspacePlan> workspaces = plan_workspaces(target.kind, plan.backend, *kv);
-  if (!workspaces) return workspaces.status();
+  if (!workspaces) return named_as_option(workspaces.status(), options.layout);
   if (workspaces->count > 0) {
     if (Status status = check_bytes(workspaces->bytes); !status) return status;
   }
@@ -96,8 +118,8 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
   plan.backend.limits.max_blocks =
       options.max_batch_blocks == 0 ? kBatchTables * pool.num_blocks : options.max_batch_blocks;
   if (Status status = check_bytes(pool.pool_bytes); !status) return status;
-  if (Status status =
-          check_range(Resource::table_page, plan.backend.limits.max_blocks, 1, kMaxTableEntries);
+  if (Status status = check_option(Option::max_batch_blocks, plan.backend.limits.max_blocks, 1,
+                                   kMaxTableEntries);
       !status) {
     return status;
   }
@@ -105,8 +127,10 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
   const DeviceTablesOptions tables = tables_options(plan.backend);
   if (Status status = check_options(tables); !status) return status;
   const DeviceTablesMemory memory = plan_memory(tables);
-  for (const std::int64_t bytes :
-       {memory.device_bytes, memory.staging_bytes, plan.target.bounce_bytes}) {
+  const auto most = static_cast<std::int64_t>(kMaxAllocationBytes);
+  if (Status s = check_option(Option::bounce_bytes, plan.target.bounce_bytes, 1, most); !s)
+    return s;
+  for (const std::int64_t bytes : {memory.device_bytes, memory.staging_bytes}) {
     if (Status status = check_bytes(bytes); !status) return status;
   }
   return {};
@@ -120,19 +144,46 @@ Result<CachePlan> plan_cache(const KvCacheOptions& options, const CacheTarget& t
   if (!pool) return pool.status();
   if (Status status = plan_blocks(*plan, *pool); !status) return status;
   if (Status status =
-          check_range(Resource::watermark, options.watermark_blocks, 0, pool->num_blocks);
+          check_option(Option::watermark_blocks, options.watermark_blocks, 0, pool->num_blocks);
       !status) {
     return status;
   }
   return plan;
 }
 
+BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
+  const KvCacheOptions& options = plan.options;
+  return {.num_blocks = plan.pool.num_blocks,
+          .watermark_blocks = options.watermark_blocks,
+          .max_holders = options.max_sequences,
+          .max_open_tickets = options.max_open_tickets,
+          .max_fence_entries = options.max_fence_entries,
+          .log = options.log};
+}
+
+BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
+  const KvCacheOptions& options = plan.options;
+  return {.block_size_tokens = options.layout.block_size_tokens,
+          .max_sequences = options.max_sequences,
+          .max_table_pages = options.max_table_pages,
+          .max_append_tokens = options.max_step_tokens,
+          .report_rows = true,
+          .can_undo = true};
+}
+
 CacheFootprint footprint_of(const CachePlan& plan) noexcept {
   const WorkspacePlan& workspaces = plan.backend.workspaces;
-  CacheFootprint footprint{.num_blocks = plan.pool.num_blocks,
-                           .pool_bytes = plan.pool.pool_bytes,
-                           .workspace_bytes = workspaces.count * workspaces.bytes,
-                           .device_allocations = 1 + workspaces.count};
+  CacheFootprint footprint{
+      .num_blocks = plan.pool.num_blocks,
+      .pool_bytes = plan.pool.pool_bytes,
+      .workspace_bytes = workspaces.count * workspaces.bytes,
+      .device_allocations = 1 + workspaces.count,
+      .host_bytes = BlockManager::host_bytes(manager_options(plan)) +
+                    BlockTables::host_bytes(plan.pool.num_blocks, block_tables_options(plan))};
+  if (plan.backend.scrubs) {
+    footprint.host_bytes += ScrubPlanner::host_bytes(
+        plan.pool.num_blocks, plan.options.layout.block_size_tokens, plan.backend.limits);
+  }
   if (plan.target.kind == DeviceKind::host) return footprint;
   const DeviceTablesMemory tables = plan_memory(tables_options(plan.backend));
   footprint.table_bytes = tables.device_bytes;

@@ -33,6 +33,10 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept;
 Result<CachePlan> plan_cache(const KvCacheOptions& options, const CacheTarget& target,
                              std::int64_t free_bytes);
 
+/// The options of its parts, of a complete plan.
+BlockManagerOptions manager_options(const CachePlan& plan) noexcept;
+BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept;
+
 /// What the cache of a complete plan allocates.
 CacheFootprint footprint_of(const CachePlan& plan) noexcept;
 

@@ -1,8 +1,8 @@
 #include "cache/cuda_backend.hpp"
 
 #include "cache/backend_sizes.hpp"
+#include "cache/cuda_blocks.hpp"
 #include "device/current_gpu.hpp"
-#include "kernels/copy_blocks/copy_blocks.h"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 #include "step/device_tables.hpp"
@@ -13,39 +13,9 @@
 #include <array>
 #include <bit>
 #include <utility>
-#include <vector>
 
 namespace kvarena {
 namespace {
-
-/// Copies of whole blocks: one launch in block-major order, in layer-major order one for the planes
-/// of each size, which K and V of a uniform layout take in turn.
-std::vector<kernels::CopyBlocksParams> copies_of(const Arena& arena) {
-  const KvLayout& layout = arena.layout();
-  const std::int64_t num_blocks = arena.num_blocks();
-  if (arena.order() == BlockOrder::block_major) {
-    return {{.base = arena.base(),
-             .block_stride = layout.block_bytes(),
-             .bytes = layout.block_bytes(),
-             .copies = nullptr,
-             .num_copies = 0,
-             .num_blocks = num_blocks}};
-  }
-  std::vector<kernels::CopyBlocksParams> all;
-  const std::int64_t layer_stride = layout.block_bytes() / layout.num_layers() * num_blocks;
-  for (const PlaneKind kind : {PlaneKind::key, PlaneKind::value}) {
-    const std::int32_t plane = layout.plane_of(0, kind);
-    all.push_back({.base = arena.base() + layout.plane_offset(plane, arena.order(), num_blocks),
-                   .block_stride = layout.block_stride(plane, arena.order()),
-                   .bytes = layout.plane_bytes(plane),
-                   .copies = nullptr,
-                   .num_copies = 0,
-                   .num_blocks = num_blocks,
-                   .num_planes = layout.num_layers(),
-                   .plane_stride = layer_stride});
-  }
-  return all;
-}
 
 class CudaBackend final : public Backend {
  public:
@@ -63,7 +33,7 @@ class CudaBackend final : public Backend {
         stream_(stream),
         tables_(std::move(memory.tables)),
         workspaces_(std::move(memory.workspaces)),
-        copies_(copies_of(arena)),
+        blocks_(arena, options.scrubs),
         shape_(cuda_shape(options, *arena.layer_view(0))),
         schedules_{{{.workspace = workspaces_.at(0)},
                     {.workspace = workspaces_.at(1), .window_tokens = options.window_tokens}}} {}
@@ -73,6 +43,11 @@ class CudaBackend final : public Backend {
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
   Result<StepBatch> begin_recording(const RecordedStep& shape) override;
   void end_replay() noexcept override { tables_.advance(); }
+  Result<bool> abort_replay(BlockTables& tables) override;
+  std::uint64_t staged_serial() const noexcept override { return tables_.staged_serial(); }
+  std::uint64_t taken_serial() const noexcept override { return tables_.taken_serial(); }
+  std::uint64_t misses() const noexcept override { return tables_.misses(); }
+  void resync(BlockTables& tables) noexcept override { tables_.resync(tables); }
 
  private:
   /// A step as the host sees it.
@@ -96,7 +71,8 @@ class CudaBackend final : public Backend {
   cuda::AttentionStep step_for(const Schedule& schedule, const Batch& batch) const noexcept;
   AttentionArgs args_for(const Schedule& schedule) const noexcept;
   Status reset_schedules(const Batch& batch, void* stream);
-  Status launch_step(void* stream);
+  Status launch_step(void* stream, bool is_recorded);
+  Status launch_scrubs(const ScrubPlan& plan, void* stream);
   /// Runs `launch(native stream)` with the GPU current; failures of CUDA become the device's.
   template <class Launch>
   Status launch_on_gpu(Launch launch) const;
@@ -113,7 +89,7 @@ class CudaBackend final : public Backend {
   StreamId stream_;
   DeviceTables tables_;
   Workspaces workspaces_;
-  std::vector<kernels::CopyBlocksParams> copies_;
+  CudaBlocks blocks_;
   cuda::AttentionShape shape_;
   std::array<Schedule, 2> schedules_;  ///< full, windowed
   Batch batch_;                        ///< the step or the recording at work
@@ -212,14 +188,16 @@ Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
 }
 
 /// Everything of batch_ that precedes its layers.
-Status CudaBackend::launch_step(void* stream) {
+Status CudaBackend::launch_step(void* stream, bool is_recorded) {
   layers_begun_ = false;
-  if (Status s = tables_.launch(stream_); !s) return s;
-  const auto native = static_cast<cudaStream_t>(stream);
-  for (kernels::CopyBlocksParams copies : copies_) {
-    copies.copies = tables_.view().copies;
-    copies.num_copies = batch_.num_copies;
-    if (Status s = kernels::launch_copy_blocks(copies, native); !s) return s;
+  if (is_recorded) {
+    if (Status s = tables_.record(stream_); !s) return s;
+  } else {
+    if (Status s = tables_.launch(stream_); !s) return s;
+    tables_.advance();  // the device takes the step, whatever becomes of the launches behind it
+  }
+  if (Status s = blocks_.launch_copies(tables_.view().copies, batch_.num_copies, stream); !s) {
+    return s;
   }
   for (const Schedule& schedule : schedules_) {
     if (schedule.workspace == nullptr) continue;
@@ -231,16 +209,27 @@ Status CudaBackend::launch_step(void* stream) {
   return {};
 }
 
+Status CudaBackend::launch_scrubs(const ScrubPlan& plan, void* stream) {
+  if (Status s = blocks_.launch_scrubs(plan.copies, stream); !s) return s;
+  copies_are_queued_ = !plan.copies.empty();
+  return blocks_.launch_scrubs(plan.clears, stream);
+}
+
 Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
   batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth, shape_.max_decode_tokens);
+  copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
     if (Status s = reset_schedules(batch_, stream); !s) return s;
-    return is_replayed ? Status{} : launch_step(stream);
+    // In front of everything else, so that a graph that runs the step knows nothing of them.
+    if (Status s = launch_scrubs(growth.scrubs, stream); !s) return s;
+    return is_replayed ? tables_.expect(stream_) : launch_step(stream, false);
   });
-  if (!launched) return launched;
-  if (!is_replayed) tables_.advance();
+  if (!launched) {
+    tables_.withdraw(tables);
+    return launched;
+  }
   return StepBatch{.slots = growth.appended.slots,
                    .device_slots = tables_.view().slots,
                    .num_tokens = std::ssize(growth.appended.slots),
@@ -257,11 +246,24 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
     if (capture != cudaStreamCaptureStatusActive) {
       return failed_precondition(Resource::stream, stream_.value);
     }
-    return launch_step(stream);
+    return launch_step(stream, true);
   });
   if (!launched) return launched;
   return StepBatch{
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
+}
+
+Result<bool> CudaBackend::abort_replay(BlockTables& tables) {
+  // A failure of the work is told by whoever asks for its results; it is over all the same.
+  const Status waited = device_.synchronize(stream_);
+  if (device_.lost_to() != 0) return waited;
+  const bool has_run = tables_.taken_serial() == tables_.staged_serial();
+  if (has_run) {
+    tables_.advance();
+  } else {
+    tables_.withdraw(tables);
+  }
+  return has_run;
 }
 
 Status CudaBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {

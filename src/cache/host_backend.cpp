@@ -2,7 +2,9 @@
 
 #include "base/half.hpp"
 #include "cache/backend_sizes.hpp"
+#include "kernels/reference/kv_write.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace kvarena {
@@ -49,10 +51,15 @@ void HostBackend::create_steps(const Arena& arena, const BackendOptions& options
   const auto layers = static_cast<std::size_t>(arena.layout().num_layers());
   const auto num_steps = static_cast<std::size_t>(options.limits.steps_in_flight);
   const auto num_plans = static_cast<std::size_t>(num_windows(options));
+  const std::int64_t max_scrubs =
+      options.limits.max_rows + ScrubPlanner::max_clears(options.block_size_tokens, options.limits);
   steps_.reserve(num_steps);
   while (steps_.size() < num_steps) {
     const std::size_t first = steps_.size() * num_plans;
     Step& step = steps_.emplace_back(options.limits);
+    if (options.scrubs) {
+      step.scrubs = LazyArray<kernels::BlockScrub>(static_cast<std::size_t>(max_scrubs));
+    }
     step.operations.resize(layers * kCallsPerLayer + 1);
     for (std::size_t i = 0; i < num_plans; ++i) step.workspace[i] = workspaces_.at(first + i);
   }
@@ -79,19 +86,29 @@ Status HostBackend::plan(Step& step) {
   return {};
 }
 
+/// Queues what comes before the step's writes: its copies, or its scrubs, which copy too.
+Status HostBackend::queue_copies(Step& step, const ScrubPlan& scrubs) {
+  step.num_operations = 1;
+  Operation& operation = step.operations.front();
+  operation.backend = this;
+  if (const std::size_t count = scrubs.copies.size() + scrubs.clears.size(); count > 0) {
+    const auto clears = std::copy(scrubs.copies.begin(), scrubs.copies.end(), step.scrubs.begin());
+    std::copy(scrubs.clears.begin(), scrubs.clears.end(), clears);
+    operation.scrubs = std::span(step.scrubs.data(), count);
+    return device_.launch_host(run_scrubs, &operation, stream_);
+  }
+  if (step.slot.num_copies == 0) return {};
+  operation.copies = std::span(step.slot.copies.data(), step.slot.num_copies);
+  return device_.launch_host(run_copies, &operation, stream_);
+}
+
 Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   Step& step = steps_[growth.slot];
   StepSlot& slot = step.slot;
   if (Status s = capture_step(slot, tables, growth.demands, growth.appended); !s) return s;
   if (Status s = plan(step); !s) return s;
   step_ = &step;
-  step.num_operations = 1;  // the first is the copies'
-  if (slot.num_copies > 0) {
-    Operation& operation = step.operations.front();
-    operation.backend = this;
-    operation.copies = std::span(slot.copies.data(), slot.num_copies);
-    if (Status s = device_.launch_host(run_copies, &operation, stream_); !s) return s;
-  }
+  if (Status s = queue_copies(step, growth.scrubs); !s) return s;
   return StepBatch{.slots = std::span(slot.slots.data(), static_cast<std::size_t>(slot.num_tokens)),
                    .device_slots = slot.slots.data(),
                    .num_tokens = slot.num_tokens,
@@ -155,6 +172,15 @@ Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
 Status HostBackend::run_copies(void* operation) {
   const auto& o = *static_cast<const Operation*>(operation);
   return copy_blocks(o.copies, o.backend->regions_, o.backend->num_blocks_);
+}
+
+Status HostBackend::run_scrubs(void* operation) {
+  const auto& o = *static_cast<const Operation*>(operation);
+  kernels::ScrubParams scrub = o.backend->scrub_;
+  scrub.scrubs = o.scrubs.data();
+  scrub.num_scrubs = std::ssize(o.scrubs);
+  kernels::reference::scrub(scrub);
+  return {};
 }
 
 Status HostBackend::run_append(void* operation) {

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `HostBackend`: runs a step's copies, KV writes and attention on the host device's home stream.
-/// Arguments of queued work live in the operation slots of their step until the step has completed.
+/// `HostBackend`: runs a step's copies, scrubs, KV writes and attention on the host device's home
+/// stream. Arguments of queued work live in the operation slots of their step until the step has
+/// completed.
 
 #include "cache/backend.hpp"
 #include "kvarena/allocator/arena.hpp"
@@ -34,6 +35,7 @@ class HostBackend final : public Backend {
     return unsupported(Resource::device);
   }
   void end_replay() noexcept override {}
+  Result<bool> abort_replay(BlockTables&) override { return unsupported(Resource::device); }
 
  private:
   /// One queued call.
@@ -43,15 +45,17 @@ class HostBackend final : public Backend {
     AppendArgs append;
     AttentionArgs attention;
     std::span<const BlockCopy> copies;
+    std::span<const kernels::BlockScrub> scrubs;
   };
   /// A step's tables, plans and calls.
   struct Step {
     explicit Step(const StepLimits& limits) : slot(limits) {}
     StepSlot slot;
+    LazyArray<kernels::BlockScrub> scrubs;         ///< copies on write before the others
     std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed; borrowed
     AttentionPlan plan[2];
-    std::vector<Operation> operations;  ///< sized at create; the first is the copies'
-    std::size_t num_operations = 0;     ///< used, that of the copies included
+    std::vector<Operation> operations;  ///< sized at create; the first is the copies' and scrubs'
+    std::size_t num_operations = 0;     ///< used, that one included
   };
 
   HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers,
@@ -60,12 +64,15 @@ class HostBackend final : public Backend {
         stream_(stream),
         workers_(std::move(workers)),
         workspaces_(std::move(workspaces)),
-        num_blocks_(arena.num_blocks()) {}
+        num_blocks_(arena.num_blocks()),
+        scrub_(scrub_params(arena)) {}
   void create_steps(const Arena& arena, const BackendOptions& options);
   Status plan(Step& step);
+  Status queue_copies(Step& step, const ScrubPlan& scrubs);
   Result<Operation*> next_operation();
   Status queue(HostFunction function, Operation* operation);
   static Status run_copies(void* operation);
+  static Status run_scrubs(void* operation);
   static Status run_append(void* operation);
   static Status run_attention(void* operation);
 
@@ -78,6 +85,7 @@ class HostBackend final : public Backend {
   std::int32_t window_tokens_ = 0;
   std::int64_t num_blocks_;
   std::vector<BlockRegion> regions_;  // what a block copy copies
+  kernels::ScrubParams scrub_;        // without a list
   std::vector<Step> steps_;           // one for each slot of the ring
   Step* step_ = nullptr;              // the one at work
 };

@@ -1,5 +1,8 @@
 #include "kvarena/cache/kv_cache.hpp"
 
+#include "base/log_internal.hpp"
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
 #include "cache/cache_plan.hpp"
 #include "cache/cuda_backend.hpp"
 #include "cache/host_backend.hpp"
@@ -15,7 +18,13 @@ namespace kvarena {
 
 KvCache::Impl::~Impl() {
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
-  if (fences) fences->wait_for_all();  // they read the arena
+  const std::size_t left = fences ? fences->wait_for_all() : 0;  // their work reads the arena
+  if (left != 0) {
+    log_line(LogLevel::warning,
+             "a cache is freed while {} open tickets without a stream have not been retired: their "
+             "work may still use its memory",
+             left);
+  }
   backend.reset();
   fences.reset();
   ring.reset();
@@ -41,12 +50,8 @@ Status KvCache::Impl::create_backend(const BackendOptions& its) {
   return {};
 }
 
-Status KvCache::Impl::create_parts(const BackendOptions& its_backend) {
-  Result<BlockTables> its_tables =
-      BlockTables::create(manager, {.block_size_tokens = options.layout.block_size_tokens,
-                                    .max_sequences = options.max_sequences,
-                                    .max_append_tokens = options.max_step_tokens,
-                                    .report_rows = device->kind() == DeviceKind::cuda});
+Status KvCache::Impl::create_parts(const CachePlan& plan) {
+  Result<BlockTables> its_tables = BlockTables::create(manager, block_tables_options(plan));
   if (!its_tables) return its_tables.status();
   tables.emplace(std::move(*its_tables));
   if (Status status = create_stream(); !status) return status;
@@ -56,7 +61,11 @@ Status KvCache::Impl::create_parts(const BackendOptions& its_backend) {
   Result<TicketEvents> its_fences = TicketEvents::create(*device, options.max_open_tickets);
   if (!its_fences) return its_fences.status();
   fences.emplace(std::move(*its_fences));
-  if (Status status = create_backend(its_backend); !status) return status;
+  if (Status status = create_backend(plan.backend); !status) return status;
+  if (plan.backend.scrubs) {
+    scrubs.emplace(options.scrub, arena.num_blocks(), options.layout.block_size_tokens,
+                   plan.backend.limits);
+  }
   Result<StepPublisher> its_publisher = StepPublisher::create(
       manager, *tables, {.audit_blocks = options.audit_blocks_per_step, .clock = options.clock});
   if (!its_publisher) return its_publisher.status();
@@ -64,7 +73,7 @@ Status KvCache::Impl::create_parts(const BackendOptions& its_backend) {
   return {};
 }
 
-Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) {
+Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
@@ -77,19 +86,13 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) {
       Arena::create(device, plan->layout,
                     {.size = {.num_blocks = plan->pool.num_blocks}, .order = options.order});
   if (!arena) return arena.status();
-  Result<BlockManager> manager = BlockManager::create({.num_blocks = arena->num_blocks(),
-                                                       .watermark_blocks = options.watermark_blocks,
-                                                       .max_holders = options.max_sequences,
-                                                       .max_open_tickets = options.max_open_tickets,
-                                                       .log = options.log});
+  Result<BlockManager> manager = BlockManager::create(manager_options(*plan));
   if (!manager) return manager.status();
-  try {
-    auto impl = std::make_unique<Impl>(device, options, std::move(*arena), std::move(*manager));
-    if (Status status = impl->create_parts(plan->backend); !status) return status;
-    return KvCache(std::move(impl));
-  } catch (const std::bad_alloc&) {
-    return exhausted(Resource::host_memory, sizeof(Impl), 0);
-  }
+  auto impl = std::make_unique<Impl>(device, options, std::move(*arena), std::move(*manager));
+  if (Status status = impl->create_parts(*plan); !status) return status;
+  return KvCache(std::move(impl));
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 KvCache::KvCache(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -102,8 +105,8 @@ KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 
 Status KvCache::Impl::check_maximum(const SequenceOptions& sequence) const noexcept {
   if (options.max_sequence_tokens == 0) return {};  // the tables check the rest
-  return check_range(Resource::sequence_length, sequence.max_length_tokens, 0,
-                     options.max_sequence_tokens);
+  return check_option(Option::max_length_tokens, sequence.max_length_tokens, 0,
+                      options.max_sequence_tokens);
 }
 
 SequenceOptions KvCache::Impl::limited(SequenceOptions sequence) const noexcept {
@@ -118,7 +121,11 @@ Result<SequenceId> KvCache::create_sequence(const SequenceOptions& options) {
 Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
                                  const SequenceOptions& options) {
   if (Status status = impl_->check_maximum(options); !status) return status;
-  return impl_->tables->fork(parent, length, impl_->limited(options));
+  const Result<SequenceId> child = impl_->tables->fork(parent, length, impl_->limited(options));
+  if (child && impl_->scrubs) {
+    impl_->scrubs->note_fork(*impl_->tables->info(parent), *impl_->tables->info(*child));
+  }
+  return child;
 }
 Status KvCache::destroy(SequenceId sequence, Ticket ticket) {
   return impl_->tables->destroy(sequence, ticket);
@@ -129,8 +136,8 @@ Status KvCache::destroy_many(std::span<const SequenceId> sequences, Ticket ticke
 Status KvCache::truncate(SequenceId sequence, std::int64_t length, Ticket ticket) {
   return impl_->tables->truncate(sequence, length, ticket);
 }
-Status KvCache::reserve_capacity(SequenceId sequence, std::int64_t capacity) {
-  return impl_->tables->reserve_capacity(sequence, capacity);
+Status KvCache::reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency) {
+  return impl_->tables->reserve_capacity(sequence, capacity, urgency);
 }
 Status KvCache::promise_capacity(SequenceId sequence, std::int64_t capacity) {
   return impl_->tables->promise_capacity(sequence, capacity);
@@ -142,6 +149,11 @@ Status KvCache::promise_capacity(SequenceId sequence, std::int64_t capacity) {
 Result<Ticket> KvCache::fence(StreamId other) {
   return impl_->fences->fence(impl_->manager, other, impl_->step);
 }
+Result<Ticket> KvCache::open_ticket(StreamId other) {
+  return impl_->fences->open(impl_->manager, other);
+}
+Result<Ticket> KvCache::open_ticket() { return impl_->fences->open(impl_->manager); }
+Status KvCache::retire(Ticket ticket) { return impl_->fences->retire(impl_->manager, ticket); }
 
 StreamId KvCache::home_stream() const noexcept { return impl_->stream; }
 Device& KvCache::device() const noexcept { return *impl_->device; }
@@ -153,10 +165,18 @@ PoolSnapshot KvCache::snapshot() const noexcept { return impl_->publisher->snaps
 StepPublisher& KvCache::publisher() noexcept { return *impl_->publisher; }
 const StepPublisher& KvCache::publisher() const noexcept { return *impl_->publisher; }
 
-std::string KvCache::describe(const Status& status) const {
-  if (status.code == StatusCode::exhausted && status.resource == Resource::block) {
-    return to_string(impl_->manager.explain(static_cast<std::int64_t>(status.required)));
+std::string KvCache::describe(const Status& status) const noexcept try {
+  const auto is = [&status](StatusCode code, Resource resource) {
+    return status.code == code && status.resource == resource;
+  };
+  if (is(StatusCode::exhausted, Resource::block) ||
+      is(StatusCode::exhausted, Resource::reservation)) {
+    return to_string(impl_->manager.explain(status));
   }
+  if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
+  if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
+  if (is(StatusCode::failed_precondition, Resource::ticket)) return describe_ticket(status);
+  if (is(StatusCode::device_error, Resource::step)) return describe_loss(status);
   if (status.code == StatusCode::insufficient_vram ||
       status.code == StatusCode::residency_violated) {
     return impl_->device->describe(status);
@@ -165,6 +185,8 @@ std::string KvCache::describe(const Status& status) const {
     return describe_attention(status);  // knows the sentence of its own, describes others plainly
   }
   return kvarena::describe(status);
+} catch (const std::bad_alloc&) {
+  return out_of_memory_text();
 }
 
 Status KvCache::check_invariants() const {

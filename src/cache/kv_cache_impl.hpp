@@ -5,35 +5,31 @@
 
 #include "cache/backend.hpp"
 #include "cache/cache_options.hpp"
+#include "cache/cache_plan.hpp"
+#include "cache/scrub_planner.hpp"
+#include "cache/step_order.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 #include "step/step_ring.hpp"
 #include "step/ticket_events.hpp"
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace kvarena {
 
 struct KvCache::Impl {
-  /// What the calls of a step are waiting for.
-  enum class Phase : std::uint8_t {
-    between,    ///< steps
-    begun,      ///< an append
-    grown,      ///< nothing: the append succeeded, the device did not take its work
-    planned,    ///< write_kv, attend
-    replaying,  ///< the end: a graph has the layers
-    recording,  ///< write_kv, attend, end_recording; no step
-  };
-
   Impl(Device& its_device, const KvCacheOptions& its_options, Arena its_arena,
        BlockManager its_manager)
       : device(&its_device),
         options(its_options),
         arena(std::move(its_arena)),
-        manager(std::move(its_manager)) {}
+        manager(std::move(its_manager)),
+        serials(static_cast<std::size_t>(its_options.steps_in_flight)),
+        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {}
   ~Impl();
 
-  Status create_parts(const BackendOptions& its_backend);
+  Status create_parts(const CachePlan& plan);
   Status create_stream();
   Status create_backend(const BackendOptions& its);
   /// Waits for step n - k and retires the fences of that step and older ones.
@@ -41,9 +37,19 @@ struct KvCache::Impl {
   Status check_maximum(const SequenceOptions& sequence) const noexcept;
   SequenceOptions limited(SequenceOptions sequence) const noexcept;
 
-  bool in_step() const noexcept { return phase != Phase::between && phase != Phase::recording; }
-  Status check_phase(Phase expected) const noexcept;
-  Status check_layer(std::int32_t layer) const noexcept;
+  bool in_step() const noexcept {
+    return phase != StepPhase::between && phase != StepPhase::recording;
+  }
+  Status check_phase(StepCall call, StepPhase expected) const noexcept {
+    return phase == expected ? Status{} : out_of_order(call, phase, step);
+  }
+  Status check_layer(StepCall call, std::int32_t layer) const noexcept;
+  /// Whether the device took every step that has ended, up to `last`, whose work has completed; if
+  /// not, goes on without them.
+  Status check_taken(std::uint64_t last);
+  Status take_back_append();
+  void publish() noexcept;
+  Status close_step();
   Status check_batch_blocks(std::span<const AppendDemand> demands);
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,
@@ -60,10 +66,16 @@ struct KvCache::Impl {
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::unique_ptr<Backend> backend;
-  std::uint64_t step = 0;  // the step at work, or the next one
-  Phase phase = Phase::between;
+  std::optional<ScrubPlanner> scrubs;  // none: Scrub::never
+  std::uint64_t step = 0;              // the step at work, or the next one
+  StepPhase phase = StepPhase::between;
   std::int64_t num_tokens = 0;  // of the append or the recording
   std::int64_t failed_demand = -1;
+  std::vector<std::uint64_t>
+      serials;                // by ring slot, of the step staged there; 0: none to look for
+  std::uint64_t batches = 0;  // appends and recordings begun
+  std::vector<std::uint64_t> written_in;  // by layer, the batch whose K and V were written last
+  std::uint64_t num_steps_lost = 0;
 };
 
 }  // namespace kvarena

@@ -1,7 +1,10 @@
-// The steps of a KvCache, and recorded ones.
+// The steps of a KvCache.
 
+#include "base/log_internal.hpp"
+#include "base/range_checks.hpp"
 #include "cache/kv_cache_impl.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -20,26 +23,34 @@ Status check_input(const void* input, DType dtype) noexcept {
 
 }  // namespace
 
-// ---- a step
-// --------------------------------------------------------------------------------------
-
-Status KvCache::Impl::check_phase(Phase expected) const noexcept {
-  if (phase == expected) return {};
-  return failed_precondition(Resource::event, step, static_cast<std::uint64_t>(expected),
-                             static_cast<std::uint64_t>(phase));
-}
-
-Status KvCache::Impl::check_layer(std::int32_t layer) const noexcept {
-  if (phase != Phase::recording) {
-    if (Status status = check_phase(Phase::planned); !status) return status;
+Status KvCache::Impl::check_layer(StepCall call, std::int32_t layer) const noexcept {
+  if (phase != StepPhase::recording) {
+    if (Status status = check_phase(call, StepPhase::planned); !status) return status;
   }
   return check_range(Resource::layer, layer, 0, arena.layout().num_layers() - 1);
+}
+
+// Steps are taken in order, so that every step behind a lost one is lost too. No step is at work.
+Status KvCache::Impl::check_taken(std::uint64_t last) {
+  const std::uint64_t taken = backend->taken_serial();
+  const std::uint64_t k = serials.size();
+  std::uint64_t first = step >= k ? step - k : 0;
+  while (first <= last && serials[ring->index_of(first)] <= taken) ++first;
+  if (first > last) return {};
+  static_cast<void>(device->synchronize(stream));  // its failure is less than this one
+  const Status status = steps_lost(first, step - 1);
+  num_steps_lost += step - first;
+  std::fill(serials.begin(), serials.end(), 0);
+  backend->resync(*tables);
+  log_line(LogLevel::error, "steps lost: {}", describe_loss(status));
+  return status;
 }
 
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
   const auto k = static_cast<std::uint64_t>(options.steps_in_flight);
   if (step >= k) {
+    if (Status status = check_taken(step - k); !status) return status;
     if (Status status = fences->retire_through(manager, step - k); !status) return status;
   }
   return options.eager_retire ? fences->retire_completed(manager) : Status{};
@@ -47,13 +58,15 @@ Status KvCache::Impl::retire_ended() {
 
 Status KvCache::begin_step() {
   Impl& c = *impl_;
-  if (Status status = c.check_phase(Impl::Phase::between); !status) return status;
-  c.publisher->begin_step();  // others see a wait that does not end
-  if (Status status = c.retire_ended(); !status) {
-    c.publisher->publish(c.step);
+  if (Status status = c.check_phase(StepCall::begin_step, StepPhase::between); !status) {
     return status;
   }
-  c.phase = Impl::Phase::begun;
+  c.publisher->begin_step();  // others see a wait that does not end
+  if (Status status = c.retire_ended(); !status) {
+    c.publish();
+    return status;
+  }
+  c.phase = StepPhase::begun;
   return {};
 }
 
@@ -72,7 +85,8 @@ Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) 
     if (blocks <= options.max_batch_blocks) continue;
     failed_demand = static_cast<std::int64_t>(i);
     return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                     static_cast<std::uint64_t>(options.max_batch_blocks), demand.sequence.value);
+                     static_cast<std::uint64_t>(options.max_batch_blocks), demand.sequence.value,
+                     Option::max_batch_blocks);
   }
   return {};
 }
@@ -80,7 +94,7 @@ Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) 
 Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urgency urgency,
                                       const RecordedStep* recorded) {
   failed_demand = -1;
-  if (Status status = check_phase(Phase::begun); !status) return status;
+  if (Status status = check_phase(StepCall::append, StepPhase::begun); !status) return status;
   if (Status s = check_range(Resource::num_sequences, std::ssize(demands), 0,
                              recorded == nullptr ? options.max_batch_rows : recorded->num_rows);
       !s) {
@@ -92,13 +106,28 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
     failed_demand = tables->failed_demand();
     return appended.status();
   }
-  phase = Phase::grown;
-  Result<StepBatch> batch = backend->begin(
-      {.slot = slot_index(), .demands = demands, .appended = *appended, .recorded = recorded},
-      *tables);
-  if (!batch) return batch;
-  phase = recorded == nullptr ? Phase::planned : Phase::replaying;
+  ScrubPlan scrub_plan;
+  AppendResult to_begin = *appended;
+  if (scrubs) {
+    scrub_plan = scrubs->plan(*tables, demands, *appended);
+    to_begin.copies = {};  // they are in the plan
+  }
+  Result<StepBatch> batch = backend->begin({.slot = slot_index(),
+                                            .demands = demands,
+                                            .appended = to_begin,
+                                            .scrubs = scrub_plan,
+                                            .recorded = recorded},
+                                           *tables);
+  if (!batch) {
+    if (scrubs) scrubs->forget();
+    static_cast<void>(tables->undo_append(backend->copies_are_queued()));
+    return batch;
+  }
+  batch->num_copies = std::ssize(appended->copies);
+  phase = recorded == nullptr ? StepPhase::planned : StepPhase::replaying;
+  serials[slot_index()] = backend->staged_serial();
   num_tokens = batch->num_tokens;
+  ++batches;
   return batch;
 }
 
@@ -110,19 +139,27 @@ std::int64_t KvCache::failed_demand() const noexcept { return impl_->failed_dema
 
 Status KvCache::write_kv(const WriteKvArgs& args) {
   Impl& c = *impl_;
-  if (Status status = c.check_layer(args.layer); !status) return status;
+  if (Status status = c.check_layer(StepCall::write_kv, args.layer); !status) return status;
+  if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
   for (const void* input : {args.key, args.value}) {
     if (c.num_tokens == 0) break;
     if (Status status = check_input(input, args.dtype); !status) return status;
   }
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
-  return c.backend->write_kv(*view, args);
+  const Status queued = c.backend->write_kv(*view, args);
+  if (queued) c.written_in[static_cast<std::size_t>(args.layer)] = c.batches;
+  return queued;
 }
 
 Status KvCache::attend(const AttendArgs& given) {
   Impl& c = *impl_;
-  if (Status status = c.check_layer(given.layer); !status) return status;
+  if (Status status = c.check_layer(StepCall::attend, given.layer); !status) return status;
+  for (const DType dtype : {given.q_dtype, given.out_dtype}) {
+    if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
+  }
+  const bool is_written = c.written_in[static_cast<std::size_t>(given.layer)] == c.batches;
+  if (c.num_tokens > 0 && !is_written && !given.kv_is_written) return kv_not_written(given.layer);
   if (given.windowed && c.options.window_tokens == 0) {
     return invalid_argument(Resource::window, 0, 1, kMaxTokens);
   }
@@ -133,75 +170,64 @@ Status KvCache::attend(const AttendArgs& given) {
   return c.backend->attend(*view, args);
 }
 
+/// Marks the end of the step's work, which later steps wait for.
+Status KvCache::Impl::close_step() {
+  if (Status status = ring->mark(slot_index(), stream); !status) return status;
+  if (phase == StepPhase::replaying) backend->end_replay();
+  tables->settle_append();
+  phase = StepPhase::between;
+  ++step;
+  publish();
+  return {};
+}
+
 Status KvCache::end_step() {
   Impl& c = *impl_;
-  if (!c.in_step()) return failed_precondition(Resource::event, c.step, 1, 0);
-  if (Status status = c.ring->mark(c.slot_index(), c.stream); !status) return status;
-  if (c.phase == Impl::Phase::replaying) c.backend->end_replay();
-  c.phase = Impl::Phase::between;
-  ++c.step;
-  c.publisher->publish(c.step);
-  return {};
+  if (!c.in_step()) return out_of_order(StepCall::end_step, c.phase, c.step);
+  return c.close_step();
+}
+
+/// The step's sequences are to be as before its append.
+Status KvCache::Impl::take_back_append() {
+  bool copies_are_made = true;  // they were queued, or will never be
+  if (phase == StepPhase::replaying) {
+    const Result<bool> has_run = backend->abort_replay(*tables);
+    if (!has_run) return has_run.status();
+    copies_are_made = *has_run || scrubs;  // scrubs are queued in front of the graph
+    if (!*has_run) serials[slot_index()] = 0;
+  }
+  phase = StepPhase::begun;
+  return tables->undo_append(copies_are_made);
+}
+
+Status KvCache::abort_step() {
+  Impl& c = *impl_;
+  if (!c.in_step()) return out_of_order(StepCall::abort_step, c.phase, c.step);
+  if (c.phase != StepPhase::begun) {
+    if (Status status = c.take_back_append(); !status) return status;
+  }
+  return c.close_step();
+}
+
+void KvCache::Impl::publish() noexcept {
+  publisher->publish({.steps_ended = step,
+                      .steps_lost = num_steps_lost,
+                      .missed_launches = backend->misses(),
+                      .awaited_tickets = fences->num_of_steps()});
 }
 
 Status KvCache::publish() {
   Impl& c = *impl_;
-  if (Status status = c.check_phase(Impl::Phase::between); !status) return status;
+  if (Status status = c.check_phase(StepCall::publish, StepPhase::between); !status) return status;
   const Status retired = c.fences->retire_through(c.manager, c.step);
-  c.publisher->publish(c.step);
+  c.publish();
   return retired;
 }
 
-Status KvCache::synchronize() { return impl_->device->synchronize(impl_->stream); }
-
-// ---- a recorded step
-// -----------------------------------------------------------------------------
-
-Status KvCache::Impl::check_shape(const RecordedStep& shape) const noexcept {
-  if (device->kind() == DeviceKind::host) return unsupported(Resource::device);
-  if (Status s = check_range(Resource::num_sequences, shape.num_rows, 1, options.max_batch_rows);
-      !s) {
-    return s;
-  }
-  if (Status s =
-          check_range(Resource::num_tokens, shape.tokens_per_row, 1, options.max_decode_tokens);
-      !s) {
-    return s;
-  }
-  return check_range(Resource::num_tokens, std::int64_t{shape.num_rows} * shape.tokens_per_row, 1,
-                     options.max_step_tokens);
-}
-
-Result<StepBatch> KvCache::begin_recording(const RecordedStep& shape) {
+Status KvCache::synchronize() {
   Impl& c = *impl_;
-  if (Status status = c.check_shape(shape); !status) return status;
-  if (Status status = c.check_phase(Impl::Phase::between); !status) return status;
-  Result<StepBatch> batch = c.backend->begin_recording(shape);
-  if (!batch) return batch;
-  c.phase = Impl::Phase::recording;
-  c.num_tokens = batch->num_tokens;
-  return batch;
-}
-
-Status KvCache::end_recording() {
-  Impl& c = *impl_;
-  if (Status status = c.check_phase(Impl::Phase::recording); !status) return status;
-  c.phase = Impl::Phase::between;
-  return {};
-}
-
-Result<StepBatch> KvCache::append_recorded(const RecordedStep& shape,
-                                           std::span<const AppendDemand> demands, Urgency urgency) {
-  Impl& c = *impl_;
-  c.failed_demand = -1;
-  if (Status status = c.check_shape(shape); !status) return status;
-  for (std::size_t i = 0; i < demands.size(); ++i) {
-    const std::int32_t expected = shape.tokens_per_row;
-    if (demands[i].num_tokens == expected) continue;
-    c.failed_demand = static_cast<std::int64_t>(i);
-    return invalid_argument(Resource::num_tokens, demands[i].num_tokens, expected, expected);
-  }
-  return c.grow(demands, urgency, &shape);
+  if (Status status = c.device->synchronize(c.stream); !status) return status;
+  return c.step == 0 || c.phase != StepPhase::between ? Status{} : c.check_taken(c.step - 1);
 }
 
 }  // namespace kvarena

@@ -35,15 +35,6 @@ std::int64_t max_table_blocks_of(const StepMemoryOptions& memory, std::int32_t s
   return blocks_for(memory.longest_tokens, memory.shape.block_size_tokens) * samples + 1;
 }
 
-// Entries of all tables at worst: forked sequences share blocks, so that a block is in several.
-std::int64_t table_pages_of(const ReplayOptions& options, std::int64_t num_blocks,
-                            std::int64_t max_sequences) {
-  if (options.samples == 1) return 0;
-  const std::int64_t leaves =
-      num_blocks * options.samples / BlockTables::kPageEntries + 2 * max_sequences;
-  return leaves + std::min(max_sequences, leaves) + leaves / 64 + 4;
-}
-
 ReplayFailure pool_failure(const char* what, const Status& status, std::string text) {
   const bool options_wrong =
       (status.code == StatusCode::invalid_argument && status.resource != Resource::pool_bytes) ||
@@ -101,7 +92,6 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   BlockTablesOptions tables;
   tables.block_size_tokens = block_size_;
   tables.max_sequences = static_cast<std::int32_t>(sequences);
-  tables.max_table_pages = table_pages_of(options, num_blocks, sequences);
   tables.max_append_tokens = std::max(tables.max_append_tokens, options.limits.max_batched_tokens);
   auto made = BlockTables::create(*manager_, tables);
   if (!made) return pool_failure("the block tables", made.status(), describe(made.status()));
@@ -230,7 +220,7 @@ Status EnginePool::end_step() {
 
 Status EnginePool::publish() {
   if (cache_) return cache_->publish();
-  publisher_->publish(steps_ended_);
+  publisher_->publish({.steps_ended = steps_ended_});
   publication_pending_ = false;
   return {};
 }

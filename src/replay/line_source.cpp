@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kFirstBufferBytes = std::size_t{1} << 16;
 
 Status os_failure(int error) noexcept {
-  return {StatusCode::io_error, Resource::file, error, 0, 0, 0};
+  return {StatusCode::io_error, Resource::file, Option::none, error, 0, 0, 0};
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ Status OccupancyMeter::open_timeline(const std::string& path, std::int64_t inter
                                      std::int32_t block_size) {
   errno = 0;
   timeline_.open(path, std::ios::binary | std::ios::trunc);
-  if (!timeline_) return {StatusCode::io_error, Resource::file, errno, 0, 0, 0};
+  if (!timeline_) return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
   has_timeline_ = true;
   interval_ns_ = interval_ns;
   block_size_ = block_size;
@@ -57,7 +57,7 @@ Status OccupancyMeter::finish(std::int64_t now_ns) {
   write_row(now_ns_ - first_ns_);
   timeline_.close();
   if (timeline_) return {};
-  return {StatusCode::io_error, Resource::file, errno, 0, 0, 0};
+  return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
 }
 
 double OccupancyMeter::time_mean_blocks() const noexcept {

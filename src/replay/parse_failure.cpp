@@ -20,6 +20,7 @@ std::string to_string(const ParseFailure& failure) {
 Status status_of(const ParseFailure& failure) noexcept {
   return {StatusCode::parse_error,
           Resource::file,
+          Option::none,
           0,
           static_cast<std::uint64_t>(failure.line),
           static_cast<std::uint64_t>(failure.column),

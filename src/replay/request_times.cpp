@@ -20,7 +20,7 @@ Status RequestTimes::open(const std::string& path) {
   file_.open(path, std::ios::binary | std::ios::trunc);
   is_open_ = file_.is_open();
   if (is_open_) return {};
-  return {StatusCode::io_error, Resource::file, errno, 0, 0, 0};
+  return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
 }
 
 void RequestTimes::arrive(std::int64_t index, std::int64_t arrival_ns) {
@@ -47,7 +47,7 @@ Status RequestTimes::write() {
   errno = 0;
   file_.close();
   if (file_) return {};
-  return {StatusCode::io_error, Resource::file, errno, 0, 0, 0};
+  return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
 }
 
 }  // namespace kvarena::replay

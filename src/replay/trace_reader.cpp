@@ -134,7 +134,7 @@ Status TraceReader::fail_line(const Line& line) {
                 fmt::format("no way to read on ({})", std::generic_category().message(line.native)),
                 "the rest of the file",
                 ""};
-    status_ = {StatusCode::io_error, Resource::file, line.native, 0, 0, 0};
+    status_ = {StatusCode::io_error, Resource::file, Option::none, line.native, 0, 0, 0};
     return status_;
   }
   return fail({path_, 0, 0, "no request in the file", "at least one request", ""});

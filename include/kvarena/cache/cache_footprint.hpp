@@ -44,6 +44,8 @@ struct CacheFootprint {
   std::int64_t staging_bytes = 0;        ///< pinned host memory: CUDA: staging ring, home stream
   std::int32_t device_allocations = 0;   ///< how many allocations the device memory is
   std::int32_t staging_allocations = 0;  ///< how many the pinned host memory is
+  std::int64_t host_bytes = 0;           ///< of the process: block manager and block tables, at
+                                         ///< most: much of it is committed when it is first used
 
   /// Memory of the device.
   constexpr std::int64_t device_bytes() const noexcept {
@@ -55,7 +57,7 @@ struct CacheFootprint {
 /// What KvCache::create with these options takes of such a device. `free_bytes`, the device's free
 /// memory, matters for PoolSize::all_free_but_bytes only. Returns what create returns of the
 /// options: invalid_argument naming one, unsupported, insufficient_vram when not even one block
-/// fits PoolSize's budget; and invalid_argument (device) for a target without multiprocessors.
+/// fits PoolSize's budget; and invalid_argument (num_sms) for a target without multiprocessors.
 /// O(max_batch_rows * max_decode_tokens) for CUDA.
 KVARENA_EXPORT Result<CacheFootprint> cache_footprint(const KvCacheOptions& options,
                                                       const CacheTarget& target,
@@ -66,8 +68,8 @@ KVARENA_EXPORT Result<CacheFootprint> cache_footprint(const KvCacheOptions& opti
 /// is more than a cache can have (KvLayout::kMaxBlocks). `options.size` is replaced;
 /// max_batch_blocks and max_sequence_tokens follow the blocks where they are 0. Returns as
 /// cache_footprint; insufficient_vram{of a cache of one block, budget} when not even that fits;
-/// invalid_argument (capacity) for a negative budget, (watermark) for one above the blocks that
-/// fit.
+/// invalid_argument (budget_bytes) for a negative budget, (watermark_blocks) for one above the
+/// blocks that fit.
 KVARENA_EXPORT Result<KvCacheOptions> fit_cache(const KvCacheOptions& options,
                                                 const CacheTarget& target,
                                                 std::int64_t budget_bytes);

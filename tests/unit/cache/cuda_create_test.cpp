@@ -90,20 +90,20 @@ TEST_F(CudaCreate, OnePoolAllocationAndEveryByteBackAfterEachLife) {
 TEST_F(CudaCreate, RefusesByNameAndLeavesNothing) {
   struct Refusal {
     StatusCode code;
-    Resource resource;
+    test::Blame blame;
     std::function<void(KvCacheOptions&)> spoil;
   };
   const Refusal refusals[] = {
-      {StatusCode::unsupported, Resource::dtype,
+      {StatusCode::unsupported, Option::dtype,
        [](KvCacheOptions& o) { o.layout.dtype = DType::int8; }},
-      {StatusCode::unsupported, Resource::head_dim,
+      {StatusCode::unsupported, Option::head_dim_k,
        [](KvCacheOptions& o) { o.layout.head_dim_k = 2048; }},
-      {StatusCode::unsupported, Resource::tile_order,
+      {StatusCode::unsupported, Option::tile_order,
        [](KvCacheOptions& o) {
          o.layout.tile_order = TileOrder::chunked;
          o.layout.block_size_tokens = 8;
        }},
-      {StatusCode::invalid_argument, Resource::num_q_heads,
+      {StatusCode::invalid_argument, Option::num_q_heads,
        [](KvCacheOptions& o) { o.num_q_heads = 3; }},
       {StatusCode::insufficient_vram, Resource::device_memory,
        [](KvCacheOptions& o) { o.size = {.num_blocks = 1 << 28}; }},
@@ -112,7 +112,7 @@ TEST_F(CudaCreate, RefusesByNameAndLeavesNothing) {
     KvCacheOptions options = options_of(DType::bf16, 64, 16);
     refusals[i].spoil(options);
     const Status status = KvCache::create(*device, options).status();
-    EXPECT_TRUE(test::fails_with(status, refusals[i].code, refusals[i].resource)) << i;
+    EXPECT_TRUE(test::fails_with(status, refusals[i].code, refusals[i].blame)) << i;
     EXPECT_EQ(device->tracker().breakdown().total.count, before.total.count) << i;
   }
   test::FaultyDevice wrapped(*device);

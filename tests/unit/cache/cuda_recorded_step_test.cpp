@@ -4,6 +4,8 @@
 
 #include "support/gpu.hpp"
 #include "support/status_matchers.hpp"
+#include "unit/cache/cuda_graph.hpp"
+#include "unit/cache/scrub_cache.hpp"
 #include "unit/cache/shadow_engine.hpp"
 #include "unit/cache/small_cache.hpp"
 
@@ -19,41 +21,7 @@ namespace kvarena {
 namespace {
 
 using Demands = std::vector<AppendDemand>;
-
-/// A graph that the test launches on the stream it was captured from.
-class Graph {
- public:
-  explicit Graph(cudaStream_t stream) : stream_(stream) {}
-  ~Graph() {
-    if (executable_ != nullptr) {
-      EXPECT_EQ(cudaGraphExecDestroy(executable_), cudaSuccess);
-    }
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-
-  /// Captures what `record` queues on the stream; returns its status.
-  template <class Record>
-  Status capture(Record record) {
-    EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    const Status status = record();
-    cudaGraph_t graph = nullptr;
-    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
-    if (graph == nullptr) return status;
-    EXPECT_EQ(cudaGraphInstantiate(&executable_, graph, 0), cudaSuccess);
-    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    return status;
-  }
-  Status launch() const {
-    const cudaError_t error = cudaGraphLaunch(executable_, stream_);
-    EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
-    return {};
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t executable_ = nullptr;
-};
+using test::Graph;
 
 struct Case {
   const char* name;
@@ -66,6 +34,7 @@ struct Case {
   BlockOrder order = BlockOrder::block_major;
   std::int32_t steps_in_flight = 2;
   bool shares_a_stream = false;  ///< the engine's own instead of the cache's
+  Scrub scrub = Scrub::never;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -84,6 +53,7 @@ test::EngineOptions engine_options(const Case& c, void* stream) {
                               .block_size_tokens = c.block_size},
                    .size = {.num_blocks = 4 * kMaxSequences * kLongest / c.block_size},
                    .order = c.order,
+                   .scrub = c.scrub,
                    .num_q_heads = c.q_heads,
                    .max_sequences = kMaxSequences,
                    .max_sequence_tokens = 2 * kLongest,
@@ -231,6 +201,13 @@ INSTANTIATE_TEST_SUITE_P(
                            .head_dim = 128,
                            .order = BlockOrder::layer_major,
                            .shares_a_stream = true},
+                      Case{.name = "bf16_four_tokens_scrub",
+                           .tokens_per_row = 4,
+                           .scrub = Scrub::on_owner_change},
+                      Case{.name = "f16_scrub_always_layer_major",
+                           .dtype = DType::f16,
+                           .order = BlockOrder::layer_major,
+                           .scrub = Scrub::always},
                       Case{.name = "f32_by_prefill_block_5",
                            .dtype = DType::f32,
                            .tokens_per_row = 2,
@@ -251,7 +228,7 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 1, .tokens_per_row = 3}), invalid_argument,
                num_tokens);
   EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, stream);
-  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, event);
+  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, step);
   ASSERT_OK(t.cache.synchronize());
   Graph graph(stream);
   ASSERT_OK(graph.capture([&]() -> Status {
@@ -259,8 +236,8 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
     if (!batch) return batch.status();
     EXPECT_EQ(batch->num_tokens, 6);
     EXPECT_NE(batch->device_slots, nullptr);
-    EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, event);
-    EXPECT_FAILS(t.cache.begin_step(), failed_precondition, event);
+    EXPECT_FAILS(t.cache.begin_recording(shape), failed_precondition, step);
+    EXPECT_FAILS(t.cache.begin_step(), failed_precondition, step);
     EXPECT_FAILS(t.cache.write_kv({.layer = 1}), invalid_argument, layer);
     EXPECT_FAILS(t.cache.write_kv({.layer = 0}), invalid_argument, pointer);
     if (Status s = t.cache.write_kv({0, t.buffer(), t.buffer(), DType::f32}); !s) return s;
@@ -268,7 +245,7 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   }));
   const SequenceId a = *t.cache.create_sequence();
   const SequenceId b = *t.cache.create_sequence();
-  EXPECT_FAILS(t.cache.append_recorded(shape, Demands{{a, 2}}), failed_precondition, event);
+  EXPECT_FAILS(t.cache.append_recorded(shape, Demands{{a, 2}}), failed_precondition, step);
   ASSERT_OK(t.cache.begin_step());
   const auto before = t.state();
   EXPECT_FAILS(t.cache.append_recorded(shape, Demands{{a, 2}, {b, 1}}), invalid_argument,
@@ -280,11 +257,91 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   EXPECT_EQ(t.state(), before);
   ASSERT_OK(t.cache.append_recorded(shape, Demands{{b, 2}}));
   EXPECT_FAILS(t.cache.write_kv({0, t.buffer(), t.buffer(), DType::f32}), failed_precondition,
-               event);
+               step);
   ASSERT_OK(graph.launch());
   ASSERT_OK(t.cache.end_step());
   ASSERT_OK(t.cache.synchronize());
   EXPECT_OK(t.cache.check_invariants());
+}
+
+/// A recorded step of a cache that scrubs; tokens of 2.5.
+class RecordedScrub {
+ public:
+  RecordedScrub(const test::ScrubShape& shape, Scrub scrub)
+      : t(shape, scrub),
+        graph_(static_cast<cudaStream_t>(
+            *dynamic_cast<CudaDevice&>(*t.device).native_stream(t.cache.home_stream()))) {}
+
+  Status record() {
+    return graph_.capture([this]() -> Status {
+      if (const Result<StepBatch> batch = t.cache.begin_recording(kShape); !batch) {
+        return batch.status();
+      }
+      for (std::int32_t layer = 0; layer < test::ScrubCache::kLayers; ++layer) {
+        if (Status s = t.cache.write_kv({layer, t.key(), t.value(), DType::f32}); !s) return s;
+      }
+      return t.cache.end_recording();
+    });
+  }
+  Status begin(const Demands& demands) {
+    if (Status s = t.cache.begin_step(); !s) return s;
+    return t.cache.append_recorded(kShape, demands).status();
+  }
+  Status launch_and_end() {
+    if (Status s = t.give_input(std::vector<float>(kShape.num_rows, 2.5F)); !s) return s;
+    if (Status s = graph_.launch(); !s) return s;
+    return t.end();
+  }
+  std::int64_t dirty_slots(BlockId block) {
+    const std::vector<std::byte> pool = t.pool();
+    std::int64_t dirty = 0;
+    for (std::int64_t token = 0; token < t.block_size(); ++token) {
+      dirty += test::is_zero(t.token_bytes(pool, block, token)) ? 0 : 1;
+    }
+    return dirty;
+  }
+
+  test::ScrubCache t;
+
+ private:
+  static constexpr RecordedStep kShape{.num_rows = 4};
+  Graph graph_;
+};
+
+TEST(CudaRecordedScrub, AnotherTenantFindsZerosAndItsSharedTokens) {
+  KVARENA_NEEDS_GPU();
+  for (const test::ScrubShape& shape : test::scrub_shapes()) {
+    if (shape.kind == DeviceKind::host) continue;
+    SCOPED_TRACE(shape.name);
+    for (const Scrub scrub : {Scrub::on_owner_change, Scrub::always}) {
+      RecordedScrub r(shape, scrub);
+      test::ScrubCache& t = r.t;
+      ASSERT_OK(r.record());
+      const auto size = static_cast<std::int32_t>(t.block_size());
+      const SequenceId ann = t.create(7);
+      ASSERT_OK(t.grow(ann, size, 1.5F));
+      const SequenceId copied = *t.cache.fork(ann, 2, {.owner = 8});
+      const SequenceId fresh = t.create(8);
+      // Given up before its launch: what was copied and cleared is right the second time too.
+      ASSERT_OK(r.begin({{copied, 1}, {fresh, 1}}));
+      ASSERT_OK(t.cache.abort_step());
+      ASSERT_OK(r.begin({{copied, 1}, {fresh, 1}}));
+      ASSERT_OK(r.launch_and_end());
+      const BlockId copy = t.blocks_of(copied).front();
+      EXPECT_NE(copy, t.blocks_of(ann).front());
+      EXPECT_EQ(r.dirty_slots(copy), 3) << "two shared tokens and one of its own";
+      EXPECT_EQ(r.dirty_slots(t.blocks_of(fresh).front()), 1);
+      EXPECT_EQ(r.dirty_slots(t.blocks_of(ann).front()), size);
+      const SequenceId heir = *t.cache.fork(ann, 1, {.owner = 8});
+      const BlockId inherited = t.blocks_of(ann).front();
+      ASSERT_OK(t.cache.destroy(ann));
+      ASSERT_OK(r.begin({{heir, 1}}));
+      ASSERT_OK(r.launch_and_end());
+      EXPECT_EQ(t.blocks_of(heir).front(), inherited) << "in place";
+      EXPECT_EQ(r.dirty_slots(inherited), 2);
+      EXPECT_OK(t.cache.check_invariants());
+    }
+  }
 }
 
 }  // namespace

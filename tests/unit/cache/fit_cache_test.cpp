@@ -81,14 +81,14 @@ TEST(FitCache, ChangesTheSizeAlone) {
 
 TEST(FitCache, RefusesByName) {
   KvCacheOptions options = options_of("Llama-3.1-8B");
-  EXPECT_FAILS(fit_cache(options, kH200, -1), invalid_argument, capacity);
+  EXPECT_REFUSES(fit_cache(options, kH200, -1), invalid_argument, budget_bytes);
   EXPECT_FAILS(fit_cache(options, kH200, 0), insufficient_vram, device_memory);
-  EXPECT_FAILS(fit_cache(options, {.kind = DeviceKind::cuda}, kGiB), invalid_argument, device);
+  EXPECT_REFUSES(fit_cache(options, {.kind = DeviceKind::cuda}, kGiB), invalid_argument, num_sms);
   options.watermark_blocks = 1000;
-  EXPECT_FAILS(fit_cache(options, kH200, kGiB), invalid_argument, watermark);
+  EXPECT_REFUSES(fit_cache(options, kH200, kGiB), invalid_argument, watermark_blocks);
   EXPECT_OK(fit_cache(options, kH200, 4 * kGiB));
   options.num_q_heads = 7;
-  EXPECT_FAILS(fit_cache(options, kH200, kGiB), invalid_argument, num_q_heads);
+  EXPECT_REFUSES(fit_cache(options, kH200, kGiB), invalid_argument, num_q_heads);
 }
 
 TEST(FitCache, ABudgetPastWhatACacheCanHaveGivesTheLargestCache) {
@@ -102,7 +102,7 @@ TEST(FitCache, ABudgetPastWhatACacheCanHaveGivesTheLargestCache) {
   EXPECT_EQ(on_cuda.size.num_blocks, 1 << 28);
   EXPECT_OK(cache_footprint(on_cuda, kH200));
   ++on_cuda.size.num_blocks;
-  EXPECT_FAILS(cache_footprint(on_cuda, kH200), invalid_argument, table_page);
+  EXPECT_REFUSES(cache_footprint(on_cuda, kH200), invalid_argument, max_batch_blocks);
   // A pool is one allocation of at most 2^48 bytes.
   options = options_of("Llama-3.1-405B");
   const KvCacheOptions large = fit_cache(options, kHost, kMost).value();

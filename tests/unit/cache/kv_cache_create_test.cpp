@@ -16,7 +16,7 @@ using test::small_options;
 
 struct Refusal {
   StatusCode code;
-  Resource resource;
+  test::Blame blame;
   std::function<void(KvCacheOptions&)> spoil;
 };
 
@@ -24,44 +24,49 @@ const std::vector<Refusal>& refusals() {
   constexpr auto kInvalid = StatusCode::invalid_argument;
   constexpr auto kUnsupported = StatusCode::unsupported;
   static const std::vector<Refusal> list{
-      {kInvalid, Resource::num_layers, [](auto& o) { o.layout.num_layers = 0; }},
-      {kInvalid, Resource::num_kv_heads, [](auto& o) { o.layout.num_kv_heads = 0; }},
-      {kInvalid, Resource::head_dim, [](auto& o) { o.layout.head_dim_k = -1; }},
-      {kInvalid, Resource::block_size, [](auto& o) { o.layout.block_size_tokens = 0; }},
-      {kInvalid, Resource::capacity, [](auto& o) { o.size = {}; }},
-      {kInvalid, Resource::capacity, [](auto& o) { o.size.budget_bytes = 1 << 20; }},
-      {kInvalid, Resource::num_q_heads, [](auto& o) { o.num_q_heads = 0; }},
-      {kInvalid, Resource::num_q_heads, [](auto& o) { o.num_q_heads = 2; }},
-      {kInvalid, Resource::num_q_heads, [](auto& o) { o.num_q_heads = 6; }},
-      {kInvalid, Resource::num_q_heads, [](auto& o) { o.num_q_heads = 8192; }},
-      {kInvalid, Resource::num_sequences, [](auto& o) { o.max_sequences = 0; }},
-      {kInvalid, Resource::num_sequences, [](auto& o) { o.max_sequences = -4; }},
-      {kInvalid, Resource::num_sequences,
+      {kInvalid, Option::num_layers, [](auto& o) { o.layout.num_layers = 0; }},
+      {kInvalid, Option::dtype, [](auto& o) { o.layout.dtype = static_cast<DType>(99); }},
+      {kInvalid, Option::tile_order,
+       [](auto& o) { o.layout.tile_order = static_cast<TileOrder>(99); }},
+      {kInvalid, Option::order, [](auto& o) { o.order = static_cast<BlockOrder>(99); }},
+      {kInvalid, Option::audit_blocks_per_step, [](auto& o) { o.audit_blocks_per_step = -1; }},
+      {kInvalid, Option::num_kv_heads, [](auto& o) { o.layout.num_kv_heads = 0; }},
+      {kInvalid, Option::head_dim_k, [](auto& o) { o.layout.head_dim_k = -1; }},
+      {kInvalid, Option::block_size_tokens, [](auto& o) { o.layout.block_size_tokens = 0; }},
+      {kInvalid, Option::num_blocks, [](auto& o) { o.size = {}; }},
+      {kInvalid, Option::budget_bytes, [](auto& o) { o.size.budget_bytes = 1 << 20; }},
+      {kInvalid, Option::num_q_heads, [](auto& o) { o.num_q_heads = 0; }},
+      {kInvalid, Option::num_q_heads, [](auto& o) { o.num_q_heads = 2; }},
+      {kInvalid, Option::num_q_heads, [](auto& o) { o.num_q_heads = 6; }},
+      {kInvalid, Option::num_q_heads, [](auto& o) { o.num_q_heads = 8192; }},
+      {kInvalid, Option::max_sequences, [](auto& o) { o.max_sequences = 0; }},
+      {kInvalid, Option::max_sequences, [](auto& o) { o.max_sequences = -4; }},
+      {kInvalid, Option::max_sequences,
        [](auto& o) {
          o.max_sequences = 0;
          o.max_batch_rows = 4;
        }},
-      {kInvalid, Resource::num_sequences, [](auto& o) { o.max_batch_rows = -1; }},
-      {kInvalid, Resource::num_tokens, [](auto& o) { o.max_step_tokens = 0; }},
-      {kInvalid, Resource::num_tokens, [](auto& o) { o.max_step_tokens = 1LL << 40; }},
-      {kInvalid, Resource::table_page, [](auto& o) { o.max_batch_blocks = -1; }},
-      {kInvalid, Resource::watermark, [](auto& o) { o.watermark_blocks = -1; }},
-      {kInvalid, Resource::watermark, [](auto& o) { o.watermark_blocks = 9; }},
-      {kInvalid, Resource::window, [](auto& o) { o.window_tokens = -1; }},
-      {kInvalid, Resource::event, [](auto& o) { o.steps_in_flight = 0; }},
-      {kInvalid, Resource::event, [](auto& o) { o.steps_in_flight = 17; }},
-      {kInvalid, Resource::num_tickets, [](auto& o) { o.max_open_tickets = 0; }},
-      {kInvalid, Resource::num_tickets, [](auto& o) { o.max_open_tickets = 1 << 20; }},
-      {kInvalid, Resource::sequence_length, [](auto& o) { o.max_sequence_tokens = -1; }},
-      {kInvalid, Resource::sequence_length, [](auto& o) { o.max_sequence_tokens = 1LL << 31; }},
-      {kInvalid, Resource::num_tokens, [](auto& o) { o.max_decode_tokens = 0; }},
-      {kInvalid, Resource::num_tokens, [](auto& o) { o.max_decode_tokens = 9; }},
-      {kUnsupported, Resource::stream, [](auto& o) { o.home_stream = &o; }},
-      {kInvalid, Resource::num_threads, [](auto& o) { o.num_threads = -1; }},
-      {kInvalid, Resource::num_threads, [](auto& o) { o.num_threads = 1 << 20; }},
-      {kUnsupported, Resource::dtype, [](auto& o) { o.layout.dtype = DType::fp8_e4m3; }},
-      {kUnsupported, Resource::dtype, [](auto& o) { o.layout.dtype = DType::int8; }},
-      {kUnsupported, Resource::tile_order,
+      {kInvalid, Option::max_batch_rows, [](auto& o) { o.max_batch_rows = -1; }},
+      {kInvalid, Option::max_step_tokens, [](auto& o) { o.max_step_tokens = 0; }},
+      {kInvalid, Option::max_step_tokens, [](auto& o) { o.max_step_tokens = 1LL << 40; }},
+      {kInvalid, Option::max_batch_blocks, [](auto& o) { o.max_batch_blocks = -1; }},
+      {kInvalid, Option::watermark_blocks, [](auto& o) { o.watermark_blocks = -1; }},
+      {kInvalid, Option::watermark_blocks, [](auto& o) { o.watermark_blocks = 9; }},
+      {kInvalid, Option::window_tokens, [](auto& o) { o.window_tokens = -1; }},
+      {kInvalid, Option::steps_in_flight, [](auto& o) { o.steps_in_flight = 0; }},
+      {kInvalid, Option::steps_in_flight, [](auto& o) { o.steps_in_flight = 17; }},
+      {kInvalid, Option::max_open_tickets, [](auto& o) { o.max_open_tickets = 0; }},
+      {kInvalid, Option::max_open_tickets, [](auto& o) { o.max_open_tickets = 1 << 20; }},
+      {kInvalid, Option::max_sequence_tokens, [](auto& o) { o.max_sequence_tokens = -1; }},
+      {kInvalid, Option::max_sequence_tokens, [](auto& o) { o.max_sequence_tokens = 1LL << 31; }},
+      {kInvalid, Option::max_decode_tokens, [](auto& o) { o.max_decode_tokens = 0; }},
+      {kInvalid, Option::max_decode_tokens, [](auto& o) { o.max_decode_tokens = 9; }},
+      {kUnsupported, Option::home_stream, [](auto& o) { o.home_stream = &o; }},
+      {kInvalid, Option::num_threads, [](auto& o) { o.num_threads = -1; }},
+      {kInvalid, Option::num_threads, [](auto& o) { o.num_threads = 1 << 20; }},
+      {kUnsupported, Option::dtype, [](auto& o) { o.layout.dtype = DType::fp8_e4m3; }},
+      {kUnsupported, Option::dtype, [](auto& o) { o.layout.dtype = DType::int8; }},
+      {kUnsupported, Option::tile_order,
        [](auto& o) {
          o.layout.block_size_tokens = 16;
          o.layout.head_dim_k = 32;
@@ -79,7 +84,7 @@ TEST(KvCacheCreate, RefusesEachOptionByNameAndLeavesNothing) {
     KvCacheOptions options = small_options();
     refusal.spoil(options);
     const Status status = KvCache::create(*device, options).status();
-    EXPECT_TRUE(test::fails_with(status, refusal.code, refusal.resource)) << "refusal " << i;
+    EXPECT_TRUE(test::fails_with(status, refusal.code, refusal.blame)) << "refusal " << i;
     EXPECT_EQ(device->tracker().breakdown().total.count, 0U) << "refusal " << i;
   }
 }

@@ -198,7 +198,9 @@ TEST_P(KvCacheFenceOn, TruncateAndDestroyManyTakeTickets) {
 TEST(KvCacheFence, WorkThatFailedIsOverToo) {
   SmallCache t;
   const StreamId other = *t.device->create_stream();
-  const auto fail = [](void*) { return Status{StatusCode::io_error, Resource::file, 5, 0, 0, 0}; };
+  const auto fail = [](void*) {
+    return Status{StatusCode::io_error, Resource::file, Option::none, 5, 0, 0, 0};
+  };
   ASSERT_OK(t.device->launch_host(fail, nullptr, other));
   const SequenceId id = t.sequence_of(8);
   ASSERT_OK(t.cache.destroy(id, *t.cache.fence(other)));
@@ -213,9 +215,9 @@ class CallOrder final : public OperationLog {
  public:
   void append(const Operation& operation) override {
     calls.push_back(static_cast<int>(operation.kind));
-    values.push_back(operation.ticket.value);
+    values.push_back(operation.ticket);
     for (const BlockId id : operation.ids) values.push_back(static_cast<std::uint64_t>(id.value));
-    if (operation.kind == OperationKind::retire) retired.push_back(operation.ticket.value);
+    if (operation.kind == OperationKind::retire) retired.push_back(operation.ticket);
   }
   std::vector<int> calls;
   std::vector<std::uint64_t> values;
@@ -282,8 +284,7 @@ TEST(KvCacheFence, EagerRetiresWhatHasCompletedAndLogsIt) {
   CallOrder log;
   play({2, 0, 1}, true, log);
   EXPECT_EQ(log.retired, (std::vector<std::uint64_t>{3, 1, 2}));
-  EXPECT_TRUE(lines.contains(LogLevel::info, "ticket 3"));
-  EXPECT_TRUE(lines.contains(LogLevel::info, "ticket 1"));
+  EXPECT_TRUE(lines.contains(LogLevel::info, "eager: retired ticket"));
 }
 
 TEST(KvCacheFence, DestroyingTheCacheWaitsForReaders) {
@@ -300,6 +301,122 @@ TEST(KvCacheFence, DestroyingTheCacheWaitsForReaders) {
     ASSERT_OK(cache.fence(other));
   }
   EXPECT_TRUE(has_run);
+}
+
+// ---- bytes that readers were promised -----------------------------------------------------------
+
+TEST(KvCacheFence, AReaderOfADestroyedBranchIsNotOverwrittenByTheOther) {
+  KvCacheOptions options = test::small_options();
+  options.steps_in_flight = 4;
+  SmallCache t(options);
+  const SequenceId parent = *t.cache.create_sequence();
+  write_step(t, parent, 4, 1.0F);
+  const SequenceId branch = *t.cache.fork(parent, 4);
+  const StreamId other = *t.device->create_stream();
+  Reader reader = reader_of(t, branch);
+  ASSERT_OK(t.device->launch_host(Reader::run, &reader, other));
+  ASSERT_OK(t.cache.destroy(branch, *t.cache.fence(other)));
+  ASSERT_OK(t.cache.truncate(parent, 2));
+  write_step(t, parent, 2, 99.0F);
+  ASSERT_OK(t.device->synchronize(other));
+  EXPECT_TRUE(reader.has_run && reader.is_intact);
+}
+
+TEST(KvCacheFence, TokensCutAgainstATicketCanBeReadUntilItRetires) {
+  SmallCache t;
+  const SequenceId id = *t.cache.create_sequence();
+  write_step(t, id, 4, 1.0F);
+  const StreamId other = *t.device->create_stream();
+  Reader reader = reader_of(t, id);
+  ASSERT_OK(t.device->launch_host(Reader::run, &reader, other));
+  ASSERT_OK(t.cache.truncate(id, 2, *t.cache.open_ticket(other)));
+  write_step(t, id, 2, 99.0F);
+  ASSERT_OK(t.device->synchronize(other));
+  EXPECT_TRUE(reader.has_run && reader.is_intact);
+}
+
+// ---- open tickets -------------------------------------------------------------------------------
+
+TEST(KvCacheOpenTickets, NoStepWaitsForThem) {
+  for (const bool eager : {false, true}) {
+    KvCacheOptions options = test::small_options();
+    options.eager_retire = eager;
+    SmallCache t(options);
+    const StreamId other = *t.device->create_stream();
+    const SequenceId old = *t.cache.create_sequence();
+    write_step(t, old, 12, 1.0F);
+    Reader transfer = reader_of(t, old);
+    ASSERT_OK(t.device->launch_host(Reader::run, &transfer, other));
+    const Ticket ticket = *t.cache.open_ticket(other);
+    ASSERT_OK(t.cache.destroy(old, ticket));
+    const SequenceId next = *t.cache.create_sequence();
+    for (int i = 0; i < 20; ++i) write_step(t, next, 1, 2.0F);
+    ASSERT_OK(t.cache.publish());
+    EXPECT_FALSE(transfer.has_run) << "who waits runs the stream";
+    EXPECT_FALSE(t.cache.publisher().has_pending_work()) << "an idle engine is not stuck";
+    EXPECT_EQ(t.cache.snapshot().open_tickets, 1);
+    EXPECT_EQ(t.cache.manager().stats().fenced, 3);
+    const Status early = t.cache.retire(ticket);
+    EXPECT_FAILS(early, failed_precondition, ticket);
+    EXPECT_NE(t.cache.describe(early).find("work is under way"), std::string::npos);
+    ASSERT_OK(t.device->synchronize(other));
+    EXPECT_TRUE(transfer.is_intact);
+    if (eager) {
+      ASSERT_OK(t.cache.begin_step());
+      ASSERT_OK(t.cache.end_step());
+      EXPECT_FAILS(t.cache.retire(ticket), not_found, ticket);
+    } else {
+      ASSERT_OK(t.cache.retire(ticket));
+    }
+    EXPECT_EQ(t.cache.manager().stats().fenced, 0);
+  }
+}
+
+TEST(KvCacheOpenTickets, WithoutAStreamOnlyTheEngineRetiresThem) {
+  KvCacheOptions options = test::small_options();
+  options.eager_retire = true;
+  SmallCache t(options);
+  const SequenceId id = t.sequence_of(8);
+  const Ticket ticket = *t.cache.open_ticket();
+  ASSERT_OK(t.cache.destroy(id, ticket));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(t.step({}));
+  EXPECT_EQ(t.cache.manager().stats().fenced, 2);
+  const test::LogCapture lines(LogLevel::warning);
+  EXPECT_OK(t.cache.retire(ticket));
+  EXPECT_EQ(t.cache.manager().stats().free, test::kSmallBlocks);
+  EXPECT_FAILS(t.cache.retire(ticket), not_found, ticket);
+  ASSERT_OK(t.cache.open_ticket());
+  KvCache(std::move(t.cache));
+  EXPECT_TRUE(lines.contains(LogLevel::warning, "1 open tickets without a stream"));
+}
+
+TEST(KvCacheOpenTickets, AStepsTicketIsNotTheEnginesToRetire) {
+  SmallCache t;
+  const Ticket ticket = *t.cache.fence(t.cache.home_stream());
+  const Status refused = t.cache.retire(ticket);
+  EXPECT_FAILS(refused, failed_precondition, ticket);
+  EXPECT_NE(t.cache.describe(refused).find("begin_step or publish retires it"), std::string::npos);
+}
+
+// ---- ids of others ------------------------------------------------------------------------------
+
+TEST(KvCacheFence, StreamsAndTicketsOfOthersAreRefused) {
+  SmallCache here;
+  SmallCache there;
+  const StreamId foreign = *there.device->create_stream();
+  const StreamId own = *here.device->create_stream();
+  EXPECT_NE(foreign, own);
+  EXPECT_FAILS(here.cache.fence(foreign), not_found, stream);
+  EXPECT_FAILS(here.cache.open_ticket(foreign), not_found, stream);
+  EXPECT_FAILS(here.device->synchronize(foreign), not_found, stream);
+  ASSERT_OK(here.cache.fence(own));
+  const Ticket ticket = *there.cache.fence(foreign);
+  const SequenceId id = here.sequence_of(3);
+  EXPECT_FAILS(here.cache.destroy(id, ticket), not_found, ticket);
+  EXPECT_FAILS(here.cache.truncate(id, 1, ticket), not_found, ticket);
+  EXPECT_FAILS(here.cache.retire(ticket), not_found, ticket);
+  const EventId event = *there.device->create_event();
+  EXPECT_FAILS(here.device->record(event, own), not_found, event);
 }
 
 }  // namespace

@@ -28,21 +28,21 @@ TEST_P(KvCacheStepOn, CallsOutOfOrderAreRefused) {
   SmallCache t(GetParam());
   const SequenceId id = *t.cache.create_sequence();
   const auto before = t.state();
-  EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), failed_precondition, event);
-  EXPECT_FAILS(t.cache.end_step(), failed_precondition, event);
-  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, event);
-  EXPECT_FAILS(t.cache.attend({}), failed_precondition, event);
+  EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), failed_precondition, step);
+  EXPECT_FAILS(t.cache.end_step(), failed_precondition, step);
+  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, step);
+  EXPECT_FAILS(t.cache.attend({}), failed_precondition, step);
   ASSERT_OK(t.cache.begin_step());
-  EXPECT_FAILS(t.cache.begin_step(), failed_precondition, event);
-  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, event);
-  EXPECT_FAILS(t.cache.attend({}), failed_precondition, event);
+  EXPECT_FAILS(t.cache.begin_step(), failed_precondition, step);
+  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, step);
+  EXPECT_FAILS(t.cache.attend({}), failed_precondition, step);
   EXPECT_EQ(t.state(), before);
   ASSERT_OK(t.cache.append(Demands{{id, 1}}));
-  EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), failed_precondition, event);
+  EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), failed_precondition, step);
   EXPECT_EQ(t.cache.tables().info(id)->length_tokens, 1);
   ASSERT_OK(t.cache.end_step());
-  EXPECT_FAILS(t.cache.end_step(), failed_precondition, event);
-  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, event);
+  EXPECT_FAILS(t.cache.end_step(), failed_precondition, step);
+  EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, step);
 }
 
 TEST_P(KvCacheStepOn, AStepMayBeEmpty) {
@@ -99,7 +99,7 @@ TEST_P(KvCacheStepOn, RefusedAppendsChangeNothingAndNameTheDemand) {
     EXPECT_TRUE(test::fails_with(batch, r.code, r.resource)) << "refusal " << i;
     EXPECT_EQ(t.cache.failed_demand(), r.failed) << "refusal " << i;
     EXPECT_EQ(t.state(), before) << "refusal " << i;
-    EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, event);
+    EXPECT_FAILS(t.cache.write_kv({}), failed_precondition, step);
     EXPECT_OK(t.cache.check_invariants());
   }
   ASSERT_OK(t.cache.append(Demands{{a, 1}})) << "the step is still open";
@@ -208,6 +208,12 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   EXPECT_FAILS(writing([](auto& a) { a.value = nullptr; }), invalid_argument, pointer);
   EXPECT_FAILS(writing([&](auto& a) { a.value = odd; }), invalid_argument, alignment);
   EXPECT_FAILS(writing([](auto& a) { a.dtype = DType::int8; }), unsupported, dtype);
+  EXPECT_FAILS(t.cache.attend(attend), failed_precondition, layer);
+  EXPECT_OK(t.cache.write_kv(write));
+  constexpr auto kForeign = static_cast<DType>(99);
+  EXPECT_FAILS(writing([](auto& a) { a.dtype = kForeign; }), invalid_argument, dtype);
+  EXPECT_FAILS(attending([](auto& a) { a.q_dtype = kForeign; }), invalid_argument, dtype);
+  EXPECT_FAILS(attending([](auto& a) { a.out_dtype = kForeign; }), invalid_argument, dtype);
   EXPECT_FAILS(attending([](auto& a) { a.layer = 1; }), invalid_argument, layer);
   EXPECT_FAILS(attending([](auto& a) { a.q = nullptr; }), invalid_argument, pointer);
   EXPECT_FAILS(attending([](auto& a) { a.out = nullptr; }), invalid_argument, pointer);
@@ -221,7 +227,6 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   const Status no_q = attending([](auto& a) { a.q = nullptr; });
   EXPECT_NE(t.cache.describe(no_q).find("q is null"), std::string::npos) << t.cache.describe(no_q);
 
-  EXPECT_OK(t.cache.write_kv(write));
   for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.attend(attend));
   if (GetParam() == DeviceKind::host) {
     EXPECT_FAILS(t.cache.attend(attend), exhausted, workspace);
@@ -235,11 +240,12 @@ TEST_P(KvCacheStepOn, NoSequenceOutgrowsTheLargest) {
   KvCacheOptions options = test::small_options();
   options.max_sequence_tokens = 9;
   SmallCache t(GetParam(), options);
-  EXPECT_FAILS(t.cache.create_sequence({.max_length_tokens = 10}), invalid_argument,
-               sequence_length);
+  EXPECT_REFUSES(t.cache.create_sequence({.max_length_tokens = 10}), invalid_argument,
+                 max_length_tokens);
   const SequenceId smaller = *t.cache.create_sequence({.max_length_tokens = 3});
   const SequenceId id = t.sequence_of(9);
-  EXPECT_FAILS(t.cache.fork(id, 4, {.max_length_tokens = 10}), invalid_argument, sequence_length);
+  EXPECT_REFUSES(t.cache.fork(id, 4, {.max_length_tokens = 10}), invalid_argument,
+                 max_length_tokens);
   const SequenceId child = *t.cache.fork(id, 4);
   ASSERT_OK(t.cache.begin_step());
   EXPECT_FAILS(t.cache.append(Demands{{id, 1}}), context_length_exceeded, sequence_length);
@@ -254,14 +260,16 @@ TEST(KvCacheStep, TheHostRecordsNoSteps) {
   SmallCache t;
   const RecordedStep shape{.num_rows = 1};
   EXPECT_FAILS(t.cache.begin_recording(shape), unsupported, device);
-  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, event);
+  EXPECT_FAILS(t.cache.end_recording(), failed_precondition, step);
   ASSERT_OK(t.cache.begin_step());
   EXPECT_FAILS(t.cache.append_recorded(shape, {}), unsupported, device);
   EXPECT_OK(t.cache.append({}));
   EXPECT_OK(t.cache.end_step());
 }
 
-Status fail_with_io_error(void*) { return {StatusCode::io_error, Resource::file, 5, 0, 0, 0}; }
+Status fail_with_io_error(void*) {
+  return {StatusCode::io_error, Resource::file, Option::none, 5, 0, 0, 0};
+}
 
 TEST(KvCacheStep, FailedWorkIsToldBySynchronizeAndStepsGoOn) {
   for (const HostStreams streams : {HostStreams::manual, HostStreams::threads}) {
@@ -294,9 +302,14 @@ TEST(KvCacheStep, ADeviceThatTakesNoWorkIsAnErrorThatOneCanLeave) {
   ASSERT_OK(cache.begin_step()) << "the work it would wait for is over, so the wait may fail";
   device.fail_after(0);  // the copy on write
   EXPECT_FAILS(cache.append(Demands{{child, 1}}), device_error, none);
-  EXPECT_FAILS(cache.write_kv({}), failed_precondition, event);
-  EXPECT_FAILS(cache.attend({}), failed_precondition, event);
-  EXPECT_FAILS(cache.append(Demands{{parent, 1}}), failed_precondition, event);
+  EXPECT_EQ(cache.tables().info(child)->length_tokens, 2) << "nothing has changed";
+  EXPECT_EQ(cache.tables().lookup(child, 0).value(), cache.tables().lookup(parent, 0).value());
+  EXPECT_EQ(cache.manager().stats().referenced, 1);
+  EXPECT_FAILS(cache.write_kv({}), failed_precondition, step);
+  EXPECT_FAILS(cache.attend({}), failed_precondition, step);
+  EXPECT_OK(cache.check_invariants());
+  ASSERT_OK(cache.append(Demands{{child, 1}})) << "the same call again";
+  EXPECT_NE(cache.tables().lookup(child, 0).value(), cache.tables().lookup(parent, 0).value());
   ASSERT_OK(cache.destroy(child));
   device.fail_after(0);
   EXPECT_FAILS(cache.end_step(), device_error, none);
@@ -313,8 +326,8 @@ TEST_P(KvCacheStepOn, SequenceCallsForwardTheirStatus) {
   const SequenceId unknown{99};
   const SequenceId id = t.sequence_of(5);
   const auto before = t.state();
-  EXPECT_FAILS(t.cache.create_sequence({.max_length_tokens = -1}), invalid_argument,
-               sequence_length);
+  EXPECT_REFUSES(t.cache.create_sequence({.max_length_tokens = -1}), invalid_argument,
+                 max_length_tokens);
   EXPECT_FAILS(t.cache.fork(unknown, 1), not_found, sequence);
   EXPECT_FAILS(t.cache.fork(id, 6), invalid_argument, sequence_length);
   EXPECT_FAILS(t.cache.destroy(unknown), not_found, sequence);
@@ -359,7 +372,7 @@ TEST_P(KvCacheStepOn, AnEngineThatGoesIdlePublishesBetweenSteps) {
   EXPECT_EQ(t.cache.snapshot().step, 1U) << "no step has ended";
   EXPECT_EQ(t.cache.snapshot().blocks.allocated(), 0);
   ASSERT_OK(t.cache.begin_step());
-  EXPECT_FAILS(t.cache.publish(), failed_precondition, event);
+  EXPECT_FAILS(t.cache.publish(), failed_precondition, step);
   EXPECT_TRUE(t.cache.publisher().has_pending_work());
   ASSERT_OK(t.cache.end_step());
   EXPECT_FALSE(t.cache.publisher().has_pending_work());

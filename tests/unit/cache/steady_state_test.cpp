@@ -105,18 +105,21 @@ TEST(SteadyState, TheCounterCounts) {
   EXPECT_GE(heap.count(), 1);
 }
 
-class SteadyStateOn : public ::testing::TestWithParam<DeviceKind> {};
+class SteadyStateOn : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  static void expect_no_allocation(Scrub scrub);
+};
 INSTANTIATE_TEST_SUITE_P(Devices, SteadyStateOn, ::testing::ValuesIn(test::device_kinds()),
                          test::kind_name);
 
-TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
-  KVARENA_NEEDS_DEVICE(GetParam());
+void SteadyStateOn::expect_no_allocation(Scrub scrub) {
   const auto device = test::make_device(GetParam());
   ASSERT_NE(device, nullptr);
   KvCache cache =
       KvCache::create(
           *device, {.layout = {.num_layers = kLayers, .num_kv_heads = kHeads, .head_dim_k = kDim},
                     .size = {.num_blocks = 200},
+                    .scrub = scrub,
                     .num_q_heads = kHeads,
                     .max_sequences = 8,
                     .max_step_tokens = kRows * kChunk,
@@ -137,6 +140,13 @@ TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
   EXPECT_EQ(after.allocations_ever, before.allocations_ever);
   EXPECT_EQ(after.frees_ever, before.frees_ever);
   EXPECT_OK(cache.check_invariants());
+}
+
+TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
+  KVARENA_NEEDS_DEVICE(GetParam());
+  for (const Scrub scrub : {Scrub::never, Scrub::on_owner_change, Scrub::always}) {
+    expect_no_allocation(scrub);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+#pragma once
+
+/// @file
+/// What the calls of a `KvCache`'s step take and give. Plain values; memory that they point to is
+/// the caller's, or the cache's until the step ends.
+
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/views.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace kvarena {
+
+/// What a step's append gave: the batch in the order of the demands. Valid until end_step.
+struct StepBatch {
+  std::span<const std::int64_t> slots;  ///< [num_tokens] where each new token's K and V go
+  /// The same in device memory, in the order of the home stream; on the host device as `slots`.
+  const std::int64_t* device_slots = nullptr;
+  std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
+  std::int64_t num_copies = 0;  ///< copies on write that were queued
+  std::int64_t new_blocks = 0;  ///< blocks taken
+};
+
+/// The shape of a recorded decode step.
+struct RecordedStep {
+  std::int32_t num_rows = 0;        ///< sequences at most, 1 .. max_batch_rows
+  std::int32_t tokens_per_row = 1;  ///< new tokens of each, 1 .. max_decode_tokens
+};
+
+/// K and V of the step's new tokens for one layer.
+struct WriteKvArgs {
+  std::int32_t layer = 0;       ///< 0-based
+  const void* key = nullptr;    ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
+  DType dtype = DType::f16;     ///< of key and value; converted to the layout's
+  QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; as given to attend
+};
+
+/// Attention of the step's new tokens over one layer.
+struct AttendArgs {
+  std::int32_t layer = 0;        ///< 0-based
+  const void* q = nullptr;       ///< [num_tokens, num_q_heads, head_dim_k]
+  DType q_dtype = DType::f16;    ///< of q
+  void* out = nullptr;           ///< [num_tokens, num_q_heads, head_dim_v]
+  DType out_dtype = DType::f16;  ///< of out
+  float* lse = nullptr;          ///< [num_tokens, num_q_heads] log-sum-exp, or nullptr
+  float scale = 0.0F;            ///< of the logits; 0: 1 / sqrt(head_dim_k)
+  float soft_cap = 0.0F;         ///< of the logits; 0: none
+  bool windowed = false;         ///< see only the last KvCacheOptions::window_tokens
+  QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
+  const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
+  bool kv_is_written = false;    ///< K and V of the step's tokens are there without write_kv: the
+                                 ///< caller's own kernels wrote them
+};
+
+}  // namespace kvarena

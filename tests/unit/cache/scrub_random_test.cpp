@@ -1,0 +1,201 @@
+// Sequences of several owners come, fork, are cut and go at random. Each token is a number of its
+// own; whatever a block holds that a step has written in is one of the numbers that its owner had,
+// or zero.
+
+#include "support/environment.hpp"
+#include "support/status_matchers.hpp"
+#include "unit/cache/scrub_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+using test::ScrubCache;
+using test::ScrubShape;
+
+struct Case {
+  DeviceKind kind = DeviceKind::host;
+  BlockOrder order = BlockOrder::block_major;
+  Scrub scrub = Scrub::on_owner_change;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DeviceKind kind : test::device_kinds()) {
+    for (const BlockOrder order : {BlockOrder::block_major, BlockOrder::layer_major}) {
+      for (const Scrub scrub : {Scrub::on_owner_change, Scrub::always}) {
+        all.push_back({kind, order, scrub});
+      }
+    }
+  }
+  return all;
+}
+
+/// The cache, and what each sequence's tokens are.
+class Game {
+ public:
+  Game(const Case& its_case, std::uint64_t seed)
+      : case_(its_case),
+        random_(seed),
+        t_({.name = "random", .kind = its_case.kind, .order = its_case.order}, its_case.scrub, 24,
+           10) {}
+
+  void play(int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      ASSERT_NO_FATAL_FAILURE(change());
+      ASSERT_NO_FATAL_FAILURE(step());
+    }
+    EXPECT_GT(t_.cache.tables().stats().copies_on_write, 0U);
+  }
+
+ private:
+  struct Player {
+    SequenceId id;
+    std::vector<float> tokens;
+  };
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  std::uint64_t any_owner() { return 1 + below(4); }
+  /// Who may see a sequence's tokens: those of its owner, or it alone.
+  std::uint64_t viewer_of(SequenceId id) const {
+    return case_.scrub == Scrub::always ? id.value : t_.cache.tables().info(id)->owner;
+  }
+  void remember(const Player& player) {
+    seen_[viewer_of(player.id)].insert(player.tokens.begin(), player.tokens.end());
+  }
+
+  void change() {
+    if (players_.empty() || (players_.size() < 10 && below(3) == 0)) {
+      players_.push_back({t_.create(any_owner()), {}});
+      return;
+    }
+    const std::size_t chosen = below(players_.size());
+    Player& player = players_[chosen];
+    const auto length = static_cast<std::int64_t>(player.tokens.size());
+    const auto kept = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(length) + 1));
+    const auto kept_tokens = player.tokens.begin() + kept;
+    switch (below(4)) {
+      case 0:
+        if (players_.size() == 10) return;
+        players_.push_back({*t_.cache.fork(player.id, kept, {.owner = below(2) * any_owner()}),
+                            {player.tokens.begin(), kept_tokens}});
+        remember(players_.back());
+        return;
+      case 1:
+        ASSERT_OK(t_.cache.truncate(player.id, kept));
+        player.tokens.erase(kept_tokens, player.tokens.end());
+        return;
+      case 2: static_cast<void>(t_.cache.reserve_capacity(player.id, length + 6)); return;
+      default:
+        ASSERT_OK(t_.cache.destroy(player.id));
+        players_.erase(players_.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+  }
+
+  /// Some sequences grow; the step may be given up before or after its tokens were written.
+  void step() {
+    std::vector<AppendDemand> demands;
+    std::vector<std::size_t> rows;
+    for (std::size_t i = 0; i < players_.size(); ++i) {
+      if (below(2) == 0) continue;
+      rows.push_back(i);
+      demands.push_back({players_[i].id, static_cast<std::int32_t>(below(7))});
+    }
+    ASSERT_OK(t_.cache.begin_step());
+    if (!t_.cache.append(demands)) {  // too few blocks
+      ASSERT_OK(t_.cache.abort_step());
+      return;
+    }
+    if (below(12) == 0) {
+      ASSERT_OK(t_.cache.abort_step());
+      return;
+    }
+    std::vector<float> numbers;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      Player& player = players_[rows[row]];
+      for (std::int32_t i = 0; i < demands[row].num_tokens; ++i) {
+        numbers.push_back(next_number_++);
+        player.tokens.push_back(numbers.back());
+      }
+      remember(player);
+    }
+    ASSERT_OK(t_.write(numbers));
+    const bool is_aborted = below(12) == 0;
+    ASSERT_OK(is_aborted ? t_.cache.abort_step() : t_.cache.end_step());
+    for (std::size_t row = 0; is_aborted && row < rows.size(); ++row) {
+      Player& player = players_[rows[row]];
+      player.tokens.resize(player.tokens.size() -
+                           static_cast<std::size_t>(demands[row].num_tokens));
+    }
+    ASSERT_OK(t_.cache.check_invariants());
+    look(demands, is_aborted);
+  }
+
+  /// Every token of every sequence; every slot of the blocks that the step wrote in.
+  void look(const std::vector<AppendDemand>& demands, bool is_aborted) {
+    const std::vector<std::byte> pool = t_.pool();
+    for (const Player& player : players_) {
+      const auto grown = std::find_if(demands.begin(), demands.end(), [&](const AppendDemand& d) {
+        return d.sequence == player.id && d.num_tokens > 0;
+      });
+      const std::set<float>& seen = seen_[viewer_of(player.id)];
+      const std::int64_t size = t_.block_size();
+      const auto length = static_cast<std::int64_t>(player.tokens.size());
+      const std::int64_t end = (length + size - 1) / size * size;
+      for (std::int64_t i = 0; i < end; ++i) {
+        if (i >= length && (grown == demands.end() || is_aborted)) break;
+        const float found =
+            number_at(pool, *t_.cache.tables().lookup(player.id, i / size), i % size);
+        if (i < length) {
+          ASSERT_EQ(found, player.tokens[static_cast<std::size_t>(i)]) << "token " << i;
+        } else {
+          ASSERT_TRUE(found == 0 || seen.contains(found))
+              << found << " in slot " << i << " past " << length << " tokens";
+        }
+      }
+    }
+  }
+
+  /// The number that a slot holds in every layer, head and dim.
+  float number_at(const std::vector<std::byte>& pool, BlockId block, std::int64_t token) const {
+    const std::vector<std::byte> bytes = t_.token_bytes(pool, block, token);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    const auto a_plane = static_cast<std::size_t>(ScrubCache::kHeads * 8);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(values[i], i / a_plane % 2 == 0 ? values[0] : -values[0]);
+    }
+    return values[0];
+  }
+
+  Case case_;
+  std::mt19937_64 random_;
+  ScrubCache t_;
+  std::vector<Player> players_;
+  std::map<std::uint64_t, std::set<float>> seen_;
+  float next_number_ = 1;
+};
+
+class ScrubRandom : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Modes, ScrubRandom, ::testing::ValuesIn(cases()));
+
+TEST_P(ScrubRandom, OwnersFindTheirOwnTokensAndZeros) {
+  KVARENA_NEEDS_DEVICE(GetParam().kind);
+  const auto seed = test::number_from_environment("KVARENA_SEED", 1);
+  const auto times = static_cast<int>(test::number_from_environment("KVARENA_TEST_ROUNDS", 1));
+  for (std::uint64_t game = 0; game < 4; ++game) {
+    SCOPED_TRACE("KVARENA_SEED " + std::to_string(seed) + ", game " + std::to_string(game));
+    Game(GetParam(), seed * 100 + game).play(200 * times);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace kvarena
