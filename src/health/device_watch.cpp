@@ -41,7 +41,7 @@ DeviceCheck DeviceWatch::check() {
   }
   const Status failed = residency.status.is_ok() ? memory.status() : residency.status;
   if (const std::int32_t lost_to = device.lost_to(); lost_to != 0) {
-    const Status lost{StatusCode::device_error, Resource::device, lost_to, 0, 0, 0};
+    const Status lost{StatusCode::device_error, Resource::device, Option::none, lost_to, 0, 0, 0};
     result.seen.resident = false;
     result.findings.push_back({{HealthReasonCode::device_lost, id},
                                fmt::format("device {} is lost, only a new process gets it back: {}",

@@ -2,6 +2,7 @@
 
 #include "health/health_monitor_impl.hpp"
 
+#include "base/excerpt.hpp"
 #include "base/log_internal.hpp"
 
 #include <algorithm>
@@ -33,6 +34,7 @@ LogLevel severity_of(HealthReasonCode code) noexcept {
   switch (code) {
     case HealthReasonCode::residency_violated:
     case HealthReasonCode::accounts_violated:
+    case HealthReasonCode::steps_lost:
     case HealthReasonCode::device_lost: return LogLevel::critical;
     default: return LogLevel::error;
   }
@@ -84,6 +86,7 @@ void HealthMonitor::Impl::add_device(Device& device) {
 Result<WatchId> HealthMonitor::Impl::add_pool(StepPublisher& publisher, std::string name,
                                               const Device* device) {
   if (name.empty()) return invalid_argument(Resource::name, 0, 1, 1);
+  name = printable(name);
   if (std::ranges::find(pools, name, &PoolWatch::name) != pools.end()) {
     return failed_precondition(Resource::name);
   }

@@ -2,6 +2,8 @@
 
 #include "health/health_monitor_impl.hpp"
 
+#include "base/range_checks.hpp"
+
 #include "kvarena/cache/kv_cache.hpp"
 
 #include <algorithm>
@@ -17,24 +19,14 @@ namespace {
 
 constexpr std::int64_t kLongestNs = 366LL * 24 * 3600 * 1'000'000'000;
 
-Status check_time(Resource option, std::int64_t ns, std::int64_t smallest,
-                  std::int64_t largest) noexcept {
-  const bool fits = ns >= smallest && ns <= largest;
-  return fits ? Status{} : invalid_argument(option, ns, smallest, largest);
-}
-
 Status check_options(const HealthOptions& options) noexcept {
   const std::int64_t period = options.period_ns;
-  for (const Status& status :
-       {check_time(Resource::period, period, 1, kLongestNs),
-        check_time(Resource::period, options.pressure_period_ns, 0, period),
-        check_time(Resource::time_limit, options.check_limit_ns, 1, period),
-        check_time(Resource::time_limit, options.ticket_limit_ns, 1, kLongestNs),
-        check_time(Resource::time_limit, options.holder_grace_ns, 0, kLongestNs),
-        check_time(Resource::time_limit, options.step_limit_ns, 1, kLongestNs)}) {
-    if (!status) return status;
-  }
-  return {};
+  return check_each({{Option::period_ns, period, 1, kLongestNs},
+                     {Option::pressure_period_ns, options.pressure_period_ns, 0, period},
+                     {Option::check_limit_ns, options.check_limit_ns, 1, period},
+                     {Option::ticket_limit_ns, options.ticket_limit_ns, 1, kLongestNs},
+                     {Option::holder_grace_ns, options.holder_grace_ns, 0, kLongestNs},
+                     {Option::step_limit_ns, options.step_limit_ns, 1, kLongestNs}});
 }
 
 /// Largest first, then by address.

@@ -7,6 +7,7 @@ std::string_view name_of(HealthReasonCode code) noexcept {
     case HealthReasonCode::not_checked: return "not_checked";
     case HealthReasonCode::residency_violated: return "residency_violated";
     case HealthReasonCode::accounts_violated: return "accounts_violated";
+    case HealthReasonCode::steps_lost: return "steps_lost";
     case HealthReasonCode::device_lost: return "device_lost";
     case HealthReasonCode::device_unreachable: return "device_unreachable";
     case HealthReasonCode::memory_drift: return "memory_drift";

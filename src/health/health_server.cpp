@@ -8,6 +8,7 @@
 #include "health/render/stats_json.hpp"
 
 #include "base/log_internal.hpp"
+#include "base/range_checks.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 
@@ -22,22 +23,20 @@ constexpr const char* kJsonType = "application/json";
 constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 Status validate(const HealthServerOptions& options) {
-  if (options.max_connections < 1 || options.max_connections > 1024) {
-    return invalid_argument(Resource::connections, options.max_connections, 1, 1024);
-  }
-  constexpr std::int64_t kMaxBytes = 1 << 20;
-  if (options.max_request_bytes < 256 || options.max_request_bytes > kMaxBytes) {
-    return invalid_argument(Resource::request_bytes,
-                            static_cast<std::int64_t>(options.max_request_bytes), 256, kMaxBytes);
-  }
-  if (options.request_limit_ms < 10 || options.request_limit_ms > 600'000) {
-    return invalid_argument(Resource::time_limit, options.request_limit_ms, 10, 600'000);
+  const auto request_bytes = static_cast<std::int64_t>(options.max_request_bytes);
+  if (Status s = check_each({
+          {Option::max_connections, options.max_connections, 1, 1024},
+          {Option::max_request_bytes, request_bytes, 256, 1 << 20},
+          {Option::request_limit_ms, options.request_limit_ms, 10, 600'000},
+      });
+      !s) {
+    return s;
   }
   const auto is_loopback = http::is_loopback(options.address);
-  if (!is_loopback) return {StatusCode::invalid_argument, Resource::address, 0, 0, 0, 0};
+  if (!is_loopback) return http::no_address();
   if ((!*is_loopback || !options.token.empty()) && !http::is_valid_token(options.token)) {
-    return invalid_argument(Resource::token, static_cast<std::int64_t>(options.token.size()),
-                            http::kMinTokenLength, http::kMaxTokenLength);
+    return invalid_option(Option::token, static_cast<std::int64_t>(options.token.size()),
+                          http::kMinTokenLength, http::kMaxTokenLength);
   }
   return {};
 }

@@ -11,7 +11,7 @@ namespace {
 
 bool lasts(HealthReasonCode code) noexcept {
   return code == HealthReasonCode::residency_violated ||
-         code == HealthReasonCode::accounts_violated;
+         code == HealthReasonCode::accounts_violated || code == HealthReasonCode::steps_lost;
 }
 
 double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9; }

@@ -1,5 +1,7 @@
 #include "health/pool_watch.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -45,6 +47,7 @@ PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const Me
   const PoolSnapshot snapshot = publisher.snapshot();
   const bool has_moved = result.sighting.see(snapshot, now_ns);
   judge_accounts(snapshot, result.findings);
+  judge_steps(snapshot, result.findings);
   judge_ticket(snapshot, now_ns - result.sighting.ticket_ns(), limits.ticket_ns, result.findings);
   judge_progress(snapshot, has_moved, now_ns, limits.step_ns, result.findings);
   judge_holders(snapshot, now_ns, limits.holder_grace_ns, result.findings);
@@ -74,6 +77,18 @@ void PoolWatch::judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding
                      name, blocks.free, blocks.fenced, blocks.evictable, blocks.referenced,
                      blocks.offline, blocks.num_blocks, snapshot.step)});
   }
+}
+
+/// Those that are new: a loss is found once, and stays until it is acknowledged.
+void PoolWatch::judge_steps(const PoolSnapshot& snapshot, std::vector<Finding>& findings) {
+  const std::uint64_t lost = std::exchange(steps_lost_, snapshot.steps_lost);
+  const std::uint64_t missed = std::exchange(missed_launches_, snapshot.missed_launches);
+  if (lost == snapshot.steps_lost && missed == snapshot.missed_launches) return;
+  findings.push_back(
+      {{HealthReasonCode::steps_lost, id, snapshot.steps_lost + snapshot.missed_launches},
+       fmt::format("pool {}: {} steps were not taken by the device, and {} launches found no step "
+                   "of theirs, as of step {}: a graph was not launched, or twice",
+                   name, snapshot.steps_lost, snapshot.missed_launches, snapshot.step)});
 }
 
 void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns,
@@ -125,7 +140,7 @@ void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
       {{HealthReasonCode::holder_late, id},
        fmt::format("pool {}: {} holders are past their deadline; holder {} ({} of owner {}) by "
                    "{:.3f} s, with {} blocks, as of step {}",
-                   name, num_late, latest->holder.value, latest->purpose, latest->owner,
+                   name, num_late, latest->holder.value, printable(latest->purpose), latest->owner,
                    seconds(seen_ns - latest->deadline_ns), latest->references, details.step)});
 }
 

@@ -67,6 +67,7 @@ class PoolWatch {
 
  private:
   void judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const;
+  void judge_steps(const PoolSnapshot& snapshot, std::vector<Finding>& findings);
   void judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns, std::int64_t limit_ns,
                     std::vector<Finding>& findings) const;
   void judge_progress(const PoolSnapshot& snapshot, bool has_moved, std::int64_t now_ns,
@@ -76,9 +77,11 @@ class PoolWatch {
 
   PressureGauge gauge_;
   PressureLog log_;
-  std::int64_t progress_ns_;  // when a look last saw that the engine is not stuck
-  bool was_pending_ = false;  // at the last look
-  std::int64_t looked_ns_;    // the last look, or when the watch began
+  std::int64_t progress_ns_;           // when a look last saw that the engine is not stuck
+  bool was_pending_ = false;           // at the last look
+  std::uint64_t steps_lost_ = 0;       // at the last look
+  std::uint64_t missed_launches_ = 0;  // the same
+  std::int64_t looked_ns_;             // the last look, or when the watch began
   std::int64_t details_ns_;   // of the last details, by the publisher's clock; only compared
   std::int64_t detailed_ns_;  // the last look before those details came
 };

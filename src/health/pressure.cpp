@@ -36,30 +36,31 @@ PressureLevel level_after(PressureLevel current, double share, const PressureThr
 }
 
 /// In thousandths, which is how a Status names a share.
-Status out_of_range(double share, double smallest, double largest) noexcept {
+Status out_of_range(Option option, double share, double smallest, double largest) noexcept {
   const auto thousandths = [](double value) {
     return static_cast<std::int64_t>(std::clamp(value, -1e6, 1e6) * 1000.0);
   };
   // Not a number compares false with everything, and is given as 0.
-  return invalid_argument(Resource::watermark, share == share ? thousandths(share) : 0,
-                          thousandths(smallest), thousandths(largest));
+  return invalid_option(option, share == share ? thousandths(share) : 0, thousandths(smallest),
+                        thousandths(largest));
 }
 
-Status check_range(double share, double smallest, double largest) noexcept {
+Status check_range(Option option, double share, double smallest, double largest) noexcept {
   const bool fits = share >= smallest && share <= largest;
-  return fits ? Status{} : out_of_range(share, smallest, largest);
+  return fits ? Status{} : out_of_range(option, share, smallest, largest);
 }
 
-Status check_thresholds(const PressureThresholds& thresholds, double hysteresis) noexcept {
+Status check_thresholds(Option option, const PressureThresholds& thresholds,
+                        double hysteresis) noexcept {
   // Past this a level that has been entered could never be left.
   const double largest = 1.0 - hysteresis;
   if (!(thresholds.elevated >= 0.0 && thresholds.elevated < largest)) {
-    return out_of_range(thresholds.elevated, 0.0, largest);
+    return out_of_range(option, thresholds.elevated, 0.0, largest);
   }
-  if (Status status = check_range(thresholds.critical, 0.0, thresholds.elevated); !status) {
+  if (Status status = check_range(option, thresholds.critical, 0.0, thresholds.elevated); !status) {
     return status;
   }
-  return check_range(thresholds.exhausted, 0.0, thresholds.critical);
+  return check_range(option, thresholds.exhausted, 0.0, thresholds.critical);
 }
 
 }  // namespace
@@ -85,10 +86,11 @@ std::string to_string(const PressureEvent& event) {
 }
 
 Result<PressureGauge> PressureGauge::create(const PressureOptions& options) {
-  if (Status status = check_range(options.hysteresis, 0.0, 0.5); !status) return status;
-  for (const PressureThresholds& thresholds : {options.blocks, options.vram}) {
-    if (Status status = check_thresholds(thresholds, options.hysteresis); !status) return status;
-  }
+  if (Status status = check_range(Option::hysteresis, options.hysteresis, 0.0, 0.5); !status)
+    return status;
+  const double slack = options.hysteresis;
+  if (Status s = check_thresholds(Option::blocks, options.blocks, slack); !s) return s;
+  if (Status s = check_thresholds(Option::vram, options.vram, slack); !s) return s;
   return PressureGauge(options);
 }
 

@@ -69,8 +69,8 @@ struct HealthOptions {
 /// The process's conscience.
 class KVARENA_EXPORT HealthMonitor {
  public:
-  /// Starts the thread; the first check comes at once. Returns invalid_argument (period,
-  /// time_limit, watermark), exhausted (thread).
+  /// Starts the thread; the first check comes at once. Returns invalid_argument naming
+  /// the option, exhausted (thread).
   static Result<HealthMonitor> create(const HealthOptions& options = {});
   /// Stops the thread promptly; waits for a check under way.
   ~HealthMonitor();

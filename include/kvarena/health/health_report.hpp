@@ -26,6 +26,7 @@ enum class HealthReasonCode : std::uint8_t {
   not_checked,         ///< no check has completed yet
   residency_violated,  ///< memory is not where it must be; stays until acknowledged
   accounts_violated,   ///< an audit of the accounts failed; stays until acknowledged
+  steps_lost,          ///< a device did not take steps that have ended; stays until acknowledged
   device_lost,         ///< a sticky error of the device; a new process is needed
   device_unreachable,  ///< the driver could not be asked
   memory_drift,        ///< more memory is used that nobody recorded than HealthOptions allow

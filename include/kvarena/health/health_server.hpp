@@ -42,7 +42,7 @@ struct HealthServerOptions {
 class KVARENA_EXPORT HealthServer {
  public:
   /// Runs a check first when the monitor has seen nothing yet, or not all that it watches. Returns
-  /// invalid_argument (connections, request_bytes, time_limit, address, token), io_error with errno
+  /// invalid_argument naming the option, io_error with errno
   /// (address: it cannot be bound; event: no descriptor is left), exhausted (thread). For a moment
   /// the process's SIGPIPE is ignored, then what was set before holds again: do not set it at the
   /// same time.

@@ -64,7 +64,8 @@ KVARENA_EXPORT std::string to_string(const PressureEvent& event);
 /// Turns figures into levels.
 class KVARENA_EXPORT PressureGauge {
  public:
-  /// Returns invalid_argument (watermark), in thousandths, for a share out of range or order.
+  /// Returns invalid_argument (hysteresis, blocks, vram), in thousandths, for a share out of range
+  /// or order.
   static Result<PressureGauge> create(const PressureOptions& options = {});
 
   /// Takes the figures of now; a figure whose total is 0 counts as normal. Returns how the level

@@ -28,7 +28,9 @@ Addresses resolve(const std::string& address, std::uint16_t port) {
   return {found, &::freeaddrinfo};
 }
 
-Status io_error(Resource resource) { return {StatusCode::io_error, resource, errno, 0, 0, 0}; }
+Status io_error(Resource resource) {
+  return {StatusCode::io_error, resource, Option::none, errno, 0, 0, 0};
+}
 
 std::uint16_t port_of(const sockaddr_storage& bound) {
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
@@ -53,7 +55,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 Result<Listener> Listener::bind(const std::string& address, std::uint16_t port) {
   const Addresses found = resolve(address, port);
-  if (!found) return Status{StatusCode::invalid_argument, Resource::address, 0, 0, 0, 0};
+  if (!found) return no_address();
   Listener listener;
   listener.socket =
       Descriptor(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

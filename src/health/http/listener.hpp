@@ -28,6 +28,9 @@ class Descriptor {
   int number_;
 };
 
+/// What an address is refused with.
+constexpr Status no_address() noexcept { return invalid_option(Option::address, 0, 0, 0); }
+
 /// Where to listen.
 struct Listener {
   Descriptor socket;       ///< to wait for and accept from

@@ -85,6 +85,8 @@ Json holders_json(std::span<const HolderReport> reports, const Moment& then) {
 
 Json explanation_json(const Explanation& explanation, const Moment& then) {
   return {{"requested", explanation.requested},
+          {"for_new_work", explanation.urgency == Urgency::admission},
+          {"promised", explanation.promised},
           {"fits", explanation.fits},
           {"usable", explanation.usable},
           {"missing", explanation.missing},
@@ -113,6 +115,8 @@ Json pool_json(const PoolHealth& pool, const NamedPoolDetails* details, std::int
   const PoolSnapshot& snapshot = pool.snapshot;
   return {{"name", pool.name},
           {"step", snapshot.step},
+          {"steps_lost", snapshot.steps_lost},
+          {"missed_launches", snapshot.missed_launches},
           {"age_secs", seconds_between(pool.published_ns, now_ns)},
           {"pending_work", pool.has_pending_work},
           {"waiting_requests", pool.waiting_requests},

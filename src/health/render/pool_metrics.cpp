@@ -67,6 +67,10 @@ constexpr PoolFigure kGauges[] = {
 constexpr PoolFigure kCounters[] = {
     {{"kvarena_steps_total", "Steps ended."},
      [](const Pool& p, Now) { return number(p.snapshot.step); }},
+    {{"kvarena_steps_lost_total", "Steps that the device did not take."},
+     [](const Pool& p, Now) { return number(p.snapshot.steps_lost); }},
+    {{"kvarena_missed_launches_total", "Launches on the device that found no step of theirs."},
+     [](const Pool& p, Now) { return number(p.snapshot.missed_launches); }},
     {{"kvarena_holders_registered_total", "Holders registered."},
      [](const Pool& p, Now) { return number(p.snapshot.blocks.holders_ever); }},
     {{"kvarena_block_allocations_total", "Blocks handed out."},

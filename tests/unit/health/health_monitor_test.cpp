@@ -34,17 +34,18 @@ TEST(HealthMonitorTest, RefusesPeriodsAndLimitsOutOfRange) {
     return HealthMonitor::create(options);
   };
   using O = HealthOptions;
-  EXPECT_FAILS(with([](O& o) { o.period_ns = 0; }), invalid_argument, period);
-  EXPECT_FAILS(with([](O& o) { o.pressure_period_ns = -1; }), invalid_argument, period);
-  EXPECT_FAILS(with([](O& o) { o.pressure_period_ns = o.period_ns + 1; }), invalid_argument,
-               period);
-  EXPECT_FAILS(with([](O& o) { o.check_limit_ns = 0; }), invalid_argument, time_limit);
-  EXPECT_FAILS(with([](O& o) { o.check_limit_ns = o.period_ns + 1; }), invalid_argument,
-               time_limit);
-  EXPECT_FAILS(with([](O& o) { o.ticket_limit_ns = 0; }), invalid_argument, time_limit);
-  EXPECT_FAILS(with([](O& o) { o.step_limit_ns = 0; }), invalid_argument, time_limit);
-  EXPECT_FAILS(with([](O& o) { o.holder_grace_ns = -1; }), invalid_argument, time_limit);
-  EXPECT_FAILS(with([](O& o) { o.pressure.hysteresis = 2.0; }), invalid_argument, watermark);
+  EXPECT_REFUSES(with([](O& o) { o.period_ns = 0; }), invalid_argument, period_ns);
+  EXPECT_REFUSES(with([](O& o) { o.pressure_period_ns = -1; }), invalid_argument,
+                 pressure_period_ns);
+  EXPECT_REFUSES(with([](O& o) { o.pressure_period_ns = o.period_ns + 1; }), invalid_argument,
+                 pressure_period_ns);
+  EXPECT_REFUSES(with([](O& o) { o.check_limit_ns = 0; }), invalid_argument, check_limit_ns);
+  EXPECT_REFUSES(with([](O& o) { o.check_limit_ns = o.period_ns + 1; }), invalid_argument,
+                 check_limit_ns);
+  EXPECT_REFUSES(with([](O& o) { o.ticket_limit_ns = 0; }), invalid_argument, ticket_limit_ns);
+  EXPECT_REFUSES(with([](O& o) { o.step_limit_ns = 0; }), invalid_argument, step_limit_ns);
+  EXPECT_REFUSES(with([](O& o) { o.holder_grace_ns = -1; }), invalid_argument, holder_grace_ns);
+  EXPECT_REFUSES(with([](O& o) { o.pressure.hysteresis = 2.0; }), invalid_argument, hysteresis);
   EXPECT_OK(with([](O&) {}));
 }
 
@@ -158,7 +159,7 @@ TEST(HealthMonitorTest, AnUnreachableDeviceIsAReasonUntilItAnswers) {
   m.allocate();
   ASSERT_OK(m.monitor->watch(m.device));
   ASSERT_TRUE(m.check_after(0).healthy);
-  m.device.set_unreachable({StatusCode::device_error, Resource::device, 46, 0, 0, 0});
+  m.device.set_unreachable({StatusCode::device_error, Resource::device, Option::none, 46, 0, 0, 0});
   HealthReport report = m.check_after(60);
   EXPECT_EQ(codes(report), Codes{device_unreachable});
   EXPECT_FALSE(report.resident);
@@ -177,7 +178,8 @@ TEST(HealthMonitorTest, ALostDeviceIsCriticalAndNotResident) {
   ASSERT_TRUE(m.check_after(0).healthy);
   const LogCapture log(LogLevel::critical);
   m.device.set_lost(700);
-  m.device.set_unreachable({StatusCode::failed_precondition, Resource::device, 700, 0, 0, 0});
+  m.device.set_unreachable(
+      {StatusCode::failed_precondition, Resource::device, Option::none, 700, 0, 0, 0});
   const HealthReport report = m.check_after(60);
   EXPECT_EQ(codes(report), Codes{device_lost}) << text_of(report);
   EXPECT_FALSE(report.resident);
@@ -263,7 +265,7 @@ TEST(HealthMonitorTest, WhatIsNoLongerWatchedIsForgottenButItsViolations) {
   MonitoredPool m;
   void* const weights = m.allocate();
   ASSERT_OK(m.monitor->watch(m.device));
-  m.device.set_unreachable({StatusCode::device_error, Resource::device, 46, 0, 0, 0});
+  m.device.set_unreachable({StatusCode::device_error, Resource::device, Option::none, 46, 0, 0, 0});
   EXPECT_EQ(codes(m.check_after(0)), Codes{device_unreachable});
   ASSERT_OK(m.monitor->unwatch(m.device));
   EXPECT_FAILS(m.monitor->unwatch(m.device), not_found, device);

@@ -106,7 +106,7 @@ TEST_F(HealthServerTest, StatsShowHoldersOfTheNextPublication) {
   ASSERT_TRUE(tables_.append({&demand, 1}));
   // The first asks, the writer publishes, the second shows.
   static_cast<void>(ask(server.port(), get_request("/stats")));
-  publisher_.publish(1);
+  publisher_.publish({.steps_ended = 1});
   const json stats = json::parse(body_of(ask(server.port(), get_request("/stats"))));
   const json& pool = stats["pools"][0];
   EXPECT_EQ(pool["step"], 1);
@@ -120,11 +120,10 @@ TEST_F(HealthServerTest, StatsShowHoldersOfTheNextPublication) {
 }
 
 TEST_F(HealthServerTest, TokensGuardWhatIsReachable) {
-  EXPECT_EQ(HealthServer::start(monitor_, {.address = "0.0.0.0"}).status().resource,
-            Resource::token);
+  EXPECT_EQ(HealthServer::start(monitor_, {.address = "0.0.0.0"}).status().option, Option::token);
   EXPECT_EQ(HealthServer::start(monitor_, {.address = "0.0.0.0", .token = "short"}).status(),
-            invalid_argument(Resource::token, 5, 16, 256));
-  EXPECT_EQ(HealthServer::start(monitor_, {.token = "short"}).status().resource, Resource::token);
+            invalid_option(Option::token, 5, 16, 256));
+  EXPECT_EQ(HealthServer::start(monitor_, {.token = "short"}).status().option, Option::token);
   const HealthServer server = start({.address = "0.0.0.0", .token = kToken});
   EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 401);
   const std::string header = "Authorization: Bearer " + std::string(kToken) + "\r\n";
@@ -135,15 +134,15 @@ TEST_F(HealthServerTest, BadOptionsAreNamed) {
   const auto refused = [&](const HealthServerOptions& options) {
     const Status status = HealthServer::start(monitor_, options).status();
     EXPECT_NE(status.code, StatusCode::ok);
-    return status.resource;
+    return status.option;
   };
-  EXPECT_EQ(refused({.max_connections = 0}), Resource::connections);
-  EXPECT_EQ(refused({.max_connections = 1025}), Resource::connections);
-  EXPECT_EQ(refused({.max_request_bytes = 255}), Resource::request_bytes);
-  EXPECT_EQ(refused({.max_request_bytes = (1 << 20) + 1}), Resource::request_bytes);
-  EXPECT_EQ(refused({.request_limit_ms = 9}), Resource::time_limit);
-  EXPECT_EQ(refused({.request_limit_ms = 600'001}), Resource::time_limit);
-  EXPECT_EQ(refused({.address = "example.org"}), Resource::address);
+  EXPECT_EQ(refused({.max_connections = 0}), Option::max_connections);
+  EXPECT_EQ(refused({.max_connections = 1025}), Option::max_connections);
+  EXPECT_EQ(refused({.max_request_bytes = 255}), Option::max_request_bytes);
+  EXPECT_EQ(refused({.max_request_bytes = (1 << 20) + 1}), Option::max_request_bytes);
+  EXPECT_EQ(refused({.request_limit_ms = 9}), Option::request_limit_ms);
+  EXPECT_EQ(refused({.request_limit_ms = 600'001}), Option::request_limit_ms);
+  EXPECT_EQ(refused({.address = "example.org"}), Option::address);
   const HealthServer server = start();
   const Status taken = HealthServer::start(monitor_, {.port = server.port()}).status();
   EXPECT_EQ(taken.code, StatusCode::io_error);

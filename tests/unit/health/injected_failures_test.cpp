@@ -119,7 +119,7 @@ struct Violation final : Failure {
 struct FaultyDriver final : Failure {
   std::int64_t begin(Process& process) override {
     process.parts().device.set_unreachable(
-        {StatusCode::device_error, Resource::device, 46, 0, 0, 0});
+        {StatusCode::device_error, Resource::device, Option::none, 46, 0, 0, 0});
     return process.now_ns();
   }
   void end(Process& process) override { process.parts().device.set_unreachable({}); }

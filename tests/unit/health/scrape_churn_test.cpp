@@ -107,7 +107,7 @@ class Churn {
     publisher.begin_step();
     for (int n = 0; n < 4; ++n) change();
     recounts.add(++steps, recount());
-    publisher.publish(steps);
+    publisher.publish({.steps_ended = steps});
   }
   /// Of now.
   Recount recount() const {
@@ -258,7 +258,7 @@ TEST(ScrapeChurn, EveryScrapeEqualsTheRecountOfItsStep) {
   stop.store(true);
   writer.join();
 
-  churn.publisher.publish(churn.steps);
+  churn.publisher.publish({.steps_ended = churn.steps});
   ASSERT_TRUE(churn.tables.check_invariants());
   Scrape last;
   last.read(scrape_served());

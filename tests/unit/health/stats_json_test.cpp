@@ -91,7 +91,7 @@ TEST(StatsJson, WhatIsNotKnownIsNull) {
   report.pools[0].looked_ns.reset();
   report.pools[0].snapshot.oldest_ticket = kNoTicket;
   report.pools[0].snapshot.audit.failure = {
-      StatusCode::invariant_violated, Resource::block, 2, 9, 0, 0};
+      StatusCode::invariant_violated, Resource::block, Option::none, 2, 9, 0, 0};
   HealthDetails details = test::sample_details();
   details.pools[0].name = "another";
   details.devices.clear();
