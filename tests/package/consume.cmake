@@ -23,6 +23,18 @@ if(KIND STREQUAL "shared")
 endif()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
 
+# Programs ask the loader for the version that they were linked with: 0.MINOR, from 1.0 on MAJOR.
+if(KIND STREQUAL "shared")
+  file(READ ${SOURCE_DIR}/include/kvarena/base/version.hpp version_header)
+  string(REGEX MATCH "KVARENA_VERSION_STRING \"(0\\.[0-9]+|[0-9]+)" _ "${version_header}")
+  foreach(name kvarena kvarena_health kvarena_capacity)
+    file(GLOB_RECURSE found ${WORK_DIR}/prefix/lib${name}.so.${CMAKE_MATCH_1})
+    if(NOT found)
+      message(FATAL_ERROR "no lib${name}.so.${CMAKE_MATCH_1} is installed")
+    endif()
+  endforeach()
+endif()
+
 # find_package must work wherever the tree stands.
 file(RENAME ${WORK_DIR}/prefix ${WORK_DIR}/moved)
 set(prefix ${WORK_DIR}/moved)

@@ -1,0 +1,91 @@
+#include "effects/visible_state.hpp"
+
+namespace kvarena::test {
+namespace {
+
+std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+}  // namespace
+
+void VisibleState::look(const BlockManager& manager, const BlockTables& tables) {
+  seen_.clear();
+  look_at_blocks(manager);
+  look_at_tables(tables);
+}
+
+// All but `exhaustions`: a refused call may count itself.
+void VisibleState::look_at_blocks(const BlockManager& manager) {
+  const BlockStats s = manager.stats();
+  seen_.insert(seen_.end(), {s.num_blocks,
+                             s.free,
+                             s.referenced,
+                             s.fenced,
+                             s.evictable,
+                             s.offline,
+                             s.reserved,
+                             s.watermark,
+                             s.holders,
+                             s.references,
+                             s.fence_entries,
+                             s.peak_allocated,
+                             number(s.holders_ever),
+                             number(s.allocations),
+                             number(s.releases),
+                             number(s.evictions),
+                             manager.num_open_tickets(),
+                             manager.fence_entries_available(),
+                             number(manager.newest_ticket().value),
+                             number(manager.oldest_open_ticket().value)});
+  for (std::int32_t i = 0; i < s.num_blocks; ++i) {
+    const BlockId id(i);
+    seen_.push_back(static_cast<std::int64_t>(manager.state(id)) << 32 |
+                    manager.generation(id).value);
+    seen_.push_back(manager.reference_count(id));
+  }
+  reports_.resize(static_cast<std::size_t>(manager.max_holders()));
+  const std::size_t num_reports = manager.holders(reports_);
+  for (std::size_t i = 0; i < num_reports; ++i) {
+    const HolderReport& report = reports_[i];
+    seen_.insert(seen_.end(), {number(report.holder.value), report.references, report.reserved});
+  }
+}
+
+void VisibleState::look_at_tables(const BlockTables& tables) {
+  const TableStats t = tables.stats();
+  seen_.insert(seen_.end(), {t.sequences, t.tokens, t.entries, t.waste_tokens, t.pages_used,
+                             t.pages_total, number(t.sequences_ever), number(t.copies_on_write)});
+  for (const SequenceId id : tables.sequences()) {
+    const SequenceInfo info = tables.info(id).value();
+    seen_.insert(seen_.end(), {number(id.value), info.length_tokens, info.num_blocks,
+                               info.max_length_tokens, number(info.holder.value)});
+    ids_.resize(static_cast<std::size_t>(info.num_blocks));
+    static_cast<void>(tables.blocks_of(id, ids_).value());
+    for (const BlockId block : ids_) seen_.push_back(block.value);
+  }
+}
+
+void VisibleState::look_at_standing(const BlockManager& manager, const BlockTables& tables,
+                                    bool with_blocks) {
+  seen_.clear();
+  const BlockStats s = manager.stats();
+  const TableStats t = tables.stats();
+  seen_.insert(seen_.end(), {s.offline, s.holders, s.references, s.fence_entries, t.sequences,
+                             t.tokens, t.entries, manager.num_open_tickets()});
+  for (const SequenceId id : tables.sequences()) {
+    const SequenceInfo info = tables.info(id).value();
+    seen_.insert(seen_.end(), {number(id.value), info.length_tokens, info.num_blocks});
+    if (!with_blocks) continue;
+    seen_.push_back(manager.holder(info.holder).value().reserved);
+    ids_.resize(static_cast<std::size_t>(info.num_blocks));
+    static_cast<void>(tables.blocks_of(id, ids_).value());
+    for (const BlockId block : ids_) {
+      seen_.insert(seen_.end(), {block.value, number(manager.generation(block).value),
+                                 number(manager.claims(block))});
+    }
+  }
+  if (with_blocks) {
+    seen_.insert(seen_.end(), {s.free, s.referenced, s.fenced, s.evictable, s.reserved});
+  }
+}
+
+}  // namespace kvarena::test
