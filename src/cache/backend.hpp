@@ -25,8 +25,8 @@ struct BackendOptions {
   std::int32_t max_decode_tokens = 1;    ///< CUDA
   std::int32_t num_sms = 0;              ///< CUDA: the device's
   std::int32_t block_size_tokens = 0;    ///< CUDA: of the tables
-  std::int32_t max_sequences = 0;        ///< CUDA: table rows
-  std::int32_t max_sequence_blocks = 0;  ///< CUDA: entries of a table row
+  std::int32_t max_sequences = 0;        ///< CUDA: sequences at a time
+  std::int32_t max_sequence_blocks = 0;  ///< CUDA: entries of the longest table
   bool scrubs = false;                   ///< StepGrowth::scrubs makes the copies on write
   StepLimits limits;
   WorkspacePlan workspaces;  ///< plan_workspaces of all the others
