@@ -17,10 +17,14 @@ ROOMS = {
     "cache": 7,
     "health": 8,
     "capacity": 9,
-    "replay": 10,
+    "trace": 10.0,
+    "verify": 10.1,
+    "replay": 10.2,
+    "scenarios": 10.3,
     "capi": 11,
     "tools": 11,
     "python": 11,
+    "rust": 11,
     "examples": 11,
 }
 # Edges that go down and are not wanted all the same.
@@ -29,7 +33,7 @@ FORBIDDEN = {
     ("attention", "blocktable"): "they meet in the views of room 0 (kvarena/base/views.hpp)",
     ("blocktable", "device"): "tables know ids only; bytes are moved by the cache",
 }
-PUBLIC_ONLY = {"examples", "capi", "python"}
+PUBLIC_ONLY = {"examples", "capi", "python", "rust"}
 UMBRELLA = (
     "umbrella"  # a header that lies directly in include/kvarena: for users, never for the library
 )

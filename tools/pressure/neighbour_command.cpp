@@ -1,6 +1,6 @@
 #include "tools/pressure/neighbour_command.hpp"
 
-#include "replay/pressure/neighbour_server.hpp"
+#include "scenarios/neighbour_server.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

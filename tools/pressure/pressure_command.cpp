@@ -7,7 +7,7 @@
 #include "tools/quantity.hpp"
 #include "tools/replay/replay_exit_code.hpp"
 
-#include "replay/pressure/scenarios.hpp"
+#include "scenarios/scenarios.hpp"
 
 #include "kvarena/device/host_device.hpp"
 

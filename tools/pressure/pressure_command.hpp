@@ -7,7 +7,7 @@
 #include "tools/device_option.hpp"
 #include "tools/exit_codes.hpp"
 
-#include "replay/pressure/pressure.hpp"
+#include "scenarios/pressure.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -8,7 +8,7 @@
 #include "tools/exit_codes.hpp"
 #include "tools/result_file.hpp"
 
-#include "replay/pressure/pressure.hpp"
+#include "scenarios/pressure.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 

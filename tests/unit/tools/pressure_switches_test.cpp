@@ -2,7 +2,7 @@
 
 #include "command_run.hpp"
 
-#include "replay/pressure/neighbour.hpp"
+#include "scenarios/neighbour.hpp"
 
 #include "kvarena/device/host_device.hpp"
 

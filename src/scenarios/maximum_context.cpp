@@ -1,0 +1,110 @@
+// Scenario 1: the longest context that the model was made for.
+
+#include "scenarios/memory_reading.hpp"
+#include "scenarios/plane_residency.hpp"
+#include "scenarios/scenario_checks.hpp"
+#include "scenarios/scenarios.hpp"
+
+#include <fmt/format.h>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+// The host computes and compares attention in every so many steps.
+constexpr std::int64_t kSampleEvery = 4;
+constexpr std::int64_t kResidencySteps = 10;
+
+/// A row at so many tokens.
+MaybeFailure read(const PressureContext& context, std::int64_t tokens, MemoryTable& memory) {
+  const Status status = memory.read({tokens}, context.device());
+  return status ? MaybeFailure{} : unexpected("memory_info", status);
+}
+
+MaybeFailure generate(const PressureContext& context, PressureEngine& engine, Job& job,
+                      ScenarioReport& report, MemoryTable& memory) {
+  const std::int64_t longest = context.model().max_context_tokens;
+  Job* const one = &job;
+  context.progress(fmt::format("prefill of {} tokens", job.prefill_length));
+  if (auto failure = engine.extend(job, job.prefill_length, StepWork::attend)) return failure;
+  if (auto failure = read(context, job.length, memory)) return failure;
+  const Arena& arena = engine.cache().arena();
+  if (auto failure = expect_resident(report, "before decode", context.device(), arena)) {
+    return failure;
+  }
+  const std::int64_t first = std::min(kResidencySteps, longest - job.length);
+  if (auto failure = engine.decode({&one, 1}, first, StepWork::attend)) return failure;
+  if (auto failure = expect_resident(report, fmt::format("after {} decode steps", first),
+                                     context.device(), arena)) {
+    return failure;
+  }
+  context.progress(fmt::format("decode up to {} tokens", longest));
+  if (auto failure = engine.decode({&one, 1}, longest - 1 - job.length, StepWork::attend)) {
+    return failure;
+  }
+  engine.verify_next();  // the last token sees the whole context
+  if (auto failure = engine.decode({&one, 1}, 1, StepWork::attend)) return failure;
+  return read(context, job.length, memory);
+}
+
+MaybeFailure refuse(const PressureContext& context, PressureEngine& engine, Job& job,
+                    ScenarioReport& report) {
+  const std::int64_t longest = context.model().max_context_tokens;
+  const PoolState full = pool_state(engine);
+  const StepRow one_more{&job, 1};
+  StepOutcome outcome = engine.step({&one_more, 1}, StepWork::attend);
+  if (outcome.failure) return std::move(outcome.failure);
+  expect_too_long(report, "one token past the context", outcome.refused, longest + 1, longest);
+  expect_unchanged(report, "state after that refusal", full, engine);
+
+  const std::int64_t overlong = longest + context.sizes().overlong_tokens;
+  const Result<Job*> second = engine.add(overlong, 0);
+  if (!second) return unexpected("create_sequence", second.status());
+  const PoolState before = pool_state(engine);
+  const StepRow whole{*second, static_cast<std::int32_t>(overlong)};
+  outcome = engine.step({&whole, 1}, StepWork::attend);
+  if (outcome.failure) return std::move(outcome.failure);
+  expect_too_long(report, fmt::format("a prompt of {} tokens, whole", overlong), outcome.refused,
+                  overlong, longest);
+  expect_unchanged(report, "state after the whole prompt's refusal", before, engine);
+  return engine.remove(**second);
+}
+
+}  // namespace
+
+MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport& report) {
+  const PressureModel& model = context.model();
+  const std::int64_t longest = model.max_context_tokens;
+  const std::int64_t block = model.shape.block_size_tokens;
+  Result<PressureInstance> instance = PressureInstance::create(
+      context.options, {.pool = {.num_blocks = (longest + block - 1) / block + 1},
+                        .max_step_tokens = context.sizes().chunk_tokens,
+                        .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
+                        .sample_every = kSampleEvery,
+                        .num_threads = context.options.num_threads});
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
+  PressureEngine& engine = instance->engine();
+  const std::int64_t decoded = context.sizes().decode_tokens;
+  const Result<Job*> job = engine.add(longest - decoded, decoded);
+  if (!job) return unexpected("create_sequence", job.status());
+  MemoryTable memory({"tokens"});
+  if (auto failure = read(context, 0, memory)) return failure;
+  if (auto failure = generate(context, engine, **job, report, memory)) return failure;
+
+  const auto info = engine.cache().tables().info((*job)->sequence);
+  if (!info) return unexpected("info", info.status());
+  report.add("max_context_tokens", longest);
+  report.add("prefill_tokens", longest - decoded);
+  report.add("decode_tokens", decoded);
+  report.add("blocks", info->num_blocks);
+  report.expect_equal("length reached", longest, info->length_tokens);
+  report.expect_equal("blocks held", engine.blocks_of(longest), info->num_blocks);
+  if (auto failure = refuse(context, engine, **job, report)) return failure;
+  if (auto failure = engine.finish(**job)) return failure;
+  if (auto failure = read(context, 0, memory)) return failure;
+  report.add("memory", memory.table());
+  expect_verified(report, engine, due_on_gpu(context, engine));
+  expect_idle(report, engine);
+  return expect_weights_intact(report, instance->weights());
+}
+
+}  // namespace kvarena::replay::pressure

@@ -1,0 +1,58 @@
+#pragma once
+
+/// @file
+/// `Overload`: an engine under more work than its pool holds. Sequences wait until admission has
+/// secured their prompt; when blocks run out, the newest running one is preempted, waits at the
+/// head of the queue and is computed again. Every result is compared, every sequence comes to its
+/// end. Borrows the engine. One thread at a time.
+
+#include "replay/failure.hpp"
+#include "scenarios/pressure_engine.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace kvarena::replay::pressure {
+
+/// A sequence of the work to be done.
+struct OverloadRequest {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+};
+
+/// What happened.
+struct OverloadFigures {
+  std::int64_t finished = 0;            ///< sequences
+  std::int64_t tokens_finished = 0;     ///< in them
+  std::int64_t steps = 0;               ///< that grew something
+  std::int64_t admissions_refused = 0;  ///< for want of blocks, the watermark kept
+  std::int64_t preemptions = 0;         ///< of running sequences
+  std::int64_t recomputed_tokens = 0;   ///< that they lost
+  std::int64_t most_running = 0;        ///< at a time
+  Status first_refusal;                 ///< of admission
+};
+
+/// One run of the work.
+class Overload {
+ public:
+  explicit Overload(PressureEngine& engine) : engine_(engine) {}
+  /// Does all of the work.
+  MaybeFailure run(std::vector<OverloadRequest> requests);
+  const OverloadFigures& figures() const noexcept { return figures_; }
+
+ private:
+  MaybeFailure admit();
+  MaybeFailure grow();
+  MaybeFailure preempt_newest(const Status& cause);
+  MaybeFailure finish();
+
+  PressureEngine& engine_;
+  OverloadFigures figures_;
+  std::deque<OverloadRequest> requests_;  // not begun
+  std::deque<Job*> preempted_;            // before them
+  std::vector<Job*> running_;             // in order of admission
+  std::vector<StepRow> rows_;
+};
+
+}  // namespace kvarena::replay::pressure

@@ -1,0 +1,146 @@
+#include "scenarios/pressure.hpp"
+
+#include "replay/device_memory.hpp"
+#include "scenarios/faulty_memory_device.hpp"
+#include "scenarios/pressure_instance.hpp"
+#include "scenarios/scenarios.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+constexpr Scenario kScenarios[] = {
+    {"maximum-context", "The longest context, and what is refused past it", run_maximum_context},
+    {"growth", "Memory while a sequence grows", run_growth},
+    {"near-full", "Filled to the last block that fits", run_near_full},
+    {"allocation-failure", "Budgets that are too small", run_allocation_failure},
+    {"leaks", "Loading and unloading, creating and destroying", run_leaks},
+    {"concurrency", "Batches, as many as fit, and overload", run_concurrency},
+    {"long-generation", "A long generation with turnover", run_long_generation},
+    {"neighbours", "Another process takes and frees memory", run_neighbours},
+};
+
+bool is_chosen(const PressureOptions& options, std::string_view name) {
+  const auto& chosen = options.scenarios;
+  return chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end();
+}
+
+MaybeFailure check_options(const PressureOptions& options) {
+  if (options.fault != PressureFault::none && options.device->kind() != DeviceKind::host) {
+    return ReplayFailure{ReplayEnd::bad_options, "a fault cannot be planted on a GPU",
+                         "a host device", "leave out --fault, or give --device cpu"};
+  }
+  for (const std::string& name : options.scenarios) {
+    const bool known = std::any_of(std::begin(kScenarios), std::end(kScenarios),
+                                   [&name](const Scenario& s) { return s.name == name; });
+    if (!known) {
+      return ReplayFailure{ReplayEnd::bad_options, fmt::format("there is no scenario {}", name),
+                           "one of those that --help lists", "change --scenario"};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Weights and one sequence of the longest context, or nothing can run.
+MaybeFailure check_fit(const PressureOptions& options, std::int64_t free_bytes) {
+  const std::int64_t block = options.model.shape.block_size_tokens;
+  const std::int64_t blocks = (options.model.max_context_tokens + block - 1) / block + 1;
+  const std::int64_t required =
+      instance_bytes(options, {.max_step_tokens = options.sizes.chunk_tokens}, blocks);
+  if (required <= free_bytes) return std::nullopt;
+  return ReplayFailure{
+      ReplayEnd::does_not_fit,
+      fmt::format("{} has {} bytes free; the weights of {} and one sequence of {} tokens need {}",
+                  options.device->name(), free_bytes, options.model.name,
+                  options.model.max_context_tokens, required),
+      fmt::format("required {} bytes, available {}", required, free_bytes),
+      "give more with --memory, free memory, or choose a smaller --model"};
+}
+
+/// CUDA: takes away what is free past `memory_bytes`.
+MaybeFailure limit_memory(const PressureOptions& options, DeviceMemory& taken) {
+  if (!options.memory_bytes || options.device->kind() == DeviceKind::host) return std::nullopt;
+  const Result<MemoryInfo> memory = options.device->memory_info();
+  if (!memory) return unexpected("memory_info", memory.status());
+  const std::int64_t surplus =
+      static_cast<std::int64_t>(memory->free_bytes) - *options.memory_bytes;
+  if (surplus <= 0) return std::nullopt;
+  auto made = DeviceMemory::create(*options.device, surplus, "pressure: past --memory");
+  if (!made) return unexpected("allocate", made.status());
+  taken = std::move(*made);
+  return std::nullopt;
+}
+
+ScenarioReport run_scenario(const Scenario& scenario, const PressureOptions& options,
+                            PressureSink* sink) {
+  ScenarioReport report;
+  report.name = scenario.name;
+  report.title = scenario.title;
+  PressureOptions its = options;
+  std::optional<FaultyMemoryDevice> faulty;  // of this scenario alone: it ends with all it lost
+  if (its.fault != PressureFault::none) its.device = &faulty.emplace(*its.device, its.fault);
+  const PressureContext context{.options = its, .scenario = scenario.name, .sink = sink};
+  if (sink != nullptr) sink->on_begin(scenario.name, scenario.title);
+  const std::int64_t start_ns = context.now_ns();
+  report.ended = scenario.run(context, report);
+  report.seconds = static_cast<double>(context.now_ns() - start_ns) / 1e9;
+  if (sink != nullptr) sink->on_end(report);
+  return report;
+}
+
+void put(const ReplayFailure& failure, PressureOutcome& outcome) {
+  outcome.end = failure.end;
+  outcome.happened = failure.happened;
+  outcome.expected = failure.expected;
+  outcome.advice = failure.advice;
+}
+
+MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, PressureOutcome& outcome) {
+  if (auto failure = check_options(options)) return failure;
+  DeviceMemory taken;
+  if (auto failure = limit_memory(options, taken)) return failure;
+  const Result<MemoryInfo> memory = options.device->memory_info();
+  if (!memory) return unexpected("memory_info", memory.status());
+  if (auto failure = check_fit(options, static_cast<std::int64_t>(memory->free_bytes))) {
+    return failure;
+  }
+  PressureReport& report = outcome.report;
+  report.model = options.model.name;
+  report.device = options.device->name();
+  report.total_bytes = static_cast<std::int64_t>(memory->total_bytes);
+  report.free_bytes = static_cast<std::int64_t>(memory->free_bytes);
+  outcome.has_report = true;
+  for (const Scenario& scenario : kScenarios) {
+    if (is_chosen(options, scenario.name)) {
+      report.scenarios.push_back(run_scenario(scenario, options, sink));
+    }
+  }
+  if (report.num_failed() == 0) return std::nullopt;
+  return ReplayFailure{
+      ReplayEnd::check_failed,
+      fmt::format("{} of {} scenarios failed", report.num_failed(), report.scenarios.size()),
+      "every check to hold", "the report says which did not"};
+}
+
+}  // namespace
+
+std::span<const Scenario> scenarios() noexcept { return kScenarios; }
+
+std::int64_t PressureReport::num_failed() const noexcept {
+  return std::count_if(scenarios.begin(), scenarios.end(),
+                       [](const ScenarioReport& s) { return s.failed(); });
+}
+
+PressureOutcome run_pressure(const PressureOptions& options, PressureSink* sink) {
+  PressureOutcome outcome;
+  const std::int64_t start_ns = options.clock->now_ns();
+  if (const auto failure = run_all(options, sink, outcome)) put(*failure, outcome);
+  outcome.report.seconds = static_cast<double>(options.clock->now_ns() - start_ns) / 1e9;
+  return outcome;
+}
+
+}  // namespace kvarena::replay::pressure

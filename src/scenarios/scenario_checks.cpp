@@ -1,0 +1,133 @@
+#include "scenarios/scenario_checks.hpp"
+
+#include <fmt/format.h>
+
+namespace kvarena::replay::pressure {
+namespace {
+
+// That a driver may keep: after the instances of scenario 4 an H200's kept 7 and 11.
+constexpr std::int64_t kDriverPieces = 16;
+
+std::string words(const PoolState& s) {
+  return fmt::format(
+      "{} free blocks, {} references, {} reserved, {} sequences, {} tokens, {} table entries, {} "
+      "blocks handed out so far",
+      s.free, s.references, s.reserved, s.sequences, s.tokens, s.entries, s.allocations);
+}
+
+std::string refusal(StatusCode code, std::int64_t required, std::int64_t available) {
+  return fmt::format("{}, required {}, available {}", name_of(code), required, available);
+}
+
+std::string refusal(const Status& status) {
+  if (status) return "ok";
+  return refusal(status.code, static_cast<std::int64_t>(status.required),
+                 static_cast<std::int64_t>(status.available));
+}
+
+}  // namespace
+
+ReplayFailure not_created(const Device& device, const PressureModel& model, const Status& status) {
+  const bool no_room = status.code == StatusCode::insufficient_vram;
+  return {no_room ? ReplayEnd::does_not_fit : ReplayEnd::environment,
+          fmt::format("weights or cache of {} could not be made: {}", model.name,
+                      device.describe(status)),
+          "room for them", "give more with --memory, or free memory"};
+}
+
+std::int64_t model_bytes_per_token(const PressureModel& model) noexcept {
+  return std::int64_t{model.shape.num_layers} * model.shape.num_kv_heads *
+         (model.shape.head_dim_k + model.shape.head_dim_v) * bytes_of(model.shape.dtype);
+}
+
+PoolState pool_state(const PressureEngine& engine) {
+  const BlockStats blocks = engine.cache().manager().stats();
+  const TableStats tables = engine.cache().tables().stats();
+  return {.free = blocks.free,
+          .references = blocks.references,
+          .reserved = blocks.reserved,
+          .sequences = tables.sequences,
+          .tokens = tables.tokens,
+          .entries = tables.entries,
+          .allocations = blocks.allocations};
+}
+
+void expect_unchanged(ScenarioReport& report, const std::string& what, const PoolState& before,
+                      const PressureEngine& engine) {
+  report.expect_same(what, words(before), words(pool_state(engine)));
+  report.expect_same(what + ": invariants", "ok",
+                     engine.cache().check_invariants() ? "ok" : "violated");
+}
+
+void expect_too_long(ScenarioReport& report, const std::string& what, const Status& refused,
+                     std::int64_t length_tokens, std::int64_t maximum_tokens) {
+  report.expect_same(what,
+                     refusal(StatusCode::context_length_exceeded, length_tokens, maximum_tokens),
+                     refusal(refused));
+}
+
+void expect_exhausted(ScenarioReport& report, const std::string& what, const Status& refused,
+                      std::int64_t required_blocks, std::int64_t available_blocks) {
+  report.expect_same(what, refusal(StatusCode::exhausted, required_blocks, available_blocks),
+                     refusal(refused));
+}
+
+std::optional<std::int64_t> due_on_gpu(const PressureContext& context,
+                                       const PressureEngine& engine) {
+  if (!context.on_gpu()) return std::nullopt;
+  return engine.results_due();
+}
+
+std::int64_t driver_may_keep(const PressureContext& context) noexcept {
+  return context.on_gpu() ? kDriverPieces * kDriverPieceBytes : 0;
+}
+
+std::string what_driver_keeps(const PressureContext& context) {
+  if (!context.on_gpu()) return "bytes kept";
+  return fmt::format(
+      "bytes that the driver kept for its own use, once, {} pieces of {} MiB at most",
+      kDriverPieces, kDriverPieceBytes >> 20);
+}
+
+MaybeFailure warm_up(const PressureContext& context, PressureEngineOptions options) {
+  const std::int64_t block = context.model().shape.block_size_tokens;
+  options.pool = {.num_blocks = (context.model().max_context_tokens + block - 1) / block};
+  auto made = PressureEngine::create(context.device(), context.model(), options);
+  return made ? (*made)->warm_up() : not_created(context.device(), context.model(), made.status());
+}
+
+void expect_verified(ScenarioReport& report, const PressureEngine& engine,
+                     std::optional<std::int64_t> attention_rows) {
+  const VerificationReport seen = engine.verification();
+  report.add("kv_bytes_written", seen.kv_bytes_written);
+  report.add("kv_bytes_compared", seen.kv_bytes_compared);
+  report.add("sequences_compared", seen.sequences_compared);
+  report.add("attention_results_compared", seen.attention_rows);
+  report.add("attention_largest_error", seen.max_error);
+  report.add("attention_tolerance", seen.tolerance);
+  report.expect_equal("comparisons that failed", 0, seen.failures);
+  report.expect_at_most("distance of attention to the reference", seen.tolerance, seen.max_error);
+  report.expect_at_least("sequences whose bytes were compared", 1, seen.sequences_compared);
+  if (attention_rows) {
+    report.expect_equal("attention results compared", *attention_rows, seen.attention_rows);
+  } else {
+    report.expect_at_least("attention results compared", 1, seen.attention_rows);
+  }
+}
+
+void expect_idle(ScenarioReport& report, const PressureEngine& engine) {
+  const BlockStats stats = engine.cache().manager().stats();
+  report.expect_equal("free blocks at the end", stats.num_blocks, stats.free);
+  report.expect_equal("sequences at the end", 0, engine.cache().tables().stats().sequences);
+  report.expect_same("invariants at the end", "ok",
+                     engine.cache().check_invariants() ? "ok" : "violated");
+}
+
+MaybeFailure expect_weights_intact(ScenarioReport& report, const ModelWeights& weights) {
+  const Result<std::int64_t> wrong = weights.count_wrong_bytes();
+  if (!wrong) return unexpected("reading the weights", wrong.status());
+  report.expect_equal("weight bytes that changed, of the sampled ones", 0, *wrong);
+  return std::nullopt;
+}
+
+}  // namespace kvarena::replay::pressure
