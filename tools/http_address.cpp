@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 
@@ -30,6 +31,7 @@ std::optional<HttpAddress> parse_http_address(std::string_view text) {
 
 std::optional<std::string> parse_http_url(std::string_view text) {
   if (text.ends_with('/')) text.remove_suffix(1);
+  if (std::ranges::count(text, '/') != 2) return std::nullopt;  // a path
   std::string url(text);
   if (url.starts_with("https://")) {
     const std::string_view host = text.substr(8);
