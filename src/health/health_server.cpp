@@ -2,8 +2,8 @@
 
 #include "health/http/endpoints.hpp"
 #include "health/http/server.hpp"
-#include "health/render/metrics_text.hpp"
-#include "health/render/stats_json.hpp"
+#include "health/render/json.hpp"
+#include "health/render/metrics.hpp"
 
 #include "base/log_internal.hpp"
 #include "base/range_checks.hpp"

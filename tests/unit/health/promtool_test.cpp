@@ -1,7 +1,7 @@
 // What docs/operations.md tells Prometheus, and what it scrapes, as its own checker sees them.
 // KVARENA_PROMTOOL names the program.
 
-#include "health/render/metrics_text.hpp"
+#include "health/render/metrics.hpp"
 #include "support/test_files.hpp"
 #include "unit/health/sample_report.hpp"
 

@@ -13,7 +13,7 @@
 #include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
-#include "health/render/stats_json.hpp"
+#include "health/render/json.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 #include "kvarena/health/health_server.hpp"
