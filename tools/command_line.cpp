@@ -35,7 +35,7 @@ Examples:
   kvarena devices                                 the host and every GPU, or why there is no GPU
   kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
-  kvarena monitor --url http://127.0.0.1:9400     watch an engine's health, memory and blocks
+  kvarena monitor --url http://127.0.0.1:15858     watch an engine's health, memory and blocks
   kvarena config show --origin                    every option's value, and where it came from
   kvarena COMMAND --help                          the options of one command, with examples
 

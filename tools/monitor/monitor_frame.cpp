@@ -1,4 +1,4 @@
-#include "tools/monitor/line_fields.hpp"
+#include "tools/monitor/monitor_frame.hpp"
 
 #include "tools/quantity.hpp"
 
