@@ -42,7 +42,7 @@ ensure_packages() {
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
 TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libcli11-dev libcpp-httplib-dev libtomlplusplus-dev prometheus-cpp-dev)
+  libcli11-dev libcpp-httplib-dev prometheus-cpp-dev)
 
 # fetch_promtool FOLDER: Prometheus's own checker of metrics, for the tests; sets KVARENA_PROMTOOL. Taken
 # out of Debian's package without installing it, since that would start a server.

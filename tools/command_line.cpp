@@ -2,7 +2,6 @@
 
 #include "tools/bench_command.hpp"
 #include "tools/config_command.hpp"
-#include "tools/configuration/config_error.hpp"
 #include "tools/configuration/configuration.hpp"
 #include "tools/devices_command.hpp"
 #include "tools/json_output.hpp"
@@ -61,7 +60,7 @@ struct Command {
 
 /// The code to end with at once, or nothing: then a command is to be run.
 std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
-                              const Console& console) {
+                              const Configuration& configuration, const Console& console) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -70,12 +69,24 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
   } catch (const CLI::CallForVersion& version) {
     static_cast<void>(app.exit(version, console.out, console.err));
     return ExitCode::ok;
+  } catch (const CLI::FileError& error) {
+    console.error(error.what(), "a TOML file", "check --config, or use --no-config");
+    return ExitCode::bad_input;
   } catch (const CLI::ParseError& error) {
-    console.error(usage_finding(app, error));
-    return ExitCode::usage;
+    Finding finding = usage_finding(app, error);
+    const ConfigOrigin origin = configuration.origin_of_refused(error.what());
+    const bool is_value =
+        error.get_name() == "ValidationError" || error.get_name() == "ConversionError";
+    const bool is_configured = is_value && origin.source != ConfigOrigin::Source::default_value;
+    if (is_configured)
+      finding.found = fmt::format("{}: {}", printable(origin.place), finding.found);
+    console.error(finding);
+    if (!is_configured) console.err << configuration.remark() << std::flush;
+    const bool is_file = is_configured && origin.source < ConfigOrigin::Source::environment;
+    return is_file ? ExitCode::bad_input : ExitCode::usage;
   } catch (const ConfigError& error) {
-    console.error(error.what(), error.expected(), error.advice());
-    return error.code();
+    console.error(error.finding);
+    return error.code;
   }
   return std::nullopt;
 }
@@ -180,7 +191,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
       {config.declare(app), [&] { return config.run(console); }},
   };
   exclude_choices(app, configuration);
-  if (const auto ended = parse(app, argc, argv, console)) return *ended;
+  if (const auto ended = parse(app, argc, argv, configuration, console)) return *ended;
   if (no_color) console.color = false;
   note_rounded_sizes(app, console);
   const auto chosen = std::find_if(commands.begin(), commands.end(),

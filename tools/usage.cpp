@@ -98,15 +98,14 @@ std::string footer_text(const std::string& footer, std::size_t width) {
   return out;
 }
 
-/// What an option takes, "N" or "NAME ...", without what CLI11's validators add behind a colon.
+/// The same in a help, with the default.
 std::string value_word(const CLI::Option& option) {
+  if (!option.get_option_text().empty()) return " " + option.get_option_text();
   if (option.get_type_size() == 0) return {};
-  std::string word = option.get_type_name();
-  for (const char* added : {":{", ":FLOAT in [", ":INT in ["}) {
-    word.resize(std::min(word.size(), word.find(added)));
-  }
+  std::string word = type_word(option);
   if (!option.get_default_str().empty()) word += "=" + option.get_default_str();
-  if (option.get_expected_max() == CLI::detail::expected_max_vector_size) word += " ...";
+  const bool is_list = option.get_expected_max() == CLI::detail::expected_max_vector_size;
+  if (is_list && !word.ends_with("]")) word += " ...";
   if (option.get_required()) word += " (required)";
   return word.empty() ? word : " " + word;
 }
@@ -229,6 +228,15 @@ Finding unexpected(const CLI::App& command, const std::string& word) {
 
 std::shared_ptr<CLI::Formatter> make_help_formatter(std::size_t width) {
   return std::make_shared<HelpFormatter>(width);
+}
+
+std::string type_word(const CLI::Option& option) {
+  if (option.get_expected_max() == 0) return "true|false";
+  std::string word = option.get_type_name();
+  for (const char* added : {":{", ":FLOAT in [", ":INT in ["}) {  // by CLI11's validators
+    word.resize(std::min(word.size(), word.find(added)));
+  }
+  return word;
 }
 
 const CLI::App& chosen_command(const CLI::App& root) {

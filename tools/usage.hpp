@@ -14,6 +14,7 @@
 namespace CLI {
 class App;
 class Formatter;
+class Option;
 class ParseError;
 }  // namespace CLI
 
@@ -27,6 +28,9 @@ const CLI::App& chosen_command(const CLI::App& root);
 
 /// "kvarena bench attention".
 std::string words_of(const CLI::App& command);
+
+/// What an option takes, "N", "step|linear", "true|false" of one without a value.
+std::string type_word(const CLI::Option& option);
 
 /// What is wrong with the command line that `root` has refused.
 Finding usage_finding(const CLI::App& root, const CLI::ParseError& error);
