@@ -66,10 +66,11 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
   shape.name = "custom";
   shape.block_size = block_size_;
   if (!model.empty()) {
-    const ModelShape* known = find_model_shape(model);
+    const ModelShape* known = find_shape(model);
     if (known == nullptr) {
       console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
-                    similar_names(model, shape_names()) + "a name from 'kvarena shapes'",
+                    similar_names(model_name_of(model, shape_names()), shape_names()) +
+                        "a name from 'kvarena shapes'",
                     "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
       return std::nullopt;
     }

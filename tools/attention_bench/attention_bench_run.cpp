@@ -1,6 +1,7 @@
 #include "tools/attention_bench/attention_bench_run.hpp"
 
 #include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/json_output.hpp"
 #include "tools/quantity.hpp"
 
@@ -52,20 +53,33 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
                     human_bytes(ceiling->bytes), table_header()));
   Json rows = Json::array();
   ExitCode code = ExitCode::ok;
+  bool is_correct = true;
+  const Interrupt interrupt;
   for (const AttentionProblem& problem : problems) {
+    if (interrupt.came()) {
+      console.warning(
+          fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      code = ExitCode::interrupted;
+      break;
+    }
     const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
     const auto figures = meter.measure(problem);
-    if (!figures) return report(console, name, figures.status());
+    if (!figures) {
+      code = report(console, name, figures.status());
+      break;
+    }
     print(table_line(problem, *figures, *ceiling));
     rows.push_back(json_of(problem, *figures, *ceiling));
     if (figures->is_correct()) continue;
-    code = ExitCode::check_failed;
+    is_correct = false;
     console.error(
         fmt::format("{}: the result has a relative error of {:.2e}", name, figures->error),
         fmt::format("at most {:.2e}, twice that of rounding", figures->error_limit),
         "do not use this build on this device; run the kernel tests and report it");
   }
   const bool is_host = device.kind() == DeviceKind::host;
+  const bool is_refused = code != ExitCode::ok && code != ExitCode::interrupted;
+  const Json failure = is_refused ? Json(console.failure.found) : Json();
   const ExitCode written = write_json(console, json,
                                       {{"device", device.name()},
                                        {"threads", is_host ? Json(options.num_threads) : Json()},
@@ -74,9 +88,12 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
                                        {"replays", options.replays},
                                        {"layers_per_schedule", options.layers_per_schedule},
                                        {"rotated_bytes", options.rotated_bytes},
-                                       {"correct", code == ExitCode::ok},
+                                       {"interrupted", code == ExitCode::interrupted},
+                                       {"failure", failure},
+                                       {"correct", is_correct},
                                        {"rows", rows}});
-  return code == ExitCode::ok ? written : code;
+  if (code != ExitCode::ok) return code;
+  return is_correct ? written : ExitCode::check_failed;
 }
 
 }  // namespace kvarena::tools

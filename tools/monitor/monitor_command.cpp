@@ -127,6 +127,7 @@ void MonitorCommand::show(const Console& console, const MonitorFrame& frame, Liv
 
 ExitCode MonitorCommand::write(const Console& console, const MonitorFrame& frame) const {
   if (once_ || !json_on_stdout(json_)) return write_json(console, json_, frame.document);
+  console.has_json = true;
   console.out << json_line(frame.document) << std::endl;  // a stream: one look, one line
   return ExitCode::ok;
 }
@@ -154,10 +155,7 @@ ExitCode MonitorCommand::run(const Console& console) {
     } else {
       show(console, unreachable(frame, last), live);
     }
-    if (!console.out) {
-      console.error("standard output could not be written", "an open pipe, terminal or file", "");
-      return ExitCode::environment;
-    }
+    if (!console.out) return ExitCode::environment;  // run_command_line says why
     if (once_) return frame.healthy ? ExitCode::ok : ExitCode::check_failed;
     if (interrupt->wait_for(std::chrono::round<std::chrono::milliseconds>(interval))) {
       return ExitCode::ok;

@@ -46,7 +46,7 @@ std::optional<PlannedMemory> memory_of_card(const Console& console, const Device
 
 std::optional<PlannedMemory> find_memory(const Console& console, const std::string& text,
                                          ExitCode* code) {
-  if (const capacity::GpuSpec* gpu = capacity::find_gpu(text)) {
+  if (const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_name_of(text))) {
     const bool is_nvidia = gpu->vendor == "NVIDIA";
     return PlannedMemory{.name = gpu->name,
                          .bytes = gpu->cuda_memory_bytes.value_or(gpu->memory_bytes),
@@ -64,10 +64,10 @@ std::optional<PlannedMemory> find_memory(const Console& console, const std::stri
   *code = ExitCode::usage;
   console.error(
       bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
-            : fmt::format("--gpu {}", printable(text)),
+            : gpu_finding(text).found,
       fmt::format("{}; auto or cuda:N for the card present; or a size with its unit (MiB, "
                   "GiB, TiB; MB, GB, TB), such as 80GiB",
-                  expected_gpus(text)));
+                  gpu_finding(text).expected));
   return std::nullopt;
 }
 
@@ -82,10 +82,12 @@ std::optional<ModelSpec> find_model(const Console& console, const std::string& t
     console.error(fmt::format("--model {}", why));
     return std::nullopt;
   }
+  const std::string name = model_name_of(text, capacity::model_preset_names());
+  if (auto preset = capacity::find_model_preset(name)) return preset;
   *code = ExitCode::usage;
   console.error(
       fmt::format("--model {}: no built-in model is called that, and no file", printable(text)),
-      similar_names(text, capacity::model_preset_names()) +
+      similar_names(name, capacity::model_preset_names()) +
           "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
       "'kvarena plan --list' names all models and GPUs");
   return std::nullopt;
