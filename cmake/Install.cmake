@@ -23,7 +23,7 @@ if(KVARENA_BUILD_HEALTH)
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(EXPORT kvarenaHealthTargets NAMESPACE kvarena::
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
-  install(FILES cmake/Findmicrohttpd.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+  install(FILES cmake/Findmicrohttpd.cmake cmake/Findprometheus-cpp-core.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
 endif()
 if(KVARENA_BUILD_CAPACITY)
   install(TARGETS kvarena_capacity EXPORT kvarenaCapacityTargets
