@@ -78,8 +78,8 @@ struct UniformLayoutOptions {
 /// The bytes and strides of the planes of one group. Immutable.
 class KVARENA_EXPORT KvLayout {
  public:
-  static constexpr std::int64_t kPlaneAlignment =
-      16;  ///< the offset of every plane is a multiple of this
+  static constexpr std::int64_t kPlaneAlignment = 16;          ///< the offset of every plane is a
+                                                               ///< multiple of this
   static constexpr std::int64_t kMaxBlocks = (1LL << 29) - 1;  ///< block ids are 29 bits and a sign
 
   /// Makes a layout of one group of identical layers. Returns invalid_argument with the option, its
@@ -135,9 +135,9 @@ class KVARENA_EXPORT KvLayout {
   static std::size_t index(std::int32_t plane) noexcept { return static_cast<std::size_t>(plane); }
 
   GroupSpec group_;
-  std::vector<std::int64_t> bytes_;  // per plane, padded; 0 for an alias
-  std::vector<std::int64_t>
-      offset_;  // per plane: prefix sum of bytes_; an alias has the offset of its target
+  std::vector<std::int64_t> bytes_;   // per plane, padded; 0 for an alias
+  std::vector<std::int64_t> offset_;  // per plane: prefix sum of bytes_; an alias has the offset of
+                                      // its target
   std::vector<std::int32_t> plane_of_;  // [num_layers, 2]
   std::int32_t num_layers_ = 0;
   std::int64_t bytes_per_token_ = 0;
