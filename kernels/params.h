@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// The parameters of the kernels: one plain struct for each kernel. Callers validate a struct
 /// before they pass it (src/attention does). The CPU reference and the device code use the same
 /// structs; a launcher takes the stream as its last argument. All strides are 64-bit and in bytes.

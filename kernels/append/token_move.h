@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Token moves: copying tokens from one plane to another. A plane is a paged pool in either tile
 /// order, or contiguous [tokens, heads, dim] memory, which counts as a plane of one block. Append,
 /// scatter, gather and conversion are token moves with different maps from a token to its places.

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Checks on a GPU that the block tables of a batch name only blocks of the pool. It is for
 /// debugging engines that keep their own tables. The other kernels do not check their tables: a
 /// wrong entry is an illegal address.

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Cutting whole blocks into pieces for thread blocks; copying and scrubbing share it. Host code;
 /// pure.
 

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// The checks that launchers make before a launch, and the conversion of launch errors. Host code;
 /// pure. Builds without CUDA compile it too, because they plan sizes for a GPU.
 

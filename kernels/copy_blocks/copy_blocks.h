@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Block copies within a pool on CUDA. Arrays of the params are device memory. A copy whose source
 /// or target lies outside the pool is skipped. One launch, no allocation, no synchronisation,
 /// capturable.

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Decode attention on CUDA: a few query tokens a sequence over paged K and V in `chunked` tile
 /// order. There are two launches. `launch_decode_schedule` runs once a step and reads the lengths
 /// on the device. `launch_decode` runs for each layer with that schedule. Neither allocates,

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// The limits of decode attention on CUDA, and the workspace that it needs for them. The size is a
 /// pure function that needs no CUDA, so memory can be planned on any machine.
 

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// The content of a decode workspace and the shape of a launch. The schedule and the kernel share
 /// this header.
 

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Gather, scatter and layout conversion on CUDA. Gather copies tokens of a sequence to contiguous
 /// [tokens, heads, dim] memory, and scatter copies them back. Conversion copies blocks to another
 /// pool with another tile order or element type. The types are those of append, and fp8 as the

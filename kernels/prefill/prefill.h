@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Prefill attention on CUDA: causal attention of many query tokens a sequence over paged K and V,
 /// in chunks or all at once, in either tile order. There are two kernels. The tensor core kernel
 /// serves q, K and V of one 16-bit type, with K and V of one head_dim 64, 96, 128 or 256. The plain

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Scattering a step on CUDA: table entries, lengths and the slots of new tokens are copied from a
 /// slot of the staging ring to the arrays that the step's kernels read. One launch of one thread
 /// block reads the staging memory over the bus, once. A word of the parameters names the step. In a

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// A staged step: the data that the host writes into a slot of the staging ring and the device
 /// reads, and the arithmetic on them that both share. A slot has a header, `max_rows` rows,
 /// `max_rows` copies on write, and `max_changes` changed table entries, row after row. Plain

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Scrubbing blocks on CUDA: writes zeros behind the tokens that a sequence keeps, over what
 /// another owner left. The list is host memory and is copied into the parameters of the launches,
 /// so the caller may reuse it at once. One launch takes kMaxScrubs entries. No allocation, no

@@ -1,7 +1,7 @@
 #pragma once
 
+/// @file
 /// The figures that a BlockManager returns. Plain values; copies may be read from any thread.
-/// The figures a BlockManager answers with. Plain values; copies may be read from any thread.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `Arena`: one device allocation that is cut into equal blocks. It handles bytes only; the
 /// BlockManager knows who holds which block. It owns its memory and frees it when it is destroyed.
 /// Move-only. The device must outlive it. Addresses may be computed from any thread.

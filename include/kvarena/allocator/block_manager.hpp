@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `BlockManager`: the record of who holds which block. It handles ids only, no bytes and no
 /// device. Every block is in exactly one state, and `free + fenced + evictable + referenced +
 /// offline == num_blocks` at every instant.

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `OperationLog`: receives every mutating call of a BlockManager, in order. With the log a second
 /// manager with the same options can be brought to the same state, bit for bit, and the ranks of a
 /// tensor-parallel group can compare their histories. A manager has no log by default.

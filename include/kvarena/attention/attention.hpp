@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Paged attention: softmax(scale * Q K^T) V of new tokens over sequences whose K and V lie in
 /// blocks. This header has the arguments, their validation, and two calls. `plan_attention` cuts
 /// the work of a step into parts of equal bytes, once, from the lengths alone. `run_attention` runs

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `CpuWorkers`: a small set of persistent threads that run one function together. It owns its
 /// threads and joins them when it is destroyed. Move-only. One thread at a time may call `run`. The
 /// threads sleep while there is nothing to run.

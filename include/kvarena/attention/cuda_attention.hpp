@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Paged attention on CUDA for engines that have their own block tables. KvCache uses the same
 /// functions. They dispatch the KV writes and the attention of a step to kernels. A call queues
 /// work on the caller's stream and can be captured in a CUDA graph. No call allocates, and only

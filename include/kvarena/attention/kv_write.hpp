@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// KV writes: `append_kv` stores K and V of new tokens by slot mapping, and `copy_blocks` makes the
 /// block copies of copy-on-write. No allocation. Pointers are borrowed for the call. Distinct
 /// threads may write distinct slots and blocks at the same time.

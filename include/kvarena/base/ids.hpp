@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Strong identifiers. Each wraps one integer and is trivially copyable. The compiler refuses a
 /// block id where a sequence id is expected. An array of ids has exactly the bytes that a device
 /// reads. No function here fails or allocates.

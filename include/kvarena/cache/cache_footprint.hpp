@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// The memory that a `KvCache` takes of a device, computed without the device: pure functions of
 /// the cache's options and of the few facts of a device that decide sizes. KvCache::create
 /// allocates by the same plan, so the prediction equals the allocation to the byte. In builds

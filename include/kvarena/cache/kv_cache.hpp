@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `KvCache`: the one object that an engine holds. It contains the arena, the block manager, the
 /// block tables and the attention. All of its work is queued in order on one stream of the device,
 /// the home stream.

@@ -1,7 +1,7 @@
 #pragma once
 
+/// @file
 /// The options of a `KvCache`. Plain values; nothing is owned.
-/// What a `KvCache` is created with. Plain values; nothing is owned.
 
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/allocator/operation_log.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
+/// @file
 /// Arguments and results of the calls of a `KvCache` step. Plain values. The memory that they point
 /// to belongs to the caller, or to the cache until the step ends.
-/// the caller's, or the cache's until the step ends.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/views.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Memory drift: the difference between the used memory that the driver reports and the memory that
 /// the tracker recorded. NVML, where it can be loaded, splits the difference by process. NVML is
 /// libnvidia-ml; it is loaded at run time and nothing links to it. Thread-safe.

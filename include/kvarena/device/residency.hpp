@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// Residency: whether memory lies where it must. The driver, not the tracker, is asked where memory
 /// lies. `Device::place_of` returns what a range is; the functions here compare that with what an
 /// allocation must be. Plain values. The functions may be called from any thread while others

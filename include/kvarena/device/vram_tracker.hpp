@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `VramTracker`: the record of what a device's memory is used for. A Device records every
 /// allocation here. Thread-safe: a report taken while other threads allocate is a consistent
 /// snapshot. The tracker changes only when memory is allocated or freed, never for a block or a

@@ -1,5 +1,6 @@
 #pragma once
 
+/// @file
 /// `StepPublisher`: shows a pool that belongs to one thread to other threads. The writer publishes
 /// a snapshot at the end of each step. The snapshot includes the progress of an audit, which
 /// recounts a bounded slice of blocks in each step. Details that cost O(holders) are published only
