@@ -57,7 +57,7 @@ struct AllocationRequest {
   std::string_view description = {};               ///< for reports; copied
 };
 
-/// What a device must offer. docs/design.md, room 1.
+/// What a device must offer. docs/explanation/design.md, room 1.
 class KVARENA_EXPORT Device {
  public:
   virtual ~Device() = default;
