@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No include goes up a room. The rooms and their numbers are those of docs/design.md."""
+"""No include goes up a room. The rooms and their numbers are those of docs/explanation/design.md."""
 
 import re
 from pathlib import Path

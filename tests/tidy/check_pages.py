@@ -130,6 +130,13 @@ def block_problems(root, page, text):
         problems.append(f"{page}:1: each ```cpp block needs its `<!-- compiled: FILE -->` line")
     if len(_COMPILED.findall(text)) != len(re.findall(r"<!-- compiled:", text)):
         problems.append(f"{page}:1: a `<!-- compiled: FILE -->` line has no ```cpp block after it")
+    for match in re.finditer(r"^<!-- printed: ([^ ]+) -->\n+(```)?", text, re.MULTILINE):
+        where = f"{page}:{tree.line_of(text, match.start())}"
+        program = match.group(1)
+        if program != "kvarena" and not (root / program).is_file():
+            problems.append(f"{where}: {program} is no file")
+        if not match.group(2):
+            problems.append(f"{where}: a `<!-- printed: PROGRAM -->` line has no block after it")
     return problems
 
 

@@ -1,4 +1,4 @@
-// docs/memory-layout.md shows numbers; these tests compute each of them with KvLayout.
+// docs/explanation/memory-layout.md shows numbers; these tests compute each of them with KvLayout.
 
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/shapes.hpp"
@@ -70,8 +70,8 @@ Table computed(const ModelShape& shape) {
 class MemoryLayoutPage : public testing::TestWithParam<const char*> {};
 
 TEST_P(MemoryLayoutPage, ShowsWhatTheLayoutComputes) {
-  std::ifstream page(KVARENA_SOURCE_DIR "/docs/memory-layout.md");
-  ASSERT_TRUE(page) << "docs/memory-layout.md cannot be read";
+  std::ifstream page(KVARENA_SOURCE_DIR "/docs/explanation/memory-layout.md");
+  ASSERT_TRUE(page) << "docs/explanation/memory-layout.md cannot be read";
   const ModelShape* shape = find_model_shape(GetParam());
   ASSERT_NE(shape, nullptr);
   EXPECT_EQ(table_of(page, GetParam()), computed(*shape));

@@ -16,6 +16,7 @@ import check_docs
 import check_format
 import check_headers
 import check_layers
+import check_outputs
 import check_pages
 import check_sizes
 import check_words
@@ -326,10 +327,46 @@ class Pages(Sample):
     def test_block_that_nothing_compiles(self):
         self.refuse("README.md", "```cpp\nint main() {}\n```\n", "needs its")
 
+    def test_printed_by_no_file(self):
+        self.refuse("README.md", "<!-- printed: examples/a.cpp -->\n```\n1\n```\n", "is no file")
+
+    def test_printed_without_block(self):
+        self.refuse("README.md", "<!-- printed: kvarena -->\ntext\n", "has no block after it")
+
     def test_compiled_without_block(self):
         self.refuse(
             "README.md", "<!-- compiled: examples/engine.cpp -->\ntext\n", "has no ```cpp block"
         )
+
+
+class Outputs(Sample):
+    """The programs are a shell script each."""
+
+    def refuse(self, text, said):
+        self.program("engine", "#!/bin/sh\necho one; echo two 1.5e-06; echo three; echo four\n")
+        self.program("kvarena", '#!/bin/sh\necho "$2 blocks"\n')
+        args = SimpleNamespace(folder=[self.root / "built"])
+        self.expect(check_outputs.check, said, "docs/page.md", text, args)
+
+    def program(self, name, text):
+        self.write(f"built/{name}", text)
+        (self.root / "built" / name).chmod(0o755)
+
+    def test_example(self):
+        marker = "<!-- printed: examples/engine.cpp -->\n"
+        self.write("docs/page.md", marker + "```text\ntwo 2.0e-07\n...\nfour\n```\n")
+        self.refuse(marker + "```text\ntwo 2.0e-07\nfour\n```\n", "`engine` prints something else")
+
+    def test_lines_are_whole(self):
+        self.refuse("<!-- printed: examples/engine.cpp -->\n```\nthre\n```\n", "something else")
+
+    def test_command(self):
+        marker = "<!-- printed: kvarena -->\n```text\n$ ./run plan 3\n3 blocks\n\n"
+        self.write("docs/page.md", marker + "$ kvarena plan \\\n    4\n4 blocks\n```\n")
+        self.refuse(marker + "$ kvarena plan 4\n5 blocks\n```\n", "`kvarena plan 4` prints")
+
+    def test_block_without_a_command(self):
+        self.refuse("<!-- printed: kvarena -->\n```\n3 blocks\n```\n", "begins with `$ `")
 
 
 @unittest.skipUnless(shutil.which("doxygen"), "doxygen is not installed")

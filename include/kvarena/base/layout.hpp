@@ -7,7 +7,7 @@
 ///
 /// A layout has groups, and a group has planes. A plane is K or V of one layer: `[num_heads,
 /// block_size, head_dim]` for one block. The planes of a group share block ids and tables: `address
-/// = base + id * block_stride + plane_offset`. docs/memory-layout.md works an example.
+/// = base + id * block_stride + plane_offset`. docs/explanation/memory-layout.md works an example.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/export.hpp"
