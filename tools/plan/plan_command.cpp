@@ -85,7 +85,7 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
       ->capture_default_str();
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
-  add_choice_option(*command, "--format", trace_format_, replay::trace_format_names(),
+  add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
                     "The trace's format")
       ->capture_default_str();
   command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
@@ -185,7 +185,7 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
   }
   if (!trace_path_.empty()) {
     lengths_ = read_lengths(
-        {.path = trace_path_, .format = *replay::trace_format_of(trace_format_)}, refusal);
+        {.path = trace_path_, .format = *trace::trace_format_of(trace_format_)}, refusal);
     if (!lengths_) return std::nullopt;
   }
   std::vector<PlannedCase> cases;

@@ -99,17 +99,17 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
   return tokens[std::clamp<std::size_t>(rank, 1, tokens.size()) - 1];
 }
 
-std::optional<TraceLengths> read_lengths(const replay::TraceReaderOptions& trace,
+std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
                                          PlanRefusal& refusal) {
-  const auto refuse = [&](const replay::ParseFailure& failure) {
+  const auto refuse = [&](const trace::ParseFailure& failure) {
     refusal = {.what = {.found = fmt::format("{}: found {}", place_of(failure), failure.found),
                         .expected = failure.expected,
                         .advice = failure.advice},
                .code = ExitCode::bad_input};
     return std::nullopt;
   };
-  replay::ParseFailure failure;
-  auto reader = replay::TraceReader::open(trace, &failure);
+  trace::ParseFailure failure;
+  auto reader = trace::TraceReader::open(trace, &failure);
   if (!reader) return refuse(failure);
   TraceLengths lengths;
   while (true) {

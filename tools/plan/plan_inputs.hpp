@@ -7,7 +7,7 @@
 #include "tools/exit_codes.hpp"
 
 #include "base/finding.hpp"
-#include "replay/trace_reader.hpp"
+#include "trace/trace_reader.hpp"
 
 #include "kvarena/capacity/model_spec.hpp"
 
@@ -47,7 +47,7 @@ struct TraceLengths {
 };
 
 /// Reads a trace, or says why it cannot.
-std::optional<TraceLengths> read_lengths(const replay::TraceReaderOptions& trace,
+std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
                                          PlanRefusal& refusal);
 
 }  // namespace kvarena::tools
