@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// Families of models by the `model_type` of their configuration: which layers look at a part of
-/// the context, and what a key that is not there means. A static table; pure functions.
+/// Families of models, by the `model_type` of their configuration and by their architecture in GGUF
+/// files: which layers look at a part of the context, and what a key that is not there means. A
+/// static table; pure functions.
 
 #include <cstdint>
 #include <string_view>
@@ -24,10 +25,13 @@ enum class LayerRule : std::uint8_t {
   unknown,              ///< not in the table
 };
 
-/// A family. Defaults are those of transformers' configuration class (5.23), for keys that
+/// A family. What GGUF files leave out is as llama.cpp has it (load_arch_hparams of src/models);
+/// for configurations defaults are those of transformers' configuration class (5.23), for keys that
 /// published files leave out; 0: none, or the general rule.
-struct ConfigFamily {
+struct ModelFamily {
   std::string_view model_type;
+  std::string_view gguf = {};     ///< its architecture in GGUF files; "": none that is known
+  std::string_view mixture = {};  ///< model_type of those of that architecture that have experts
   LayerRule rule = LayerRule::full;
   bool tied_embeddings = false;
   std::int32_t period = 0;           ///< of the rule, or its max_window_layers
@@ -41,11 +45,18 @@ struct ConfigFamily {
   std::int64_t vocab = 0;
   std::int64_t max_position = 0;
   std::int64_t window = 0;
+  std::int64_t gguf_window = 0;     ///< of GGUF files that give none
   bool has_single_kv_head = false;  ///< multi_query is true unless it says otherwise
+  bool has_encoder = false;         ///< every layer also reads an encoder's tokens
+  bool has_shared_expert = false;   ///< beside its routed ones, whatever its file says
+  bool has_both = false;            ///< attention and a recurrent state side by side in each layer
+  bool may_keep_nothing = false;    ///< layers without KV heads keep no state either
   std::int32_t attentions = 1;      ///< of each that num_layers counts; num_hidden_layers has all
 };
 
 /// The family of that name; one with LayerRule::unknown when there is none. O(number of families).
-const ConfigFamily& find_config_family(std::string_view model_type) noexcept;
+const ModelFamily& find_family(std::string_view model_type) noexcept;
+/// The family of that architecture of GGUF files, likewise.
+const ModelFamily& find_gguf_family(std::string_view architecture) noexcept;
 
 }  // namespace kvarena::capacity

@@ -1,5 +1,3 @@
-#include "capacity/stage_layers.hpp"
-
 #include "capacity/share.hpp"
 
 #include <algorithm>
