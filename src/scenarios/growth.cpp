@@ -54,7 +54,7 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
     outside += row.kv_bytes < expected || row.kv_bytes >= expected + per_block ? 1 : 0;
     lowest_free = std::min(lowest_free, row.memory.driver_free);
     highest_free = std::max(highest_free, row.memory.driver_free);
-    highest_resident = std::max(highest_resident, row.memory.resident);
+    highest_resident = std::max(highest_resident, row.memory.process.resident);
     blocks.rows.push_back({row.tokens, row.blocks, row.kv_bytes, expected});
     memory.add({row.tokens}, row.memory);
   }
@@ -68,7 +68,7 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
                       rows.back().memory.tracked - rows.front().memory.tracked);
   report.expect_at_most("growth of the process's resident memory, bytes",
                         context.sizes().resident_growth_bytes,
-                        highest_resident - rows.front().memory.resident);
+                        highest_resident - rows.front().memory.process.resident);
 }
 
 void judge_layout(const PressureModel& model, const PressureEngine& engine,

@@ -24,7 +24,10 @@ constexpr std::int64_t kProgressEvery = 250;
 class CycleWatch {
  public:
   CycleWatch(const PressureContext& context, ScenarioReport& report, std::string kind)
-      : context_(context), report_(report), kind_(std::move(kind)), table_({"cycle"}) {}
+      : context_(context),
+        report_(report),
+        kind_(std::move(kind)),
+        table_({"first_cycle", "readings"}) {}
 
   /// Runs `cycle` so many times, then adds figures and checks, also when one fails.
   MaybeFailure run(std::int64_t cycles, const std::function<MaybeFailure()>& cycle);
@@ -42,8 +45,7 @@ class CycleWatch {
   std::int64_t cycles_ = 0;       // done
   std::int64_t off_free_ = 0;     // cycles after which the driver's free bytes were others
   std::int64_t off_tracked_ = 0;  // or what the tracker has
-  std::int64_t first_resident_ = 0;
-  std::int64_t most_resident_ = 0;
+  ProcessGrowth process_;
 };
 
 MaybeFailure CycleWatch::read(std::int64_t cycle) {
@@ -51,23 +53,17 @@ MaybeFailure CycleWatch::read(std::int64_t cycle) {
   const Result<MemoryReading> reading = read_memory(context_.device());
   if (!balance) return unexpected("memory_info", balance.status());
   if (!reading) return unexpected("memory_info", reading.status());
-  // The first ten, and then fewer and fewer.
-  std::int64_t scale = 1;
-  while (cycle >= 10 * scale) scale *= 10;
-  if (cycle % scale == 0) table_.add({cycle}, *reading);
+  table_.fold(cycle, *reading);
   if (cycle == 0) before_ = *balance;
-  if (cycle == 1) {
-    first_ = *balance;
-    first_resident_ = most_resident_ = reading->resident;
-  }
+  if (cycle == 1) first_ = *balance;
   if (cycle > 1) {
     off_free_ += balance->driver_free == first_.driver_free ? 0 : 1;
     off_tracked_ += balance->tracked == first_.tracked && balance->staging == first_.staging &&
                             balance->allocations == first_.allocations
                         ? 0
                         : 1;
-    most_resident_ = std::max(most_resident_, reading->resident);
   }
+  if (cycle > 0) process_.add(reading->process);
   last_ = *balance;
   return std::nullopt;
 }
@@ -93,18 +89,15 @@ void CycleWatch::conclude() {
   report_.add(kind_ + "_first_cycle_bytes", before_.driver_free - first_.driver_free);
   report_.add(kind_ + "_free_bytes_after_first", first_.driver_free);
   report_.add(kind_ + "_free_bytes_after_last", last_.driver_free);
-  report_.add(kind_ + "_resident_growth_bytes", most_resident_ - first_resident_);
   report_.add(kind_ + "_memory", table_.table());
   expect_same(report_, kind_ + ", last cycle against the first", first_, last_);
   report_.expect_equal(kind_ + ", tracked bytes since before the first", before_.tracked,
                        last_.tracked);
   report_.expect_equal(kind_ + ", cycles with other free bytes than after the first", 0, off_free_);
   report_.expect_equal(kind_ + ", cycles with other tracked memory", 0, off_tracked_);
-  if (!context_.on_gpu()) {
-    report_.expect_at_most(kind_ + ", growth of the process's resident bytes",
-                           context_.sizes().resident_growth_bytes,
-                           most_resident_ - first_resident_);
-  }
+  // On a GPU the driver's library keeps memory of its own in this process.
+  process_.conclude(report_, kind_,
+                    context_.on_gpu() ? std::nullopt : std::optional(context_.sizes().leak_bytes));
 }
 
 PressureEngineOptions engine_of(const PressureContext& context) {

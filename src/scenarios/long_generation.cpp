@@ -132,7 +132,7 @@ class LongGeneration {
   void compare(const MemoryReading& reading) {
     tracked_growth_ = std::max(tracked_growth_, std::abs(reading.tracked - settled_.tracked));
     device_growth_ = std::max(device_growth_, std::abs(reading.driver_used - settled_.driver_used));
-    resident_growth_ = std::max(resident_growth_, reading.resident - settled_.resident);
+    process_.add(reading.process);
   }
 
   void judge() {
@@ -152,8 +152,7 @@ class LongGeneration {
                          tracked_growth_);
     report_.expect_equal("device bytes the driver calls used, largest change from 10 % to the end",
                          0, device_growth_);
-    report_.expect_at_most("resident memory, growth from 10 % to the end, bytes",
-                           context_.sizes().resident_growth_bytes, resident_growth_);
+    process_.conclude(report_, "generation", context_.sizes().leak_bytes);
     expect_verified(report_, engine_);
     expect_idle(report_, engine_);
   }
@@ -178,7 +177,7 @@ class LongGeneration {
   MemoryReading settled_;  // at 10 % of the run
   std::int64_t tracked_growth_ = 0;
   std::int64_t device_growth_ = 0;
-  std::int64_t resident_growth_ = 0;
+  ProcessGrowth process_;
 };
 
 }  // namespace

@@ -1,9 +1,14 @@
 #include "scenarios/memory_reading.hpp"
 
-#include "scenarios/process_memory.hpp"
-
 #include "kvarena/device/memory_drift.hpp"
 
+#include <fmt/format.h>
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
 #include <utility>
 
 namespace kvarena::replay::pressure {
@@ -13,7 +18,61 @@ std::int64_t bytes_for(const MemoryBreakdown& breakdown, MemoryPurpose purpose) 
   return static_cast<std::int64_t>(breakdown.by_purpose[static_cast<std::size_t>(purpose)].bytes);
 }
 
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t total_pages = 0;
+  std::int64_t resident_pages = 0;
+  if (!(file >> total_pages >> resident_pages)) return 0;
+  return resident_pages * static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
+
+ProcessMemory read_process_memory() {
+  ProcessMemory memory;
+#ifdef __GLIBC__
+  // glibc raises its mmap threshold when a large block is freed, and keeps such blocks from then
+  // on.
+  ::malloc_trim(0);
+#if __GLIBC_PREREQ(2, 33)
+  const struct mallinfo2 heap = ::mallinfo2();
+  memory.heap_in_use = static_cast<std::int64_t>(heap.uordblks + heap.hblkhd);
+#endif
+#endif
+  memory.resident = resident_bytes();
+  return memory;
+}
+
+std::int64_t growth_per_cycle(std::span<const std::int64_t> values) noexcept {
+  const std::size_t third = std::max<std::size_t>(values.size() / 3, 1);
+  if (values.size() <= third) return 0;
+  const std::size_t last = values.size() - third;
+  const std::size_t middle = std::min(third, last - 1);
+  const auto least = [values, third](std::size_t begin) {
+    return std::ranges::min(values.subspan(begin, third));
+  };
+  return (least(last) - least(middle)) / static_cast<std::int64_t>(last - middle);
+}
+
+void ProcessGrowth::add(const ProcessMemory& memory) {
+  resident_.push_back(memory.resident);
+  heap_.push_back(memory.heap_in_use);
+}
+
+void ProcessGrowth::conclude(ScenarioReport& report, const std::string& kind,
+                             std::optional<std::int64_t> most_bytes) const {
+  const auto add = [&](const char* what, const char* figure, const std::vector<std::int64_t>& v) {
+    const std::int64_t growth = growth_per_cycle(v);
+    report.add(fmt::format("{}_{}_growth_bytes", kind, figure),
+               v.empty() ? 0 : v.back() - v.front());
+    report.add(fmt::format("{}_{}_bytes_per_cycle", kind, figure), growth);
+    if (!most_bytes) return;
+    report.expect_at_most(fmt::format("{}, {} that go on growing, bytes a cycle", kind, what),
+                          *most_bytes, growth);
+  };
+  add("resident bytes of the process", "resident", resident_);
+  add("bytes in use of the process's heap", "heap", heap_);
+}
 
 Result<MemoryReading> read_memory(const Device& device) {
   const MemoryBreakdown breakdown = device.tracker().breakdown();
@@ -30,14 +89,15 @@ Result<MemoryReading> read_memory(const Device& device) {
       .buffers = bytes_for(breakdown, MemoryPurpose::intermediate_buffers),
       .driver_free = static_cast<std::int64_t>(driver->free_bytes),
       .driver_used = static_cast<std::int64_t>(driver->total_bytes - driver->free_bytes),
-      .resident = resident_bytes(),
+      .process = read_process_memory(),
       .nvml_used = nvml_used};
 }
 
 MemoryTable::MemoryTable(std::vector<std::string> first_columns) {
   table_.columns = std::move(first_columns);
-  for (const char* column : {"tracked_bytes", "weights_bytes", "kv_cache_bytes", "buffers_bytes",
-                             "driver_used_bytes", "driver_free_bytes", "process_rss_bytes"}) {
+  for (const char* column :
+       {"tracked_bytes", "weights_bytes", "kv_cache_bytes", "buffers_bytes", "driver_used_bytes",
+        "driver_free_bytes", "process_rss_bytes", "process_heap_bytes"}) {
     table_.columns.emplace_back(column);
   }
 }
@@ -54,11 +114,24 @@ void MemoryTable::add(std::vector<std::int64_t> firsts, const MemoryReading& r) 
     table_.columns.emplace_back("nvml_used_bytes");
   }
   std::vector<std::int64_t>& row = table_.rows.emplace_back(std::move(firsts));
-  for (const std::int64_t bytes :
-       {r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used, r.driver_free, r.resident}) {
+  for (const std::int64_t bytes : {r.tracked, r.weights, r.kv_cache, r.buffers, r.driver_used,
+                                   r.driver_free, r.process.resident, r.process.heap_in_use}) {
     row.push_back(bytes);
   }
   if (has_nvml_) row.push_back(r.nvml_used.value_or(0));
+}
+
+void MemoryTable::fold(std::int64_t cycle, const MemoryReading& reading) {
+  constexpr std::ptrdiff_t kFirst = 2;
+  constexpr std::ptrdiff_t kProcess = kFirst + 6;
+  add({cycle, 1}, reading);
+  if (table_.rows.size() < 2) return;
+  const auto before = table_.rows.end() - 2;
+  std::vector<std::int64_t>& row = table_.rows.back();
+  if (!std::equal(row.begin() + kFirst, row.begin() + kProcess, before->begin() + kFirst)) return;
+  row[0] = (*before)[0];
+  row[1] = (*before)[1] + 1;
+  table_.rows.erase(before);
 }
 
 }  // namespace kvarena::replay::pressure

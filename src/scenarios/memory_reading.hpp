@@ -2,7 +2,7 @@
 
 /// @file
 /// `MemoryReading`: what the tracker, the driver and the operating system say of memory at one
-/// moment, side by side. Plain values.
+/// moment, side by side, and how this process grows. Plain values.
 
 #include "scenarios/scenario_report.hpp"
 
@@ -10,24 +10,56 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace kvarena::replay::pressure {
 
+/// What this process has of the machine's memory, bytes.
+struct ProcessMemory {
+  std::int64_t resident = 0;     ///< in pages of the machine
+  std::int64_t heap_in_use = 0;  ///< of malloc's memory; 0 where the C library does not tell
+};
+
+/// Reads it, after malloc gave back what it keeps free: memory that was freed is no leak, however
+/// long the C library keeps it for the next allocation. Any thread.
+ProcessMemory read_process_memory();
+
+/// What `values`, one a cycle, grow by in a cycle once the first third of them is over: the least
+/// of the last third less the least of the middle third, by the cycles between. A leak goes on
+/// growing; what a process takes once, or takes and gives back, does not count.
+std::int64_t growth_per_cycle(std::span<const std::int64_t> values) noexcept;
+
+/// This process over cycles of which none should leave anything behind.
+class ProcessGrowth {
+ public:
+  /// After a cycle.
+  void add(const ProcessMemory& memory);
+  /// Adds what resident and heap bytes grew by, and both per cycle. With `most_bytes` each may grow
+  /// by so many a cycle. Names of figures and checks begin with `kind`.
+  void conclude(ScenarioReport& report, const std::string& kind,
+                std::optional<std::int64_t> most_bytes) const;
+
+ private:
+  std::vector<std::int64_t> resident_;
+  std::vector<std::int64_t> heap_;
+};
+
 /// Bytes at one moment.
 struct MemoryReading {
-  std::int64_t tracked = 0;               ///< kind device, all purposes
-  std::int64_t weights = 0;               ///< tracked as ModelWeights
-  std::int64_t kv_cache = 0;              ///< tracked as KVCache
-  std::int64_t buffers = 0;               ///< tracked as IntermediateBuffers
-  std::int64_t driver_free = 0;           ///< Device::memory_info
-  std::int64_t driver_used = 0;           ///< the same: total - free
-  std::int64_t resident = 0;              ///< of this process, in the machine's memory
+  std::int64_t tracked = 0;      ///< kind device, all purposes
+  std::int64_t weights = 0;      ///< tracked as ModelWeights
+  std::int64_t kv_cache = 0;     ///< tracked as KVCache
+  std::int64_t buffers = 0;      ///< tracked as IntermediateBuffers
+  std::int64_t driver_free = 0;  ///< Device::memory_info
+  std::int64_t driver_used = 0;  ///< the same: total - free
+  ProcessMemory process;
   std::optional<std::int64_t> nvml_used;  ///< as nvidia-smi shows it; none without NVML
 };
 
-/// Reads all of it. Waits for nothing. Returns what Device::memory_info returns.
+/// Reads all of it, the process as read_process_memory does. Returns what Device::memory_info
+/// returns.
 Result<MemoryReading> read_memory(const Device& device);
 
 /// A table of readings, one row each, in the order of `add`. NVML has a column when the first
@@ -38,6 +70,9 @@ class MemoryTable {
   explicit MemoryTable(std::vector<std::string> first_columns);
   /// Adds a row; `firsts` are the values of the first columns.
   void add(std::vector<std::int64_t> firsts, const MemoryReading& reading);
+  /// As add, for a table that begins with a cycle and how often it was read: a row that differs
+  /// from the one before in what the process has at most takes its place, and is counted with it.
+  void fold(std::int64_t cycle, const MemoryReading& reading);
   /// Reads the memory now, and adds that. Returns what read_memory returns.
   Status read(std::vector<std::int64_t> firsts, const Device& device);
   /// The table so far.

@@ -41,7 +41,9 @@ struct PressureSizes {
   std::int32_t overload_sequences = 48;  ///< concurrency: three times what the pool holds
   std::int64_t decode_steps = 10;        ///< of a batch, where nothing else is said
   std::int64_t weights_piece_bytes = 64 << 20;   ///< filled at a time, each with its own value
-  std::int64_t resident_growth_bytes = 8 << 20;  ///< of the process, while the cache only works
+  std::int64_t resident_growth_bytes = 8 << 20;  ///< growth: of the process, at most
+  std::int64_t leak_bytes = 32 << 10;  ///< of the process, a cycle of leaks or a reading of long
+                                       ///< generation: what goes on growing by more is a leak
   std::int64_t neighbour_bytes = std::int64_t{4} << 30;  ///< that it takes at most
 };
 

@@ -2,12 +2,17 @@
 
 #include "small_pressure.hpp"
 
+#include "device/forwarding_device.hpp"
+#include "scenarios/memory_reading.hpp"
 #include "support/process_memory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace kvarena::replay::pressure {
 namespace {
@@ -96,12 +101,70 @@ TEST(LeaksScenario, FindsAResidencyLie) {
   EXPECT_TRUE(has_failed(report, "residency violations"));
 }
 
-TEST(LeaksScenario, HoldsTheProcessToItsBound) {
+/// A device that takes memory of the process when a model is unloaded, and keeps it.
+class GreedyDevice final : public ForwardingDevice {
+ public:
+  /// So many bytes in each unloading from the first to the last.
+  GreedyDevice(Device& inner, std::size_t bytes, int first, int last)
+      : ForwardingDevice(inner), bytes_(bytes), first_(first), last_(last) {}
+  Status free(void* pointer) override {
+    const Result<AllocationRecord> record = tracker().find(pointer);
+    if (record && record->purpose == MemoryPurpose::model_weights) {
+      ++unloaded_;
+      if (first_ <= unloaded_ && unloaded_ <= last_) kept_.emplace_back(bytes_, '\1');
+    }
+    return ForwardingDevice::free(pointer);
+  }
+
+ private:
+  const std::size_t bytes_;
+  const int first_, last_;
+  int unloaded_ = 0;
+  std::vector<std::string> kept_;
+};
+
+ScenarioReport leaks_with(std::size_t bytes, int first, int last) {
   const auto device = test::small_host(kCapacity);
-  PressureOptions options = options_for(*device);
-  options.sizes.resident_growth_bytes = -1;
-  const ScenarioReport report = test::report_of(options, "leaks");
-  EXPECT_TRUE(has_failed(report, "load, growth of the process's resident bytes"));
+  GreedyDevice greedy(*device, bytes, first, last);
+  PressureOptions options = options_for(greedy);
+  options.sizes.load_cycles = 9;
+  return test::report_of(options, "leaks");
+}
+
+TEST(LeaksScenario, WhatTheProcessTakesOnceIsNoLeak) {
+  const ScenarioReport report = leaks_with(std::size_t{35} << 20, 2, 2);
+  EXPECT_TRUE(report.passed()) << test::failures_of(report);
+}
+
+TEST(LeaksScenario, WhatTheProcessTakesInEveryCycleIsALeak) {
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer's own memory grows, too";
+  const ScenarioReport report = leaks_with(64 << 10, 1, 9);
+  EXPECT_EQ(test::figure_of(report, "load_heap_bytes_per_cycle") / 1024, 64);
+  EXPECT_TRUE(has_failed(report, "load, bytes in use of the process's heap"));
+  EXPECT_TRUE(has_failed(report, "load, resident bytes of the process"));
+}
+
+TEST(LeaksScenario, CyclesThatAreAlikeAreOneRow) {
+  const auto device = test::small_host(kCapacity);
+  const ScenarioReport report = run(*device, "leaks", PressureFault::none);
+  for (const Figure& figure : report.figures) {
+    if (figure.name != "create_memory") continue;
+    const auto& table = std::get<FigureTable>(figure.value);
+    ASSERT_EQ(table.rows.size(), 1U);
+    EXPECT_EQ(table.rows[0][0], 0);
+    EXPECT_EQ(table.rows[0][1], 41);
+  }
+}
+
+TEST(ProcessGrowth, IsWhatGoesOnAfterTheFirstThird) {
+  const auto growth = [](std::vector<std::int64_t> values) { return growth_per_cycle(values); };
+  EXPECT_EQ(growth({}), 0);
+  EXPECT_EQ(growth({7}), 0);
+  EXPECT_EQ(growth({1, 4}), 3);
+  EXPECT_EQ(growth({0, 10, 20, 30, 40, 50, 60, 70, 80, 90}), 10);
+  EXPECT_EQ(growth({0, 35, 35, 35, 35, 35, 35, 35, 35, 35}), 0);
+  EXPECT_EQ(growth({0, 5, 1, 1, 90, 1, 1, 90, 1, 90}), 0) << "taken and given back";
+  EXPECT_EQ(growth({0, 0, 3, 3, 3, 6, 6, 6, 9}), 1) << "every third cycle";
 }
 
 }  // namespace

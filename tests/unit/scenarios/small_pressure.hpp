@@ -62,7 +62,9 @@ inline replay::pressure::PressureOptions small_pressure(Device& device) {
   options.sizes.decode_steps = 4;
   options.sizes.weights_piece_bytes = 100'000;
   // Sanitizers keep what was freed.
-  if (kSanitized) options.sizes.resident_growth_bytes = std::int64_t{1} << 40;
+  if (kSanitized) {
+    options.sizes.resident_growth_bytes = options.sizes.leak_bytes = std::int64_t{1} << 40;
+  }
   return options;
 }
 
