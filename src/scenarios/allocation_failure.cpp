@@ -26,6 +26,14 @@ struct FullDevice {
   std::int64_t second_free_bytes = 0;  // and after it
 };
 
+PressureEngineOptions engine_of(const PressureContext& context, std::int64_t num_blocks) {
+  return {.pool = {.num_blocks = num_blocks},
+          .max_sequences = 4,
+          .max_step_tokens = 2 * std::int64_t{context.model().shape.block_size_tokens},
+          .touch_pool = true,
+          .num_threads = context.options.num_threads};
+}
+
 class AllocationFailure {
  public:
   AllocationFailure(const PressureContext& context, ScenarioReport& report, KvLayout layout)
@@ -56,16 +64,9 @@ class AllocationFailure {
   MaybeFailure check_full(FullDevice& full, std::string_view when);
 
   PressureEngineOptions engine_of(std::int64_t num_blocks) const {
-    return {.pool = {.num_blocks = num_blocks},
-            .max_sequences = 4,
-            .max_step_tokens = 2 * std::int64_t{context_.model().shape.block_size_tokens},
-            .touch_pool = true,
-            .num_threads = context_.options.num_threads};
+    return pressure::engine_of(context_, num_blocks);
   }
-  std::int64_t sequence_blocks() const noexcept {
-    const std::int64_t block = layout_.block_size();
-    return (context_.model().max_context_tokens + block - 1) / block;
-  }
+  std::int64_t sequence_blocks() const noexcept { return context_blocks(context_.model()); }
   /// A driver keeps one piece or none for itself: an allocation that it refuses makes it give that
   /// back.
   std::int64_t tolerance() const noexcept { return context_.on_gpu() ? kDriverPieceBytes : 0; }
@@ -255,12 +256,20 @@ MaybeFailure AllocationFailure::fill_with_instances() {
   return std::nullopt;
 }
 
-}  // namespace
-
-MaybeFailure run_allocation_failure(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
   const Result<KvLayout> layout = KvLayout::create(context.model().shape);
   if (!layout) return unexpected("KvLayout::create", layout.status());
   return AllocationFailure(context, report, *layout).run();
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context, context_blocks(context.model())));
+}
+
+}  // namespace
+
+Scenario allocation_failure() {
+  return {"allocation-failure", "Budgets that are too small", run, required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

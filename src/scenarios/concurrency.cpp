@@ -57,6 +57,18 @@ class Concurrency {
     return expect_weights_intact(report_, *weights);
   }
 
+  /// Of the largest of its engines beside the weights and what is left free.
+  Result<std::int64_t> required_bytes() const {
+    std::int64_t most = 0;
+    for (const PressureEngineOptions& options : {least_engine(), overload_engine()}) {
+      const Result<std::int64_t> bytes =
+          PressureEngine::device_bytes(context_.device(), context_.model(), options);
+      if (!bytes) return bytes.status();
+      most = std::max(most, *bytes);
+    }
+    return context_.model().weights_bytes + most + most / (kSparePart - 1) + 1;
+  }
+
  private:
   PressureEngineOptions options_for(std::int64_t num_blocks) const {
     return {.pool = {.num_blocks = num_blocks},
@@ -67,6 +79,27 @@ class Concurrency {
                                        std::min<std::int64_t>(num_blocks + 1, kMostSequences)),
             .mode = AttentionMode::full,
             .num_threads = context_.options.num_threads};
+  }
+
+  /// The smallest in which the largest batch runs: of one sequence, on a GPU of one context.
+  PressureEngineOptions least_engine() const {
+    PressureEngineOptions options = options_for(kMostSequences);
+    options.pool = {.num_blocks = blocks_of(longest_)};
+    if (context_.on_gpu()) options.pool = {.num_blocks = context_blocks(context_.model())};
+    return options;
+  }
+
+  /// A third of what the overload needs.
+  PressureEngineOptions overload_engine() const {
+    const std::int64_t blocks = context_.sizes().overload_sequences * blocks_of(longest_);
+    PressureEngineOptions options = options_for(std::max(blocks / 3, blocks_of(longest_) + 2));
+    options.watermark_blocks = 1;
+    return options;
+  }
+
+  std::int64_t blocks_of(std::int64_t tokens) const noexcept {
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    return (tokens + block - 1) / block;
   }
 
   std::int64_t mixed_length() {
@@ -186,25 +219,20 @@ class Concurrency {
 
   MaybeFailure run_overload() {
     std::vector<OverloadRequest> requests;
-    std::int64_t blocks = 0;
-    std::int64_t tokens = 0;
-    const std::int64_t block = context_.model().shape.block_size_tokens;
     for (std::int32_t i = 0; i < context_.sizes().overload_sequences; ++i) {
       const std::int64_t prompt = mixed_length();
       requests.push_back({prompt, longest_ - prompt});
-      tokens += longest_;
-      blocks += (longest_ + block - 1) / block;
     }
-    const std::int64_t held = std::max(blocks / 3, (longest_ + block - 1) / block + 2);
-    PressureEngineOptions options = options_for(held);
-    options.watermark_blocks = 1;
+    const PressureEngineOptions options = overload_engine();
     auto made = PressureEngine::create(context_.device(), context_.model(), options);
     if (!made) return not_created(context_.device(), context_.model(), made.status());
     context_.progress(fmt::format("overload: {} sequences that need {} blocks, {} there",
-                                  requests.size(), blocks, held));
+                                  requests.size(), std::ssize(requests) * blocks_of(longest_),
+                                  options.pool.num_blocks));
     Overload overload(**made);
     if (auto failure = overload.run(requests)) return failure;
-    judge_overload(**made, overload.figures(), std::ssize(requests), tokens);
+    judge_overload(**made, overload.figures(), std::ssize(requests),
+                   std::ssize(requests) * longest_);
     return std::nullopt;
   }
 
@@ -263,16 +291,15 @@ class Concurrency {
 
   // The weights are there already.
   Result<std::int64_t> blocks_beside_weights() const {
-    const PressureEngineOptions options = options_for(kMostSequences);
+    PressureEngineOptions options = options_for(kMostSequences);
+    options.pool = {.num_blocks = blocks_of(longest_)};
     const Result<MemoryInfo> memory = context_.device().memory_info();
     if (!memory) return memory.status();
     const auto spare = DeviceMemory::create(
         context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kSparePart,
         "pressure: left free");
     if (!spare) return spare.status();
-    const std::int64_t block = context_.model().shape.block_size_tokens;
-    const Result<LargestPool> found = find_largest_pool(context_.device(), context_.model(),
-                                                        options, (longest_ + block - 1) / block);
+    const auto found = find_largest_pool(context_.device(), context_.model(), options);
     if (!found) return found.status();
     return found->num_blocks;
   }
@@ -285,10 +312,19 @@ class Concurrency {
   MemoryTable memory_;
 };
 
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+  return Concurrency(context, report).run();
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  ScenarioReport none;
+  return Concurrency(context, none).required_bytes();
+}
+
 }  // namespace
 
-MaybeFailure run_concurrency(const PressureContext& context, ScenarioReport& report) {
-  return Concurrency(context, report).run();
+Scenario concurrency() {
+  return {"concurrency", "Batches, as many as fit, and overload", run, required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

@@ -83,17 +83,17 @@ void judge_layout(const PressureModel& model, const PressureEngine& engine,
                       layout.bytes_per_token() / model.shape.num_layers);
 }
 
-}  // namespace
+PressureEngineOptions engine_of(const PressureContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model())},
+          .max_step_tokens = context.sizes().chunk_tokens,
+          .touch_pool = true,
+          .num_threads = context.options.num_threads};
+}
 
-MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
   const PressureModel& model = context.model();
   const std::int64_t longest = model.max_context_tokens;
-  const std::int64_t block = model.shape.block_size_tokens;
-  Result<PressureInstance> instance = PressureInstance::create(
-      context.options, {.pool = {.num_blocks = (longest + block - 1) / block},
-                        .max_step_tokens = context.sizes().chunk_tokens,
-                        .touch_pool = true,
-                        .num_threads = context.options.num_threads});
+  auto instance = PressureInstance::create(context.options, engine_of(context));
   if (!instance) return not_created(context.device(), context.model(), instance.status());
   PressureEngine& engine = instance->engine();
   const Result<MemoryReading> created = read_memory(context.device());
@@ -120,5 +120,13 @@ MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report) 
   expect_idle(report, engine);
   return expect_weights_intact(report, instance->weights());
 }
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario growth() { return {"growth", "Memory while a sequence grows", run, required_bytes}; }
 
 }  // namespace kvarena::replay::pressure

@@ -160,9 +160,7 @@ MaybeFailure create_destroy(const PressureContext& context) {
   return std::nullopt;
 }
 
-}  // namespace
-
-MaybeFailure run_leaks(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
   Findings findings;
   CycleWatch loads(context, report, "load");
   if (auto failure = loads.run(context.sizes().load_cycles, [&context, &findings] {
@@ -175,6 +173,16 @@ MaybeFailure run_leaks(const PressureContext& context, ScenarioReport& report) {
   CycleWatch creations(context, report, "create");
   return creations.run(context.sizes().sequence_cycles,
                        [&context] { return create_destroy(context); });
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario leaks() {
+  return {"leaks", "Loading and unloading, creating and destroying", run, required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

@@ -180,34 +180,67 @@ class LongGeneration {
   ProcessGrowth process_;
 };
 
-}  // namespace
+// ---- sizes -------------------------------------------------------------------------------------
 
-MaybeFailure run_long_generation(const PressureContext& context, ScenarioReport& report) {
-  const PressureModel& model = context.model();
-  const std::int64_t block = model.shape.block_size_tokens;
-  const std::int64_t longest =
-      std::min(context.sizes().generation_tokens, model.max_context_tokens);
-  const std::int64_t sequence_blocks = (longest + block - 1) / block;
+std::int64_t longest_of(const PressureContext& context) {
+  return std::min(context.sizes().generation_tokens, context.model().max_context_tokens);
+}
+
+std::int64_t sequence_blocks(const PressureContext& context) {
+  const std::int64_t block = context.model().shape.block_size_tokens;
+  return (longest_of(context) + block - 1) / block;
+}
+
+/// A pool in which `batch` sequences never run out of blocks, whatever their lengths.
+PressureEngineOptions engine_of(const PressureContext& context, std::int64_t batch) {
   PressureEngineOptions options{
-      .sample_every = kSampleEvery, .touch_pool = true, .num_threads = context.options.num_threads};
+      .pool = {.num_blocks = batch * sequence_blocks(context)},
+      .max_sequences = static_cast<std::int32_t>(batch) + 1,
+      .max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt),
+      .sample_every = kSampleEvery,
+      .touch_pool = true,
+      .num_threads = context.options.num_threads};
   if (!context.on_gpu()) {
-    options.layers = {model.shape.num_layers / 2, 1};
+    options.layers = {context.model().shape.num_layers / 2, 1};
     options.num_threads = 1;  // a step writes a few hundred KB: another worker would only wait
   }
-  // As many sequences as never run out of blocks, whatever their lengths.
-  const Result<std::int64_t> fitting = fitting_blocks(context.options, options);
-  if (!fitting) return not_created(context.device(), context.model(), fitting.status());
-  const std::int64_t batch =
-      std::clamp<std::int64_t>(*fitting / sequence_blocks, 1, context.sizes().generation_batch);
-  options.pool = {.num_blocks = batch * sequence_blocks};
-  options.max_sequences = static_cast<std::int32_t>(batch) + 1;
-  options.max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt);
-  Result<PressureInstance> instance = PressureInstance::create(context.options, options);
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  if (auto failure = LongGeneration(context, report, instance->engine(), batch, longest).run()) {
-    return failure;
+  return options;
+}
+
+/// The most sequences, up to the batch of the options, whose instance leaves a sixteenth of what is
+/// free now; at least one.
+Result<std::int64_t> fitting_batch(const PressureContext& context) {
+  constexpr std::int64_t kSparePart = 16;
+  const Result<MemoryInfo> memory = context.device().memory_info();
+  if (!memory) return memory.status();
+  const auto free_bytes = static_cast<std::int64_t>(memory->free_bytes);
+  std::int64_t batch = context.sizes().generation_batch;
+  for (; batch > 1; --batch) {
+    const auto bytes = instance_bytes(context.options, engine_of(context, batch));
+    if (!bytes) return bytes.status();
+    if (*bytes <= free_bytes - free_bytes / kSparePart) break;
   }
+  return batch;
+}
+
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+  const Result<std::int64_t> batch = fitting_batch(context);
+  if (!batch) return not_created(context.device(), context.model(), batch.status());
+  auto instance = PressureInstance::create(context.options, engine_of(context, *batch));
+  if (!instance) return not_created(context.device(), context.model(), instance.status());
+  LongGeneration generation(context, report, instance->engine(), *batch, longest_of(context));
+  if (auto failure = generation.run()) return failure;
   return expect_weights_intact(report, instance->weights());
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context, 1));
+}
+
+}  // namespace
+
+Scenario long_generation() {
+  return {"long-generation", "A long generation with turnover", run, required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

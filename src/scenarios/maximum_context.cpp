@@ -69,18 +69,18 @@ MaybeFailure refuse(const PressureContext& context, PressureEngine& engine, Job&
   return engine.remove(**second);
 }
 
-}  // namespace
+/// A block more than the context needs: what is refused is not for want of blocks.
+PressureEngineOptions engine_of(const PressureContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model()) + 1},
+          .max_step_tokens = context.sizes().chunk_tokens,
+          .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
+          .sample_every = kSampleEvery,
+          .num_threads = context.options.num_threads};
+}
 
-MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport& report) {
-  const PressureModel& model = context.model();
-  const std::int64_t longest = model.max_context_tokens;
-  const std::int64_t block = model.shape.block_size_tokens;
-  Result<PressureInstance> instance = PressureInstance::create(
-      context.options, {.pool = {.num_blocks = (longest + block - 1) / block + 1},
-                        .max_step_tokens = context.sizes().chunk_tokens,
-                        .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
-                        .sample_every = kSampleEvery,
-                        .num_threads = context.options.num_threads});
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+  const std::int64_t longest = context.model().max_context_tokens;
+  auto instance = PressureInstance::create(context.options, engine_of(context));
   if (!instance) return not_created(context.device(), context.model(), instance.status());
   PressureEngine& engine = instance->engine();
   const std::int64_t decoded = context.sizes().decode_tokens;
@@ -105,6 +105,17 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
   expect_verified(report, engine, due_on_gpu(context, engine));
   expect_idle(report, engine);
   return expect_weights_intact(report, instance->weights());
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario maximum_context() {
+  return {"maximum-context", "The longest context, and what is refused past it", run,
+          required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

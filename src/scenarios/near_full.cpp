@@ -17,16 +17,24 @@
 namespace kvarena::replay::pressure {
 namespace {
 
+/// An engine of as many blocks as the context needs.
+PressureEngineOptions engine_of(const PressureContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model())},
+          .max_sequences = 8192,
+          .max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024),
+          .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
+          .sample_every = 4,
+          .num_threads = context.options.num_threads};
+}
+
 class NearFull {
  public:
   NearFull(const PressureContext& context, ScenarioReport& report)
-      : context_(context), report_(report), memory_({"round", "blocks_in_use"}) {
+      : context_(context),
+        report_(report),
+        engine_(engine_of(context)),
+        memory_({"round", "blocks_in_use"}) {
     const auto block = context.model().shape.block_size_tokens;
-    engine_.max_sequences = 8192;
-    engine_.max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024);
-    engine_.mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample;
-    engine_.sample_every = 4;
-    engine_.num_threads = context.options.num_threads;
     // A sequence decodes into its last block, which is why it fills up there.
     decoded_ = std::min<std::int64_t>(context.sizes().decode_steps, block - 1);
   }
@@ -48,7 +56,7 @@ class NearFull {
   MaybeFailure find() {
     if (auto failure = warm_up(context_, engine_)) return failure;
     const Result<LargestPool> found =
-        find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
+        find_largest_pool(context_.device(), context_.model(), engine_);
     if (!found) return not_created(context_.device(), context_.model(), found.status());
     found_ = *found;
     report_.add("largest_pool_blocks", found_.num_blocks);
@@ -155,10 +163,6 @@ class NearFull {
                               {.bytes = context_.model().weights_bytes,
                                .piece_bytes = context_.sizes().weights_piece_bytes});
   }
-  std::int64_t blocks_for_context() const noexcept {
-    const std::int64_t block = context_.model().shape.block_size_tokens;
-    return (context_.model().max_context_tokens + block - 1) / block;
-  }
 
   const PressureContext& context_;
   ScenarioReport& report_;
@@ -170,10 +174,18 @@ class NearFull {
   MemoryTable memory_;
 };
 
+MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+  return NearFull(context, report).run();
+}
+
+Result<std::int64_t> required_bytes(const PressureContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
 }  // namespace
 
-MaybeFailure run_near_full(const PressureContext& context, ScenarioReport& report) {
-  return NearFull(context, report).run();
+Scenario near_full() {
+  return {"near-full", "Filled to the last block that fits", run, required_bytes};
 }
 
 }  // namespace kvarena::replay::pressure

@@ -18,8 +18,8 @@ std::string request_of(const std::string& description) {
 }  // namespace
 
 Result<LargestPool> find_largest_pool(Device& device, const PressureModel& model,
-                                      const PressureEngineOptions& options,
-                                      std::int64_t least_blocks) {
+                                      const PressureEngineOptions& options) {
+  const std::int64_t least_blocks = options.pool.num_blocks;
   const Result<KvLayout> layout = KvLayout::create(model.shape);
   if (!layout) return layout.status();
   const Result<MemoryInfo> memory = device.memory_info();

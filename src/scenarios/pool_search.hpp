@@ -19,11 +19,10 @@ struct LargestPool {
   std::int64_t attempts = 0;
 };
 
-/// Makes engines of `options` but for the pool, and unmakes them. Returns insufficient_vram when
-/// not even `least_blocks` fit, or any other failure of PressureEngine::create. O(log blocks)
-/// engines.
+/// Makes engines of `options` and of larger pools, and unmakes them. Returns insufficient_vram when
+/// not even the blocks of `options` fit, or any other failure of PressureEngine::create. O(log
+/// blocks) engines.
 Result<LargestPool> find_largest_pool(Device& device, const PressureModel& model,
-                                      const PressureEngineOptions& options,
-                                      std::int64_t least_blocks);
+                                      const PressureEngineOptions& options);
 
 }  // namespace kvarena::replay::pressure

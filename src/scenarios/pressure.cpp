@@ -13,17 +13,6 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-constexpr Scenario kScenarios[] = {
-    {"maximum-context", "The longest context, and what is refused past it", run_maximum_context},
-    {"growth", "Memory while a sequence grows", run_growth},
-    {"near-full", "Filled to the last block that fits", run_near_full},
-    {"allocation-failure", "Budgets that are too small", run_allocation_failure},
-    {"leaks", "Loading and unloading, creating and destroying", run_leaks},
-    {"concurrency", "Batches, as many as fit, and overload", run_concurrency},
-    {"long-generation", "A long generation with turnover", run_long_generation},
-    {"neighbours", "Another process takes and frees memory", run_neighbours},
-};
-
 bool is_chosen(const PressureOptions& options, std::string_view name) {
   const auto& chosen = options.scenarios;
   return chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end();
@@ -35,8 +24,8 @@ MaybeFailure check_options(const PressureOptions& options) {
                          "a host device", "leave out --fault, or give --device cpu"};
   }
   for (const std::string& name : options.scenarios) {
-    const bool known = std::any_of(std::begin(kScenarios), std::end(kScenarios),
-                                   [&name](const Scenario& s) { return s.name == name; });
+    const bool known =
+        std::ranges::any_of(scenarios(), [&name](const Scenario& s) { return s.name == name; });
     if (!known) {
       return ReplayFailure{ReplayEnd::bad_options, fmt::format("there is no scenario {}", name),
                            "one of those that --help lists", "change --scenario"};
@@ -45,20 +34,26 @@ MaybeFailure check_options(const PressureOptions& options) {
   return std::nullopt;
 }
 
-/// Weights and one sequence of the longest context, or nothing can run.
-MaybeFailure check_fit(const PressureOptions& options, std::int64_t free_bytes) {
-  const std::int64_t block = options.model.shape.block_size_tokens;
-  const std::int64_t blocks = (options.model.max_context_tokens + block - 1) / block + 1;
-  const std::int64_t required =
-      instance_bytes(options, {.max_step_tokens = options.sizes.chunk_tokens}, blocks);
-  if (required <= free_bytes) return std::nullopt;
+/// The scenario that needs most must come to its end, or nothing runs.
+MaybeFailure check_fit(const PressureOptions& options, std::int64_t free_bytes,
+                       PressureOutcome& outcome) {
+  std::string_view neediest;
+  for (const Scenario& scenario : scenarios()) {
+    if (!is_chosen(options, scenario.name)) continue;
+    const auto bytes = scenario.required_bytes({.options = options, .scenario = scenario.name});
+    if (!bytes) return unexpected("required_bytes", bytes.status());
+    if (*bytes <= outcome.required_bytes) continue;
+    outcome.required_bytes = *bytes;
+    neediest = scenario.name;
+  }
+  if (outcome.required_bytes <= free_bytes) return std::nullopt;
   return ReplayFailure{
       ReplayEnd::does_not_fit,
-      fmt::format("{} has {} bytes free; the weights of {} and one sequence of {} tokens need {}",
-                  options.device->name(), free_bytes, options.model.name,
-                  options.model.max_context_tokens, required),
-      fmt::format("required {} bytes, available {}", required, free_bytes),
-      "give more with --memory, free memory, or choose a smaller --model"};
+      fmt::format("{} has {} free; {} with {} needs {}, {} of them weights", options.device->name(),
+                  bytes_text(free_bytes), neediest, options.model.name,
+                  bytes_text(outcome.required_bytes), bytes_text(options.model.weights_bytes)),
+      fmt::format("{} bytes free", outcome.required_bytes),
+      "free memory, or choose a smaller model"};
 }
 
 /// CUDA: takes away what is free past `memory_bytes`.
@@ -105,7 +100,7 @@ MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, Pressur
   if (auto failure = limit_memory(options, taken)) return failure;
   const Result<MemoryInfo> memory = options.device->memory_info();
   if (!memory) return unexpected("memory_info", memory.status());
-  if (auto failure = check_fit(options, static_cast<std::int64_t>(memory->free_bytes))) {
+  if (auto failure = check_fit(options, static_cast<std::int64_t>(memory->free_bytes), outcome)) {
     return failure;
   }
   PressureReport& report = outcome.report;
@@ -114,7 +109,7 @@ MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, Pressur
   report.total_bytes = static_cast<std::int64_t>(memory->total_bytes);
   report.free_bytes = static_cast<std::int64_t>(memory->free_bytes);
   outcome.has_report = true;
-  for (const Scenario& scenario : kScenarios) {
+  for (const Scenario& scenario : scenarios()) {
     if (is_chosen(options, scenario.name)) {
       report.scenarios.push_back(run_scenario(scenario, options, sink));
     }
@@ -128,7 +123,12 @@ MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, Pressur
 
 }  // namespace
 
-std::span<const Scenario> scenarios() noexcept { return kScenarios; }
+std::span<const Scenario> scenarios() {
+  static const Scenario all[] = {maximum_context(),    growth(),    near_full(),
+                                 allocation_failure(), leaks(),     concurrency(),
+                                 long_generation(),    neighbours()};
+  return all;
+}
 
 std::int64_t PressureReport::num_failed() const noexcept {
   return std::count_if(scenarios.begin(), scenarios.end(),

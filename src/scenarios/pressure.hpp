@@ -33,6 +33,7 @@ struct PressureOutcome {
   std::string happened;                  ///< empty when completed
   std::string expected;                  ///< may be empty
   std::string advice;                    ///< may be empty
+  std::int64_t required_bytes = 0;       ///< free bytes that the scenarios chosen need
   bool has_report = false;               ///< whether a scenario ran
   PressureReport report;
 };

@@ -1,5 +1,7 @@
 #include "scenarios/pressure_engine.hpp"
 
+#include "kvarena/cache/cache_footprint.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -31,10 +33,15 @@ Result<std::unique_ptr<PressureEngine>> PressureEngine::create(
   return engine;
 }
 
-std::int64_t PressureEngine::step_memory_bytes(const Device& device, const PressureModel& model,
-                                               const PressureEngineOptions& options) {
-  if (device.kind() == DeviceKind::host) return 0;
-  return cuda_step_memory_bytes(step_memory_of(model, options));
+Result<std::int64_t> PressureEngine::device_bytes(const Device& device, const PressureModel& model,
+                                                  const PressureEngineOptions& options) {
+  const Result<CacheTarget> target = target_of(device);
+  if (!target) return target.status();
+  const auto cache = cache_footprint(cache_options(model, options), *target);
+  if (!cache) return cache.status();
+  if (device.kind() == DeviceKind::host) return cache->device_bytes();
+  return cache->device_bytes() + cuda_step_memory_bytes(step_memory_of(model, options)) +
+         (cache->device_allocations + kDriverPieces) * kDriverPieceBytes;
 }
 
 KvCacheOptions PressureEngine::cache_options(const PressureModel& model,

@@ -35,6 +35,12 @@ struct PressureEngineOptions {
   std::int32_t num_threads = 0;                ///< host: of attention; 0: one a core
 };
 
+/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
+inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
+/// Pieces that a driver may keep for its own use: after the instances of allocation-failure an
+/// H200's kept 7 and 11.
+inline constexpr std::int64_t kDriverPieces = 16;
+
 /// What a step is besides growth.
 enum class StepWork : std::uint8_t {
   write,   ///< writes K and V
@@ -53,9 +59,11 @@ class PressureEngine {
   /// Returns what KvCache::create and create_cuda_step_memory return.
   static Result<std::unique_ptr<PressureEngine>> create(Device& device, const PressureModel& model,
                                                         const PressureEngineOptions& options);
-  /// Bytes of device memory past the pool's that create takes on a GPU for verification.
-  static std::int64_t step_memory_bytes(const Device& device, const PressureModel& model,
-                                        const PressureEngineOptions& options);
+  /// Bytes of device memory that create takes: what cache_footprint says of its cache, and on a GPU
+  /// what verification needs and what the driver adds to each allocation. Returns what
+  /// cache_footprint returns.
+  static Result<std::int64_t> device_bytes(const Device& device, const PressureModel& model,
+                                           const PressureEngineOptions& options);
   /// Options of its cache.
   static KvCacheOptions cache_options(const PressureModel& model,
                                       const PressureEngineOptions& options);

@@ -31,15 +31,9 @@ class PressureInstance {
   std::unique_ptr<PressureEngine> engine_;
 };
 
-/// Device bytes that weights, a pool of `blocks` blocks and the engine's steps take together, but
-/// for what a cache keeps beside its pool.
-std::int64_t instance_bytes(const PressureOptions& options, const PressureEngineOptions& engine,
-                            std::int64_t blocks);
-
-/// Blocks that a pool beside the weights can have with room to spare: what is free now, less a
-/// sixteenth for what a cache keeps beside its pool. Returns insufficient_vram when there is no
-/// room for a block.
-Result<std::int64_t> fitting_blocks(const PressureOptions& options,
+/// Device bytes that PressureInstance::create takes. Returns what PressureEngine::device_bytes
+/// returns.
+Result<std::int64_t> instance_bytes(const PressureOptions& options,
                                     const PressureEngineOptions& engine);
 
 }  // namespace kvarena::replay::pressure

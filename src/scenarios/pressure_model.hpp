@@ -24,6 +24,12 @@ struct PressureModel {
   std::int64_t weights_bytes = 0;       ///< of all parameters
 };
 
+/// Blocks of one sequence of the longest context.
+inline std::int64_t context_blocks(const PressureModel& model) noexcept {
+  const std::int64_t block = model.shape.block_size_tokens;
+  return (model.max_context_tokens + block - 1) / block;
+}
+
 /// What find_pressure_model knows, the default first.
 std::vector<std::string> pressure_model_names();
 /// The model of that name here or among the presets of room 9, whose numbers it has; the whole

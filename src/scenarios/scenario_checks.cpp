@@ -5,9 +5,6 @@
 namespace kvarena::replay::pressure {
 namespace {
 
-// That a driver may keep: after the instances of scenario 4 an H200's kept 7 and 11.
-constexpr std::int64_t kDriverPieces = 16;
-
 std::string words(const PoolState& s) {
   return fmt::format(
       "{} free blocks, {} references, {} reserved, {} sequences, {} tokens, {} table entries, {} "
@@ -90,8 +87,7 @@ std::string what_driver_keeps(const PressureContext& context) {
 }
 
 MaybeFailure warm_up(const PressureContext& context, PressureEngineOptions options) {
-  const std::int64_t block = context.model().shape.block_size_tokens;
-  options.pool = {.num_blocks = (context.model().max_context_tokens + block - 1) / block};
+  options.pool = {.num_blocks = context_blocks(context.model())};
   auto made = PressureEngine::create(context.device(), context.model(), options);
   return made ? (*made)->warm_up() : not_created(context.device(), context.model(), made.status());
 }

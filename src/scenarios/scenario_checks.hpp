@@ -16,9 +16,6 @@
 
 namespace kvarena::replay::pressure {
 
-/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
-inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
-
 /// Why weights or a cache of `model` could not be made on `device`, as the scenario's end.
 ReplayFailure not_created(const Device& device, const PressureModel& model, const Status& status);
 

@@ -13,31 +13,33 @@
 
 namespace kvarena::replay::pressure {
 
-/// 1. The longest sequence the model was made for, and what is refused past it.
-MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport& report);
-/// 2. Memory and blocks while one sequence grows.
-MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report);
-/// 3. The device filled to the last block that fits.
-MaybeFailure run_near_full(const PressureContext& context, ScenarioReport& report);
-/// 4. Budgets too small for weights, a sequence, the arena; instances until no more fits.
-MaybeFailure run_allocation_failure(const PressureContext& context, ScenarioReport& report);
-/// 5. Loading and unloading, creating and destroying, over and over.
-MaybeFailure run_leaks(const PressureContext& context, ScenarioReport& report);
-/// 6. Batches, as many as fit, and more than fit.
-MaybeFailure run_concurrency(const PressureContext& context, ScenarioReport& report);
-/// 7. A million tokens with turnover.
-MaybeFailure run_long_generation(const PressureContext& context, ScenarioReport& report);
-/// 8. A process that takes and frees memory meanwhile.
-MaybeFailure run_neighbours(const PressureContext& context, ScenarioReport& report);
-
 /// A scenario as the command line knows it.
 struct Scenario {
   std::string_view name;
   std::string_view title;
   MaybeFailure (*run)(const PressureContext& context, ScenarioReport& report);
+  /// Free bytes of the device with which it comes to its end. Returns what cache_footprint returns.
+  Result<std::int64_t> (*required_bytes)(const PressureContext& context);
 };
 
+/// The longest sequence the model was made for, and what is refused past it.
+Scenario maximum_context();
+/// Memory and blocks while one sequence grows.
+Scenario growth();
+/// The device filled to the last block that fits.
+Scenario near_full();
+/// Budgets too small for weights, a sequence, the arena; instances until no more fits.
+Scenario allocation_failure();
+/// Loading and unloading, creating and destroying, over and over.
+Scenario leaks();
+/// Batches, as many as fit, and more than fit.
+Scenario concurrency();
+/// A million tokens with turnover.
+Scenario long_generation();
+/// A process that takes and frees memory meanwhile.
+Scenario neighbours();
+
 /// All of them, in the order in which they run.
-std::span<const Scenario> scenarios() noexcept;
+std::span<const Scenario> scenarios();
 
 }  // namespace kvarena::replay::pressure
