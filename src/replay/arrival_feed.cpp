@@ -6,14 +6,14 @@
 
 namespace kvarena::replay {
 
-ReplayFailure bad_trace(const ParseFailure& defect) {
+ReplayFailure bad_trace(const trace::ParseFailure& defect) {
   return {ReplayEnd::bad_input, fmt::format("{}: found {}", place_of(defect), defect.found),
           defect.expected,
           defect.advice.empty() ? "correct the trace; docs/traces.md describes the formats"
                                 : defect.advice};
 }
 
-ArrivalFeed::ArrivalFeed(TraceReader reader, std::int64_t max_requests)
+ArrivalFeed::ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests)
     : reader_(std::move(reader)), max_requests_(max_requests) {}
 
 const TraceRequest* ArrivalFeed::peek() {

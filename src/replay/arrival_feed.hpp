@@ -5,7 +5,7 @@
 /// been read, a limit on the number of requests. Move-only; one thread at a time.
 
 #include "replay/failure.hpp"
-#include "replay/trace_reader.hpp"
+#include "trace/trace_reader.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ namespace kvarena::replay {
 class ArrivalFeed {
  public:
   /// `max_requests` 0 means all.
-  ArrivalFeed(TraceReader reader, std::int64_t max_requests);
+  ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests);
 
   /// The next request, or nullptr after the last and after a failure. Valid until take().
   const TraceRequest* peek();
@@ -32,10 +32,10 @@ class ArrivalFeed {
   /// Output tokens of the requests taken.
   std::int64_t output_tokens() const noexcept { return output_tokens_; }
   /// As TraceReader.
-  TraceFormat format() const noexcept { return reader_.format(); }
+  trace::TraceFormat format() const noexcept { return reader_.format(); }
 
  private:
-  TraceReader reader_;
+  trace::TraceReader reader_;
   std::int64_t max_requests_;
   std::shared_ptr<TraceRequest> next_;
   bool ended_ = false;
@@ -46,6 +46,6 @@ class ArrivalFeed {
 };
 
 /// A defect of the trace as a failure of the replay.
-ReplayFailure bad_trace(const ParseFailure& defect);
+ReplayFailure bad_trace(const trace::ParseFailure& defect);
 
 }  // namespace kvarena::replay

@@ -31,7 +31,7 @@ std::int64_t max_sequences_of(const TraceSurvey& survey) {
 
 // Tokens up to which a sequence's table goes: what its request asks for, rounded up to blocks, and
 // what is promised to forks through their parent.
-std::int64_t max_table_blocks_of(const StepMemoryOptions& memory, std::int32_t samples) {
+std::int64_t max_table_blocks_of(const verify::StepMemoryOptions& memory, std::int32_t samples) {
   return blocks_for(memory.longest_tokens, memory.shape.block_size_tokens) * samples + 1;
 }
 
@@ -116,7 +116,7 @@ MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const Trace
   const std::int64_t tables =
       max_sequences_of(survey) * max_table_blocks_of(step_memory_, options.samples) * 4;
   const std::int64_t usable =
-      free_bytes - free_bytes / kSparePart - cuda_step_memory_bytes(step_memory_) - tables;
+      free_bytes - free_bytes / kSparePart - verify::cuda_step_memory_bytes(step_memory_) - tables;
   const std::int64_t fitting = usable / layout->block_bytes();
   if (fitting >= *num_blocks) return std::nullopt;
   if (fitting < 1) {
@@ -124,7 +124,7 @@ MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const Trace
                          fmt::format("{} has {} bytes free, of which a pool can have none",
                                      device_->name(), free_bytes),
                          fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
-                                     cuda_step_memory_bytes(step_memory_), tables),
+                                     verify::cuda_step_memory_bytes(step_memory_), tables),
                          "lower --max-batched-tokens or --max-running, or choose a smaller model"};
   }
   worst_case_blocks_ = std::exchange(*num_blocks, fitting);
@@ -164,12 +164,12 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   return std::nullopt;
 }
 
-MaybeFailure EnginePool::create_step_memory(std::unique_ptr<StepMemory>* memory) {
+MaybeFailure EnginePool::create_step_memory(std::unique_ptr<verify::StepMemory>* memory) {
   if (device_->kind() == DeviceKind::host) {
-    *memory = create_host_step_memory(*cache_, step_memory_);
+    *memory = verify::create_host_step_memory(*cache_, step_memory_);
     return std::nullopt;
   }
-  auto made = create_cuda_step_memory(*device_, *cache_, step_memory_);
+  auto made = verify::create_cuda_step_memory(*device_, *cache_, step_memory_);
   if (!made) {
     return pool_failure("memory for steps", made.status(), device_->describe(made.status()));
   }

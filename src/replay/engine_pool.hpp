@@ -8,8 +8,8 @@
 
 #include "replay/failure.hpp"
 #include "replay/replay_options.hpp"
-#include "replay/step_memory.hpp"
 #include "replay/trace_survey.hpp"
+#include "verify/step_memory.hpp"
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -44,7 +44,7 @@ class EnginePool {
   /// Blocks of the worst case where an unlimited pool has fewer; else 0.
   std::int64_t worst_case_blocks() const noexcept { return worst_case_blocks_; }
   /// The memory of the cache's steps; `*memory` is set when nothing failed. Only with attention on.
-  MaybeFailure create_step_memory(std::unique_ptr<StepMemory>* memory);
+  MaybeFailure create_step_memory(std::unique_ptr<verify::StepMemory>* memory);
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
@@ -92,7 +92,7 @@ class EnginePool {
 
   std::int32_t block_size_ = 0;
   std::int64_t worst_case_blocks_ = 0;
-  StepMemoryOptions step_memory_;
+  verify::StepMemoryOptions step_memory_;
   Device* device_ = nullptr;
   std::optional<KvCache> cache_;
   std::optional<BlockManager> manager_;

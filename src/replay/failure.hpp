@@ -1,35 +1,20 @@
 #pragma once
 
 /// @file
-/// `ReplayFailure`: why a replay cannot go on, for a person. Replay's own functions return an
-/// optional one: nothing means all is well.
+/// Why a replay cannot go on: the words of verify/failure.hpp, and two failures of its own.
 
-#include "replay/replay_report.hpp"
-#include "replay/trace_request.hpp"
+#include "trace/trace_request.hpp"
+#include "verify/failure.hpp"
 
-#include "kvarena/device/cuda_device.hpp"
-
-#include <optional>
 #include <string>
 
 namespace kvarena::replay {
 
-/// What happened, what was expected, what to do.
-struct ReplayFailure {
-  ReplayEnd end = ReplayEnd::environment;
-  std::string happened;
-  std::string expected;
-  std::string advice;
-};
-
-/// Nothing, or why not.
-using MaybeFailure = std::optional<ReplayFailure>;
-
-/// A Status that cannot occur unless kvarena has a defect, with the call that returned it.
-inline ReplayFailure unexpected(const char* call, const Status& status) {
-  return {ReplayEnd::environment, std::string(call) + " failed: " + describe_cuda(status), "",
-          "this is a bug in kvarena; please report it with the command line"};
-}
+using trace::TraceRequest;
+using verify::MaybeFailure;
+using verify::unexpected;
+using ReplayFailure = verify::Failure;
+using ReplayEnd = verify::RunEnd;
 
 /// Virtual time does not fit 63 bits of nanoseconds.
 inline ReplayFailure time_overflow(const TraceRequest& request) {

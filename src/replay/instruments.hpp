@@ -11,10 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace kvarena::verify {
+class KvVerifier;
+}
+
 namespace kvarena::replay {
 
 class FaultPlanter;
-class KvVerifier;
 
 /// How far a replay is.
 struct ReplayProgress {
@@ -52,10 +55,10 @@ struct Instruments {
   RequestTimes times;
   EngineCounters counters;
   ReplayProgress progress;
-  ProgressSink* sink = nullptr;      ///< may be null
-  ProgressSink* observer = nullptr;  ///< may be null
-  KvVerifier* verifier = nullptr;    ///< null with attention off
-  FaultPlanter* faults = nullptr;    ///< null unless a fault is planted
+  ProgressSink* sink = nullptr;            ///< may be null
+  ProgressSink* observer = nullptr;        ///< may be null
+  verify::KvVerifier* verifier = nullptr;  ///< null with attention off
+  FaultPlanter* faults = nullptr;          ///< null unless a fault is planted
 
   /// Passes the progress on.
   void report_progress(std::int64_t now_ns, std::size_t waiting) {

@@ -3,7 +3,7 @@
 #include "replay/fault_planter.hpp"
 #include "replay/linear_engine.hpp"
 #include "replay/step_engine.hpp"
-#include "replay/verifier.hpp"
+#include "verify/verifier.hpp"
 
 #include <fmt/format.h>
 
@@ -110,8 +110,8 @@ MaybeFailure check_options(const ReplayOptions& options) {
 }
 
 MaybeFailure open_feed(const ReplayOptions& options, std::optional<ArrivalFeed>& feed) {
-  ParseFailure defect;
-  auto reader = TraceReader::open(options.trace, &defect);
+  trace::ParseFailure defect;
+  auto reader = trace::TraceReader::open(options.trace, &defect);
   if (!reader) return bad_trace(defect);
   if (!reader->is_rereadable()) {
     return ReplayFailure{
@@ -153,16 +153,17 @@ class Replay {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
     if (auto failure = open_files()) return failure;
     if (options_.attention.mode != AttentionMode::off) {
-      std::unique_ptr<StepMemory> memory;
+      std::unique_ptr<verify::StepMemory> memory;
       if (auto failure = pool_->create_step_memory(&memory)) return failure;
       const ReplayAttention& attention = options_.attention;
-      verifier_.emplace(VerifierOptions{.mode = attention.mode,
-                                        .shape = attention.shape,
-                                        .num_q_heads = attention.num_q_heads,
-                                        .sample_every = attention.sample_every,
-                                        .max_step_tokens = options_.limits.max_batched_tokens,
-                                        .layers = {}},
-                        *pool_->cache(), std::move(memory));
+      verifier_.emplace(
+          verify::VerifierOptions{.mode = attention.mode,
+                                  .shape = attention.shape,
+                                  .num_q_heads = attention.num_q_heads,
+                                  .sample_every = attention.sample_every,
+                                  .max_step_tokens = options_.limits.max_batched_tokens,
+                                  .layers = {}},
+          *pool_->cache(), std::move(memory));
       instruments_.verifier = &*verifier_;
     }
     if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
@@ -261,9 +262,9 @@ class Replay {
   ReplayObserver* observer_;
   Instruments instruments_;
   std::unique_ptr<EnginePool> pool_;
-  std::optional<KvVerifier> verifier_;
+  std::optional<verify::KvVerifier> verifier_;
   std::optional<FaultPlanter> faults_;
-  MeasuredReport measured_;
+  verify::MeasuredReport measured_;
   std::int64_t end_ns_ = 0;
   bool balanced_ = false;
 };
@@ -277,18 +278,6 @@ void put(MaybeFailure failure, ReplayOutcome& outcome) {
 }
 
 }  // namespace
-
-std::string_view name_of(ReplayEnd end) noexcept {
-  switch (end) {
-    case ReplayEnd::completed: return "completed";
-    case ReplayEnd::check_failed: return "check_failed";
-    case ReplayEnd::bad_options: return "bad_options";
-    case ReplayEnd::does_not_fit: return "does_not_fit";
-    case ReplayEnd::bad_input: return "bad_input";
-    case ReplayEnd::environment: return "environment";
-  }
-  return "unknown";
-}
 
 std::string_view name_of(ClockKind clock) noexcept {
   switch (clock) {
@@ -304,15 +293,6 @@ std::string_view name_of(Reserve reserve) noexcept {
     case Reserve::full: return "full";
     case Reserve::prompt: return "prompt";
     case Reserve::none: return "none";
-  }
-  return "unknown";
-}
-
-std::string_view name_of(AttentionMode mode) noexcept {
-  switch (mode) {
-    case AttentionMode::off: return "off";
-    case AttentionMode::sample: return "sample";
-    case AttentionMode::full: return "full";
   }
   return "unknown";
 }

@@ -3,7 +3,8 @@
 /// @file
 /// What a replay is to do. A plain value with units in its names; validated by run_replay.
 
-#include "replay/trace_reader.hpp"
+#include "trace/trace_reader.hpp"
+#include "verify/verification.hpp"
 
 #include "kvarena/base/layout.hpp"
 #include "kvarena/capacity/step_time.hpp"
@@ -25,11 +26,7 @@ enum class ClockKind : std::uint8_t { step, roofline, linear };
 /// of the prompt are promised. `none`: only the first chunk has to fit.
 enum class Reserve : std::uint8_t { full, prompt, none };
 
-/// How much is verified. `off`: no bytes exist. `sample`: all KV is written; one layer of every
-/// finished sequence and a sample of decode steps are verified. `full`: every byte of every
-/// sequence and every decode result. A GPU computes attention of all layers in every step either
-/// way.
-enum class AttentionMode : std::uint8_t { off, sample, full };
+using verify::AttentionMode;
 
 /// A defect planted on purpose, so that tests prove that verification finds it.
 enum class Fault : std::uint8_t {
@@ -78,7 +75,7 @@ struct ReplayAttention {
 
 /// All of it.
 struct ReplayOptions {
-  TraceReaderOptions trace;
+  trace::TraceReaderOptions trace;
   ClockKind clock = ClockKind::step;
   Reserve reserve = Reserve::prompt;
   ReplayCosts costs;
@@ -97,7 +94,5 @@ struct ReplayOptions {
 std::string_view name_of(ClockKind clock) noexcept;
 /// As above.
 std::string_view name_of(Reserve reserve) noexcept;
-/// As above.
-std::string_view name_of(AttentionMode mode) noexcept;
 
 }  // namespace kvarena::replay

@@ -4,28 +4,15 @@
 /// What a replay found out. Plain values; deterministic but for what is measured: the same trace
 /// and options give the same report.
 
-#include "replay/parse_failure.hpp"
+#include "replay/failure.hpp"
+#include "verify/verification.hpp"
 
 #include "kvarena/allocator/accounts.hpp"
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace kvarena::replay {
-
-/// How a replay ended.
-enum class ReplayEnd : std::uint8_t {
-  completed,     ///< every request was served or rejected, and every check held
-  check_failed,  ///< verification or the accounts failed
-  bad_options,   ///< the options contradict one another or the trace
-  does_not_fit,  ///< the pool or the device's memory is too small
-  bad_input,     ///< the trace
-  environment,   ///< the operating system, or a bug
-};
-
-/// "check_failed", ...
-std::string_view name_of(ReplayEnd end) noexcept;
 
 /// Nearest-rank percentiles of a set of durations, microseconds.
 struct DurationSummary {
@@ -35,33 +22,6 @@ struct DurationSummary {
   std::int64_t p90_us = 0;
   std::int64_t p99_us = 0;
   std::int64_t max_us = 0;
-};
-
-/// What verification looked at.
-struct VerificationReport {
-  std::int64_t kv_bytes_written = 0;    ///< K and V of all tokens
-  std::int64_t kv_bytes_compared = 0;   ///< read back through the tables and compared exactly
-  std::int64_t sequences_compared = 0;  ///< of which bytes were compared
-  std::int64_t attention_rows = 0;      ///< query tokens compared with the reference, per layer
-  double max_error = 0.0;               ///< largest relative L2 distance of a row to the reference
-  double tolerance = 0.0;               ///< largest distance accepted
-  std::int64_t failures = 0;            ///< checks that failed
-};
-
-/// What attention took on a GPU, by its own clock: all that differs from run to run. Every layer is
-/// computed in every step.
-struct MeasuredReport {
-  std::string device;                ///< "cuda:0 NVIDIA H200"; empty: nothing was measured
-  std::int64_t decode_steps = 0;     ///< steps in which every row decodes
-  std::int64_t decode_kv_bytes = 0;  ///< K and V that their attention read
-  double decode_us = 0.0;            ///< that it took
-  std::int64_t prompt_steps = 0;     ///< steps that computed prompt tokens
-  double prompt_us = 0.0;            ///< that their attention took
-
-  /// Bytes a nanosecond of decode attention.
-  double decode_gb_per_s() const noexcept {
-    return decode_us > 0.0 ? static_cast<double>(decode_kv_bytes) / decode_us / 1e3 : 0.0;
-  }
 };
 
 /// The figures.
@@ -97,10 +57,10 @@ struct ReplayReport {
   std::int64_t forks = 0;              ///< sequences forked
   std::int64_t copies_on_write = 0;    ///< blocks copied
 
-  BlockStats account;               ///< the manager's account at the end
-  bool balanced = false;            ///< everything is free again and all invariants hold
-  VerificationReport verification;  ///< all zero with attention off
-  MeasuredReport measured;          ///< of a GPU
+  BlockStats account;                       ///< the manager's account at the end
+  bool balanced = false;                    ///< everything is free again and all invariants hold
+  verify::VerificationReport verification;  ///< all zero with attention off
+  verify::MeasuredReport measured;          ///< of a GPU
 };
 
 /// How it ended, in words, and the figures as far as they go.

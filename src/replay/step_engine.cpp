@@ -1,12 +1,23 @@
 #include "replay/step_engine.hpp"
 
 #include "replay/fault_planter.hpp"
-#include "replay/verifier.hpp"
+#include "verify/verifier.hpp"
 
 #include <algorithm>
 #include <limits>
 
 namespace kvarena::replay {
+namespace {
+
+std::shared_ptr<const verify::SequenceContent> content_of(const TraceRequest& request) {
+  return std::make_shared<verify::SequenceContent>(
+      verify::SequenceContent{.owner = request.index,
+                              .prompt_tokens = request.input_tokens,
+                              .block_tokens = request.prefix_block_tokens,
+                              .blocks = request.prefix_blocks});
+}
+
+}  // namespace
 
 StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
                        Instruments& instruments)
@@ -43,7 +54,10 @@ void StepEngine::take_arrivals() {
     job->to_fork = request->output_tokens > 0 ? options_.samples - 1 : 0;
     job->request->unfinished = 1 + job->to_fork;
     job->request->trace = std::move(request);
-    job->stream = TokenStream(job->request->trace, 0);
+    if (instruments_.verifier != nullptr) {
+      job->request->content = content_of(*job->request->trace);
+      job->stream = {job->request->content, 0};
+    }
     waiting_.push_back(std::move(job));
   }
 }
@@ -85,7 +99,7 @@ MaybeFailure StepEngine::admit() {
   if (waiting_.empty() || budget_ == 0) return std::nullopt;
   const std::int64_t max_running = options_.limits.max_running;
   std::int64_t pending = 0;
-  for (const StepRow& row : rows_) pending += admission_.growth_blocks(*row.job, row.tokens);
+  for (const JobRow& row : rows_) pending += admission_.growth_blocks(*row.job, row.tokens);
   while (!waiting_.empty() && budget_ > 0) {
     Job& job = *waiting_.front();
     if (max_running > 0 && seats_taken() + 1 + job.to_fork > max_running) break;
@@ -151,7 +165,7 @@ MaybeFailure StepEngine::grow() {
     if (auto failure = make_room(status)) return failure;
   }
   if (faults != nullptr) faults->after_append();
-  for (const StepRow& row : rows_) {
+  for (const JobRow& row : rows_) {
     Job& job = *row.job;
     if (!job.request->started) {
       job.request->started = true;
@@ -166,7 +180,7 @@ MaybeFailure StepEngine::grow() {
 void StepEngine::pass_time() {
   StepLoad load;
   clock_rows_.clear();
-  for (const StepRow& row : rows_) {
+  for (const JobRow& row : rows_) {
     const bool decode = row.job->length > row.job->prefill_length;
     (decode ? load.decode_tokens : load.prompt_tokens) += row.tokens;
     clock_rows_.push_back({row.job->length - row.tokens, row.tokens});
@@ -178,7 +192,7 @@ void StepEngine::pass_time() {
   instruments_.counters.decode_tokens += load.decode_tokens;
   instruments_.counters.recomputed_tokens = lost_tokens_ + admission_.lost_tokens();
   ++instruments_.counters.steps;
-  for (const StepRow& row : rows_) {
+  for (const JobRow& row : rows_) {
     const Job& job = *row.job;
     if (!job.decodes() || job.length > job.prefill_length) continue;
     instruments_.times.compute_prompt(job.request->trace->index, now_ns_);
@@ -193,10 +207,9 @@ MaybeFailure StepEngine::fork_samples(std::size_t root) {
     auto sequence = pool_.fork(parent.sequence, parent.length);
     if (!sequence) return unexpected("fork", sequence.status());
     auto child = std::make_unique<Job>(parent);
-    child->sample = parent.request->unfinished - parent.to_fork;
     child->to_fork = 0;
     child->sequence = *sequence;
-    child->stream = parent.stream.as_sample(child->sample);
+    child->stream = parent.stream.as_sample(parent.request->unfinished - parent.to_fork);
     --parent.to_fork;
     --promised_forks_;
     ++instruments_.counters.forks;
@@ -251,7 +264,9 @@ MaybeFailure StepEngine::step() {
   if (auto failure = grow()) return failure;
   record();
   if (instruments_.verifier != nullptr) {
-    if (auto failure = instruments_.verifier->write_step(rows_)) return failure;
+    written_.clear();
+    for (const JobRow& row : rows_) written_.push_back({row.job, row.tokens});
+    if (auto failure = instruments_.verifier->write_step(written_)) return failure;
   }
   if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
   pass_time();

@@ -12,7 +12,6 @@
 #include "replay/arrival_feed.hpp"
 #include "replay/engine_pool.hpp"
 #include "replay/instruments.hpp"
-#include "replay/kv_writer.hpp"
 #include "replay/preempted_sequences.hpp"
 #include "replay/step_clock.hpp"
 
@@ -35,6 +34,10 @@ class StepEngine {
 
  private:
   using JobPtr = std::unique_ptr<Job>;
+  struct JobRow {
+    Job* job;
+    std::int32_t tokens;
+  };
 
   void take_arrivals();
   MaybeFailure step();
@@ -58,10 +61,11 @@ class StepEngine {
   Instruments& instruments_;
   PreemptedSequences kept_;
   Admission admission_;
-  std::deque<JobPtr> waiting_;         // first come first; preempted jobs in front
-  std::vector<JobPtr> running_;        // in order of admission
-  std::vector<StepRow> rows_;          // of this step, in the order of running_
-  std::vector<AppendDemand> demands_;  // the same
+  std::deque<JobPtr> waiting_;            // first come first; preempted jobs in front
+  std::vector<JobPtr> running_;           // in order of admission
+  std::vector<JobRow> rows_;              // of this step, in the order of running_
+  std::vector<AppendDemand> demands_;     // the same
+  std::vector<verify::StepRow> written_;  // the same
   std::unique_ptr<StepClock> clock_;
   std::vector<capacity::StepTimeRow> clock_rows_;  // of this step
   std::int64_t budget_ = 0;                        // tokens left in this step

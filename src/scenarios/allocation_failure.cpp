@@ -4,7 +4,7 @@
 #include "scenarios/scenario_checks.hpp"
 #include "scenarios/scenarios.hpp"
 
-#include "replay/device_memory.hpp"
+#include "verify/device_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -57,7 +57,7 @@ class AllocationFailure {
   MaybeFailure fill_once(const PressureEngineOptions& engine, std::string_view when,
                          std::int64_t* instances);
 
-  MaybeFailure leave_free(std::int64_t bytes, DeviceMemory& taken);
+  MaybeFailure leave_free(std::int64_t bytes, verify::DeviceMemory& taken);
   MaybeFailure expect_refused(const ExpectedRefusal& expected, const std::function<Status()>& call);
   void expect_small_cache(std::string_view when);
   Result<FullDevice> load_until_refused(const PressureEngineOptions& engine, MemoryTable& table);
@@ -81,12 +81,12 @@ class AllocationFailure {
 // ---- what every refusal needs ------------------------------------------------------------------
 
 /// Takes what is free past `bytes`.
-MaybeFailure AllocationFailure::leave_free(std::int64_t bytes, DeviceMemory& taken) {
+MaybeFailure AllocationFailure::leave_free(std::int64_t bytes, verify::DeviceMemory& taken) {
   const Result<MemoryInfo> memory = context_.device().memory_info();
   if (!memory) return unexpected("memory_info", memory.status());
   const std::int64_t surplus = static_cast<std::int64_t>(memory->free_bytes) - bytes;
   if (surplus <= 0) return std::nullopt;
-  auto made = DeviceMemory::create(context_.device(), surplus, "pressure: past the budget");
+  auto made = verify::DeviceMemory::create(context_.device(), surplus, "pressure: past the budget");
   if (!made) return unexpected("allocate", made.status());
   taken = std::move(*made);
   return std::nullopt;
@@ -117,7 +117,7 @@ void AllocationFailure::expect_small_cache(std::string_view when) {
 
 MaybeFailure AllocationFailure::refuse_weights() {
   const std::int64_t required = context_.model().weights_bytes;
-  DeviceMemory taken;
+  verify::DeviceMemory taken;
   if (auto failure = leave_free(too_small(required), taken)) return failure;
   return expect_refused(
       {.name = "weights", .required_bytes = required, .tolerance_bytes = tolerance()},
@@ -133,7 +133,7 @@ MaybeFailure AllocationFailure::refuse_weights() {
 MaybeFailure AllocationFailure::refuse_sequence() {
   const std::int64_t weights = context_.model().weights_bytes;
   const std::int64_t required = sequence_blocks() * layout_.block_bytes();
-  DeviceMemory taken;
+  verify::DeviceMemory taken;
   if (auto failure = leave_free(weights + too_small(required), taken)) return failure;
   return expect_refused(
       {.name = "sequence",

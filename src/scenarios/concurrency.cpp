@@ -7,7 +7,7 @@
 #include "scenarios/scenario_checks.hpp"
 #include "scenarios/scenarios.hpp"
 
-#include "replay/device_memory.hpp"
+#include "verify/device_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -295,7 +295,7 @@ class Concurrency {
     options.pool = {.num_blocks = blocks_of(longest_)};
     const Result<MemoryInfo> memory = context_.device().memory_info();
     if (!memory) return memory.status();
-    const auto spare = DeviceMemory::create(
+    const auto spare = verify::DeviceMemory::create(
         context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kSparePart,
         "pressure: left free");
     if (!spare) return spare.status();

@@ -1,6 +1,6 @@
 #include "scenarios/neighbour_server.hpp"
 
-#include "replay/device_memory.hpp"
+#include "verify/device_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ class NeighbourServer {
   explicit NeighbourServer(Device& device) : device_(device) {}
 
   std::string take(std::int64_t bytes) {
-    auto memory = DeviceMemory::create(device_, bytes, "pressure neighbour");
+    auto memory = verify::DeviceMemory::create(device_, bytes, "pressure neighbour");
     Status status = memory ? write(*memory) : memory.status();
     if (!status) return fmt::format("refused {} {}", status.required, status.available);
     held_.push_back(std::move(memory).value());
@@ -36,7 +36,7 @@ class NeighbourServer {
   }
 
  private:
-  Status write(const DeviceMemory& memory) {
+  Status write(const verify::DeviceMemory& memory) {
     const Result<StreamId> stream = device_.create_stream();
     if (!stream) return stream.status();
     Status status =
@@ -47,7 +47,7 @@ class NeighbourServer {
   }
 
   Device& device_;
-  std::vector<DeviceMemory> held_;
+  std::vector<verify::DeviceMemory> held_;
   std::int64_t total_ = 0;
 };
 

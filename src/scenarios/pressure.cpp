@@ -1,9 +1,9 @@
 #include "scenarios/pressure.hpp"
 
-#include "replay/device_memory.hpp"
 #include "scenarios/faulty_memory_device.hpp"
 #include "scenarios/pressure_instance.hpp"
 #include "scenarios/scenarios.hpp"
+#include "verify/device_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -57,14 +57,14 @@ MaybeFailure check_fit(const PressureOptions& options, std::int64_t free_bytes,
 }
 
 /// CUDA: takes away what is free past `memory_bytes`.
-MaybeFailure limit_memory(const PressureOptions& options, DeviceMemory& taken) {
+MaybeFailure limit_memory(const PressureOptions& options, verify::DeviceMemory& taken) {
   if (!options.memory_bytes || options.device->kind() == DeviceKind::host) return std::nullopt;
   const Result<MemoryInfo> memory = options.device->memory_info();
   if (!memory) return unexpected("memory_info", memory.status());
   const std::int64_t surplus =
       static_cast<std::int64_t>(memory->free_bytes) - *options.memory_bytes;
   if (surplus <= 0) return std::nullopt;
-  auto made = DeviceMemory::create(*options.device, surplus, "pressure: past --memory");
+  auto made = verify::DeviceMemory::create(*options.device, surplus, "pressure: past --memory");
   if (!made) return unexpected("allocate", made.status());
   taken = std::move(*made);
   return std::nullopt;
@@ -96,7 +96,7 @@ void put(const ReplayFailure& failure, PressureOutcome& outcome) {
 
 MaybeFailure run_all(const PressureOptions& options, PressureSink* sink, PressureOutcome& outcome) {
   if (auto failure = check_options(options)) return failure;
-  DeviceMemory taken;
+  verify::DeviceMemory taken;
   if (auto failure = limit_memory(options, taken)) return failure;
   const Result<MemoryInfo> memory = options.device->memory_info();
   if (!memory) return unexpected("memory_info", memory.status());

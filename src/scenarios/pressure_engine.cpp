@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint8_t kNotANumber = 0xff;
 
-StepMemoryOptions step_memory_of(const PressureModel& model, const PressureEngineOptions& options) {
+verify::StepMemoryOptions step_memory_of(const PressureModel& model,
+                                         const PressureEngineOptions& options) {
   return {.shape = model.shape,
           .num_q_heads = model.num_q_heads,
           .max_step_tokens = options.max_step_tokens,
@@ -40,7 +41,7 @@ Result<std::int64_t> PressureEngine::device_bytes(const Device& device, const Pr
   const auto cache = cache_footprint(cache_options(model, options), *target);
   if (!cache) return cache.status();
   if (device.kind() == DeviceKind::host) return cache->device_bytes();
-  return cache->device_bytes() + cuda_step_memory_bytes(step_memory_of(model, options)) +
+  return cache->device_bytes() + verify::cuda_step_memory_bytes(step_memory_of(model, options)) +
          (cache->device_allocations + kDriverPieces) * kDriverPieceBytes;
 }
 
@@ -66,21 +67,21 @@ Status PressureEngine::create_cache() {
 }
 
 Status PressureEngine::create_verifier() {
-  const StepMemoryOptions sizes = step_memory_of(model_, options_);
-  std::unique_ptr<StepMemory> memory;
+  const verify::StepMemoryOptions sizes = step_memory_of(model_, options_);
+  std::unique_ptr<verify::StepMemory> memory;
   if (device_.kind() == DeviceKind::host) {
-    memory = create_host_step_memory(*cache_, sizes);
+    memory = verify::create_host_step_memory(*cache_, sizes);
   } else {
-    auto made = create_cuda_step_memory(device_, *cache_, sizes);
+    auto made = verify::create_cuda_step_memory(device_, *cache_, sizes);
     if (!made) return made.status();
     memory = std::move(*made);
   }
-  verifier_.emplace(VerifierOptions{.mode = options_.mode,
-                                    .shape = model_.shape,
-                                    .num_q_heads = model_.num_q_heads,
-                                    .sample_every = options_.sample_every,
-                                    .max_step_tokens = options_.max_step_tokens,
-                                    .layers = options_.layers},
+  verifier_.emplace(verify::VerifierOptions{.mode = options_.mode,
+                                            .shape = model_.shape,
+                                            .num_q_heads = model_.num_q_heads,
+                                            .sample_every = options_.sample_every,
+                                            .max_step_tokens = options_.max_step_tokens,
+                                            .layers = options_.layers},
                     *cache_, std::move(memory));
   return {};
 }
@@ -100,16 +101,14 @@ Result<Job*> PressureEngine::add(std::int64_t prompt_tokens, std::int64_t output
   const Result<SequenceId> sequence =
       cache_->create_sequence({.max_length_tokens = model_.max_context_tokens});
   if (!sequence) return sequence.status();
-  auto trace = std::make_shared<TraceRequest>();
-  trace->index = next_index_++;
-  trace->input_tokens = prompt_tokens;
-  trace->output_tokens = output_tokens;
+  auto content = std::make_shared<verify::SequenceContent>();
+  content->owner = next_index_++;
+  content->prompt_tokens = prompt_tokens;
   auto job = std::make_unique<Job>();
-  job->request = std::make_shared<ActiveRequest>();
-  job->request->trace = std::move(trace);
   job->sequence = *sequence;
   job->prefill_length = prompt_tokens;
-  job->stream = TokenStream(job->request->trace, 0);
+  job->final_length = prompt_tokens + output_tokens;
+  job->stream = {std::move(content), 0};
   jobs_.push_back(std::move(job));
   return jobs_.back().get();
 }
@@ -130,10 +129,9 @@ MaybeFailure PressureEngine::finish(Job& job) {
 MaybeFailure PressureEngine::preempt(Job& job) {
   const Status status = cache_->destroy(std::exchange(job.sequence, kNoSequence));
   if (!status) return unexpected("destroy", status);
-  job.preempted = true;
   job.prefill_length = std::max(job.prefill_length, job.length);
   job.length = 0;
-  job.stream = TokenStream(job.request->trace, job.sample);
+  job.stream = job.stream.from_start();
   return std::nullopt;
 }
 
@@ -155,7 +153,7 @@ std::vector<Job*> PressureEngine::jobs() const {
 
 StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, Urgency urgency) {
   demands_.clear();
-  for (const StepRow& row : rows) demands_.push_back({row.job->sequence, row.tokens});
+  for (const StepRow& row : rows) demands_.push_back({row.sequence->sequence, row.tokens});
   if (Status s = cache_->begin_step(); !s) return {{}, unexpected("begin_step", s)};
   const Result<StepBatch> batch = cache_->append(demands_, urgency);
   MaybeFailure failure;
@@ -163,7 +161,7 @@ StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, U
     const std::int64_t num_layers =
         options_.layers.count > 0 ? options_.layers.count : model_.shape.num_layers;
     for (const StepRow& row : rows) {
-      row.job->length += row.tokens;
+      row.sequence->length += row.tokens;
       if (work == StepWork::attend) {
         results_due_ +=
             std::int64_t{std::min(row.tokens, KvVerifier::kComparedQueries)} * num_layers;

@@ -9,8 +9,8 @@
 /// Borrows the device. Owns cache and sequences. Not movable; one thread at a time.
 
 #include "replay/failure.hpp"
-#include "replay/verifier.hpp"
 #include "scenarios/pressure_model.hpp"
+#include "verify/verifier.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
 
@@ -21,6 +21,20 @@
 #include <vector>
 
 namespace kvarena::replay::pressure {
+
+using verify::AttentionMode;
+using verify::KvVerifier;
+using verify::LayerRange;
+using verify::StepRow;
+using verify::VerificationReport;
+
+/// A sequence and the length that it is to reach.
+struct Job : verify::WrittenSequence {
+  std::int64_t final_length = 0;
+
+  /// Whether it has all its tokens.
+  bool is_finished() const noexcept { return length == final_length; }
+};
 
 /// How large the cache is, and how much of it is verified.
 struct PressureEngineOptions {

@@ -36,11 +36,10 @@ class TempFile {
   std::filesystem::path path_;
 };
 
-/// Where the traces are: KVARENA_DATA_DIR, else the default of the build; "" when neither exists.
+/// The folder of traces that KVARENA_DATA_DIR names; "" when there is none.
 inline std::string data_dir() {
-  const char* named = std::getenv("KVARENA_DATA_DIR");
-  const std::string path = named != nullptr ? named : KVARENA_DEFAULT_DATA_DIR;
-  return std::filesystem::is_directory(path) ? path : std::string{};
+  const char* path = std::getenv("KVARENA_DATA_DIR");
+  return path != nullptr && std::filesystem::is_directory(path) ? path : std::string{};
 }
 
 }  // namespace kvarena::test

@@ -98,7 +98,7 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
       ->capture_default_str();
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
-  add_choice_option(*command, "--format", trace_format_, replay::trace_format_names(),
+  add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
                     "The trace's format")
       ->capture_default_str();
   command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
@@ -201,7 +201,7 @@ ExitCode PlanCommand::run(const Console& console) {
   }
   if (!trace_path_.empty()) {
     lengths_ = read_lengths(
-        console, {.path = trace_path_, .format = *replay::trace_format_of(trace_format_)}, &code);
+        console, {.path = trace_path_, .format = *trace::trace_format_of(trace_format_)}, &code);
     if (!lengths_) return code;
   }
   std::vector<PlannedCase> cases;

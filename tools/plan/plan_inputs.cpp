@@ -98,15 +98,15 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
 }
 
 std::optional<TraceLengths> read_lengths(const Console& console,
-                                         const replay::TraceReaderOptions& trace, ExitCode* code) {
+                                         const trace::TraceReaderOptions& trace, ExitCode* code) {
   *code = ExitCode::bad_input;
-  const auto report = [&](const replay::ParseFailure& failure) {
+  const auto report = [&](const trace::ParseFailure& failure) {
     console.error(fmt::format("{}: found {}", place_of(failure), failure.found), failure.expected,
                   failure.advice);
     return std::nullopt;
   };
-  replay::ParseFailure failure;
-  auto reader = replay::TraceReader::open(trace, &failure);
+  trace::ParseFailure failure;
+  auto reader = trace::TraceReader::open(trace, &failure);
   if (!reader) return report(failure);
   TraceLengths lengths;
   while (true) {

@@ -7,7 +7,7 @@
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
 
-#include "replay/trace_reader.hpp"
+#include "trace/trace_reader.hpp"
 
 #include "kvarena/capacity/model_spec.hpp"
 
@@ -45,6 +45,6 @@ struct TraceLengths {
 
 /// Reads a trace. Reports why it cannot, as above.
 std::optional<TraceLengths> read_lengths(const Console& console,
-                                         const replay::TraceReaderOptions& trace, ExitCode* code);
+                                         const trace::TraceReaderOptions& trace, ExitCode* code);
 
 }  // namespace kvarena::tools

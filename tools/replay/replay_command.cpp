@@ -99,7 +99,7 @@ bool ReplayCommand::complete(const Console& console) {
     return false;
   }
   model_name_ = shape->name;
-  options_.trace.format = *replay::trace_format_of(format_);
+  options_.trace.format = *trace::trace_format_of(format_);
   options_.clock = clock_ == "linear"     ? ClockKind::linear
                    : clock_ == "roofline" ? ClockKind::roofline
                                           : ClockKind::step;

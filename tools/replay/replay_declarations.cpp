@@ -42,7 +42,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   command->add_option("TRACE", options_.trace.path, "The trace file")
       ->required()
       ->type_name("FILE");
-  add_choice_option(*command, "--format", format_, replay::trace_format_names(), "Its format")
+  add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format")
       ->capture_default_str();
   add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
                    "Only the first N requests; 0: all")

@@ -12,10 +12,10 @@ using Json = nlohmann::ordered_json;
 using replay::AttentionMode;
 using replay::ClockKind;
 using replay::DurationSummary;
-using replay::MeasuredReport;
 using replay::ReplayOptions;
 using replay::ReplayOutcome;
 using replay::ReplayReport;
+using verify::MeasuredReport;
 
 Json json_of(const DurationSummary& durations) {
   return {{"count", durations.count},   {"mean_us", durations.mean_us},

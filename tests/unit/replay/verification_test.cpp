@@ -113,7 +113,7 @@ TEST_P(Verification, AGpuMeasuresItsAttentionAndNothingElseDiffers) {
     options.attention.sample_every = 2;
     // Prompts of 10 and 20 in one step, then 3 steps of both and 2 of the second.
     const auto report = report_of({{0, 10, 3}, {0, 20, 5}}, options);
-    const MeasuredReport& measured = report.measured;
+    const verify::MeasuredReport& measured = report.measured;
     const auto on_host = replay::full_options(device_of(DeviceKind::host));
     options.attention.device = on_host.attention.device;
     const auto expected = report_of({{0, 10, 3}, {0, 20, 5}}, options);

@@ -1,0 +1,77 @@
+#pragma once
+
+/// @file
+/// The arithmetic of token content, for host and device code alike: which 32-bit word a prefix,
+/// layer, kind, head and place in the row give. sequence.hpp says what it is for. Pure functions.
+
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/export.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvarena::verify {
+
+/// What a row of elements is for.
+enum class RowKind : std::uint8_t { key, value, query };
+
+inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  ///< 2^64 by the golden ratio
+
+/// A bijection of 64 bits in which every bit depends on every other.
+KVARENA_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) noexcept {
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ULL;
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ULL;
+  return x ^ (x >> 32);
+}
+
+/// Which bits of a lane are random and which are set, so that each element is a finite number with
+/// one of two exponents: sign, the lowest exponent bit and the mantissa are random.
+struct Pattern {
+  std::uint32_t random;  ///< kept of the lane's bits
+  std::uint32_t set;     ///< always 1
+};
+
+/// The pattern of two 16-bit elements or one f32.
+KVARENA_HOST_DEVICE constexpr Pattern pattern_of(DType dtype, RowKind kind) noexcept {
+  const bool query = kind == RowKind::query;
+  switch (dtype) {
+    case DType::bf16: return {0x80ff80ffU, query ? 0x40004000U : 0x3e003e00U};
+    case DType::f16: return {0x87ff87ffU, query ? 0x40004000U : 0x30003000U};
+    default: return {0x80ffffffU, query ? 0x40000000U : 0x3e000000U};
+  }
+}
+
+/// What the lanes of one row are made from.
+struct RowSeed {
+  std::uint32_t low;   ///< added to
+  std::uint32_t high;  ///< multiplied by: odd
+};
+
+/// The seed of (prefix, layer, kind, head).
+KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::int32_t layer,
+                                               RowKind kind, std::int32_t head) noexcept {
+  const auto plane = (static_cast<std::uint64_t>(layer) << 32) |
+                     (static_cast<std::uint64_t>(head) << 2) | static_cast<std::uint64_t>(kind);
+  const std::uint64_t seed = mix(prefix_hash + plane * kGolden);
+  return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) | 1U};
+}
+
+/// Bytes 4 * i .. 4 * i + 3 of a row.
+[[gnu::always_inline]] KVARENA_HOST_DEVICE constexpr std::uint32_t lane(RowSeed seed,
+                                                                        std::uint32_t i,
+                                                                        Pattern pattern) noexcept {
+  std::uint32_t x = seed.low + i * 0x9e3779b9U;
+  x ^= x >> 15;
+  x *= seed.high;
+  x ^= x >> 16;
+  return (x & pattern.random) | pattern.set;
+}
+
+/// Fills `count` elements of (prefix, layer, kind, head) at `out`. K and V have magnitudes in
+/// [1/8, 1/2), queries in [2, 8); every value is exact in `dtype` (f32, f16 or bf16).
+void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKind kind,
+              std::int32_t head, std::int32_t count, std::byte* out) noexcept;
+
+}  // namespace kvarena::verify

@@ -1,0 +1,100 @@
+#pragma once
+
+/// @file
+/// `KvVerifier`: holds an engine's KV to account. The bytes that the tables lead to are compared
+/// with bytes derived again from the sequence's description, and attention through the tables with
+/// plain attention in double precision over K and V derived likewise. Nothing of what is compared
+/// against comes from the cache. On a GPU, `full` compares there, and what was sampled on the host
+/// too: so the GPU's comparison is itself held to the host's. One thread at a time.
+
+#include "verify/derived_content.hpp"
+#include "verify/failure.hpp"
+#include "verify/sequence.hpp"
+#include "verify/step_memory.hpp"
+#include "verify/verification.hpp"
+
+#include "kvarena/cache/kv_cache.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace kvarena::verify {
+
+/// What of a cache is written and verified, and how much of it.
+struct VerifierOptions {
+  AttentionMode mode = AttentionMode::sample;
+  UniformLayoutOptions shape;
+  std::int32_t num_q_heads = 0;
+  std::int64_t sample_every = 64;    ///< steps from one verified step to the next
+  std::int64_t max_step_tokens = 0;  ///< new tokens in a step at most
+  LayerRange layers{};               ///< none: all. Others are neither written nor looked at
+};
+
+/// Writes and verifies the KV of an engine's sequences.
+class KvVerifier {
+ public:
+  /// Query tokens of a row that are compared, the last ones; K and V of all are compared when the
+  /// sequence ends.
+  static constexpr std::int32_t kComparedQueries = 4;
+
+  /// `cache` outlives the verifier; `memory` is of that cache.
+  KvVerifier(const VerifierOptions& options, const KvCache& cache,
+             std::unique_ptr<StepMemory> memory);
+
+  /// After a successful append: writes K and V of the new tokens, computes attention where the
+  /// device does so in every step or it is the turn of this one, and compares.
+  MaybeFailure write_step(std::span<const StepRow> rows);
+  /// The next step is verified, also where its turn has not come yet.
+  void verify_next() noexcept { next_turn_ = steps_; }
+  /// write_step without attention: a step that only fills the cache.
+  MaybeFailure write_only(std::span<const StepRow> rows);
+  /// Before a finished sequence is destroyed: compares its bytes.
+  MaybeFailure check_sequence(const WrittenSequence& sequence);
+  /// What was looked at so far.
+  const VerificationReport& report() const noexcept { return report_; }
+  /// What the device took for attention so far. Waits for it.
+  Result<MeasuredReport> measure() { return memory_->measure(); }
+
+ private:
+  std::int64_t decode_kv_bytes(std::span<const StepRow> rows) const noexcept;
+  bool is_turn(std::span<const StepRow> rows);
+  bool compares_all_there() const noexcept;
+  std::int32_t sampled_layer() const noexcept;
+  MaybeFailure attend(std::span<const StepRow> rows, std::int32_t first_layer,
+                      std::int32_t num_layers, bool turn);
+  void collect_queries(std::span<const StepRow> rows);
+  MaybeFailure compare_there(std::span<const StepRow> rows, std::int32_t first_layer,
+                             std::int32_t num_layers);
+  MaybeFailure check_row(std::span<const StepRow> rows, std::size_t row, std::int32_t layer);
+  MaybeFailure wrong_attention(const WrittenSequence& sequence, std::int32_t layer,
+                               std::span<const float> wanted, const std::byte* found, double error);
+  MaybeFailure check_layer(const WrittenSequence& sequence, std::int32_t layer);
+  MaybeFailure check_layer_there(const WrittenSequence& sequence, std::int32_t layer);
+  MaybeFailure wrong_byte(const WrittenSequence& sequence, std::int64_t offset, std::int32_t layer,
+                          RowKind kind, std::byte found, std::byte wanted);
+  MaybeFailure disagreement(const std::string& what);
+
+  AttentionMode mode_;
+  UniformLayoutOptions shape_;
+  std::int32_t num_q_heads_;
+  std::int64_t sample_every_;
+  LayerRange layers_;
+  const KvCache& cache_;
+  std::unique_ptr<StepMemory> memory_;
+  DerivedContent derived_;
+  std::int64_t token_bytes_;                // of K and V in the layers
+  std::vector<std::uint64_t> step_hashes_;  // of the step's new tokens, row by row
+  std::vector<std::uint64_t> hashes_;       // of whole sequences
+  std::vector<QueryToken> queries_;         // of the step, compared on the device
+  std::vector<std::size_t> query_rows_;     // the row of each
+  std::vector<AttentionSums> sums_;
+  std::vector<BlockId> blocks_;
+  std::int64_t steps_ = 0;
+  std::int64_t next_turn_ = 0;  // the step from which on one is verified
+  std::int64_t turns_ = 0;
+  VerificationReport report_;
+};
+
+}  // namespace kvarena::verify
