@@ -33,8 +33,10 @@ std::string remark_of(MemoryKind kind, std::uint64_t free_bytes) {
 
 std::string missing_text(const Status& status, MemoryKind kind, std::uint64_t free_bytes) {
   const bool is_staging = kind == MemoryKind::pinned_staging;
-  return fmt::format("Missing: {}. Ask for at most {}, or free some of the {} first.\n",
-                     bytes_text(status.required - free_bytes), bytes_text(free_bytes),
+  const std::string most =
+      free_bytes == 0 ? "Free" : fmt::format("Ask for at most {}, or free", bytes_text(free_bytes));
+  return fmt::format("Missing: {}. {} some of the {} first.\n",
+                     bytes_text(status.required - free_bytes), most,
                      is_staging ? "machine's memory" : "above");
 }
 
@@ -84,8 +86,16 @@ std::string AllocationFailure::describe(const Status& status,
   return out_of_memory_text();
 }
 
+std::string AllocationFailure::describe_code(const Status& status) const {
+  if (device_ != DeviceKind::host || status.code != StatusCode::insufficient_vram) {
+    return kvarena::describe(status);
+  }
+  return fmt::format("not enough memory: {} bytes required, {} bytes available", status.required,
+                     status.available);
+}
+
 std::string AllocationFailure::describe_locked(const Status& status) const {
-  std::string text = kvarena::describe(status);
+  std::string text = describe_code(status);
   if (status.is_ok() || status != status_) return text;
   if (!explanation_.empty()) return text + '\n' + explanation_ + '\n';
   text += fmt::format("\nrequested: {} for {} \"{}\"\n", bytes_text(status.required),

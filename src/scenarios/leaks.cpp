@@ -1,8 +1,7 @@
-#include "scenarios/memory_balance.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/pressure_instance.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "kvarena/device/residency.hpp"
 
@@ -14,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kProgressEvery = 250;
@@ -23,7 +22,7 @@ constexpr std::int64_t kProgressEvery = 250;
 /// memory as the first did.
 class CycleWatch {
  public:
-  CycleWatch(const PressureContext& context, ScenarioReport& report, std::string kind)
+  CycleWatch(const ScenarioContext& context, ScenarioReport& report, std::string kind)
       : context_(context),
         report_(report),
         kind_(std::move(kind)),
@@ -37,7 +36,7 @@ class CycleWatch {
   MaybeFailure read(std::int64_t cycle);
   void conclude();
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   std::string kind_;  // as a prefix of figures
   MemoryTable table_;
@@ -71,6 +70,7 @@ MaybeFailure CycleWatch::read(std::int64_t cycle) {
 MaybeFailure CycleWatch::repeat(std::int64_t cycles, const std::function<MaybeFailure()>& cycle) {
   if (auto failure = read(0)) return failure;
   while (cycles_ < cycles) {
+    if (is_stopped(context_.options.stop)) return interruption();
     if (auto failure = cycle()) return failure;
     if (auto failure = read(++cycles_)) return failure;
     if (cycles_ % kProgressEvery == 0) context_.progress(fmt::format("{}: {}", kind_, cycles_));
@@ -100,14 +100,15 @@ void CycleWatch::conclude() {
                     context_.on_gpu() ? std::nullopt : std::optional(context_.sizes().leak_bytes));
 }
 
-PressureEngineOptions engine_of(const PressureContext& context) {
+EngineOptions engine_of(const ScenarioContext& context) {
   const std::int64_t block = context.model().shape.block_size_tokens;
   const std::int64_t tokens = 2 * block + context.sizes().decode_steps;
   return {.pool = {.num_blocks = 2 * ((tokens + block - 1) / block)},
           .max_sequences = 2,
           .max_step_tokens = 4 * block,
           .touch_pool = true,
-          .num_threads = context.options.num_threads};
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
 }
 
 /// What no cycle may find.
@@ -117,10 +118,10 @@ struct Findings {
 };
 
 /// Weights and a cache come, two sequences are prefilled, decoded and compared, all of it goes.
-MaybeFailure load_run_unload(const PressureContext& context, Findings& findings) {
-  auto instance = PressureInstance::create(context.options, engine_of(context));
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  PressureEngine& engine = instance->engine();
+MaybeFailure load_run_unload(const ScenarioContext& context, Findings& findings) {
+  auto instance = ServedInstance::create(context.options, engine_of(context));
+  if (!instance) return not_created(context, instance.status());
+  CheckedEngine& engine = instance->engine();
   const std::int64_t prompt = 2 * std::int64_t{context.model().shape.block_size_tokens};
   for (int i = 0; i < 2; ++i) {
     const Result<Job*> job = engine.add(prompt, context.sizes().decode_steps);
@@ -146,10 +147,10 @@ MaybeFailure load_run_unload(const PressureContext& context, Findings& findings)
 }
 
 /// A cache comes, takes a sequence of one step, and goes with it.
-MaybeFailure create_destroy(const PressureContext& context) {
+MaybeFailure create_destroy(const ScenarioContext& context) {
   auto cache = KvCache::create(context.device(),
-                               PressureEngine::cache_options(context.model(), engine_of(context)));
-  if (!cache) return not_created(context.device(), context.model(), cache.status());
+                               CheckedEngine::cache_options(context.model(), engine_of(context)));
+  if (!cache) return not_created(context, cache.status());
   const Result<SequenceId> sequence = cache->create_sequence();
   if (!sequence) return unexpected("create_sequence", sequence.status());
   if (Status s = cache->begin_step(); !s) return unexpected("begin_step", s);
@@ -160,7 +161,7 @@ MaybeFailure create_destroy(const PressureContext& context) {
   return std::nullopt;
 }
 
-MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   Findings findings;
   CycleWatch loads(context, report, "load");
   if (auto failure = loads.run(context.sizes().load_cycles, [&context, &findings] {
@@ -175,7 +176,7 @@ MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
                        [&context] { return create_destroy(context); });
 }
 
-Result<std::int64_t> required_bytes(const PressureContext& context) {
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
   return instance_bytes(context.options, engine_of(context));
 }
 
@@ -185,4 +186,4 @@ Scenario leaks() {
   return {"leaks", "Loading and unloading, creating and destroying", run, required_bytes};
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

@@ -1,10 +1,9 @@
 // Scenario 7: a long generation. Sequences of mixed lengths come and go until so many tokens were
 // decoded. The host writes and compares one layer, which is what it can do in minutes; a GPU all.
 
+#include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/plane_residency.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 #include "scenarios/step_times.hpp"
 
 #include "kvarena/device/residency.hpp"
@@ -15,7 +14,7 @@
 #include <random>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kLongestPrompt = 16;
@@ -25,7 +24,7 @@ constexpr std::int64_t kReadings = 100;     // of accounts and residency, over t
 
 class LongGeneration {
  public:
-  LongGeneration(const PressureContext& context, ScenarioReport& report, PressureEngine& engine,
+  LongGeneration(const ScenarioContext& context, ScenarioReport& report, CheckedEngine& engine,
                  std::int64_t batch, std::int64_t longest)
       : context_(context),
         report_(report),
@@ -157,9 +156,9 @@ class LongGeneration {
     expect_idle(report_, engine_);
   }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
-  PressureEngine& engine_;
+  CheckedEngine& engine_;
   std::int64_t batch_;
   std::int64_t longest_;
   std::int64_t appends_;
@@ -182,24 +181,25 @@ class LongGeneration {
 
 // ---- sizes -------------------------------------------------------------------------------------
 
-std::int64_t longest_of(const PressureContext& context) {
+std::int64_t longest_of(const ScenarioContext& context) {
   return std::min(context.sizes().generation_tokens, context.model().max_context_tokens);
 }
 
-std::int64_t sequence_blocks(const PressureContext& context) {
+std::int64_t sequence_blocks(const ScenarioContext& context) {
   const std::int64_t block = context.model().shape.block_size_tokens;
   return (longest_of(context) + block - 1) / block;
 }
 
 /// A pool in which `batch` sequences never run out of blocks, whatever their lengths.
-PressureEngineOptions engine_of(const PressureContext& context, std::int64_t batch) {
-  PressureEngineOptions options{
+EngineOptions engine_of(const ScenarioContext& context, std::int64_t batch) {
+  EngineOptions options{
       .pool = {.num_blocks = batch * sequence_blocks(context)},
       .max_sequences = static_cast<std::int32_t>(batch) + 1,
       .max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt),
       .sample_every = kSampleEvery,
       .touch_pool = true,
-      .num_threads = context.options.num_threads};
+      .num_threads = context.options.num_threads,
+      .stop = context.options.stop};
   if (!context.on_gpu()) {
     options.layers = {context.model().shape.num_layers / 2, 1};
     options.num_threads = 1;  // a step writes a few hundred KB: another worker would only wait
@@ -209,7 +209,7 @@ PressureEngineOptions engine_of(const PressureContext& context, std::int64_t bat
 
 /// The most sequences, up to the batch of the options, whose instance leaves a sixteenth of what is
 /// free now; at least one.
-Result<std::int64_t> fitting_batch(const PressureContext& context) {
+Result<std::int64_t> fitting_batch(const ScenarioContext& context) {
   constexpr std::int64_t kSparePart = 16;
   const Result<MemoryInfo> memory = context.device().memory_info();
   if (!memory) return memory.status();
@@ -223,17 +223,17 @@ Result<std::int64_t> fitting_batch(const PressureContext& context) {
   return batch;
 }
 
-MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   const Result<std::int64_t> batch = fitting_batch(context);
-  if (!batch) return not_created(context.device(), context.model(), batch.status());
-  auto instance = PressureInstance::create(context.options, engine_of(context, *batch));
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
+  if (!batch) return not_created(context, batch.status());
+  auto instance = ServedInstance::create(context.options, engine_of(context, *batch));
+  if (!instance) return not_created(context, instance.status());
   LongGeneration generation(context, report, instance->engine(), *batch, longest_of(context));
   if (auto failure = generation.run()) return failure;
   return expect_weights_intact(report, instance->weights());
 }
 
-Result<std::int64_t> required_bytes(const PressureContext& context) {
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
   return instance_bytes(context.options, engine_of(context, 1));
 }
 
@@ -243,4 +243,4 @@ Scenario long_generation() {
   return {"long-generation", "A long generation with turnover", run, required_bytes};
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

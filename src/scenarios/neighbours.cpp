@@ -1,9 +1,8 @@
-#include "scenarios/memory_balance.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/neighbour.hpp"
-#include "scenarios/pressure_engine.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "kvarena/device/memory_drift.hpp"
 
@@ -13,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kPieces = 4;       // in which the neighbour takes its share
@@ -25,28 +24,29 @@ struct Moment {
   MemoryDrift drift;
 };
 
-std::int64_t prompt_tokens(const PressureContext& context) {
+std::int64_t prompt_tokens(const ScenarioContext& context) {
   return 2 * std::int64_t{context.model().shape.block_size_tokens};
 }
 
 /// Three rounds: alone, beside the neighbour, and after it.
-std::int64_t final_tokens(const PressureContext& context) {
+std::int64_t final_tokens(const ScenarioContext& context) {
   return prompt_tokens(context) + 3 * context.sizes().decode_steps;
 }
 
 /// All its memory is committed.
-PressureEngineOptions our_engine(const PressureContext& context) {
+EngineOptions our_engine(const ScenarioContext& context) {
   const std::int64_t block = context.model().shape.block_size_tokens;
   return {.pool = {.num_blocks = (final_tokens(context) + block - 1) / block},
           .max_sequences = 4,
           .max_step_tokens = prompt_tokens(context),
           .touch_pool = true,
-          .num_threads = context.options.num_threads};
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
 }
 
 class Neighbours {
  public:
-  Neighbours(const PressureContext& context, ScenarioReport& report, Device& device,
+  Neighbours(const ScenarioContext& context, ScenarioReport& report, Device& device,
              KvLayout layout)
       : context_(context),
         report_(report),
@@ -69,8 +69,8 @@ class Neighbours {
   Result<Moment> read();
   void judge_drift(const MemoryDrift& before, const MemoryDrift& held);
 
-  PressureEngineOptions engine_of(std::int64_t num_blocks) const {
-    PressureEngineOptions options = our_engine(context_);
+  EngineOptions engine_of(std::int64_t num_blocks) const {
+    EngineOptions options = our_engine(context_);
     options.pool = {.num_blocks = num_blocks};
     options.touch_pool = false;
     return options;
@@ -81,7 +81,7 @@ class Neighbours {
     return context_.on_gpu() ? driver_may_keep(context_) : share_bytes_ / 2;
   }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   Device& device_;
   KvLayout layout_;
@@ -89,7 +89,7 @@ class Neighbours {
   FigureTable drift_{{"neighbour_bytes", "driver_used_bytes", "tracked_bytes", "drift_bytes",
                       "overhead_bytes", "growth_bytes"},
                      {}};
-  std::unique_ptr<PressureEngine> ours_;
+  std::unique_ptr<CheckedEngine> ours_;
   Job* job_ = nullptr;
   std::unique_ptr<Neighbour> neighbour_;
   Moment both_there_;             // before it takes any
@@ -115,7 +115,7 @@ Result<Moment> Neighbours::read() {
 
 /// All its memory is committed before the neighbour comes.
 MaybeFailure Neighbours::start_ours() {
-  auto made = PressureEngine::create(device_, context_.model(), our_engine(context_));
+  auto made = CheckedEngine::create(device_, context_.model(), our_engine(context_));
   if (!made) return not_created(device_, context_.model(), made.status());
   ours_ = std::move(made).value();
   const Result<Job*> job =
@@ -209,7 +209,7 @@ MaybeFailure Neighbours::refuse_creation() {
        .required_bytes = blocks_ * layout_.block_bytes(),
        .tolerance_bytes = tolerance()},
       [this] {
-        return PressureEngine::create(device_, context_.model(), engine_of(blocks_)).status();
+        return CheckedEngine::create(device_, context_.model(), engine_of(blocks_)).status();
       });
   if (!read) return unexpected("memory_info", read);
   return std::nullopt;
@@ -226,7 +226,7 @@ MaybeFailure Neighbours::free() {
 
 /// The creation that was refused.
 MaybeFailure Neighbours::create_again() {
-  auto made = PressureEngine::create(device_, context_.model(), engine_of(blocks_));
+  auto made = CheckedEngine::create(device_, context_.model(), engine_of(blocks_));
   report_.expect_same("the creation that was refused, after the neighbour freed", "works",
                       made ? "works" : device_.describe(made.status()));
   return made ? (*made)->warm_up() : std::nullopt;
@@ -234,7 +234,7 @@ MaybeFailure Neighbours::create_again() {
 
 /// What a process pays once is paid before the balance is read.
 MaybeFailure Neighbours::warm_up() {
-  auto made = PressureEngine::create(device_, context_.model(), our_engine(context_));
+  auto made = CheckedEngine::create(device_, context_.model(), our_engine(context_));
   return made ? (*made)->warm_up() : not_created(device_, context_.model(), made.status());
 }
 
@@ -260,7 +260,7 @@ MaybeFailure Neighbours::run() {
   return std::nullopt;
 }
 
-MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   if (context.options.neighbour_command.empty()) {
     report.skipped = "there is no program to be the neighbour";
     return std::nullopt;
@@ -279,9 +279,9 @@ MaybeFailure run(const PressureContext& context, ScenarioReport& report) {
 }
 
 /// On a host its device is another one; the share of the neighbour must be worth the name.
-Result<std::int64_t> required_bytes(const PressureContext& context) {
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
   const auto bytes =
-      PressureEngine::device_bytes(context.device(), context.model(), our_engine(context));
+      CheckedEngine::device_bytes(context.device(), context.model(), our_engine(context));
   if (!bytes) return bytes.status();
   return *bytes + 16 * kPieces * kDriverPieceBytes;
 }
@@ -292,4 +292,4 @@ Scenario neighbours() {
   return {"neighbours", "Another process takes and frees memory", run, required_bytes};
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

@@ -1,6 +1,7 @@
 // Scenarios allocation-failure and leaks, as they are and with defects planted.
 
-#include "small_pressure.hpp"
+#include "faulty_memory_device.hpp"
+#include "small_suite.hpp"
 
 #include "device/forwarding_device.hpp"
 #include "scenarios/memory_reading.hpp"
@@ -14,20 +15,21 @@
 #include <variant>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
+
+using test::MemoryFault;
 
 constexpr std::uint64_t kCapacity = 48 << 20;
 
 /// Blocks of 4 KiB, sequences of 1 MiB and weights of 4 MiB, so that what a small cache needs fits
 /// into what is too small for them.
-PressureOptions options_for(Device& device, PressureFault fault = PressureFault::none) {
-  PressureOptions options = test::small_pressure(device);
+SuiteOptions options_for(Device& device) {
+  SuiteOptions options = test::small_suite(device);
   options.model.max_context_tokens = 4096;
   options.model.weights_bytes = 4 << 20;
   options.sizes.load_cycles = 4;
   options.sizes.sequence_cycles = 40;
-  options.fault = fault;
   return options;
 }
 
@@ -38,13 +40,19 @@ bool has_failed(const ScenarioReport& report, std::string_view words) {
   });
 }
 
-ScenarioReport run(Device& device, const char* scenario, PressureFault fault) {
-  return test::report_of(options_for(device, fault), scenario);
+ScenarioReport run(Device& device, const char* scenario) {
+  return test::report_of(options_for(device), scenario);
+}
+
+/// With a defect; all that was lost has been given back when it returns.
+ScenarioReport run(Device& device, const char* scenario, MemoryFault fault) {
+  test::FaultyMemoryDevice faulty(device, fault);
+  return run(faulty, scenario);
 }
 
 TEST(AllocationFailureScenario, PassesAndShowsWhatWasRequiredAndAvailable) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::none);
+  const ScenarioReport report = run(*device, "allocation-failure");
   EXPECT_TRUE(report.passed()) << test::failures_of(report);
   EXPECT_EQ(test::figure_of(report, "weights_required_bytes"), 4 << 20);
   EXPECT_EQ(test::figure_of(report, "weights_available_bytes"), (4 << 20) / 8 * 7);
@@ -60,7 +68,7 @@ TEST(AllocationFailureScenario, PassesAndShowsWhatWasRequiredAndAvailable) {
 
 TEST(AllocationFailureScenario, FindsBytesThatAreNotThoseAskedFor) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::byte_count);
+  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::byte_count);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "sequence: bytes required"));
   EXPECT_TRUE(has_failed(report, "arena: bytes required"));
@@ -68,15 +76,15 @@ TEST(AllocationFailureScenario, FindsBytesThatAreNotThoseAskedFor) {
 
 TEST(AllocationFailureScenario, FindsALeak) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::leak);
+  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::leak);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "first fill: tracked bytes, all instances dropped"));
-  EXPECT_EQ(device->tracker().breakdown().total.count, 0U) << "the fault ends with its scenario";
+  EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
 }
 
 TEST(LeaksScenario, Passes) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::none);
+  const ScenarioReport report = run(*device, "leaks");
   EXPECT_TRUE(report.passed()) << test::failures_of(report);
   EXPECT_EQ(test::figure_of(report, "load_cycles"), 4);
   EXPECT_EQ(test::figure_of(report, "load_first_cycle_bytes"), 0) << "a host device has no context";
@@ -87,7 +95,7 @@ TEST(LeaksScenario, Passes) {
 
 TEST(LeaksScenario, FindsALeak) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::leak);
+  const ScenarioReport report = run(*device, "leaks", MemoryFault::leak);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "load, cycles with other free bytes"));
   EXPECT_TRUE(has_failed(report, "load, last cycle against the first: tracked allocations"));
@@ -96,7 +104,7 @@ TEST(LeaksScenario, FindsALeak) {
 
 TEST(LeaksScenario, FindsAResidencyLie) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::residency);
+  const ScenarioReport report = run(*device, "leaks", MemoryFault::residency);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "residency violations"));
 }
@@ -126,7 +134,7 @@ class GreedyDevice final : public ForwardingDevice {
 ScenarioReport leaks_with(std::size_t bytes, int first, int last) {
   const auto device = test::small_host(kCapacity);
   GreedyDevice greedy(*device, bytes, first, last);
-  PressureOptions options = options_for(greedy);
+  SuiteOptions options = options_for(greedy);
   options.sizes.load_cycles = 9;
   return test::report_of(options, "leaks");
 }
@@ -146,7 +154,7 @@ TEST(LeaksScenario, WhatTheProcessTakesInEveryCycleIsALeak) {
 
 TEST(LeaksScenario, CyclesThatAreAlikeAreOneRow) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::none);
+  const ScenarioReport report = run(*device, "leaks");
   for (const Figure& figure : report.figures) {
     if (figure.name != "create_memory") continue;
     const auto& table = std::get<FigureTable>(figure.value);
@@ -168,4 +176,4 @@ TEST(ProcessGrowth, IsWhatGoesOnAfterTheFirstThird) {
 }
 
 }  // namespace
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios
