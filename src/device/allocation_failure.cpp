@@ -86,16 +86,8 @@ std::string AllocationFailure::describe(const Status& status,
   return out_of_memory_text();
 }
 
-std::string AllocationFailure::describe_code(const Status& status) const {
-  if (device_ != DeviceKind::host || status.code != StatusCode::insufficient_vram) {
-    return kvarena::describe(status);
-  }
-  return fmt::format("not enough memory: {} bytes required, {} bytes available", status.required,
-                     status.available);
-}
-
 std::string AllocationFailure::describe_locked(const Status& status) const {
-  std::string text = describe_code(status);
+  std::string text = kvarena::describe(status);
   if (status.is_ok() || status != status_) return text;
   if (!explanation_.empty()) return text + '\n' + explanation_ + '\n';
   text += fmt::format("\nrequested: {} for {} \"{}\"\n", bytes_text(status.required),

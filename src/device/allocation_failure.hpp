@@ -14,8 +14,6 @@ namespace kvarena {
 /// The last allocation that a device could not provide.
 class AllocationFailure {
  public:
-  /// Of a device of that kind: the memory of a host is not called VRAM.
-  explicit AllocationFailure(DeviceKind device) noexcept : device_(device) {}
   /// Keeps the numbers of a refused `request`: what was free (of the device, or of the machine for
   /// staging memory) and what memory was used for at that moment; logs the explanation as a
   /// warning. Returns `status`.
@@ -23,17 +21,15 @@ class AllocationFailure {
               const MemoryBreakdown& breakdown) noexcept;
   /// Keeps the `explanation` of an allocation that was no matter of amount; logs it as an error.
   Status keep(const Status& status, std::string explanation) noexcept;
-  /// kvarena::describe(status), of a host in words of its own; when it is the failure kept,
-  /// followed by its explanation. Another insufficient_vram or exhausted (host_memory), of a pool
-  /// that was planned too large or an earlier one, is followed by what is in use `now`.
+  /// kvarena::describe(status); when it is the failure kept, followed by its explanation. Another
+  /// insufficient_vram or exhausted (host_memory), of a pool that was planned too large or an
+  /// earlier one, is followed by what is in use `now`.
   std::string describe(const Status& status, const MemoryBreakdown& now) const noexcept;
 
  private:
   void keep_description(std::string_view description) noexcept;
-  std::string describe_code(const Status& status) const;
   std::string describe_locked(const Status& status) const;
 
-  const DeviceKind device_;
   mutable std::mutex mutex_;
   Status status_;  // ok: none yet
   MemoryPurpose purpose_ = MemoryPurpose::unknown;

@@ -111,7 +111,7 @@ class CudaDeviceImpl final : public CudaDevice {
   const std::uint64_t bounce_bytes_;
   CudaMemory memory_;
   VramTracker tracker_;
-  AllocationFailure failure_{DeviceKind::cuda};
+  AllocationFailure failure_;
   CudaStreamTable streams_;  // last: its work ends before the rest goes
 };
 

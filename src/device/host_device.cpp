@@ -89,7 +89,7 @@ class HostDeviceImpl final : public HostDevice {
   std::atomic<std::uint64_t> num_allocate_{0};
   std::atomic<std::uint64_t> num_free_{0};
   VramTracker tracker_;
-  AllocationFailure failure_{DeviceKind::host};
+  AllocationFailure failure_;
   HostStreamTable streams_;  // last: its threads end before the rest goes
 };
 
