@@ -1,12 +1,11 @@
-#include "scenarios/scenario_checks.hpp"
+#include "scenarios/checks.hpp"
+
+#include "kvarena/device/residency.hpp"
 
 #include <fmt/format.h>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
-
-// That a driver may keep: after the instances of scenario 4 an H200's kept 7 and 11.
-constexpr std::int64_t kDriverPieces = 16;
 
 std::string words(const PoolState& s) {
   return fmt::format(
@@ -27,20 +26,20 @@ std::string refusal(const Status& status) {
 
 }  // namespace
 
-ReplayFailure not_created(const Device& device, const PressureModel& model, const Status& status) {
+Failure not_created(const Device& device, const ServedModel& model, const Status& status) {
   const bool no_room = status.code == StatusCode::insufficient_vram;
-  return {no_room ? ReplayEnd::does_not_fit : ReplayEnd::environment,
+  return {no_room ? RunEnd::does_not_fit : RunEnd::environment,
           fmt::format("weights or cache of {} could not be made: {}", model.name,
                       device.describe(status)),
-          "room for them", "give more with --memory, or free memory"};
+          "room for them", "give it more memory, or free some"};
 }
 
-std::int64_t model_bytes_per_token(const PressureModel& model) noexcept {
+std::int64_t model_bytes_per_token(const ServedModel& model) noexcept {
   return std::int64_t{model.shape.num_layers} * model.shape.num_kv_heads *
          (model.shape.head_dim_k + model.shape.head_dim_v) * bytes_of(model.shape.dtype);
 }
 
-PoolState pool_state(const PressureEngine& engine) {
+PoolState pool_state(const CheckedEngine& engine) {
   const BlockStats blocks = engine.cache().manager().stats();
   const TableStats tables = engine.cache().tables().stats();
   return {.free = blocks.free,
@@ -53,7 +52,7 @@ PoolState pool_state(const PressureEngine& engine) {
 }
 
 void expect_unchanged(ScenarioReport& report, const std::string& what, const PoolState& before,
-                      const PressureEngine& engine) {
+                      const CheckedEngine& engine) {
   report.expect_same(what, words(before), words(pool_state(engine)));
   report.expect_same(what + ": invariants", "ok",
                      engine.cache().check_invariants() ? "ok" : "violated");
@@ -72,31 +71,30 @@ void expect_exhausted(ScenarioReport& report, const std::string& what, const Sta
                      refusal(refused));
 }
 
-std::optional<std::int64_t> due_on_gpu(const PressureContext& context,
-                                       const PressureEngine& engine) {
+std::optional<std::int64_t> due_on_gpu(const ScenarioContext& context,
+                                       const CheckedEngine& engine) {
   if (!context.on_gpu()) return std::nullopt;
   return engine.results_due();
 }
 
-std::int64_t driver_may_keep(const PressureContext& context) noexcept {
+std::int64_t driver_may_keep(const ScenarioContext& context) noexcept {
   return context.on_gpu() ? kDriverPieces * kDriverPieceBytes : 0;
 }
 
-std::string what_driver_keeps(const PressureContext& context) {
+std::string what_driver_keeps(const ScenarioContext& context) {
   if (!context.on_gpu()) return "bytes kept";
   return fmt::format(
       "bytes that the driver kept for its own use, once, {} pieces of {} MiB at most",
       kDriverPieces, kDriverPieceBytes >> 20);
 }
 
-MaybeFailure warm_up(const PressureContext& context, PressureEngineOptions options) {
-  const std::int64_t block = context.model().shape.block_size_tokens;
-  options.pool = {.num_blocks = (context.model().max_context_tokens + block - 1) / block};
-  auto made = PressureEngine::create(context.device(), context.model(), options);
-  return made ? (*made)->warm_up() : not_created(context.device(), context.model(), made.status());
+MaybeFailure warm_up(const ScenarioContext& context, EngineOptions options) {
+  options.pool = {.num_blocks = context_blocks(context.model())};
+  auto made = CheckedEngine::create(context.device(), context.model(), options);
+  return made ? (*made)->warm_up() : not_created(context, made.status());
 }
 
-void expect_verified(ScenarioReport& report, const PressureEngine& engine,
+void expect_verified(ScenarioReport& report, const CheckedEngine& engine,
                      std::optional<std::int64_t> attention_rows) {
   const VerificationReport seen = engine.verification();
   report.add("kv_bytes_written", seen.kv_bytes_written);
@@ -115,7 +113,7 @@ void expect_verified(ScenarioReport& report, const PressureEngine& engine,
   }
 }
 
-void expect_idle(ScenarioReport& report, const PressureEngine& engine) {
+void expect_idle(ScenarioReport& report, const CheckedEngine& engine) {
   const BlockStats stats = engine.cache().manager().stats();
   report.expect_equal("free blocks at the end", stats.num_blocks, stats.free);
   report.expect_equal("sequences at the end", 0, engine.cache().tables().stats().sequences);
@@ -130,4 +128,58 @@ MaybeFailure expect_weights_intact(ScenarioReport& report, const ModelWeights& w
   return std::nullopt;
 }
 
-}  // namespace kvarena::replay::pressure
+Result<PlaneResidency> check_planes(const Device& device, const Arena& arena) {
+  PlaneResidency seen;
+  const BlockId first{0};
+  const BlockId last{static_cast<std::int32_t>(arena.num_blocks() - 1)};
+  for (const PlaneSpec& plane : arena.layout().planes()) {
+    ++seen.planes;
+    const auto bytes = static_cast<std::uint64_t>(
+        arena.layout().plane_bytes(arena.layout().plane_of(plane.layer, plane.kind)));
+    for (const BlockId block : {first, last}) {
+      ++seen.ranges;
+      const Result<Placement> found =
+          device.place_of(arena.address(block, plane.layer, plane.kind), bytes);
+      if (!found) return found.status();
+      const std::string place(name_of(found->place));
+      if (seen.place.find(place) == std::string::npos) {
+        seen.place += (seen.place.empty() ? "" : ", ") + place;
+      }
+      if (is_permitted(found->place, MemoryKind::device, device.policy())) {
+        ++seen.permitted;
+      } else if (seen.first_violation.empty()) {
+        seen.first_violation = fmt::format("{} of layer {}, block {}: {} ({})",
+                                           plane.kind == PlaneKind::key ? "K" : "V", plane.layer,
+                                           block.value, place, found->driver_said);
+      }
+    }
+  }
+  return seen;
+}
+
+MaybeFailure expect_resident(ScenarioReport& report, const std::string& moment,
+                             const Device& device, const Arena& arena) {
+  const Result<PlaneResidency> planes = check_planes(device, arena);
+  if (!planes) return unexpected("place_of", planes.status());
+  const ResidencyReport all = verify_residency(device);
+  if (!all.status) return unexpected("verify_residency", all.status);
+  const bool on_gpu = device.kind() == DeviceKind::cuda;
+  report.expect(
+      fmt::format("place of {} K and V planes, {}", planes->planes, moment),
+      fmt::format("{} of {} ranges {}", planes->ranges, planes->ranges,
+                  on_gpu ? "vram" : "host_device"),
+      planes->first_violation.empty()
+          ? fmt::format("{} of {} ranges {}", planes->permitted, planes->ranges, planes->place)
+          : planes->first_violation,
+      planes->permitted == planes->ranges &&
+          planes->place == name_of(on_gpu ? MemoryPlace::vram : MemoryPlace::host_device));
+  report.expect(fmt::format("residency of all tracked allocations, {}", moment),
+                fmt::format("0 violations, resident {}", on_gpu),
+                all.violations.empty() ? fmt::format("0 violations of {} checked, resident {}",
+                                                     all.checked, all.resident)
+                                       : describe(all.violations.front()),
+                all.violations.empty() && all.checked > 0 && all.resident == on_gpu);
+  return std::nullopt;
+}
+
+}  // namespace kvarena::scenarios

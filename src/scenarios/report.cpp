@@ -1,11 +1,11 @@
-#include "scenarios/scenario_report.hpp"
+#include "scenarios/report.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 
 bool ScenarioReport::passed() const noexcept {
   return skipped.empty() && !ended && !checks.empty() &&
@@ -50,4 +50,4 @@ bool ScenarioReport::expect_same(std::string what, std::string expected, std::st
   return expect(std::move(what), std::move(expected), std::move(seen), held);
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

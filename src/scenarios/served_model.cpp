@@ -1,11 +1,26 @@
-#include "scenarios/model_weights.hpp"
+#include "scenarios/served_model.hpp"
+
+#include "kvarena/capacity/model_presets.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
+
+constexpr std::int32_t kBlockTokens = 16;
+
+/// A preset, what it is called here, and the type of its weights, of K and of V.
+struct Known {
+  std::string_view name;
+  std::string_view preset;
+  DType dtype;
+};
+
+constexpr std::array<Known, 2> kKnown = {{{"Phi-3-mini", "Phi-3-mini-4k-instruct", DType::f16},
+                                          {"Qwen2.5-0.5B", "Qwen2.5-0.5B", DType::bf16}}};
 
 constexpr std::uint64_t kPrime = 251;
 
@@ -14,6 +29,36 @@ std::uint8_t value_of(std::int64_t piece) noexcept {
 }
 
 }  // namespace
+
+std::vector<std::string> served_model_names() {
+  std::vector<std::string> names;
+  for (const Known& known : kKnown) {
+    names.emplace_back(known.name);
+    if (known.preset != known.name) names.emplace_back(known.preset);
+  }
+  return names;
+}
+
+std::optional<ServedModel> find_served_model(std::string_view name) {
+  const auto* known = std::find_if(kKnown.begin(), kKnown.end(), [name](const Known& k) {
+    return k.name == name || k.preset == name;
+  });
+  if (known == kKnown.end()) return std::nullopt;
+  const auto preset = capacity::find_model_preset(known->preset);
+  if (!preset || !preset->parameters) return std::nullopt;
+  const capacity::CacheGroup& layers = preset->groups.front();  // alike in all layers
+  return ServedModel{.name = std::string(known->name),
+                     .shape = {.num_layers = layers.num_layers,
+                               .num_kv_heads = layers.num_kv_heads,
+                               .head_dim_k = layers.head_dim_k,
+                               .head_dim_v = layers.head_dim_v,
+                               .dtype = known->dtype,
+                               .block_size_tokens = kBlockTokens,
+                               .tile_order = std::nullopt},
+                     .num_q_heads = preset->shape.num_q_heads,
+                     .max_context_tokens = preset->shape.max_position,
+                     .weights_bytes = *preset->parameters * bytes_of(known->dtype)};
+}
 
 Result<ModelWeights> ModelWeights::load(Device& device, const ModelWeightsOptions& options) {
   const Result<void*> memory = device.allocate({.bytes = static_cast<std::uint64_t>(options.bytes),
@@ -35,6 +80,7 @@ Result<ModelWeights> ModelWeights::load(Device& device, const ModelWeightsOption
 Status ModelWeights::fill() const {
   auto* const first = static_cast<std::byte*>(data_);
   for (std::int64_t at = 0; at < bytes(); at += options_.piece_bytes) {
+    if (options_.stop != nullptr && *options_.stop) return failed_precondition(Resource::device);
     const auto count = static_cast<std::uint64_t>(std::min(options_.piece_bytes, bytes() - at));
     const std::uint8_t value = value_of(at / options_.piece_bytes);
     if (Status s = device_->fill(first + at, value, count, stream_); !s) return s;
@@ -82,4 +128,4 @@ ModelWeights& ModelWeights::operator=(ModelWeights&& other) noexcept {
   return *this;
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

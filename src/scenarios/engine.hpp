@@ -1,26 +1,29 @@
 #pragma once
 
 /// @file
-/// `PressureEngine`: the smallest engine that fills a KvCache with real bytes and holds every
-/// result to account: sequences with a prompt and an output, steps of chunks and decodes, K and V
-/// made on the device and compared as in a replay (KvVerifier). It has no scheduler: scenarios say
-/// which sequences a step grows.
+/// `CheckedEngine`: the smallest engine that fills a KvCache with real bytes and holds every result
+/// to account: sequences with a prompt and an output, steps of chunks and decodes, K and V made on
+/// the device and compared as in a replay (KvVerifier). It has no scheduler: scenarios say which
+/// sequences a step grows. `ServedInstance`: such an engine beside weights.
 ///
-/// Borrows the device. Owns cache and sequences. Not movable; one thread at a time.
+/// An engine borrows the device and owns cache and sequences. Not movable; one thread at a time.
 
-#include "replay/failure.hpp"
-#include "scenarios/pressure_model.hpp"
+#include "scenarios/scenario.hpp"
+#include "scenarios/served_model.hpp"
+#include "verify/failure.hpp"
 #include "verify/verifier.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 
 using verify::AttentionMode;
 using verify::KvVerifier;
@@ -37,7 +40,7 @@ struct Job : verify::WrittenSequence {
 };
 
 /// How large the cache is, and how much of it is verified.
-struct PressureEngineOptions {
+struct EngineOptions {
   PoolSize pool{};                             ///< of the cache
   std::int64_t watermark_blocks = 0;           ///< what admission leaves
   std::int32_t max_sequences = 64;             ///< at a time, and in a step
@@ -47,7 +50,14 @@ struct PressureEngineOptions {
   LayerRange layers{};                         ///< written and verified; none: all
   bool touch_pool = false;                     ///< commits every page of the pool, and poisons it
   std::int32_t num_threads = 0;                ///< host: of attention; 0: one a core
+  const std::atomic<bool>* stop = nullptr;     ///< once true, a step fails as interrupted
 };
+
+/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
+inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
+/// Pieces that a driver may keep for its own use: after the instances of allocation-failure an
+/// H200's kept 7 and 11.
+inline constexpr std::int64_t kDriverPieces = 16;
 
 /// What a step is besides growth.
 enum class StepWork : std::uint8_t {
@@ -62,20 +72,21 @@ struct StepOutcome {
 };
 
 /// KvCache, sequences and verification.
-class PressureEngine {
+class CheckedEngine {
  public:
   /// Returns what KvCache::create and create_cuda_step_memory return.
-  static Result<std::unique_ptr<PressureEngine>> create(Device& device, const PressureModel& model,
-                                                        const PressureEngineOptions& options);
-  /// Bytes of device memory past the pool's that create takes on a GPU for verification.
-  static std::int64_t step_memory_bytes(const Device& device, const PressureModel& model,
-                                        const PressureEngineOptions& options);
+  static Result<std::unique_ptr<CheckedEngine>> create(Device& device, const ServedModel& model,
+                                                       const EngineOptions& options);
+  /// Bytes of device memory that create takes: what cache_footprint says of its cache, and on a GPU
+  /// what verification needs and what the driver adds to each allocation. Returns what
+  /// cache_footprint returns.
+  static Result<std::int64_t> device_bytes(const Device& device, const ServedModel& model,
+                                           const EngineOptions& options);
   /// Options of its cache.
-  static KvCacheOptions cache_options(const PressureModel& model,
-                                      const PressureEngineOptions& options);
-  ~PressureEngine();
-  PressureEngine(const PressureEngine&) = delete;
-  PressureEngine& operator=(const PressureEngine&) = delete;
+  static KvCacheOptions cache_options(const ServedModel& model, const EngineOptions& options);
+  ~CheckedEngine();
+  CheckedEngine(const CheckedEngine&) = delete;
+  CheckedEngine& operator=(const CheckedEngine&) = delete;
 
   // ---- sequences -------------------------------------------------------------------------------
 
@@ -117,8 +128,8 @@ class PressureEngine {
   KvCache& cache() noexcept { return *cache_; }
   const KvCache& cache() const noexcept { return *cache_; }
   Device& device() const noexcept { return device_; }
-  const PressureModel& model() const noexcept { return model_; }
-  const PressureEngineOptions& options() const noexcept { return options_; }
+  const ServedModel& model() const noexcept { return model_; }
+  const EngineOptions& options() const noexcept { return options_; }
   /// Results of attention, a token's in a layer each, that the full mode has compared by now.
   std::int64_t results_due() const noexcept { return results_due_; }
   /// What was looked at so far.
@@ -127,15 +138,15 @@ class PressureEngine {
   std::int64_t blocks_of(std::int64_t tokens) const noexcept;
 
  private:
-  PressureEngine(Device& device, const PressureModel& model, const PressureEngineOptions& options)
+  CheckedEngine(Device& device, const ServedModel& model, const EngineOptions& options)
       : device_(device), model_(model), options_(options) {}
   Status create_cache();
   Status create_verifier();
   Status touch_pool();
 
   Device& device_;
-  PressureModel model_;
-  PressureEngineOptions options_;
+  ServedModel model_;
+  EngineOptions options_;
   std::optional<KvCache> cache_;
   std::optional<KvVerifier> verifier_;  // behind the cache, which its memory uses
   std::vector<std::unique_ptr<Job>> jobs_;
@@ -144,4 +155,43 @@ class PressureEngine {
   std::int64_t results_due_ = 0;
 };
 
-}  // namespace kvarena::replay::pressure
+/// The weights of the model. Returns what ModelWeights::load returns.
+Result<ModelWeights> load_weights(const SuiteOptions& options);
+
+/// Weights and an engine.
+class ServedInstance {
+ public:
+  /// Loads the weights of `options.model` on `options.device`, then creates the engine. Returns
+  /// what ModelWeights::load and CheckedEngine::create return; nothing is left behind then.
+  static Result<ServedInstance> create(const SuiteOptions& options, const EngineOptions& engine);
+
+  ModelWeights& weights() noexcept { return weights_; }
+  CheckedEngine& engine() noexcept { return *engine_; }
+
+ private:
+  ServedInstance(ModelWeights weights, std::unique_ptr<CheckedEngine> engine) noexcept
+      : weights_(std::move(weights)), engine_(std::move(engine)) {}
+
+  ModelWeights weights_;
+  std::unique_ptr<CheckedEngine> engine_;
+};
+
+/// Device bytes that ServedInstance::create takes. Returns what CheckedEngine::device_bytes
+/// returns.
+Result<std::int64_t> instance_bytes(const SuiteOptions& options, const EngineOptions& engine);
+
+/// What trying gave.
+struct LargestPool {
+  std::int64_t num_blocks = 0;  ///< with so many an engine was made
+  Status refused;               ///< what one block more gave: insufficient_vram
+  std::string refused_request;  ///< what was asked for then, in Device::describe's words
+  std::int64_t attempts = 0;
+};
+
+/// Makes engines of `options` and of larger pools, and unmakes them. Returns insufficient_vram when
+/// not even the blocks of `options` fit, or any other failure of CheckedEngine::create. O(log
+/// blocks) engines.
+Result<LargestPool> find_largest_pool(Device& device, const ServedModel& model,
+                                      const EngineOptions& options);
+
+}  // namespace kvarena::scenarios

@@ -1,15 +1,17 @@
-#include "scenarios/pressure_engine.hpp"
+#include "scenarios/engine.hpp"
+
+#include "kvarena/cache/cache_footprint.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::uint8_t kNotANumber = 0xff;
 
-verify::StepMemoryOptions step_memory_of(const PressureModel& model,
-                                         const PressureEngineOptions& options) {
+verify::StepMemoryOptions step_memory_of(const ServedModel& model, const EngineOptions& options) {
   return {.shape = model.shape,
           .num_q_heads = model.num_q_heads,
           .max_step_tokens = options.max_step_tokens,
@@ -17,13 +19,23 @@ verify::StepMemoryOptions step_memory_of(const PressureModel& model,
           .compares_attention = options.mode == AttentionMode::full};
 }
 
+/// The line of a failed allocation's description that says what was asked for, and what for.
+std::string request_of(const std::string& description) {
+  constexpr std::string_view kBegin = "requested: ";
+  const std::size_t begin = description.find(kBegin);
+  if (begin == std::string::npos) return description;
+  const std::size_t end = description.find('\n', begin);
+  return description.substr(begin + kBegin.size(), end - begin - kBegin.size());
+}
+
 }  // namespace
 
 // ---- creation ----------------------------------------------------------------------------------
 
-Result<std::unique_ptr<PressureEngine>> PressureEngine::create(
-    Device& device, const PressureModel& model, const PressureEngineOptions& options) {
-  std::unique_ptr<PressureEngine> engine(new PressureEngine(device, model, options));
+Result<std::unique_ptr<CheckedEngine>> CheckedEngine::create(Device& device,
+                                                             const ServedModel& model,
+                                                             const EngineOptions& options) {
+  std::unique_ptr<CheckedEngine> engine(new CheckedEngine(device, model, options));
   if (Status s = engine->create_cache(); !s) return s;
   if (Status s = engine->create_verifier(); !s) return s;
   if (options.touch_pool) {
@@ -32,14 +44,19 @@ Result<std::unique_ptr<PressureEngine>> PressureEngine::create(
   return engine;
 }
 
-std::int64_t PressureEngine::step_memory_bytes(const Device& device, const PressureModel& model,
-                                               const PressureEngineOptions& options) {
-  if (device.kind() == DeviceKind::host) return 0;
-  return verify::cuda_step_memory_bytes(step_memory_of(model, options));
+Result<std::int64_t> CheckedEngine::device_bytes(const Device& device, const ServedModel& model,
+                                                 const EngineOptions& options) {
+  const Result<CacheTarget> target = target_of(device);
+  if (!target) return target.status();
+  const auto cache = cache_footprint(cache_options(model, options), *target);
+  if (!cache) return cache.status();
+  if (device.kind() == DeviceKind::host) return cache->device_bytes();
+  return cache->device_bytes() + verify::cuda_step_memory_bytes(step_memory_of(model, options)) +
+         (cache->device_allocations + kDriverPieces) * kDriverPieceBytes;
 }
 
-KvCacheOptions PressureEngine::cache_options(const PressureModel& model,
-                                             const PressureEngineOptions& options) {
+KvCacheOptions CheckedEngine::cache_options(const ServedModel& model,
+                                            const EngineOptions& options) {
   KvCacheOptions cache;
   cache.layout = model.shape;
   cache.size = options.pool;
@@ -52,14 +69,14 @@ KvCacheOptions PressureEngine::cache_options(const PressureModel& model,
   return cache;
 }
 
-Status PressureEngine::create_cache() {
+Status CheckedEngine::create_cache() {
   auto made = KvCache::create(device_, cache_options(model_, options_));
   if (!made) return made.status();
   cache_.emplace(std::move(*made));
   return {};
 }
 
-Status PressureEngine::create_verifier() {
+Status CheckedEngine::create_verifier() {
   const verify::StepMemoryOptions sizes = step_memory_of(model_, options_);
   std::unique_ptr<verify::StepMemory> memory;
   if (device_.kind() == DeviceKind::host) {
@@ -79,18 +96,18 @@ Status PressureEngine::create_verifier() {
   return {};
 }
 
-Status PressureEngine::touch_pool() {
+Status CheckedEngine::touch_pool() {
   const Arena& arena = cache_->arena();
   const Status queued = device_.fill(
       arena.base(), kNotANumber, static_cast<std::uint64_t>(arena.bytes()), cache_->home_stream());
   return queued ? cache_->synchronize() : queued;
 }
 
-PressureEngine::~PressureEngine() = default;
+CheckedEngine::~CheckedEngine() = default;
 
 // ---- sequences ---------------------------------------------------------------------------------
 
-Result<Job*> PressureEngine::add(std::int64_t prompt_tokens, std::int64_t output_tokens) {
+Result<Job*> CheckedEngine::add(std::int64_t prompt_tokens, std::int64_t output_tokens) {
   const Result<SequenceId> sequence =
       cache_->create_sequence({.max_length_tokens = model_.max_context_tokens});
   if (!sequence) return sequence.status();
@@ -106,7 +123,7 @@ Result<Job*> PressureEngine::add(std::int64_t prompt_tokens, std::int64_t output
   return jobs_.back().get();
 }
 
-MaybeFailure PressureEngine::remove(Job& job) {
+MaybeFailure CheckedEngine::remove(Job& job) {
   if (job.sequence != kNoSequence) {
     if (Status s = cache_->destroy(job.sequence); !s) return unexpected("destroy", s);
   }
@@ -114,12 +131,12 @@ MaybeFailure PressureEngine::remove(Job& job) {
   return std::nullopt;
 }
 
-MaybeFailure PressureEngine::finish(Job& job) {
+MaybeFailure CheckedEngine::finish(Job& job) {
   if (auto failure = check(job)) return failure;
   return remove(job);
 }
 
-MaybeFailure PressureEngine::preempt(Job& job) {
+MaybeFailure CheckedEngine::preempt(Job& job) {
   const Status status = cache_->destroy(std::exchange(job.sequence, kNoSequence));
   if (!status) return unexpected("destroy", status);
   job.prefill_length = std::max(job.prefill_length, job.length);
@@ -128,7 +145,7 @@ MaybeFailure PressureEngine::preempt(Job& job) {
   return std::nullopt;
 }
 
-Status PressureEngine::resume(Job& job) {
+Status CheckedEngine::resume(Job& job) {
   const Result<SequenceId> sequence =
       cache_->create_sequence({.max_length_tokens = model_.max_context_tokens});
   if (!sequence) return sequence.status();
@@ -136,7 +153,7 @@ Status PressureEngine::resume(Job& job) {
   return {};
 }
 
-std::vector<Job*> PressureEngine::jobs() const {
+std::vector<Job*> CheckedEngine::jobs() const {
   std::vector<Job*> all;
   for (const auto& job : jobs_) all.push_back(job.get());
   return all;
@@ -144,7 +161,8 @@ std::vector<Job*> PressureEngine::jobs() const {
 
 // ---- steps -------------------------------------------------------------------------------------
 
-StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, Urgency urgency) {
+StepOutcome CheckedEngine::step(std::span<const StepRow> rows, StepWork work, Urgency urgency) {
+  if (is_stopped(options_.stop)) return {{}, interruption()};
   demands_.clear();
   for (const StepRow& row : rows) demands_.push_back({row.sequence->sequence, row.tokens});
   if (Status s = cache_->begin_step(); !s) return {{}, unexpected("begin_step", s)};
@@ -167,15 +185,14 @@ StepOutcome PressureEngine::step(std::span<const StepRow> rows, StepWork work, U
   return {batch.status(), std::move(failure)};
 }
 
-MaybeFailure PressureEngine::grow(std::span<const StepRow> rows, StepWork work) {
+MaybeFailure CheckedEngine::grow(std::span<const StepRow> rows, StepWork work) {
   StepOutcome outcome = step(rows, work);
   if (outcome.refused) return std::move(outcome.failure);
-  return ReplayFailure{ReplayEnd::check_failed,
-                       "a step was refused: " + cache_->describe(outcome.refused),
-                       "room for its tokens", "blocks were lost, or the scenario is wrong"};
+  return Failure{RunEnd::check_failed, "a step was refused: " + cache_->describe(outcome.refused),
+                 "room for its tokens", "blocks were lost, or the scenario is wrong"};
 }
 
-MaybeFailure PressureEngine::extend(Job& job, std::int64_t length_tokens, StepWork work) {
+MaybeFailure CheckedEngine::extend(Job& job, std::int64_t length_tokens, StepWork work) {
   while (job.length < length_tokens) {
     const std::int64_t chunk = std::min(options_.max_step_tokens, length_tokens - job.length);
     const StepRow row{&job, static_cast<std::int32_t>(chunk)};
@@ -184,7 +201,7 @@ MaybeFailure PressureEngine::extend(Job& job, std::int64_t length_tokens, StepWo
   return std::nullopt;
 }
 
-MaybeFailure PressureEngine::decode(std::span<Job* const> jobs, std::int64_t steps, StepWork work) {
+MaybeFailure CheckedEngine::decode(std::span<Job* const> jobs, std::int64_t steps, StepWork work) {
   std::vector<StepRow> rows;
   for (Job* job : jobs) rows.push_back({job, 1});
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -193,7 +210,7 @@ MaybeFailure PressureEngine::decode(std::span<Job* const> jobs, std::int64_t ste
   return std::nullopt;
 }
 
-MaybeFailure PressureEngine::warm_up() {
+MaybeFailure CheckedEngine::warm_up() {
   const std::int64_t block = model_.shape.block_size_tokens;
   const Result<Job*> job = add(2 * block, 2);
   if (!job) return unexpected("create_sequence", job.status());
@@ -206,9 +223,68 @@ MaybeFailure PressureEngine::warm_up() {
   return finish(*one);
 }
 
-std::int64_t PressureEngine::blocks_of(std::int64_t tokens) const noexcept {
+std::int64_t CheckedEngine::blocks_of(std::int64_t tokens) const noexcept {
   const std::int64_t block = model_.shape.block_size_tokens;
   return (tokens + block - 1) / block;
 }
 
-}  // namespace kvarena::replay::pressure
+Result<ModelWeights> load_weights(const SuiteOptions& options) {
+  return ModelWeights::load(*options.device, {.bytes = options.model.weights_bytes,
+                                              .piece_bytes = options.sizes.weights_piece_bytes,
+                                              .stop = options.stop});
+}
+
+Result<ServedInstance> ServedInstance::create(const SuiteOptions& options,
+                                              const EngineOptions& engine) {
+  Result<ModelWeights> weights = load_weights(options);
+  if (!weights) return weights.status();
+  auto made = CheckedEngine::create(*options.device, options.model, engine);
+  if (!made) return made.status();
+  return ServedInstance(std::move(*weights), std::move(*made));
+}
+
+Result<std::int64_t> instance_bytes(const SuiteOptions& options, const EngineOptions& engine) {
+  const auto bytes = CheckedEngine::device_bytes(*options.device, options.model, engine);
+  if (!bytes) return bytes.status();
+  return options.model.weights_bytes + *bytes;
+}
+
+Result<LargestPool> find_largest_pool(Device& device, const ServedModel& model,
+                                      const EngineOptions& options) {
+  const std::int64_t least_blocks = options.pool.num_blocks;
+  const Result<KvLayout> layout = KvLayout::create(model.shape);
+  if (!layout) return layout.status();
+  const Result<MemoryInfo> memory = device.memory_info();
+  if (!memory) return memory.status();
+  LargestPool found;
+  const auto attempt = [&](std::int64_t num_blocks) -> Status {
+    EngineOptions sized = options;
+    sized.pool = {.num_blocks = num_blocks};
+    ++found.attempts;
+    return CheckedEngine::create(device, model, sized).status();
+  };
+  if (Status s = attempt(least_blocks); !s) return s;
+  found.num_blocks = least_blocks;
+  // The first that cannot fit: its pool alone is more than what is free.
+  std::int64_t too_many = std::max(
+      least_blocks + 1, static_cast<std::int64_t>(memory->free_bytes) / layout->block_bytes() + 1);
+  while (too_many - found.num_blocks > 1 || found.refused.is_ok()) {
+    const std::int64_t middle = too_many - found.num_blocks > 1
+                                    ? found.num_blocks + (too_many - found.num_blocks) / 2
+                                    : too_many;
+    const Status status = attempt(middle);
+    if (status) {
+      found.num_blocks = middle;
+      too_many = std::max(too_many, middle + 1);
+    } else if (status.code == StatusCode::insufficient_vram) {
+      too_many = middle;
+      found.refused = status;
+      found.refused_request = request_of(device.describe(status));
+    } else {
+      return status;
+    }
+  }
+  return found;
+}
+
+}  // namespace kvarena::scenarios

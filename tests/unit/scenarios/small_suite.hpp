@@ -3,8 +3,8 @@
 /// @file
 /// Pressure scenarios scaled down to seconds: a model of two layers, and a device of 64 MiB.
 
-#include "scenarios/pressure.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 #include "support/process_memory.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -19,8 +19,8 @@ namespace kvarena::test {
 inline constexpr std::uint64_t kSmallDeviceBytes = std::uint64_t{64} << 20;
 
 /// Two layers, two KV heads of 16, four query heads, a context of 256 tokens, 1 MiB of weights.
-inline replay::pressure::PressureModel small_model() {
-  replay::pressure::PressureModel model;
+inline scenarios::ServedModel small_model() {
+  scenarios::ServedModel model;
   model.name = "small";
   model.shape.num_layers = 2;
   model.shape.num_kv_heads = 2;
@@ -40,8 +40,8 @@ inline std::unique_ptr<HostDevice> small_host(std::uint64_t capacity_bytes = kSm
 }
 
 /// Everything scaled down, on `device`.
-inline replay::pressure::PressureOptions small_pressure(Device& device) {
-  replay::pressure::PressureOptions options;
+inline scenarios::SuiteOptions small_suite(Device& device) {
+  scenarios::SuiteOptions options;
   options.device = &device;
   options.model = small_model();
   if (device.kind() == DeviceKind::cuda) options.memory_bytes = std::int64_t{768} << 20;
@@ -62,23 +62,24 @@ inline replay::pressure::PressureOptions small_pressure(Device& device) {
   options.sizes.decode_steps = 4;
   options.sizes.weights_piece_bytes = 100'000;
   // Sanitizers keep what was freed.
-  if (kSanitized) options.sizes.resident_growth_bytes = std::int64_t{1} << 40;
+  if (kSanitized) {
+    options.sizes.resident_growth_bytes = options.sizes.leak_bytes = std::int64_t{1} << 40;
+  }
   return options;
 }
 
 /// The report of one scenario.
-inline replay::pressure::ScenarioReport report_of(replay::pressure::PressureOptions options,
-                                                  std::string name) {
+inline scenarios::ScenarioReport report_of(scenarios::SuiteOptions options, std::string name) {
   options.scenarios = {std::move(name)};
-  auto outcome = replay::pressure::run_pressure(options, nullptr);
+  auto outcome = scenarios::run_suite(options, nullptr);
   if (outcome.report.scenarios.size() == 1) return outcome.report.scenarios.front();
-  replay::pressure::ScenarioReport nothing;
-  nothing.skipped = outcome.happened;
+  scenarios::ScenarioReport nothing;
+  nothing.skipped = outcome.failure ? outcome.failure->happened : "";
   return nothing;
 }
 
 /// What did not hold, for a failure message.
-inline std::string failures_of(const replay::pressure::ScenarioReport& report) {
+inline std::string failures_of(const scenarios::ScenarioReport& report) {
   std::string text = report.skipped;
   if (report.ended) text += report.ended->happened + "\n";
   for (const auto& check : report.checks) {
@@ -89,8 +90,7 @@ inline std::string failures_of(const replay::pressure::ScenarioReport& report) {
 }
 
 /// A whole figure of a report; -1 when there is none.
-inline std::int64_t figure_of(const replay::pressure::ScenarioReport& report,
-                              std::string_view name) {
+inline std::int64_t figure_of(const scenarios::ScenarioReport& report, std::string_view name) {
   for (const auto& figure : report.figures) {
     if (figure.name != name) continue;
     if (const auto* value = std::get_if<std::int64_t>(&figure.value)) return *value;
@@ -99,8 +99,7 @@ inline std::int64_t figure_of(const replay::pressure::ScenarioReport& report,
 }
 
 /// The check of that name, or an empty one.
-inline replay::pressure::Check check_of(const replay::pressure::ScenarioReport& report,
-                                        std::string_view what) {
+inline scenarios::Check check_of(const scenarios::ScenarioReport& report, std::string_view what) {
   for (const auto& check : report.checks) {
     if (check.what == what) return check;
   }

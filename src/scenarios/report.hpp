@@ -4,14 +4,25 @@
 /// `ScenarioReport`: what one pressure scenario saw. A verdict is the conjunction of checks, and
 /// each check shows what was expected and what was seen. Plain data; one thread at a time.
 
-#include "replay/failure.hpp"
+#include "verify/failure.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
+
+using verify::Failure;
+using verify::MaybeFailure;
+using verify::RunEnd;
+using verify::unexpected;
+
+/// Whether somebody asked for the end of a run; without a flag nobody does.
+inline bool is_stopped(const std::atomic<bool>* stop) noexcept { return stop != nullptr && *stop; }
+/// How a scenario ends then.
+inline Failure interruption() { return {RunEnd::interrupted, "interrupted", "", ""}; }
 
 /// Numbers in rows, such as readings one after another.
 struct FigureTable {
@@ -45,8 +56,10 @@ struct ScenarioReport {
 
   /// It came to its end, every check held, and there was one.
   bool passed() const noexcept;
-  /// It ran, and did not pass.
-  bool failed() const noexcept { return skipped.empty() && !passed(); }
+  /// Somebody stopped it: neither passed nor failed.
+  bool interrupted() const noexcept { return ended && ended->end == RunEnd::interrupted; }
+  /// It ran, was not interrupted, and did not pass.
+  bool failed() const noexcept { return skipped.empty() && !interrupted() && !passed(); }
 
   /// Adds a figure.
   void add(std::string figure, std::int64_t value);
@@ -71,4 +84,4 @@ struct ScenarioReport {
   bool expect(std::string what, std::string expected, std::string seen, bool held);
 };
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios
