@@ -159,7 +159,8 @@ Result<std::unique_ptr<Connections>> Connections::create(Endpoints endpoints,
       MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::notify, made.get(), MHD_OPTION_UNESCAPE_CALLBACK,
       &Callbacks::keep, nullptr, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
   if (made->daemon_ == nullptr) {
-    return Status{StatusCode::io_error, Resource::event, Option::none, errno, 0, 0, 0};
+    return Status{
+        StatusCode::io_error, Resource::event, Option::none, errno != 0 ? errno : ENOMEM, 0, 0, 0};
   }
   made->descriptor_ = MHD_get_daemon_info(made->daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
   return made;

@@ -76,7 +76,7 @@ TEST(Config, EveryOptionOfEveryCommandIsTakenFromFileAndEnvironment) {
     EXPECT_NE(sample, option.at("value")) << command << " " << name;
     const bool needs_http = name == "linger" || (name == "http-token-file" && command == "replay");
     const std::string needed = needs_http                  ? "http = \"127.0.0.1:0\"\n"
-                               : name == "http-token-file" ? "url = \"http://localhost:1\"\n"
+                               : name.starts_with("http-") ? "url = \"http://localhost:1\"\n"
                                                            : "";
     const std::string table = command.empty() ? "" : "[" + command + "]\n";
     ConfigWorld world;

@@ -1,6 +1,7 @@
 // kvarena replay --http: served during and after the run, as another process sees it.
 
 #include "device/forwarding_device.hpp"
+#include "health/render/json.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/child_command.hpp"
@@ -119,6 +120,19 @@ TEST(ReplayHttp, WhatIsWrongIsNamed) {
   EXPECT_EQ(name.code, ExitCode::usage);
   EXPECT_TRUE(contains(name.err, "\"example.org\" is no numeric address and not localhost"))
       << name.err;
+}
+
+TEST(ReplayHttp, TheAccountOfAReportReadsAsTheBlocksOfStats) {
+  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
+  const auto seen = run({"replay", trace.path(), "--blocks", "50", "--json", "-"});
+  ASSERT_EQ(seen.code, ExitCode::ok) << seen.err;
+  const json account = json::parse(seen.out).at("account");
+  const Json blocks = blocks_json({});
+  for (const auto& [name, ignored] : blocks.items()) {
+    EXPECT_TRUE(account.contains(name)) << name;
+  }
+  EXPECT_EQ(account["total"], 50);
+  EXPECT_EQ(account["available"], 50);
 }
 
 TEST(ReplayHttp, APortThatIsTakenIsNamed) {
