@@ -184,8 +184,8 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
     memories.push_back(*std::move(memory));
   }
   if (!trace_path_.empty()) {
-    lengths_ = read_lengths(
-        {.path = trace_path_, .format = *trace::trace_format_of(trace_format_)}, refusal);
+    lengths_ = read_lengths({.path = trace_path_, .format = *trace::trace_format_of(trace_format_)},
+                            refusal);
     if (!lengths_) return std::nullopt;
   }
   std::vector<PlannedCase> cases;
