@@ -88,7 +88,7 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
   const Formula parts = Formula(limits.max_rows, "rows") +
                         rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
   const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
-                          (Formula(8) + Formula(4) * Formula(limits.head_dim, "B"));
+                          (Formula(8) + Formula(4) * limits.head_dim).of("B");
   return partial + Formula(workspace_bytes - partial.value(), "B of the schedule");
 }
 

@@ -86,15 +86,16 @@ class Gate {
     if (position > size)
       return refuse_at(size, defect("the end of the text", "the rest of the JSON"));
     constexpr int kOutOfRange = 406;  // json.exception.out_of_range: a number
-    const bool is_large = error.id == kOutOfRange;
-    return refuse_at(position == 0 ? 0 : position - 1,
-                     is_large ? defect("a number too large", "what a double holds")
-                              : defect(excerpt_of(token), wanted()));
+    const std::size_t at = position == 0 ? 0 : position - 1;
+    return refuse_at(at, error.id == kOutOfRange
+                             ? defect("a number too large", "what a double holds")
+                             : defect(excerpt_of(text_.text.substr(at), 12), wanted(token)));
   }
 
  private:
   // What may stand where the parser has found something else.
-  std::string wanted() const {
+  std::string wanted(std::string_view token) const {
+    if (token.starts_with('"')) return "text in UTF-8 without control characters, and its end";
     if (levels_.empty()) return num_values_ == 0 ? "JSON" : "the end of the text";
     return levels_.back().is_object ? "a key and its value, ',' or '}'" : "a value, ',' or ']'";
   }

@@ -5,7 +5,6 @@
 #include "capacity/amount.hpp"
 #include "capacity/files/families.hpp"
 #include "capacity/files/gguf_keys.hpp"
-#include "capacity/files/gguf_layers.hpp"
 #include "capacity/parameters.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 

@@ -198,13 +198,16 @@ TEST(ConfigJson, HostileTextIsRefused) {
   EXPECT_NE(failure_of(many).find("one for each of 4096 layers"), std::string::npos);
 }
 
-TEST(ConfigJson, InfinityIsPythons) {
+TEST(ConfigJson, InfinityAndNanArePythons) {
   EXPECT_EQ(read(R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64,
-                    "num_attention_heads": 1, "a": [Infinity, -Infinity, "\"Infinity"]})")
+                    "num_attention_heads": 1, "a": [Infinity, -Infinity, NaN, "\"Infinity"],
+                    "head_dim": NaN})")
                 .shape.num_layers,
             1);
   EXPECT_NE(failure_of(R"({"num_hidden_layers": Infinity})"), "");
   EXPECT_NE(failure_of(R"({"num_hidden_layers": Infinit})"), "");
+  EXPECT_NE(failure_of(R"({"num_hidden_layers": NaN})"), "");
+  EXPECT_NE(failure_of(R"({"num_hidden_layers": Nan})"), "");
 }
 
 TEST(ConfigJson, EveryPrefixIsRefused) {

@@ -150,7 +150,7 @@ TEST(GgufModel, IsThePresetOfTheSameModel) {
     EXPECT_EQ(outcome.model.weights_by_dtype[1].type, "f32");
     EXPECT_EQ(outcome.model.weights_by_dtype[1].elements, 64);
     EXPECT_EQ(outcome.model.name, "m");
-    if (preset.parameters) {
+    if (preset.parameters && !preset.shape.has_biases) {  // keys say nothing of them
       EXPECT_EQ(outcome.model.parts.size(), preset.parts.size()) << c.preset;
     }
   }

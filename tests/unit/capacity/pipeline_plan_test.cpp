@@ -97,7 +97,8 @@ TEST(PipelinePlan, EveryLayerIsOnOneStage) {
         EXPECT_EQ(all, part.num_layers) << model.name << ", " << part.name;
       }
       for (std::int32_t stage = 0; stage < stages && mlps[0] > 0; ++stage) {
-        if (model.parts.size() < 3) break;  // a total: dense layers are not told apart
+        if (model.parts.size() < 3) break;           // a total: dense layers are not told apart
+        if (model.shape.mamba.num_heads > 0) break;  // not every layer has an MLP
         EXPECT_EQ(mlps[static_cast<std::size_t>(stage)], layers_of_stage(layers, stages, stage))
             << model.name << ", stage " << stage << " of " << stages;
       }

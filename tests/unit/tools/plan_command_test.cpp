@@ -232,7 +232,7 @@ TEST(PlanCommand, PlansKAndVWhereWeightsAreUnknown) {
   const std::string words = "--gpu H200-SXM --tp 8 --context 8192 --model GLM-5";
   const Outcome text = plan(words);
   EXPECT_EQ(text.code, ExitCode::ok) << text.err;
-  EXPECT_TRUE(contains(text.out, "weights                        unknown\n")) << text.out;
+  EXPECT_TRUE(contains(text.out, "  weights                       unknown\n")) << text.out;
   EXPECT_TRUE(contains(text.out, "78 layers  0 + 100,152 B x tokens")) << text.out;
   EXPECT_TRUE(contains(text.out, "give --weights-bytes, --parameters, or a folder")) << text.out;
   EXPECT_FALSE(contains(text.out, "num_blocks")) << text.out;
