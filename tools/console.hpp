@@ -4,6 +4,8 @@
 /// `Console`: where a command's words go. Data on `out`, messages on `err`. Injected, so that tests
 /// read both. One thread at a time.
 
+#include "base/finding.hpp"
+
 #include <functional>
 #include <ostream>
 #include <string>
@@ -33,6 +35,10 @@ struct Console {
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},
              std::string_view advice = {}) const;
+  /// As above; the subject, if any, comes first.
+  void error(const Finding& finding) const {
+    error(headline(finding), finding.expected, finding.advice);
+  }
   /// Something the user should know although the command goes on.
   void warning(std::string_view message) const;
   /// A remark; silent when quiet.
