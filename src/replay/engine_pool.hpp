@@ -48,9 +48,10 @@ class EnginePool {
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
-  /// BlockTables::create_sequence. It holds since now by the publisher's clock, not the replay's:
-  /// who looks at the pool from outside is told ages in real time.
-  Result<SequenceId> create_sequence();
+  /// BlockTables::create_sequence, for a request: explanations name it. It holds since now by the
+  /// publisher's clock, not the replay's: who looks at the pool from outside is told ages in real
+  /// time.
+  Result<SequenceId> create_sequence(std::uint64_t owner);
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
   /// BlockTables::destroy.

@@ -100,12 +100,11 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
 std::optional<TraceLengths> read_lengths(const Console& console,
                                          const trace::TraceReaderOptions& trace, ExitCode* code) {
   *code = ExitCode::bad_input;
-  const auto report = [&](const trace::ParseFailure& failure) {
-    console.error(fmt::format("{}: found {}", place_of(failure), failure.found), failure.expected,
-                  failure.advice);
+  const auto report = [&](const Finding& failure) {
+    console.error(failure);
     return std::nullopt;
   };
-  trace::ParseFailure failure;
+  Finding failure;
   auto reader = trace::TraceReader::open(trace, &failure);
   if (!reader) return report(failure);
   TraceLengths lengths;

@@ -10,7 +10,7 @@
 #include "tools/http_address.hpp"
 
 #include "replay/engine_pool.hpp"
-#include "replay/replay_observer.hpp"
+#include "replay/instruments.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 #include "kvarena/health/health_server.hpp"

@@ -1,6 +1,7 @@
 // The linear clock against the trace folder's reference figures: the hold model and the paging
 // waste, through the real block manager.
 
+#include "unit/replay/fault_planter.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include <gtest/gtest.h>
@@ -134,8 +135,8 @@ TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
   options.pool.num_blocks = 10;
   const std::vector<Arrival> arrivals = {{0, 10, 10}, {300, 10, 10}, {600, 10, 10}};
   const auto sound = report_of(arrivals, options);
-  options.attention.fault = Fault::lose_release;
-  const auto outcome = test::replay_of(arrivals, options);
+  test::FaultPlanter planter(test::Fault::lose_release);
+  const auto outcome = test::replay_of(arrivals, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
   EXPECT_NE(outcome.happened.find("does not balance"), std::string::npos) << outcome.happened;
   EXPECT_FALSE(outcome.report.balanced);
@@ -147,8 +148,8 @@ TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
 TEST(LinearClock, LostBlocksThatStopTheReplayAreExplained) {
   ReplayOptions options = linear_options();
   options.pool.num_blocks = 2;
-  options.attention.fault = Fault::lose_release;
-  const auto outcome = test::replay_of({{0, 10, 10}, {300, 10, 10}}, options);
+  test::FaultPlanter planter(test::Fault::lose_release);
+  const auto outcome = test::replay_of({{0, 10, 10}, {300, 10, 10}}, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
   EXPECT_NE(outcome.happened.find("blocks were lost"), std::string::npos) << outcome.happened;
 }
@@ -164,8 +165,8 @@ TEST(LinearClock, RefusesWhatItCannotMean) {
   options.attention.mode = AttentionMode::sample;
   EXPECT_EQ(test::replay_of({{0, 1, 1}}, options).end, ReplayEnd::bad_options);
   options = linear_options();
-  options.costs.decode_ns = 1'000'000'000'000;
-  const auto outcome = test::replay_of({{0, 1, 1'000'000'000}}, options);
+  options.costs.decode_ns = 1'000'000'000'000'000;
+  const auto outcome = test::replay_of({{0, 1, 1'000'000}}, options);
   EXPECT_EQ(outcome.end, ReplayEnd::bad_options) << outcome.happened;
 }
 

@@ -271,11 +271,10 @@ TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
 }
 
 TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
-  const test::TempFile timeline("");
+  std::stringstream lines;
   ReplayOptions options = plain_options();
-  options.timeline_path = timeline.path();
+  options.timeline = &lines;
   const auto report = report_of({{0, 100, 3}, {600'000, 10, 1}}, options);
-  std::istringstream lines(timeline.content());
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
   EXPECT_EQ(line, "time_s,running,waiting,blocks,tokens,waste,preemptions,completed");
@@ -287,8 +286,10 @@ TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
   EXPECT_EQ(rows[1], "1.000000,1,0,7,101,0.098214,0,0");
   EXPECT_EQ(rows.back(), "601.010000,0,0,0,0,0.000000,0,2");
   EXPECT_EQ(report.completed, 2);
-  options.timeline_path = "/nonexistent/folder/x.csv";
-  EXPECT_EQ(replay_of({{0, 1, 1}}, options).end, ReplayEnd::environment);
+  lines.setstate(std::ios::badbit);  // the disk is full
+  const auto outcome = replay_of({{0, 1, 1}}, options);
+  EXPECT_EQ(outcome.end, ReplayEnd::environment);
+  EXPECT_EQ(outcome.happened, "the timeline cannot be written");
 }
 
 class CountingSink : public ProgressSink {
