@@ -69,7 +69,7 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
 /// before it on the stream is finishing, and reads the schedule, the tables, and K and V of tokens
 /// older than the query tokens before that kernel has completed. The kernel before may therefore be
 /// the append of the query tokens, but not what made the schedule or the tables, nor a copy of
-/// blocks. Returns invalid_argument, exhausted (workspace), unsupported (head_dim, dtype,
+/// blocks. Returns invalid_argument, limit_exceeded (workspace), unsupported (head_dim, dtype,
 /// block_size) or device_error.
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
 

@@ -51,8 +51,8 @@ Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
   if (Status s = aligned_pointer(workspace, kWorkspaceAlignment); !s) return s;
   const std::int64_t needed = decode_workspace(limits).bytes;
   if (bytes >= needed) return {};
-  return exhausted(Resource::workspace, static_cast<std::uint64_t>(needed),
-                   static_cast<std::uint64_t>(bytes));
+  return limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
+                        static_cast<std::uint64_t>(bytes), Option::none);
 }
 
 }  // namespace kvarena::kernels

@@ -78,7 +78,7 @@ inline std::int32_t column_chunks(const DecodeLimits& limits) noexcept {
 
 /// Whether a workspace can serve `limits`: invalid_argument or unsupported naming the limit.
 Status check_decode_limits(const DecodeLimits& limits) noexcept;
-/// Whether `workspace` is one: invalid_argument (pointer, alignment) or exhausted (workspace).
+/// Whether `workspace` is one: invalid_argument (pointer, alignment) or limit_exceeded (workspace).
 Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
                               std::int64_t bytes) noexcept;
 

@@ -30,16 +30,22 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
     fmt::format_to(out, "to make it fit: retire ticket {} and those after it ({} blocks return)\n",
                    e.oldest_open_ticket.value, e.fenced_returning);
   }
-  std::int64_t released = e.fenced_returning;
+  std::int64_t held = 0;
   for (std::size_t i = 0; i < e.num_largest; ++i) {
-    released += e.largest[i].references + e.largest[i].reserved;
-    if (released < e.missing) continue;
+    held += e.largest[i].references + e.largest[i].reserved;
+    const bool is_known = e.returning[i] >= 0;
+    if ((is_known ? e.returning[i] : held) < e.missing) continue;
     const std::string who =
         i == 0 ? "the largest holder" : fmt::format("the {} largest holders", i + 1);
-    fmt::format_to(out, "to make it fit: release {} (up to {} blocks return)\n", who, released);
+    if (is_known) {
+      fmt::format_to(out, "to make it fit: release {} ({} blocks return)\n", who, e.returning[i]);
+    } else {
+      fmt::format_to(out, "to make it fit: release {} ({} blocks, less those that others share)\n",
+                     who, held);
+    }
     return;
   }
-  fmt::format_to(out, "to make it fit: release {} more blocks\n", e.missing);
+  fmt::format_to(out, "to make it fit: {} blocks more have to return\n", e.missing);
 }
 
 }  // namespace
@@ -65,6 +71,12 @@ std::string_view name_of(BlockContent content) noexcept {
   return "unknown";
 }
 
+std::string to_string(const HolderReport& holder) {
+  const std::string name = fmt::format("{} {}", printable(holder.purpose), holder.number);
+  if (holder.owner == 0 || holder.owner == holder.number) return name;
+  return fmt::format("{} of owner {}", name, holder.owner);
+}
+
 std::string to_string(const Explanation& e) noexcept try {
   std::string text;
   const auto out = std::back_inserter(text);
@@ -80,8 +92,8 @@ std::string to_string(const Explanation& e) noexcept try {
   if (e.num_largest != 0) fmt::format_to(out, "largest holders:\n");
   for (std::size_t i = 0; i < e.num_largest; ++i) {
     const HolderReport& holder = e.largest[i];
-    fmt::format_to(out, "  {} {}: {} references, {} reserved\n", printable(holder.purpose),
-                   holder.owner, holder.references, holder.reserved);
+    fmt::format_to(out, "  {}: {} references, {} reserved\n", to_string(holder), holder.references,
+                   holder.reserved);
   }
   append_remedy(e, out);
   return text;

@@ -1,6 +1,7 @@
 // The questions a BlockManager answers: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
+#include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -23,6 +24,7 @@ Status violated(Invariant invariant, Resource resource, std::int64_t subject, st
 
 HolderReport report_of(HolderId id, const Holder& holder) {
   return {id,
+          holder.info.number,
           holder.info.owner,
           holder.info.purpose,
           holder.references,
@@ -173,6 +175,22 @@ Explanation BlockManager::explain(const Status& refused) const noexcept {
   }
   m.name_holders(e);
   return e;
+}
+
+std::int64_t ReleaseProbe::lower(BlockManager& manager, std::span<const BlockId> ids) noexcept {
+  BlockPool& pool = manager.impl_->pool;
+  std::int64_t returned = 0;
+  for (const BlockId id : ids) {
+    const std::uint32_t word = --pool.record(id).word;
+    const bool is_held = (word & BlockPool::kCount) != 0 || (word & BlockPool::kQuarantined) != 0 ||
+                         pool.fence_head(id) != BlockPool::kNoFence;
+    returned += is_held ? 0 : 1;
+  }
+  return returned;
+}
+
+void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) noexcept {
+  for (const BlockId id : ids) ++manager.impl_->pool.record(id).word;
 }
 
 void BlockManager::Impl::name_holders(Explanation& e) const noexcept {

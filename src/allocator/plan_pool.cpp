@@ -11,25 +11,18 @@ namespace {
 constexpr std::int64_t kUnsetReserve = -1;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-/// Exactly one of the sizes is set, and that one is not negative. What is set besides another is
-/// named with the value that means it is not set.
+/// Exactly one of the sizes is set, and that one is in its range.
 Status check_size(const PoolSize& size) noexcept {
   const bool has_blocks = size.num_blocks != 0;
   const bool has_budget = size.budget_bytes != 0;
   const bool has_reserve = size.all_free_but_bytes != kUnsetReserve;
-  if (has_blocks || !(has_budget || has_reserve)) {
-    if (Status s = check_option(Option::num_blocks, size.num_blocks, 1, KvLayout::kMaxBlocks); !s) {
-      return s;
-    }
+  const int num_set = int{has_blocks} + int{has_budget} + int{has_reserve};
+  if (num_set != 1) return invalid_option(Option::size, num_set, 1, 1);
+  if (has_blocks) {
+    return check_option(Option::num_blocks, size.num_blocks, 1, KvLayout::kMaxBlocks);
   }
-  if (has_budget) {
-    const std::int64_t most = has_blocks ? 0 : kMost;
-    if (Status s = check_option(Option::budget_bytes, size.budget_bytes, 0, most); !s) return s;
-  }
-  if (!has_reserve) return {};
-  const bool is_beside = has_blocks || has_budget;
-  return check_option(Option::all_free_but_bytes, size.all_free_but_bytes,
-                      is_beside ? kUnsetReserve : 0, is_beside ? kUnsetReserve : kMost);
+  if (has_budget) return check_option(Option::budget_bytes, size.budget_bytes, 1, kMost);
+  return check_option(Option::all_free_but_bytes, size.all_free_but_bytes, 0, kMost);
 }
 
 }  // namespace

@@ -117,9 +117,9 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
   if (Status s = aligned(Check::workspace_alignment, address, kWorkspaceAlignment); !s) return s;
   const WorkspaceMap map(limits);
   if (static_cast<std::int64_t>(workspace.size()) < map.bytes()) {
-    return with(
-        Check::workspace_bytes,
-        exhausted(Resource::workspace, static_cast<std::uint64_t>(map.bytes()), workspace.size()));
+    return with(Check::workspace_bytes,
+                limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(map.bytes()),
+                               workspace.size(), Option::none));
   }
   AttentionPlan plan{workspace.data(),   limits, args.batch.num_rows, total_q(args), tokens,
                      args.window_tokens, 0};

@@ -6,7 +6,7 @@
 namespace kvarena {
 namespace {
 
-constexpr std::array<std::string_view, 113> kNames = {
+constexpr std::array<std::string_view, 114> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -41,6 +41,7 @@ constexpr std::array<std::string_view, 113> kNames = {
     "alias_of",
     "planes",
     "retention",
+    "size",
     "num_blocks",
     "budget_bytes",
     "all_free_but_bytes",

@@ -9,7 +9,7 @@
 namespace kvarena {
 namespace {
 
-constexpr std::array<std::string_view, 18> kCodeNames = {
+constexpr std::array<std::string_view, 19> kCodeNames = {
     "ok",
     "invalid_argument",
     "unsupported",
@@ -28,8 +28,9 @@ constexpr std::array<std::string_view, 18> kCodeNames = {
     "parse_error",
     "verification_failed",
     "residency_violated",
+    "limit_exceeded",
 };
-static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::residency_violated) + 1);
+static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::limit_exceeded) + 1);
 
 constexpr std::array<std::string_view, 48> kResourceNames = {
     "none",          "block",       "reservation",   "holder",
@@ -49,9 +50,10 @@ static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::conten
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-/// What a pool is a pool of: "table pages", "host memory".
+/// What a pool is a pool of, and what a call has many of: "table pages", "host memory", "tokens".
 std::string contents_of(Resource pool) {
   std::string noun(name_of(pool));
+  if (noun.starts_with("num_")) return noun.substr(4);
   std::ranges::replace(noun, '_', ' ');
   if (noun.ends_with("memory")) return noun;
   if (noun.ends_with('y')) return noun.replace(noun.size() - 1, 1, "ies");
@@ -64,7 +66,7 @@ std::string describe_native(const Status& status) {
     return fmt::format(" (errno {}: {})", status.native,
                        std::generic_category().message(status.native));
   }
-  return fmt::format(" (native code {})", status.native);
+  return fmt::format(" (the driver's error {})", status.native);
 }
 
 /// The option where there is one: it says more than what it is about.
@@ -72,41 +74,74 @@ std::string_view name_of_subject(const Status& status) noexcept {
   return status.option == Option::none ? name_of(status.resource) : name_of(status.option);
 }
 
+/// What an argument or option may be, where that is more than a range.
+std::string expectation(const Status& status) {
+  const std::string range =
+      fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
+  if (status.option == Option::size) {
+    return "expected exactly one of num_blocks, budget_bytes and all_free_but_bytes";
+  }
+  const bool is_q_heads =
+      status.option == Option::num_q_heads || status.resource == Resource::num_q_heads;
+  if (!is_q_heads || status.required <= 1) return range;
+  return fmt::format("expected a multiple of the {} KV heads, up to {}", status.required,
+                     as_signed(status.available));
+}
+
+/// "5", or how many of a choice were made.
+std::string given(const Status& status) {
+  if (status.option != Option::size) return fmt::to_string(as_signed(status.subject));
+  return status.subject == 0 ? "none" : fmt::to_string(status.subject);
+}
+
 std::string what_to_raise(Option option) {
   return option == Option::none ? std::string() : fmt::format("; raise {}", name_of(option));
 }
 
+std::string text_of_limit(const Status& status) {
+  switch (status.resource) {
+    case Resource::workspace:
+      return fmt::format("the workspace has {} bytes, the call needs {}", status.available,
+                         status.required);
+    case Resource::step:
+      return fmt::format("{} calls in one step, which may have {}; end it and begin another",
+                         status.required, status.available);
+    default:
+      return fmt::format("{} {} in one call, {} permits {}; make the call smaller or raise it",
+                         status.required, contents_of(status.resource),
+                         status.option == Option::none ? "the limit" : name_of(status.option),
+                         status.available);
+  }
+}
+
 std::string text_of(const Status& status) {
   const std::string_view what = name_of(status.resource);
-  const std::string native = describe_native(status);
   switch (status.code) {
     case StatusCode::ok: return "ok";
     case StatusCode::invalid_argument:
-      return fmt::format("invalid {}: got {}, expected {} to {}", name_of_subject(status),
-                         as_signed(status.subject), as_signed(status.required),
-                         as_signed(status.available));
+      return fmt::format("invalid {}: got {}, {}", name_of_subject(status), given(status),
+                         expectation(status));
     case StatusCode::unsupported:
-      return fmt::format("unsupported {}: {} is valid but not available here{}",
-                         name_of_subject(status), as_signed(status.subject), native);
+      return fmt::format("unsupported {}: {} is valid but not available here",
+                         name_of_subject(status), as_signed(status.subject));
     case StatusCode::duplicate_argument:
       return fmt::format("{} {} was named more than once in one call; name it once", what,
                          status.subject);
     case StatusCode::not_found:
-      return fmt::format("{} {} not found: it was never created here or is destroyed{}", what,
-                         status.subject, native);
+      return fmt::format("{} {} not found: it was never created here or is destroyed", what,
+                         status.subject);
     case StatusCode::failed_precondition:
       if (status.required == 0 && status.available == 0) {
-        return fmt::format("{} {} is in a state that forbids the call{}", what, status.subject,
-                           native);
+        return fmt::format("{} {} is in a state that forbids the call", what, status.subject);
       }
-      return fmt::format("{} {} is in a state that forbids the call (required {}, present {}){}",
-                         what, status.subject, status.required, status.available, native);
+      return fmt::format("{} {} is in a state that forbids the call (required {}, present {})",
+                         what, status.subject, status.required, status.available);
     case StatusCode::exhausted:
       return fmt::format("out of {}: {} required, {} available{}", contents_of(status.resource),
                          status.required, status.available, what_to_raise(status.option));
     case StatusCode::insufficient_vram:
-      return fmt::format("InsufficientVram: {} bytes required, {} bytes available{}",
-                         status.required, status.available, native);
+      return fmt::format("not enough device memory: {} bytes required, {} bytes available",
+                         status.required, status.available);
     case StatusCode::context_length_exceeded:
       return fmt::format("sequence {} cannot grow to {} tokens: its maximum is {}", status.subject,
                          status.required, status.available);
@@ -123,9 +158,10 @@ std::string text_of(const Status& status) {
       return fmt::format("invariant {} violated at {} {}: expected {}, found {}", status.native,
                          what, status.subject, status.required, status.available);
     case StatusCode::device_error:
-      return fmt::format("device error on {} {}{}", what, status.subject, native);
+      return fmt::format("device error on {} {}{}", what, status.subject, describe_native(status));
     case StatusCode::io_error:
-      return fmt::format("input/output error on {} {}{}", what, status.subject, native);
+      return fmt::format("input/output error on {} {}{}", what, status.subject,
+                         describe_native(status));
     case StatusCode::parse_error:
       return fmt::format("malformed input: {} at position {}", what, status.subject);
     case StatusCode::verification_failed:
@@ -134,6 +170,7 @@ std::string text_of(const Status& status) {
     case StatusCode::residency_violated:
       return fmt::format("VRAM residency violated: {} {:#x} is not memory that the policy permits",
                          what, status.subject);
+    case StatusCode::limit_exceeded: return text_of_limit(status);
   }
   return "unknown status";
 }

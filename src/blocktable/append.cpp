@@ -83,7 +83,9 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     num_new_tokens += tokens_wanted;
     if (num_new_tokens > max_append_tokens) {
       return fail(index,
-                  invalid_argument(Resource::num_tokens, num_new_tokens, 0, max_append_tokens));
+                  limit_exceeded(Resource::num_tokens, static_cast<std::uint64_t>(num_new_tokens),
+                                 static_cast<std::uint64_t>(max_append_tokens),
+                                 Option::max_append_tokens, demands.id(i).value));
     }
     if (tokens_wanted <= sequence->room && sequence->claims_seen == claim_serial) [[likely]]
       continue;

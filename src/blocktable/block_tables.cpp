@@ -146,16 +146,17 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
     return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   }
   const SequenceId id = sequences.new_id();
-  const Result<HolderId> holder = manager->register_holder({.owner = id.value,
+  const std::uint64_t of_family = options.owner != 0 ? options.owner : parent_owner;
+  const std::uint64_t owner = of_family != 0 ? of_family : id.value;
+  const Result<HolderId> holder = manager->register_holder({.number = id.value,
+                                                            .owner = owner,
                                                             .purpose = "sequence",
                                                             .since_ns = options.since_ns,
                                                             .deadline_ns = options.deadline_ns});
   if (!holder) return holder.status();
   Sequence& sequence = sequences.insert(id);
   sequence.holder = *holder;
-  std::uint64_t& owner = owners[SequenceTable::slot_of(id)];
-  owner = options.owner != 0 ? options.owner : parent_owner;
-  if (owner == 0) owner = id.value;
+  owners[SequenceTable::slot_of(id)] = owner;
   sequence.max_length = static_cast<std::int32_t>(
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
   ++sequences_ever;

@@ -1,5 +1,6 @@
 // The questions BlockTables answers: lookup, views, figures, invariants.
 
+#include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -46,6 +47,54 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
       .waste_tokens = s->table.num_entries * impl_->block_size - s->length,
       .holder = s->holder,
       .owner = impl_->owners[SequenceTable::slot_of(id)]};
+}
+
+/// Calls `visit` with the block ids of each page of a sequence's table.
+template <class Visit>
+void BlockTables::Impl::for_each_page(const Sequence& sequence, Visit visit) const {
+  for (std::int32_t leaf = 0; leaf < sequence.table.num_leaves(); ++leaf) {
+    const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
+    const std::int64_t left = sequence.table.num_entries - first;
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, left));
+    visit(std::span<const BlockId>(pages.ids(sequence.table.leaf_page(pages, leaf)), count));
+  }
+}
+
+/// The sequence of these tables that a holder stands for; nullptr where there is none.
+const Sequence* BlockTables::Impl::sequence_of(const HolderReport& holder) const noexcept {
+  const Sequence* sequence = sequences.find(SequenceId(holder.number));
+  return sequence != nullptr && sequence->holder == holder.holder ? sequence : nullptr;
+}
+
+/// Fills in what comes back when the largest holders end, one after the other.
+void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
+  std::size_t counted = 0;
+  std::int64_t returned = 0;
+  for (; counted < e.num_largest; ++counted) {
+    const Sequence* sequence = sequence_of(e.largest[counted]);
+    if (sequence == nullptr) break;
+    for_each_page(*sequence, [&](std::span<const BlockId> ids) {
+      returned += ReleaseProbe::lower(*manager, ids);
+    });
+    returned += e.largest[counted].reserved;
+    e.returning[counted] = returned;
+  }
+  for (std::size_t i = 0; i < counted; ++i) {
+    for_each_page(*sequence_of(e.largest[i]),
+                  [&](std::span<const BlockId> ids) { ReleaseProbe::raise(*manager, ids); });
+  }
+}
+
+Explanation BlockTables::explain(std::int64_t requested, Urgency urgency) const noexcept {
+  Explanation e = impl_->manager->explain(requested, urgency);
+  impl_->count_returning(e);
+  return e;
+}
+
+Explanation BlockTables::explain(const Status& refused) const noexcept {
+  Explanation e = impl_->manager->explain(refused);
+  impl_->count_returning(e);
+  return e;
 }
 
 Result<BlockId> BlockTables::lookup(SequenceId id, std::int64_t index) const {

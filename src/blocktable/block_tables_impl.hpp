@@ -34,6 +34,12 @@ struct BlockTables::Impl {
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
   Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t length);
 
+  // block_tables_checks.cpp
+  template <class Visit>
+  void for_each_page(const Sequence& sequence, Visit visit) const;
+  const Sequence* sequence_of(const HolderReport& holder) const noexcept;
+  void count_returning(Explanation& explanation) const noexcept;
+
   /// A demand of the call at work that takes blocks.
   struct Growth {
     std::size_t demand = 0;  ///< its index

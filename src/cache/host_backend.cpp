@@ -118,7 +118,8 @@ Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tabl
 
 Result<HostBackend::Operation*> HostBackend::next_operation() {
   if (step_->num_operations == step_->operations.size()) {
-    return exhausted(Resource::workspace, step_->num_operations, step_->operations.size() - 1);
+    return limit_exceeded(Resource::step, step_->num_operations, step_->operations.size() - 1,
+                          Option::none);
   }
   Operation* operation = &step_->operations[step_->num_operations];
   operation->backend = this;

@@ -171,7 +171,7 @@ std::string KvCache::describe(const Status& status) const noexcept try {
   };
   if (is(StatusCode::exhausted, Resource::block) ||
       is(StatusCode::exhausted, Resource::reservation)) {
-    return to_string(impl_->manager.explain(status));
+    return to_string(impl_->tables->explain(status));
   }
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);

@@ -84,9 +84,9 @@ Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) 
     blocks += (info->length_tokens + demand.num_tokens + block_size - 1) / block_size;
     if (blocks <= options.max_batch_blocks) continue;
     failed_demand = static_cast<std::int64_t>(i);
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                     static_cast<std::uint64_t>(options.max_batch_blocks), demand.sequence.value,
-                     Option::max_batch_blocks);
+    return limit_exceeded(Resource::block, static_cast<std::uint64_t>(blocks),
+                          static_cast<std::uint64_t>(options.max_batch_blocks),
+                          Option::max_batch_blocks, demand.sequence.value);
   }
   return {};
 }
@@ -95,16 +95,24 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
                                       const RecordedStep* recorded) {
   failed_demand = -1;
   if (Status status = check_phase(StepCall::append, StepPhase::begun); !status) return status;
-  if (Status s = check_range(Resource::num_sequences, std::ssize(demands), 0,
-                             recorded == nullptr ? options.max_batch_rows : recorded->num_rows);
-      !s) {
-    return s;
+  if (recorded != nullptr) {
+    if (Status s = check_range(Resource::num_sequences, std::ssize(demands), 0, recorded->num_rows);
+        !s) {
+      return s;
+    }
+  }
+  if (std::ssize(demands) > options.max_batch_rows) {
+    return limit_exceeded(Resource::num_sequences, demands.size(),
+                          static_cast<std::uint64_t>(options.max_batch_rows),
+                          Option::max_batch_rows);
   }
   if (Status status = check_batch_blocks(demands); !status) return status;
   const Result<AppendResult> appended = tables->append(demands, urgency);
   if (!appended) {
     failed_demand = tables->failed_demand();
-    return appended.status();
+    Status status = appended.status();
+    if (status.option == Option::max_append_tokens) status.option = Option::max_step_tokens;
+    return status;
   }
   ScrubPlan scrub_plan;
   AppendResult to_begin = *appended;

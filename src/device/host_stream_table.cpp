@@ -154,7 +154,7 @@ Result<StreamId> HostStreamTable::create_stream() {
     return exhausted(Resource::host_memory, max_queued_ * sizeof(HostOperation), 0);
   } catch (const std::system_error& error) {  // the system gives no more threads
     return Status{
-        StatusCode::device_error, Resource::thread, Option::none, error.code().value(), 0, 0, 0};
+        StatusCode::io_error, Resource::thread, Option::none, error.code().value(), 0, 0, 0};
   }
   return slots_[slot]->id;
 }

@@ -138,9 +138,9 @@ void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
   if (latest == nullptr) return;
   findings.push_back(
       {{HealthReasonCode::holder_late, id},
-       fmt::format("pool {}: {} holders are past their deadline; holder {} ({} of owner {}) by "
+       fmt::format("pool {}: {} holders are past their deadline; holder {} ({}) by "
                    "{:.3f} s, with {} blocks, as of step {}",
-                   name, num_late, latest->holder.value, printable(latest->purpose), latest->owner,
+                   name, num_late, latest->holder.value, to_string(*latest),
                    seconds(seen_ns - latest->deadline_ns), latest->references, details.step)});
 }
 

@@ -72,7 +72,7 @@ class DeviceTables {
   /// have no other mirror; `appended` is their last append. The step that used that slot last must
   /// have completed (StepRing::wait), and so must the launches of a step that was staged there and
   /// withdrawn. The rows have at most limits.max_blocks table entries together. May be called again
-  /// before the launch (the last one counts). Returns exhausted (workspace) when rows, tokens or
+  /// before the launch (the last one counts). Returns limit_exceeded when rows, tokens or
   /// entries to send exceed the limits or, naming the sequence's slot, when its blocks are more
   /// than max_sequence_blocks; failed_precondition (sequence) for rows that `tables` did not
   /// report. The step staged before is still there then. O(rows + entries sent).

@@ -10,9 +10,9 @@ namespace {
 using kernels::StagedRow;
 using kernels::StepShape;
 
-Status check_fits(std::size_t count, std::int32_t limit, Option raise) noexcept {
+Status check_fits(Resource what, std::size_t count, std::int32_t limit, Option option) noexcept {
   if (count <= static_cast<std::size_t>(limit)) return {};
-  return exhausted(Resource::workspace, count, static_cast<std::uint64_t>(limit), 0, raise);
+  return limit_exceeded(what, count, static_cast<std::uint64_t>(limit), option);
 }
 
 }  // namespace
@@ -40,11 +40,16 @@ Status StagingRing::check_counts(const AppendResult& appended) const noexcept {
   if (appended.rows.empty() && !appended.slots.empty()) {
     return failed_precondition(Resource::sequence);  // tables that report no rows
   }
-  if (Status s = check_fits(appended.rows.size(), shape_.max_rows, Option::max_batch_rows); !s)
+  if (Status s = check_fits(Resource::num_sequences, appended.rows.size(), shape_.max_rows,
+                            Option::max_batch_rows);
+      !s)
     return s;
-  if (Status s = check_fits(appended.copies.size(), shape_.max_rows, Option::max_batch_rows); !s)
+  if (Status s = check_fits(Resource::num_sequences, appended.copies.size(), shape_.max_rows,
+                            Option::max_batch_rows);
+      !s)
     return s;
-  return check_fits(appended.slots.size(), shape_.max_tokens, Option::max_step_tokens);
+  return check_fits(Resource::num_tokens, appended.slots.size(), shape_.max_tokens,
+                    Option::max_step_tokens);
 }
 
 /// A row of which the device lacks entries.
@@ -57,9 +62,9 @@ Status StagingRing::collect_row(BlockTables& tables, const AppendedRow& row, std
       lacks_more_ ? changed >= row.num_changed_blocks : changed == row.num_changed_blocks;
   if (!is_reported || changed > blocks) return failed_precondition(Resource::sequence, subject);
   if (blocks > shape_.max_blocks_a_row) {
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(blocks),
-                     static_cast<std::uint64_t>(shape_.max_blocks_a_row), subject,
-                     Option::max_sequence_tokens);
+    return limit_exceeded(Resource::block, static_cast<std::uint64_t>(blocks),
+                          static_cast<std::uint64_t>(shape_.max_blocks_a_row),
+                          Option::max_sequence_tokens, subject);
   }
   if (!regions_.fits(row.slot, blocks)) {
     regions_.place(row.slot, blocks);
@@ -70,9 +75,9 @@ Status StagingRing::collect_row(BlockTables& tables, const AppendedRow& row, std
   if (changed == 0) return {};
   num_changed_blocks_ += changed;
   if (num_changed_blocks_ > shape_.max_changes) {
-    return exhausted(Resource::workspace, static_cast<std::uint64_t>(num_changed_blocks_),
-                     static_cast<std::uint64_t>(shape_.max_changes), subject,
-                     Option::max_batch_blocks);
+    return limit_exceeded(Resource::block, static_cast<std::uint64_t>(num_changed_blocks_),
+                          static_cast<std::uint64_t>(shape_.max_changes), Option::max_batch_blocks,
+                          subject);
   }
   changes_[num_changes_++] = {index, row.slot, blocks - changed, changed};
   return {};
@@ -86,9 +91,9 @@ Status StagingRing::collect_rows(BlockTables& tables, std::span<const AppendedRo
     ++index;
     const auto slot = static_cast<std::uint32_t>(row.slot);
     if (slot >= static_cast<std::uint32_t>(shape_.max_sequences)) {
-      return exhausted(Resource::workspace, std::uint64_t{slot} + 1,
-                       static_cast<std::uint64_t>(shape_.max_sequences), slot,
-                       Option::max_sequences);
+      return limit_exceeded(Resource::num_sequences, std::uint64_t{slot} + 1,
+                            static_cast<std::uint64_t>(shape_.max_sequences), Option::max_sequences,
+                            slot);
     }
     if (row.num_changed_blocks == 0 && !lacks_more_ && regions_.has(row.slot)) [[likely]]
       continue;
@@ -109,7 +114,7 @@ Status StagingRing::collect_changes(BlockTables& tables, std::span<const Appende
   status = collect_rows(tables, rows);
   if (!status || regions_.num_restarts() == restarted) return status;
   const auto room = static_cast<std::uint64_t>(shape_.max_changes);
-  return exhausted(Resource::workspace, room + 1, room);
+  return limit_exceeded(Resource::block, room + 1, room, Option::max_batch_blocks);
 }
 
 void StagingRing::write(BlockTables& tables, const AppendResult& appended) noexcept {

@@ -132,7 +132,7 @@ void StepPublisher::Impl::publish_details(const PoolSnapshot& figures) noexcept 
   details_wanted.store(false, std::memory_order_relaxed);
   details.step = figures.step;
   details.published_ns = figures.published_ns;
-  details.explanation = manager.explain(1);
+  details.explanation = tables.explain(1);
   num_holders = manager.holders(std::span(holders.data(), holders.size()));
 }
 

@@ -177,7 +177,7 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   refused([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
   refused([](P p) { p.limits.q_len = 9; }, kInvalid, Resource::num_tokens);
   refused([](P p) { p.limits.num_q_heads = 7; }, kInvalid, Resource::num_q_heads);
-  refused([](P p) { --p.workspace_bytes; }, StatusCode::exhausted, Resource::workspace);
+  refused([](P p) { --p.workspace_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
   const auto unscheduled = [&](auto change, StatusCode code, Resource resource) {
     DecodeScheduleParams p = device.schedule;
     change(p);
@@ -188,7 +188,7 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   unscheduled([](S p) { p.workspace = nullptr; }, kInvalid, Resource::pointer);
   unscheduled([](S p) { p.num_rows = 2; }, kInvalid, Resource::num_sequences);
   unscheduled([](S p) { p.limits.head_dim = 72; }, kUnsupported, Resource::head_dim);
-  unscheduled([](S p) { --p.workspace_bytes; }, StatusCode::exhausted, Resource::workspace);
+  unscheduled([](S p) { --p.workspace_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
   finish();
   std::vector<std::byte> after(before.out.size());
   EXPECT_CUDA(cudaMemcpy(after.data(), device.params.out, after.size(), cudaMemcpyDeviceToHost));

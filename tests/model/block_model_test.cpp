@@ -137,6 +137,7 @@ TEST(BlockModelGames, EveryOutcomeHappens) {
            "append: not_found/sequence",
            "append: duplicate_argument/sequence",
            "append: invalid_argument/num_tokens",
+           "append: limit_exceeded/num_tokens",
            "append: context_length_exceeded/sequence_length",
            "append: exhausted/block",
            "append: exhausted/table_page",

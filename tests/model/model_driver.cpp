@@ -237,7 +237,7 @@ void ModelDriver::compare_everything() {
   expect_equal(static_cast<std::int64_t>(real.size()), static_cast<std::int64_t>(model.size()),
                "number of holders()");
   for (std::size_t i = 0; !failed() && i < model.size(); ++i) {
-    if (real[i].holder != model[i].holder || real[i].owner != model[i].owner ||
+    if (real[i].holder != model[i].holder || real[i].number != model[i].number ||
         real[i].purpose != model[i].purpose || real[i].references != model[i].references ||
         real[i].reserved != model[i].reserved || real[i].since_ns != model[i].since_ns ||
         real[i].deadline_ns != model[i].deadline_ns) {

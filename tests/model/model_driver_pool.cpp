@@ -26,7 +26,7 @@ struct Spans {
 
 void ModelDriver::register_outsider() {
   if (outsiders_.size() >= kMaxOutsiders) return;
-  const HolderInfo info{.owner = random_() % 100, .purpose = "outsider", .since_ns = operation_};
+  const HolderInfo info{.number = random_() % 100, .purpose = "outsider", .since_ns = operation_};
   const Status predicted = pool_.can_register();
   const Result<HolderId> real = manager_.register_holder(info);
   expect_status(real.status(), predicted, "register_holder");

@@ -343,8 +343,9 @@ BlockStats NaivePool::stats() const {
 std::vector<HolderReport> NaivePool::holders() const {
   std::vector<HolderReport> reports;
   for (const auto& [id, holder] : holders_) {
-    reports.push_back({id, holder.info.owner, holder.info.purpose, holder.references,
-                       holder.reserved, holder.info.since_ns, holder.info.deadline_ns});
+    reports.push_back({id, holder.info.number, holder.info.owner, holder.info.purpose,
+                       holder.references, holder.reserved, holder.info.since_ns,
+                       holder.info.deadline_ns});
   }
   return reports;
 }

@@ -65,7 +65,7 @@ Status NaiveTables::can_create(const SequenceOptions& options) const {
 }
 
 bool NaiveTables::adopt(SequenceId id, HolderId holder, const SequenceOptions& options) {
-  const bool new_holder = pool_.adopt_holder(holder, {.owner = id.value,
+  const bool new_holder = pool_.adopt_holder(holder, {.number = id.value,
                                                       .purpose = "sequence",
                                                       .since_ns = options.since_ns,
                                                       .deadline_ns = options.deadline_ns});
@@ -140,7 +140,9 @@ Status NaiveTables::check_demands(std::span<const AppendDemand> demands) {
     }
     tokens += count;
     if (tokens > max_append_tokens_) {
-      return invalid_argument(Resource::num_tokens, tokens, 0, max_append_tokens_);
+      return limit_exceeded(Resource::num_tokens, static_cast<std::uint64_t>(tokens),
+                            static_cast<std::uint64_t>(max_append_tokens_),
+                            Option::max_append_tokens, id.value);
     }
   }
   failed_demand_ = -1;

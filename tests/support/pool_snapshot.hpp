@@ -15,7 +15,8 @@ namespace kvarena::test {
 /// A copy of the accounts, every block's state and count, and every holder's totals. Lifetime
 /// counters of refusals (`exhaustions`) are left out: a refused call may count itself.
 struct PoolSnapshot {
-  using Holder = std::tuple<HolderId, std::uint64_t, std::string, std::int64_t, std::int64_t>;
+  using Holder =
+      std::tuple<HolderId, std::uint64_t, std::uint64_t, std::string, std::int64_t, std::int64_t>;
 
   std::vector<std::int64_t> counts;
   std::vector<BlockState> states;
@@ -50,8 +51,8 @@ inline PoolSnapshot snapshot_of(const BlockManager& manager) {
     snapshot.references.push_back(manager.reference_count(BlockId(i)));
   }
   for (const HolderReport& holder : manager.holders()) {
-    snapshot.holders.emplace_back(holder.holder, holder.owner, std::string(holder.purpose),
-                                  holder.references, holder.reserved);
+    snapshot.holders.emplace_back(holder.holder, holder.number, holder.owner,
+                                  std::string(holder.purpose), holder.references, holder.reserved);
   }
   return snapshot;
 }

@@ -77,7 +77,8 @@ struct BlockStats {
 /// One holder and what it holds.
 struct HolderReport {
   HolderId holder;               ///< id
-  std::uint64_t owner = 0;       ///< the caller's number
+  std::uint64_t number = 0;      ///< the caller's number of it, e.g. a sequence id
+  std::uint64_t owner = 0;       ///< for whom it holds; 0: not told
   std::string_view purpose;      ///< as registered
   std::int64_t references = 0;   ///< block references
   std::int64_t reserved = 0;     ///< promised blocks
@@ -101,8 +102,18 @@ struct Explanation {
   std::array<HolderReport, kMaxHolders> largest{};  ///< by references + reserved, largest first,
                                                     ///< then by id; those with neither are left out
   std::size_t num_largest = 0;                      ///< used entries of `largest`
+  /// Blocks that come back at once when largest[0] to largest[i] give up all that they hold: a
+  /// block that others share stays. -1: not known (a BlockManager does not know which blocks a
+  /// holder has; BlockTables::explain does).
+  std::array<std::int64_t, kMaxHolders> returning = [] {
+    std::array<std::int64_t, kMaxHolders> unknown{};
+    unknown.fill(-1);
+    return unknown;
+  }();
 };
 
+/// "sequence 12 of owner 7": who a holder is, for a line of text.
+KVARENA_EXPORT std::string to_string(const HolderReport& holder);
 /// The explanation as lines for a person, ending with what would make the request fit.
 KVARENA_EXPORT std::string to_string(const Explanation& explanation) noexcept;
 

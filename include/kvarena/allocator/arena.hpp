@@ -28,7 +28,8 @@ struct PoolPlan {
 };
 
 /// The blocks a pool gets. Pure but for reading `free_bytes`, the device's free memory.
-/// Returns invalid_argument naming the field when not exactly one size is set or it is negative,
+/// Returns invalid_argument naming the field when it is negative or too large, invalid_argument
+/// (size), `subject` the number of fields that are set, when that is not one;
 /// insufficient_vram{block_bytes, budget} when not even one block fits, or what
 /// KvLayout::pool_bytes returns.
 KVARENA_EXPORT Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size,

@@ -53,7 +53,8 @@ struct HolderDemand {
 
 /// Who a holder is. The manager only reports times; its readers take them for steady_clock()'s.
 struct HolderInfo {
-  std::uint64_t owner = 0;       ///< the caller's number, e.g. a sequence id
+  std::uint64_t number = 0;      ///< the caller's number of it, e.g. a sequence id
+  std::uint64_t owner = 0;       ///< for whom it holds, e.g. the engine's request id; 0: not told
   const char* purpose = "";      ///< static string, e.g. "sequence"
   std::int64_t since_ns = 0;     ///< when it began to hold; 0: not told
   std::int64_t deadline_ns = 0;  ///< when it should be gone; 0: none
@@ -212,6 +213,7 @@ class KVARENA_EXPORT BlockManager {
   Status check_blocks(std::int64_t first, std::int64_t count) const noexcept;
 
  private:
+  friend struct ReleaseProbe;
   struct Impl;
   explicit BlockManager(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;

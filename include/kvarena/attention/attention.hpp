@@ -100,7 +100,7 @@ struct AttentionPlan {
 /// matter: `kv` may be any layer's, q and out may be null. One plan serves every layer with the
 /// same lengths and window. `workspace` is 64-byte aligned. O(num_rows + query tokens); no
 /// allocation. Returns what `validate` and attention_workspace_bytes return; invalid_argument for a
-/// batch past the limits or whose heads differ from them, or a misaligned workspace; exhausted
+/// batch past the limits or whose heads differ from them, or a misaligned workspace; limit_exceeded
 /// (workspace) with the bytes needed and given.
 KVARENA_EXPORT Result<AttentionPlan> plan_attention(const AttentionArgs& args,
                                                     const AttentionLimits& limits,

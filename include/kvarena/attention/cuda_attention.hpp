@@ -78,14 +78,15 @@ KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noex
 
 /// Queues the schedule of the step's decode rows for `args.window_tokens`, from the lengths on the
 /// device. Of `args` only batch.seq_lens, batch.num_rows and window_tokens matter. Returns
-/// invalid_argument, exhausted (workspace), device_error.
+/// invalid_argument, limit_exceeded (workspace), device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;
 
 /// Queues one layer's attention: its decode rows by the schedule of args.window_tokens, the others
 /// as prefill. `args.kv` may be f32, f16, bf16 or fp8 e4m3 in either tile order; the tables are
 /// contiguous rows; args.q_offsets is needed. Everything is checked before anything is queued.
-/// Returns what validate returns of what the host can see, exhausted (workspace), device_error.
+/// Returns what validate returns of what the host can see, limit_exceeded (workspace),
+/// device_error.
 KVARENA_EXPORT Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
                                        void* stream) noexcept;
 

@@ -49,6 +49,7 @@ enum class Option : std::uint16_t {
   alias_of,
   planes,
   retention,
+  size,
   // PoolSize
   num_blocks,
   budget_bytes,

@@ -36,6 +36,7 @@ enum class StatusCode : std::uint8_t {
   parse_error,              ///< malformed input text
   verification_failed,      ///< data read back differs from what was written
   residency_violated,       ///< memory is not where the device's policy wants it
+  limit_exceeded,           ///< one call is larger than a limit that was set at create
 };
 
 /// What the numbers of a Status are about: a pool, an object, or the name of an argument. A field
@@ -100,6 +101,8 @@ enum class Resource : std::uint8_t {
 ///   of an option when `option` names one, else of the argument `resource`;
 /// - exhausted, insufficient_vram: `required` was asked for, `available` could be had; `option` is
 ///   the one that sets the pool's size, none where no option does;
+/// - limit_exceeded: `required` is the size of the call, `available` the limit, `option` the one
+///   that sets it. No release makes room: make the call smaller, or create with a larger limit;
 /// - context_length_exceeded: `subject` is the sequence, `required` the length asked for,
 ///   `available` its maximum;
 /// - not_found, stale_handle, double_release, invariant_violated: `subject` is the raw id;
@@ -169,6 +172,11 @@ constexpr Status failed_precondition(Resource resource, std::uint64_t id = 0,
 constexpr Status exhausted(Resource resource, std::uint64_t required, std::uint64_t available,
                            std::uint64_t subject = 0, Option raise = Option::none) noexcept {
   return {StatusCode::exhausted, resource, raise, 0, subject, required, available};
+}
+/// A call with `required` of `resource` where `limit`, an option of create, permits `available`.
+constexpr Status limit_exceeded(Resource resource, std::uint64_t required, std::uint64_t available,
+                                Option limit, std::uint64_t subject = 0) noexcept {
+  return {StatusCode::limit_exceeded, resource, limit, 0, subject, required, available};
 }
 /// The device can provide `available_bytes` where `required_bytes` were asked for.
 constexpr Status insufficient_vram(std::uint64_t required_bytes,

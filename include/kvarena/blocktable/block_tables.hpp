@@ -48,8 +48,9 @@ struct SequenceOptions {
   std::int64_t max_length_tokens = 0;  ///< 0: no maximum but the 2^31 - 1 of a length
   std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
   std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
-  /// Whose content it is: a tenant, a request. 0: the sequence's own id, of a fork its parent's
-  /// owner. Numbers below 2^24 are no sequence's id.
+  /// Whose content it is: the engine's own id of a request, a tenant. explain(), `/stats`, health
+  /// and logs name it beside the sequence. 0: the sequence's own id, of a fork its parent's owner.
+  /// Numbers below 2^24 are no sequence's id.
   std::uint64_t owner = 0;
 };
 
@@ -205,6 +206,11 @@ class KVARENA_EXPORT BlockTables {
   Result<BatchView> view(std::span<const SequenceId> sequences);
   /// Figures over all sequences. O(1).
   TableStats stats() const noexcept;
+  /// BlockManager::explain, and `returning` of the largest holders, as far as they are sequences of
+  /// these tables. Takes nothing from the heap. O(max_holders + fence entries + their blocks).
+  Explanation explain(std::int64_t requested, Urgency urgency = Urgency::growth) const noexcept;
+  /// The same for a refused call: BlockManager::explain(refused).
+  Explanation explain(const Status& refused) const noexcept;
   /// Every existing sequence, in order of creation slot. Empty where there is no memory for the
   /// list; stats() has their number. O(max_sequences).
   std::vector<SequenceId> sequences() const noexcept;

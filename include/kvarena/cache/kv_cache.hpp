@@ -92,16 +92,16 @@ class KVARENA_EXPORT KvCache {
   Status begin_step();
   /// Grows the sequences of the step, queues copies on write, and plans attention: rows are the
   /// demands, query tokens their new tokens. Once a step (again after a failure). Returns what
-  /// BlockTables::append returns, invalid_argument (num_tokens, num_sequences) past the options,
-  /// exhausted (workspace) past max_batch_blocks, failed_precondition (step) outside a step or
-  /// after a successful append, and what the device says when it does not take the work
-  /// (device_error; exhausted (stream)). Nothing has changed then.
+  /// BlockTables::append returns, limit_exceeded past max_step_tokens, max_batch_rows or
+  /// max_batch_blocks (a smaller step fits, preempting does not help), failed_precondition (step)
+  /// outside a step or after a successful append, and what the device says when it does not take
+  /// the work (device_error; exhausted (stream)). Nothing has changed then.
   Result<StepBatch> append(std::span<const AppendDemand> demands,
                            Urgency urgency = Urgency::growth);
   /// Index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
   /// Queues writing K and V of the step's new tokens. Returns invalid_argument (layer, pointer,
-  /// ...), unsupported (dtype), on the host exhausted (workspace) past 4 calls a layer (attend's
+  /// ...), unsupported (dtype), on the host limit_exceeded (step) past 4 calls a layer (attend's
   /// count too) in a step, failed_precondition (step) without an append.
   Status write_kv(const WriteKvArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv

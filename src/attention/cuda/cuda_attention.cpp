@@ -34,8 +34,9 @@ Status check_workspace(const AttentionStep& step) noexcept {
   if (needed <= step.workspace_bytes) return {};
   return with(
       Check::workspace_bytes,
-      exhausted(Resource::workspace, static_cast<std::uint64_t>(needed),
-                static_cast<std::uint64_t>(std::max<std::int64_t>(step.workspace_bytes, 0))));
+      limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
+                     static_cast<std::uint64_t>(std::max<std::int64_t>(step.workspace_bytes, 0)),
+                     Option::none));
 }
 
 /// What the schedule and every layer of a step have in common.

@@ -71,6 +71,7 @@ Json holders_json(std::span<const HolderReport> reports, const Moment& then) {
   Json holders = Json::array();
   for (const HolderReport& holder : reports) {
     holders.push_back({{"holder", holder.holder.value},
+                       {"number", holder.number},
                        {"owner", holder.owner},
                        {"purpose", holder.purpose},
                        {"references", holder.references},
@@ -81,6 +82,16 @@ Json holders_json(std::span<const HolderReport> reports, const Moment& then) {
                        {"overdue_secs", seconds_since(holder.deadline_ns, then.monitor_ns)}});
   }
   return holders;
+}
+
+/// Blocks that come back when the largest holders end; null where that is not known.
+Json returning_json(const Explanation& explanation) {
+  Json counts = Json::array();
+  for (std::size_t i = 0; i < explanation.num_largest; ++i) {
+    const std::int64_t count = explanation.returning[i];
+    counts.push_back(count < 0 ? Json(nullptr) : Json(count));
+  }
+  return counts;
 }
 
 Json explanation_json(const Explanation& explanation, const Moment& then) {
@@ -94,6 +105,7 @@ Json explanation_json(const Explanation& explanation, const Moment& then) {
           {"oldest_open_ticket", ticket_json(explanation.oldest_open_ticket)},
           {"blocks", blocks_json(explanation.stats)},
           {"largest", holders_json({explanation.largest.data(), explanation.num_largest}, then)},
+          {"returning", returning_json(explanation)},
           {"text", to_string(explanation)}};
 }
 

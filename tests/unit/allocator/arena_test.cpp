@@ -67,14 +67,18 @@ TEST(PlanPool, TakesAllFreeMemoryButAReserve) {
 
 TEST(PlanPool, WantsExactlyOneSize) {
   const KvLayout layout = small_layout();
-  EXPECT_REFUSES(plan_pool(layout, {}, kMiB), invalid_argument, num_blocks);
-  EXPECT_REFUSES(plan_pool(layout, {.num_blocks = 1, .budget_bytes = kMiB}, kMiB), invalid_argument,
-                 budget_bytes);
-  EXPECT_REFUSES(plan_pool(layout, {.num_blocks = 1, .all_free_but_bytes = 0}, kMiB),
-                 invalid_argument, all_free_but_bytes);
-  const auto three =
-      plan_pool(layout, {.num_blocks = 1, .budget_bytes = kMiB, .all_free_but_bytes = 0}, kMiB);
-  EXPECT_EQ(three.status(), invalid_option(Option::budget_bytes, kMiB, 0, 0));
+  const struct {
+    PoolSize size;
+    int num_set;
+  } cases[] = {{{}, 0},
+               {{.num_blocks = 1, .budget_bytes = kMiB}, 2},
+               {{.num_blocks = 1, .all_free_but_bytes = 0}, 2},
+               {{.budget_bytes = kMiB, .all_free_but_bytes = 0}, 2},
+               {{.num_blocks = 1, .budget_bytes = kMiB, .all_free_but_bytes = 0}, 3}};
+  for (const auto& c : cases) {
+    EXPECT_EQ(plan_pool(layout, c.size, kMiB).status(),
+              invalid_option(Option::size, c.num_set, 1, 1));
+  }
 }
 
 TEST(PlanPool, RefusesNegativeSizes) {

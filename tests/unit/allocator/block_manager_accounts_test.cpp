@@ -127,7 +127,7 @@ TEST_F(BlockAccountsTest, ExplainListsTheLargestEightLargestFirstThenById) {
   }
   const Explanation e = manager().explain(1);
   ASSERT_EQ(e.num_largest, Explanation::kMaxHolders);
-  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(e.largest[i].owner, 11 - i);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(e.largest[i].number, 11 - i);
   EXPECT_EQ(e.largest[6].holder, holders[0]);
   EXPECT_EQ(e.largest[7].holder, holders[1]);
 }
@@ -147,17 +147,21 @@ TEST_F(BlockAccountsTest, ExplainCountsPromisesAsHeld) {
 
 TEST_F(BlockAccountsTest, TheLeakReportNamesWhoHoldsWhatSinceWhen) {
   create(5);
-  const HolderId h =
-      manager()
-          .register_holder({.owner = 7, .purpose = "transfer", .since_ns = 100, .deadline_ns = 250})
-          .value();
+  const HolderId h = manager()
+                         .register_holder({.number = 7,
+                                           .owner = 12,
+                                           .purpose = "transfer",
+                                           .since_ns = 100,
+                                           .deadline_ns = 250})
+                         .value();
   const HolderId idle = holder(8);
   take(h, 2);
   ASSERT_OK(manager().reserve(h, 1));
   const std::vector<HolderReport> report = manager().holders();
   ASSERT_EQ(report.size(), 2U);
   const HolderReport& first = report[0].holder == h ? report[0] : report[1];
-  EXPECT_EQ(first.owner, 7U);
+  EXPECT_EQ(first.number, 7U);
+  EXPECT_EQ(first.owner, 12U);
   EXPECT_EQ(first.purpose, "transfer");
   EXPECT_EQ(first.references, 2);
   EXPECT_EQ(first.reserved, 1);

@@ -58,7 +58,7 @@ class BlockManagerTest : public ::testing::Test {
 
   BlockManager& manager() { return *manager_; }
   HolderId holder(std::uint64_t owner = 0, const char* purpose = "test") {
-    return manager_->register_holder({.owner = owner, .purpose = purpose}).value();
+    return manager_->register_holder({.number = owner, .purpose = purpose}).value();
   }
   /// Takes `count` blocks; the test fails when it cannot.
   Handles take(HolderId who, std::size_t count, Urgency urgency = Urgency::growth) {

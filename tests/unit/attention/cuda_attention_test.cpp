@@ -165,7 +165,8 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Option::max_decode_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 9; }},
       {kInvalid, Resource::num_tokens, [](Small& s) { s.step.total_q = 1; }},
       {kInvalid, Option::num_sms, [](Small& s) { s.step.shape.num_sms = 0; }},
-      {StatusCode::exhausted, Resource::workspace, [](Small& s) { s.step.workspace_bytes = 4096; }},
+      {StatusCode::limit_exceeded, Resource::workspace,
+       [](Small& s) { s.step.workspace_bytes = 4096; }},
   };
   return list;
 }

@@ -221,7 +221,7 @@ TEST(AttentionPlanning, RefusesBadLimitsAndWorkspaces) {
   const std::span<std::byte> all(small.workspace);
   EXPECT_TRUE(plan_attention(small.args, small.limits, all.first(bytes)).is_ok());
   const Status small_one = plan_attention(small.args, small.limits, all.first(bytes - 1)).status();
-  EXPECT_EQ(small_one.code, StatusCode::exhausted);
+  EXPECT_EQ(small_one.code, StatusCode::limit_exceeded);
   EXPECT_EQ(small_one.required, bytes);
   EXPECT_EQ(small_one.available, bytes - 1);
   EXPECT_EQ(plan_attention(small.args, small.limits, all.subspan(8)).status().resource,

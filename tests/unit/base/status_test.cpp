@@ -68,6 +68,37 @@ TEST(Status, AnOptionIsNamedAsItIsWritten) {
             "out of table pages: 17 required, 3 available; raise max_table_pages");
 }
 
+TEST(Status, ACallPastALimitNamesTheLimitAndIsNoExhaustion) {
+  const Status s = limit_exceeded(Resource::num_tokens, 600, 512, Option::max_step_tokens);
+  EXPECT_EQ(s.code, StatusCode::limit_exceeded);
+  EXPECT_EQ(
+      describe(s),
+      "600 tokens in one call, max_step_tokens permits 512; make the call smaller or raise it");
+  EXPECT_EQ(describe(limit_exceeded(Resource::workspace, 8192, 4096, Option::none)),
+            "the workspace has 4096 bytes, the call needs 8192");
+  EXPECT_EQ(describe(limit_exceeded(Resource::step, 9, 8, Option::none)),
+            "9 calls in one step, which may have 8; end it and begin another");
+}
+
+TEST(Status, WhatIsExpectedIsMoreThanARangeWhereItIs) {
+  EXPECT_EQ(describe(invalid_option(Option::num_q_heads, 3, 2, 4096)),
+            "invalid num_q_heads: got 3, expected a multiple of the 2 KV heads, up to 4096");
+  EXPECT_EQ(describe(invalid_argument(Resource::num_q_heads, 0, 1, 4096)),
+            "invalid num_q_heads: got 0, expected 1 to 4096");
+  EXPECT_EQ(describe(invalid_option(Option::size, 0, 1, 1)),
+            "invalid size: got none, expected exactly one of num_blocks, budget_bytes and "
+            "all_free_but_bytes");
+  EXPECT_TRUE(contains(describe(invalid_option(Option::size, 2, 1, 1)), "got 2, expected exactly"));
+}
+
+TEST(Status, OnlyErrorsOfDriverAndSystemShowTheirNumber) {
+  Status s = unsupported(Resource::tile_order, 1);
+  s.native = 11;  // the number of a check
+  EXPECT_FALSE(contains(describe(s), "11")) << describe(s);
+  const Status lost{StatusCode::device_error, Resource::stream, Option::none, 719, 3, 0, 0};
+  EXPECT_TRUE(contains(describe(lost), "the driver's error 719")) << describe(lost);
+}
+
 TEST(Status, NumbersBeyondTheEnumsAreNamedToo) {
   EXPECT_FALSE(name_of(static_cast<StatusCode>(250)).empty());
   EXPECT_FALSE(name_of(static_cast<Option>(9999)).empty());
@@ -85,7 +116,7 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(describe(exhausted(Resource::fence_entry, 1, 0)), "fence entries"));
   EXPECT_TRUE(contains(describe(exhausted(Resource::host_memory, 1, 0)), "out of host memory:"));
   const std::string vram = describe(insufficient_vram(1000, 10));
-  EXPECT_TRUE(contains(vram, "InsufficientVram") && contains(vram, "1000")) << vram;
+  EXPECT_TRUE(contains(vram, "not enough device memory") && contains(vram, "1000")) << vram;
   EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
   EXPECT_TRUE(contains(describe(duplicate_argument(Resource::sequence, 31)), "31"));
   EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype"));

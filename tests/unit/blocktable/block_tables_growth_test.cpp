@@ -263,6 +263,7 @@ TEST_F(TableGrowthTest, HoldersAreReportedAsSequences) {
   const SequenceId a = tables().create_sequence({.since_ns = 5, .deadline_ns = 9}).value();
   ASSERT_OK(grow(a, 5));
   const HolderReport report = manager().holder(tables().info(a)->holder).value();
+  EXPECT_EQ(report.number, a.value);
   EXPECT_EQ(report.owner, a.value);
   EXPECT_EQ(report.purpose, "sequence");
   EXPECT_EQ(report.references, 2);

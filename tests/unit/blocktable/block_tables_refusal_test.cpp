@@ -161,9 +161,9 @@ TEST_F(TableRefusalTest, TokensOfOneCallAreLimited) {
   create({.num_blocks = 100}, {.block_size_tokens = 4, .max_append_tokens = 10});
   const SequenceId a = sequence(0);
   const SequenceId b = sequence(0);
-  EXPECT_REFUSED(grow(a, 11), invalid_argument, num_tokens);
+  EXPECT_REFUSED(grow(a, 11), limit_exceeded, num_tokens);
   const std::vector<AppendDemand> demands{{a, 5}, {b, 6}};
-  EXPECT_REFUSED(tables().append(demands), invalid_argument, num_tokens);
+  EXPECT_REFUSED(tables().append(demands), limit_exceeded, num_tokens);
   EXPECT_EQ(tables().failed_demand(), 1);
   EXPECT_OK(grow(a, 10));
 }

@@ -334,8 +334,9 @@ TEST(KvCacheScrubOptions, AForkHasItsParentsOwnerUnlessToldOtherwise) {
   EXPECT_EQ(owner_of(named), kAnn);
   EXPECT_EQ(owner_of(*t.cache.fork(own, 0)), own.value);
   EXPECT_EQ(owner_of(*t.cache.fork(named, 0, {.owner = kBob})), kBob);
-  EXPECT_EQ(t.cache.manager().holder(t.cache.tables().info(named)->holder)->owner, named.value)
-      << "reports name the sequence";
+  const HolderReport report = *t.cache.manager().holder(t.cache.tables().info(named)->holder);
+  EXPECT_EQ(report.number, named.value) << "reports name the sequence and its owner";
+  EXPECT_EQ(report.owner, kAnn);
 }
 
 }  // namespace

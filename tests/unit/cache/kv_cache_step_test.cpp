@@ -83,13 +83,13 @@ TEST_P(KvCacheStepOn, RefusedAppendsChangeNothingAndNameTheDemand) {
       {{{a, 1}, {b, 1}, {a, 1}}, StatusCode::duplicate_argument, Resource::sequence, 2},
       {{{a, -1}}, StatusCode::invalid_argument, Resource::num_tokens, 0},
       {{{a, 1}, {limited, 5}}, StatusCode::context_length_exceeded, Resource::sequence_length, 1},
-      {{{a, 10}, {b, 11}}, StatusCode::invalid_argument, Resource::num_tokens, 1},
+      {{{a, 10}, {b, 11}}, StatusCode::limit_exceeded, Resource::num_tokens, 1},
       {{{a, 1}, {b, 1}, {limited, 1}, {fourth, 1}},
-       StatusCode::invalid_argument,
+       StatusCode::limit_exceeded,
        Resource::num_sequences,
        -1},
       {{{b, 1}, {a, 19}}, StatusCode::exhausted, Resource::block, 1},
-      {{{b, 16}, {a, 16}}, StatusCode::exhausted, Resource::workspace, 1},
+      {{{b, 16}, {a, 16}}, StatusCode::limit_exceeded, Resource::block, 1},
   };
   ASSERT_OK(t.cache.begin_step());
   const auto before = t.state();
@@ -119,7 +119,7 @@ TEST_P(KvCacheStepOn, ExhaustedIsExplainedAndTheSameCallSucceedsAfterARelease) {
   EXPECT_EQ(refused.available, 1U);
   EXPECT_EQ(refused.subject, small.value);
   const std::string text = t.cache.describe(refused);
-  const std::string explanation = to_string(t.cache.manager().explain(2));
+  const std::string explanation = to_string(t.cache.tables().explain(2));
   EXPECT_NE(text.find(explanation), std::string::npos) << text;
   EXPECT_NE(explanation.find("sequence"), std::string::npos) << "names the largest holders";
   ASSERT_OK(t.cache.destroy(large));
@@ -229,8 +229,8 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
 
   for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.attend(attend));
   if (GetParam() == DeviceKind::host) {
-    EXPECT_FAILS(t.cache.attend(attend), exhausted, workspace);
-    EXPECT_FAILS(t.cache.write_kv(write), exhausted, workspace);
+    EXPECT_FAILS(t.cache.attend(attend), limit_exceeded, step);
+    EXPECT_FAILS(t.cache.write_kv(write), limit_exceeded, step);
   }
   ASSERT_OK(t.cache.end_step());
   EXPECT_OK(t.cache.synchronize());

@@ -200,7 +200,7 @@ TEST_F(HostDeviceTest, PassesOnOtherRefusalsOfTheSystem) {
   EXPECT_FAILS(refused, device_error, device_memory);
   EXPECT_EQ(refused.status().native, EPERM);
   const std::string text = device_->describe(refused.status());
-  EXPECT_NE(text.find("native code 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("the driver's error 1"), std::string::npos) << text;
   EXPECT_EQ(text.find("sufficed"), std::string::npos) << "of memory there was enough; " << text;
   memory_.refuse_with = 0;
   const auto served = device_->allocate({.bytes = 10000});

@@ -114,7 +114,7 @@ TEST_F(HealthServerTest, StatsShowHoldersOfTheNextPublication) {
   EXPECT_EQ(pool["tables"]["tokens"], 40);
   ASSERT_EQ(pool["details"]["holders"].size(), 1u) << pool["details"];
   EXPECT_EQ(pool["details"]["holders"][0]["references"], 3);
-  EXPECT_EQ(pool["details"]["holders"][0]["owner"], sequence.value);
+  EXPECT_EQ(pool["details"]["holders"][0]["number"], sequence.value);
   ASSERT_EQ(stats["devices"][0]["largest_allocations"].size(), 1u);
   EXPECT_EQ(stats["devices"][0]["largest_allocations"][0]["description"], "weights");
 }

@@ -158,7 +158,8 @@ TEST(PoolHealthTest, AHolderIsLateByTheDetailsThatWerePublished) {
   ASSERT_OK(m.monitor->watch(m.pool.publisher));
   const std::int64_t deadline = m.clock.now_ns() + 100 * kSecond;
   const HolderId tardy =
-      m.pool.manager.register_holder({.owner = 12, .purpose = "export", .deadline_ns = deadline})
+      m.pool.manager
+          .register_holder({.number = 12, .owner = 3, .purpose = "export", .deadline_ns = deadline})
           .value();
   static_cast<void>(m.pool.manager.register_holder({.purpose = "for ever"}).value());
   ASSERT_TRUE(m.check_after(1).healthy);
@@ -167,7 +168,7 @@ TEST(PoolHealthTest, AHolderIsLateByTheDetailsThatWerePublished) {
   ASSERT_TRUE(m.check_after(5).healthy) << "the grace";
   HealthReport report = m.check_after(1);
   EXPECT_EQ(codes(report), Codes{holder_late}) << text_of(report);
-  for (const std::string_view part : {"1 holders", "export", "owner 12"}) {
+  for (const std::string_view part : {"1 holders", "export 12 of owner 3"}) {
     EXPECT_NE(report.reasons[0].text.find(part), std::string::npos) << report.reasons[0].text;
   }
   ASSERT_OK(m.pool.manager.unregister_holder(tardy));

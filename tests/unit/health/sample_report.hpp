@@ -95,12 +95,12 @@ inline HealthDetails sample_details() {
   pool.details.explanation.usable = 58;
   pool.details.explanation.stats = sample_snapshot().blocks;
   pool.details.explanation.num_largest = 1;
-  pool.details.explanation.largest[0] = {HolderId{4},           17,          "sequence", 22, 3,
-                                         kAhead + 66 * kSecond, 90 * kSecond};
+  pool.details.explanation.largest[0] = {
+      HolderId{4}, 17, 9001, "sequence", 22, 3, kAhead + 66 * kSecond, 90 * kSecond};
   pool.details.holders = {
       pool.details.explanation.largest[0],
-      {HolderId{5}, 18, "prefix", 14, 0, 0, 0},
-      {HolderId{6}, 19, "export", 2, 0, kAhead + 95 * kSecond, 99 * kSecond},
+      {HolderId{5}, 18, 0, "prefix", 14, 0, 0, 0},
+      {HolderId{6}, 19, 0, "export", 2, 0, kAhead + 95 * kSecond, 99 * kSecond},
   };
   details.pools.push_back(pool);
   AllocationRecord arena;

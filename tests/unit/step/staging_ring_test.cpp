@@ -188,18 +188,18 @@ class StagingLimits : public ::testing::Test {
 
 TEST_F(StagingLimits, Rows) {
   ASSERT_OK(staged);
-  EXPECT_FAILS(host.stage(tables, grow({{a, 1}, {b, 1}, {c, 1}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 1}, {b, 1}, {c, 1}})), limit_exceeded, num_sequences);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, Tokens) {
-  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 21}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 21}})), limit_exceeded, num_tokens);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, BlocksOfARow) {
   const Status status = host.stage(tables, grow({{b, 33}}));
-  EXPECT_FAILS(status, exhausted, workspace);
+  EXPECT_FAILS(status, limit_exceeded, block);
   EXPECT_EQ(status.required, 9U);
   EXPECT_EQ(status.available, 8U);
   EXPECT_EQ(status.subject, 1U) << "b's table row";
@@ -207,18 +207,18 @@ TEST_F(StagingLimits, BlocksOfARow) {
 }
 
 TEST_F(StagingLimits, ChangedEntries) {
-  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), limit_exceeded, block);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, TableRows) {
   const SequenceId fourth = *tables.create_sequence();
-  EXPECT_FAILS(host.stage(tables, grow({{fourth, 1}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{fourth, 1}})), limit_exceeded, num_sequences);
   expect_first_step_is_there();
 }
 
 TEST_F(StagingLimits, WhatWasRefusedIsSentWhenItFits) {
-  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), exhausted, workspace);
+  EXPECT_FAILS(host.stage(tables, grow({{a, 20}, {b, 16}})), limit_exceeded, block);
   ASSERT_OK(host.stage(tables, grow({{a, 1}})));
   host.launch_and_run();
   host.advance();

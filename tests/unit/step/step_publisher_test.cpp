@@ -146,8 +146,8 @@ TEST(StepPublisher, DetailsComeOnlyAfterARequest) {
 }
 
 auto fields_of(const HolderReport& report) {
-  return std::tuple(report.holder, report.owner, std::string(report.purpose), report.references,
-                    report.reserved, report.since_ns, report.deadline_ns);
+  return std::tuple(report.holder, report.number, report.owner, std::string(report.purpose),
+                    report.references, report.reserved, report.since_ns, report.deadline_ns);
 }
 
 TEST(StepPublisher, DetailsNameEveryOfAThousandHolders) {

@@ -159,7 +159,8 @@ TEST(ReplayHttp, WantOfMemoryIsExplainedOnce) {
   const std::string logged = testing::internal::GetCapturedStderr();
   EXPECT_EQ(seen.code, ExitCode::does_not_fit) << seen.err;
   EXPECT_TRUE(contains(seen.err, "in use at the failure")) << seen.err;
-  EXPECT_TRUE(logged.starts_with("warning: allocation refused: InsufficientVram: ")) << logged;
+  EXPECT_TRUE(logged.starts_with("warning: allocation refused: not enough device memory: "))
+      << logged;
   EXPECT_EQ(std::ranges::count(logged, '\n'), 1) << logged;
 }
 
