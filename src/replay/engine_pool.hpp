@@ -75,9 +75,9 @@ class EnginePool {
   /// Publishes between steps.
   Status publish();
 
-  /// The manager's explanation of why `blocks` more do not fit.
+  /// The tables' explanation of why `blocks` more do not fit.
   std::string explain(std::int64_t blocks, Urgency urgency) const {
-    return to_string(manager().explain(blocks, urgency));
+    return to_string(tables().explain(blocks, urgency));
   }
   /// Proves manager and tables. O(blocks + entries).
   Status check_invariants() const;

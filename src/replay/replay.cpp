@@ -195,7 +195,7 @@ class Replay {
 
   // The account at the end. `served`: the engine came to its end.
   MaybeFailure close(bool served) {
-    if (verifier_ && served) {
+    if (verifier_ && (served || options_.trace.is_stopped())) {
       auto measured = verifier_->measure();
       if (!measured) return unexpected("measure", measured.status());
       measured_ = std::move(*measured);
@@ -321,7 +321,10 @@ ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink,
   if (!failure) failure = size_up(options, feed, survey);
   // A trace that is none is refused before the pool is made.
   if (!failure && feed->peek() == nullptr) failure = feed->failure();
-  if (failure && options.trace.is_stopped()) failure->end = ReplayEnd::interrupted;
+  if (failure && options.trace.is_stopped()) {
+    failure =
+        ReplayFailure{ReplayEnd::interrupted, "the replay was interrupted before it began", "", ""};
+  }
   if (failure) {
     put(std::move(failure), outcome);
     return outcome;

@@ -6,7 +6,6 @@
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
 #include "tools/exit_codes.hpp"
-#include "tools/replay/http_options.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "tools/replay/roofline_options.hpp"
 #include "tools/replay/series_output.hpp"

@@ -130,6 +130,17 @@ TEST(LinearClock, RejectsWhatCanNeverFit) {
   EXPECT_EQ(report.requests, 2);
 }
 
+TEST(LinearClock, TheExampleHasTheFiguresOfItsPage) {
+  ReplayOptions options = linear_options();
+  options.trace.path = KVARENA_TRACES "/mooncake_conversation_excerpt.jsonl";
+  const auto outcome = run_replay(options);
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  EXPECT_EQ(outcome.report.completed, 32);
+  EXPECT_EQ(outcome.report.input_tokens, 441'842);
+  EXPECT_EQ(outcome.report.output_tokens, 12'615);
+  EXPECT_EQ(outcome.report.final_blocks, 28'417);
+}
+
 TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
   ReplayOptions options = linear_options();
   options.pool.num_blocks = 10;
