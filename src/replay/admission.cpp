@@ -85,7 +85,7 @@ Admitted Admission::offer(Job& job, std::int64_t first_chunk, std::int64_t pendi
   if (room != Admitted::yes) return room;
   kept_.forget(job);
   if (job.sequence == kNoSequence) {
-    auto sequence = pool_.create_sequence();
+    auto sequence = pool_.create_sequence(static_cast<std::uint64_t>(job.request->trace->index));
     if (!sequence) {
       failure_ = sequence.status();
       return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;

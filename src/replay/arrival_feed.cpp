@@ -1,16 +1,11 @@
 #include "replay/arrival_feed.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 namespace kvarena::replay {
 
-ReplayFailure bad_trace(const trace::ParseFailure& defect) {
-  return {ReplayEnd::bad_input, fmt::format("{}: found {}", place_of(defect), defect.found),
-          defect.expected,
-          defect.advice.empty() ? "correct the trace; docs/traces.md describes the formats"
-                                : defect.advice};
+ReplayFailure bad_trace(const Finding& defect) {
+  return {ReplayEnd::bad_input, headline(defect), defect.expected, defect.advice};
 }
 
 ArrivalFeed::ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests)

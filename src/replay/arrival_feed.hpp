@@ -32,6 +32,8 @@ class ArrivalFeed {
   /// Output tokens of the requests taken.
   std::int64_t output_tokens() const noexcept { return output_tokens_; }
   /// As TraceReader.
+  /// Whether the trace can be read again.
+  bool is_rereadable() const noexcept { return reader_.is_rereadable(); }
   trace::TraceFormat format() const noexcept { return reader_.format(); }
 
  private:
@@ -46,6 +48,6 @@ class ArrivalFeed {
 };
 
 /// A defect of the trace as a failure of the replay.
-ReplayFailure bad_trace(const trace::ParseFailure& defect);
+ReplayFailure bad_trace(const Finding& defect);
 
 }  // namespace kvarena::replay

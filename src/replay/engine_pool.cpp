@@ -41,9 +41,10 @@ ReplayFailure pool_failure(const char* what, const Status& status, std::string t
       status.code == StatusCode::unsupported;
   return {options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
           fmt::format("{}: {}", what, text), "",
-          options_wrong ? "change --blocks, --block-size, --watermark or the model shape"
-                        : "give a smaller pool with --blocks or --pool-bytes, choose a smaller "
-                          "model shape, or use --attention off, which needs no memory for KV"};
+          options_wrong
+              ? "change the number of blocks, their size, the watermark or the model shape"
+              : "give a smaller pool, choose a smaller model shape, or turn attention off, "
+                "which needs no memory for KV"};
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
           ReplayEnd::does_not_fit,
           fmt::format("a pool of {} bytes does not hold one block", *options.pool.pool_bytes),
           fmt::format("at least {} bytes", layout->block_bytes()),
-          "raise --pool-bytes or lower --block-size"};
+          "give the pool more bytes, or blocks fewer tokens"};
     }
   }
   std::unique_ptr<EnginePool> made(new EnginePool);
@@ -120,12 +121,13 @@ MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const Trace
   const std::int64_t fitting = usable / layout->block_bytes();
   if (fitting >= *num_blocks) return std::nullopt;
   if (fitting < 1) {
-    return ReplayFailure{ReplayEnd::does_not_fit,
-                         fmt::format("{} has {} bytes free, of which a pool can have none",
-                                     device_->name(), free_bytes),
-                         fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
-                                     verify::cuda_step_memory_bytes(step_memory_), tables),
-                         "lower --max-batched-tokens or --max-running, or choose a smaller model"};
+    return ReplayFailure{
+        ReplayEnd::does_not_fit,
+        fmt::format("{} has {} bytes free, of which a pool can have none", device_->name(),
+                    free_bytes),
+        fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
+                    verify::cuda_step_memory_bytes(step_memory_), tables),
+        "lower the batched tokens or the running sequences, or choose a smaller model"};
   }
   worst_case_blocks_ = std::exchange(*num_blocks, fitting);
   return std::nullopt;
@@ -137,7 +139,8 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   step_memory_ = {.shape = options.attention.shape,
                   .num_q_heads = options.attention.num_q_heads,
                   .max_step_tokens = options.limits.max_batched_tokens,
-                  .longest_tokens = survey.longest_tokens,
+                  // What is longer than the pool is rejected.
+                  .longest_tokens = std::min(survey.longest_tokens, num_blocks * block_size_),
                   .compares_attention = options.attention.mode == AttentionMode::full};
   const bool on_gpu = device_->kind() == DeviceKind::cuda;
   if (on_gpu && is_unlimited(options.pool)) {
@@ -177,8 +180,8 @@ MaybeFailure EnginePool::create_step_memory(std::unique_ptr<verify::StepMemory>*
   return std::nullopt;
 }
 
-Result<SequenceId> EnginePool::create_sequence() {
-  const SequenceOptions options{.since_ns = steady_clock().now_ns()};
+Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner) {
+  const SequenceOptions options{.since_ns = steady_clock().now_ns(), .owner = owner};
   return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
 }
 

@@ -48,9 +48,10 @@ class EnginePool {
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
-  /// BlockTables::create_sequence. It holds since now by the publisher's clock, not the replay's:
-  /// who looks at the pool from outside is told ages in real time.
-  Result<SequenceId> create_sequence();
+  /// BlockTables::create_sequence, for a request: explanations name it. It holds since now by the
+  /// publisher's clock, not the replay's: who looks at the pool from outside is told ages in real
+  /// time.
+  Result<SequenceId> create_sequence(std::uint64_t owner);
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
   /// BlockTables::destroy.
@@ -74,9 +75,9 @@ class EnginePool {
   /// Publishes between steps.
   Status publish();
 
-  /// The manager's explanation of why `blocks` more do not fit.
+  /// The tables' explanation of why `blocks` more do not fit.
   std::string explain(std::int64_t blocks, Urgency urgency) const {
-    return to_string(manager().explain(blocks, urgency));
+    return to_string(tables().explain(blocks, urgency));
   }
   /// Proves manager and tables. O(blocks + entries).
   Status check_invariants() const;

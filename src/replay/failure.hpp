@@ -20,7 +20,13 @@ using ReplayEnd = verify::RunEnd;
 inline ReplayFailure time_overflow(const TraceRequest& request) {
   return {ReplayEnd::bad_options,
           "request " + std::to_string(request.index) + " ends past 2^63 ns of virtual time",
-          "times that fit", "lower --prefill-us, --decode-us or --step-us"};
+          "times that fit", "lower the costs of tokens and steps"};
+}
+
+/// Somebody asked the replay to stop.
+inline ReplayFailure interrupted() {
+  return {ReplayEnd::interrupted, "the replay was interrupted: the figures are of what it had done",
+          "", ""};
 }
 
 /// A request that fits an empty pool cannot run although nothing else does.

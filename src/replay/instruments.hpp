@@ -1,15 +1,22 @@
 #pragma once
 
 /// @file
-/// What an engine reports to while it runs: occupancy, the ledger, progress, and with attention on
-/// the writer and verifier of KV. Borrowed by the engines, owned by run_replay.
+/// What an engine reports to while it runs: occupancy, the ledger, progress, an observer, and with
+/// attention on the writer and verifier of KV. Borrowed by the engines, owned by run_replay.
 
 #include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
-#include "replay/request_times.hpp"
+
+#include "kvarena/blocktable/block_tables.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
+
+namespace kvarena {
+class StepPublisher;
+}
 
 namespace kvarena::verify {
 class KvVerifier;
@@ -17,7 +24,8 @@ class KvVerifier;
 
 namespace kvarena::replay {
 
-class FaultPlanter;
+class EnginePool;
+struct Job;
 
 /// How far a replay is.
 struct ReplayProgress {
@@ -38,6 +46,26 @@ class ProgressSink {
   virtual void on_progress(const ReplayProgress& progress) = 0;
 };
 
+/// Sees a replay's pool from outside, for as long as it likes. Told by the replay's thread. What it
+/// throws, but for on_end, ends the replay.
+class ReplayObserver : public ProgressSink {
+ public:
+  /// All memory of the run is there; `publisher` is valid until the pool of on_end goes.
+  virtual void on_pool(StepPublisher& publisher) = 0;
+  /// The replay has ended, however it did: nobody else uses the pool any more. A replay that failed
+  /// before on_pool may have a pool too.
+  virtual void on_end(std::unique_ptr<EnginePool> pool) noexcept = 0;
+
+  /// Before the sequences of a step grow.
+  virtual void before_append(EnginePool&, std::span<const AppendDemand>) {}
+  /// After they grew, before K and V are written.
+  virtual void after_append(EnginePool&) {}
+  /// Between steps.
+  virtual void between_steps(EnginePool&, std::span<const std::unique_ptr<Job>>) {}
+  /// Before a finished sequence is destroyed.
+  virtual void before_destroy(EnginePool&, const Job&) {}
+};
+
 /// Counters that only engines know.
 struct EngineCounters {
   std::int64_t steps = 0;
@@ -52,13 +80,11 @@ struct EngineCounters {
 struct Instruments {
   OccupancyMeter meter;
   RequestLedger ledger;
-  RequestTimes times;
   EngineCounters counters;
   ReplayProgress progress;
   ProgressSink* sink = nullptr;            ///< may be null
-  ProgressSink* observer = nullptr;        ///< may be null
+  ReplayObserver* observer = nullptr;      ///< may be null
   verify::KvVerifier* verifier = nullptr;  ///< null with attention off
-  FaultPlanter* faults = nullptr;          ///< null unless a fault is planted
 
   /// Passes the progress on.
   void report_progress(std::int64_t now_ns, std::size_t waiting) {

@@ -1,7 +1,5 @@
 #include "replay/linear_engine.hpp"
 
-#include "replay/fault_planter.hpp"
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -34,9 +32,9 @@ void LinearEngine::record() {
 
 void LinearEngine::take_arrival() {
   auto request = feed_.take();
-  instruments_.times.arrive(request->index, request->arrival_us * 1000);
-  if (!admission_.reason_never(*request).empty()) {
-    instruments_.ledger.reject();
+  instruments_.ledger.arrive(*request);
+  if (const std::string why = admission_.reason_never(*request); !why.empty()) {
+    instruments_.ledger.reject(*request, why);
     return;
   }
   auto job = std::make_unique<Job>();
@@ -62,8 +60,7 @@ MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
   const auto end_ns = linear_end_ns(*job->request->trace, now_ns_, options_.costs);
   if (!end_ns) return time_overflow(*job->request->trace);
   if (auto failure = grow(*job, job->request->trace->input_tokens)) return failure;
-  instruments_.ledger.start(job->request->arrival_ns(), now_ns_);
-  instruments_.times.start(job->request->trace->index, now_ns_);
+  instruments_.ledger.start(*job->request->trace, now_ns_);
   instruments_.counters.prefill_tokens += job->request->trace->input_tokens;
   holds_.push_back({*end_ns, started_++, std::move(job)});
   std::push_heap(holds_.begin(), holds_.end(), std::greater<>());
@@ -93,10 +90,9 @@ MaybeFailure LinearEngine::finish(Job& job) {
   if (!info) return unexpected("info", info.status());
   instruments_.ledger.finish_sequence(info->length_tokens, info->num_blocks);
   instruments_.counters.decode_tokens += job.request->trace->output_tokens;
-  if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
+  if (instruments_.observer != nullptr) instruments_.observer->before_destroy(pool_, job);
   if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
-  instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
-  instruments_.times.finish(job.request->trace->index, now_ns_);
+  instruments_.ledger.finish_request(*job.request->trace, now_ns_);
   instruments_.report_progress(now_ns_, waiting_.size());
   return std::nullopt;
 }
@@ -131,6 +127,7 @@ MaybeFailure LinearEngine::run() {
   while (const TraceRequest* next = feed_.peek()) {
     if (auto failure = arrive(next->arrival_us * 1000)) return failure;
   }
+  if (options_.trace.is_stopped()) return interrupted();
   if (auto failure = feed_.failure()) return failure;
   if (auto failure = end_holds_until(std::numeric_limits<std::int64_t>::max())) return failure;
   if (Status status = pool_.publish(); !status) return unexpected("publish", status);

@@ -1,32 +1,26 @@
 #include "replay/occupancy.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ostream.h>
 
 #include <algorithm>
-#include <cerrno>
 
 namespace kvarena::replay {
 
-Status OccupancyMeter::open_timeline(const std::string& path, std::int64_t interval_ns,
-                                     std::int32_t block_size) {
-  errno = 0;
-  timeline_.open(path, std::ios::binary | std::ios::trunc);
-  if (!timeline_) return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
-  has_timeline_ = true;
+void OccupancyMeter::write_timeline(std::ostream& out, std::int64_t interval_ns,
+                                    std::int32_t block_size) {
+  timeline_ = &out;
   interval_ns_ = interval_ns;
   block_size_ = block_size;
-  timeline_ << "time_s,running,waiting,blocks,tokens,waste,preemptions,completed\n";
-  return {};
+  out << "time_s,running,waiting,blocks,tokens,waste,preemptions,completed\n";
 }
 
 void OccupancyMeter::write_row(std::int64_t at_ns) {
   const std::int64_t slots = state_.blocks * block_size_;
   const double waste =
       slots == 0 ? 0.0 : 1.0 - static_cast<double>(state_.tokens) / static_cast<double>(slots);
-  timeline_ << fmt::format("{}.{:06},{},{},{},{},{:.6f},{},{}\n", at_ns / 1'000'000'000,
-                           at_ns % 1'000'000'000 / 1000, state_.running, state_.waiting,
-                           state_.blocks, state_.tokens, waste, state_.preemptions,
-                           state_.completed);
+  fmt::print(*timeline_, "{}.{:06},{},{},{},{},{:.6f},{},{}\n", at_ns / 1'000'000'000,
+             at_ns % 1'000'000'000 / 1000, state_.running, state_.waiting, state_.blocks,
+             state_.tokens, waste, state_.preemptions, state_.completed);
   written_ = state_;
 }
 
@@ -44,20 +38,16 @@ void OccupancyMeter::record(std::int64_t now_ns, const EngineState& state) {
     started_ = true;
     first_ns_ = now_ns_ = now_ns;
   }
-  if (has_timeline_) write_rows(now_ns);
+  if (timeline_ != nullptr) write_rows(now_ns);
   block_ns_ += Wide{state_.blocks} * (now_ns - now_ns_);
   now_ns_ = now_ns;
   state_ = state;
   peak_running_ = std::max(peak_running_, state.running);
 }
 
-Status OccupancyMeter::finish(std::int64_t now_ns) {
+void OccupancyMeter::finish(std::int64_t now_ns) {
   record(now_ns, state_);
-  if (!has_timeline_) return {};
-  write_row(now_ns_ - first_ns_);
-  timeline_.close();
-  if (timeline_) return {};
-  return {StatusCode::io_error, Resource::file, Option::none, errno, 0, 0, 0};
+  if (timeline_ != nullptr) write_row(now_ns_ - first_ns_);
 }
 
 double OccupancyMeter::time_mean_blocks() const noexcept {

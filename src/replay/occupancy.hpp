@@ -1,14 +1,11 @@
 #pragma once
 
 /// @file
-/// Occupancy over virtual time: the time-weighted mean and peak, and the series as a CSV file. The
+/// Occupancy over virtual time: the time-weighted mean and peak, and the series as CSV. The
 /// numbers are the block manager's; this only weighs them with time. One thread at a time.
 
-#include "kvarena/base/result.hpp"
-
 #include <cstdint>
-#include <fstream>
-#include <string>
+#include <ostream>
 
 namespace kvarena::replay {
 
@@ -26,14 +23,13 @@ struct EngineState {
 /// Integrates EngineState over time.
 class OccupancyMeter {
  public:
-  /// Also writes a row to `path` for every `interval_ns` of virtual time in which something
-  /// changed. Returns io_error (file) with errno.
-  Status open_timeline(const std::string& path, std::int64_t interval_ns, std::int32_t block_size);
+  /// Also writes a row to `out` for every `interval_ns` of virtual time in which something changed.
+  void write_timeline(std::ostream& out, std::int64_t interval_ns, std::int32_t block_size);
 
   /// From `now_ns` on the state is `state`. Times never go back.
   void record(std::int64_t now_ns, const EngineState& state);
-  /// The last row; returns io_error (file) when any row could not be written.
-  Status finish(std::int64_t now_ns);
+  /// Writes the last row.
+  void finish(std::int64_t now_ns);
 
   /// Mean number of blocks from the first record to the latest; 0 when no time has passed.
   double time_mean_blocks() const noexcept;
@@ -55,8 +51,7 @@ class OccupancyMeter {
   EngineState written_;
   Wide block_ns_ = 0;
   std::int64_t peak_running_ = 0;
-  std::ofstream timeline_;
-  bool has_timeline_ = false;
+  std::ostream* timeline_ = nullptr;
   std::int64_t interval_ns_ = 0;
   std::int64_t next_row_ns_ = 0;
   std::int32_t block_size_ = 1;

@@ -1,6 +1,5 @@
 #include "replay/replay.hpp"
 
-#include "replay/fault_planter.hpp"
 #include "replay/linear_engine.hpp"
 #include "replay/step_engine.hpp"
 #include "verify/verifier.hpp"
@@ -25,13 +24,13 @@ MaybeFailure check_linear(const ReplayOptions& options) {
   if (options.reserve != Reserve::full) {
     return contradiction(
         "the linear clock with less than everything reserved",
-        "--reserve full: on that clock a request holds its final length throughout",
-        "use --reserve full, or --clock step");
+        "full reservation: on that clock a request holds its final length throughout",
+        "reserve full, or use the step clock");
   }
   if (options.samples != 1 || options.attention.mode != AttentionMode::off) {
-    return contradiction("the linear clock with --samples or --attention",
+    return contradiction("the linear clock with samples or attention",
                          "the step clock: only it computes tokens one after another",
-                         "use --clock step");
+                         "use the step clock");
   }
   return std::nullopt;
 }
@@ -41,16 +40,16 @@ MaybeFailure check_roofline(const ReplayOptions& options) {
   return contradiction(fmt::format("the {} clock {} the numbers of a GPU", name_of(options.clock),
                                    options.roofline ? "with" : "without"),
                        "the roofline clock with them, any other without",
-                       "use --clock roofline with --gpu, or --clock step without");
+                       "use the roofline clock with a GPU, or the step clock without");
 }
 
 // A block that forks share does not become free when one of them gives it up.
 MaybeFailure check_keeping(const ReplayOptions& options) {
   const bool preempts = options.clock != ClockKind::linear && options.samples == 1;
   if (!options.keep_preempted || preempts) return std::nullopt;
-  return contradiction("--preempted keep with the linear clock or --samples",
+  return contradiction("keeping preempted blocks with the linear clock or samples",
                        "an engine that preempts, and one sequence a request",
-                       "use --preempted drop");
+                       "drop what is preempted");
 }
 
 MaybeFailure check_batch(const ReplayOptions& options) {
@@ -60,13 +59,13 @@ MaybeFailure check_batch(const ReplayOptions& options) {
     return contradiction(fmt::format("{} samples a request, {} running sequences", options.samples,
                                      limits.max_running),
                          "room for all samples of one request",
-                         "raise --max-running or lower --samples");
+                         "raise the running sequences or lower the samples");
   }
   if (limits.max_batched_tokens == 0) {
     if (options.attention.mode == AttentionMode::off) return std::nullopt;
     return contradiction("attention with an unlimited number of tokens in a step",
                          "a limit, from which its memory is sized",
-                         "give --max-batched-tokens, for example 2048");
+                         "limit the batched tokens, for example to 2048");
   }
   if (limits.max_running > 0 && limits.max_running <= limits.max_batched_tokens)
     return std::nullopt;
@@ -76,31 +75,31 @@ MaybeFailure check_batch(const ReplayOptions& options) {
           : fmt::format("{} running sequences, {} tokens a step", limits.max_running,
                         limits.max_batched_tokens),
       "a token of each running sequence in every step",
-      "raise --max-batched-tokens (0: unlimited) or lower --max-running");
+      "raise the batched tokens (0: unlimited) or lower the running sequences");
 }
 
 MaybeFailure check_attention(const ReplayOptions& options) {
   if (options.attention.mode == AttentionMode::off) return std::nullopt;
   if (options.attention.device == nullptr) {
     return contradiction("attention without a device", "a device to compute it on",
-                         "give ReplayAttention::device");
+                         "open a device");
   }
   const DType dtype = options.attention.shape.dtype;
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
     return contradiction(fmt::format("attention over KV of type {}", name_of(dtype)),
                          "f32, f16 or bf16: what content is made in",
-                         "give --dtype bf16, or --attention off");
+                         "use the type bf16, or turn attention off");
   }
   auto layout = KvLayout::create(options.attention.shape);
   if (layout) return std::nullopt;
   return contradiction(fmt::format("the model shape: {}", describe(layout.status())), "",
-                       "change --model or the shape's numbers");
+                       "change the model or the shape's numbers");
 }
 
 MaybeFailure check_options(const ReplayOptions& options) {
   if (options.samples < 1 || options.samples > kMaxSamples) {
     return contradiction(fmt::format("{} samples", options.samples),
-                         fmt::format("1 .. {}", kMaxSamples), "change --samples");
+                         fmt::format("1 .. {}", kMaxSamples), "change the samples");
   }
   if (auto failure = check_linear(options)) return failure;
   if (auto failure = check_roofline(options)) return failure;
@@ -110,16 +109,32 @@ MaybeFailure check_options(const ReplayOptions& options) {
 }
 
 MaybeFailure open_feed(const ReplayOptions& options, std::optional<ArrivalFeed>& feed) {
-  trace::ParseFailure defect;
+  Finding defect;
   auto reader = trace::TraceReader::open(options.trace, &defect);
   if (!reader) return bad_trace(defect);
-  if (!reader->is_rereadable()) {
-    return ReplayFailure{
-        ReplayEnd::bad_input, fmt::format("{} cannot be read twice", options.trace.path),
-        "a file: the first pass finds out the worst case", "save the stream to a file first"};
-  }
   feed.emplace(std::move(*reader), options.limits.max_requests);
   return std::nullopt;
+}
+
+// Sizes of what the trace needs. A file is read a first time for them where the pool or the memory
+// of steps is sized by the trace.
+MaybeFailure size_up(const ReplayOptions& options, std::optional<ArrivalFeed>& feed,
+                     TraceSurvey& survey) {
+  const bool is_sized = options.pool.num_blocks || options.pool.pool_bytes;
+  const bool rereadable = feed->is_rereadable();
+  if (is_sized && (options.attention.mode == AttentionMode::off || !rereadable)) {
+    survey = survey_without_reading(options);
+    return std::nullopt;
+  }
+  if (!rereadable) {
+    return contradiction(
+        fmt::format("{} can be read only once, and the pool has no size", options.trace.path),
+        "a size of the pool, or a file: a first reading finds the worst case",
+        "give the pool a number of blocks or bytes, or save the trace to a file");
+  }
+  if (auto failure = survey_trace(*feed, options, survey)) return failure;
+  if (options.trace.is_stopped()) return interrupted();
+  return open_feed(options, feed);
 }
 
 bool everything_free(EnginePool& pool) {
@@ -134,6 +149,7 @@ class Replay {
   Replay(const ReplayOptions& options, const TraceSurvey& survey, ProgressSink* sink,
          ReplayObserver* observer)
       : options_(options), survey_(survey), observer_(observer) {
+    if (options.request_times != nullptr) instruments_.ledger.keep_times();
     instruments_.sink = sink;
     instruments_.observer = observer;
     instruments_.progress.requests_total = survey.requests;
@@ -142,7 +158,6 @@ class Replay {
 
   // The pool outlives what was built on it, wherever it goes.
   ~Replay() {
-    faults_.reset();
     verifier_.reset();
     if (observer_ != nullptr && pool_) observer_->on_end(std::move(pool_));
   }
@@ -151,7 +166,10 @@ class Replay {
 
   MaybeFailure run(ArrivalFeed& feed) {
     if (auto failure = EnginePool::create(options_, survey_, &pool_)) return failure;
-    if (auto failure = open_files()) return failure;
+    if (options_.timeline != nullptr) {
+      instruments_.meter.write_timeline(*options_.timeline, options_.timeline_ns,
+                                        pool_->block_size());
+    }
     if (options_.attention.mode != AttentionMode::off) {
       std::unique_ptr<verify::StepMemory> memory;
       if (auto failure = pool_->create_step_memory(&memory)) return failure;
@@ -167,10 +185,6 @@ class Replay {
       instruments_.verifier = &*verifier_;
     }
     if (observer_ != nullptr) observer_->on_pool(pool_->publisher());
-    if (options_.attention.fault != Fault::none) {
-      faults_.emplace(options_.attention, *pool_);
-      instruments_.faults = &*faults_;
-    }
     if (options_.clock == ClockKind::linear) {
       return run_engine(LinearEngine(options_, feed, *pool_, instruments_));
     }
@@ -181,18 +195,19 @@ class Replay {
 
   // The account at the end. `served`: the engine came to its end.
   MaybeFailure close(bool served) {
-    if (verifier_ && served) {
+    if (verifier_ && (served || options_.trace.is_stopped())) {
       auto measured = verifier_->measure();
       if (!measured) return unexpected("measure", measured.status());
       measured_ = std::move(*measured);
     }
     const Status proof = pool_->check_invariants();
     balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
-    if (Status status = instruments_.meter.finish(end_ns_); !status)
-      return file_failure("--timeline", options_.timeline_path, status);
-    if (Status status = instruments_.times.write(); !status)
-      return file_failure("--request-times", options_.request_times_path, status);
-    if (!served || balanced_) return std::nullopt;
+    instruments_.meter.finish(end_ns_);
+    if (options_.request_times != nullptr) instruments_.ledger.write_times(*options_.request_times);
+    if (auto failure = check_written(options_.timeline, "timeline")) return failure;
+    if (auto failure = check_written(options_.request_times, "request times")) return failure;
+    if (!served) return std::nullopt;
+    if (balanced_) return check_served();
     const std::string account =
         proof ? pool_->explain(0, Urgency::growth) : "invariants: " + describe(proof);
     return ReplayFailure{ReplayEnd::check_failed,
@@ -239,22 +254,22 @@ class Replay {
     return failure;
   }
 
-  MaybeFailure open_files() {
-    if (!options_.timeline_path.empty()) {
-      const Status status = instruments_.meter.open_timeline(
-          options_.timeline_path, options_.timeline_ns, pool_->block_size());
-      if (!status) return file_failure("--timeline", options_.timeline_path, status);
-    }
-    if (options_.request_times_path.empty()) return std::nullopt;
-    const Status status = instruments_.times.open(options_.request_times_path);
-    if (status) return std::nullopt;
-    return file_failure("--request-times", options_.request_times_path, status);
+  // A replay that served nobody shows nothing.
+  MaybeFailure check_served() {
+    if (instruments_.ledger.completed() > 0 || instruments_.ledger.rejected() == 0) return {};
+    ReplayReport report;
+    instruments_.ledger.write_to(report);
+    return ReplayFailure{ReplayEnd::check_failed,
+                         fmt::format("all {} requests were rejected; the first, {}",
+                                     report.rejected, report.first_rejection),
+                         "a request that can be served",
+                         "give a larger pool or a longer context, or replay another trace"};
   }
-  static ReplayFailure file_failure(const char* option, const std::string& path,
-                                    const Status& status) {
-    return {ReplayEnd::environment,
-            fmt::format("{} {}: {}", option, path, std::generic_category().message(status.native)),
-            "a writable file", "check the folder, its permissions and the disk"};
+
+  static MaybeFailure check_written(std::ostream* out, const char* what) {
+    if (out == nullptr || out->flush()) return std::nullopt;
+    return ReplayFailure{ReplayEnd::environment, fmt::format("the {} cannot be written", what),
+                         "room for it", "check the disk, or the reader of the pipe"};
   }
 
   const ReplayOptions& options_;
@@ -263,7 +278,6 @@ class Replay {
   Instruments instruments_;
   std::unique_ptr<EnginePool> pool_;
   std::optional<verify::KvVerifier> verifier_;
-  std::optional<FaultPlanter> faults_;
   verify::MeasuredReport measured_;
   std::int64_t end_ns_ = 0;
   bool balanced_ = false;
@@ -304,8 +318,13 @@ ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink,
   TraceSurvey survey;
   auto failure = check_options(options);
   if (!failure) failure = open_feed(options, feed);
-  if (!failure) failure = survey_trace(*feed, options, survey);
-  if (!failure) failure = open_feed(options, feed);
+  if (!failure) failure = size_up(options, feed, survey);
+  // A trace that is none is refused before the pool is made.
+  if (!failure && feed->peek() == nullptr) failure = feed->failure();
+  if (failure && options.trace.is_stopped()) {
+    failure =
+        ReplayFailure{ReplayEnd::interrupted, "the replay was interrupted before it began", "", ""};
+  }
   if (failure) {
     put(std::move(failure), outcome);
     return outcome;

@@ -6,15 +6,14 @@
 /// Deterministic.
 
 #include "replay/instruments.hpp"
-#include "replay/replay_observer.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 
 namespace kvarena::replay {
 
-/// Reads the trace twice (once to know its size and worst case), replays it, and proves the
-/// accounts. `sink` and `observer` may be null. The outcome has a report as soon as the replay
-/// began, also when a check failed.
+/// Replays the trace and proves the accounts. A trace without a size of the pool, or with attention
+/// on, is a file, which is read twice: once to know its size and worst case. `sink` and `observer`
+/// may be null. The outcome has a report as soon as the replay began, also when a check failed.
 ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink = nullptr,
                          ReplayObserver* observer = nullptr);
 

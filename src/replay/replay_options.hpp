@@ -12,7 +12,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <ostream>
+#include <string_view>
 
 namespace kvarena::replay {
 
@@ -27,15 +28,6 @@ enum class ClockKind : std::uint8_t { step, roofline, linear };
 enum class Reserve : std::uint8_t { full, prompt, none };
 
 using verify::AttentionMode;
-
-/// A defect planted on purpose, so that tests prove that verification finds it.
-enum class Fault : std::uint8_t {
-  none,
-  flip_byte,     ///< one bit of one written K byte changes
-  swap_entries,  ///< two entries of one block table change places
-  drop_copy,     ///< one copy-on-write copy is not done
-  lose_release,  ///< one block of a finished sequence stays referenced
-};
 
 /// Costs of the virtual engine, nanoseconds.
 struct ReplayCosts {
@@ -69,13 +61,11 @@ struct ReplayAttention {
   std::int32_t num_q_heads = 0;    ///< a multiple of the KV heads
   std::int64_t sample_every = 64;  ///< steps from one verified decode step to the next
   std::int32_t num_threads = 1;    ///< host: for writing KV and for attention
-  Fault fault = Fault::none;       ///< planted once
-  std::int64_t fault_after = 0;    ///< at the first opportunity after that many
 };
 
 /// All of it.
 struct ReplayOptions {
-  trace::TraceReaderOptions trace;
+  trace::TraceReaderOptions trace;  ///< what its `stop` ends is the whole replay
   ClockKind clock = ClockKind::step;
   Reserve reserve = Reserve::prompt;
   ReplayCosts costs;
@@ -83,11 +73,11 @@ struct ReplayOptions {
   ReplayLimits limits;
   ReplayPool pool;
   ReplayAttention attention;
-  bool keep_preempted = false;  ///< preempted sequences keep blocks until somebody needs them
-  std::int32_t samples = 1;     ///< sequences a request forks into after its prompt
-  std::string timeline_path;    ///< CSV of the series; empty: none
-  std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between rows
-  std::string request_times_path;            ///< CSV of when each request was served; empty: none
+  bool keep_preempted = false;       ///< preempted sequences keep blocks until somebody needs them
+  std::int32_t samples = 1;          ///< sequences a request forks into after its prompt
+  std::ostream* timeline = nullptr;  ///< gets the series as CSV; null: nobody does
+  std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between its rows
+  std::ostream* request_times = nullptr;     ///< gets when each request was served; null: nobody
 };
 
 /// The names of the command line.

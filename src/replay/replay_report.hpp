@@ -14,7 +14,7 @@
 
 namespace kvarena::replay {
 
-/// Nearest-rank percentiles of a set of durations, microseconds.
+/// Nearest-rank percentiles of a set of durations, microseconds; all 0 of an empty one.
 struct DurationSummary {
   std::int64_t count = 0;
   double mean_us = 0.0;
@@ -30,6 +30,7 @@ struct ReplayReport {
   std::int64_t requests = 0;       ///< read from the trace
   std::int64_t completed = 0;      ///< requests served to the end
   std::int64_t rejected = 0;       ///< requests that can never fit pool or context
+  std::string first_rejection;     ///< which was the first of them, and why
   std::int64_t input_tokens = 0;   ///< of the requests read
   std::int64_t output_tokens = 0;  ///< of the requests read
 

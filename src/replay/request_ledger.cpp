@@ -1,5 +1,8 @@
 #include "replay/request_ledger.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -26,11 +29,60 @@ DurationSummary summarise(std::vector<std::int64_t>& durations_us) {
   return summary;
 }
 
+// Seconds with six decimals; empty for what never happened.
+std::string seconds(std::int64_t ns) {
+  if (ns < 0) return {};
+  return fmt::format("{}.{:06}", ns / 1'000'000'000, ns % 1'000'000'000 / 1000);
+}
+
+std::int64_t waited_us(const trace::TraceRequest& request, std::int64_t now_ns) {
+  return now_ns / 1000 - request.arrival_us;
+}
+
 }  // namespace
+
+void RequestLedger::arrive(const trace::TraceRequest& request) {
+  if (keeps_times_) times_.push_back({.arrival_ns = request.arrival_us * 1000});
+}
+
+void RequestLedger::set(const trace::TraceRequest& request, std::int64_t Times::*time,
+                        std::int64_t now_ns) {
+  if (!keeps_times_) return;
+  std::int64_t& known = times_[static_cast<std::size_t>(request.index)].*time;
+  if (known == kNever) known = now_ns;
+}
+
+void RequestLedger::reject(const trace::TraceRequest& request, const std::string& why) {
+  if (rejected_++ == 0) first_rejection_ = fmt::format("request {}: {}", request.index, why);
+}
+
+void RequestLedger::start(const trace::TraceRequest& request, std::int64_t now_ns) {
+  queueing_us_.push_back(waited_us(request, now_ns));
+  set(request, &Times::started_ns, now_ns);
+}
+
+void RequestLedger::compute_prompt(const trace::TraceRequest& request, std::int64_t now_ns) {
+  set(request, &Times::prompt_ns, now_ns);
+}
+
+void RequestLedger::finish_request(const trace::TraceRequest& request, std::int64_t now_ns) {
+  latency_us_.push_back(waited_us(request, now_ns));
+  set(request, &Times::finished_ns, now_ns);
+}
+
+void RequestLedger::write_times(std::ostream& out) const {
+  out << "request,arrival_s,started_s,prompt_s,finished_s\n";
+  for (std::size_t i = 0; i < times_.size(); ++i) {
+    const Times& times = times_[i];
+    fmt::print(out, "{},{},{},{},{}\n", i, seconds(times.arrival_ns), seconds(times.started_ns),
+               seconds(times.prompt_ns), seconds(times.finished_ns));
+  }
+}
 
 void RequestLedger::write_to(ReplayReport& report) {
   report.completed = completed();
   report.rejected = rejected_;
+  report.first_rejection = first_rejection_;
   report.final_tokens = final_tokens_;
   report.final_blocks = final_blocks_;
   const std::int64_t slots = final_blocks_ * report.block_size;

@@ -1,6 +1,5 @@
 #include "replay/step_engine.hpp"
 
-#include "replay/fault_planter.hpp"
 #include "verify/verifier.hpp"
 
 #include <algorithm>
@@ -43,9 +42,9 @@ void StepEngine::take_arrivals() {
   const TraceRequest* next = nullptr;
   while ((next = feed_.peek()) != nullptr && next->arrival_us * 1000 <= now_ns_) {
     auto request = feed_.take();
-    instruments_.times.arrive(request->index, request->arrival_us * 1000);
-    if (!admission_.reason_never(*request).empty()) {
-      instruments_.ledger.reject();
+    instruments_.ledger.arrive(*request);
+    if (const std::string why = admission_.reason_never(*request); !why.empty()) {
+      instruments_.ledger.reject(*request, why);
       continue;
     }
     auto job = std::make_unique<Job>();
@@ -157,20 +156,19 @@ MaybeFailure StepEngine::make_room(const Status& cause) {
 }
 
 MaybeFailure StepEngine::grow() {
-  FaultPlanter* faults = instruments_.faults;
+  ReplayObserver* const observer = instruments_.observer;
   while (true) {
-    if (faults != nullptr) faults->before_append(demands_);
+    if (observer != nullptr) observer->before_append(pool_, demands_);
     const Status status = pool_.append(demands_);
     if (status) break;
     if (auto failure = make_room(status)) return failure;
   }
-  if (faults != nullptr) faults->after_append();
+  if (observer != nullptr) observer->after_append(pool_);
   for (const JobRow& row : rows_) {
     Job& job = *row.job;
     if (!job.request->started) {
       job.request->started = true;
-      instruments_.ledger.start(job.request->arrival_ns(), now_ns_);
-      instruments_.times.start(job.request->trace->index, now_ns_);
+      instruments_.ledger.start(*job.request->trace, now_ns_);
     }
     job.length += row.tokens;
   }
@@ -195,7 +193,7 @@ void StepEngine::pass_time() {
   for (const JobRow& row : rows_) {
     const Job& job = *row.job;
     if (!job.decodes() || job.length > job.prefill_length) continue;
-    instruments_.times.compute_prompt(job.request->trace->index, now_ns_);
+    instruments_.ledger.compute_prompt(*job.request->trace, now_ns_);
   }
 }
 
@@ -229,11 +227,10 @@ MaybeFailure StepEngine::finish(Job& job) {
   const auto info = pool_.tables().info(job.sequence);
   if (!info) return unexpected("info", info.status());
   instruments_.ledger.finish_sequence(info->length_tokens, info->num_blocks);
-  if (instruments_.faults != nullptr) instruments_.faults->before_destroy(job);
+  if (instruments_.observer != nullptr) instruments_.observer->before_destroy(pool_, job);
   if (Status status = pool_.destroy(job.sequence); !status) return unexpected("destroy", status);
   if (--job.request->unfinished == 0) {
-    instruments_.ledger.finish_request(job.request->arrival_ns(), now_ns_);
-    instruments_.times.finish(job.request->trace->index, now_ns_);
+    instruments_.ledger.finish_request(*job.request->trace, now_ns_);
   }
   return std::nullopt;
 }
@@ -271,7 +268,7 @@ MaybeFailure StepEngine::step() {
   if (Status status = pool_.end_step(); !status) return unexpected("end_step", status);
   pass_time();
   if (time_overflow_) return time_overflow(*running_.front()->request->trace);
-  if (instruments_.faults != nullptr) instruments_.faults->between_steps(running_);
+  if (instruments_.observer != nullptr) instruments_.observer->between_steps(pool_, running_);
   return finish_step();
 }
 
@@ -282,11 +279,13 @@ MaybeFailure StepEngine::run() {
     if (running_.empty() && waiting_.empty()) {
       if (Status status = pool_.publish(); !status) return unexpected("publish", status);
       const TraceRequest* next = feed_.peek();
+      if (options_.trace.is_stopped()) return interrupted();
       if (next == nullptr) break;
       now_ns_ = next->arrival_us * 1000;
       continue;
     }
     if (auto failure = step()) return failure;
+    if (options_.trace.is_stopped()) return interrupted();
     instruments_.report_progress(now_ns_, waiting_.size());
   }
   return feed_.failure();

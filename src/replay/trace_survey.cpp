@@ -71,6 +71,18 @@ std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int6
   return end;
 }
 
+TraceSurvey survey_without_reading(const ReplayOptions& options) noexcept {
+  constexpr std::int64_t kMostSequences = std::int64_t{1} << 20;
+  constexpr std::int64_t kLongest = trace::kMaxInputTokens + trace::kMaxOutputTokens;
+  const ReplayLimits& limits = options.limits;
+  TraceSurvey survey;
+  survey.longest_tokens =
+      limits.max_context_tokens > 0 ? std::min(limits.max_context_tokens, kLongest) : kLongest;
+  survey.worst_sequences =
+      limits.max_running > 0 ? std::min(limits.max_running, kMostSequences) : kMostSequences;
+  return survey;
+}
+
 std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions& options,
                                           TraceSurvey& survey) {
   const std::int64_t block_size = options.attention.shape.block_size_tokens;

@@ -13,8 +13,8 @@ namespace kvarena::replay {
 
 /// What a replay of the trace needs at worst.
 struct TraceSurvey {
-  std::int64_t requests = 0;         ///< those that will be replayed or rejected
-  std::int64_t tokens = 0;           ///< prompts and outputs of all samples
+  std::int64_t requests = 0;         ///< those that will be replayed or rejected; 0: unknown
+  std::int64_t tokens = 0;           ///< prompts and outputs of all samples; 0: unknown
   std::int64_t longest_tokens = 1;   ///< prompt and output of one that may run
   std::int64_t worst_blocks = 1;     ///< never more at a time
   std::int64_t worst_sequences = 1;  ///< never more at a time
@@ -28,6 +28,9 @@ constexpr std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) 
 /// When a request that starts at `start_ns` ends on the linear clock; nothing past 2^63 - 1.
 std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
                                           const ReplayCosts& costs) noexcept;
+
+/// Bounds that hold for every trace, of a pool whose size is given.
+TraceSurvey survey_without_reading(const ReplayOptions& options) noexcept;
 
 /// Reads `feed` to its end. For the linear clock without limits the worst case is exact (the peak
 /// of the holds); otherwise it is the sum over the largest requests that may run together.

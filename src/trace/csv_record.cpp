@@ -1,5 +1,5 @@
-#include "trace/parse_failure.hpp"
-#include "trace/record_parser.hpp"
+#include "base/excerpt.hpp"
+#include "trace/records.hpp"
 #include "trace/trace_request.hpp"
 
 #include <fmt/format.h>
@@ -84,16 +84,15 @@ std::optional<std::int64_t> wall_clock_us(Cursor& cursor) {
 }
 
 std::optional<LineDefect> token_count(Cursor& cursor, std::string_view name, std::int64_t smallest,
-                                      std::int64_t& value) {
-  const std::string expected =
-      fmt::format("{}: a whole number {} .. {}", name, smallest, kMaxTraceTokens);
+                                      std::int64_t largest, std::int64_t& value) {
+  const std::string expected = fmt::format("{}: a whole number {} .. {}", name, smallest, largest);
   const std::size_t first = cursor.at;
   value = 0;
   for (; cursor.at < cursor.line.size() && cursor.line[cursor.at] != ','; ++cursor.at) {
     const char c = cursor.line[cursor.at];
     if (!is_digit(c)) return cursor.defect(first, expected);
     value = value * 10 + (c - '0');
-    if (value > kMaxTraceTokens) return cursor.defect(first, expected);
+    if (value > largest) return cursor.defect(first, expected);
   }
   if (cursor.at == first || value < smallest) return cursor.defect(first, expected);
   return std::nullopt;
@@ -108,9 +107,12 @@ std::optional<LineDefect> parse_csv_record(std::string_view line, CsvRecord& rec
   if (!wall) return cursor.defect(0, kTimestampForm);
   record.wall_us = *wall;
   if (!cursor.skip(',')) return cursor.defect(cursor.at, "a comma behind the time stamp");
-  if (auto defect = token_count(cursor, "ContextTokens", 1, record.input_tokens)) return defect;
+  if (auto defect = token_count(cursor, "ContextTokens", 1, kMaxInputTokens, record.input_tokens))
+    return defect;
   if (!cursor.skip(',')) return cursor.defect(cursor.at, "a comma and GeneratedTokens");
-  if (auto defect = token_count(cursor, "GeneratedTokens", 0, record.output_tokens)) return defect;
+  if (auto defect =
+          token_count(cursor, "GeneratedTokens", 0, kMaxOutputTokens, record.output_tokens))
+    return defect;
   if (cursor.at != line.size()) return cursor.defect(cursor.at, "the end of the line: 3 columns");
   return std::nullopt;
 }

@@ -1,6 +1,6 @@
 #include "trace/trace_reader.hpp"
 
-#include "trace/record_parser.hpp"
+#include "trace/records.hpp"
 
 #include <fmt/format.h>
 
@@ -26,6 +26,8 @@ constexpr std::string_view kAnyFormat =
     "a JSON object (mooncake, agent, vllm) or the header TIMESTAMP,ContextTokens,GeneratedTokens";
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == text.npos; }
+
+std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 std::optional<LineDefect> missing_field(const JsonRecord& record, TraceFormat format,
                                         std::string_view line) {
@@ -88,154 +90,166 @@ std::optional<TraceFormat> trace_format_of(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-TraceReader::TraceReader(std::string path, LineSource lines) noexcept
-    : path_(std::move(path)), lines_(std::move(lines)) {}
+TraceReader::TraceReader(const TraceReaderOptions& options)
+    : options_(options),
+      input_(std::make_unique<TraceInput>(options.path, options.stop)),
+      stream_(std::make_unique<std::istream>(input_.get())),
+      // One past the longest, for its CR, and one for the end of the string.
+      buffer_(std::make_unique_for_overwrite<char[]>(options.max_line_bytes + 2)),
+      format_(options.format) {}
 
-Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, ParseFailure* failure) {
-  auto lines = LineSource::open(options.path, options.max_line_bytes);
-  if (!lines) {
-    const Status status = lines.status();
-    if (failure != nullptr) {
-      *failure = {
-          options.path,
-          0,
-          0,
-          fmt::format("no way to open it ({})", std::generic_category().message(status.native)),
-          "a readable trace file",
-          "check the path and its permissions"};
-    }
-    return status;
-  }
-  TraceReader reader(options.path, std::move(*lines));
-  const Status status = reader.settle_format(options.format);
-  if (!status) {
-    if (failure != nullptr) *failure = reader.failure_;
-    return status;
-  }
-  return reader;
+Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, Finding* failure) {
+  TraceReader reader(options);
+  const int error = reader.input_->error();
+  const Status status =
+      error != 0 ? reader.fail_io(error, "no way to open it") : reader.settle_format();
+  if (status) return reader;
+  if (failure != nullptr) *failure = reader.failure_;
+  return status;
 }
 
-Status TraceReader::fail(ParseFailure failure) {
-  failure_ = std::move(failure);
-  status_ = status_of(failure_);
-  return status_;
+Status TraceReader::fail_io(int error, std::string found) {
+  failure_ = {options_.path, fmt::format("{} ({})", found, std::generic_category().message(error)),
+              "a readable trace", "check the path and its permissions"};
+  return status_ = {StatusCode::io_error, Resource::file, Option::none, error, 0, 0, 0};
 }
 
-Status TraceReader::fail_line(const Line& line) {
-  if (line.outcome == LineOutcome::too_long) {
-    return fail({path_, line.number, static_cast<std::int64_t>(lines_.max_line_bytes()) + 1,
-                 fmt::format("a line longer than {} bytes", lines_.max_line_bytes()),
-                 "one request a line", "check that this is a trace"});
-  }
-  if (line.outcome == LineOutcome::read_failed) {
-    failure_ = {path_,
-                line.number + 1,
-                0,
-                fmt::format("no way to read on ({})", std::generic_category().message(line.native)),
-                "the rest of the file",
-                ""};
-    status_ = {StatusCode::io_error, Resource::file, Option::none, line.native, 0, 0, 0};
-    return status_;
-  }
-  return fail({path_, 0, 0, "no request in the file", "at least one request", ""});
+Status TraceReader::fail(std::int64_t column, std::string found, std::string expected,
+                         std::string advice) {
+  std::string place = shown_path(options_.path);
+  if (line_number_ > 0) place += fmt::format(":{}", line_number_);
+  if (column > 0) place += fmt::format(":{}", column);
+  if (advice.empty()) advice = "correct the trace; docs/traces.md describes the formats";
+  failure_ = {std::move(place), std::move(found), std::move(expected), std::move(advice)};
+  return status_ = {StatusCode::parse_error,
+                    Resource::file,
+                    Option::none,
+                    0,
+                    static_cast<std::uint64_t>(line_number_),
+                    static_cast<std::uint64_t>(column),
+                    0};
 }
 
-// The next line with something in it, or the outcome that ended the search. A byte order mark is
-// not content.
-Line TraceReader::next_content_line() {
-  while (true) {
-    Line line = lines_.next();
-    line_number_ = line.number;
-    if (line.number == 1 && line.text.starts_with(kByteOrderMark)) {
-      line.text.remove_prefix(kByteOrderMark.size());
-    }
-    if (line.outcome != LineOutcome::line || !is_blank(line.text)) return line;
+// Reads a line. False where there is none: at the end, past an unreadable byte, or longer than the
+// limit.
+bool TraceReader::next_line() {
+  const std::size_t most = options_.max_line_bytes + 2;
+  stream_->getline(buffer_.get(), static_cast<std::streamsize>(most));
+  auto length = static_cast<std::size_t>(stream_->gcount());
+  too_long_ = stream_->fail() && length == most - 1;
+  if (stream_->fail()) return false;
+  if (!stream_->eof()) {
+    --length;  // the line feed
+  } else if (input_->end() != TraceInput::End::complete) {
+    return false;
   }
+  ++line_number_;
+  line_ = {buffer_.get(), length};
+  if (line_.ends_with('\r')) line_.remove_suffix(1);
+  if (line_number_ == 1 && line_.starts_with(kByteOrderMark)) {
+    line_.remove_prefix(kByteOrderMark.size());
+  }
+  too_long_ = line_.size() > options_.max_line_bytes;
+  if (too_long_) --line_number_;
+  return !too_long_;
 }
 
-Status TraceReader::settle_format(TraceFormat wanted) {
-  const Line line = next_content_line();
-  if (line.outcome != LineOutcome::line) return fail_line(line);
-  const std::string_view text = line.text;
-  format_ = wanted;
-  if (wanted == TraceFormat::detect) {
-    const Status status = detect_format(text);
-    if (!status) return status;
+bool TraceReader::next_content_line() {
+  while (next_line()) {
+    if (!is_blank(line_)) return true;
   }
-  if (format_ == TraceFormat::azure) {
-    if (text == kAzureHeader) return {};
-    return fail({path_, line.number, 1, excerpt_of(text, 60),
-                 fmt::format("the header {}", kAzureHeader), ""});
-  }
-  first_line_ = text;
-  first_line_number_ = line.number;
-  first_line_pending_ = true;
-  return {};
+  return false;
 }
 
-Status TraceReader::detect_format(std::string_view line) {
-  constexpr std::string_view kGzipMagic = "\x1f\x8b";
-  constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
-  if (line.starts_with(kGzipMagic) || line.starts_with(kZstdMagic)) {
-    return fail({path_, line_number_, 1, "compressed data", std::string(kAnyFormat),
-                 "decompress the file first"});
+// Why there is no line.
+Status TraceReader::fail_without_line() {
+  using enum TraceInput::End;
+  const TraceInput::End end = too_long_ ? none : input_->end();
+  if (end == read_failed) return fail_io(input_->error(), "no way to read on");
+  if (end == truncated || end == corrupt) {
+    ++line_number_;
+    return fail(0,
+                end == corrupt ? "compressed data that is damaged"
+                               : "compressed data that ends in its middle",
+                "the rest of the trace", "make or copy the file again");
   }
-  if (line.starts_with("TIMESTAMP")) {
+  if (too_long_) {
+    ++line_number_;
+    return fail(static_cast<std::int64_t>(options_.max_line_bytes) + 1,
+                fmt::format("a line longer than {} bytes", options_.max_line_bytes),
+                "one request a line", "check that this is a trace");
+  }
+  line_number_ = 0;
+  return fail(0, "no request", "at least one");
+}
+
+Status TraceReader::settle_format() {
+  if (!next_content_line()) return fail_without_line();
+  if (format_ == TraceFormat::detect) {
+    if (Status status = detect_format(); !status) return status;
+  }
+  line_pending_ = format_ != TraceFormat::azure;
+  if (line_pending_ || line_ == kAzureHeader) return {};
+  return fail(1, excerpt_of(line_, 60), fmt::format("the header {}", kAzureHeader));
+}
+
+Status TraceReader::detect_format() {
+  if (line_.starts_with("TIMESTAMP")) {
     format_ = TraceFormat::azure;
     return {};
   }
-  if (line.front() != '{') {
-    return fail({path_, line_number_, 1, excerpt_of(line), std::string(kAnyFormat),
-                 "name the format with --format when it is one of these"});
-  }
+  if (line_.front() != '{') return fail(1, excerpt_of(line_), std::string(kAnyFormat));
   JsonRecord record;
   format_ = TraceFormat::mooncake;
-  if (parse_json_record(line, record)) return {};  // next() reports the defect
+  if (parse_json_record(line_, record)) return {};  // next() reports the defect
   if (record.has_scheduled_ms) format_ = TraceFormat::vllm;
   if (record.session) format_ = TraceFormat::agent;
   return {};
 }
 
-Status TraceReader::parse(std::string_view text, TraceRequest& request) {
-  const auto refuse = [&](LineDefect defect, std::string advice = "") {
-    return fail({path_, line_number_, defect.column, std::move(defect.found),
-                 std::move(defect.expected), std::move(advice)});
+Status TraceReader::parse_record(TraceRequest& request, std::int64_t& stamp_us) {
+  const auto refuse = [&](LineDefect defect) {
+    return fail(defect.column, std::move(defect.found), std::move(defect.expected));
   };
-  if (const auto nul = text.find('\0'); nul != text.npos) {
-    return refuse({static_cast<std::int64_t>(nul) + 1, "a NUL byte", "text"},
-                  "the file is damaged or not a text file");
-  }
-  std::int64_t stamp_us = 0;
   if (format_ == TraceFormat::azure) {
     CsvRecord record;
-    if (auto defect = parse_csv_record(text, record)) return refuse(std::move(*defect));
+    if (auto defect = parse_csv_record(line_, record)) return refuse(std::move(*defect));
     stamp_us = record.wall_us;
     request.input_tokens = record.input_tokens;
     request.output_tokens = record.output_tokens;
-  } else {
-    JsonRecord record;
-    if (auto defect = parse_json_record(text, record)) return refuse(std::move(*defect));
-    if (auto defect = missing_field(record, format_, text)) return refuse(std::move(*defect));
-    if (auto defect = wrong_id_count(record, format_, text)) return refuse(std::move(*defect));
-    stamp_us = *record.timestamp_us;
-    request.input_tokens = *record.input_tokens;
-    request.output_tokens = *record.output_tokens;
-    request.prefix_blocks = std::move(record.hash_ids);
-    request.prefix_block_tokens =
-        format_ == TraceFormat::mooncake ? kMooncakeBlockTokens : kFullBlockTokens;
-    request.session = record.session.value_or(-1);
-    request.turn = record.turn.value_or(-1);
+    return {};
   }
+  JsonRecord record;
+  if (auto defect = parse_json_record(line_, record)) return refuse(std::move(*defect));
+  if (auto defect = missing_field(record, format_, line_)) return refuse(std::move(*defect));
+  if (auto defect = wrong_id_count(record, format_, line_)) return refuse(std::move(*defect));
+  stamp_us = *record.timestamp_us;
+  request.input_tokens = *record.input_tokens;
+  request.output_tokens = *record.output_tokens;
+  request.prefix_blocks = std::move(record.hash_ids);
+  request.prefix_block_tokens =
+      format_ == TraceFormat::mooncake ? kMooncakeBlockTokens : kFullBlockTokens;
+  request.session = record.session.value_or(-1);
+  request.turn = record.turn.value_or(-1);
+  return {};
+}
+
+Status TraceReader::parse(TraceRequest& request) {
+  if (const auto nul = line_.find('\0'); nul != line_.npos) {
+    return fail(static_cast<std::int64_t>(nul) + 1, "a NUL byte", "text",
+                "the file is damaged or not a text file");
+  }
+  std::int64_t stamp_us = 0;
+  if (Status status = parse_record(request, stamp_us); !status) return status;
   if (num_requests_ == 0) first_us_ = latest_us_ = stamp_us;
   if (stamp_us < latest_us_) {
-    return refuse(
-        {1, fmt::format("a time stamp {} us before the request above", latest_us_ - stamp_us),
-         "requests in order of arrival"},
-        "sort the file by time stamp");
+    return fail(1,
+                fmt::format("a time stamp {} us before the request above", latest_us_ - stamp_us),
+                "requests in order of arrival", "sort the file by time stamp");
   }
   if (stamp_us - first_us_ > kMaxTraceMicroseconds) {
-    return refuse({1, fmt::format("a time stamp {} us after the first", stamp_us - first_us_),
-                   fmt::format("at most {}", kMaxTraceMicroseconds)});
+    return fail(1, fmt::format("a time stamp {} us after the first", stamp_us - first_us_),
+                fmt::format("at most {}", kMaxTraceMicroseconds));
   }
   latest_us_ = stamp_us;
   request.arrival_us = stamp_us - first_us_;
@@ -245,22 +259,15 @@ Status TraceReader::parse(std::string_view text, TraceRequest& request) {
 
 Result<std::optional<TraceRequest>> TraceReader::next() {
   if (!status_) return status_;
-  TraceRequest request;
-  Status status;
-  if (first_line_pending_) {
-    first_line_pending_ = false;
-    line_number_ = first_line_number_;
-    status = parse(first_line_, request);
-    first_line_ = {};
-  } else {
-    const Line line = next_content_line();
-    if (line.outcome == LineOutcome::end_of_file && num_requests_ > 0) {
-      return std::optional<TraceRequest>{};
-    }
-    if (line.outcome != LineOutcome::line) return fail_line(line);
-    status = parse(line.text, request);
+  const bool has_line = std::exchange(line_pending_, false) || next_content_line();
+  if (options_.is_stopped()) return std::optional<TraceRequest>{};
+  if (!has_line) {
+    const bool ended = !too_long_ && input_->end() == TraceInput::End::complete;
+    if (ended && num_requests_ > 0) return std::optional<TraceRequest>{};
+    return fail_without_line();
   }
-  if (!status) return status;
+  TraceRequest request;
+  if (Status status = parse(request); !status) return status;
   return std::optional<TraceRequest>{std::move(request)};
 }
 

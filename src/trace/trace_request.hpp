@@ -8,9 +8,10 @@
 
 namespace kvarena::trace {
 
-/// Largest number of prompt or output tokens of one request that a reader accepts: both together
-/// fit a sequence length.
-inline constexpr std::int64_t kMaxTraceTokens = (std::int64_t{1} << 30) - 1;
+/// The most prompt tokens of a request that a reader accepts.
+inline constexpr std::int64_t kMaxInputTokens = std::int64_t{1} << 24;
+/// The most output tokens that a reader accepts: an engine makes them step by step.
+inline constexpr std::int64_t kMaxOutputTokens = std::int64_t{1} << 20;
 /// Latest time stamp that a reader accepts, microseconds (about three years).
 inline constexpr std::int64_t kMaxTraceMicroseconds = 100'000'000'000'000;
 
@@ -19,8 +20,8 @@ inline constexpr std::int64_t kMaxTraceMicroseconds = 100'000'000'000'000;
 struct TraceRequest {
   std::int64_t index = 0;                   ///< position in the file, from 0
   std::int64_t arrival_us = 0;              ///< microseconds since the first request
-  std::int64_t input_tokens = 0;            ///< prompt, 1 .. kMaxTraceTokens
-  std::int64_t output_tokens = 0;           ///< to be generated, 0 .. kMaxTraceTokens
+  std::int64_t input_tokens = 0;            ///< prompt, 1 .. kMaxInputTokens
+  std::int64_t output_tokens = 0;           ///< to be generated, 0 .. kMaxOutputTokens
   std::int32_t prefix_block_tokens = 0;     ///< tokens each id stands for; 0 when there are no ids
   std::vector<std::int64_t> prefix_blocks;  ///< ids of the prompt's blocks, from its start
   std::int64_t session = -1;                ///< conversation it belongs to, or -1

@@ -20,6 +20,7 @@ enum class RunEnd : std::uint8_t {
   bad_options,   ///< the options contradict one another or the input
   does_not_fit,  ///< the pool or the device's memory is too small
   bad_input,     ///< a trace
+  interrupted,   ///< somebody asked it to stop; what was done until then is whole
   environment,   ///< the operating system, or a bug
   interrupted,   ///< somebody asked it to stop
 };

@@ -26,6 +26,7 @@ std::string_view name_of(RunEnd end) noexcept {
     case RunEnd::bad_options: return "bad_options";
     case RunEnd::does_not_fit: return "does_not_fit";
     case RunEnd::bad_input: return "bad_input";
+    case RunEnd::interrupted: return "interrupted";
     case RunEnd::environment: return "environment";
     case RunEnd::interrupted: return "interrupted";
   }

@@ -104,14 +104,11 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
 
 std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
                                          PlanRefusal& refusal) {
-  const auto refuse = [&](const trace::ParseFailure& failure) {
-    refusal = {.what = {.found = fmt::format("{}: found {}", place_of(failure), failure.found),
-                        .expected = failure.expected,
-                        .advice = failure.advice},
-               .code = ExitCode::bad_input};
+  const auto refuse = [&](const Finding& failure) {
+    refusal = {.what = failure, .code = ExitCode::bad_input};
     return std::nullopt;
   };
-  trace::ParseFailure failure;
+  Finding failure;
   auto reader = trace::TraceReader::open(trace, &failure);
   if (!reader) return refuse(failure);
   TraceLengths lengths;

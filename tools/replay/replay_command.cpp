@@ -83,6 +83,31 @@ bool ReplayCommand::take_roofline(const Console& console) {
   return options_.roofline.has_value();
 }
 
+bool ReplayCommand::uses_stdout() const noexcept {
+  return json_on_stdout(json_) || timeline_.is_on_stdout() || request_times_.is_on_stdout();
+}
+
+bool ReplayCommand::take_outputs(const Console& console) const {
+  const int given = (json_on_stdout(json_) ? 1 : 0) + (timeline_.is_on_stdout() ? 1 : 0) +
+                    (request_times_.is_on_stdout() ? 1 : 0);
+  if (given <= 1) return true;
+  console.error("two outputs on standard output",
+                "'-' for one of --json, --timeline and "
+                "--request-times",
+                "write the others to files");
+  return false;
+}
+
+// What cannot be written is refused before anything runs.
+ExitCode ReplayCommand::open_outputs(const Console& console) {
+  ExitCode code = probe_json(console, json_);
+  if (code == ExitCode::ok) code = timeline_.open(console);
+  if (code == ExitCode::ok) code = request_times_.open(console);
+  options_.timeline = timeline_.stream();
+  options_.request_times = request_times_.stream();
+  return code;
+}
+
 // A GPU that is named is used, or the command fails.
 bool ReplayCommand::take_device(const Console& console) {
   if (device_.kind != DeviceChoice::Kind::cuda || attention_ != "off") return true;
@@ -95,7 +120,7 @@ bool ReplayCommand::take_device(const Console& console) {
 bool ReplayCommand::complete(const Console& console) {
   const auto shape = shape_.choose(console, model_);
   if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
-      !take_roofline(console) || !http_.take(console)) {
+      !take_roofline(console) || !take_outputs(console) || !http_.take(console)) {
     return false;
   }
   model_name_ = shape->name;
@@ -159,11 +184,11 @@ std::optional<ReplayOutcome> ReplayCommand::replay(const Console& console, ExitC
 }
 
 void ReplayCommand::warn(const Console& console, const ReplayReport& report) const {
-  if (report.rejected > 0) {
+  if (report.rejected > 0 && report.completed > 0) {
     console.warning(
         fmt::format("{} of {} requests were rejected: longer than the context or the pool "
-                    "can ever hold",
-                    report.rejected, report.requests));
+                    "can ever hold; the first, {}",
+                    report.rejected, report.requests, report.first_rejection));
   }
   if (report.worst_case_blocks > 0) {
     console.warning(fmt::format(
@@ -175,20 +200,29 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
 
 ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
-  ExitCode code = probe_json(console, json_);
+  ExitCode code = open_outputs(console);
   if (code != ExitCode::ok) return code;
+  Interrupt interrupt;
+  options_.trace.stop = &interrupt.came();
   const auto replayed = replay(console, &code);
   if (!replayed) return code;
   code = report(console, *replayed);
-  if (http_.lingers() && replayed->has_report) {
-    Interrupt interrupt;
+  if (http_.lingers() && replayed->has_report && !interrupt.came()) {
     console.note("serving on; Ctrl-C ends it");
     while (!interrupt.wait_for(kRepublish)) server_->publish();
   }
   return code;
 }
 
-ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) const {
+ExitCode ReplayCommand::write_results(const Console& console, const ReplayOutcome& outcome) {
+  const ExitCode codes[] = {timeline_.commit(console), request_times_.commit(console),
+                            write_json(console, json_, json_of(options_, outcome))};
+  const auto* failed =
+      std::ranges::find_if(codes, [](ExitCode code) { return code != ExitCode::ok; });
+  return failed == std::end(codes) ? ExitCode::ok : *failed;
+}
+
+ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) {
   if (outcome.end != ReplayEnd::completed) {
     console.error(outcome.happened, outcome.expected, outcome.advice);
   }
@@ -196,13 +230,13 @@ ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outc
   const auto& report = outcome.report;
   warn(console, report);
   if (!console.quiet) {
-    std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
+    std::ostream& stream = uses_stdout() ? console.err : console.out;
     stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
   }
   const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
   const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
   console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
-  const ExitCode written = write_json(console, json_, json_of(options_, outcome));
+  const ExitCode written = write_results(console, outcome);
   const ExitCode code = exit_code_of(outcome.end);
   return code == ExitCode::ok ? written : code;
 }

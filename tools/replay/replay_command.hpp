@@ -6,9 +6,9 @@
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
 #include "tools/exit_codes.hpp"
-#include "tools/replay/http_options.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "tools/replay/roofline_options.hpp"
+#include "tools/replay/series_output.hpp"
 #include "tools/shape_options.hpp"
 
 #include "replay/replay_options.hpp"
@@ -39,7 +39,11 @@ class ReplayCommand {
   bool take_watermark(const Console& console);
   bool take_device(const Console& console);
   bool take_roofline(const Console& console);
-  ExitCode report(const Console& console, const replay::ReplayOutcome& outcome) const;
+  bool take_outputs(const Console& console) const;
+  bool uses_stdout() const noexcept;
+  ExitCode open_outputs(const Console& console);
+  ExitCode report(const Console& console, const replay::ReplayOutcome& outcome);
+  ExitCode write_results(const Console& console, const replay::ReplayOutcome& outcome);
   /// nullopt without an outcome, and then the exit code in `code`.
   std::optional<replay::ReplayOutcome> replay(const Console& console, ExitCode* code);
   void warn(const Console& console, const replay::ReplayReport& report) const;
@@ -62,6 +66,8 @@ class ReplayCommand {
   std::int32_t threads_ = 0;
   double elapsed_s_ = 0.0;
   std::string json_;
+  SeriesOutput timeline_{"--timeline"};
+  SeriesOutput request_times_{"--request-times"};
   HttpOptions http_;
   std::optional<OpenedDevice> opened_;
   std::unique_ptr<ReplayServer> server_;  // looks at the device

@@ -24,6 +24,8 @@ Examples:
       on a GPU: attention of every layer in every step, all of it compared, and its GB/s
   kvarena replay trace.jsonl --clock roofline --gpu H200-SXM --model Llama-3.1-8B --blocks 20000
       steps that take what an H200 needs for them: when would each request be served?
+  zstdcat day1.zst day2.zst | kvarena replay - --blocks 20000
+      a trace from a pipe, which is read once: the pool needs a size
   kvarena replay trace.jsonl --http 127.0.0.1:15858 --linger
       health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
   kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
@@ -39,9 +41,11 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "replay", "Serve a request trace through the block manager on a virtual clock");
   command->footer(kFooter);
-  command->add_option("TRACE", options_.trace.path, "The trace file")
+  command
+      ->add_option("TRACE", options_.trace.path,
+                   "The trace, plain or compressed by gzip or zstd; '-': standard input")
       ->required()
-      ->type_name("FILE");
+      ->type_name("FILE|-");
   add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format")
       ->capture_default_str();
   add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
@@ -53,17 +57,15 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   shape_.declare(*command);
   declare_attention(*command);
   http_.declare(*command);
-  command
-      ->add_option("--timeline", options_.timeline_path,
-                   "Write the series of running, waiting, blocks ... to FILE as CSV")
-      ->type_name("FILE");
+  timeline_.declare(*command,
+                    "Write the series of running, waiting, blocks ... as CSV to FILE, or to "
+                    "standard output for '-'");
   add_count_option(*command, "--timeline-ms", timeline_ms_, 1, std::int64_t{1} << 32,
                    "Virtual time between its rows")
       ->capture_default_str();
-  command
-      ->add_option("--request-times", options_.request_times_path,
-                   "Write when each request arrived, started and ended to FILE as CSV")
-      ->type_name("FILE");
+  request_times_.declare(*command,
+                         "Write when each request arrived, started and ended as CSV to FILE, or "
+                         "to standard output for '-'");
   declare_json_option(*command, json_);
   return command;
 }

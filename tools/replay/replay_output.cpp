@@ -18,7 +18,9 @@ using replay::ReplayOutcome;
 using replay::ReplayReport;
 using verify::MeasuredReport;
 
+// Of no durations there is nothing to say.
 Json json_of(const DurationSummary& durations) {
+  if (durations.count == 0) return nullptr;
   return {{"count", durations.count},   {"mean_us", durations.mean_us},
           {"p50_us", durations.p50_us}, {"p90_us", durations.p90_us},
           {"p99_us", durations.p99_us}, {"max_us", durations.max_us}};
@@ -80,6 +82,7 @@ std::string milliseconds(std::int64_t us) {
 }
 
 std::string durations_line(const DurationSummary& durations) {
+  if (durations.count == 0) return "of no request";
   return fmt::format("median {}, 90 % {}, 99 % {}, longest {}", milliseconds(durations.p50_us),
                      milliseconds(durations.p90_us), milliseconds(durations.p99_us),
                      milliseconds(durations.max_us));
@@ -168,6 +171,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["trace"] = options.trace.path;
   json["format"] = r.trace_format;
   json["ok"] = outcome.end == replay::ReplayEnd::completed;
+  if (outcome.end == replay::ReplayEnd::interrupted) json["interrupted"] = true;
   if (!outcome.happened.empty()) json["failure"] = outcome.happened;
   json["options"] = options_json(options);
   json["requests"] = r.requests;
@@ -208,9 +212,11 @@ std::string summary_of(const Console& console, const std::ostream& stream,
                        const std::string& model_name) {
   const ReplayReport& r = outcome.report;
   const bool ok = outcome.end == replay::ReplayEnd::completed;
-  std::string text = fmt::format("{}{}{} ({} trace, {} clock, reserve {})\n", console.bold(stream),
-                                 options.trace.path, console.plain(stream), r.trace_format,
-                                 name_of(options.clock), name_of(options.reserve));
+  const bool interrupted = outcome.end == replay::ReplayEnd::interrupted;
+  std::string text =
+      fmt::format("{}{}{} ({} trace, {} clock, reserve {}){}\n", console.bold(stream),
+                  options.trace.path, console.plain(stream), r.trace_format, name_of(options.clock),
+                  name_of(options.reserve), interrupted ? ": interrupted" : "");
   text += traffic_lines(r);
   text += engine_lines(options, r);
   text += pool_lines(options, r, model_name);
@@ -220,7 +226,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   text += fmt::format(
       "  account        {}{}{}: {} free + {} fenced + {} evictable + {} referenced + {} offline = "
       "{}\n",
-      ok && r.balanced ? console.green(stream) : console.red(stream),
+      (ok || interrupted) && r.balanced ? console.green(stream) : console.red(stream),
       r.balanced ? "balanced" : "NOT balanced", console.plain(stream), grouped(a.free),
       grouped(a.fenced), grouped(a.evictable), grouped(a.referenced), grouped(a.offline),
       grouped(a.num_blocks));

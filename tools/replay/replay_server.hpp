@@ -10,15 +10,42 @@
 #include "tools/http_address.hpp"
 
 #include "replay/engine_pool.hpp"
-#include "replay/replay_observer.hpp"
+#include "replay/instruments.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 #include "kvarena/health/health_server.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
+namespace CLI {
+class App;
+}
+
 namespace kvarena::tools {
+
+/// `--http`, `--http-token-file` and `--linger`: how a command that runs serves its health.
+class HttpOptions {
+ public:
+  /// Declares them on `command`.
+  void declare(CLI::App& command);
+  /// Takes the address apart. Reports what is wrong on the console.
+  bool take(const Console& console);
+  /// The first line of the token's file, empty without one; nullopt where it cannot be read, which
+  /// it reports.
+  std::optional<std::string> token(const Console& console) const;
+
+  bool is_given() const noexcept { return !http_.empty(); }
+  bool lingers() const noexcept { return linger_; }
+  const HttpAddress& address() const noexcept { return address_; }
+
+ private:
+  std::string http_;
+  std::string token_path_;
+  bool linger_ = false;
+  HttpAddress address_;
+};
 
 /// Serves a replay. Destroy it before the device.
 class ReplayServer final : public replay::ReplayObserver {

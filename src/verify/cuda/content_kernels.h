@@ -7,7 +7,7 @@
 
 #include "verify/content_pattern.hpp"
 
-#include "kvarena/base/status.hpp"
+#include "kvarena/base/result.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -30,12 +30,15 @@ struct ContentRows {
   RowKind kind = RowKind::key;
 };
 
-/// Queues filling the rows.
+/// Queues filling the rows. Returns device_error when the launch fails.
 Status launch_fill_rows(const ContentRows& rows, cudaStream_t stream) noexcept;
 
-/// Queues comparing them: adds the number of lanes (4 bytes, or the last 2 of a row) that differ to
-/// `*wrong_lanes`.
-Status launch_compare_rows(const ContentRows& rows, unsigned long long* wrong_lanes,
-                           cudaStream_t stream) noexcept;
+/// Device memory that count_wrong_words works in.
+inline constexpr std::int64_t kCountWorkspaceBytes = 1 << 20;
+
+/// How many words of the rows are not what the hashes give: words of 4 bytes, of 2 where rows are
+/// no multiple of 4. Waits for the stream. `workspace`: kCountWorkspaceBytes. Returns device_error.
+Result<std::int64_t> count_wrong_words(const ContentRows& rows, std::byte* workspace,
+                                       cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::verify

@@ -68,26 +68,25 @@ Result<LayerContent> CudaStepMemory::read_layer(std::int32_t layer) {
 }
 
 Result<std::int64_t> CudaStepMemory::count_wrong_words(std::int32_t layer) {
-  auto* const wrong = wrong_.data<unsigned long long>();
-  if (Status s = device_.fill(wrong, 0, sizeof *wrong, cache_.home_stream()); !s) return s;
+  std::int64_t wrong = 0;
   const std::int64_t at_a_time = gather_tokens();
   for (std::int64_t first = 0; first < length_; first += at_a_time) {
     const std::int64_t count = std::min(at_a_time, length_ - first);
     if (Status s = gather(layer, first, count); !s) return s;
     const auto* hashes = hashes_.data<std::uint64_t>() + first;
-    const Status compared = on_gpu([&](cudaStream_t stream) {
-      ContentRows keys = rows_of(RowKind::key, hashes, kv_.data(), count);
-      ContentRows values = rows_of(RowKind::value, hashes, value_staging(count), count);
-      keys.first_layer = values.first_layer = layer;
-      if (Status s = launch_compare_rows(keys, wrong, stream); !s) return s;
-      return launch_compare_rows(values, wrong, stream);
-    });
-    if (!compared) return compared;
+    ContentRows keys = rows_of(RowKind::key, hashes, kv_.data(), count);
+    ContentRows values = rows_of(RowKind::value, hashes, value_staging(count), count);
+    keys.first_layer = values.first_layer = layer;
+    for (const ContentRows& rows : {keys, values}) {
+      const Status compared = on_gpu([&](cudaStream_t stream) {
+        const auto found = verify::count_wrong_words(rows, workspace_.data(), stream);
+        if (found) wrong += *found;
+        return found.status();
+      });
+      if (!compared) return compared;
+    }
   }
-  unsigned long long count = 0;
-  if (Status s = copy(&count, wrong, sizeof count); !s) return s;
-  if (Status s = cache_.synchronize(); !s) return s;
-  return static_cast<std::int64_t>(count);
+  return wrong;
 }
 
 // ---- comparing attention -----------------------------------------------------------------------

@@ -36,7 +36,7 @@ std::int64_t CudaStepMemory::bytes_of_all(const StepMemoryOptions& options) noex
   const Sizes sizes(options);
   return sizes.kv + sizes.attention + sizes.step_hashes + sizes.hashes + sizes.table +
          sizes.partials + sizes.items * std::int64_t{sizeof(QueryToken) + sizeof(AttentionSums)} +
-         std::int64_t{sizeof(std::uint64_t)};
+         kCountWorkspaceBytes;
 }
 
 Status CudaStepMemory::allocate() {
@@ -54,7 +54,7 @@ Status CudaStepMemory::allocate() {
       {&staging_, sizes.step_hashes, "replay: tokens of a step", MemoryKind::pinned_staging},
       {&hashes_, sizes.hashes, "replay: tokens of sequences"},
       {&table_, sizes.table, "replay: a block table"},
-      {&wrong_, 8, "replay: a counter"},
+      {&workspace_, kCountWorkspaceBytes, "replay: counting"},
       {&partials_, sizes.partials, "replay: partial attention"},
       {&query_tokens_, sizes.items * std::int64_t{sizeof(QueryToken)}, "replay: query tokens"},
       {&sums_, sizes.items * std::int64_t{sizeof(AttentionSums)}, "replay: comparisons"},

@@ -115,10 +115,10 @@ class CudaStepMemory final : public StepMemory {
   DeviceMemory kv_;         // K of some layers, then V; or what was gathered
   DeviceMemory attention_;  // q of some layers, then outputs
   DeviceMemory step_hashes_;
-  DeviceMemory staging_;  // pinned: the step's hashes on their way
-  DeviceMemory hashes_;   // of sequences
-  DeviceMemory table_;    // of the opened sequence
-  DeviceMemory wrong_;    // one counter
+  DeviceMemory staging_;    // pinned: the step's hashes on their way
+  DeviceMemory hashes_;     // of sequences
+  DeviceMemory table_;      // of the opened sequence
+  DeviceMemory workspace_;  // of counting
   DeviceMemory partials_;
   DeviceMemory query_tokens_;
   DeviceMemory sums_;

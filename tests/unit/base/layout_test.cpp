@@ -2,6 +2,7 @@
 
 #include "kvarena/base/shapes.hpp"
 #include "support/status_matchers.hpp"
+#include "support/test_files.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // The linear clock against the trace folder's reference figures: the hold model and the paging
 // waste, through the real block manager.
 
+#include "unit/replay/fault_planter.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include <gtest/gtest.h>
@@ -129,13 +130,24 @@ TEST(LinearClock, RejectsWhatCanNeverFit) {
   EXPECT_EQ(report.requests, 2);
 }
 
+TEST(LinearClock, TheExampleHasTheFiguresOfItsPage) {
+  ReplayOptions options = linear_options();
+  options.trace.path = KVARENA_TRACES "/mooncake_conversation_excerpt.jsonl";
+  const auto outcome = run_replay(options);
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  EXPECT_EQ(outcome.report.completed, 32);
+  EXPECT_EQ(outcome.report.input_tokens, 441'842);
+  EXPECT_EQ(outcome.report.output_tokens, 12'615);
+  EXPECT_EQ(outcome.report.final_blocks, 28'417);
+}
+
 TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
   ReplayOptions options = linear_options();
   options.pool.num_blocks = 10;
   const std::vector<Arrival> arrivals = {{0, 10, 10}, {300, 10, 10}, {600, 10, 10}};
   const auto sound = report_of(arrivals, options);
-  options.attention.fault = Fault::lose_release;
-  const auto outcome = test::replay_of(arrivals, options);
+  test::FaultPlanter planter(test::Fault::lose_release);
+  const auto outcome = test::replay_of(arrivals, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
   EXPECT_NE(outcome.happened.find("does not balance"), std::string::npos) << outcome.happened;
   EXPECT_FALSE(outcome.report.balanced);
@@ -147,8 +159,8 @@ TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
 TEST(LinearClock, LostBlocksThatStopTheReplayAreExplained) {
   ReplayOptions options = linear_options();
   options.pool.num_blocks = 2;
-  options.attention.fault = Fault::lose_release;
-  const auto outcome = test::replay_of({{0, 10, 10}, {300, 10, 10}}, options);
+  test::FaultPlanter planter(test::Fault::lose_release);
+  const auto outcome = test::replay_of({{0, 10, 10}, {300, 10, 10}}, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
   EXPECT_NE(outcome.happened.find("blocks were lost"), std::string::npos) << outcome.happened;
 }
@@ -164,8 +176,8 @@ TEST(LinearClock, RefusesWhatItCannotMean) {
   options.attention.mode = AttentionMode::sample;
   EXPECT_EQ(test::replay_of({{0, 1, 1}}, options).end, ReplayEnd::bad_options);
   options = linear_options();
-  options.costs.decode_ns = 1'000'000'000'000;
-  const auto outcome = test::replay_of({{0, 1, 1'000'000'000}}, options);
+  options.costs.decode_ns = 1'000'000'000'000'000;
+  const auto outcome = test::replay_of({{0, 1, 1'000'000}}, options);
   EXPECT_EQ(outcome.end, ReplayEnd::bad_options) << outcome.happened;
 }
 

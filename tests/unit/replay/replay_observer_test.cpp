@@ -63,6 +63,23 @@ TEST(ReplayObserver, SeesWaitingPreemptionsAndTheEmptyPool) {
   EXPECT_EQ(notes.pool_->manager().stats().free, 30);
 }
 
+/// Keeps an explanation of what holds the pool.
+class Explainer final : public ReplayObserver {
+ public:
+  void on_pool(StepPublisher&) override {}
+  void on_progress(const ReplayProgress&) override {}
+  void on_end(std::unique_ptr<EnginePool>) noexcept override {}
+  void after_append(EnginePool& pool) override { text = pool.explain(1000, Urgency::growth); }
+  std::string text;
+};
+
+TEST(ReplayObserver, ExplanationsNameRequests) {
+  Explainer explainer;
+  static_cast<void>(
+      test::replay_of({{0, 10, 1}, {0, 10, 1}, {5000, 10, 1}}, plain_options(), &explainer));
+  EXPECT_NE(explainer.text.find("owner 2"), std::string::npos) << explainer.text;
+}
+
 TEST(ReplayObserver, GetsThePoolOfARunWithRealBytes) {
   const auto device = test::make_device(DeviceKind::host);
   Notes notes;

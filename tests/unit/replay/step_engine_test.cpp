@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <sstream>
 
@@ -125,9 +126,10 @@ TEST(StepClock, WatermarkHoldsAdmissionBack) {
   options.reserve = Reserve::prompt;
   options.pool.num_blocks = 10;
   options.pool.watermark_blocks = 8;
-  const auto report = report_of({{0, 16, 20}, {0, 16, 20}, {0, 16, 20}}, options);
-  EXPECT_EQ(report.watermark_blocks, 8);
-  EXPECT_EQ(report.rejected, 3) << "3 blocks late in life, of 10 less 8";
+  const auto none = replay_of({{0, 16, 20}, {0, 16, 20}, {0, 16, 20}}, options);
+  EXPECT_EQ(none.end, ReplayEnd::check_failed) << "a replay that serves nobody shows nothing";
+  EXPECT_EQ(none.report.watermark_blocks, 8);
+  EXPECT_EQ(none.report.rejected, 3) << "3 blocks late in life, of 10 less 8";
   options.pool.watermark_blocks = 7;
   const auto tight = report_of({{0, 16, 20}, {0, 16, 20}, {0, 16, 20}, {0, 16, 20}}, options);
   EXPECT_EQ(tight.peak_requests, 3) << "a fourth would leave less than the watermark";
@@ -270,12 +272,36 @@ TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
   EXPECT_EQ(run_replay(options).end, ReplayEnd::completed) << "the bad line is not reached";
 }
 
+TEST(StepClock, AReplayThatIsStoppedReportsWhatItDid) {
+  class Stopper final : public ProgressSink {
+   public:
+    void on_progress(const ReplayProgress& progress) override { stop = progress.requests_done > 0; }
+    std::atomic<bool> stop{false};
+  } stopper;
+  const test::TempFile file(test::mooncake_trace({{0, 10, 4}, {0, 10, 400}, {900'000, 10, 4}}));
+  for (const bool linear : {false, true}) {
+    ReplayOptions options = plain_options();
+    options.clock = linear ? ClockKind::linear : ClockKind::step;
+    options.reserve = Reserve::full;
+    options.trace.path = file.path();
+    options.trace.stop = &stopper.stop;
+    stopper.stop = false;
+    const auto outcome = run_replay(options, &stopper);
+    EXPECT_EQ(outcome.end, ReplayEnd::interrupted);
+    ASSERT_TRUE(outcome.has_report);
+    EXPECT_GE(outcome.report.completed, 1);
+    EXPECT_LT(outcome.report.completed, 3);
+    // Before it begins there is nothing to report.
+    EXPECT_EQ(run_replay(options).end, ReplayEnd::interrupted);
+    EXPECT_FALSE(run_replay(options).has_report);
+  }
+}
+
 TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
-  const test::TempFile timeline("");
+  std::stringstream lines;
   ReplayOptions options = plain_options();
-  options.timeline_path = timeline.path();
+  options.timeline = &lines;
   const auto report = report_of({{0, 100, 3}, {600'000, 10, 1}}, options);
-  std::istringstream lines(timeline.content());
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
   EXPECT_EQ(line, "time_s,running,waiting,blocks,tokens,waste,preemptions,completed");
@@ -287,8 +313,10 @@ TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
   EXPECT_EQ(rows[1], "1.000000,1,0,7,101,0.098214,0,0");
   EXPECT_EQ(rows.back(), "601.010000,0,0,0,0,0.000000,0,2");
   EXPECT_EQ(report.completed, 2);
-  options.timeline_path = "/nonexistent/folder/x.csv";
-  EXPECT_EQ(replay_of({{0, 1, 1}}, options).end, ReplayEnd::environment);
+  lines.setstate(std::ios::badbit);  // the disk is full
+  const auto outcome = replay_of({{0, 1, 1}}, options);
+  EXPECT_EQ(outcome.end, ReplayEnd::environment);
+  EXPECT_EQ(outcome.happened, "the timeline cannot be written");
 }
 
 class CountingSink : public ProgressSink {

@@ -54,10 +54,11 @@ inline replay::ReplayOptions plain_options() {
 
 /// Replays `arrivals`.
 inline replay::ReplayOutcome replay_of(const std::vector<Arrival>& arrivals,
-                                       replay::ReplayOptions options) {
+                                       replay::ReplayOptions options,
+                                       replay::ReplayObserver* observer = nullptr) {
   const TempFile file(mooncake_trace(arrivals));
   options.trace.path = file.path();
-  return run_replay(options);
+  return run_replay(options, nullptr, observer);
 }
 
 /// Replays and expects that every check holds.

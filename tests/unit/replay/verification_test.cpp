@@ -2,6 +2,7 @@
 // makes the run fail.
 
 #include "support/devices.hpp"
+#include "unit/replay/fault_planter.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include <gtest/gtest.h>
@@ -190,7 +191,7 @@ TEST_P(Verification, SharedPrefixesHaveSharedContentOnlyWhereTheyAreShared) {
 
 struct Planted {
   const char* name;
-  Fault fault;
+  test::Fault fault;
   std::int32_t samples;
   const char* message;
 };
@@ -205,47 +206,45 @@ TEST_P(PlantedFault, MakesTheRunFail) {
   for (const std::int64_t after : {0, 2}) {
     ReplayOptions options = full_options(device_of(kind));
     options.samples = planted.samples;
-    options.attention.fault = planted.fault;
-    options.attention.fault_after = after;
-    const auto outcome = replay_of(kArrivals, options);
+    test::FaultPlanter planter(planted.fault, after);
+    const auto outcome = replay_of(kArrivals, options, &planter);
     EXPECT_EQ(outcome.end, ReplayEnd::check_failed) << outcome.happened;
     EXPECT_NE(outcome.happened.find(planted.message), std::string::npos) << outcome.happened;
     EXPECT_EQ(outcome.happened.find("the host finds nothing"), std::string::npos)
         << outcome.happened;
     ASSERT_TRUE(outcome.has_report);
-    options.attention.fault = Fault::none;
     EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::completed);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, PlantedFault,
-    testing::Combine(testing::ValuesIn(test::device_kinds()),
-                     testing::Values(Planted{"flip_byte", Fault::flip_byte, 1, "K of request"},
-                                     Planted{"swap_entries", Fault::swap_entries, 1, "request"},
-                                     Planted{"drop_copy", Fault::drop_copy, 3, "request"},
-                                     Planted{"lose_release", Fault::lose_release, 1,
-                                             "does not balance"})),
+    testing::Combine(
+        testing::ValuesIn(test::device_kinds()),
+        testing::Values(Planted{"flip_byte", test::Fault::flip_byte, 1, "K of request"},
+                        Planted{"swap_entries", test::Fault::swap_entries, 1, "request"},
+                        Planted{"drop_copy", test::Fault::drop_copy, 3, "request"},
+                        Planted{"lose_release", test::Fault::lose_release, 1, "does not balance"})),
     [](const auto& tested) {
       const bool host = std::get<0>(tested.param) == DeviceKind::host;
       return std::string(host ? "host_" : "cuda_") + std::get<1>(tested.param).name;
     });
 
 TEST_P(Verification, SamplingFindsWhatTouchesAllLayers) {
-  for (const Fault fault : {Fault::swap_entries, Fault::drop_copy}) {
+  for (const test::Fault fault : {test::Fault::swap_entries, test::Fault::drop_copy}) {
     ReplayOptions options = full_options();
     options.attention.mode = AttentionMode::sample;
-    options.attention.fault = fault;
     options.samples = 3;
-    EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::check_failed);
+    test::FaultPlanter planter(fault);
+    EXPECT_EQ(replay_of(kArrivals, options, &planter).end, ReplayEnd::check_failed);
   }
 }
 
 TEST_P(Verification, SwappedFullBlocksAreFoundByTheirBytes) {
   // Attention over whole blocks does not care for their order; the bytes do.
   ReplayOptions options = full_options();
-  options.attention.fault = Fault::swap_entries;
-  const auto outcome = replay_of({{0, 64, 1}}, options);
+  test::FaultPlanter planter(test::Fault::swap_entries);
+  const auto outcome = replay_of({{0, 64, 1}}, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
   EXPECT_NE(outcome.happened.find("K of request 0 sample 0, token 0"), std::string::npos)
       << outcome.happened;

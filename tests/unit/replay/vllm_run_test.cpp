@@ -116,16 +116,16 @@ class VllmRun : public testing::Test {
   void SetUp() override {
     KVARENA_REQUIRE_DATA();
     ReplayOptions options = engine_of_the_run();
-    options.timeline_path = timeline_.path();
-    options.request_times_path = times_.path();
+    options.timeline = &timeline_;
+    options.request_times = &times_;
     const auto outcome = run_replay(options);
     ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
     report_ = outcome.report;
   }
-  Series replay_series(const char* column) const { return replayed(timeline_.content(), column); }
+  Series replay_series(const char* column) const { return replayed(timeline_.str(), column); }
 
-  test::TempFile timeline_{""};
-  test::TempFile times_{""};
+  std::ostringstream timeline_;
+  std::ostringstream times_;
   ReplayReport report_;
 };
 
@@ -145,7 +145,7 @@ TEST_F(VllmRun, OccupancyPeaksAndEndAreThoseOfTheEngine) {
 
 // Not asked for, and what docs/capacity.md reports.
 TEST_F(VllmRun, SchedulingAndRunningFollowTheEngine) {
-  const auto times = columns_of(std::istringstream(times_.content()));
+  const auto times = columns_of(std::istringstream(times_.str()));
   std::ifstream requests(run_file("requests.jsonl"));
   std::vector<double> late_s;
   for (std::string line; std::getline(requests, line);) {

@@ -1,6 +1,7 @@
 // The command as a person or a script sees it: what goes to which stream, exit codes, messages.
 
 #include "unit/replay/trace_text.hpp"
+#include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/base/shapes.hpp"
@@ -10,10 +11,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kvarena::tools {
@@ -234,13 +240,17 @@ TEST(ReplayCommand, JsonFileHasTheSameFigures) {
 
 TEST(CommandLine, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
   const TempFile trace(small_trace());
-  for (const auto& arguments : {std::vector<std::string>{"replay", trace.path()},
-                                {"bench", "attention", "--device", "cpu"}}) {
-    auto given = arguments;
-    given.insert(given.end(), {"--json", "/proc/kvarena.json"});
+  const std::vector<std::vector<std::string>> commands{
+      {"bench", "attention", "--device", "cpu", "--json"},
+      {"replay", trace.path(), "--json"},
+      {"replay", trace.path(), "--timeline"},
+      {"replay", trace.path(), "--request-times"}};
+  for (auto given : commands) {
+    const std::string option = given.back();
+    given.push_back("/proc/kvarena.out");
     const auto outcome = run(given);
     EXPECT_EQ(outcome.code, ExitCode::environment) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, "--json /proc/kvarena.json: ")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, option + " /proc/kvarena.out: ")) << outcome.err;
     EXPECT_EQ(outcome.out, "") << "it ran";
   }
 }
@@ -258,8 +268,6 @@ TEST(ReplayCommand, ExitCodesTellWhy) {
   EXPECT_EQ(run({"replay", trace.path(), "--pool-bytes", "1KiB"}).code, ExitCode::does_not_fit);
   EXPECT_EQ(run({"replay", trace.path(), "--clock", "linear", "--samples", "2"}).code,
             ExitCode::usage);
-  EXPECT_EQ(run({"replay", trace.path(), "--timeline", "/nonexistent/x"}).code,
-            ExitCode::environment);
   const auto huge = run({"replay", trace.path(), "--attention", "sample", "--model",
                          "Llama-3.1-405B", "--blocks", "100000000"});
   EXPECT_EQ(huge.code, ExitCode::does_not_fit) << huge.err;
@@ -270,6 +278,41 @@ TEST(ReplayCommand, RejectedRequestsAreAWarning) {
   const auto outcome = run({"replay", trace.path(), "--max-context", "300", "--quiet"});
   EXPECT_EQ(outcome.code, ExitCode::ok);
   EXPECT_TRUE(contains(outcome.err, "warning: 1 of 3 requests were rejected")) << outcome.err;
+}
+
+TEST(ReplayCommand, AReplayThatServesNobodyFailsAndHasNoPercentiles) {
+  const TempFile trace(small_trace());
+  const auto outcome = run({"replay", trace.path(), "--max-context", "10", "--json", "-"});
+  EXPECT_EQ(outcome.code, ExitCode::check_failed);
+  EXPECT_TRUE(contains(outcome.err, "all 3 requests were rejected; the first, request 0: "))
+      << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "past the context of 10")) << outcome.err;
+  EXPECT_FALSE(contains(outcome.err, "median")) << outcome.err;
+  const auto object = json::parse(outcome.out);
+  EXPECT_EQ(object.at("ok"), false);
+  EXPECT_TRUE(object.at("queueing").is_null());
+  EXPECT_TRUE(object.at("latency").is_null());
+}
+
+TEST(ReplayCommand, OneOutputGoesToStandardOutput) {
+  const TempFile trace(small_trace());
+  const auto series = run({"replay", trace.path(), "--timeline", "-"});
+  EXPECT_EQ(series.code, ExitCode::ok) << series.err;
+  EXPECT_TRUE(series.out.starts_with("time_s,running,")) << series.out;
+  EXPECT_FALSE(contains(series.out, "balanced")) << "the summary moves to standard error";
+  EXPECT_TRUE(contains(series.err, "balanced"));
+  EXPECT_EQ(run({"replay", trace.path(), "--timeline", "-", "--json", "-"}).code, ExitCode::usage);
+}
+
+TEST(ReplayCommand, APipeNeedsASizeOfThePool) {
+  const std::string path = std::filesystem::temp_directory_path() / "kvarena-test-fifo-0";
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::jthread writer([&path] { std::ofstream(path) << small_trace(); });
+  const auto outcome = run({"replay", path});
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains(outcome.err, "can be read only once")) << outcome.err;
+  std::filesystem::remove(path);
 }
 
 TEST(ReplayCommand, AttentionThroughTheCommand) {

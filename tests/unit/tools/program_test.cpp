@@ -9,10 +9,15 @@
 #include <stdlib.h>
 #include <nlohmann/json.hpp>
 
+#include <sys/stat.h>
+
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kvarena::tools {
@@ -32,7 +37,9 @@ Ended run_into(int out, const std::vector<std::string>& arguments) {
   return {command.wait(), messages};
 }
 
-std::string small_trace() { return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}}); }
+std::string small_trace() {
+  return test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}});
+}
 
 std::vector<std::vector<std::string>> commands_that_print(const std::string& trace) {
   return {{"--help"},
@@ -132,6 +139,55 @@ TEST(Program, ExitCodesReachTheShell) {
   EXPECT_EQ(run_into(-1, {}).code, 2);
   EXPECT_EQ(run_into(-1, {"replay", "/nonexistent"}).code, 4);
   EXPECT_EQ(run_into(-1, {"shapes"}).code, 0);
+}
+
+std::string output_of(const std::string& command) {
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  std::array<char, 4096> part{};
+  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;) {
+    text.append(part.data(), got);
+  }
+  EXPECT_EQ(::pclose(pipe), 0) << command;
+  return text;
+}
+
+TEST(Program, ReplaysStandardInputAsItDoesAFile) {
+  const TempFile trace(small_trace());
+  const std::string rest = " --blocks 80 --json - 2>/dev/null";
+  const std::string program = std::string(KVARENA_PROGRAM) + " --no-config replay ";
+  const auto file = json::parse(output_of(program + trace.path() + rest));
+  auto piped = json::parse(output_of("cat " + trace.path() + " | " + program + "-" + rest));
+  EXPECT_EQ(piped.at("trace"), "-");
+  piped["trace"] = file.at("trace");
+  EXPECT_EQ(piped, file);
+  // One that is none is refused like a file: nothing is printed but the error.
+  EXPECT_EQ(
+      output_of("echo none | " + program + "- --blocks 80 --quiet 2>&1; true"),
+      "error: standard input:1:1: found \"none\"\n  expected: a JSON object (mooncake, agent, "
+      "vllm) or the header TIMESTAMP,ContextTokens,GeneratedTokens\n  to do: correct the trace; "
+      "docs/traces.md describes the formats\n");
+}
+
+TEST(Program, AnInterruptedReplayWritesWhatItHasAndKeepsOldFilesUntilThen) {
+  const std::string fifo = std::filesystem::temp_directory_path() / "kvarena-test-fifo-1";
+  std::filesystem::remove(fifo);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const TempFile series("old series");
+  const TempFile result("");
+  ChildCommand child(
+      {"replay", fifo, "--blocks", "100", "--timeline", series.path(), "--json", result.path()});
+  std::ofstream writer(fifo);  // until the end of the test: the trace has none
+  writer << small_trace() << std::flush;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(series.content(), "old series");
+  EXPECT_EQ(child.end(SIGINT), static_cast<int>(ExitCode::interrupted));
+  EXPECT_TRUE(series.content().starts_with("time_s,running,")) << series.content();
+  const auto object = json::parse(result.content());
+  EXPECT_EQ(object.at("interrupted"), true);
+  EXPECT_EQ(object.at("ok"), false);
+  EXPECT_GE(object.at("requests"), 2);
+  std::filesystem::remove(fifo);
 }
 
 }  // namespace

@@ -53,12 +53,12 @@ class CudaContent : public testing::Test {
     return values;
   }
 
-  // Counts on the device how many lanes of `rows` are not content.
-  unsigned long long wrong_lanes(const ContentRows& rows) {
-    const DeviceBuffer wrong = upload(std::vector<unsigned long long>{0});
-    auto* count = static_cast<unsigned long long*>(wrong.data());
-    EXPECT_OK(launch_compare_rows(rows, count, native_));
-    return download<unsigned long long>(wrong, 1)[0];
+  // Counts on the device how many words of `rows` are not content.
+  std::int64_t wrong_words(const ContentRows& rows) {
+    const DeviceBuffer workspace = DeviceBuffer::create(*device_, kCountWorkspaceBytes).value();
+    const auto count = count_wrong_words(rows, static_cast<std::byte*>(workspace.data()), native_);
+    EXPECT_OK(count.status());
+    return count ? *count : -1;
   }
 
   void expect_same_rows(DType dtype, RowKind kind, std::int32_t head_dim);
@@ -99,14 +99,14 @@ void CudaContent::expect_same_rows(DType dtype, RowKind kind, std::int32_t head_
   const auto found = download<std::byte>(rows, expected.size());
   ASSERT_EQ(found, expected) << name_of(dtype) << " kind " << static_cast<int>(kind) << " dim "
                              << head_dim;
-  EXPECT_EQ(wrong_lanes(content), 0U);
+  EXPECT_EQ(wrong_words(content), 0);
   // The last byte of the last row of the last layer, and the first of all.
   for (const std::int64_t at : {(kLayers - 1) * stride + kTokens * kHeads * row - 1, 0L}) {
     std::byte flipped = expected[static_cast<std::size_t>(at)] ^ std::byte{1};
     ASSERT_OK(device_->copy(content.rows + at, &flipped, 1, stream_));
     ASSERT_OK(device_->synchronize(stream_));
   }
-  EXPECT_EQ(wrong_lanes(content), 2U) << name_of(dtype) << " dim " << head_dim;
+  EXPECT_EQ(wrong_words(content), 2) << name_of(dtype) << " dim " << head_dim;
 }
 
 TEST_F(CudaContent, IsTheHostsByteForByte) {

@@ -32,8 +32,8 @@ struct JsonRecord {
   bool has_scheduled_ms = false;              ///< "scheduled_ms" was there: a record of a real run
 };
 
-/// Parses one JSON object. Unknown fields are skipped (to a depth of 8); a field given twice, a
-/// number outside its range and anything behind the object are defects.
+/// Parses one JSON object. Unknown fields are skipped; a known field given twice, a number outside
+/// its range and anything behind the object are defects. The column is the field's.
 std::optional<LineDefect> parse_json_record(std::string_view line, JsonRecord& record);
 
 /// The fields of a row of Azure's CSV.
