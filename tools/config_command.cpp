@@ -50,14 +50,15 @@ Json typed(const std::string& text) {
 
 /// The option's value, null where there is none.
 Json value_of(const CLI::Option& option) {
-  const std::vector<std::string>& results = option.results();
   if (option.get_expected_max() == 0) return option.count() > 0;
-  if (option.count() == 0) {
-    return option.get_default_str().empty() ? Json() : typed(option.get_default_str());
+  const std::string fallback = option.get_default_str();
+  if (option.count() == 0 && fallback.empty()) return {};
+  if (option.get_items_expected_max() < 2) {
+    return typed(option.count() > 0 ? option.results().back() : fallback);
   }
-  if (option.get_items_expected_max() < 2) return typed(results.back());
   Json list = Json::array();
-  for (const std::string& result : results) list.push_back(typed(result));
+  const auto texts = option.count() > 0 ? option.results() : CLI::detail::split(fallback, ',');
+  for (const std::string& text : texts) list.push_back(typed(text));
   return list;
 }
 

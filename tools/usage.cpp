@@ -101,11 +101,11 @@ std::string footer_text(const std::string& footer, std::size_t width) {
 /// The same in a help, with the default.
 std::string value_word(const CLI::Option& option) {
   if (!option.get_option_text().empty()) return " " + option.get_option_text();
-  if (option.get_type_size() == 0) return {};
+  if (option.get_expected_max() == 0) return {};
   std::string word = type_word(option);
-  if (!option.get_default_str().empty()) word += "=" + option.get_default_str();
   const bool is_list = option.get_expected_max() == CLI::detail::expected_max_vector_size;
   if (is_list && !word.ends_with("]")) word += " ...";
+  if (!option.get_default_str().empty()) word += "=" + option.get_default_str();
   if (option.get_required()) word += " (required)";
   return word.empty() ? word : " " + word;
 }

@@ -26,66 +26,55 @@ using meter::ReadCeiling;
 using nlohmann::json;
 using test::TempFile;
 
-/// The command with a tiny run's options after `arguments`.
-Outcome bench(std::vector<std::string> arguments) {
-  std::vector<std::string> all{"bench", "attention"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  all.insert(all.end(), {"--rotate", "64kB", "--replays", "3"});
-  return run(all);
+/// The command with a tiny run's options after those of `line`.
+Outcome bench(const std::string& line) {
+  return run(words("bench attention " + line + " --rotate 64kB --replays 3"));
 }
 
 // ---- options -----------------------------------------------------------------------------------
 
 TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
-  const std::vector<std::vector<std::string>> wrong = {
-      {"--heads", "7/2"},
-      {"--heads", "0/1"},
-      {"--heads", "32/8/2"},
-      {"--heads", "32,16/8"},
-      {"--head-dim", "0"},
-      {"--batch", "0"},
-      {"--batch", "1;2"},
-      {"--batch", "1,0"},
-      {"--batch", "65537"},
-      {"--batch", "65k"},
-      {"--batch", "99999999999k"},
-      {"--batch", "1.5"},
-      {"--batch", "1K"},
-      {"--context", "1m"},
-      {"--context", "3", "--q-len", "4"},
-      {"--dtype", "f64"},
-      {"--dtype", "fp8", "--device", "cpu"},
-      {"--device", "gpu"},
-      {"--device", "cuda"},
-      {"--preset", "gpt-9"},
-      {"--preset", "llama-3-8b", "--heads", "32/8"},
-      {"--preset", "llama-3-8b", "--head-dim", "64"},
-      {"--lengths", "x.json", "--batch", "2"},
-      {"--replays", "0"},
-      {"--window", "-1"},
-      {"--rotate", "much"},
-  };
-  for (const auto& arguments : wrong) {
-    std::vector<std::string> all{"bench", "attention", "--json", "-"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const auto outcome = run(all);
-    EXPECT_EQ(outcome.code, ExitCode::usage) << testing::PrintToString(arguments);
+  for (const char* arguments : {"--heads 7/2",
+                                "--heads 0/1",
+                                "--heads 32/8/2",
+                                "--heads 32,16/8",
+                                "--head-dim 0",
+                                "--batch 0",
+                                "--batch 1;2",
+                                "--batch 1,0",
+                                "--batch 65537",
+                                "--batch 65k",
+                                "--batch 99999999999k",
+                                "--batch 1.5",
+                                "--batch 1K",
+                                "--context 1m",
+                                "--context 3 --q-len 4",
+                                "--dtype f64",
+                                "--dtype fp8 --device cpu",
+                                "--device gpu",
+                                "--device cuda",
+                                "--preset gpt-9",
+                                "--preset llama-3-8b --heads 32/8",
+                                "--preset llama-3-8b --head-dim 64",
+                                "--lengths x.json --batch 2",
+                                "--replays 0",
+                                "--window -1",
+                                "--rotate much"}) {
+    const auto outcome = run(words(std::string("bench attention --json - ") + arguments));
+    EXPECT_EQ(outcome.code, ExitCode::usage) << arguments;
     EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
     EXPECT_TRUE(contains(outcome.err, "to do: ")) << outcome.err;
     EXPECT_EQ(json::parse(outcome.out).at("exit_code"), 2);
   }
   EXPECT_EQ(run({"bench"}).code, ExitCode::usage);
-  EXPECT_TRUE(contains(bench({"--batch", "x"}).err, "'kvarena bench attention --help'"));
-  EXPECT_TRUE(contains(bench({"--preset", "gpt-9"}).err, "70b-shard"));
-  EXPECT_TRUE(contains(bench({"--dtype", "fp8", "--device", "cpu"}).err, "bf16 or f16, or a GPU"));
+  EXPECT_TRUE(contains(bench("--batch x").err, "'kvarena bench attention --help'"));
+  EXPECT_TRUE(contains(bench("--preset gpt-9").err, "70b-shard"));
+  EXPECT_TRUE(contains(bench("--dtype fp8 --device cpu").err, "bf16 or f16, or a GPU"));
 }
 
 TEST(BenchOptions, LengthsComeFromAFile) {
-  const std::vector<std::string> shape = {"--device", "cpu", "--heads", "2/1", "--head-dim", "16"};
   const auto with = [&](const std::string& path) {
-    std::vector<std::string> all = shape;
-    all.insert(all.end(), {"--lengths", path, "--json", "-", "--quiet"});
-    return bench(all);
+    return bench("--device cpu --heads 2/1 --head-dim 16 --json - --quiet --lengths " + path);
   };
   for (const char* text : {"[1, 17, 300]", R"({"note": "x", "lengths": [1, 17, 300]})"}) {
     const TempFile file(text);
@@ -106,7 +95,7 @@ TEST(BenchOptions, LengthsComeFromAFile) {
 }
 
 TEST(BenchOptions, WhatDoesNotFitIsRefusedWithNumbers) {
-  const auto outcome = bench({"--device", "cpu", "--batch", "65536", "--context", "16384k"});
+  const auto outcome = bench("--device cpu --batch 65536 --context 16384k");
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
   EXPECT_TRUE(contains(outcome.err, "4,503,599,627,374,592 B of K and V")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, " B free (")) << outcome.err;
@@ -114,7 +103,7 @@ TEST(BenchOptions, WhatDoesNotFitIsRefusedWithNumbers) {
 }
 
 TEST(BenchOptions, AGpuThatIsNotThereIsAnErrorOfTheEnvironment) {
-  const auto outcome = bench({"--device", "cuda:1023"});
+  const auto outcome = bench("--device cuda:1023");
   EXPECT_EQ(outcome.code, ExitCode::environment);
   EXPECT_EQ(outcome.out, "");
 }
@@ -122,30 +111,9 @@ TEST(BenchOptions, AGpuThatIsNotThereIsAnErrorOfTheEnvironment) {
 // ---- a run on the CPU --------------------------------------------------------------------------
 
 TEST(BenchAttention, MeasuresAllCombinationsOnTheCpu) {
-  const auto outcome = bench({"--device",
-                              "cpu",
-                              "--batch",
-                              "1,3",
-                              "--context",
-                              "20,33",
-                              "--heads",
-                              "4/2",
-                              "--head-dim",
-                              "32",
-                              "--dtype",
-                              "f16",
-                              "--layers-per-schedule",
-                              "8",
-                              "--threads",
-                              "2",
-                              "--q-len",
-                              "2",
-                              "--window",
-                              "24",
-                              "--block-size",
-                              "7",
-                              "--json",
-                              "-"});
+  const auto outcome = bench(
+      "--device cpu --batch 1,3 --context 20,33 --heads 4/2 --head-dim 32 --dtype f16 "
+      "--layers-per-schedule 8 --threads 2 --q-len 2 --window 24 --block-size 7 --json -");
   ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   const auto object = json::parse(outcome.out);
   EXPECT_EQ(object.at("device"), "host");
@@ -182,8 +150,8 @@ TEST(BenchAttention, MeasuresAllCombinationsOnTheCpu) {
 
 TEST(BenchAttention, PrintsATableAndWritesTheSameIntoAFile) {
   const TempFile file("");
-  const auto outcome = bench({"--device", "cpu", "--batch", "2", "--context", "2k", "--heads",
-                              "2/2", "--head-dim", "16", "--json", file.path()});
+  const auto outcome =
+      bench("--device cpu --batch 2 --context 2k --heads 2/2 --head-dim 16 --json " + file.path());
   ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   EXPECT_TRUE(outcome.out.starts_with("host: reads ")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "2/2 D=16     2 x 2k")) << outcome.out;

@@ -5,6 +5,7 @@
 
 #include "tools/command_line.hpp"
 
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -32,6 +33,12 @@ inline Outcome run(std::vector<std::string> arguments, bool terminal = false,
   const ExitCode code =
       run_command_line(static_cast<int>(argv.size()), argv.data(), console, sources);
   return {code, out.str(), err.str()};
+}
+
+/// The words of a line, separated by spaces.
+inline std::vector<std::string> words(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
 }
 
 /// Whether `text` has `part` in it.

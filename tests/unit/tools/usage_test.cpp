@@ -167,7 +167,8 @@ TEST(Help, FitsTheTerminal) {
 TEST(Help, SaysWhatAnOptionTakesInPlainWords) {
   for (const auto& command : kCommands) {
     const std::string text = help(command, 80);
-    for (const char* artefact : {" in [", ":{", "FLOAT:", "Excludes:", "Needs:", "REQUIRED"}) {
+    for (const char* artefact :
+         {" in [", ":{", "FLOAT:", "Excludes:", "Needs:", "REQUIRED", "true|false"}) {
       EXPECT_FALSE(contains(text, artefact)) << artefact << '\n' << text;
     }
   }
