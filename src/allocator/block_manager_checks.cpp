@@ -1,4 +1,4 @@
-// The questions a BlockManager answers: accounts, explanation, invariants.
+// The functions of BlockManager that answer questions: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
 #include "allocator/release_probe.hpp"
@@ -33,6 +33,7 @@ HolderReport report_of(HolderId id, const Holder& holder) {
           holder.info.deadline_ns};
 }
 
+/// The order of the largest holders: most blocks first, then by id.
 bool holds_more(const HolderReport& a, const HolderReport& b) noexcept {
   const std::int64_t held_a = a.references + a.reserved;
   const std::int64_t held_b = b.references + b.reserved;
@@ -49,6 +50,8 @@ std::int64_t BlockManager::available_after(Ticket last) const noexcept {
   return impl_->available() + impl_->returning(last);
 }
 
+/// Counts a fenced block at the newest of its entries, if all of its entries are of tickets up to
+/// `last`.
 std::int64_t BlockManager::Impl::returning(Ticket last) const noexcept {
   const Impl& m = *this;
   std::int64_t blocks = 0;

@@ -14,6 +14,7 @@ BlockPool::BlockPool(std::int64_t num_blocks)
   counts_.free = num_blocks;
 }
 
+/// Reads a block's state from its word.
 BlockState BlockPool::state(BlockId id) const noexcept {
   const std::uint32_t word = record(id).word;
   if ((word & kHeld) != 0)
@@ -104,6 +105,7 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
   return i;
 }
 
+/// Ends a held block that is quarantined or whose content is marked.
 void BlockPool::drop_marked(BlockId id) noexcept {
   Record& r = record(id);
   if ((r.word & kQuarantined) != 0) {
@@ -141,6 +143,7 @@ void BlockPool::undo_drop(BlockId id) noexcept {
   }
 }
 
+/// Makes a block the last one to be evicted.
 void BlockPool::append_evictable(BlockId id) noexcept {
   record(id).word = kPublished | kLink;
   side_[index(id)] = evictable_tail_;
@@ -212,7 +215,7 @@ bool BlockPool::free_list_is_whole() const {
     if (!contains(id) || state(id) != BlockState::free || seen[index(id)]) return false;
     seen[index(id)] = true;
   }
-  return true;  // with the recount of free blocks this makes the list exactly the free blocks
+  return true;  // together with the recount, the list has exactly the free blocks
 }
 
 bool BlockPool::evictable_list_is_whole() const noexcept {

@@ -1,5 +1,5 @@
-// What calls do to blocks: take, share, give up, fence, retire. Each checks first, or undoes what
-// it did, so that a refused call changes nothing.
+// The calls that change blocks: take, share, give up, fence, retire. Each either checks first or
+// undoes what it did, so that a refused call changes nothing.
 
 #include "allocator/block_manager_impl.hpp"
 #include "base/range_checks.hpp"
@@ -11,6 +11,7 @@
 namespace kvarena {
 namespace {
 
+/// Ids and generations must be of equal number.
 Status check_sizes(std::size_t ids, std::size_t generations) noexcept {
   if (ids == generations) return {};
   const auto expected = static_cast<std::int64_t>(ids);
@@ -20,6 +21,7 @@ Status check_sizes(std::size_t ids, std::size_t generations) noexcept {
 
 }  // namespace
 
+/// Tells a second release of the same reference from an older handle by the generation.
 Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) const noexcept {
   const auto subject = static_cast<std::uint64_t>(id.value);
   if (!pool.contains(id)) return not_found(Resource::block, subject);
@@ -53,6 +55,7 @@ bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept
   return true;
 }
 
+/// The block gets its live reference back, whatever state the release left it in.
 void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
   switch (pool.state(id)) {
     case BlockState::referenced: ++pool.record(id).word; return;
@@ -154,7 +157,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
     return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id);
   }
   ++claim_serial;
-  revived = 0;  // a block named twice was counted twice, and is revived once
+  revived = 0;  // a block named twice was counted twice, but is revived once
   for (const BlockId id : ids) {
     switch (pool.state(id)) {
       case BlockState::evictable:
@@ -213,8 +216,8 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
                      Option::max_fence_entries);
   }
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  // The references go to the ticket before the holder gives them up, so that no block is dropped in
-  // between; a refused handle takes them back.
+  // The ticket takes the references before the holder gives them up, so that no block is dropped in
+  // between. After a refused handle the ticket gives them back.
   ++claim_serial;
   const std::uint32_t last_entry = fences.last_entry(ticket);
   std::size_t fenced = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kUnsetReserve = -1;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-/// Exactly one of the sizes is set, and that one is in its range.
+/// Checks that exactly one of the sizes is set, and that it is in its range.
 Status check_size(const PoolSize& size) noexcept {
   const bool has_blocks = size.num_blocks != 0;
   const bool has_budget = size.budget_bytes != 0;

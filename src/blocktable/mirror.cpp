@@ -1,4 +1,4 @@
-// What a mirror of the tables has, and what it lacks.
+// The blocks that a mirror of the tables has, and those that it lacks.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"

@@ -5,7 +5,8 @@
 namespace kvarena {
 namespace {
 
-/// Of the whole process, so that two tables never give equal ids. Orders nothing but ids.
+/// One counter for the whole process, so that two tables never issue equal ids. It orders nothing
+/// but ids.
 std::atomic<std::uint64_t> next_serial{1};
 
 }  // namespace

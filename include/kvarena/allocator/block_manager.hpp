@@ -104,10 +104,11 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// Takes one more reference on each block for `holder`. Evictable blocks, and published blocks
-  /// that are fenced, become referenced again. Returns stale_handle (block) for a handle with an
-  /// old generation or a block that nobody holds, exhausted (block) when the revived blocks are
-  /// promised to others, or not_found (holder).
+  /// Takes one more reference on each block for `holder`. A block without unfenced references can
+  /// be retained while its content is published: it becomes referenced again. Returns stale_handle
+  /// (block) for a handle with an old generation and for a block that cannot be retained, exhausted
+  /// (block) when the revived blocks are promised to others or a block has too many references, or
+  /// not_found (holder, block).
   Status retain(HolderId holder, std::span<const BlockId> ids,
                 std::span<const Generation> generations);
   /// Gives up one reference of `holder` on each block, in the order of the home stream. A block
