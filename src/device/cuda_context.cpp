@@ -13,10 +13,11 @@ namespace kvarena {
 
 namespace {
 
+/// Set while this thread runs a host function.
 thread_local bool in_host_function = false;
 
-/// The runtime also keeps the error of a call for cudaGetLastError, where the caller's own next
-/// check would find it. One that was there before stays.
+/// The runtime keeps the error of a call for cudaGetLastError, where the caller's own next check
+/// would find it. This removes it; an error that was there before stays.
 void forget(std::int32_t cuda_error) noexcept {
   if (cudaPeekAtLastError() == cuda_error) static_cast<void>(cudaGetLastError());
 }

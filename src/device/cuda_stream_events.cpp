@@ -45,7 +45,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
     const Lock lock(mutex_);
     const auto it = events_.find(event.value);
     if (it == events_.end()) return not_found(Resource::event, event.value);
-    target = &it->second;  // the map's nodes stay where they are
+    target = &it->second;  // the nodes of the map keep their addresses
     found = find(stream);
     if (found == nullptr) return not_found(Resource::stream, stream.value);
   }

@@ -98,9 +98,10 @@ class KVARENA_EXPORT VramTracker {
   VramTracker& operator=(VramTracker&&) noexcept;
 
   /// Records an allocation. Returns unsupported (allocation) when may_hold is false. Returns
-  /// invalid_argument (pointer) for nullptr, or invalid_argument (pool_bytes) for 0 bytes or for
-  /// more than the address space has behind the pointer. Returns failed_precondition (allocation)
-  /// when the pointer is recorded already or its range overlaps a recorded one. O(log n).
+  /// invalid_argument (pointer) for nullptr, invalid_argument (bytes) for 0 bytes or for more than
+  /// the address space has behind the pointer, and invalid_argument (purpose, kind, owner) for a
+  /// value that is not an enumerator. Returns failed_precondition (allocation) when the pointer is
+  /// recorded already or its range overlaps a recorded one, or exhausted (host_memory). O(log n).
   Status record(AllocationRecord record);
   /// Erases an allocation and returns its record. Returns not_found (allocation) for a pointer that
   /// was never recorded or has been erased, and failed_precondition (allocation) for an allocation
