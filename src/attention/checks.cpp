@@ -162,7 +162,7 @@ std::string describe_attention(const Status& status) noexcept try {
                        name_of(static_cast<DType>(status.subject)));
   }
   if (status.code == StatusCode::unsupported) return fmt::format("unsupported {}", sentence);
-  if (status.code == StatusCode::exhausted) {
+  if (status.code == StatusCode::limit_exceeded) {
     return fmt::format("{}: {} bytes needed, {} given", sentence, smallest, largest);
   }
   if (status.resource == Resource::pointer) return fmt::format("invalid argument: {}", sentence);
