@@ -16,44 +16,99 @@ is_missing() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null) != installed ]]
 }
 
-# ensure_packages PACKAGE[=PROGRAM]...: installs the Debian packages that are missing, and only those.
+# take_yes ARGUMENTS: `--yes` as the first argument answers every question of ensure_packages. Sets arguments to
+# the others.
+arguments=()
+take_yes() {
+  assume_yes=${KVARENA_YES:-}
+  if [[ ${1:-} == --yes ]]; then
+    assume_yes=1
+    shift
+  fi
+  # shellcheck disable=SC2034
+  arguments=("$@")
+}
+
+# as_root COMMAND...
+as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+
+# ask_for QUESTION: yes at once after --yes and where nobody can answer, else what the terminal says.
+ask_for() {
+  if [[ -n ${assume_yes:-} || ! -t 0 || ! -t 2 ]]; then return 0; fi
+  local answer
+  read -r -p "$1 [Y/n] " answer || return 1
+  [[ $answer =~ ^([Yy]([Ee][Ss])?)?$ ]]
+}
+
+# ensure_packages PACKAGE[=PROGRAM]...: installs the Debian packages that are missing, and what they need. On a
+# terminal it asks first. It upgrades nothing, unless --yes was given.
 ensure_packages() {
   if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
     say "Not a Debian system: please see to these packages (Debian's names): ${*%%=*}"
     return
   fi
-  local missing=() as_root=() package
+  local missing=() package
   for package in "$@"; do
     if is_missing "$package"; then missing+=("${package%%=*}"); fi
   done
   if ((${#missing[@]} == 0)); then return; fi
-  if ((EUID != 0)); then
-    command -v sudo > /dev/null || die "missing packages, and neither root nor sudo to install them:" \
-      "apt-get install ${missing[*]}"
-    as_root=(sudo)
+  if ((EUID != 0)) && ! command -v sudo > /dev/null; then
+    die "missing packages, and neither root nor sudo to install them: apt-get install ${missing[*]}"
   fi
-  say "Installing: ${missing[*]}"
-  local options=(-qq -o Dpkg::Use-Pty=0)
-  "${as_root[@]}" apt-get "${options[@]}" update >&2 || die "apt-get update failed (is there a network?)"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" install -y \
-    --no-install-recommends "${missing[@]}" >&2 || die "could not install: ${missing[*]}"
+  say "These packages are missing: ${missing[*]}"
+  ask_for "Install them and what they need with apt-get?" ||
+    die "nothing was installed; do it yourself with: apt-get install --no-install-recommends ${missing[*]}"
+  local options=(-qq -o Dpkg::Use-Pty=0 --no-install-recommends)
+  as_root apt-get -qq update >&2 || die "apt-get update failed (is there a network?)"
+  local plan upgrades
+  plan=$(apt-get "${options[@]}" -s install "${missing[@]}") || die "could not install: ${missing[*]}"
+  upgrades=$(sed -n 's/^Inst \([^ ]*\) \[.*/\1/p' <<< "$plan" | tr '\n' ' ')
+  if [[ -n $upgrades && -z ${assume_yes:-} ]]; then
+    die "installing ${missing[*]} would upgrade $upgrades: run it again with --yes to allow that," \
+      "or upgrade the machine first"
+  fi
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" install -y "${missing[@]}" >&2 ||
+    die "could not install: ${missing[*]}"
+}
+
+# unpack_package FOLDER PACKAGE...: the files of Debian packages in a folder of the build, without installing
+# what the packages need or start.
+unpack_package() {
+  local folder=$1
+  shift
+  rm -rf "$folder.part"
+  mkdir -p "$folder.part"
+  (cd "$folder.part" && apt-get -qq download "$@" && for package in ./*.deb; do dpkg -x "$package" .; done &&
+    rm -f ./*.deb) > /dev/null 2>&1 || return 1
+  rm -rf "$folder"
+  mv "$folder.part" "$folder"
 }
 
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
-TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libcli11-dev libcpp-httplib-dev libtomlplusplus-dev prometheus-cpp-dev)
+TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libprometheus-cpp-core1.0 libspdlog-dev libfmt-dev nlohmann-json3-dev
+  libcli11-dev libcpp-httplib-dev libtomlplusplus-dev)
 
-# fetch_promtool FOLDER: Prometheus's own checker of metrics, for the tests; sets KVARENA_PROMTOOL. Taken
-# out of Debian's package without installing it, since that would start a server.
+# ensure_tool_packages FOLDER: the packages of the command. prometheus-cpp-dev depends on an HTTP server
+# program; kvarena needs its headers and the library of text formats alone, so these are unpacked into FOLDER
+# where the package is not installed.
+ensure_tool_packages() {
+  ensure_packages "${TOOL_PACKAGES[@]}"
+  local folder=$1/prometheus-cpp
+  if ! is_missing prometheus-cpp-dev || ! command -v apt-get > /dev/null; then return; fi
+  if [[ ! -d $folder/usr/include ]]; then
+    unpack_package "$folder" prometheus-cpp-dev || die "could not download prometheus-cpp-dev (apt-get download)"
+  fi
+  export CMAKE_PREFIX_PATH=$folder/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+}
+
+# fetch_promtool FOLDER: Prometheus's own checker of metrics, for the tests; sets KVARENA_PROMTOOL. Unpacked,
+# since installing its package would start a server.
 fetch_promtool() {
   local folder=$1
   if command -v promtool > /dev/null; then
     KVARENA_PROMTOOL=$(command -v promtool)
-  elif [[ -x $folder/usr/bin/promtool ]]; then
-    KVARENA_PROMTOOL=$folder/usr/bin/promtool
-  elif mkdir -p "$folder" && (cd "$folder" && apt-get -qq download prometheus) > /dev/null 2>&1 &&
-    dpkg -x "$folder"/prometheus_*.deb "$folder" && rm -f "$folder"/prometheus_*.deb; then
+  elif [[ -x $folder/usr/bin/promtool ]] || unpack_package "$folder" prometheus; then
     KVARENA_PROMTOOL=$folder/usr/bin/promtool
   else
     say "promtool could not be fetched (apt-get download prometheus); its test is skipped"
@@ -71,5 +126,9 @@ build_jobs() {
   echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
 }
 
-# Builds repeat faster where ccache is installed; nothing depends on it.
-if command -v ccache > /dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}; fi
+# Builds repeat faster where ccache is installed; nothing depends on it. It keeps what includes a precompiled
+# header only with these two words.
+if command -v ccache > /dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}
+  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
+fi
