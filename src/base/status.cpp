@@ -52,7 +52,8 @@ static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::conten
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-/// What a pool contains, or what a call has too many of: "table pages", "host memory", "tokens".
+/// The content of a pool, or the things of which a call has too many: "table pages", "host memory",
+/// "tokens".
 std::string contents_of(Resource pool) {
   std::string noun(name_of(pool));
   if (noun.starts_with("num_")) return noun.substr(4);
@@ -77,7 +78,8 @@ std::string_view name_of_subject(const Status& status) noexcept {
   return status.option == Option::none ? name_of(status.resource) : name_of(status.option);
 }
 
-/// What an argument or option may be: a range, or a sentence for options that have a stricter rule.
+/// The accepted values of an argument or option: a range, or a sentence for options that have a
+/// stricter rule.
 std::string expectation(const Status& status) {
   const std::string range =
       fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));

@@ -106,7 +106,7 @@ Status CudaBackend::launch_on_gpu(Launch launch) const {
   const CurrentGpu current(ordinal_);
   if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
   const Status status = launch(*stream);
-  const bool is_told = device_.lost_to() != 0;  // whoever saw the error first has reported it
+  const bool is_told = device_.lost_to() != 0;  // an earlier call has reported the error
   if (status.code != StatusCode::device_error || is_told) return status;
   return device_.check(status.native, status.resource);
 }

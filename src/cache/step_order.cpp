@@ -25,7 +25,7 @@ std::string_view name_of(StepCall call) noexcept {
   return "the call";
 }
 
-/// Where a step is and which calls may come next, for messages.
+/// The place of a step and the calls that may come next, for messages.
 std::string place_of(StepPhase phase, std::uint64_t step) {
   switch (phase) {
     case StepPhase::between: return "outside a step; begin_step comes first";

@@ -11,7 +11,7 @@
 namespace kvarena {
 namespace {
 
-/// How often a thread that waits for room checks that the GPU is still there, because a lost GPU
+/// The time after which a thread that waits for room checks that the GPU is still there. A lost GPU
 /// runs no records.
 constexpr std::chrono::milliseconds kLookEvery{20};
 

@@ -24,7 +24,7 @@ bool is_still_recorded(const Device& device, const AllocationRecord& record) {
   return found && found->serial == record.serial;
 }
 
-/// What memory of this kind must be, for messages.
+/// The required memory of this kind, for messages.
 std::string_view wanted(MemoryKind kind) noexcept {
   return kind == MemoryKind::device ? "device-local memory of this GPU" : "pinned host memory";
 }

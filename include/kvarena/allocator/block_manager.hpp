@@ -46,13 +46,14 @@ struct BlockManagerOptions {
   OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
 };
 
-/// How many blocks a holder wants in a call for many holders.
+/// The blocks that one holder wants, in a call for many holders.
 struct HolderDemand {
   HolderId holder;          ///< registered
   std::uint32_t count = 0;  ///< blocks
 };
 
-/// Who a holder is. The manager only reports the times. Readers compare them with steady_clock().
+/// The facts about a holder. The manager only reports the times. Readers compare them with
+/// steady_clock().
 struct HolderInfo {
   std::uint64_t number = 0;      ///< the caller's number for it, for example a sequence id
   std::uint64_t owner = 0;       ///< for whom it holds, for example a request id; 0: unknown

@@ -19,7 +19,7 @@
 
 namespace kvarena {
 
-/// What an allocation is for.
+/// The purpose of an allocation.
 enum class MemoryPurpose : std::uint8_t { model_weights, kv_cache, intermediate_buffers, unknown };
 inline constexpr std::size_t kNumMemoryPurposes = 4;  ///< number of MemoryPurpose values
 
@@ -40,7 +40,7 @@ KVARENA_EXPORT std::string_view name_of(MemoryPurpose purpose) noexcept;
 /// Returns "device" or "pinned_staging".
 KVARENA_EXPORT std::string_view name_of(MemoryKind kind) noexcept;
 
-/// Who frees an allocation.
+/// The owner of an allocation, who frees it.
 enum class AllocationOwner : std::uint8_t {
   device,  ///< the Device that allocated it
   engine,  ///< the engine that registered it (register_memory in residency.hpp); kvarena never
