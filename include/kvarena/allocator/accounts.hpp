@@ -26,8 +26,9 @@ enum class BlockState : std::uint8_t {
 /// Returns "free", "referenced", ...
 KVARENA_EXPORT std::string_view name_of(BlockState state) noexcept;
 
-/// The knowledge about a block's content, apart from its state. When the last reference goes, a
-/// published block becomes evictable. Any other block becomes free, and its content is forgotten.
+/// The known state of a block's content, apart from the block's state. When the last reference
+/// goes, a published block becomes evictable. Any other block becomes free, and its content is
+/// forgotten.
 enum class BlockContent : std::uint8_t {
   unwritten,      ///< only the block's holders rely on its bytes
   being_written,  ///< a holder writes content that others may find later; not yet readable
