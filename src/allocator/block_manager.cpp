@@ -76,6 +76,7 @@ BlockManager::~BlockManager() = default;
 BlockManager::BlockManager(BlockManager&&) noexcept = default;
 BlockManager& BlockManager::operator=(BlockManager&&) noexcept = default;
 
+/// A refused registration is logged too, with its outcome.
 Result<HolderId> BlockManager::register_holder(const HolderInfo& info) {
   Impl& m = *impl_;
   const bool full = m.holders.is_full();
@@ -103,6 +104,7 @@ Status BlockManager::unregister_holder(HolderId id) {
   return status;
 }
 
+/// Only an increase of the promise needs usable blocks; a decrease always succeeds.
 Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
   Impl& m = *impl_;
   Status status = check_enum(Resource::urgency, urgency, Urgency::admission);

@@ -180,6 +180,7 @@ Explanation BlockManager::explain(const Status& refused) const noexcept {
   return e;
 }
 
+/// A block is held without the reference if it has other references, is fenced or is quarantined.
 std::int64_t ReleaseProbe::lower(BlockManager& manager, std::span<const BlockId> ids) noexcept {
   BlockPool& pool = manager.impl_->pool;
   std::int64_t returned = 0;
@@ -196,6 +197,7 @@ void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) no
   for (const BlockId id : ids) ++manager.impl_->pool.record(id).word;
 }
 
+/// Keeps the largest holders in a sorted array while it goes over all of them.
 void BlockManager::Impl::name_holders(Explanation& e) const noexcept {
   const Impl& m = *this;
   e.oldest_open_ticket = m.fences.oldest_open();

@@ -4,6 +4,7 @@
 
 namespace kvarena {
 
+/// The free stack is filled in reverse, so that blocks 0, 1, 2, ... are handed out first.
 BlockPool::BlockPool(std::int64_t num_blocks)
     : records_(static_cast<std::size_t>(num_blocks)),
       side_(static_cast<std::size_t>(num_blocks), kNoFence),
@@ -47,6 +48,7 @@ void BlockPool::set_content(BlockId id, BlockContent content) noexcept {
   record(id).word = (record(id).word & ~kContent) | marks;
 }
 
+/// A free block keeps its generation, which rose when it became free. An evicted one gets the next.
 std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
   const std::int64_t from_free = std::min(count, counts_.free);
   const BlockId* top = free_stack_.data() + counts_.free - 1;
@@ -73,6 +75,7 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   return count - from_free;
 }
 
+/// Handles the common cases in one pass over the records, and leaves all others to the caller.
 std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
                                        std::span<const Generation> generations,
                                        bool any_fenced) noexcept {
@@ -121,6 +124,7 @@ void BlockPool::drop_marked(BlockId id) noexcept {
   }
 }
 
+/// Each state remembers enough of the content to restore the word of the held block.
 void BlockPool::undo_drop(BlockId id) noexcept {
   Record& r = record(id);
   switch (state(id)) {
@@ -157,6 +161,7 @@ void BlockPool::append_evictable(BlockId id) noexcept {
   ++counts_.evictable;
 }
 
+/// The links of the neighbours, or the ends of the list, skip the block.
 void BlockPool::unlink_evictable(BlockId id) noexcept {
   const std::uint32_t next = record(id).word & kLink;
   const std::uint32_t previous = side_[index(id)];

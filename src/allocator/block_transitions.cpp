@@ -37,6 +37,7 @@ Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) cons
           current};
 }
 
+/// A block that keeps fenced references becomes fenced; without them it is dropped.
 bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept {
   if (!pool.contains(id)) [[unlikely]]
     return false;
@@ -70,6 +71,7 @@ void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
   ++pool.mutable_counts().referenced;
 }
 
+/// Keeps the accounts of the refusal, because they may have changed when explain() is called.
 Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std::int64_t promised,
                                   Urgency urgency, HolderId subject) noexcept {
   ++exhaustions;
@@ -179,6 +181,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
   return {};
 }
 
+/// Releases block by block, and takes everything back at the first handle that is not live.
 Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> ids,
                                    std::span<const Generation> generations) {
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
@@ -258,6 +261,8 @@ Status BlockManager::Impl::set_content(BlockId id, Generation generation, BlockC
   return refuse_handle(id, generation);
 }
 
+/// A held block is only marked. An available block is taken only while some available block is not
+/// promised to a holder.
 Result<bool> BlockManager::Impl::quarantine(BlockId id) {
   if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
   switch (pool.state(id)) {
@@ -290,6 +295,7 @@ Status BlockManager::Impl::restore(BlockId id) {
   return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
 }
 
+/// A block is dropped with its last fence entry, unless it has live references.
 Status BlockManager::Impl::retire(Ticket ticket) {
   if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
   fences.retire(

@@ -31,6 +31,7 @@ Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size, std::in
   return plan_pool(layout.block_bytes(), size, free_bytes);
 }
 
+/// Without a number of blocks, the budget is given or follows from the free memory.
 Result<PoolPlan> plan_pool(std::int64_t block_bytes, const PoolSize& size,
                            std::int64_t free_bytes) {
   if (Status status = check_size(size); !status) return status;

@@ -96,6 +96,7 @@ Result<std::int64_t> attention_workspace_bytes(const AttentionLimits& limits) no
   return WorkspaceMap(limits).bytes();
 }
 
+/// Checks everything that the schedule uses before it writes into the workspace.
 Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionLimits& limits,
                                      std::span<std::byte> workspace) noexcept {
   if (Status s = check_limits(limits); !s) return s;
@@ -133,6 +134,7 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
   return plan;
 }
 
+/// Resets the counters of the workspace, then lets the workers take parts.
 Status run_attention(const AttentionPlan& plan, const AttentionArgs& args,
                      CpuWorkers& workers) noexcept {
   if (Status s = check_plan(plan, args); !s) return s;

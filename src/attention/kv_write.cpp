@@ -142,6 +142,7 @@ Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegi
 
 }  // namespace
 
+/// All slots are checked before anything is written.
 Status append_kv(const AppendArgs& args, CpuWorkers* workers) noexcept {
   if (Status s = check_append(args); !s) return s;
   AppendRun run{{args.kv, args.key, args.value, args.slots, args.num_tokens, args.dtype}, 1};

@@ -83,6 +83,8 @@ Geometry::Geometry(const AttentionLimits& limits) noexcept
       acc_stride(round_up(limits.head_dim_v, kDimPad)),
       max_parts(limits.num_threads == 1 ? 1 : limits.num_threads * kPartsPerThread) {}
 
+/// Places parts, counters, partial results and scratch one behind another, at multiples of a cache
+/// line.
 WorkspaceMap::WorkspaceMap(const AttentionLimits& limits) noexcept : geometry_(limits) {
   const std::int64_t row_floats = round_up(geometry_.tile_rows * kFloat, kLine);
   partial_bytes_ = geometry_.tile_rows * geometry_.acc_stride * kFloat + 2 * row_floats;
@@ -137,6 +139,7 @@ Scratch WorkspaceMap::scratch(std::byte* workspace, std::int32_t worker) const n
   return scratch;
 }
 
+/// Goes over the tiles, and cuts where the cost so far passes a multiple of one part's share.
 std::int32_t cut(const Step& step, const AttentionLimits& limits, std::byte* workspace) noexcept {
   const WorkspaceMap map(limits);
   Part* parts = map.parts(workspace);

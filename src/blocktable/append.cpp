@@ -280,6 +280,7 @@ Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> id
 
 std::int64_t BlockTables::failed_demand() const noexcept { return impl_->failed_demand; }
 
+/// Uses the growth of append, but keeps the failed demand of the last append.
 Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency) {
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   Impl& t = *impl_;

@@ -134,6 +134,7 @@ Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> ou
   return count;
 }
 
+/// Lists the leaf pages of each row, so that the view reads the tables in place.
 Result<BatchView> BlockTables::view(std::span<const SequenceId> ids) {
   Impl& t = *impl_;
   ++t.calls;
@@ -210,6 +211,7 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
   return {};
 }
 
+/// Marks the pages of all tables: a page that is marked twice has two owners.
 Status BlockTables::check_invariants() const try {
   const Impl& t = *impl_;
   std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));

@@ -37,6 +37,7 @@ void PagePool::put_back(std::int32_t page) noexcept {
   first_free_ = page;
 }
 
+/// Adds up the levels of the tree, from the leaves to the root.
 std::int64_t PageTree::pages_for(std::int64_t entries) noexcept {
   std::int64_t level = (entries + kPageMask) >> kPageShift;
   std::int64_t pages = level;
@@ -55,6 +56,7 @@ std::int32_t PageTree::leaf_page(const PagePool& pool, std::int32_t leaf) const 
   return page;
 }
 
+/// Fills the last leaf, then adds leaves.
 void PageTree::append(PagePool& pool, const BlockId* ids, const Generation* generations,
                       std::int32_t count) noexcept {
   while (count > 0) {

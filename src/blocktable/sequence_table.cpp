@@ -18,6 +18,7 @@ SequenceTable::SequenceTable(std::int32_t capacity)
   }
 }
 
+/// Combines a fresh serial number with the slot that insert() will take.
 SequenceId SequenceTable::new_id() const noexcept {
   const std::uint64_t serial = next_serial.fetch_add(1, std::memory_order_relaxed);
   return SequenceId(serial * kMaxSlots + free_slots_[capacity_left() - 1]);

@@ -111,6 +111,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   return plan;
 }
 
+/// The pool and the tables depend on the number of blocks; the workspaces do not.
 Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
   const KvCacheOptions& options = plan.options;
   const std::int64_t longest =
@@ -175,6 +176,7 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .can_undo = true};
 }
 
+/// Counts each allocation that a cache keeps.
 CacheFootprint footprint_of(const CachePlan& plan) noexcept {
   const WorkspacePlan& workspaces = plan.backend.workspaces;
   CacheFootprint footprint{

@@ -221,6 +221,8 @@ Status CudaBackend::launch_scrubs(const ScrubPlan& plan, void* stream) {
   return blocks_.launch_scrubs(plan.clears, stream);
 }
 
+/// A step that a graph runs queues only its name, its scrubs, and a reset of the workspaces when
+/// its shape is new. Its other work is in the graph.
 Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
@@ -244,6 +246,7 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
+/// The launches of a step are recorded by the capture of the home stream.
 Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
   batch_ = batch_of(shape);
   const Status launched = launch_on_gpu([&](void* stream) {
@@ -260,6 +263,7 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
 }
 
+/// The graph has run if the device took the step.
 Result<bool> CudaBackend::abort_replay(BlockTables& tables) {
   // The caller who asks for results gets a failure of the work. Here it matters only that the work
   // is over.

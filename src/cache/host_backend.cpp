@@ -105,6 +105,7 @@ Status HostBackend::queue_copies(Step& step, const ScrubPlan& scrubs) {
   return device_.launch_host(run_copies, &operation, stream_);
 }
 
+/// Captures the tables first, so that later steps may change them while the work runs.
 Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   Step& step = steps_[growth.slot];
   StepSlot& slot = step.slot;

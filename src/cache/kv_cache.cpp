@@ -16,6 +16,7 @@
 
 namespace kvarena {
 
+/// All work that reads the arena must end before the arena is freed.
 KvCache::Impl::~Impl() {
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
   const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
@@ -76,6 +77,7 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   return {};
 }
 
+/// Everything is planned before the first allocation; the same plan gives cache_footprint.
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();

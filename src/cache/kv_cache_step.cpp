@@ -48,6 +48,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   return status;
 }
 
+/// Waits for the slot that this step reuses, then retires what step n - k and earlier ones fenced.
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
   const auto k = static_cast<std::uint64_t>(options.steps_in_flight);
@@ -58,6 +59,7 @@ Status KvCache::Impl::retire_ended() {
   return options.eager_retire ? fences->retire_completed(manager) : Status{};
 }
 
+/// A failed begin publishes, so that other threads do not see a wait without end.
 Status KvCache::begin_step() {
   Impl& c = *impl_;
   if (Status status = c.check_phase(StepCall::begin_step, StepPhase::between); !status) {

@@ -72,6 +72,7 @@ void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block,
   if (writer_of(block) != owner) clear(block, kept, owner);
 }
 
+/// A row has an old last block, which plan_tail handles, and blocks that its tokens enter.
 ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDemand> demands,
                              const AppendResult& appended) noexcept {
   num_copies_ = num_clears_ = 0;
@@ -103,6 +104,7 @@ ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDe
   return planned();
 }
 
+/// Blocks without a known writer are cleared when a token enters them.
 void ScrubPlanner::forget() noexcept {
   for (const std::span<const BlockScrub> list : {planned().copies, planned().clears}) {
     for (const BlockScrub& scrub : list) writer_of(scrub.target) = 0;

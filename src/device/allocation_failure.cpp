@@ -65,6 +65,7 @@ void AllocationFailure::keep_description(std::string_view description) noexcept 
   }
 }
 
+/// The caller explains the failure, for example a residency violation.
 Status AllocationFailure::keep(const Status& status, std::string explanation) noexcept {
   const std::scoped_lock lock(mutex_);
   status_ = status;

@@ -30,6 +30,7 @@ bool is_aligned(const void* pointer, std::uint64_t alignment_bytes) noexcept {
 
 }  // namespace
 
+/// When the driver aligns too little, allocates again with slack and moves the pointer up.
 Result<void*> CudaMemory::allocate(MemoryKind kind, std::uint64_t bytes,
                                    std::uint64_t alignment_bytes) {
   Result<void*> first = allocate_raw(context_, kind, bytes);

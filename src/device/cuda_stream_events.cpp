@@ -38,6 +38,7 @@ Status CudaStreamTable::destroy_event(EventId event) {
   return context_.call(Resource::event, event.value, [&] { return cudaEventDestroy(gone.native); });
 }
 
+/// Notes the stream's point beside the native event, so that waits can find its failure.
 Status CudaStreamTable::record(EventId event, StreamId stream) {
   Event* target = nullptr;
   const Stream* found = nullptr;
@@ -57,6 +58,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
   return {};
 }
 
+/// A record follows the native wait only when it may have to pass a failure on.
 Status CudaStreamTable::wait(StreamId stream, EventId event) {
   const Result<Event> found_event = find_event(event);
   if (!found_event) return found_event.status();

@@ -126,6 +126,7 @@ void CudaStreamTable::run_record(void* record) noexcept {
   if (table.num_waiting_ > 0) table.progress_.notify_all();
 }
 
+/// Waits for room, and asks now and then, without the lock, whether the GPU is still there.
 Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
                                                               const HostOperation& operation) {
   Lock lock(mutex_);
@@ -191,6 +192,7 @@ Status CudaStreamTable::copy(void* target, const void* source, std::uint64_t byt
   });
 }
 
+/// Goes through the bounce buffer piece by piece: a host copy and a device copy for each.
 Status CudaStreamTable::copy_pageable(void* target, const void* source, std::uint64_t bytes,
                                       bool to_device, StreamId stream) {
   const Result<Stream*> found = find_for_work(stream);

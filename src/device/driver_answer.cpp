@@ -30,6 +30,7 @@ std::string_view name_of(DriverMemory memory) noexcept {
 
 }  // namespace
 
+/// Any sign of managed or host memory decides before device memory is considered.
 MemoryPlace place_of(const DriverAnswer& answer, std::int32_t ordinal,
                      bool is_integrated) noexcept {
   const bool is_managed = answer.is_managed || answer.type == RuntimeMemory::managed ||

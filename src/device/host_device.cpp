@@ -124,6 +124,7 @@ void HostDeviceImpl::refund(MemoryKind kind, std::uint64_t bytes) noexcept {
   used_bytes_ -= bytes;
 }
 
+/// Charges first, so that two threads cannot both take the last bytes.
 Result<void*> HostDeviceImpl::allocate(const AllocationRequest& request) {
   num_allocate_.fetch_add(1, std::memory_order_relaxed);
   if (Status status = check_request(request); !status) return status;
@@ -180,6 +181,7 @@ Status HostDeviceImpl::free(void* pointer) {
   return {};
 }
 
+/// Looks the range up in the map of what was allocated, not in the tracker.
 Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const try {
   if (Status status = check_range(pointer, bytes); !status) return status;
   const auto first = reinterpret_cast<std::uintptr_t>(pointer);

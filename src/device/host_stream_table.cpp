@@ -168,6 +168,7 @@ Result<StreamId> HostStreamTable::create_stream() {
   return slots_[slot]->id;
 }
 
+/// Completes the work, ends the thread, and wakes everybody who waits for a point of the stream.
 Status HostStreamTable::destroy_stream(StreamId stream) {
   if (Status status = check_caller(stream); !status) return status;
   Lock lock(mutex_);
@@ -235,6 +236,7 @@ Status HostStreamTable::destroy_event(EventId event) {
   return events_.erase(event.value) == 1 ? Status{} : not_found(Resource::event, event.value);
 }
 
+/// Recording queues nothing: the event notes the point that the stream has now.
 Status HostStreamTable::record(EventId event, StreamId stream) {
   const Lock lock(mutex_);
   const auto it = events_.find(event.value);

@@ -171,6 +171,7 @@ std::string Nvml::name_of(std::uint32_t pid) const {
   return error == kSuccess ? text.data() : "";
 }
 
+/// One process without a figure makes the sum over other processes unknown.
 void attribute(MemoryDrift& drift, const NvmlMemory& memory, std::int64_t own_pid) {
   std::optional<std::uint64_t> others = 0;
   bool is_listed = false;

@@ -139,6 +139,7 @@ VramTracker::~VramTracker() = default;
 VramTracker::VramTracker(VramTracker&&) noexcept = default;
 VramTracker& VramTracker::operator=(VramTracker&&) noexcept = default;
 
+/// The log line is written after the lock is released, from a copy of the record.
 Status VramTracker::record(AllocationRecord record) try {
   if (Status s = check_use(record.kind, record.purpose); !s) return s;
   if (Status s = check_enum(Option::owner, record.owner, AllocationOwner::engine); !s) return s;

@@ -131,6 +131,7 @@ Status DeviceTables::Impl::launch(const kernels::ScatterStepParams& its_params,
   return device.check(launched.native, Resource::stream);
 }
 
+/// The step word travels in the parameters, so the word on the device does not matter here.
 Status DeviceTables::launch(StreamId stream) {
   kernels::ScatterStepParams direct = impl_->params;
   direct.expected_word = nullptr;

@@ -48,6 +48,7 @@ Status check_options(const DeviceTablesOptions& o) noexcept {
   });
 }
 
+/// Arrays that are cleared to ones come first, those that are cleared to zeros after them.
 DeviceTablesMemory plan_memory(const DeviceTablesOptions& o) noexcept {
   DeviceTablesMemory plan;
   plan.shape = {.steps_in_flight = o.limits.steps_in_flight,

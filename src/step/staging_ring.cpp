@@ -184,6 +184,7 @@ void StagingRing::withdraw(BlockTables& tables) noexcept {
   unmirror_changes(tables);
 }
 
+/// The next step follows the step that the device took last.
 void StagingRing::resync(BlockTables& tables, std::uint64_t taken_serial) noexcept {
   withdraw(tables);
   for (std::int32_t slot = 0; slot < shape_.max_sequences; ++slot) tables.unmirror(slot, 0);

@@ -57,6 +57,7 @@ TableRegions::TableRegions(const StepShape& shape)
       is_fixed_(entries_ >= fixed_entries(shape)),
       regions_(static_cast<std::size_t>(shape.max_sequences)) {}
 
+/// With room for all tables at their longest, each slot has a fixed region and nothing moves.
 void TableRegions::place(std::int32_t slot, std::int32_t blocks) noexcept {
   const std::int64_t size = is_fixed_ ? longest_ : region_entries(blocks, longest_);
   std::int64_t first = is_fixed_ ? slot * longest_ : next_;

@@ -104,6 +104,7 @@ Status TicketEvents::retire(BlockManager& manager, Ticket ticket) {
   return {};
 }
 
+/// Retires in the order of opening, and keeps the tickets behind a failure.
 Status TicketEvents::retire_through(BlockManager& manager, std::uint64_t last_step) {
   Status status;
   auto next = of_steps_.begin();

@@ -164,6 +164,7 @@ Status validate(const AttentionStep& step, const AttentionArgs& args) noexcept {
   return is_fast(step, args) ? check_workspace(step) : Status{};
 }
 
+/// The decode rows come first in the batch; prefill gets the batch from the next row on.
 Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
                         void* stream) noexcept {
   if (Status s = cuda::validate(step, args); !s) return s;
@@ -179,6 +180,7 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
   return kernels::launch_prefill(prefill_params(step, args, fast_rows), native(stream));
 }
 
+/// The kernel finds the first wrong entry; this copies its report to the host.
 Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
   if (Status s = attention::check_numbers(args); !s) return s;

@@ -81,6 +81,7 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
          has_vectors(key) && has_vectors(value);
 }
 
+/// The largest size over all numbers of rows and tokens that the shape serves.
 Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
