@@ -6,6 +6,7 @@
 namespace kvarena::kernels {
 namespace {
 
+/// Checks the pool and the new tokens of an append.
 Status check_new_tokens(const KvLayerView& kv, const void* key, const void* value, DType dtype,
                         std::int64_t num_tokens) noexcept {
   if (Status s = check_layer(kv); !s) return s;
@@ -17,8 +18,7 @@ Status check_new_tokens(const KvLayerView& kv, const void* key, const void* valu
   return element_pointer(value, dtype);
 }
 
-// The kernel reads what `from` points to and never writes it; a plane has one pointer for both
-// uses.
+// Removes const from a source. The kernel only reads it, but a plane has one pointer for both uses.
 void* readable(const void* from) noexcept { return const_cast<void*>(from); }
 
 }  // namespace

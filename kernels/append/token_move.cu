@@ -10,14 +10,15 @@
 namespace kvarena::kernels {
 namespace {
 
-// Tokens a thread moves when there is work for several.
+// Tokens that a thread moves when there is work for several.
 constexpr int kManyTokens = 2;
-// Below this many threads, each takes one token: the device is not full and latency counts.
+// Below this many threads each thread takes one token, because the device is not full and latency
+// counts.
 constexpr std::int64_t kManyThreads = 132 * 2048;
 
 using Kernel = void (*)(TokenMove);
 
-/// The kernels of one Unit: [TokenMap], for one token a thread and for several.
+/// The kernels of one Unit, by TokenMap: for one token a thread and for several.
 struct Instance {
   DType from;
   DType to;
@@ -26,6 +27,7 @@ struct Instance {
   Kernel many[kNumTokenMaps];
 };
 
+/// Collects the kernels of a Unit for all maps.
 template <class Unit>
 constexpr Instance make_instance(DType from, DType to) noexcept {
   Instance instance{from, to, Unit::kWidth, {}, {}};
@@ -43,8 +45,10 @@ constexpr Instance kInstances[] = {
 #include "kernels/append/instances.def"
 #undef KVARENA_TOKEN_MOVE
 };
+/// The kernels that move single elements of any type.
 constexpr Instance kElementInstance = make_instance<ElementUnit>(DType::f32, DType::f32);
 
+/// Returns the kernels for a pair of types, or nullptr.
 const Instance* find_instance(DType from, DType to) noexcept {
   for (const Instance& instance : kInstances) {
     if (instance.from == from && instance.to == to) return &instance;
@@ -52,13 +56,14 @@ const Instance* find_instance(DType from, DType to) noexcept {
   return nullptr;
 }
 
-/// Whether units of 16 bytes and more can be read and written on this side.
+/// Whether this side can be read and written in units of 16 bytes and more.
 bool is_vectorisable(const PlaneView& side, int width) noexcept {
   const std::int64_t strides = side.block_stride | side.head_stride | side.token_stride;
   return side.head_dim % width == 0 && strides % kChunkBytes == 0 &&
          is_aligned(side.base, kChunkBytes);
 }
 
+/// Launches a move whose planes all use the same kernel.
 Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
                      cudaStream_t stream) noexcept {
   const PlaneView& plane = m.planes[0].to;
@@ -66,7 +71,8 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
       std::int64_t{plane.num_heads} * (plane.head_dim / (vectors ? instance.width : 1));
   const std::int64_t slices = (units + kMoveThreads - 1) / kMoveThreads;
   if (Status s = in_range(Resource::head_dim, slices, 1, 65535); !s) return s;
-  // Whole warps of units, whole tokens: a thread block has blockDim.x units of blockDim.y tokens.
+  // A thread block has blockDim.x units of blockDim.y tokens: whole warps of units, and whole
+  // tokens.
   const std::int64_t wide = ((units + slices - 1) / slices + 31) / 32 * 32;
   const auto x = static_cast<unsigned>(std::min<std::int64_t>(wide, units));
   const unsigned y = std::max(1U, kMoveThreads / x);
@@ -84,7 +90,7 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
   config.attrs = &overlap;
   config.numAttrs = m.overlap ? 1 : 0;
   const std::int64_t per_head = units / plane.num_heads;
-  // A unit times ceil(2^32 / per_head) is exact in its upper half while units * per_head <= 2^32.
+  // The upper half of a unit times ceil(2^32 / per_head) is exact while units * per_head <= 2^32.
   const bool exact = per_head > 1 && units * per_head <= (std::int64_t{1} << 32);
   m.head_reciprocal =
       exact ? static_cast<std::uint32_t>(((std::int64_t{1} << 32) + per_head - 1) / per_head) : 0;
@@ -93,7 +99,7 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
   return launch_status(cudaLaunchKernelEx(&config, kernel, m));
 }
 
-/// Contiguous [tokens, heads, dim] memory as a plane of one block.
+/// Returns contiguous [tokens, heads, dim] memory as a plane of one block.
 PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype) noexcept {
   PlaneView plane;
   plane.base = static_cast<std::byte*>(base);

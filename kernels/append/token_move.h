@@ -13,7 +13,7 @@
 
 namespace kvarena::kernels {
 
-/// How a move finds the two places of token `i`.
+/// The way in which a move finds the two places of token `i`.
 enum class TokenMap : std::uint8_t {
   slots,   ///< contiguous: token i; pool: slots[i]
   runs,    ///< contiguous: token i; pool: through the table of the run that holds i

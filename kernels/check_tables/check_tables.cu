@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Thread blocks stand for rows, threads for entries.
+/// Finds the first wrong entry. A thread block takes rows, a thread takes entries.
 __global__ void find_first_wrong(const __grid_constant__ AttentionParams p, TableReport* report) {
   for (std::int32_t row = static_cast<std::int32_t>(blockIdx.x); row < p.batch.num_rows;
        row += static_cast<std::int32_t>(gridDim.x)) {
@@ -31,6 +31,7 @@ __global__ void find_first_wrong(const __grid_constant__ AttentionParams p, Tabl
   }
 }
 
+/// Reads the entry at the place that was found.
 __global__ void read_wrong_value(const __grid_constant__ AttentionParams p, TableReport* report) {
   if (report->place == kNoPlace) return;
   const auto row = static_cast<std::int32_t>(report->place >> 32);

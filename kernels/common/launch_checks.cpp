@@ -9,6 +9,7 @@ constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxBlockSize = 65536;
 
+/// The supported values of a list, for messages.
 std::string_view text_of(SupportedList list) noexcept {
   switch (list) {
     case SupportedList::none: return "";
@@ -28,6 +29,7 @@ std::string_view text_of(SupportedList list) noexcept {
   return "";
 }
 
+/// Checks that a stride is a multiple of an element.
 Status element_stride(std::int64_t stride, DType dtype) noexcept {
   return in_range(Resource::alignment, stride % bytes_of(dtype), 0, 0);
 }

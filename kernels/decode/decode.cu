@@ -9,6 +9,7 @@ namespace {
 using Launch = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int blocks,
                                bool overlap, cudaStream_t stream);
 
+/// Launches the decode kernel of one instance.
 template <class T, class S, int D, int W, int PerSm>
 cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
                    bool overlap, cudaStream_t stream) {
@@ -28,6 +29,7 @@ cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace,
   return cudaLaunchKernelEx(&config, kernel, params, workspace, constants);
 }
 
+/// The DType of a CUDA type.
 template <class T>
 constexpr DType kTypeOf = DType::bf16;
 template <>
@@ -51,7 +53,7 @@ constexpr Instance kInstances[] = {
 #undef DECODE_INSTANCE
 };
 
-/// Whether `p` can run; the instance is looked for later.
+/// Checks whether `p` can run. The instance is looked up later.
 Status check(const DecodeParams& p) noexcept {
   const DecodeLimits& limits = p.limits;
   if (Status s = check_decode_limits(limits); !s) return s;
@@ -61,7 +63,7 @@ Status check(const DecodeParams& p) noexcept {
   }
   struct Pointer {
     const void* address;
-    std::int64_t alignment;  // of the loads and stores made through it
+    std::int64_t alignment;  // of the loads and stores through the pointer
   };
   const Pointer pointers[] = {
       {p.q, 8}, {p.out, 8}, {p.key, kChunkBytes}, {p.value, kChunkBytes}, {p.block_tables, 4}};

@@ -124,7 +124,7 @@ struct Kernel {
     return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
   }
 
-  /// Where a work item lies. `index` may be past the last item. The heads of one part are
+  /// The place of a work item. `index` may be past the last item. The heads of one part are
   /// neighbours, so thread blocks that run together read neighbouring bytes.
   /// The part, head and column chunk of a work item.
   struct Origin {

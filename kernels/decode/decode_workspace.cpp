@@ -1,4 +1,5 @@
-// What a decode workspace can serve. No CUDA: sizes are planned on machines without it.
+// The checks of a decode workspace. They need no CUDA, because sizes are planned on machines
+// without it.
 
 #include "kernels/decode/decode_workspace.h"
 

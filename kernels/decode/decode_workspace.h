@@ -35,7 +35,7 @@ struct DecodePart {
 };
 static_assert(sizeof(DecodePart) == 32);
 
-/// What the schedule tells the attention kernel.
+/// The figures of a schedule, for the attention kernel.
 struct DecodeHeader {
   std::int32_t num_parts;    ///< entries of `parts`
   std::int32_t next_work;    ///< work items taken after the first item of each thread block
@@ -87,7 +87,7 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept;
 Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
                               std::int64_t bytes) noexcept;
 
-/// Where the arrays of a workspace begin, in bytes.
+/// The offsets of the arrays of a workspace, in bytes.
 struct DecodeWorkspace {
   std::int64_t parts;      ///< DecodePart [max_parts]
   std::int64_t counters;   ///< int32 [max_rows * num_kv_heads * chunks, 2] parts arrived, parts

@@ -1,5 +1,5 @@
-// The schedule of a step, made on the device by one thread block: how long parts are, and which
-// part of which row each is. All rows' lengths are read; nothing else is.
+// The schedule of a step, made on the device by one thread block. It decides the length of parts,
+// and the row and place of each part. It reads only the lengths of all rows.
 
 #include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode.h"
@@ -15,12 +15,13 @@ constexpr int kSizeClasses = 8;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 
+/// Units [first, first + count) of a row.
 struct Units {
   int first;
   int count;
 };
 
-/// Units of a row that some query token sees.
+/// Returns the units of a row that some query token sees.
 __device__ Units units_of(const DecodeScheduleParams& p, int seq_len) {
   const int tokens = unit_tokens(p.limits.kv_dtype);
   const int end = (seq_len + tokens - 1) / tokens;
@@ -30,30 +31,32 @@ __device__ Units units_of(const DecodeScheduleParams& p, int seq_len) {
   return {first, max(0, end - first)};
 }
 
-/// Parts of a row. An empty row has one empty part, which writes zeros.
+/// Returns the number of parts of a row. An empty row has one empty part, which writes zeros.
 __device__ int pieces_of(int count, int length) { return max(1, (count + length - 1) / length); }
 
-/// How long the parts of a row are, in kSizeClasses-ths of `length`.
+/// Returns the size class of a row: the length of its parts, in kSizeClasses-ths of `length`.
 __device__ int size_class_of(int count, int length) {
   return count / pieces_of(count, length) * kSizeClasses / length;
 }
 
+/// A part length and its estimated cost.
 struct Candidate {
   float cost;
   int length;
 };
 
-/// The first rows, whose counts of units are kept: they are read many times.
+/// The numbers of units of this many first rows are kept, because they are read many times.
 constexpr int kCached = 2048;
 
+/// Returns the units of a row, from the kept numbers if possible.
 __device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
   if (row < kCached) return cached[row];
   return units_of(p, p.seq_lens[row]).count;
 }
 
-/// The best part length, in units, a multiple of `warps` so that the warps of a thread block have
-/// equal shares. Warp `w` looks for the shortest parts of which there are at most `w + 1` waves,
-/// and says what they would cost; the cheapest wins.
+/// Chooses the best part length, in units. It is a multiple of `warps`, so that the warps of a
+/// thread block have equal shares. Warp `w` finds the shortest parts of which there are at most `w
+/// + 1` waves, and estimates their cost. The cheapest length wins.
 __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, int places,
                              int heads, DecodeShape shape, int longest, long long total,
                              float overhead) {
@@ -62,7 +65,8 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int waves = warp + 1;
-  // Thread blocks that share a multiprocessor need two units a warp to be worth their beginning.
+  // When thread blocks share a multiprocessor, each warp needs at least two units to be worth the
+  // start of the block.
   int low = shape.per_sm == 1 ? 1 : 2;
   int high = max(low, (longest + warps - 1) / warps);
   while (low < high) {
@@ -82,7 +86,7 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
   const int length = low * warps;
   long long parts = 0;
   long long large = 0;        // parts longer than half of `length`
-  long long large_units = 0;  // their units
+  long long large_units = 0;  // units of these parts
   for (int row = lane; row < p.num_rows; row += 32) {
     const int units = count_of(p, cached, row);
     const int pieces = (units + length - 1) / length;
@@ -115,6 +119,7 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
   return best.length;
 }
 
+/// Makes the schedule of a step.
 __global__ void __launch_bounds__(kThreads)
     decode_schedule(DecodeScheduleParams p, DecodeWorkspace w, DecodeShape shape) {
   using Reduce = cub::BlockReduce<long long, kThreads>;
@@ -149,15 +154,15 @@ __global__ void __launch_bounds__(kThreads)
   const int heads = p.limits.num_kv_heads * w.chunks;
   const int places = p.limits.num_sms * shape.per_sm;
   const int warps = shape.warps;
-  // What beginning and ending a part costs, in units that a thread block would have read meanwhile.
+  // The cost of starting and ending a part, in units that a thread block could have read meanwhile.
   const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
   const int length =
       choose_length(p, cached, places, heads, shape, shared_longest, shared_total, overhead);
 
-  // Long parts first, so that the short ones fill the end (longest processing time first; Graham,
-  // 1969): a pass for each class of sizes, in row order. Threads first stand for rows, then for
-  // parts.
-  __shared__ int classes;  // that occur, a bit each
+  // Long parts come first, so that short parts fill the end (longest processing time first; Graham,
+  // 1969). There is a pass for each size class, in row order. A thread first handles a row, then a
+  // part.
+  __shared__ int classes;  // a bit for each class that occurs
   if (threadIdx.x == 0) classes = 0;
   __syncthreads();
   for (int row = static_cast<int>(threadIdx.x); row < p.num_rows; row += kThreads) {

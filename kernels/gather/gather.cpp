@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
+/// Checks the params of a gather or a scatter.
 template <class Params>
 Status check_span(const Params& p) noexcept {
   if (Status s = check_layer(p.kv); !s) return s;
@@ -28,6 +29,7 @@ Status check_span(const Params& p) noexcept {
   return element_pointer(p.value, p.dtype);
 }
 
+/// Sets the span of a gather or a scatter.
 template <class Params>
 void set_span(TokenMove& move, const Params& p) noexcept {
   move.tables = p.tables;
@@ -36,6 +38,7 @@ void set_span(TokenMove& move, const Params& p) noexcept {
   move.num_tokens = p.num_tokens;
 }
 
+/// Checks that two planes of a conversion have the same shape.
 Status check_pair(const PlaneView& from, const PlaneView& to) noexcept {
   if (Status s = in_range(Resource::num_kv_heads, to.num_heads, from.num_heads, from.num_heads);
       !s) {
@@ -55,7 +58,7 @@ Status launch_gather(const GatherParams& p, cudaStream_t stream) noexcept {
 
 Status launch_scatter(const ScatterParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_span(p); !s) return s;
-  // Contiguous memory is only read; a plane has one pointer for both uses.
+  // Contiguous memory is only read here, but a plane has one pointer for both uses.
   TokenMove move = make_token_move(TokenMap::span, p.kv, const_cast<void*>(p.key),
                                    const_cast<void*>(p.value), p.dtype, p.scales);
   set_span(move, p);

@@ -11,7 +11,7 @@
 namespace kvarena::kernels::reference {
 namespace {
 
-/// K or V of one kv head of one sequence: element (token, dim), wherever it lies.
+/// K or V of one kv head of one paged sequence. It finds element (token, dim) in any tile order.
 struct PagedHead {
   const PlaneView* plane;
   const BlockTableView* tables;
@@ -31,6 +31,7 @@ struct PagedHead {
   }
 };
 
+/// K or V of one kv head of one contiguous sequence.
 struct ContiguousHead {
   const void* base;
   DType dtype;
@@ -43,20 +44,21 @@ struct ContiguousHead {
   }
 };
 
+/// One query head of one query token.
 struct Query {
   const void* q;
   DType dtype;
-  std::int64_t first;  // element index of the head's dim 0
+  std::int64_t first;  // index of the element of the head's dim 0
   std::int32_t head_dim_k;
   std::int32_t head_dim_v;
-  std::int64_t position;  // the last token it sees; negative: none
+  std::int64_t position;  // the last token that it sees; negative: none
   std::int32_t window_tokens;
   double scale;
   double soft_cap;
   const float* sink;  // logit, or null
 };
 
-/// out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens; returns the
+/// Sets out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens. Returns the
 /// log-sum-exp.
 template <class Head>
 double attend(const Query& query, const Head& key, const Head& value, double* out) {
@@ -131,6 +133,7 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
   }
 }
 
+/// Writes one head of the output.
 void store(const double* from, std::int32_t head_dim, void* out, DType dtype, std::int64_t first) {
   for (std::int32_t d = 0; d < head_dim; ++d) {
     store_f32(out, dtype, first + d, static_cast<float>(from[d]));

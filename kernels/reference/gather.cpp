@@ -6,6 +6,7 @@
 namespace kvarena::kernels::reference {
 namespace {
 
+/// Returns the address of an element of a pool.
 std::byte* element_of(const PlaneView& plane, PlaneKind kind, std::int64_t block, std::int32_t head,
                       std::int32_t token, std::int32_t dim) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
@@ -32,6 +33,7 @@ void for_each_element(const Params& p, const PlaneView& plane, PlaneKind kind, V
   }
 }
 
+/// Reads one plane.
 void gather_plane(const GatherParams& p, const PlaneView& plane, PlaneKind kind, void* to,
                   const float* scales) {
   if (to == nullptr) return;
@@ -41,6 +43,7 @@ void gather_plane(const GatherParams& p, const PlaneView& plane, PlaneKind kind,
   });
 }
 
+/// Writes one plane.
 void scatter_plane(const ScatterParams& p, const PlaneView& plane, PlaneKind kind, const void* from,
                    const float* scales) {
   if (from == nullptr) return;
@@ -50,6 +53,7 @@ void scatter_plane(const ScatterParams& p, const PlaneView& plane, PlaneKind kin
   });
 }
 
+/// Converts one block of one plane.
 void convert_block(const ConvertBlocksParams& p, const PlaneView& from, const PlaneView& to,
                    PlaneKind kind, const BlockCopy& copy, const float* scales) {
   for (std::int32_t head = 0; head < to.num_heads; ++head) {

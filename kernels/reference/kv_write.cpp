@@ -8,6 +8,7 @@
 namespace kvarena::kernels::reference {
 namespace {
 
+/// Writes K or V of all tokens.
 void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind, const void* from,
                   const float* scales) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
@@ -27,7 +28,7 @@ void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind,
   }
 }
 
-/// Copies a head's first tokens, and clears those behind them.
+/// Copies the first tokens of a head and zeros the tokens behind them.
 void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
                 std::int32_t kept_tokens, const std::byte* from, std::byte* to) {
   const auto token_bytes = static_cast<std::size_t>(plane.token_stride);
@@ -49,6 +50,7 @@ void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
   }
 }
 
+/// Scrubs one block of one plane.
 void scrub_plane(const PlaneView& plane, PlaneKind kind, std::int64_t plane_bytes,
                  std::int32_t block_size, std::int64_t layer_bytes, const BlockScrub& scrub) {
   const std::byte* from = plane.base + layer_bytes + scrub.source.value * plane.block_stride;

@@ -85,7 +85,7 @@ KVARENA_HOST_DEVICE constexpr std::int32_t slot_of(const StepShape& shape, StepW
   return slot < shape.steps_in_flight ? slot : 0;
 }
 
-/// What the device remembers from step to step. Begins as all zeros.
+/// The device's memory from step to step. It begins as all zeros.
 struct ScatterState {
   std::uint64_t serial = 0;   ///< of the last step that the device took
   std::uint64_t misses = 0;   ///< launches that took no step
@@ -95,7 +95,7 @@ struct ScatterState {
   std::int32_t unused = 0;
 };
 
-/// What the device tells the host. Each number is written at once. Begins as all zeros.
+/// The device's report to the host. Each number is written at once. It begins as all zeros.
 struct ScatterReport {
   std::uint64_t taken = 0;   ///< ScatterState::serial
   std::uint64_t misses = 0;  ///< ScatterState::misses

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxLayers = 4096;
 
-/// ok when a plane's tokens and heads lie without gaps, and its block has so many bytes.
+/// Returns ok when tokens and heads of a plane lie without gaps, and its block has `bytes` bytes.
 Status check_bytes(const PlaneView& plane, std::int32_t block_size, std::int64_t bytes) noexcept {
   const std::int64_t token = plane.head_dim * bytes_of(plane.dtype);
   if (Status s = in_range(Resource::alignment, plane.token_stride, token, token); !s) return s;
@@ -19,6 +19,7 @@ Status check_bytes(const PlaneView& plane, std::int32_t block_size, std::int64_t
   return in_range(Resource::block_bytes, bytes, head * plane.num_heads, plane.block_stride);
 }
 
+/// Checks the pool and every entry of the list.
 Status check_scrub(const ScrubParams& p) noexcept {
   if (Status s = in_range(Resource::num_planes, p.num_layers, 1, kMaxLayers); !s) return s;
   if (Status s = in_range(Resource::capacity, p.num_scrubs, 0, KvLayout::kMaxBlocks); !s) return s;
@@ -43,7 +44,7 @@ Status check_scrub(const ScrubParams& p) noexcept {
   return {};
 }
 
-/// Whether a plane is made of 16-byte units that have one token each.
+/// Whether a plane consists of 16-byte units that belong to one token each.
 bool has_wide_units(const PlaneView& plane, std::int64_t bytes,
                     std::int64_t layer_stride) noexcept {
   return is_aligned(plane.base, 16) &&

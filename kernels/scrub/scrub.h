@@ -16,9 +16,9 @@ namespace kvarena::kernels {
 /// parameters.
 inline constexpr int kMaxScrubs = 320;
 
-/// Queues the scrubbing. Returns invalid_argument (num_layers, block_bytes, capacity, pointer, what
-/// check_layer returns, or block_index and num_tokens of an entry) with nothing queued, or
-/// device_error, after which some entries may be queued.
+/// Queues the scrubbing. Returns invalid_argument (num_planes for the layers, block_bytes,
+/// alignment, capacity, pointer, what check_layer returns, or block_index and num_tokens of an
+/// entry) with nothing queued, or device_error, after which some entries may be queued.
 Status launch_scrub(const ScrubParams& params, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

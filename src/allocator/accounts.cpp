@@ -12,7 +12,7 @@
 namespace kvarena {
 namespace {
 
-/// What would make the request fit, most direct first.
+/// Writes what would make the request fit, the most direct way first.
 void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> out) {
   if (e.fits) {
     fmt::format_to(out, "it fits\n");

@@ -18,7 +18,7 @@ Result<Arena> Arena::create(Device& device, const KvLayout& layout,
   if (!free_bytes) return free_bytes.status();
   const Result<PoolPlan> plan = plan_pool(layout, options.size, *free_bytes);
   if (!plan) return plan.status();
-  // Complete but for its bytes, so that nothing can fail once they are there.
+  // The arena is complete except for its bytes, so nothing can fail after they are allocated.
   Arena arena(device, layout, options.order, *plan, nullptr);
   const Result<void*> memory =
       device.allocate({.bytes = static_cast<std::uint64_t>(plan->pool_bytes),
@@ -51,7 +51,7 @@ Arena::Arena(Arena&& other) noexcept
       base_(std::exchange(other.base_, nullptr)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
-  // The swapped-out pool goes with `taken`.
+  // `taken` destroys the pool that was here.
   Arena taken(std::move(other));
   std::swap(device_, taken.device_);
   std::swap(layout_, taken.layout_);

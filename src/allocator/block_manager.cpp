@@ -1,4 +1,4 @@
-// The public face: creation, holders, and for each call its entry in the operation log.
+// The public functions: creation, holders, and for each call its entry in the operation log.
 
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -23,6 +23,7 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
+/// The number of fence entries to allocate, with the default filled in.
 std::int64_t fence_entries(const BlockManagerOptions& options) noexcept {
   if (options.max_fence_entries != 0) return options.max_fence_entries;
   return std::min(BlockManager::kSharers * options.num_blocks, kMaxTableSize);
@@ -75,6 +76,7 @@ BlockManager::~BlockManager() = default;
 BlockManager::BlockManager(BlockManager&&) noexcept = default;
 BlockManager& BlockManager::operator=(BlockManager&&) noexcept = default;
 
+/// A refused registration is logged too, with its outcome.
 Result<HolderId> BlockManager::register_holder(const HolderInfo& info) {
   Impl& m = *impl_;
   const bool full = m.holders.is_full();
@@ -102,6 +104,7 @@ Status BlockManager::unregister_holder(HolderId id) {
   return status;
 }
 
+/// Only an increase of the promise needs usable blocks; a decrease always succeeds.
 Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
   Impl& m = *impl_;
   Status status = check_enum(Resource::urgency, urgency, Urgency::admission);
@@ -129,8 +132,7 @@ Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
 
 Result<std::int64_t> BlockManager::allocate(HolderId holder, std::span<BlockId> ids,
                                             std::span<Generation> generations, Urgency urgency) {
-  // No pool has so many blocks that the count does not fit: larger requests are refused as
-  // exhausted.
+  // No pool has 2^32 blocks, so a larger request is refused as exhausted whatever its exact size.
   constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
   const HolderDemand demand{holder, static_cast<std::uint32_t>(std::min(ids.size(), kMost))};
   return allocate_each(std::span(&demand, 1), ids, generations, urgency);
@@ -143,7 +145,7 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
   Impl& m = *impl_;
   Result<std::int64_t> evicted = m.allocate(demands, ids, generations, urgency);
   if (m.log != nullptr) [[unlikely]] {
-    // One entry a holder: together they are the call.
+    // Each holder has one entry; together the entries are the call.
     std::size_t first = 0;
     for (const HolderDemand& demand : demands) {
       const std::size_t written = evicted.is_ok() ? demand.count : 0;

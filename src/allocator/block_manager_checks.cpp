@@ -1,4 +1,4 @@
-// The questions a BlockManager answers: accounts, explanation, invariants.
+// The functions of BlockManager that answer questions: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
 #include "allocator/release_probe.hpp"
@@ -33,6 +33,7 @@ HolderReport report_of(HolderId id, const Holder& holder) {
           holder.info.deadline_ns};
 }
 
+/// The order of the largest holders: most blocks first, then by id.
 bool holds_more(const HolderReport& a, const HolderReport& b) noexcept {
   const std::int64_t held_a = a.references + a.reserved;
   const std::int64_t held_b = b.references + b.reserved;
@@ -49,6 +50,8 @@ std::int64_t BlockManager::available_after(Ticket last) const noexcept {
   return impl_->available() + impl_->returning(last);
 }
 
+/// Counts a fenced block at the newest of its entries, if all of its entries are of tickets up to
+/// `last`.
 std::int64_t BlockManager::Impl::returning(Ticket last) const noexcept {
   const Impl& m = *this;
   std::int64_t blocks = 0;
@@ -177,6 +180,7 @@ Explanation BlockManager::explain(const Status& refused) const noexcept {
   return e;
 }
 
+/// A block is held without the reference if it has other references, is fenced or is quarantined.
 std::int64_t ReleaseProbe::lower(BlockManager& manager, std::span<const BlockId> ids) noexcept {
   BlockPool& pool = manager.impl_->pool;
   std::int64_t returned = 0;
@@ -193,6 +197,7 @@ void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) no
   for (const BlockId id : ids) ++manager.impl_->pool.record(id).word;
 }
 
+/// Keeps the largest holders in a sorted array while it goes over all of them.
 void BlockManager::Impl::name_holders(Explanation& e) const noexcept {
   const Impl& m = *this;
   e.oldest_open_ticket = m.fences.oldest_open();

@@ -4,6 +4,7 @@
 
 namespace kvarena {
 
+/// The free stack is filled in reverse, so that blocks 0, 1, 2, ... are handed out first.
 BlockPool::BlockPool(std::int64_t num_blocks)
     : records_(static_cast<std::size_t>(num_blocks)),
       side_(static_cast<std::size_t>(num_blocks), kNoFence),
@@ -14,6 +15,7 @@ BlockPool::BlockPool(std::int64_t num_blocks)
   counts_.free = num_blocks;
 }
 
+/// Reads a block's state from its word.
 BlockState BlockPool::state(BlockId id) const noexcept {
   const std::uint32_t word = record(id).word;
   if ((word & kHeld) != 0)
@@ -46,6 +48,7 @@ void BlockPool::set_content(BlockId id, BlockContent content) noexcept {
   record(id).word = (record(id).word & ~kContent) | marks;
 }
 
+/// A free block keeps its generation, which rose when it became free. An evicted one gets the next.
 std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
   const std::int64_t from_free = std::min(count, counts_.free);
   const BlockId* top = free_stack_.data() + counts_.free - 1;
@@ -72,6 +75,7 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
   return count - from_free;
 }
 
+/// Handles the common cases in one pass over the records, and leaves all others to the caller.
 std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
                                        std::span<const Generation> generations,
                                        bool any_fenced) noexcept {
@@ -104,6 +108,7 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
   return i;
 }
 
+/// Ends a held block that is quarantined or whose content is marked.
 void BlockPool::drop_marked(BlockId id) noexcept {
   Record& r = record(id);
   if ((r.word & kQuarantined) != 0) {
@@ -119,6 +124,7 @@ void BlockPool::drop_marked(BlockId id) noexcept {
   }
 }
 
+/// Each state remembers enough of the content to restore the word of the held block.
 void BlockPool::undo_drop(BlockId id) noexcept {
   Record& r = record(id);
   switch (state(id)) {
@@ -141,6 +147,7 @@ void BlockPool::undo_drop(BlockId id) noexcept {
   }
 }
 
+/// Makes a block the last one to be evicted.
 void BlockPool::append_evictable(BlockId id) noexcept {
   record(id).word = kPublished | kLink;
   side_[index(id)] = evictable_tail_;
@@ -154,6 +161,7 @@ void BlockPool::append_evictable(BlockId id) noexcept {
   ++counts_.evictable;
 }
 
+/// The links of the neighbours, or the ends of the list, skip the block.
 void BlockPool::unlink_evictable(BlockId id) noexcept {
   const std::uint32_t next = record(id).word & kLink;
   const std::uint32_t previous = side_[index(id)];
@@ -212,7 +220,7 @@ bool BlockPool::free_list_is_whole() const {
     if (!contains(id) || state(id) != BlockState::free || seen[index(id)]) return false;
     seen[index(id)] = true;
   }
-  return true;  // with the recount of free blocks this makes the list exactly the free blocks
+  return true;  // together with the recount, the list has exactly the free blocks
 }
 
 bool BlockPool::evictable_list_is_whole() const noexcept {

@@ -1,5 +1,5 @@
-// What calls do to blocks: take, share, give up, fence, retire. Each checks first, or undoes what
-// it did, so that a refused call changes nothing.
+// The calls that change blocks: take, share, give up, fence, retire. Each either checks first or
+// undoes what it did, so that a refused call changes nothing.
 
 #include "allocator/block_manager_impl.hpp"
 #include "base/range_checks.hpp"
@@ -11,6 +11,7 @@
 namespace kvarena {
 namespace {
 
+/// Ids and generations must be of equal number.
 Status check_sizes(std::size_t ids, std::size_t generations) noexcept {
   if (ids == generations) return {};
   const auto expected = static_cast<std::int64_t>(ids);
@@ -20,6 +21,7 @@ Status check_sizes(std::size_t ids, std::size_t generations) noexcept {
 
 }  // namespace
 
+/// Tells a second release of the same reference from an older handle by the generation.
 Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) const noexcept {
   const auto subject = static_cast<std::uint64_t>(id.value);
   if (!pool.contains(id)) return not_found(Resource::block, subject);
@@ -35,6 +37,7 @@ Status BlockManager::Impl::refuse_handle(BlockId id, Generation generation) cons
           current};
 }
 
+/// A block that keeps fenced references becomes fenced; without them it is dropped.
 bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept {
   if (!pool.contains(id)) [[unlikely]]
     return false;
@@ -53,6 +56,7 @@ bool BlockManager::Impl::release_one(BlockId id, Generation generation) noexcept
   return true;
 }
 
+/// The block gets its live reference back, whatever state the release left it in.
 void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
   switch (pool.state(id)) {
     case BlockState::referenced: ++pool.record(id).word; return;
@@ -67,6 +71,7 @@ void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
   ++pool.mutable_counts().referenced;
 }
 
+/// Keeps the accounts of the refusal, because they may have changed when explain() is called.
 Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std::int64_t promised,
                                   Urgency urgency, HolderId subject) noexcept {
   ++exhaustions;
@@ -154,7 +159,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
     return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id);
   }
   ++claim_serial;
-  revived = 0;  // a block named twice was counted twice, and is revived once
+  revived = 0;  // a block named twice was counted twice, but is revived once
   for (const BlockId id : ids) {
     switch (pool.state(id)) {
       case BlockState::evictable:
@@ -176,6 +181,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
   return {};
 }
 
+/// Releases block by block, and takes everything back at the first handle that is not live.
 Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> ids,
                                    std::span<const Generation> generations) {
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
@@ -213,8 +219,8 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
                      Option::max_fence_entries);
   }
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
-  // The references go to the ticket before the holder gives them up, so that no block is dropped in
-  // between; a refused handle takes them back.
+  // The ticket takes the references before the holder gives them up, so that no block is dropped in
+  // between. After a refused handle the ticket gives them back.
   ++claim_serial;
   const std::uint32_t last_entry = fences.last_entry(ticket);
   std::size_t fenced = 0;
@@ -255,6 +261,8 @@ Status BlockManager::Impl::set_content(BlockId id, Generation generation, BlockC
   return refuse_handle(id, generation);
 }
 
+/// A held block is only marked. An available block is taken only while some available block is not
+/// promised to a holder.
 Result<bool> BlockManager::Impl::quarantine(BlockId id) {
   if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
   switch (pool.state(id)) {
@@ -287,6 +295,7 @@ Status BlockManager::Impl::restore(BlockId id) {
   return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
 }
 
+/// A block is dropped with its last fence entry, unless it has live references.
 Status BlockManager::Impl::retire(Ticket ticket) {
   if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
   fences.retire(

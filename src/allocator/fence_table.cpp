@@ -9,6 +9,7 @@ FenceTable::FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries,
       max_entries_(max_entries),
       last_number_(id_space) {}
 
+/// Skips the numbers whose place an older open ticket has.
 Ticket FenceTable::open() noexcept {
   if (num_open_ == max_open_tickets()) return kNoTicket;
   do {
@@ -23,6 +24,7 @@ Ticket FenceTable::open() noexcept {
   return newest_;
 }
 
+/// Unlinks the ticket from the list of open tickets and frees its place.
 void FenceTable::close(std::size_t place_index) noexcept {
   const Place closed = places_[place_index];
   (closed.older == kNone ? oldest_ : places_[closed.older].newer) = closed.newer;
@@ -31,6 +33,7 @@ void FenceTable::close(std::size_t place_index) noexcept {
   --num_open_;
 }
 
+/// Takes a recycled entry if there is one, else the next untouched one.
 void FenceTable::add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept {
   std::uint32_t index = first_free_;
   if (index != kNone) {
@@ -53,6 +56,7 @@ void FenceTable::unlink_from_block(std::uint32_t index, std::uint32_t& head) noe
   if (e.next_of_block != kNone) at(e.next_of_block).previous_of_block = e.previous_of_block;
 }
 
+/// Puts an entry on the list of free entries.
 void FenceTable::recycle(std::uint32_t index) noexcept {
   at(index).next_of_ticket = first_free_;
   first_free_ = index;

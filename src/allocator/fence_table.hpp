@@ -72,7 +72,8 @@ class FenceTable {
     ++entries_visited_;
     return entries_[index];
   }
-  /// How often an entry has been looked at. This is the cost of calls, independent of the machine.
+  /// The number of times that an entry has been looked at. This is the cost of calls, independent
+  /// of the machine.
   std::uint64_t entries_visited() const noexcept { return entries_visited_; }
 
   /// Adds a reference on `block` to an open ticket, and to the block's chain at `head`. Requires

@@ -28,7 +28,7 @@ void HolderTable::erase(HolderId id) noexcept {
   const std::uint64_t slot = slot_of(id);
   slots_[slot].registered = false;
   --size_;
-  if (slots_[slot].generation++ == kLastGeneration) return;  // its ids are used up
+  if (slots_[slot].generation++ == kLastGeneration) return;  // its generations are used up
   free_slots_[num_free_++] = static_cast<std::uint32_t>(slot);
 }
 

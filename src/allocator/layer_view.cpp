@@ -3,6 +3,7 @@
 namespace kvarena {
 namespace {
 
+/// The view of K or of V: one plane.
 PlaneView plane_view(const PoolShape& pool, std::byte* base, std::int32_t plane) noexcept {
   const KvLayout& layout = pool.layout;
   const PlaneSpec& spec = layout.planes()[static_cast<std::size_t>(plane)];

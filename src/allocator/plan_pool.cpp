@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kUnsetReserve = -1;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-/// Exactly one of the sizes is set, and that one is in its range.
+/// Checks that exactly one of the sizes is set, and that it is in its range.
 Status check_size(const PoolSize& size) noexcept {
   const bool has_blocks = size.num_blocks != 0;
   const bool has_budget = size.budget_bytes != 0;
@@ -31,6 +31,7 @@ Result<PoolPlan> plan_pool(const KvLayout& layout, const PoolSize& size, std::in
   return plan_pool(layout.block_bytes(), size, free_bytes);
 }
 
+/// Without a number of blocks, the budget is given or follows from the free memory.
 Result<PoolPlan> plan_pool(std::int64_t block_bytes, const PoolSize& size,
                            std::int64_t free_bytes) {
   if (Status status = check_size(size); !status) return status;

@@ -12,15 +12,17 @@ namespace {
 using namespace attention;
 
 constexpr std::int64_t kMaxStepTokens = std::int64_t{1}
-                                        << 44;  // keeps the schedule's costs in 63 bits
+                                        << 44;  // keeps the costs of the schedule within 63 bits
 constexpr std::int64_t kWorkspaceAlignment = 64;
 
+/// Tokens of all sequences of the batch.
 std::int64_t sequence_tokens(const BatchView& batch) noexcept {
   std::int64_t total = 0;
   for (std::int32_t row = 0; row < batch.num_rows; ++row) total += batch.seq_lens[row];
   return total;
 }
 
+/// Checks that `args` can run with `plan`.
 Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
   if (Status s = check_shape(args); !s) return s;
   if (Status s = check_q_and_out(args, total_q(args)); !s) return s;
@@ -45,17 +47,20 @@ Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept
               plan.kv_tokens);
 }
 
+/// The batch as the schedule sees it.
 Step step_of(const AttentionArgs& args, const Geometry& geometry) noexcept {
   return {&args.batch, args.q_offsets, args.window_tokens, geometry.tile_tokens,
           args.kv.key.num_heads};
 }
 
+/// The arguments as the CPU kernels take them.
 kernels::AttentionParams params_of(const AttentionArgs& args) noexcept {
   return {args.kv,      args.batch,       args.q_offsets,     args.q,     args.out,
           args.lse,     args.num_q_heads, args.window_tokens, args.scale, args.soft_cap,
           args.q_dtype, args.out_dtype,   args.scales,        args.sinks};
 }
 
+/// The inner loops of a path for one type.
 const TileOps& ops_of(CpuPath path, DType dtype) noexcept {
 #ifdef KVARENA_HAVE_AVX512
   if (path == CpuPath::avx512) return avx512_tile_ops(dtype);
@@ -64,7 +69,7 @@ const TileOps& ops_of(CpuPath path, DType dtype) noexcept {
   return portable_tile_ops(dtype);
 }
 
-// Takes parts in order until none is left.
+// The work of one worker: it takes parts in order until none is left.
 void take_parts(void* argument, std::int32_t worker) noexcept {
   const Run& run = *static_cast<const Run*>(argument);
   const std::atomic_ref<std::int32_t> next(*run.map->next_part(run.workspace));
@@ -91,6 +96,7 @@ Result<std::int64_t> attention_workspace_bytes(const AttentionLimits& limits) no
   return WorkspaceMap(limits).bytes();
 }
 
+/// Checks everything that the schedule uses before it writes into the workspace.
 Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionLimits& limits,
                                      std::span<std::byte> workspace) noexcept {
   if (Status s = check_limits(limits); !s) return s;
@@ -128,6 +134,7 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
   return plan;
 }
 
+/// Resets the counters of the workspace, then lets the workers take parts.
 Status run_attention(const AttentionPlan& plan, const AttentionArgs& args,
                      CpuWorkers& workers) noexcept {
   if (Status s = check_plan(plan, args); !s) return s;

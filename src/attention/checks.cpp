@@ -17,6 +17,7 @@ constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxBlockSize = 65536;
 
+/// Checks K or V of a layer for the CPU kernels.
 Status check_plane(const PlaneView& plane, bool is_key) noexcept {
   const auto pick = [is_key](Check key, Check value) { return is_key ? key : value; };
   if (Status s = cpu_dtype(pick(Check::key_dtype, Check::value_dtype), plane.dtype); !s) return s;
@@ -42,7 +43,7 @@ Status check_plane(const PlaneView& plane, bool is_key) noexcept {
   return {};
 }
 
-/// What the argument is called and what it must be; the value comes from the Status.
+/// Names the argument and says what it must be. The Status has the value.
 std::string_view sentence_of(Check check) noexcept {
   switch (check) {
     case Check::none: return "";
@@ -161,7 +162,7 @@ std::string describe_attention(const Status& status) noexcept try {
                        name_of(static_cast<DType>(status.subject)));
   }
   if (status.code == StatusCode::unsupported) return fmt::format("unsupported {}", sentence);
-  if (status.code == StatusCode::exhausted) {
+  if (status.code == StatusCode::limit_exceeded) {
     return fmt::format("{}: {} bytes needed, {} given", sentence, smallest, largest);
   }
   if (status.resource == Resource::pointer) return fmt::format("invalid argument: {}", sentence);

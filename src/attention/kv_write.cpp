@@ -12,6 +12,7 @@ namespace {
 
 using namespace attention;
 
+/// Converts the elements of one row.
 template <class From, class To, class Convert>
 void convert_row(const void* from, void* to, std::int32_t dim, Convert convert) noexcept {
   const auto* source = static_cast<const From*>(from);
@@ -19,7 +20,8 @@ void convert_row(const void* from, void* to, std::int32_t dim, Convert convert) 
   for (std::int32_t d = 0; d < dim; ++d) target[d] = convert(source[d]);
 }
 
-// `dim` elements of one head. Rows are aligned to their elements, as validation has checked.
+// Writes `dim` elements of one head. Validation has checked that rows are aligned to their
+// elements.
 void write_row(const void* from, DType from_dtype, void* to, DType to_dtype,
                std::int32_t dim) noexcept {
   using Half = std::uint16_t;
@@ -46,11 +48,13 @@ void write_row(const void* from, DType from_dtype, void* to, DType to_dtype,
   }
 }
 
+/// One append, shared by all workers.
 struct AppendRun {
   kernels::AppendParams params;
   std::int32_t num_workers;
 };
 
+/// Writes tokens [begin, end) to one plane.
 void append_plane(const kernels::AppendParams& p, const PlaneView& plane, const void* input,
                   std::int64_t begin, std::int64_t end) noexcept {
   const std::int64_t head_bytes = plane.head_dim * bytes_of(p.dtype);
@@ -68,6 +72,7 @@ void append_plane(const kernels::AppendParams& p, const PlaneView& plane, const 
   }
 }
 
+/// The share of one worker.
 void append_share(void* argument, std::int32_t worker) noexcept {
   const AppendRun& run = *static_cast<const AppendRun*>(argument);
   const kernels::AppendParams& p = run.params;
@@ -77,6 +82,7 @@ void append_share(void* argument, std::int32_t worker) noexcept {
   if (p.value != nullptr) append_plane(p, p.kv.value, p.value, begin, end);
 }
 
+/// Checks everything of an append, every slot too.
 Status check_append(const AppendArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
   if (Status s = cpu_dtype(Check::input_dtype, args.dtype); !s) return s;
@@ -107,6 +113,7 @@ Status check_append(const AppendArgs& args) noexcept {
   return {};
 }
 
+/// Checks every region and every copy.
 Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegion> regions,
                     std::int64_t num_blocks) noexcept {
   for (const BlockRegion& region : regions) {
@@ -135,6 +142,7 @@ Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegi
 
 }  // namespace
 
+/// All slots are checked before anything is written.
 Status append_kv(const AppendArgs& args, CpuWorkers* workers) noexcept {
   if (Status s = check_append(args); !s) return s;
   AppendRun run{{args.kv, args.key, args.value, args.slots, args.num_tokens, args.dtype}, 1};

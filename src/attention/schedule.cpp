@@ -6,9 +6,9 @@ namespace kvarena::attention {
 namespace {
 
 constexpr std::int32_t kTileRows = 32;        // query rows that share one pass over K and V
-constexpr std::int32_t kPartsPerThread = 8;   // a worker that is held up costs at most one part
+constexpr std::int32_t kPartsPerThread = 8;   // a worker that is delayed costs at most one part
 constexpr std::int64_t kSegmentCost = 32;     // loading q and storing out, in units of half a token
-constexpr std::int64_t kSmallestPart = 1024;  // below this a part is not worth waking a worker
+constexpr std::int64_t kSmallestPart = 1024;  // a smaller part is not worth waking a worker
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexcept {
   return (value + multiple - 1) / multiple * multiple;
@@ -17,15 +17,18 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) noexc
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kLine = 64;
 
-// Reading one token costs as much as multiplying it with two query tokens: two units.
+// The cost of one token. Reading a token costs as much as multiplying it with two query tokens: two
+// units.
 std::int64_t token_cost(const Step& step, std::int32_t row, std::int64_t tile) noexcept {
   return std::max(2, step.tile_count(row, tile));
 }
 
+/// The cost of a segment of a tile: its start and its tokens.
 std::int64_t segment_cost(const Step& step, std::int32_t row, std::int64_t tile) noexcept {
   return kSegmentCost + step.span(row, tile).size() * token_cost(step, row, tile);
 }
 
+/// The cost of a whole step.
 std::int64_t total_cost(const Step& step) noexcept {
   std::int64_t total = 0;
   for (std::int32_t row = 0; row < step.batch->num_rows; ++row) {
@@ -37,7 +40,8 @@ std::int64_t total_cost(const Step& step) noexcept {
   return total;
 }
 
-// The place `cost` units into the segments of one tile, at a multiple of kChunkTokens tokens.
+// Returns the place `cost` units behind the start of a tile's segments, at a multiple of
+// kChunkTokens tokens.
 Cursor place_in_tile(const Step& step, std::int32_t row, std::int64_t tile,
                      std::int64_t cost) noexcept {
   const std::int64_t each = segment_cost(step, row, tile);
@@ -52,8 +56,8 @@ bool same_place(const Cursor& a, const Cursor& b) noexcept {
   return same_segment(a, b) && a.token == b.token;
 }
 
-// Parts that hold a piece of the same segment learn where it began; that part learns how many they
-// are.
+// Tells each part that holds a piece of a segment where that segment began, and tells the part in
+// which it began how many pieces there are.
 void link_pieces(const Step& step, Part* parts, std::int32_t count) noexcept {
   const auto begins_inside = [&step](const Cursor& at) {
     return at.token > step.span(at.row, at.tile).begin;
@@ -79,6 +83,8 @@ Geometry::Geometry(const AttentionLimits& limits) noexcept
       acc_stride(round_up(limits.head_dim_v, kDimPad)),
       max_parts(limits.num_threads == 1 ? 1 : limits.num_threads * kPartsPerThread) {}
 
+/// Places parts, counters, partial results and scratch one behind another, at multiples of a cache
+/// line.
 WorkspaceMap::WorkspaceMap(const AttentionLimits& limits) noexcept : geometry_(limits) {
   const std::int64_t row_floats = round_up(geometry_.tile_rows * kFloat, kLine);
   partial_bytes_ = geometry_.tile_rows * geometry_.acc_stride * kFloat + 2 * row_floats;
@@ -133,6 +139,7 @@ Scratch WorkspaceMap::scratch(std::byte* workspace, std::int32_t worker) const n
   return scratch;
 }
 
+/// Goes over the tiles, and cuts where the cost so far passes a multiple of one part's share.
 std::int32_t cut(const Step& step, const AttentionLimits& limits, std::byte* workspace) noexcept {
   const WorkspaceMap map(limits);
   Part* parts = map.parts(workspace);
@@ -146,7 +153,7 @@ std::int32_t cut(const Step& step, const AttentionLimits& limits, std::byte* wor
     if (count == 0 || !same_place(parts[count - 1].begin, at)) parts[count++] = Part{at, count, 0};
   };
   add(begin);
-  std::int64_t before = 0;  // cost of the tiles before this one
+  std::int64_t before = 0;  // cost of the tiles before the current one
   std::int64_t cuts = 1;
   for (std::int32_t row = 0; row < step.batch->num_rows && cuts < wanted; ++row) {
     const std::int64_t tiles = step.num_tiles(row);

@@ -14,12 +14,14 @@ constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
+/// A float in millionths, for a Status. The smallest integer stands for values that do not fit.
 std::int64_t millionths(float value) noexcept {
   const double scaled = std::trunc(static_cast<double>(value) * 1e6);
   return std::abs(scaled) < 9e18 ? static_cast<std::int64_t>(scaled)
                                  : std::numeric_limits<std::int64_t>::min();
 }
 
+/// Checks one row: its blocks, its length and its query tokens.
 Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
   const std::int64_t length = args.batch.seq_lens[row];
   const std::int64_t blocks = args.batch.num_blocks[row];
@@ -45,7 +47,7 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
                   length > 0 ? length : kMaxQTokens);
 }
 
-// Every table entry that a query token sees is a block of the pool.
+// Checks that every table entry that a query token sees is a block of the pool.
 Status check_entries(const AttentionArgs& args) noexcept {
   const Step step{&args.batch, args.q_offsets, args.window_tokens, 1, 1};
   for (std::int32_t row = 0; row < args.batch.num_rows; ++row) {

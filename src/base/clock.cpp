@@ -5,6 +5,7 @@
 namespace kvarena {
 namespace {
 
+/// The clock of std::chrono, as a Clock.
 class SteadyClock final : public Clock {
  public:
   std::int64_t now_ns() const noexcept override {

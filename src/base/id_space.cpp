@@ -6,7 +6,7 @@
 namespace kvarena {
 namespace {
 
-/// Of each kind. Orders nothing but ids.
+/// The number of ranges that each kind of object has taken. The numbers order nothing but ids.
 std::array<std::atomic<std::uint64_t>, 3> ranges_taken{};
 
 }  // namespace

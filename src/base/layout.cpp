@@ -18,11 +18,14 @@ constexpr std::int64_t kMaxBlockSize = 65536;
 constexpr std::int64_t kMaxPlanes = 2 * kMaxLayers;
 constexpr std::int64_t kMaxBlockBytes = std::int64_t{1} << 40;
 
+/// Whether alias `a` can read the bytes of `b`: both have the same heads, type and scales, and `a`
+/// needs no more dims.
 bool same_shape(const PlaneSpec& a, const PlaneSpec& b) noexcept {
   return a.num_heads == b.num_heads && a.dtype == b.dtype && a.scale == b.scale &&
          a.head_dim <= b.head_dim;
 }
 
+/// Checks plane `i` on its own, and against the plane that it aliases.
 Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
   const PlaneSpec& plane = planes[i];
   if (Status s = check_option(Option::layer, plane.layer, 0, kMaxLayers - 1); !s) return s;
@@ -41,7 +44,8 @@ Status check_plane(std::span<const PlaneSpec> planes, std::size_t i) noexcept {
   return {};
 }
 
-// The chunked order of an alias would be that of the plane whose bytes it reads, K read as V.
+// Refuses a plane that has no chunked order. An alias has none: its bytes have the order of the
+// plane that it reads, for example K's order when V reads K.
 Status check_chunked(const PlaneSpec& plane) noexcept {
   if (plane.alias_of != -1) {
     return unsupported_option(Option::alias_of, static_cast<std::uint64_t>(plane.alias_of));
@@ -55,6 +59,7 @@ Status check_chunked(const PlaneSpec& plane) noexcept {
   return {};
 }
 
+/// Checks a group and all of its planes.
 Status check_group(const GroupSpec& group) noexcept {
   const auto num_planes = static_cast<std::int64_t>(group.planes.size());
   if (Status s = check_option(Option::planes, num_planes, 1, kMaxPlanes); !s) return s;
@@ -79,6 +84,7 @@ Status check_group(const GroupSpec& group) noexcept {
   return {};
 }
 
+/// Bytes of one token in a plane, with its scales.
 std::int64_t token_bytes(const PlaneSpec& plane) noexcept {
   const std::int64_t scale = plane.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
   return plane.num_heads * (plane.head_dim * bytes_of(plane.dtype) + scale);
@@ -180,7 +186,7 @@ std::int64_t KvLayout::head_stride(std::int32_t plane) const noexcept {
 }
 
 std::int64_t KvLayout::token_stride(std::int32_t plane) const noexcept {
-  // An alias reads its target's bytes, so it walks them with the target's row length.
+  // An alias reads the bytes of its target, so it uses the target's row length.
   const std::int32_t alias = group_.planes[index(plane)].alias_of;
   const PlaneSpec& spec = group_.planes[index(alias == -1 ? plane : alias)];
   return spec.head_dim * bytes_of(spec.dtype);

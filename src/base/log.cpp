@@ -34,7 +34,7 @@ LogLevel from_spdlog(spdlog::level::level_enum level) noexcept {
   }
 }
 
-/// Hands spdlog's lines to the engine's function; base_sink's mutex serialises them.
+/// Passes spdlog's lines to the engine's function. The mutex of base_sink serialises the calls.
 class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void set_function(LogSink function) {
@@ -55,9 +55,10 @@ class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
   LogSink function_;
 };
 
-/// Apart from what has memory: a program without a sink needs none to ask.
+/// Lies outside Logging, so that a program without a sink can ask for the level without any memory.
 constinit std::atomic<LogLevel> minimum_level{LogLevel::off};
 
+/// spdlog's logger and the sink that it writes to.
 struct Logging {
   std::shared_ptr<FunctionSink> sink = std::make_shared<FunctionSink>();
   spdlog::logger logger{"kvarena", sink};
@@ -65,7 +66,7 @@ struct Logging {
   Logging() { logger.set_level(spdlog::level::trace); }
 };
 
-/// Never destroyed, so that objects that outlive main can still log. Made by the first sink.
+/// Made by the first sink. Never destroyed, so that objects that outlive main can still log.
 Logging& logging() {
   static Logging& instance = *new Logging;
   return instance;

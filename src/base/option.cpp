@@ -6,6 +6,7 @@
 namespace kvarena {
 namespace {
 
+/// By Option, in the order of its header.
 constexpr std::array<std::string_view, 114> kNames = {
     "none",
     "num_q_heads",

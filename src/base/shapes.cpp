@@ -8,7 +8,8 @@ namespace {
 
 // From the models' public configuration files (config.json on their model pages):
 // num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, torch_dtype,
-// max_position_embeddings. Only models whose layers all keep K and V alike.
+// max_position_embeddings. The table has only models whose layers all have the same shape of K and
+// V.
 constexpr std::array<ModelShape, 27> kShapes = {{
     {"Gemma-2-27B", 46, 32, 16, 128, DType::bf16, 8192},
     {"Gemma-2-9B", 42, 16, 8, 256, DType::bf16, 8192},
@@ -41,6 +42,7 @@ constexpr std::array<ModelShape, 27> kShapes = {{
 
 char lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
+/// Compares names without regard to letter case.
 bool same_name(std::string_view a, std::string_view b) noexcept {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](char x, char y) { return lower(x) == lower(y); });

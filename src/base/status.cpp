@@ -9,6 +9,7 @@
 namespace kvarena {
 namespace {
 
+/// By StatusCode, in the order of its header.
 constexpr std::array<std::string_view, 19> kCodeNames = {
     "ok",
     "invalid_argument",
@@ -32,6 +33,7 @@ constexpr std::array<std::string_view, 19> kCodeNames = {
 };
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::limit_exceeded) + 1);
 
+/// By Resource, in the order of its header.
 constexpr std::array<std::string_view, 48> kResourceNames = {
     "none",          "block",       "reservation",   "holder",
     "ticket",        "fence_entry", "sequence",      "table_page",
@@ -50,7 +52,8 @@ static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::conten
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-/// What a pool is a pool of, and what a call has many of: "table pages", "host memory", "tokens".
+/// The content of a pool, or the things of which a call has too many: "table pages", "host memory",
+/// "tokens".
 std::string contents_of(Resource pool) {
   std::string noun(name_of(pool));
   if (noun.starts_with("num_")) return noun.substr(4);
@@ -60,6 +63,7 @@ std::string contents_of(Resource pool) {
   return noun + 's';
 }
 
+/// The driver's or errno's number with its text, or nothing when there is none.
 std::string describe_native(const Status& status) {
   if (status.native == 0) return {};
   if (status.code == StatusCode::io_error) {
@@ -69,12 +73,13 @@ std::string describe_native(const Status& status) {
   return fmt::format(" (the driver's error {})", status.native);
 }
 
-/// The option where there is one: it says more than what it is about.
+/// The name of the option when there is one, because it is more precise than the resource.
 std::string_view name_of_subject(const Status& status) noexcept {
   return status.option == Option::none ? name_of(status.resource) : name_of(status.option);
 }
 
-/// What an argument or option may be, where that is more than a range.
+/// The accepted values of an argument or option: a range, or a sentence for options that have a
+/// stricter rule.
 std::string expectation(const Status& status) {
   const std::string range =
       fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
@@ -88,16 +93,18 @@ std::string expectation(const Status& status) {
                      as_signed(status.available));
 }
 
-/// "5", or how many of a choice were made.
+/// The value that was given. For PoolSize: how many of its fields were set.
 std::string given(const Status& status) {
   if (status.option != Option::size) return fmt::to_string(as_signed(status.subject));
   return status.subject == 0 ? "none" : fmt::to_string(status.subject);
 }
 
+/// The end of a message that names the option to raise.
 std::string what_to_raise(Option option) {
   return option == Option::none ? std::string() : fmt::format("; raise {}", name_of(option));
 }
 
+/// The message of limit_exceeded.
 std::string text_of_limit(const Status& status) {
   switch (status.resource) {
     case Resource::workspace:
@@ -114,6 +121,7 @@ std::string text_of_limit(const Status& status) {
   }
 }
 
+/// The message of each code.
 std::string text_of(const Status& status) {
   const std::string_view what = name_of(status.resource);
   switch (status.code) {
@@ -191,7 +199,7 @@ std::string describe(const Status& status) noexcept {
   try {
     return text_of(status);
   } catch (...) {
-    return "(out of memory)";  // as long as a string may be without the heap
+    return "(out of memory)";  // short enough for a string without heap memory
   }
 }
 

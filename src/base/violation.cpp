@@ -7,6 +7,7 @@
 namespace kvarena {
 namespace {
 
+/// The default handler.
 void log_violation(const Status& status, const char* call) {
   log_line(LogLevel::critical, "violation in {}: {}; the call was refused", call, describe(status));
 }

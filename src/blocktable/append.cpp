@@ -1,4 +1,5 @@
-// Growth of sequences: plan (nothing changes), take blocks (all or nothing), apply (cannot fail).
+// Growth of sequences in three parts: plan (changes nothing), take blocks (all or nothing), apply
+// (cannot fail).
 
 #include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
-/// Demands as given.
+/// The demands of append.
 struct ListedDemands {
   std::span<const AppendDemand> list;
   std::size_t size() const noexcept { return list.size(); }
@@ -20,7 +21,7 @@ struct ListedDemands {
   std::int64_t tokens(std::size_t i) const noexcept { return list[i].num_tokens; }
 };
 
-/// One token for each sequence.
+/// The demands of append_one_each: one token for each sequence.
 struct OneEach {
   std::span<const SequenceId> list;
   std::size_t size() const noexcept { return list.size(); }
@@ -40,7 +41,7 @@ Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noe
 
 }  // namespace
 
-/// What a sequence takes to hold `capacity` tokens.
+/// Computes which blocks a sequence needs for `capacity` tokens.
 BlockTables::Impl::Growth BlockTables::Impl::growth_of(SequenceId id, Sequence& sequence,
                                                        std::int64_t capacity, std::size_t demand) {
   Growth growth{
@@ -49,15 +50,16 @@ BlockTables::Impl::Growth BlockTables::Impl::growth_of(SequenceId id, Sequence& 
   return growth;
 }
 
-/// Whether new tokens may be written into the sequence's last block.
+/// Returns whether new tokens may be written into the sequence's last block.
 bool BlockTables::Impl::owns_tail(Sequence& sequence) {
-  if (sequence.room == 0) return true;  // new tokens begin a block of their own
+  if (sequence.room == 0) return true;  // new tokens begin a new block
   const BlockId tail = sequence.table.id_at(pages, sequence.filled_blocks - 1);
   if (manager->claims(tail) > 1) return false;
   sequence.claims_seen = claim_serial;
   return true;
 }
 
+/// Checks every demand and collects the growths: the demands that need new blocks or a copy.
 template <class Demands>
 Status BlockTables::Impl::plan_append(const Demands& demands) {
   ++calls;
@@ -101,8 +103,8 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
   return {};
 }
 
-/// Of the sequences of this call that share a last block each copies it, until one that is left has
-/// the only claim on it.
+/// Decides which sequences of this call copy a last block that they share. They copy it in demand
+/// order, until one sequence is left with the only claim on it.
 void BlockTables::Impl::resolve_shared_tails() {
   SharedTail* const end = shared_tails.data() + num_shared_tails;
   std::sort(shared_tails.data(), end);
@@ -115,7 +117,7 @@ void BlockTables::Impl::resolve_shared_tails() {
   }
 }
 
-/// Whether the manager has the blocks of all holder_demands. O(growths).
+/// Returns whether the manager has the blocks of all holder_demands. O(growths).
 bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urgency) const {
   std::int64_t beyond_promises = 0;
   for (std::size_t g = 0; g < its.size(); ++g) {
@@ -126,7 +128,8 @@ bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urge
   return manager->can_allocate(beyond_promises, urgency);
 }
 
-/// Want of blocks is named before want of pages: the manager then refuses and explains.
+/// Checks that there are pages for all growths. When blocks are missing too, it returns ok, so that
+/// the manager refuses the call and explains.
 Status BlockTables::Impl::check_pages(std::span<const Growth> its, Urgency urgency) {
   std::int64_t needed = 0;
   const Growth* misfit = nullptr;
@@ -153,7 +156,7 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
     if (can_undo) its[g].promised = manager->holder(its[g].sequence->holder)->reserved;
   }
   if (Status status = check_pages(its, urgency); !status) return status;
-  // More than the whole pool is refused for want of blocks before the spans are looked at.
+  // The manager refuses more blocks than the whole pool before it looks at the spans.
   const auto size = static_cast<std::size_t>(std::min(num_new_blocks, manager->num_blocks()));
   const Result<std::int64_t> evicted = manager->allocate_each(
       std::span(holder_demands.data(), its.size()), std::span(new_ids.data(), size),
@@ -168,7 +171,8 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
   return status;
 }
 
-/// The sequence's last block has been copied: its own reference on it goes, or is kept for an undo.
+/// The sequence's last block has been copied. Releases the sequence's reference on it, or keeps it
+/// for an undo.
 void BlockTables::Impl::give_up_tail(const Growth& growth, BlockId copy) {
   const Sequence& s = *growth.sequence;
   const std::int32_t index = s.filled_blocks - 1;
@@ -183,7 +187,7 @@ void BlockTables::Impl::give_up_tail(const Growth& growth, BlockId copy) {
       manager->release(s.holder, std::span(&growth.tail, 1), std::span(&generation, 1)));
 }
 
-/// Gives the taken blocks to their sequences, in order.
+/// Adds the taken blocks to the tables of their sequences, in order.
 void BlockTables::Impl::apply_growths(std::span<const Growth> its) {
   const BlockId* id = new_ids.data();
   const Generation* generation = new_generations.data();
@@ -206,7 +210,7 @@ void BlockTables::Impl::apply_growths(std::span<const Growth> its) {
   }
 }
 
-/// Adds tokens to a sequence whose table has room for them, writing their slots.
+/// Adds tokens to a sequence whose table has room for them, and writes their slots.
 void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slot) noexcept {
   s.length += static_cast<std::int32_t>(count);
   while (count > 0) {
@@ -222,7 +226,7 @@ void BlockTables::Impl::fill(Sequence& s, std::int64_t count, std::int64_t*& slo
   }
 }
 
-/// Adds the tokens of every demand, and says what became of its sequence where that is asked for.
+/// Adds the tokens of every demand, and reports the sequence's new row if asked.
 template <bool kReportsRows, class Demands>
 void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
   std::int64_t* slot = slots.data();
@@ -240,6 +244,7 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
   }
 }
 
+/// Plans, takes blocks and applies; the steps of both public appends.
 template <class Demands>
 Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency urgency) {
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
@@ -275,6 +280,7 @@ Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> id
 
 std::int64_t BlockTables::failed_demand() const noexcept { return impl_->failed_demand; }
 
+/// Uses the growth of append, but keeps the failed demand of the last append.
 Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency) {
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   Impl& t = *impl_;

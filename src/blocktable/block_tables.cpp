@@ -21,8 +21,9 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
-/// Pages for every block to be in kSharers tables and every sequence to have one more, with the
-/// directories above them: one for each sequence of two leaves or more, and one for 64 leaves.
+/// The default number of pages: every block is in kSharers tables, and every sequence has one page
+/// more. Directory pages come on top: one for each sequence of two leaves or more, and one for
+/// every 64 leaves.
 std::int64_t table_pages(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept {
   if (options.max_table_pages != 0) return options.max_table_pages;
   const std::int64_t sequences = options.max_sequences;
@@ -130,7 +131,7 @@ Status BlockTables::Impl::fence_entry(const Sequence& sequence, std::int64_t ind
 }
 
 void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
-  // Its holder has no references left, so this cannot fail.
+  // The holder has no references left, so this cannot fail.
   static_cast<void>(manager->unregister_holder(sequence.holder));
   tokens -= sequence.length;
   sequences.erase(id);
@@ -211,7 +212,7 @@ BlockTables::BlockTables(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(
 BlockTables::BlockTables(BlockTables&&) noexcept = default;
 
 BlockTables& BlockTables::operator=(BlockTables&& other) noexcept {
-  BlockTables old(std::move(*this));  // releases what was here
+  BlockTables old(std::move(*this));  // releases the sequences that were here
   impl_ = std::move(other.impl_);
   return *this;
 }

@@ -1,4 +1,4 @@
-// The questions BlockTables answers: lookup, views, figures, invariants.
+// The functions of BlockTables that answer questions: lookup, views, figures, invariants.
 
 #include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
@@ -20,13 +20,14 @@ Status violated(Invariant invariant, Resource resource, std::uint64_t subject,
           static_cast<std::uint64_t>(found)};
 }
 
-/// Marks a tree's pages; false when one is out of range or marked already.
+/// Marks the pages of a tree. Returns false when a page is out of range or marked already.
 bool mark_pages(const PagePool& pool, std::int32_t page, std::int32_t level, std::int32_t leaves,
                 std::vector<bool>& marked) {
   if (page < 0 || page >= pool.num_pages() || marked[static_cast<std::size_t>(page)]) return false;
   marked[static_cast<std::size_t>(page)] = true;
   if (level == 0) return true;
-  const std::int32_t below = std::int32_t{1} << (kPageShift * (level - 1));  // leaves of one child
+  const std::int32_t below = std::int32_t{1} << (kPageShift * (level - 1));  // leaves below one
+                                                                             // child
   for (std::int32_t child = 0; child * below < leaves; ++child) {
     const std::int32_t left = std::min(below, leaves - child * below);
     if (!mark_pages(pool, pool.ids(page)[child].value, level - 1, left, marked)) return false;
@@ -60,13 +61,13 @@ void BlockTables::Impl::for_each_page(const Sequence& sequence, Visit visit) con
   }
 }
 
-/// The sequence of these tables that a holder stands for; nullptr where there is none.
+/// Returns the sequence of these tables that a holder stands for, or nullptr.
 const Sequence* BlockTables::Impl::sequence_of(const HolderReport& holder) const noexcept {
   const Sequence* sequence = sequences.find(SequenceId(holder.number));
   return sequence != nullptr && sequence->holder == holder.holder ? sequence : nullptr;
 }
 
-/// Fills in what comes back when the largest holders end, one after the other.
+/// Fills in how many blocks come back when the largest holders end, one after the other.
 void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
   std::size_t counted = 0;
   std::int64_t returned = 0;
@@ -133,6 +134,7 @@ Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> ou
   return count;
 }
 
+/// Lists the leaf pages of each row, so that the view reads the tables in place.
 Result<BatchView> BlockTables::view(std::span<const SequenceId> ids) {
   Impl& t = *impl_;
   ++t.calls;
@@ -182,6 +184,7 @@ std::vector<SequenceId> BlockTables::sequences() const noexcept try {
   return {};
 }
 
+/// Checks one sequence: its length, its holder's references, and every entry of its table.
 Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const {
   const std::int64_t count = s.table.num_entries;
   if (s.length > count * block_size || s.filled_blocks != blocks_for(s.length)) {
@@ -208,6 +211,7 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
   return {};
 }
 
+/// Marks the pages of all tables: a page that is marked twice has two owners.
 Status BlockTables::check_invariants() const try {
   const Impl& t = *impl_;
   std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));

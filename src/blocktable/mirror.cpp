@@ -1,4 +1,4 @@
-// What a mirror of the tables has, and what it lacks.
+// The blocks that a mirror of the tables has, and those that it lacks.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -12,6 +12,7 @@ std::int32_t BlockTables::changed_blocks(std::int32_t slot) const noexcept {
   return s == nullptr ? 0 : s->filled_blocks - s->mirrored_blocks;
 }
 
+/// Copies the changed ids page by page.
 std::int32_t BlockTables::mirror_changes(std::int32_t slot, std::span<BlockId> out) noexcept {
   Sequence* s = impl_->sequences.at(slot);
   if (s == nullptr) return 0;

@@ -6,12 +6,12 @@
 namespace kvarena {
 namespace {
 
-/// Which child of a directory at `level` (1 is just above the leaves) leads to `leaf`.
+/// Returns which child of a directory at `level` leads to `leaf`. Level 1 is just above the leaves.
 std::int32_t child_of(std::int32_t leaf, std::int32_t level) noexcept {
   return (leaf >> (kPageShift * (level - 1))) & kPageMask;
 }
 
-/// Whether `leaf` is the first below a directory at `level`.
+/// Returns whether `leaf` is the first leaf below a directory at `level`.
 bool is_first_below(std::int32_t leaf, std::int32_t level) noexcept {
   return (leaf & ((std::int32_t{1} << (kPageShift * level)) - 1)) == 0;
 }
@@ -37,6 +37,7 @@ void PagePool::put_back(std::int32_t page) noexcept {
   first_free_ = page;
 }
 
+/// Adds up the levels of the tree, from the leaves to the root.
 std::int64_t PageTree::pages_for(std::int64_t entries) noexcept {
   std::int64_t level = (entries + kPageMask) >> kPageShift;
   std::int64_t pages = level;
@@ -55,6 +56,7 @@ std::int32_t PageTree::leaf_page(const PagePool& pool, std::int32_t leaf) const 
   return page;
 }
 
+/// Fills the last leaf, then adds leaves.
 void PageTree::append(PagePool& pool, const BlockId* ids, const Generation* generations,
                       std::int32_t count) noexcept {
   while (count > 0) {
@@ -75,6 +77,7 @@ void PageTree::remove_last(PagePool& pool, std::int32_t count) noexcept {
   if ((num_entries & kPageMask) == 0 && count > 0) remove_leaf(pool);
 }
 
+/// Adds an empty last leaf, with the directories that it needs.
 void PageTree::add_leaf(PagePool& pool) noexcept {
   const std::int32_t leaf = num_entries >> kPageShift;
   last_leaf = pool.take();
@@ -82,7 +85,7 @@ void PageTree::add_leaf(PagePool& pool) noexcept {
     root = last_leaf;
     return;
   }
-  if (leaf >> (kPageShift * depth) != 0) {  // the tree is full: a new root above the old one
+  if (leaf >> (kPageShift * depth) != 0) {  // the tree is full: the old root goes below a new one
     const std::int32_t above = pool.take();
     pool.ids(above)[0] = BlockId(root);
     root = above;
@@ -97,8 +100,9 @@ void PageTree::add_leaf(PagePool& pool) noexcept {
   pool.ids(page)[child_of(leaf, 1)] = BlockId(last_leaf);
 }
 
+/// Removes the last leaf, which is empty, and the directories that become empty with it.
 void PageTree::remove_leaf(PagePool& pool) noexcept {
-  const std::int32_t leaf = num_entries >> kPageShift;  // the one that has become empty
+  const std::int32_t leaf = num_entries >> kPageShift;  // the leaf that has become empty
   std::array<std::int32_t, 5> path{};                   // path[level] is the page at that level
   path[static_cast<std::size_t>(depth)] = root;
   for (std::int32_t level = depth; level > 0; --level) {
@@ -113,7 +117,7 @@ void PageTree::remove_leaf(PagePool& pool) noexcept {
     *this = PageTree{};
     return;
   }
-  // `leaf` leaves remain; a root with one child gives way to it.
+  // `leaf` leaves remain. A root with only one child is replaced by that child.
   if (depth > 0 && leaf == std::int32_t{1} << (kPageShift * (depth - 1))) {
     const std::int32_t child = pool.ids(root)[0].value;
     pool.put_back(root);

@@ -5,7 +5,8 @@
 namespace kvarena {
 namespace {
 
-/// Of the whole process, so that two tables never give equal ids. Orders nothing but ids.
+/// One counter for the whole process, so that two tables never issue equal ids. It orders nothing
+/// but ids.
 std::atomic<std::uint64_t> next_serial{1};
 
 }  // namespace
@@ -17,6 +18,7 @@ SequenceTable::SequenceTable(std::int32_t capacity)
   }
 }
 
+/// Combines a fresh serial number with the slot that insert() will take.
 SequenceId SequenceTable::new_id() const noexcept {
   const std::uint64_t serial = next_serial.fetch_add(1, std::memory_order_relaxed);
   return SequenceId(serial * kMaxSlots + free_slots_[capacity_left() - 1]);

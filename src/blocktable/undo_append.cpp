@@ -1,5 +1,5 @@
-// Taking the last append back. Until it is settled, sequences hold on to the blocks that they
-// copied.
+// Undo of the last append. Until the append is settled, its sequences keep references on the blocks
+// that they copied.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -8,25 +8,27 @@
 
 namespace kvarena {
 
-/// Gives up what was kept for an undo. Its holders hold it, so that this cannot fail.
+/// Releases the blocks that were kept for an undo. Their holders have the references, so this
+/// cannot fail.
 void BlockTables::Impl::settle() noexcept {
   is_undoable = false;
   for (std::size_t i = 0; i < num_kept_tails; ++i) {
     const KeptTail& kept = kept_tails[i];
-    if (kept.block == kNoBlock) continue;  // put back
+    if (kept.block == kNoBlock) continue;  // it was put back
     static_cast<void>(manager->release(sequences.find(kept.id)->holder, std::span(&kept.block, 1),
                                        std::span(&kept.generation, 1)));
   }
   num_kept_tails = 0;
 }
 
+/// Returns how many kept blocks a sequence has.
 std::int64_t BlockTables::Impl::num_kept_of(SequenceId id) const noexcept {
   const KeptTail* const first = kept_tails.data();
   return std::count_if(first, first + num_kept_tails,
                        [id](const KeptTail& kept) { return kept.id == id; });
 }
 
-/// A sequence ends before the append is settled.
+/// Releases the kept block of a sequence that ends before the append is settled.
 Status BlockTables::Impl::release_kept(SequenceId id, Ticket ticket) {
   for (std::size_t i = 0; i < num_kept_tails; ++i) {
     const KeptTail kept = kept_tails[i];
@@ -45,7 +47,7 @@ Status BlockTables::Impl::release_kept(SequenceId id, Ticket ticket) {
   return {};
 }
 
-/// Takes the tokens back, and capacity with them that others have claimed meanwhile.
+/// Removes the new tokens of a sequence, and reserved blocks that others have claimed since.
 void BlockTables::Impl::take_back_tokens(const Grown& its) {
   Sequence* s = sequences.find(its.id);
   if (s == nullptr || s->length <= its.old_length) return;
@@ -54,8 +56,7 @@ void BlockTables::Impl::take_back_tokens(const Grown& its) {
   const std::int32_t were_filled = std::min(s->filled_blocks, s->table.num_entries);
   s->filled_blocks = static_cast<std::int32_t>(blocks_for(s->length));
   s->mirrored_blocks = std::min(s->mirrored_blocks, s->filled_blocks);
-  // A block that was reserved, and that others have claimed since it got tokens, is not to be
-  // written again.
+  // A reserved block that others have claimed since it got tokens must not be written again.
   for (std::int32_t i = s->filled_blocks; i < were_filled; ++i) {
     if (manager->claims(s->table.id_at(pages, i)) == 1) continue;
     static_cast<void>(release_entries(*s, i, kNoTicket));
@@ -63,7 +64,7 @@ void BlockTables::Impl::take_back_tokens(const Grown& its) {
   }
 }
 
-/// Gives up the blocks that a growth took, but for a copy.
+/// Releases the blocks that a growth took, except a copy.
 void BlockTables::Impl::take_back_blocks(const Growth& growth) {
   Sequence* s = sequences.find(growth.id);
   if (s == nullptr) return;
@@ -71,8 +72,8 @@ void BlockTables::Impl::take_back_blocks(const Growth& growth) {
   static_cast<void>(release_entries(*s, keep, kNoTicket));
 }
 
-/// Promises anew what a growth used of its sequence's promise, as far as there are blocks: all of
-/// it, unless a copy stays or others have taken blocks since.
+/// Restores the promise that a growth used, as far as there are blocks. That is the whole promise,
+/// unless a copy is kept or others have taken blocks since.
 void BlockTables::Impl::renew_promise(const Growth& growth) {
   const Sequence* s = sequences.find(growth.id);
   if (s == nullptr) return;
@@ -82,8 +83,8 @@ void BlockTables::Impl::renew_promise(const Growth& growth) {
   if (renewed > now) static_cast<void>(manager->reserve(s->holder, renewed, Urgency::growth));
 }
 
-/// Puts a block that was copied back in the place of its copy, which is given up. False when the
-/// copy is no longer there.
+/// Releases a copy and puts the copied block back in its place. Returns false when the copy is not
+/// there any more.
 bool BlockTables::Impl::put_back(const KeptTail& kept) {
   Sequence* s = sequences.find(kept.id);
   if (s == nullptr || kept.index >= s->table.num_entries) return false;
@@ -97,11 +98,12 @@ bool BlockTables::Impl::put_back(const KeptTail& kept) {
   return true;
 }
 
-/// In the reverse order of the append, so that the free blocks are in the order of before.
+/// Undoes the append in reverse order, so that the free blocks get their old order.
 void BlockTables::Impl::undo_append(bool copies_are_made) {
   const std::span<const Grown> sequences_grown(grown.data(), num_grown);
   for (const Grown& its : sequences_grown) take_back_tokens(its);
-  std::size_t kept = num_kept_tails;  // in the order of the growths that copied them
+  std::size_t kept = num_kept_tails;  // kept blocks are in the order of the growths that copied
+                                      // them
   for (std::size_t g = num_growths; g-- > 0;) {
     take_back_blocks(growths[g]);
     if (kept == 0 || kept_tails[kept - 1].id != growths[g].id) continue;

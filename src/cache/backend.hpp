@@ -32,7 +32,7 @@ struct BackendOptions {
   WorkspacePlan workspaces;  ///< result of plan_workspaces for the other options
 };
 
-/// How a step has grown.
+/// The growth of a step.
 struct StepGrowth {
   std::size_t slot = 0;  ///< slot of the ring; the step that used it last has completed
   std::span<const AppendDemand> demands;

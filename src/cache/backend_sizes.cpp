@@ -6,8 +6,9 @@ namespace {
 constexpr std::uint64_t kHostAlignment = 64;
 constexpr std::uint64_t kCudaAlignment = 256;
 
+/// Plans the workspaces of a host backend.
 Result<WorkspacePlan> plan_on_host(const BackendOptions& options, const KvLayerView& kv) noexcept {
-  AttentionArgs nothing;  // what every batch shares: types, tile order, heads
+  AttentionArgs nothing;  // the fields that are the same for every batch: types, tile order, heads
   nothing.kv = kv;
   nothing.num_q_heads = options.num_q_heads;
   nothing.scale = 1.0F;
@@ -19,6 +20,7 @@ Result<WorkspacePlan> plan_on_host(const BackendOptions& options, const KvLayerV
                        .count = options.limits.steps_in_flight * num_windows(options)};
 }
 
+/// Plans the workspaces of a CUDA backend.
 Result<WorkspacePlan> plan_on_cuda(const BackendOptions& options, const KvLayerView& kv) noexcept {
   const Result<std::int64_t> bytes = cuda::workspace_bytes(cuda_shape(options, kv));
   if (!bytes) return bytes.status();

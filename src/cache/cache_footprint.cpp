@@ -13,13 +13,13 @@
 namespace kvarena {
 namespace {
 
-/// Whether the whole cache of so many blocks is allowed, and within the budget.
+/// Returns whether a cache of `num_blocks` blocks is allowed and within the budget.
 bool fits(CachePlan& plan, std::int64_t num_blocks, std::int64_t budget_bytes) {
   const Result<PoolPlan> pool = plan_pool(plan.layout, {.num_blocks = num_blocks}, 0);
   return pool && plan_blocks(plan, *pool) && footprint_of(plan).device_bytes() <= budget_bytes;
 }
 
-/// Why not even one block fits; ok when it does.
+/// Returns why not even a cache of one block fits, or ok when it does.
 Status check_one_block(CachePlan& plan, std::int64_t budget_bytes) {
   const Result<PoolPlan> pool = plan_pool(plan.layout, {.num_blocks = 1}, 0);
   if (!pool) return pool.status();
@@ -30,7 +30,7 @@ Status check_one_block(CachePlan& plan, std::int64_t budget_bytes) {
                            static_cast<std::uint64_t>(budget_bytes));
 }
 
-/// The blocks of a pool that has the whole budget.
+/// Returns the blocks of a pool that gets the whole budget: an upper bound for a cache.
 std::int64_t most_blocks(const KvLayout& layout, std::int64_t budget_bytes) {
   const Result<std::int64_t> largest_bytes = layout.pool_bytes(KvLayout::kMaxBlocks);
   if (largest_bytes && *largest_bytes <= budget_bytes) return KvLayout::kMaxBlocks;
@@ -66,7 +66,8 @@ Result<KvCacheOptions> fit_cache(const KvCacheOptions& options, const CacheTarge
   Result<CachePlan> plan = plan_shape(options, target);
   if (!plan) return plan.status();
   if (Status status = check_one_block(*plan, budget_bytes); !status) return status;
-  // More blocks never take less, nor become allowed again: `fitting` fit, `beyond` do not.
+  // More blocks never take less memory, and a refused number of blocks stays refused for more.
+  // `fitting` blocks fit, `beyond` do not.
   std::int64_t fitting = 1;
   std::int64_t beyond = most_blocks(plan->layout, budget_bytes) + 1;
   while (beyond - fitting > 1) {

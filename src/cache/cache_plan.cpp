@@ -17,11 +17,14 @@
 namespace kvarena {
 namespace {
 
-constexpr std::int64_t kBatchTables = 4;  ///< times the pool's blocks: prefixes are shared
-/// Where pools are on paper: aligned as any device aligns them. Never read.
+constexpr std::int64_t kBatchTables = 4;  ///< the default is this many times num_blocks, because
+                                          ///< sequences share prefixes
+/// An address for a pool that is only planned. It has the alignment that every device gives. It is
+/// never read.
 constexpr std::uintptr_t kNowhere = 4096;
 
-/// The layout as asked for; without a tile order, the one that the device's kernels are fastest on.
+/// Returns the layout with the given tile order. Without one, CUDA gets the order that its kernels
+/// read fastest, if the layout permits it.
 Result<KvLayout> layout_on(DeviceKind kind, const UniformLayoutOptions& options) {
   if (kind == DeviceKind::cuda && !options.tile_order) {
     UniformLayoutOptions chunked = options;
@@ -32,6 +35,7 @@ Result<KvLayout> layout_on(DeviceKind kind, const UniformLayoutOptions& options)
   return KvLayout::create(options);
 }
 
+/// Returns the number of attention threads: that of the options, of the target, or one a core.
 std::int32_t thread_count(const KvCacheOptions& options, const CacheTarget& target) noexcept {
   if (options.num_threads != 0) return options.num_threads;
   if (target.num_threads != 0) return target.num_threads;
@@ -39,13 +43,13 @@ std::int32_t thread_count(const KvCacheOptions& options, const CacheTarget& targ
   return std::clamp(cores, 1, CpuWorkers::kMaxThreads);
 }
 
-/// A device gives so much in one piece.
+/// Checks a size against the most that a device gives in one allocation.
 Status check_bytes(std::int64_t bytes) noexcept {
   return check_range(Resource::pool_bytes, bytes, 1,
                      static_cast<std::int64_t>(kMaxAllocationBytes));
 }
 
-/// What kernels refuse of the layer that they were asked about, by the option that made it so.
+/// Adds the option that caused a kernel's refusal to the status.
 Status named_as_option(Status status, const UniformLayoutOptions& layout) noexcept {
   switch (status.resource) {
     case Resource::dtype: status.option = Option::dtype; break;
@@ -94,7 +98,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                                         .max_tokens = options.max_step_tokens,
                                         .max_blocks = 0},
                              .workspaces = {}}};
-  // Workspaces serve any number of blocks.
+  // The workspaces do not depend on the number of blocks, so one block is planned here.
   const Result<KvLayerView> kv =
       layer_view({plan.layout, options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
   if (!kv) return kv.status();
@@ -107,6 +111,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   return plan;
 }
 
+/// The pool and the tables depend on the number of blocks; the workspaces do not.
 Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
   const KvCacheOptions& options = plan.options;
   const std::int64_t longest =
@@ -171,6 +176,7 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .can_undo = true};
 }
 
+/// Counts each allocation that a cache keeps.
 CacheFootprint footprint_of(const CachePlan& plan) noexcept {
   const WorkspacePlan& workspaces = plan.backend.workspaces;
   CacheFootprint footprint{

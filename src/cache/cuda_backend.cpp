@@ -17,15 +17,16 @@
 namespace kvarena {
 namespace {
 
+/// The device's part of a KvCache on a GPU.
 class CudaBackend final : public Backend {
  public:
-  /// What it owns on the device.
+  /// The memory that the backend owns on the device.
   struct Memory {
     DeviceTables tables;
     Workspaces workspaces;
   };
 
-  /// `arena` has a layer 0.
+  /// Requires that `arena` has a layer 0.
   CudaBackend(CudaDevice& device, StreamId stream, Memory memory, const Arena& arena,
               const BackendOptions& options)
       : device_(device),
@@ -50,17 +51,17 @@ class CudaBackend final : public Backend {
   void resync(BlockTables& tables) noexcept override { tables_.resync(tables); }
 
  private:
-  /// A step as the host sees it.
+  /// The host's figures of a step.
   struct Batch {
     std::int32_t num_rows = 0;
     std::int64_t num_tokens = 0;
-    std::int64_t num_copies = 0;  ///< or an upper bound
+    std::int64_t num_copies = 0;  ///< number of copies, or an upper bound
     std::int32_t decode_rows = 0;
     std::int32_t decode_tokens = 1;
   };
-  /// A workspace and the shape that the counters in it are laid out for.
+  /// A workspace, and the shape for which its counters were prepared.
   struct Schedule {
-    std::byte* workspace = nullptr;  ///< null: none is needed
+    std::byte* workspace = nullptr;  ///< null: no workspace is needed
     std::int32_t max_rows = 0;
     std::int32_t decode_tokens = 0;
     std::int32_t window_tokens = 0;
@@ -73,10 +74,11 @@ class CudaBackend final : public Backend {
   Status reset_schedules(const Batch& batch, void* stream);
   Status launch_step(void* stream, bool is_recorded);
   Status launch_scrubs(const ScrubPlan& plan, void* stream);
-  /// Runs `launch(native stream)` with the GPU current; failures of CUDA become the device's.
+  /// Runs `launch(native stream)` with the GPU current. CUDA failures go through the device, which
+  /// notices a lost GPU.
   template <class Launch>
   Status launch_on_gpu(Launch launch) const;
-  /// The same for one kernel of a layer.
+  /// Does the same for one kernel of a layer.
   template <class Launch>
   Status launch_layer(Launch launch) {
     const Status status = launch_on_gpu(launch);
@@ -91,9 +93,9 @@ class CudaBackend final : public Backend {
   Workspaces workspaces_;
   CudaBlocks blocks_;
   cuda::AttentionShape shape_;
-  std::array<Schedule, 2> schedules_;  ///< full, windowed
-  Batch batch_;                        ///< the step or the recording at work
-  bool layers_begun_ = false;          ///< a layer's kernel stands behind those of launch_step
+  std::array<Schedule, 2> schedules_;  ///< without a window, with a window
+  Batch batch_;                        ///< the current step or recording
+  bool layers_begun_ = false;          ///< a layer's kernel was queued behind those of launch_step
 };
 
 template <class Launch>
@@ -104,14 +106,14 @@ Status CudaBackend::launch_on_gpu(Launch launch) const {
   const CurrentGpu current(ordinal_);
   if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
   const Status status = launch(*stream);
-  const bool is_told = device_.lost_to() != 0;  // by whoever saw it first
+  const bool is_told = device_.lost_to() != 0;  // an earlier call has reported the error
   if (status.code != StatusCode::device_error || is_told) return status;
   return device_.check(status.native, status.resource);
 }
 
-// ---- a step
-// --------------------------------------------------------------------------------------
+// ---- a step ------------------------------------------------------------------------------------
 
+/// Finds the decode rows of a step: the first rows that all have the same small number of tokens.
 CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth,
                                          std::int32_t max_decode_tokens) noexcept {
   const auto demands = growth.demands;
@@ -129,6 +131,7 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth,
   return batch;
 }
 
+/// The figures of a recorded step: all rows are decode rows.
 CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) noexcept {
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
@@ -137,7 +140,8 @@ CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) noexcept {
           .decode_tokens = shape.tokens_per_row};
 }
 
-/// Rows are rounded up to a power of two, so that the shape of a schedule seldom changes.
+/// Returns the attention step for a schedule. Rows are rounded up to a power of two, so that the
+/// shape of a schedule seldom changes.
 cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
                                           const Batch& batch) const noexcept {
   const DeviceStepView& view = tables_.view();
@@ -155,6 +159,7 @@ cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
   return step;
 }
 
+/// Returns the attention arguments that all layers share.
 AttentionArgs CudaBackend::args_for(const Schedule& schedule) const noexcept {
   const DeviceStepView& view = tables_.view();
   AttentionArgs args;
@@ -172,7 +177,7 @@ AttentionArgs CudaBackend::args_for(const Schedule& schedule) const noexcept {
   return args;
 }
 
-/// Readies the workspaces for a batch's shape: nothing to do while it stays the same.
+/// Prepares the workspaces for a batch's shape. Does nothing while the shape stays the same.
 Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
   for (Schedule& schedule : schedules_) {
     if (schedule.workspace == nullptr || batch.decode_rows == 0) continue;
@@ -187,14 +192,14 @@ Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
   return {};
 }
 
-/// Everything of batch_ that precedes its layers.
+/// Queues everything in front of the layers of batch_: the tables, the copies and the schedules.
 Status CudaBackend::launch_step(void* stream, bool is_recorded) {
   layers_begun_ = false;
   if (is_recorded) {
     if (Status s = tables_.record(stream_); !s) return s;
   } else {
     if (Status s = tables_.launch(stream_); !s) return s;
-    tables_.advance();  // the device takes the step, whatever becomes of the launches behind it
+    tables_.advance();  // the device takes the step, even if a later launch fails
   }
   if (Status s = blocks_.launch_copies(tables_.view().copies, batch_.num_copies, stream); !s) {
     return s;
@@ -209,12 +214,15 @@ Status CudaBackend::launch_step(void* stream, bool is_recorded) {
   return {};
 }
 
+/// Queues the scrubs of a step, copies first.
 Status CudaBackend::launch_scrubs(const ScrubPlan& plan, void* stream) {
   if (Status s = blocks_.launch_scrubs(plan.copies, stream); !s) return s;
   copies_are_queued_ = !plan.copies.empty();
   return blocks_.launch_scrubs(plan.clears, stream);
 }
 
+/// A step that a graph runs queues only its name, its scrubs, and a reset of the workspaces when
+/// its shape is new. Its other work is in the graph.
 Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
@@ -222,7 +230,8 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
     if (Status s = reset_schedules(batch_, stream); !s) return s;
-    // In front of everything else, so that a graph that runs the step knows nothing of them.
+    // The scrubs are in front of all other work, so a graph that runs the step does not contain
+    // them.
     if (Status s = launch_scrubs(growth.scrubs, stream); !s) return s;
     return is_replayed ? tables_.expect(stream_) : launch_step(stream, false);
   });
@@ -237,6 +246,7 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
+/// The launches of a step are recorded by the capture of the home stream.
 Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
   batch_ = batch_of(shape);
   const Status launched = launch_on_gpu([&](void* stream) {
@@ -253,8 +263,10 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
 }
 
+/// The graph has run if the device took the step.
 Result<bool> CudaBackend::abort_replay(BlockTables& tables) {
-  // A failure of the work is told by whoever asks for its results; it is over all the same.
+  // The caller who asks for results gets a failure of the work. Here it matters only that the work
+  // is over.
   const Status waited = device_.synchronize(stream_);
   if (device_.lost_to() != 0) return waited;
   const bool has_run = tables_.taken_serial() == tables_.staged_serial();

@@ -8,8 +8,8 @@
 namespace kvarena {
 namespace {
 
-/// Copies of whole blocks: one launch in block-major order, in layer-major order one for the planes
-/// of each size, which K and V of a uniform layout take in turn.
+/// Returns the copies of whole blocks: one launch in block-major order. In layer-major order it is
+/// one launch for the K planes and one for the V planes, because their sizes may differ.
 std::vector<kernels::CopyBlocksParams> copies_of(const Arena& arena) {
   const KvLayout& layout = arena.layout();
   const std::int64_t num_blocks = arena.num_blocks();

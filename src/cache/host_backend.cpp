@@ -10,7 +10,8 @@
 namespace kvarena {
 namespace {
 
-/// The byte ranges of one block: one range in block-major order, one a plane in layer-major order.
+/// Returns the byte ranges of one block: one range in block-major order, one for each plane in
+/// layer-major order.
 std::vector<BlockRegion> regions_of(const Arena& arena) {
   const KvLayout& layout = arena.layout();
   if (arena.order() == BlockOrder::block_major) {
@@ -47,6 +48,7 @@ Result<std::unique_ptr<Backend>> HostBackend::create(Device& device, const Arena
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
+/// Makes the steps of the ring: each has its operations, its workspaces and its list of scrubs.
 void HostBackend::create_steps(const Arena& arena, const BackendOptions& options) {
   const auto layers = static_cast<std::size_t>(arena.layout().num_layers());
   const auto num_steps = static_cast<std::size_t>(options.limits.steps_in_flight);
@@ -65,9 +67,9 @@ void HostBackend::create_steps(const Arena& arena, const BackendOptions& options
   }
 }
 
-// ---- a step
-// --------------------------------------------------------------------------------------
+// ---- a step ------------------------------------------------------------------------------------
 
+/// Plans the step's attention, without a window and with it.
 Status HostBackend::plan(Step& step) {
   AttentionArgs shape;
   shape.kv = planned_view_;
@@ -86,7 +88,8 @@ Status HostBackend::plan(Step& step) {
   return {};
 }
 
-/// Queues what comes before the step's writes: its copies, or its scrubs, which copy too.
+/// Queues the work in front of the step's writes: its copies, or its scrubs, which include the
+/// copies.
 Status HostBackend::queue_copies(Step& step, const ScrubPlan& scrubs) {
   step.num_operations = 1;
   Operation& operation = step.operations.front();
@@ -102,6 +105,7 @@ Status HostBackend::queue_copies(Step& step, const ScrubPlan& scrubs) {
   return device_.launch_host(run_copies, &operation, stream_);
 }
 
+/// Captures the tables first, so that later steps may change them while the work runs.
 Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   Step& step = steps_[growth.slot];
   StepSlot& slot = step.slot;
@@ -116,6 +120,7 @@ Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
+/// Returns the next free operation of the step.
 Result<HostBackend::Operation*> HostBackend::next_operation() {
   if (step_->num_operations == step_->operations.size()) {
     return limit_exceeded(Resource::step, step_->num_operations, step_->operations.size() - 1,
@@ -126,6 +131,7 @@ Result<HostBackend::Operation*> HostBackend::next_operation() {
   return operation;
 }
 
+/// Queues an operation, which counts as used only when that succeeds.
 Status HostBackend::queue(HostFunction function, Operation* operation) {
   const Status status = device_.launch_host(function, operation, stream_);
   if (status) ++step_->num_operations;

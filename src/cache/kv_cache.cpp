@@ -16,9 +16,11 @@
 
 namespace kvarena {
 
+/// All work that reads the arena must end before the arena is freed.
 KvCache::Impl::~Impl() {
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
-  const std::size_t left = fences ? fences->wait_for_all() : 0;  // their work reads the arena
+  const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
+                                                                 // the arena
   if (left != 0) {
     log_line(LogLevel::warning,
              "a cache is freed while {} open tickets without a stream have not been retired: their "
@@ -31,6 +33,7 @@ KvCache::Impl::~Impl() {
   if (stream != StreamId{}) static_cast<void>(device->destroy_stream(stream));
 }
 
+/// Creates the home stream, or adopts the caller's.
 Status KvCache::Impl::create_stream() {
   auto* cuda = dynamic_cast<CudaDevice*>(device);
   const Result<StreamId> created = options.home_stream == nullptr || cuda == nullptr
@@ -50,6 +53,7 @@ Status KvCache::Impl::create_backend(const BackendOptions& its) {
   return {};
 }
 
+/// Creates everything except the arena and the block manager.
 Status KvCache::Impl::create_parts(const CachePlan& plan) {
   Result<BlockTables> its_tables = BlockTables::create(manager, block_tables_options(plan));
   if (!its_tables) return its_tables.status();
@@ -73,6 +77,7 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
   return {};
 }
 
+/// Everything is planned before the first allocation; the same plan gives cache_footprint.
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
@@ -100,15 +105,16 @@ KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
 KvCache& KvCache::operator=(KvCache&&) noexcept = default;
 
-// ---- sequences
-// -----------------------------------------------------------------------------------
+// ---- sequences ---------------------------------------------------------------------------------
 
+/// Checks a sequence's maximum length against the cache's.
 Status KvCache::Impl::check_maximum(const SequenceOptions& sequence) const noexcept {
   if (options.max_sequence_tokens == 0) return {};  // the tables check the rest
   return check_option(Option::max_length_tokens, sequence.max_length_tokens, 0,
                       options.max_sequence_tokens);
 }
 
+/// Returns the options of a sequence, with the cache's maximum length when it has none.
 SequenceOptions KvCache::Impl::limited(SequenceOptions sequence) const noexcept {
   if (sequence.max_length_tokens == 0) sequence.max_length_tokens = options.max_sequence_tokens;
   return sequence;
@@ -143,8 +149,7 @@ Status KvCache::promise_capacity(SequenceId sequence, std::int64_t capacity) {
   return impl_->tables->promise_capacity(sequence, capacity);
 }
 
-// ---- other streams, questions
-// --------------------------------------------------------------------
+// ---- other streams, questions ------------------------------------------------------------------
 
 Result<Ticket> KvCache::fence(StreamId other) {
   return impl_->fences->fence(impl_->manager, other, impl_->step);
@@ -182,7 +187,8 @@ std::string KvCache::describe(const Status& status) const noexcept try {
     return impl_->device->describe(status);
   }
   if (status.code == StatusCode::invalid_argument || status.code == StatusCode::unsupported) {
-    return describe_attention(status);  // knows the sentence of its own, describes others plainly
+    return describe_attention(status);  // it has sentences for its own statuses and passes others
+                                        // to describe
   }
   return kvarena::describe(status);
 } catch (const std::bad_alloc&) {

@@ -4,6 +4,7 @@
 
 namespace kvarena {
 
+/// Checks that the device can record steps and that the shape is within the limits.
 Status KvCache::Impl::check_shape(const RecordedStep& shape) const noexcept {
   if (device->kind() == DeviceKind::host) return unsupported(Resource::device);
   if (Status s = check_range(Resource::num_sequences, shape.num_rows, 1, options.max_batch_rows);

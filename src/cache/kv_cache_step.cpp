@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
-/// K or V of new tokens: there, and aligned to its elements.
+/// Checks K or V of new tokens: not null, and aligned to its elements.
 Status check_input(const void* input, DType dtype) noexcept {
   if (input == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
   const auto element = static_cast<std::uintptr_t>(bytes_of(dtype));
@@ -23,6 +23,7 @@ Status check_input(const void* input, DType dtype) noexcept {
 
 }  // namespace
 
+/// Checks that `call` may come now and that the layer exists.
 Status KvCache::Impl::check_layer(StepCall call, std::int32_t layer) const noexcept {
   if (phase != StepPhase::recording) {
     if (Status status = check_phase(call, StepPhase::planned); !status) return status;
@@ -30,14 +31,15 @@ Status KvCache::Impl::check_layer(StepCall call, std::int32_t layer) const noexc
   return check_range(Resource::layer, layer, 0, arena.layout().num_layers() - 1);
 }
 
-// Steps are taken in order, so that every step behind a lost one is lost too. No step is at work.
+// The device takes steps in order, so every step behind a lost one is lost too. No step is active
+// here.
 Status KvCache::Impl::check_taken(std::uint64_t last) {
   const std::uint64_t taken = backend->taken_serial();
   const std::uint64_t k = serials.size();
   std::uint64_t first = step >= k ? step - k : 0;
   while (first <= last && serials[ring->index_of(first)] <= taken) ++first;
   if (first > last) return {};
-  static_cast<void>(device->synchronize(stream));  // its failure is less than this one
+  static_cast<void>(device->synchronize(stream));  // its failure matters less than the lost steps
   const Status status = steps_lost(first, step - 1);
   num_steps_lost += step - first;
   std::fill(serials.begin(), serials.end(), 0);
@@ -46,6 +48,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   return status;
 }
 
+/// Waits for the slot that this step reuses, then retires what step n - k and earlier ones fenced.
 Status KvCache::Impl::retire_ended() {
   if (Status status = ring->wait(slot_index()); !status) return status;
   const auto k = static_cast<std::uint64_t>(options.steps_in_flight);
@@ -56,12 +59,13 @@ Status KvCache::Impl::retire_ended() {
   return options.eager_retire ? fences->retire_completed(manager) : Status{};
 }
 
+/// A failed begin publishes, so that other threads do not see a wait without end.
 Status KvCache::begin_step() {
   Impl& c = *impl_;
   if (Status status = c.check_phase(StepCall::begin_step, StepPhase::between); !status) {
     return status;
   }
-  c.publisher->begin_step();  // others see a wait that does not end
+  c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
     c.publish();
     return status;
@@ -70,8 +74,8 @@ Status KvCache::begin_step() {
   return {};
 }
 
-/// Whether the step's rows have at most max_batch_blocks table entries. While all tables together
-/// have fewer, nothing needs to be counted.
+/// Checks that the step's rows have at most max_batch_blocks table entries. While all tables
+/// together have fewer, it counts nothing.
 Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) {
   const std::int64_t block_size = options.layout.block_size_tokens;
   const std::int64_t growth = options.max_step_tokens / block_size + 2 * std::ssize(demands);
@@ -80,7 +84,7 @@ Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) 
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const AppendDemand& demand = demands[i];
     const Result<SequenceInfo> info = tables->info(demand.sequence);
-    if (!info || demand.num_tokens < 0) continue;  // the tables name it
+    if (!info || demand.num_tokens < 0) continue;  // append reports it
     blocks += (info->length_tokens + demand.num_tokens + block_size - 1) / block_size;
     if (blocks <= options.max_batch_blocks) continue;
     failed_demand = static_cast<std::int64_t>(i);
@@ -91,6 +95,7 @@ Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) 
   return {};
 }
 
+/// Appends for both kinds of steps. When the backend fails, the append is undone.
 Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urgency urgency,
                                       const RecordedStep* recorded) {
   failed_demand = -1;
@@ -178,7 +183,7 @@ Status KvCache::attend(const AttendArgs& given) {
   return c.backend->attend(*view, args);
 }
 
-/// Marks the end of the step's work, which later steps wait for.
+/// Marks the end of the step's work, for which later steps wait.
 Status KvCache::Impl::close_step() {
   if (Status status = ring->mark(slot_index(), stream); !status) return status;
   if (phase == StepPhase::replaying) backend->end_replay();
@@ -195,9 +200,9 @@ Status KvCache::end_step() {
   return c.close_step();
 }
 
-/// The step's sequences are to be as before its append.
+/// Gives the step's sequences the state that they had before its append.
 Status KvCache::Impl::take_back_append() {
-  bool copies_are_made = true;  // they were queued, or will never be
+  bool copies_are_made = true;  // they were queued, or will never be made
   if (phase == StepPhase::replaying) {
     const Result<bool> has_run = backend->abort_replay(*tables);
     if (!has_run) return has_run.status();

@@ -27,7 +27,8 @@ std::int64_t ScrubPlanner::host_bytes(std::int64_t num_blocks, std::int32_t bloc
 
 std::int64_t ScrubPlanner::max_clears(std::int32_t block_size_tokens,
                                       const StepLimits& limits) noexcept {
-  // A row's last block of before, and those that its tokens enter, one of them not to its end.
+  // A row's old last block, and the blocks that its tokens enter; the last of these may be filled
+  // only in part.
   return limits.max_tokens / block_size_tokens + 2 * std::int64_t{limits.max_rows};
 }
 
@@ -35,13 +36,15 @@ void ScrubPlanner::note_fork(const SequenceInfo& parent, const SequenceInfo& chi
   if (mode_ == Scrub::always || parent.owner != child.owner) has_inherited_tails_ = true;
 }
 
-/// Whose content a row's tokens are: in mode `always` nobody's but its sequence's.
+/// Returns whose content a row's tokens are. In mode `always` every sequence counts as its own
+/// owner.
 std::uint64_t ScrubPlanner::owner_of(const BlockTables& tables, Row& row) const noexcept {
   if (mode_ == Scrub::always) return row.sequence.value;
   if (row.owner == 0) row.owner = tables.info(row.sequence)->owner;
   return row.owner;
 }
 
+/// Adds a clear behind `kept_tokens` and notes the new writer.
 void ScrubPlanner::clear(BlockId block, std::int32_t kept_tokens, std::uint64_t owner) noexcept {
   clears_[num_clears_++] = {block, block, kept_tokens};
   is_mixed(block) = kept_tokens > 0;
@@ -52,10 +55,11 @@ ScrubPlan ScrubPlanner::planned() const noexcept {
   return {std::span(copies_.data(), num_copies_), std::span(clears_.data(), num_clears_)};
 }
 
-/// The row's last block of before, in which tokens are `kept`: copied, or gone on with.
+/// Plans the row's old last block, which keeps `kept` tokens. The sequence continues in a copy or
+/// in place.
 void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block, std::int32_t kept,
                              std::span<const BlockCopy> copies) noexcept {
-  // Copies are in the order of the demands.
+  // The copies are in the order of the demands.
   if (num_copies_ < copies.size() && copies[num_copies_].target == block) {
     copies_[num_copies_] = {copies[num_copies_].source, block, kept};
     const BlockId source = copies[num_copies_++].source;
@@ -68,6 +72,7 @@ void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block,
   if (writer_of(block) != owner) clear(block, kept, owner);
 }
 
+/// A row has an old last block, which plan_tail handles, and blocks that its tokens enter.
 ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDemand> demands,
                              const AppendResult& appended) noexcept {
   num_copies_ = num_clears_ = 0;
@@ -99,11 +104,12 @@ ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDe
   return planned();
 }
 
+/// Blocks without a known writer are cleared when a token enters them.
 void ScrubPlanner::forget() noexcept {
   for (const std::span<const BlockScrub> list : {planned().copies, planned().clears}) {
     for (const BlockScrub& scrub : list) writer_of(scrub.target) = 0;
   }
-  has_inherited_tails_ = true;  // of a sequence that goes on in a block that it wrote
+  has_inherited_tails_ = true;  // because a sequence may continue in a block that it wrote itself
 }
 
 kernels::ScrubParams scrub_params(const Arena& arena) noexcept {

@@ -9,6 +9,7 @@
 namespace kvarena {
 namespace {
 
+/// The call's name, for messages.
 std::string_view name_of(StepCall call) noexcept {
   switch (call) {
     case StepCall::begin_step: return "begin_step";
@@ -24,6 +25,7 @@ std::string_view name_of(StepCall call) noexcept {
   return "the call";
 }
 
+/// The place of a step and the calls that may come next, for messages.
 std::string place_of(StepPhase phase, std::uint64_t step) {
   switch (phase) {
     case StepPhase::between: return "outside a step; begin_step comes first";

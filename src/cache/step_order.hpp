@@ -11,7 +11,7 @@
 
 namespace kvarena {
 
-/// What a step waits for.
+/// The phase of a step: the calls for which it waits.
 enum class StepPhase : std::uint8_t {
   between,    ///< waits for begin_step
   begun,      ///< waits for append

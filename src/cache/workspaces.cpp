@@ -28,7 +28,7 @@ Workspaces::Workspaces(Workspaces&& other) noexcept
     : device_(other.device_), bytes_(other.bytes_), memory_(std::exchange(other.memory_, {})) {}
 
 Workspaces& Workspaces::operator=(Workspaces&& other) noexcept {
-  // What was here goes with `taken`.
+  // `taken` frees the workspaces that were here.
   Workspaces taken(std::move(other));
   std::swap(device_, taken.device_);
   std::swap(bytes_, taken.bytes_);

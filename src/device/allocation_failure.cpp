@@ -16,7 +16,7 @@ bool is_out_of_memory(const Status& status) noexcept {
          (status.code == StatusCode::exhausted && status.resource == Resource::host_memory);
 }
 
-/// Why there is none although `free_bytes` would have sufficed, and what to do.
+/// Says why there is no memory although `free_bytes` would have sufficed, and what to do.
 std::string remark_of(MemoryKind kind, std::uint64_t free_bytes) {
   if (kind == MemoryKind::pinned_staging) {
     return fmt::format(
@@ -31,6 +31,7 @@ std::string remark_of(MemoryKind kind, std::uint64_t free_bytes) {
       bytes_text(free_bytes));
 }
 
+/// Says how much is missing, and what to do.
 std::string missing_text(const Status& status, MemoryKind kind, std::uint64_t free_bytes) {
   const bool is_staging = kind == MemoryKind::pinned_staging;
   const std::string most =
@@ -66,6 +67,7 @@ void AllocationFailure::keep_description(std::string_view description) noexcept 
   }
 }
 
+/// The caller explains the failure, for example a residency violation.
 Status AllocationFailure::keep(const Status& status, std::string explanation) noexcept {
   const std::scoped_lock lock(mutex_);
   status_ = status;
@@ -86,6 +88,7 @@ std::string AllocationFailure::describe(const Status& status,
   return out_of_memory_text();
 }
 
+/// The text for a status; the mutex is held.
 std::string AllocationFailure::describe_locked(const Status& status) const {
   std::string text = kvarena::describe(status);
   if (status.is_ok() || status != status_) return text;

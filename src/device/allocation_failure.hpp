@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What a device remembers about its last refused allocation, so that a Status of 32 bytes can be
-/// explained afterwards. Thread-safe.
+/// The memory of a device's last refused allocation. With it a Status of 32 bytes can be explained
+/// afterwards. Thread-safe.
 
 #include "kvarena/device/device.hpp"
 
@@ -14,16 +14,17 @@ namespace kvarena {
 /// The last allocation that a device could not provide.
 class AllocationFailure {
  public:
-  /// Keeps the numbers of a refused `request`: what was free (of the device, or of the machine for
-  /// staging memory) and what memory was used for at that moment; logs the explanation as a
-  /// warning. Returns `status`.
+  /// Keeps the numbers of a refused `request`: the free memory (of the device, or of the machine
+  /// for staging memory) and the use of memory at that moment. Logs the explanation as a warning.
+  /// Returns `status`.
   Status keep(const Status& status, const AllocationRequest& request, const MemoryInfo& memory,
               const MemoryBreakdown& breakdown) noexcept;
-  /// Keeps the `explanation` of an allocation that was no matter of amount; logs it as an error.
+  /// Keeps the `explanation` of a failure that has nothing to do with size, and logs it as an
+  /// error.
   Status keep(const Status& status, std::string explanation) noexcept;
-  /// kvarena::describe(status); when it is the failure kept, followed by its explanation. Another
-  /// insufficient_vram or exhausted (host_memory), of a pool that was planned too large or an
-  /// earlier one, is followed by what is in use `now`.
+  /// Returns kvarena::describe(status). The explanation follows when `status` is the failure kept.
+  /// The use of memory `now` follows for any other insufficient_vram or exhausted (host_memory),
+  /// such as that of an earlier failure or of a pool that was planned too large.
   std::string describe(const Status& status, const MemoryBreakdown& now) const noexcept;
 
  private:
@@ -35,7 +36,7 @@ class AllocationFailure {
   MemoryPurpose purpose_ = MemoryPurpose::unknown;
   MemoryKind kind_ = MemoryKind::device;
   std::string description_;
-  std::string explanation_;  // in place of the rest, when there is one
+  std::string explanation_;  // when set, it replaces the numbers below
   MemoryInfo memory_;
   MemoryBreakdown breakdown_;
 };

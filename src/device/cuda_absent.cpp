@@ -1,4 +1,4 @@
-// The CUDA device in a build without CUDA: it says so.
+// The CUDA device in a build without CUDA. Every call says that CUDA is missing.
 
 #include "base/out_of_memory.hpp"
 #include "kvarena/device/cuda_device.hpp"

@@ -13,10 +13,11 @@ namespace kvarena {
 
 namespace {
 
+/// Set while this thread runs a host function.
 thread_local bool in_host_function = false;
 
-/// The runtime also keeps the error of a call for cudaGetLastError, where the caller's own next
-/// check would find it. One that was there before stays.
+/// The runtime keeps the error of a call for cudaGetLastError, where the caller's own next check
+/// would find it. This removes it; an error that was there before stays.
 void forget(std::int32_t cuda_error) noexcept {
   if (cudaPeekAtLastError() == cuda_error) static_cast<void>(cudaGetLastError());
 }
@@ -46,6 +47,7 @@ CudaContext::CudaContext(const CudaDriverFunctions& driver, std::int32_t ordinal
 
 CudaContext::~CudaContext() { static_cast<void>(driver_.release(device_)); }
 
+/// Asks for all facts before it retains the context, so that a failure leaves nothing behind.
 Result<std::unique_ptr<CudaContext>> CudaContext::open(std::int32_t ordinal) {
   const Result<std::int32_t> count = count_cuda_devices();
   if (!count) return count.status();
@@ -99,6 +101,7 @@ bool CudaContext::is_not_ready(std::int32_t cuda_error) noexcept {
   return true;
 }
 
+/// The first thread that sees a sticky error reports it. Others get the refusal of a lost GPU.
 Status CudaContext::failure(std::int32_t cuda_error, Resource resource,
                             std::uint64_t subject) const {
   forget(cuda_error);

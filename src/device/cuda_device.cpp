@@ -26,10 +26,12 @@ constexpr std::uint32_t kMaxHostFunctions = 1U << 20;
 constexpr std::uint64_t kMinBounceBytes = 4096;
 constexpr std::uint64_t kMaxBounceBytes = std::uint64_t{64} << 20;
 
+/// Whether the memory is host memory, pinned or not.
 bool is_host(MemoryPlace place) noexcept {
   return place == MemoryPlace::pageable_host || place == MemoryPlace::pinned_host;
 }
 
+/// The CUDA device behind the public interface.
 class CudaDeviceImpl final : public CudaDevice {
  public:
   CudaDeviceImpl(const CudaDeviceOptions& options, std::unique_ptr<CudaContext> context,
@@ -93,6 +95,7 @@ class CudaDeviceImpl final : public CudaDevice {
   }
 
  private:
+  // A native handle as void*, for the public header.
   template <class Handle>
   static Result<void*> opaque(const Result<Handle>& handle) {
     if (!handle) return handle.status();
@@ -100,8 +103,9 @@ class CudaDeviceImpl final : public CudaDevice {
   }
   /// Explains why the driver gave no memory, and keeps the explanation.
   Status refused(const AllocationRequest& request, const Status& status);
-  /// Asks the driver what it gave, and records it; refuses what must not be.
+  /// Asks the driver what memory it gave, and records it. Refuses memory that the policy forbids.
   Status record_verified(void* pointer, const AllocationRequest& request);
+  // Creates a stream with its bounce buffer.
   Result<StreamId> create_stream_on(CUstream_st* adopted);
 
   std::unique_ptr<CudaContext> context_;
@@ -112,7 +116,7 @@ class CudaDeviceImpl final : public CudaDevice {
   CudaMemory memory_;
   VramTracker tracker_;
   AllocationFailure failure_;
-  CudaStreamTable streams_;  // last: its work ends before the rest goes
+  CudaStreamTable streams_;  // last: its work ends before the other members are destroyed
 };
 
 CudaDeviceImpl::~CudaDeviceImpl() {
@@ -186,7 +190,8 @@ Result<Placement> CudaDeviceImpl::place_of(const void* pointer, std::uint64_t by
 Status CudaDeviceImpl::free(void* pointer) {
   if (pointer == nullptr) return null_pointer();
   if (CudaContext::runs_host_function()) return failed_precondition(Resource::stream);
-  // Erased first: once the memory is back with the driver, another thread may be given the address.
+  // The record is erased first: once the driver has the memory back, another thread may get the
+  // address.
   const Result<AllocationRecord> erased = tracker_.erase(pointer);
   if (!erased) return erased.status();
   return memory_.free(erased->kind, pointer);
@@ -292,6 +297,7 @@ Status CudaDeviceImpl::destroy_stream(StreamId stream) {
   return status.is_ok() ? freed : status;
 }
 
+/// Logs the choices and facts that weaken residency.
 void log_policy(const std::string& name, ResidencyPolicy policy, bool is_integrated) {
   if (policy == ResidencyPolicy::allow_host) {
     log_line(LogLevel::warning, "{} accepts host memory for KV and weights (allow_host)", name);

@@ -8,7 +8,7 @@
 namespace kvarena {
 namespace {
 
-/// What is known of a GPU without a context on it.
+/// Returns what is known of a GPU without a context on it.
 CudaDeviceInfo properties_of(std::int32_t ordinal) {
   CudaDeviceInfo info;
   info.ordinal = ordinal;
@@ -29,6 +29,7 @@ CudaDeviceInfo properties_of(std::int32_t ordinal) {
   return info;
 }
 
+/// Adds the GPU's memory figures, for which a context is needed.
 void add_memory(const CudaContext& context, CudaDeviceInfo& info) {
   const Result<MemoryInfo> memory = CudaMemory(context).info();
   if (memory) {

@@ -3,6 +3,7 @@
 namespace kvarena {
 namespace {
 
+/// Looks up a function of the driver. The first failure stays in `driver.error`.
 template <class Function>
 void look_up(CudaDriverFunctions& driver, const char* symbol, Function& function) {
   if (driver.error != cudaSuccess) return;

@@ -15,7 +15,8 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// The driver is missing or older than the runtime that kvarena was built with.
+/// Returns the advice for a driver that is missing, or older than the runtime with which kvarena
+/// was built.
 std::string driver_advice() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
@@ -33,6 +34,7 @@ std::string driver_advice() {
       version_text(driver), needed);
 }
 
+/// Returns what a person can do about a CUDA error.
 std::string advice(std::int32_t error) {
   switch (error) {
     case cudaErrorInsufficientDriver:

@@ -7,6 +7,7 @@
 namespace kvarena {
 namespace {
 
+/// Allocates memory with the alignment that the driver gives.
 Result<void*> allocate_raw(const CudaContext& context, MemoryKind kind, std::uint64_t bytes) {
   void* pointer = nullptr;
   const Status status = context.call(Resource::device_memory, 0, [&] {
@@ -29,11 +30,12 @@ bool is_aligned(const void* pointer, std::uint64_t alignment_bytes) noexcept {
 
 }  // namespace
 
+/// When the driver aligns too little, allocates again with slack and moves the pointer up.
 Result<void*> CudaMemory::allocate(MemoryKind kind, std::uint64_t bytes,
                                    std::uint64_t alignment_bytes) {
   Result<void*> first = allocate_raw(context_, kind, bytes);
   if (!first || is_aligned(*first, alignment_bytes)) return first;
-  // Only small pieces come less aligned than a page; for them the slack costs nothing.
+  // Only small allocations are less aligned than a page. For them the slack costs nothing.
   if (Status status = free_raw(context_, kind, *first); !status) return status;
   first = allocate_raw(context_, kind, bytes + alignment_bytes);
   if (!first) return first;

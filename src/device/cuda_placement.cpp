@@ -25,9 +25,10 @@ const void* pointer_to(std::uint64_t address) noexcept {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address));
 }
 
+/// Reads the driver's attributes of one byte.
 CUresult ask_driver(const CudaDriverFunctions& driver, std::uint64_t address,
                     DriverAnswer& answer) {
-  // Booleans have four bytes here: the driver writes one or all of them.
+  // Booleans have four bytes here, because the driver writes one byte or all four.
   unsigned int memory = 0;
   unsigned int is_managed = 0;
   int ordinal = -1;
@@ -54,12 +55,13 @@ CUresult ask_driver(const CudaDriverFunctions& driver, std::uint64_t address,
   return error;
 }
 
-/// Whether the driver's number says that it does not know the address, which is an answer.
+/// Whether the driver's error means that it does not know the address, which is a valid answer.
 bool is_unknown(std::int32_t error) noexcept {
   return error == CUDA_ERROR_INVALID_VALUE || error == CUDA_ERROR_INVALID_CONTEXT ||
          error == CUDA_ERROR_NOT_FOUND;
 }
 
+/// Asks the runtime and the driver about one byte.
 Result<DriverAnswer> ask(const CudaContext& context, std::uint64_t address) {
   DriverAnswer answer;
   const Status status = context.call(Resource::pointer, address, [&]() -> std::int32_t {
@@ -79,7 +81,7 @@ Result<DriverAnswer> ask(const CudaContext& context, std::uint64_t address) {
   return answer;
 }
 
-/// How many bytes from `address` on are mapped to the same piece of device memory; 0: none.
+/// Returns how many bytes from `address` on are mapped to the same piece of device memory. 0: none.
 Result<std::uint64_t> mapped_from(const CudaContext& context, std::uint64_t address) {
   CUdeviceptr first = 0;
   std::size_t bytes = 0;
@@ -92,7 +94,7 @@ Result<std::uint64_t> mapped_from(const CudaContext& context, std::uint64_t addr
   return offset < bytes ? bytes - offset : 0;
 }
 
-/// Walks a range from its first byte to its last.
+/// The check of a whole range, from its first byte to its last.
 class RangeWalk {
  public:
   RangeWalk(const CudaContext& context, std::uint64_t first, std::uint64_t bytes) noexcept
@@ -117,7 +119,8 @@ class RangeWalk {
   MemoryPlace judge(const DriverAnswer& answer) const noexcept {
     return place_of(answer, context_.ordinal(), context_.is_integrated());
   }
-  /// cudaMalloc's memory is one mapping; virtual memory may be many, each of another place.
+  /// Follows the mappings of a range. Memory of cudaMalloc is one mapping; virtual memory may have
+  /// many mappings in different places.
   Status walk_mappings(MemoryPlace place) {
     std::uint64_t address = first_;
     while (placement_.place != MemoryPlace::mixed) {
@@ -133,13 +136,14 @@ class RangeWalk {
     }
     return {};
   }
-  /// Asks about one more byte, which should be what the first one is.
+  /// Asks about one more byte, which should have the same place as the first byte.
   Status expect(std::uint64_t address, MemoryPlace place) {
     const Result<DriverAnswer> answer = ask(context_, address);
     if (!answer) return answer.status();
     if (judge(*answer) != place) differs(address, to_string(*answer));
     return {};
   }
+  // Notes the first byte that differs.
   void differs(std::uint64_t address, const std::string& said) {
     if (placement_.place == MemoryPlace::mixed) return;
     placement_.place = MemoryPlace::mixed;

@@ -38,6 +38,7 @@ Status CudaStreamTable::destroy_event(EventId event) {
   return context_.call(Resource::event, event.value, [&] { return cudaEventDestroy(gone.native); });
 }
 
+/// Notes the stream's point beside the native event, so that waits can find its failure.
 Status CudaStreamTable::record(EventId event, StreamId stream) {
   Event* target = nullptr;
   const Stream* found = nullptr;
@@ -45,7 +46,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
     const Lock lock(mutex_);
     const auto it = events_.find(event.value);
     if (it == events_.end()) return not_found(Resource::event, event.value);
-    target = &it->second;  // the map's nodes stay where they are
+    target = &it->second;  // the nodes of the map keep their addresses
     found = find(stream);
     if (found == nullptr) return not_found(Resource::stream, stream.value);
   }
@@ -57,6 +58,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
   return {};
 }
 
+/// A record follows the native wait only when it may have to pass a failure on.
 Status CudaStreamTable::wait(StreamId stream, EventId event) {
   const Result<Event> found_event = find_event(event);
   if (!found_event) return found_event.status();

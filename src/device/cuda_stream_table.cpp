@@ -11,8 +11,8 @@
 namespace kvarena {
 namespace {
 
-/// How often a thread that waits for room looks whether the GPU is still there: a lost one runs no
-/// records.
+/// The time after which a thread that waits for room checks that the GPU is still there. A lost GPU
+/// runs no records.
 constexpr std::chrono::milliseconds kLookEvery{20};
 
 }  // namespace
@@ -40,6 +40,7 @@ CudaStreamTable::Stream* CudaStreamTable::find(StreamId stream) const noexcept {
   return found != nullptr && found->id == stream ? found : nullptr;
 }
 
+/// Returns the failure in front of a point, or ok.
 Status CudaStreamTable::failure_at(const StreamPoint& point) const noexcept {
   const Stream* stream = find(point.stream);
   return stream != nullptr ? stream->failures.at(point.position) : Status{};
@@ -51,10 +52,11 @@ bool CudaStreamTable::can_fail(const StreamPoint& point) const noexcept {
   return stream->completed < point.position || !stream->failures.at(point.position).is_ok();
 }
 
+/// Takes the stream's failure, for synchronize and destroy_stream.
 Status CudaStreamTable::take_failure(Stream& stream) noexcept {
   const Status status = stream.failures.take(stream.queued);
   if (status.is_ok()) return status;
-  // Points from now on must differ from those behind the failure, though nothing was queued
+  // Later points must differ from those behind the failure, even when nothing was queued in
   // between.
   ++stream.queued;
   ++stream.completed;
@@ -102,6 +104,7 @@ std::vector<StreamId> CudaStreamTable::streams() const {
 
 // ---- host operations ----------------------------------------------------------------------------
 
+/// The host function that CUDA calls for a record. A failed stream skips everything except waits.
 void CudaStreamTable::run_record(void* record) noexcept {
   const Record& mine = *static_cast<const Record*>(record);
   CudaStreamTable& table = *mine.table;
@@ -123,6 +126,7 @@ void CudaStreamTable::run_record(void* record) noexcept {
   if (table.num_waiting_ > 0) table.progress_.notify_all();
 }
 
+/// Waits for room, and asks now and then, without the lock, whether the GPU is still there.
 Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
                                                               const HostOperation& operation) {
   Lock lock(mutex_);
@@ -145,6 +149,7 @@ Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
   return &record;
 }
 
+/// Refuses a stream that is being captured, because a graph cannot contain records.
 Status CudaStreamTable::refuse_captured(const Stream& stream) const {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const Status status = context_.call(Resource::stream, stream.id.value, [&] {
@@ -154,6 +159,7 @@ Status CudaStreamTable::refuse_captured(const Stream& stream) const {
   return failed_precondition(Resource::stream, stream.id.value);
 }
 
+/// Queues a host operation through a record of the stream.
 Status CudaStreamTable::push(Stream& stream, const HostOperation& operation) {
   Status status = refuse_captured(stream);
   if (!status) return status;
@@ -186,6 +192,7 @@ Status CudaStreamTable::copy(void* target, const void* source, std::uint64_t byt
   });
 }
 
+/// Goes through the bounce buffer piece by piece: a host copy and a device copy for each.
 Status CudaStreamTable::copy_pageable(void* target, const void* source, std::uint64_t bytes,
                                       bool to_device, StreamId stream) {
   const Result<Stream*> found = find_for_work(stream);
@@ -194,7 +201,7 @@ Status CudaStreamTable::copy_pageable(void* target, const void* source, std::uin
   const BounceBuffer bounce = (*found)->bounce;
   HostOperation half;
   half.kind = HostOperation::Kind::copy;
-  // In stream order a piece is through the buffer before the next one enters it.
+  // In stream order, a piece has left the buffer before the next piece enters it.
   for (std::uint64_t begin = 0; begin < bytes; begin += half.bytes) {
     half.bytes = std::min(bounce.bytes, bytes - begin);
     char* const piece_target = static_cast<char*>(target) + begin;
@@ -221,7 +228,8 @@ Status CudaStreamTable::fill(void* target, std::uint8_t value, std::uint64_t byt
                        [&] { return cudaMemsetAsync(target, value, bytes, (*found)->native); });
 }
 
-/// In stream order nobody sees one half of the number without the other.
+/// Without 64-bit writes the number is written in two halves. Work that comes later on the stream
+/// sees both.
 Status CudaStreamTable::write_value(void* target, std::uint64_t value, StreamId stream) {
   const Result<Stream*> found = find_for_work(stream);
   if (!found) return found.status();
@@ -281,7 +289,7 @@ Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
     found = find(stream);
   }
   if (found == nullptr) return not_found(Resource::stream, stream.value);
-  // A lost device has no work to wait for, and its streams go all the same.
+  // A lost device has no work to wait for. Its streams are destroyed too.
   Status status = context_.call(Resource::stream, stream.value,
                                 [&] { return cudaStreamSynchronize(found->native); });
   if (!found->is_adopted) {

@@ -30,6 +30,7 @@ std::string_view name_of(DriverMemory memory) noexcept {
 
 }  // namespace
 
+/// Any sign of managed or host memory decides before device memory is considered.
 MemoryPlace place_of(const DriverAnswer& answer, std::int32_t ordinal,
                      bool is_integrated) noexcept {
   const bool is_managed = answer.is_managed || answer.type == RuntimeMemory::managed ||
@@ -41,7 +42,7 @@ MemoryPlace place_of(const DriverAnswer& answer, std::int32_t ordinal,
   if (answer.type != RuntimeMemory::device || answer.memory != DriverMemory::device) {
     return MemoryPlace::pageable_host;
   }
-  // Device memory that the host reaches by a pointer is memory of the host.
+  // Device memory that the host reaches by a pointer is host memory.
   if (answer.host_pointer != nullptr) return MemoryPlace::pinned_host;
   if (answer.device != ordinal || answer.ordinal != ordinal) return MemoryPlace::other_device;
   return is_integrated ? MemoryPlace::integrated : MemoryPlace::vram;

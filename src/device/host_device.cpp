@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint32_t kMaxStreams = 4096;
 constexpr std::uint32_t kMaxQueued = 1U << 20;
 
+/// The host device behind the public interface.
 class HostDeviceImpl final : public HostDevice {
  public:
   HostDeviceImpl(const HostDeviceOptions& options, HostMemorySource& memory,
@@ -71,26 +72,28 @@ class HostDeviceImpl final : public HostDevice {
   MemoryInfo memory_locked() const noexcept {
     return {capacity_bytes_, std::min(capacity_bytes_ - used_bytes_, memory_.available_bytes())};
   }
-  /// Charges `request` against the capacity if it fits; `seen` is the memory it was judged by.
-  /// Staging memory is not the device's: only the machine's memory limits it.
+  /// Charges `request` against the capacity if it fits. `seen` becomes the memory with which it was
+  /// compared. Staging memory is not the device's, so only the machine's memory limits it.
   bool charge(const AllocationRequest& request, MemoryInfo& seen) noexcept;
+  // Takes a charge back.
   void refund(MemoryKind kind, std::uint64_t bytes) noexcept;
-  /// Notes what was given, in the map and in the tracker; nothing is noted when that fails.
+  /// Records an allocation in the map and in the tracker, or in neither when that fails.
   Status note(void* pointer, const AllocationRequest& request);
+  // Returns memory to the source, and removes it from the map first.
   void give_back(void* pointer, std::uint64_t bytes) noexcept;
 
   HostMemorySource& memory_;
   const std::uint64_t capacity_bytes_;
   mutable std::mutex mutex_;      // guards used_bytes_ and given_
   std::uint64_t used_bytes_ = 0;  // kind device; <= capacity_bytes_
-  /// What memory_ gave and has not back: bytes by first byte. Apart from the tracker, which also
-  /// has what an engine says, so that one can be held against the other.
+  /// The memory that memory_ gave and has not got back: bytes by first byte. It is separate from
+  /// the tracker, which also has the records of an engine, so that the two can be compared.
   std::map<std::uintptr_t, std::uint64_t> given_;
   std::atomic<std::uint64_t> num_allocate_{0};
   std::atomic<std::uint64_t> num_free_{0};
   VramTracker tracker_;
   AllocationFailure failure_;
-  HostStreamTable streams_;  // last: its threads end before the rest goes
+  HostStreamTable streams_;  // last: its threads end before the other members are destroyed
 };
 
 HostDeviceImpl::~HostDeviceImpl() {
@@ -121,6 +124,7 @@ void HostDeviceImpl::refund(MemoryKind kind, std::uint64_t bytes) noexcept {
   used_bytes_ -= bytes;
 }
 
+/// Charges first, so that two threads cannot both take the last bytes.
 Result<void*> HostDeviceImpl::allocate(const AllocationRequest& request) {
   num_allocate_.fetch_add(1, std::memory_order_relaxed);
   if (Status status = check_request(request); !status) return status;
@@ -168,7 +172,8 @@ void HostDeviceImpl::give_back(void* pointer, std::uint64_t bytes) noexcept {
 Status HostDeviceImpl::free(void* pointer) {
   num_free_.fetch_add(1, std::memory_order_relaxed);
   if (pointer == nullptr) return null_pointer();
-  // Erased first: once the memory is back with the system, another thread may be given the address.
+  // The record is erased first: once the system has the memory back, another thread may get the
+  // address.
   const Result<AllocationRecord> erased = tracker_.erase(pointer);
   if (!erased) return erased.status();
   give_back(pointer, erased->bytes);
@@ -176,6 +181,7 @@ Status HostDeviceImpl::free(void* pointer) {
   return {};
 }
 
+/// Looks the range up in the map of what was allocated, not in the tracker.
 Result<Placement> HostDeviceImpl::place_of(const void* pointer, std::uint64_t bytes) const try {
   if (Status status = check_range(pointer, bytes); !status) return status;
   const auto first = reinterpret_cast<std::uintptr_t>(pointer);

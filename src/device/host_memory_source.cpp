@@ -24,7 +24,7 @@ std::uint64_t page_bytes() noexcept {
   return bytes;
 }
 
-/// The number behind `key` in a file of "key number" lines, or `otherwise`.
+/// Returns the number behind `key` in a file of "key number" lines, or `otherwise`.
 std::uint64_t field_of(const std::string& path, const std::string& key, std::uint64_t otherwise) {
   std::ifstream file(path);
   std::string word;
@@ -37,14 +37,15 @@ std::uint64_t field_of(const std::string& path, const std::string& key, std::uin
   return otherwise;
 }
 
-/// The first number of a file; kUnlimited for "max" or when there is no such file.
+/// Returns the first number of a file, or kUnlimited for "max" or when there is no such file.
 std::uint64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
   return file >> number ? number : kUnlimited;
 }
 
-/// This process's folder in the unified control-group hierarchy, "" at its root or without one.
+/// Returns this process's folder in the unified control-group hierarchy. It is "" at the root or
+/// without one.
 std::string control_group() {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
@@ -54,9 +55,10 @@ std::string control_group() {
   return {};
 }
 
-/// What the process's control groups would still give: for each limit on the way to the root, the
-/// limit less what is charged to it, where file cache that can be dropped does not count.
-/// https://docs.kernel.org/admin-guide/cgroup-v2.html, memory.max, memory.current, memory.stat.
+/// Returns how much the process's control groups would still give. For each limit on the way to the
+/// root, that is the limit minus the memory charged to it. File cache that can be dropped does not
+/// count as charged. https://docs.kernel.org/admin-guide/cgroup-v2.html, memory.max,
+/// memory.current, memory.stat.
 std::uint64_t control_group_available() {
   std::uint64_t available = kUnlimited;
   std::string group = control_group();
@@ -74,6 +76,7 @@ std::uint64_t control_group_available() {
   }
 }
 
+/// The operating system's memory: anonymous mappings.
 class SystemMemorySource final : public HostMemorySource {
  public:
   void* allocate(std::uint64_t bytes, std::uint64_t alignment_bytes,
@@ -94,7 +97,8 @@ class SystemMemorySource final : public HostMemorySource {
     const std::uint64_t tail = mapped - head - kept;
     if (head > 0) ::munmap(first, head);
     if (tail > 0) ::munmap(first + head + kept, tail);
-    // A hint only: paged attention reads blocks at random, and small pages would miss the TLB.
+    // This is only a hint. Paged attention reads blocks at random, and small pages would miss the
+    // TLB.
     if (big) ::madvise(first + head, kept, MADV_HUGEPAGE);
     return first + head;
   }
@@ -107,7 +111,7 @@ class SystemMemorySource final : public HostMemorySource {
     try {
       const std::uint64_t machine = field_of("/proc/meminfo", "MemAvailable:", 0) * 1024;
       return std::min(machine, control_group_available());
-    } catch (...) {  // reading a file can run out of memory, which is the answer
+    } catch (...) {  // reading a file can run out of memory: then none is available
       return 0;
     }
   }

@@ -5,7 +5,7 @@
 namespace kvarena {
 
 Status run(const HostOperation& operation) noexcept {
-  // memcpy and memset forbid nullptr even for no bytes; a Device allows it.
+  // memcpy and memset forbid nullptr even for 0 bytes. A Device allows it.
   const bool is_empty = operation.bytes == 0;
   switch (operation.kind) {
     case HostOperation::Kind::copy:

@@ -8,7 +8,7 @@
 namespace kvarena {
 namespace {
 
-/// The table whose host function runs on this thread.
+/// The table whose host function runs on this thread now.
 thread_local const HostStreamTable* running_table = nullptr;
 
 }  // namespace
@@ -38,25 +38,29 @@ HostStreamTable::Stream* HostStreamTable::find(StreamId stream) const noexcept {
   return found != nullptr && found->id == stream ? found : nullptr;
 }
 
+/// A point of a destroyed stream counts as reached.
 bool HostStreamTable::is_reached(const StreamPoint& point) const noexcept {
   const Stream* stream = find(point.stream);
   return stream == nullptr || stream->completed >= point.position;
 }
 
+/// Whether the stream's next operation can run now.
 bool HostStreamTable::is_ready(const Stream& stream) const noexcept {
   return !stream.is_empty() &&
          (stream.head().kind != HostOperation::Kind::wait || is_reached(stream.head().point));
 }
 
+/// Returns the failure in front of a point, or ok.
 Status HostStreamTable::failure_at(const StreamPoint& point) const noexcept {
   const Stream* stream = find(point.stream);
   return stream != nullptr ? stream->failures.at(point.position) : Status{};
 }
 
+/// Takes the stream's failure, for synchronize and destroy_stream.
 Status HostStreamTable::take_failure(Stream& stream) noexcept {
   const Status status = stream.failures.take(stream.queued);
   if (status.is_ok()) return status;
-  // Points from now on must differ from those behind the failure, though nothing was queued
+  // Later points must differ from those behind the failure, even when nothing was queued in
   // between.
   ++stream.queued;
   ++stream.completed;
@@ -69,6 +73,8 @@ Status HostStreamTable::check_caller(StreamId stream) const noexcept {
 
 // ---- running operations -------------------------------------------------------------------------
 
+/// Runs the stream's next operation, without the lock. A failed stream skips everything except
+/// waits.
 void HostStreamTable::run_head(Lock& lock, Stream& stream) noexcept {
   const HostOperation operation = stream.head();
   Status status;
@@ -93,6 +99,7 @@ void HostStreamTable::wait_for_progress(Lock& lock, Condition condition) {
   --num_waiting_;
 }
 
+/// The loop of a stream's thread.
 void HostStreamTable::run_thread(Stream& stream) noexcept {
   Lock lock(mutex_);
   for (;;) {
@@ -103,13 +110,15 @@ void HostStreamTable::run_thread(Stream& stream) noexcept {
   }
 }
 
+/// Waits until a point is reached. Manual streams run the needed operations here.
 Status HostStreamTable::complete(Lock& lock, StreamPoint point) {
   if (mode_ == HostStreams::threads) {
     wait_for_progress(lock, [&] { return is_reached(point); });
     return {};
   }
   while (!is_reached(point)) {
-    // Follow the waits to a stream whose next operation can run; they only look back, so it ends.
+    // This follows the waits to a stream whose next operation can run. Waits refer only to earlier
+    // points, so the loop ends.
     Stream* stream = find(point.stream);
     while (stream != nullptr && !stream->is_empty() && !is_ready(*stream)) {
       stream = find(stream->head().point.stream);
@@ -152,13 +161,14 @@ Result<StreamId> HostStreamTable::create_stream() {
     slots_[slot] = std::move(stream);
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, max_queued_ * sizeof(HostOperation), 0);
-  } catch (const std::system_error& error) {  // the system gives no more threads
+  } catch (const std::system_error& error) {  // the system has no more threads
     return Status{
         StatusCode::io_error, Resource::thread, Option::none, error.code().value(), 0, 0, 0};
   }
   return slots_[slot]->id;
 }
 
+/// Completes the work, ends the thread, and wakes everybody who waits for a point of the stream.
 Status HostStreamTable::destroy_stream(StreamId stream) {
   if (Status status = check_caller(stream); !status) return status;
   Lock lock(mutex_);
@@ -187,6 +197,7 @@ Status HostStreamTable::synchronize(StreamId stream) {
   return take_failure(*found);
 }
 
+/// Queues an operation while the lock is held. Waits while the stream is full.
 Status HostStreamTable::push(Lock& lock, StreamId stream, const HostOperation& operation) {
   if (Status status = check_caller(stream); !status) return status;
   Stream* found = find(stream);
@@ -225,6 +236,7 @@ Status HostStreamTable::destroy_event(EventId event) {
   return events_.erase(event.value) == 1 ? Status{} : not_found(Resource::event, event.value);
 }
 
+/// Recording queues nothing: the event notes the point that the stream has now.
 Status HostStreamTable::record(EventId event, StreamId stream) {
   const Lock lock(mutex_);
   const auto it = events_.find(event.value);

@@ -17,12 +17,14 @@
 namespace kvarena {
 namespace {
 
-/// The driver's figure and the tracker's, of the same instant where others allocate little.
+/// The driver's figure and the tracker's. They are of the same instant unless others allocate all
+/// the time.
 struct Reading {
   MemoryInfo memory;
   std::uint64_t tracked_bytes = 0;
 };
 
+/// Reads both figures, and repeats while allocations happen in between.
 Result<Reading> read_both(const Device& device) {
   constexpr int kTries = 4;
   MemoryBreakdown before = device.tracker().breakdown();
@@ -45,6 +47,7 @@ std::string signed_bytes_text(std::int64_t bytes) {
   return fmt::format("{}{}", bytes < 0 ? "-" : "", bytes_text(amount));
 }
 
+/// The figure, or a note that NVML did not tell it.
 std::string told(const std::optional<std::uint64_t>& bytes) {
   return bytes ? bytes_text(*bytes) : "not told";
 }
@@ -57,7 +60,7 @@ Result<MemoryDrift> measure_drift(const Device& device) {
   MemoryDrift drift;
   drift.tracked_bytes = reading->tracked_bytes;
   drift.driver_used_bytes = reading->memory.total_bytes - reading->memory.free_bytes;
-  // Nobody but the tracker knows what a host device's capacity is used for.
+  // Only the tracker knows what the capacity of a host device is used for.
   if (device.kind() == DeviceKind::host) {
     drift.driver_used_bytes = std::max(drift.driver_used_bytes, drift.tracked_bytes);
   }
@@ -77,7 +80,7 @@ Result<NvmlMemory> nvml_memory(const Device& device) {
 }
 
 Result<NvmlMemory> nvml_memory(const CudaDeviceInfo& gpu) {
-  // Never destroyed: a monitor that is may ask until the process ends.
+  // Never destroyed: a monitor that is never destroyed may ask until the process ends.
   static const auto& nvml = *new Result<std::unique_ptr<Nvml>>(Nvml::open());
   if (!nvml) return nvml.status();
   return (*nvml)->memory_of(gpu);

@@ -12,7 +12,7 @@
 namespace kvarena {
 namespace {
 
-/// "256.00 MiB"; "17 B".
+/// Returns "256.00 MiB" or "17 B".
 std::string short_bytes(std::uint64_t bytes) {
   static constexpr std::array<const char*, 5> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
@@ -25,6 +25,7 @@ std::string short_bytes(std::uint64_t bytes) {
   return fmt::format("{:.2f} {}", amount, kUnits[unit]);
 }
 
+/// One line of the table.
 std::string usage_line(std::string_view label, const MemoryUsage& usage, std::uint64_t whole) {
   const double share =
       whole == 0 ? 0.0 : 100.0 * static_cast<double>(usage.bytes) / static_cast<double>(whole);
@@ -70,7 +71,7 @@ std::string largest_allocations(std::span<const AllocationRecord> allocations,
   std::vector<const AllocationRecord*> order;
   order.reserve(allocations.size());
   for (const AllocationRecord& record : allocations) order.push_back(&record);
-  // Stable, so that equal sizes stay in address order.
+  // The sort is stable, so that equal sizes stay in address order.
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   const std::size_t shown = std::min(max_allocations, order.size());

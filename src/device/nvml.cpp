@@ -10,9 +10,9 @@
 namespace kvarena {
 namespace {
 
-// NVML's binary interface, from its reference: docs.nvidia.com/deploy/nvml-api. nvmlReturn_t is an
-// enum, nvmlDevice_t an opaque pointer; a struct's layout is fixed by the version in the name of
-// the function that takes it.
+// The binary interface of NVML, from its reference: docs.nvidia.com/deploy/nvml-api. nvmlReturn_t
+// is an enum, and nvmlDevice_t an opaque pointer. The version in the name of a function fixes the
+// layout of the struct that it takes.
 using Return = int;
 constexpr Return kSuccess = 0;
 constexpr Return kInsufficientSize = 7;
@@ -21,7 +21,7 @@ constexpr unsigned long long kNotAvailable = ~0ULL;  // NVML_VALUE_NOT_AVAILABLE
 struct Memory {  // nvmlMemory_t: `used` includes what the driver reserves
   unsigned long long total, free, used;
 };
-struct MemoryV2 {  // nvmlMemory_v2_t: `used` is what nvidia-smi shows
+struct MemoryV2 {  // nvmlMemory_v2_t: `used` is the figure of nvidia-smi
   unsigned int version;
   unsigned long long total, reserved, free, used;
 };
@@ -33,6 +33,7 @@ struct ProcessInfo {                                             // nvmlProcessI
 };
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40 && sizeof(ProcessInfo) == 24);
 
+/// Looks up a function of the library; nullptr when the library lacks it.
 template <class Function>
 void look_up(void* library, const char* symbol, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, symbol));
@@ -42,19 +43,20 @@ Status nvml_error(Return error) noexcept {
   return {StatusCode::device_error, Resource::device, Option::none, error, 0, 0, 0};
 }
 
-/// A part of a card, which shares the card's bus id: "NVIDIA H200 MIG 1g.18gb".
+/// Whether the GPU is a part of a card, with the card's bus id: "NVIDIA H200 MIG 1g.18gb".
 bool is_mig_instance(const CudaDeviceInfo& gpu) noexcept {
   return gpu.name.find(" MIG ") != gpu.name.npos;
 }
 
 }  // namespace
 
+/// The functions of the loaded library.
 struct NvmlFunctions {
   Return (*init)() = nullptr;
   Return (*shutdown)() = nullptr;
   Return (*device)(const char* pci_bus_id, void** device) = nullptr;
   Return (*memory)(void* device, Memory* memory) = nullptr;
-  // Absent in some versions:
+  // Some versions lack these:
   Return (*memory_v2)(void* device, MemoryV2* memory) = nullptr;
   Return (*processes)(void* device, unsigned int* count, ProcessInfo* infos) = nullptr;
   Return (*name)(unsigned int pid, char* name, unsigned int length) = nullptr;
@@ -110,6 +112,7 @@ Result<NvmlMemory> Nvml::memory_of(const CudaDeviceInfo& gpu) const {
   return memory;
 }
 
+/// Reads the memory figures, by the second version of the function where there is one.
 Status Nvml::add_memory(void* device, NvmlMemory& memory) const {
   MemoryV2 second{kMemoryV2, 0, 0, 0, 0};
   Return error = kSuccess;
@@ -131,9 +134,10 @@ Status Nvml::add_memory(void* device, NvmlMemory& memory) const {
   return {};
 }
 
+/// Reads the processes. Without the function, the list stays empty.
 void Nvml::add_processes(void* device, std::vector<GpuProcess>& processes) const {
   if (functions_->processes == nullptr) return;
-  constexpr unsigned int kSlack = 16;  // processes may come between two calls
+  constexpr unsigned int kSlack = 16;  // processes may start between two calls
   constexpr int kTries = 4;
   unsigned int count = kSlack;
   std::vector<ProcessInfo> infos;
@@ -167,6 +171,7 @@ std::string Nvml::name_of(std::uint32_t pid) const {
   return error == kSuccess ? text.data() : "";
 }
 
+/// One process without a figure makes the sum over other processes unknown.
 void attribute(MemoryDrift& drift, const NvmlMemory& memory, std::int64_t own_pid) {
   std::optional<std::uint64_t> others = 0;
   bool is_listed = false;

@@ -16,17 +16,20 @@
 namespace kvarena {
 namespace {
 
-/// The allocation is still the one that was asked about. One that is freed leaves the tracker
-/// before its memory goes back to the driver, so an answer about freed memory never finds it here.
+/// Returns whether the allocation is still the one that was asked about. A freed allocation leaves
+/// the tracker before its memory goes back to the driver. An answer about freed memory therefore
+/// finds no record here.
 bool is_still_recorded(const Device& device, const AllocationRecord& record) {
   const Result<AllocationRecord> found = device.tracker().find(record.pointer);
   return found && found->serial == record.serial;
 }
 
+/// The required memory of this kind, for messages.
 std::string_view wanted(MemoryKind kind) noexcept {
   return kind == MemoryKind::device ? "device-local memory of this GPU" : "pinned host memory";
 }
 
+/// Checks all tracked allocations, for verify_residency.
 void judge_all(const Device& device, ResidencyReport& report) {
   report.policy = device.policy();
   const MemoryBreakdown before = device.tracker().breakdown();
@@ -34,7 +37,7 @@ void judge_all(const Device& device, ResidencyReport& report) {
   std::vector<AllocationRecord> records = device.tracker().allocations();
   const bool is_listed = !records.empty() || before.total.count + before.staging.count == 0;
   if (!is_listed && device.tracker().breakdown().frees_ever == before.frees_ever) {
-    report.status = out_of_memory();  // there are some, and no memory for their list
+    report.status = out_of_memory();  // there are allocations, but no memory for their list
     return;
   }
   for (AllocationRecord& record : records) {

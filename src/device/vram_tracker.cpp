@@ -34,12 +34,13 @@ void subtract(MemoryUsage& usage, std::uint64_t bytes) noexcept {
   usage.count -= 1;
 }
 
-/// "allocated", "freed"; of an engine's memory only the record comes and goes.
+/// Returns "allocated" or "freed"; for an engine's memory, only the record is added or removed.
 const char* change_of(const AllocationRecord& record, bool comes) noexcept {
   if (record.owner == AllocationOwner::engine) return comes ? "registered" : "unregistered";
   return comes ? "allocated" : "freed";
 }
 
+/// Logs one change with the new totals.
 void log_change(const AllocationRecord& record, bool comes, const MemoryBreakdown& now) noexcept {
   log_made(LogLevel::debug, [&] {
     return fmt::format("memory {} {} {} {} \"{}\" at {}; total {} in {} allocations, staging {}",
@@ -69,7 +70,8 @@ std::string_view name_of(AllocationOwner owner) noexcept {
   return owner == AllocationOwner::device ? "device" : "engine";
 }
 
-/// Recorded ranges never overlap, so the map's order by first byte is also the order by last byte.
+/// The state of a tracker. Recorded ranges never overlap, so the map's order by first byte is also
+/// the order by last byte.
 struct VramTracker::Impl {
   using Records = std::map<std::uintptr_t, AllocationRecord>;
 
@@ -81,14 +83,14 @@ struct VramTracker::Impl {
   std::uint64_t last_serial = 0;
   MemoryBreakdown usage;
 
-  /// The record whose range contains `address`, or end.
+  /// Returns the record whose range contains `address`, or end.
   Records::const_iterator containing(std::uintptr_t address) const {
     auto it = records.upper_bound(address);
     if (it == records.begin()) return records.end();
     --it;
     return address - it->first < it->second.bytes ? it : records.end();
   }
-  /// Whether [first, first + bytes) shares a byte with a recorded range.
+  /// Returns whether [first, first + bytes) shares a byte with a recorded range.
   bool overlaps(std::uintptr_t first, std::uint64_t bytes) const {
     const auto next = records.lower_bound(first);
     if (next != records.end() && next->first - first < bytes) return true;
@@ -106,7 +108,7 @@ struct VramTracker::Impl {
     for (const auto& [name, total] : totals) all.push_back(total);
     return all;
   }
-  /// The accounts that a record counts in: those of its kind.
+  /// Changes the accounts in which a record counts: those of its kind.
   template <class Change>
   void change_usage(const AllocationRecord& record, Change change) {
     if (record.kind == MemoryKind::pinned_staging) {
@@ -119,8 +121,8 @@ struct VramTracker::Impl {
   MemoryUsage& usage_of(MemoryPurpose purpose) {
     return usage.by_purpose[static_cast<std::size_t>(purpose)];
   }
-  /// Takes the bytes of `before` off the accounts and puts those of `now` on, in one step, so that
-  /// a total that changes makes no peak of its own.
+  /// Replaces the bytes of `before` by those of `now` in one step, so that a changed total adds no
+  /// false peak.
   void replace_total(const ReportedTotal& before, const ReportedTotal& now) {
     usage_of(before.purpose).bytes -= before.bytes;
     usage.total.bytes = usage.total.bytes - before.bytes + now.bytes;
@@ -137,6 +139,7 @@ VramTracker::~VramTracker() = default;
 VramTracker::VramTracker(VramTracker&&) noexcept = default;
 VramTracker& VramTracker::operator=(VramTracker&&) noexcept = default;
 
+/// The log line is written after the lock is released, from a copy of the record.
 Status VramTracker::record(AllocationRecord record) try {
   if (Status s = check_use(record.kind, record.purpose); !s) return s;
   if (Status s = check_enum(Option::owner, record.owner, AllocationOwner::engine); !s) return s;
@@ -260,7 +263,7 @@ std::string VramTracker::report(std::size_t max_allocations) const noexcept try 
   std::vector<ReportedTotal> totals;
   MemoryBreakdown usage;
   {
-    // One lock for all, so that the table and the lists are of the same instant.
+    // One lock covers all three, so that the table and the lists are of the same instant.
     const std::scoped_lock lock(impl_->mutex);
     all = impl_->list();
     totals = impl_->list_totals();

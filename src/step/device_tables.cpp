@@ -12,7 +12,7 @@
 namespace kvarena {
 
 struct DeviceTables::Impl {
-  /// Takes both allocations, which the caller has made.
+  /// Takes ownership of both allocations, which the caller has made.
   Impl(CudaDevice& its_device, const DeviceTablesMemory& plan, std::byte* its_memory,
        std::byte* its_staging)
       : device(its_device),
@@ -43,14 +43,14 @@ struct DeviceTables::Impl {
   std::byte* memory;
   std::byte* staging;
   kernels::ScatterStepParams params;  // of a captured launch
-  std::byte* expected_word;           // what those launches read
+  std::byte* expected_word;           // the word that captured launches read
   DeviceStepView view;
   StagingRing ring;
 };
 
 namespace {
 
-/// Device memory of one allocation that is freed unless it is kept.
+/// Owns an allocation of device memory until keep is called.
 class Allocation {
  public:
   Allocation(Device& device, void* pointer) noexcept : device_(device), pointer_(pointer) {}
@@ -67,7 +67,7 @@ class Allocation {
   void* pointer_;
 };
 
-/// Fills the arrays with what they hold where nothing is, and waits.
+/// Fills the arrays with their empty values and waits.
 Status clear_arrays(Device& device, const DeviceTablesMemory& plan, std::byte* memory) {
   const Result<StreamId> stream = device.create_stream();
   if (!stream) return stream.status();
@@ -120,6 +120,7 @@ Status DeviceTables::stage(BlockTables& tables, const AppendResult& appended) {
   return impl_->ring.stage(tables, appended);
 }
 
+/// Launches the scatter of a step. A CUDA error goes through the device, which notices a lost GPU.
 Status DeviceTables::Impl::launch(const kernels::ScatterStepParams& its_params,
                                   StreamId stream) const {
   const Result<void*> native = device.native_stream(stream);
@@ -130,6 +131,7 @@ Status DeviceTables::Impl::launch(const kernels::ScatterStepParams& its_params,
   return device.check(launched.native, Resource::stream);
 }
 
+/// The step word travels in the parameters, so the word on the device does not matter here.
 Status DeviceTables::launch(StreamId stream) {
   kernels::ScatterStepParams direct = impl_->params;
   direct.expected_word = nullptr;

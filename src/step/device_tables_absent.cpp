@@ -1,4 +1,4 @@
-// Device tables in a build without CUDA, where there is no CudaDevice to make them on.
+// Device tables in a build without CUDA. There is no CudaDevice, so create always fails.
 
 #include "step/device_tables.hpp"
 

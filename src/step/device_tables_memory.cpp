@@ -7,7 +7,7 @@
 namespace kvarena {
 namespace {
 
-/// The kernel counts in 32 bits, and past the end by what it takes at a time.
+/// The kernel counts in 32 bits, and may count past the end by as many items as it takes at once.
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
 constexpr std::int64_t kMaxStepsInFlight = 64;
@@ -19,7 +19,7 @@ constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) noexcep
   return (value + unit - 1) / unit * unit;
 }
 
-/// Places arrays one after another.
+/// Assigns places to arrays, one behind another.
 class Places {
  public:
   template <class T>
@@ -48,6 +48,7 @@ Status check_options(const DeviceTablesOptions& o) noexcept {
   });
 }
 
+/// Arrays that are cleared to ones come first, those that are cleared to zeros after them.
 DeviceTablesMemory plan_memory(const DeviceTablesOptions& o) noexcept {
   DeviceTablesMemory plan;
   plan.shape = {.steps_in_flight = o.limits.steps_in_flight,

@@ -10,6 +10,7 @@ namespace {
 using kernels::StagedRow;
 using kernels::StepShape;
 
+/// Returns limit_exceeded when `count` is above the limit of `option`.
 Status check_fits(Resource what, std::size_t count, std::int32_t limit, Option option) noexcept {
   if (count <= static_cast<std::size_t>(limit)) return {};
   return limit_exceeded(what, count, static_cast<std::uint64_t>(limit), option);
@@ -27,7 +28,7 @@ StagingRing::StagedHeader& StagingRing::header() noexcept {
   return *reinterpret_cast<StagedHeader*>(memory_ + slot_ * shape_.slot_bytes());
 }
 
-/// The device will not get the changes of the staged step.
+/// The device will not get the changes of the staged step, so they count as changed again.
 void StagingRing::unmirror_changes(BlockTables& tables) noexcept {
   for (std::size_t i = 0; i < num_changes_; ++i) {
     tables.unmirror(changes_[i].slot, changes_[i].first_block);
@@ -36,9 +37,10 @@ void StagingRing::unmirror_changes(BlockTables& tables) noexcept {
   lacks_more_ = true;
 }
 
+/// Checks the numbers of rows, copies and tokens against the ring's limits.
 Status StagingRing::check_counts(const AppendResult& appended) const noexcept {
   if (appended.rows.empty() && !appended.slots.empty()) {
-    return failed_precondition(Resource::sequence);  // tables that report no rows
+    return failed_precondition(Resource::sequence);  // the tables do not report rows
   }
   if (Status s = check_fits(Resource::num_sequences, appended.rows.size(), shape_.max_rows,
                             Option::max_batch_rows);
@@ -52,7 +54,7 @@ Status StagingRing::check_counts(const AppendResult& appended) const noexcept {
                     Option::max_step_tokens);
 }
 
-/// A row of which the device lacks entries.
+/// Collects the changes of a row, and gives it a region when it has none or has outgrown it.
 Status StagingRing::collect_row(BlockTables& tables, const AppendedRow& row, std::int32_t index) {
   const auto subject = static_cast<std::uint64_t>(row.slot);
   std::int32_t changed = tables.changed_blocks(row.slot);
@@ -83,6 +85,7 @@ Status StagingRing::collect_row(BlockTables& tables, const AppendedRow& row, std
   return {};
 }
 
+/// Collects the changes of all rows. Rows without changes are passed quickly.
 Status StagingRing::collect_rows(BlockTables& tables, std::span<const AppendedRow> rows) {
   num_changes_ = 0;
   num_changed_blocks_ = 0;
@@ -102,9 +105,9 @@ Status StagingRing::collect_rows(BlockTables& tables, std::span<const AppendedRo
   return {};
 }
 
-/// Which rows the device lacks entries of, and a region for each row. When all regions are dropped
-/// on the way, rows that had been passed have none: once more, and then all fit (table_regions.cpp)
-/// but the rows of a step that is larger than the limits.
+/// Collects the changes of all rows and gives each row a region. When all regions are dropped on
+/// the way, rows that were passed already have none, so it collects once more. Then all rows fit
+/// (table_regions.cpp), unless the step is larger than the limits.
 Status StagingRing::collect_changes(BlockTables& tables, std::span<const AppendedRow> rows) {
   const std::uint64_t before = regions_.num_restarts();
   Status status = collect_rows(tables, rows);
@@ -117,11 +120,12 @@ Status StagingRing::collect_changes(BlockTables& tables, std::span<const Appende
   return limit_exceeded(Resource::block, room + 1, room, Option::max_batch_blocks);
 }
 
+/// Writes the collected changes, the rows and the copies into the slot, and last the serial number.
 void StagingRing::write(BlockTables& tables, const AppendResult& appended) noexcept {
   std::byte* const slot = memory_ + slot_ * shape_.slot_bytes();
   StagedHeader& header = this->header();
   const std::atomic_ref<std::uint64_t> serial(header.serial);
-  // No step is here while it is being written: what follows stays behind this exchange.
+  // The slot has no step while it is being written. The exchange keeps the later writes behind it.
   serial.exchange(0, std::memory_order_acq_rel);
   auto* const rows = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
   std::transform(appended.rows.begin(), appended.rows.end(), rows, [&](const AppendedRow& row) {
@@ -151,7 +155,7 @@ Status StagingRing::stage(BlockTables& tables, const AppendResult& appended) {
   Status status = check_counts(appended);
   if (status) status = collect_changes(tables, appended.rows);
   if (!status) {
-    num_changes_ = 0;  // nothing of it has been staged
+    num_changes_ = 0;  // nothing of the step has been staged
     lacks_more_ = true;
     return status;
   }
@@ -175,11 +179,12 @@ void StagingRing::advance() noexcept {
 void StagingRing::withdraw(BlockTables& tables) noexcept {
   if (!is_staged_) return;
   is_staged_ = false;
-  // No launch from now on finds the step, though its word may stand on the device.
+  // A later launch does not find the step, even if its word is still on the device.
   std::atomic_ref(header().serial).exchange(0, std::memory_order_acq_rel);
   unmirror_changes(tables);
 }
 
+/// The next step follows the step that the device took last.
 void StagingRing::resync(BlockTables& tables, std::uint64_t taken_serial) noexcept {
   withdraw(tables);
   for (std::int32_t slot = 0; slot < shape_.max_sequences; ++slot) tables.unmirror(slot, 0);

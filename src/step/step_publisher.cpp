@@ -20,6 +20,7 @@ constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min();
 
 }  // namespace
 
+/// The writer's state, and the values that it shares with readers.
 struct StepPublisher::Impl {
   Impl(const BlockManager& its_manager, const BlockTables& its_tables,
        const StepPublisherOptions& options)
@@ -43,25 +44,25 @@ struct StepPublisher::Impl {
   const BlockTables& tables;
   const Clock& clock;
 
-  // The writer's own.
+  // Only the writer uses these.
   std::int64_t audit_blocks;
-  std::int64_t next_block = 0;  // of the audit
+  std::int64_t next_block = 0;  // the next block to audit
   AuditProgress audit;
   std::uint64_t newest_seen = 0;  // tickets up to this one have been noted
-  // By BlockManager::place_of.
+  // Indexed by BlockManager::place_of.
   LazyArray<std::int64_t> first_seen_ns;
 
-  // Between threads.
+  // Shared between threads.
   PublishedValue<PoolSnapshot> published;
   std::atomic<std::int64_t> step_began_ns{kNoStep};
-  std::atomic<bool> details_wanted{true};  // create publishes the first
-  mutable std::mutex details_mutex;        // the writer only tries it
-  PoolDetails details;                     // but for the holders
+  std::atomic<bool> details_wanted{true};  // create publishes the first details
+  mutable std::mutex details_mutex;        // the writer only tries to lock it
+  PoolDetails details;                     // without the holders
   LazyArray<HolderReport> holders;
   std::size_t num_holders = 0;
 };
 
-// Each ticket is looked at once.
+// Notes when each new ticket was first seen. It looks at each ticket once.
 void StepPublisher::Impl::note_tickets(std::int64_t now_ns) noexcept {
   const std::uint64_t newest = manager.newest_ticket().value;
   const std::uint64_t before_first = newest & ~kIdCountMask;
@@ -71,6 +72,7 @@ void StepPublisher::Impl::note_tickets(std::int64_t now_ns) noexcept {
   newest_seen = newest;
 }
 
+/// Checks the totals, the number of table entries, and the next slice of blocks.
 Status StepPublisher::Impl::check_slice() const noexcept {
   if (Status status = manager.check_totals(); !status) return status;
   const std::int64_t references = manager.stats().references;
@@ -87,6 +89,7 @@ Status StepPublisher::Impl::check_slice() const noexcept {
   return manager.check_blocks(next_block, audit_blocks);
 }
 
+/// Makes one step of the audit, and logs the first failure.
 void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
   if (audit_blocks == 0 || !audit.failure) return;
   audit.failure = check_slice();
@@ -103,6 +106,7 @@ void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
   ++audit.passes;
 }
 
+/// Publishes a snapshot, and the details if a reader has asked.
 void StepPublisher::Impl::publish(const StepFigures& steps) noexcept {
   const std::int64_t now_ns = clock.now_ns();
   note_tickets(now_ns);
@@ -128,7 +132,7 @@ void StepPublisher::Impl::publish(const StepFigures& steps) noexcept {
 
 void StepPublisher::Impl::publish_details(const PoolSnapshot& figures) noexcept {
   const std::unique_lock lock(details_mutex, std::try_to_lock);
-  if (!lock) return;  // a reader copies: next time
+  if (!lock) return;  // a reader is copying: publish next time
   details_wanted.store(false, std::memory_order_relaxed);
   details.step = figures.step;
   details.published_ns = figures.published_ns;

@@ -25,6 +25,7 @@ BatchView StepSlot::batch() const noexcept {
           .num_rows = num_rows};
 }
 
+/// Copies the entries of each row page by page into one contiguous row.
 Status capture_step(StepSlot& slot, BlockTables& tables, std::span<const AppendDemand> demands,
                     const AppendResult& appended) {
   slot.num_rows = static_cast<std::int32_t>(demands.size());

@@ -41,7 +41,7 @@ class TableRegions {
   /// Gives `slot` a new region for `blocks` entries, at most those of the longest row. The content
   /// of its old region is not moved. When the pool is full, all other regions are dropped first.
   void place(std::int32_t slot, std::int32_t blocks) noexcept;
-  /// How often all regions were dropped.
+  /// The number of times that all regions were dropped.
   std::uint64_t num_restarts() const noexcept { return num_restarts_; }
 
  private:

@@ -45,6 +45,7 @@ TicketEvents::~TicketEvents() {
 
 // ---- opening ------------------------------------------------------------------------------------
 
+/// Opens a ticket and records its event on `stream`.
 Result<TicketEvents::Fence> TicketEvents::make(BlockManager& manager, StreamId stream) {
   if (free_events_.empty()) return exhausted(Resource::ticket, 1, 0, 0, Option::max_open_tickets);
   const EventId event = free_events_.back();
@@ -78,6 +79,7 @@ Result<Ticket> TicketEvents::open(BlockManager& manager) {
 
 // ---- retiring -----------------------------------------------------------------------------------
 
+/// Retires a ticket and takes its event back.
 Status TicketEvents::retire(BlockManager& manager, const Fence& fence) {
   if (Status status = manager.retire(fence.ticket); !status) return status;
   if (fence.event != EventId{}) free_events_.push_back(fence.event);
@@ -102,6 +104,7 @@ Status TicketEvents::retire(BlockManager& manager, Ticket ticket) {
   return {};
 }
 
+/// Retires in the order of opening, and keeps the tickets behind a failure.
 Status TicketEvents::retire_through(BlockManager& manager, std::uint64_t last_step) {
   Status status;
   auto next = of_steps_.begin();
@@ -128,6 +131,7 @@ std::size_t TicketEvents::wait_for_all() {
   return without_stream;
 }
 
+/// Retires the tickets of one list whose work has completed. The others stay in the list.
 Status TicketEvents::retire_completed(BlockManager& manager, std::vector<Fence>& fences) {
   Status status;
   auto kept = fences.begin();

@@ -26,8 +26,9 @@ enum class BlockState : std::uint8_t {
 /// Returns "free", "referenced", ...
 KVARENA_EXPORT std::string_view name_of(BlockState state) noexcept;
 
-/// What is known of a block's content, apart from its state. When the last reference goes, a
-/// published block becomes evictable. Any other block becomes free, and its content is forgotten.
+/// The known state of a block's content, apart from the block's state. When the last reference
+/// goes, a published block becomes evictable. Any other block becomes free, and its content is
+/// forgotten.
 enum class BlockContent : std::uint8_t {
   unwritten,      ///< only the block's holders rely on its bytes
   being_written,  ///< a holder writes content that others may find later; not yet readable
@@ -38,7 +39,7 @@ enum class BlockContent : std::uint8_t {
 /// Returns "unwritten", "being_written", ...
 KVARENA_EXPORT std::string_view name_of(BlockContent content) noexcept;
 
-/// Which blocks an allocation may use.
+/// The urgency of an allocation, which decides the blocks that it may use.
 enum class Urgency : std::uint8_t {
   growth,     ///< a running sequence grows: it may use all available blocks that others have not
               ///< reserved
@@ -104,9 +105,9 @@ struct Explanation {
                                                     ///< then by id; holders with neither are left
                                                     ///< out
   std::size_t num_largest = 0;                      ///< used entries of `largest`
-  /// How many blocks come back at once when largest[0] to largest[i] release all that they hold. A
-  /// block that others share does not come back. -1: unknown. A BlockManager does not know which
-  /// blocks a holder has, so it returns -1; BlockTables::explain knows them.
+  /// The number of blocks that come back at once when largest[0] to largest[i] release all that
+  /// they hold. A block that others share does not come back. -1: unknown. A BlockManager does not
+  /// know which blocks a holder has, so it returns -1; BlockTables::explain knows them.
   std::array<std::int64_t, kMaxHolders> returning = [] {
     std::array<std::int64_t, kMaxHolders> unknown{};
     unknown.fill(-1);

@@ -46,13 +46,14 @@ struct BlockManagerOptions {
   OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
 };
 
-/// How many blocks a holder wants in a call for many holders.
+/// The blocks that one holder wants, in a call for many holders.
 struct HolderDemand {
   HolderId holder;          ///< registered
   std::uint32_t count = 0;  ///< blocks
 };
 
-/// Who a holder is. The manager only reports the times. Readers compare them with steady_clock().
+/// The facts about a holder. The manager only reports the times. Readers compare them with
+/// steady_clock().
 struct HolderInfo {
   std::uint64_t number = 0;      ///< the caller's number for it, for example a sequence id
   std::uint64_t owner = 0;       ///< for whom it holds, for example a request id; 0: unknown
@@ -104,10 +105,11 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// Takes one more reference on each block for `holder`. Evictable blocks, and published blocks
-  /// that are fenced, become referenced again. Returns stale_handle (block) for a handle with an
-  /// old generation or a block that nobody holds, exhausted (block) when the revived blocks are
-  /// promised to others, or not_found (holder).
+  /// Takes one more reference on each block for `holder`. A block without unfenced references can
+  /// be retained while its content is published: it becomes referenced again. Returns stale_handle
+  /// (block) for a handle with an old generation and for a block that cannot be retained, exhausted
+  /// (block) when the revived blocks are promised to others or a block has too many references, or
+  /// not_found (holder, block).
   Status retain(HolderId holder, std::span<const BlockId> ids,
                 std::span<const Generation> generations);
   /// Gives up one reference of `holder` on each block, in the order of the home stream. A block

@@ -63,8 +63,8 @@ struct AttentionLimits {
   CpuPath path = CpuPath::best;   ///< the code that runs
 };
 
-/// How much `validate` checks. `checked` also reads every table entry and proves that it is within
-/// 0 .. num_blocks - 1.
+/// The extent of the checks of `validate`. `checked` also reads every table entry and proves that
+/// it is within 0 .. num_blocks - 1.
 enum class Validation : std::uint8_t { fast, checked };
 
 /// Returns the path that `CpuPath::best` means on this machine.

@@ -39,7 +39,8 @@
 
 namespace kvarena::cuda {
 
-/// What a workspace serves. The schedule depends on this shape: the same shape gives the same bits.
+/// The largest step that a workspace serves. The schedule depends on this shape: the same shape
+/// gives the same bits.
 struct AttentionShape {
   KvLayerView kv;                      ///< any layer's: only types, heads, dims and sizes matter
   std::int32_t num_q_heads = 0;        ///< a multiple of the KV heads
@@ -49,7 +50,7 @@ struct AttentionShape {
                                        ///< blocks that wait for one another may hang
 };
 
-/// What the host knows of a step, and the place of its schedule.
+/// The host's figures of a step, and the place of its schedule.
 struct AttentionStep {
   AttentionShape shape;            ///< the shape for which launch_reset prepared the workspace
   std::int64_t total_q = 0;        ///< query tokens of all rows, or an upper bound

@@ -29,7 +29,8 @@ struct StrongId {
 
 /// A block: the unit of KV storage, 0 .. num_blocks - 1. An id has the bytes of the device's int32.
 using BlockId = StrongId<struct BlockTag, std::int32_t>;
-/// How often a block has been handed out before. A handle with an older generation is stale.
+/// The number of times that a block has been handed out before. A handle with an older generation
+/// is stale.
 using Generation = StrongId<struct GenerationTag, std::uint32_t>;
 /// A registered holder of block references. The manager that issued an id never reuses it.
 using HolderId = StrongId<struct HolderTag, std::uint64_t>;

@@ -13,7 +13,7 @@
 
 namespace kvarena {
 
-/// What the configuration of a model says about attention.
+/// The attention shape of a model, from its configuration.
 struct ModelShape {
   std::string_view name;      ///< the public name, e.g. "Qwen2.5-0.5B"
   std::int32_t num_layers;    ///< attention layers

@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// What happened. docs/errors.md says for each code when it occurs and what to do.
+/// The kind of outcome. docs/errors.md says for each code when it occurs and what to do.
 enum class StatusCode : std::uint8_t {
   ok = 0,
   invalid_argument,         ///< an argument or option is outside its range
@@ -39,7 +39,7 @@ enum class StatusCode : std::uint8_t {
   limit_exceeded,           ///< one call is larger than a limit that was set at create
 };
 
-/// What the numbers of a Status are about: a pool, an object, or an argument. A field of an option
+/// The subject of the numbers of a Status: a pool, an object, or an argument. A field of an option
 /// struct is an `Option`.
 enum class Resource : std::uint8_t {
   none = 0,

@@ -49,19 +49,19 @@ struct SequenceOptions {
   std::int64_t max_length_tokens = 0;  ///< 0: no maximum below the 2^31 - 1 of any length
   std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
   std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
-  /// Whose content it is: the engine's own id of a request or a tenant. explain(), `/stats`, health
-  /// and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a fork the
-  /// owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
+  /// The owner of the content: the engine's own id of a request or a tenant. explain(), `/stats`,
+  /// health and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a
+  /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
   std::uint64_t owner = 0;
 };
 
-/// How many tokens a sequence grows by.
+/// The growth of one sequence, in tokens.
 struct AppendDemand {
   SequenceId sequence;          ///< an existing sequence, at most once in a call
   std::int32_t num_tokens = 1;  ///< >= 0
 };
 
-/// What a mirror of the tables needs to know about the sequence of a demand.
+/// The facts about the sequence of a demand that a mirror of the tables needs.
 struct AppendedRow {
   std::int32_t slot = 0;  ///< the sequence's place among the sequences, the same for its whole life
   std::int32_t length_tokens = 0;       ///< tokens, with the new ones
@@ -69,7 +69,7 @@ struct AppendedRow {
   std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot)
 };
 
-/// What an append changed. The spans are valid until the next mutating call.
+/// The changes of an append. The spans are valid until the next mutating call.
 struct AppendResult {
   std::span<const std::int64_t> slots;  ///< [total tokens] slot of each new token, demand by
                                         ///< demand: block * block_size + offset

@@ -112,7 +112,8 @@ class KVARENA_EXPORT Device {
   /// function, or not_found (stream).
   virtual Status launch_host(HostFunction function, void* argument, StreamId stream) = 0;
 
-  /// Creates a stream. Returns exhausted (stream) or device_error.
+  /// Creates a stream. Returns exhausted (stream, host_memory), device_error, or io_error (thread)
+  /// when the system has no thread for it.
   virtual Result<StreamId> create_stream() = 0;
   /// Waits for the stream's work and destroys the stream. Returns not_found (stream), or a failure
   /// that no synchronize has returned yet; the stream is destroyed then too.

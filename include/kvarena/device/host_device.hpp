@@ -36,7 +36,7 @@ class KVARENA_EXPORT HostMemorySource {
 /// less.
 KVARENA_EXPORT HostMemorySource& system_memory_source() noexcept;
 
-/// How the streams of a host device run.
+/// The way in which the streams of a host device run.
 enum class HostStreams : std::uint8_t {
   threads,  ///< each stream has a thread
   manual,   ///< work runs only in HostDevice::run_one or a synchronize; single-threaded, for tests
@@ -51,7 +51,7 @@ struct HostDeviceOptions {
   HostMemorySource* memory = nullptr;  ///< borrowed; nullptr: system_memory_source()
 };
 
-/// How often memory was asked for and given back, with failed calls.
+/// Numbers of calls that allocate and free memory, with failed calls.
 struct HostCallCounts {
   std::uint64_t allocate = 0;  ///< calls of Device::allocate
   std::uint64_t free = 0;      ///< calls of Device::free

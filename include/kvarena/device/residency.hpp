@@ -25,7 +25,7 @@ enum class ResidencyPolicy : std::uint8_t {
                ///< is logged at create, and never counts as resident. Host devices have this policy
 };
 
-/// What a range of memory is, according to the driver.
+/// The place of a range of memory, according to the driver.
 enum class MemoryPlace : std::uint8_t {
   vram,           ///< device-local memory of this GPU
   other_device,   ///< device-local memory of another GPU
@@ -42,7 +42,7 @@ KVARENA_EXPORT std::string_view name_of(MemoryPlace place) noexcept;
 /// Returns "vram_only" or "allow_host".
 KVARENA_EXPORT std::string_view name_of(ResidencyPolicy policy) noexcept;
 
-/// What the driver reported about a range.
+/// The driver's answer about a range.
 struct Placement {
   MemoryPlace place = MemoryPlace::pageable_host;  ///< of every byte, or of the first byte that
                                                    ///< differs

@@ -19,7 +19,7 @@
 
 namespace kvarena {
 
-/// What an allocation is for.
+/// The purpose of an allocation.
 enum class MemoryPurpose : std::uint8_t { model_weights, kv_cache, intermediate_buffers, unknown };
 inline constexpr std::size_t kNumMemoryPurposes = 4;  ///< number of MemoryPurpose values
 
@@ -40,7 +40,7 @@ KVARENA_EXPORT std::string_view name_of(MemoryPurpose purpose) noexcept;
 /// Returns "device" or "pinned_staging".
 KVARENA_EXPORT std::string_view name_of(MemoryKind kind) noexcept;
 
-/// Who frees an allocation.
+/// The owner of an allocation, who frees it.
 enum class AllocationOwner : std::uint8_t {
   device,  ///< the Device that allocated it
   engine,  ///< the engine that registered it (register_memory in residency.hpp); kvarena never
@@ -98,9 +98,10 @@ class KVARENA_EXPORT VramTracker {
   VramTracker& operator=(VramTracker&&) noexcept;
 
   /// Records an allocation. Returns unsupported (allocation) when may_hold is false. Returns
-  /// invalid_argument (pointer) for nullptr, or invalid_argument (pool_bytes) for 0 bytes or for
-  /// more than the address space has behind the pointer. Returns failed_precondition (allocation)
-  /// when the pointer is recorded already or its range overlaps a recorded one. O(log n).
+  /// invalid_argument (pointer) for nullptr, invalid_argument (bytes) for 0 bytes or for more than
+  /// the address space has behind the pointer, and invalid_argument (purpose, kind, owner) for a
+  /// value that is not an enumerator. Returns failed_precondition (allocation) when the pointer is
+  /// recorded already or its range overlaps a recorded one, or exhausted (host_memory). O(log n).
   Status record(AllocationRecord record);
   /// Erases an allocation and returns its record. Returns not_found (allocation) for a pointer that
   /// was never recorded or has been erased, and failed_precondition (allocation) for an allocation

@@ -40,7 +40,7 @@ struct AuditProgress {
   Status failure;                    ///< the first failure found; it stays. ok: none
 };
 
-/// What the writer counts about steps.
+/// The writer's counts of steps.
 struct StepFigures {
   std::uint64_t steps_ended = 0;      ///< so far, with lost and aborted ones
   std::uint64_t steps_lost = 0;       ///< ended steps that the device did not take

@@ -14,7 +14,8 @@ namespace {
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 
-// Up to kChunkTokens tokens of one segment, and whether they begin and end this part's piece of it.
+// Up to kChunkTokens tokens of one segment. `first` and `last` say whether the chunk begins or ends
+// this part's piece of the segment.
 struct Chunk {
   Cursor at;
   std::int64_t end = 0;
@@ -23,7 +24,7 @@ struct Chunk {
   std::int32_t count() const noexcept { return static_cast<std::int32_t>(end - at.token); }
 };
 
-// The chunks of one part, in order. Chunks end at multiples of kChunkTokens.
+// Goes over the chunks of one part, in order. Chunks end at multiples of kChunkTokens.
 class Walk {
  public:
   Walk(const Step& step, const Cursor& begin, const Cursor& end)
@@ -51,7 +52,8 @@ class Walk {
   bool first_ = true;
 };
 
-// Addresses of the tokens' elements of one head; the rest of the list repeats the last one.
+// Finds the addresses of the tokens' elements of one head. The rest of the list repeats the last
+// address.
 void resolve(const PlaneView& plane, std::int32_t block_size, const BlockTableView& tables,
              const Chunk& chunk, const std::byte** rows) noexcept {
   std::int32_t filled = 0;
@@ -68,6 +70,7 @@ void resolve(const PlaneView& plane, std::int32_t block_size, const BlockTableVi
   for (std::int32_t i = filled; filled > 0 && i < kRowSlots; ++i) rows[i] = rows[filled - 1];
 }
 
+/// Prefetches the rows [from, to).
 void prefetch_rest(const std::byte* const* rows, std::int32_t from, std::int32_t to,
                    std::int64_t row_bytes) noexcept {
   for (std::int32_t i = from; i < to; ++i) {
@@ -75,13 +78,13 @@ void prefetch_rest(const std::byte* const* rows, std::int32_t from, std::int32_t
   }
 }
 
-// Position of dim d in a row of q or acc.
+// Returns the position of dim d in a row of q or acc.
 std::int64_t place_of(std::int32_t d, bool interleaved) noexcept {
   if (!interleaved) return d;
   return (d & ~(kDimPad - 1)) + (d & 1) * (kDimPad / 2) + (d & (kDimPad - 1)) / 2;
 }
 
-// One worker in one part.
+// The work of one worker on one part.
 class PartRunner {
  public:
   PartRunner(const Run& run, std::int32_t part, std::int32_t worker) noexcept
@@ -109,23 +112,26 @@ class PartRunner {
   }
 
  private:
+  // Finds the K and V rows of the next chunk.
   void resolve_rows(const Chunk& chunk) noexcept {
     resolve(p_.kv.key, p_.kv.block_size, p_.batch.tables, chunk, scratch_.key_rows[later_]);
     resolve(p_.kv.value, p_.kv.block_size, p_.batch.tables, chunk, scratch_.value_rows[later_]);
   }
 
+  // Query rows of the chunk's tile.
   std::int32_t rows_of(const Chunk& chunk) const noexcept {
     return run_.step.tile_count(chunk.at.row, chunk.at.tile) * geometry_.group;
   }
 
-  // Index of (query token, query head) of row `r` of the chunk's tile.
+  // Returns the index of (query token, query head) for row `r` of the chunk's tile.
   std::int64_t output_index(const Chunk& chunk, std::int32_t r) const noexcept {
     const std::int64_t token = run_.step.q_begin(chunk.at.row) +
                                chunk.at.tile * geometry_.tile_tokens + r / geometry_.group;
     return token * p_.num_q_heads + chunk.at.head * geometry_.group + r % geometry_.group;
   }
 
-  // Logits come out in base 2: with a soft cap as the argument of tanh.
+  // Loads q, scaled so that logits come out in base 2, or with a soft cap as the argument of tanh.
+  // Clears the state.
   void begin_piece(const Chunk& chunk) noexcept {
     const float factor = p_.soft_cap > 0.0F ? p_.scale / p_.soft_cap : p_.scale * kLog2E;
     const std::int32_t dim = p_.kv.key.head_dim;
@@ -143,8 +149,9 @@ class PartRunner {
     std::fill_n(scratch_.state.acc, rows * geometry_.acc_stride, 0.0F);
   }
 
-  // All rows at once where every query token sees the whole chunk; else each token's rows over the
-  // tokens it sees, so that nothing unseen is multiplied.
+  // Attends to a chunk. When every query token sees the whole chunk, all rows are computed at once.
+  // Otherwise each token's rows are computed over the tokens that it sees, so that unseen tokens
+  // are never multiplied.
   void attend(const Chunk& chunk, std::int32_t ahead) noexcept {
     const std::int32_t tokens = run_.step.tile_count(chunk.at.row, chunk.at.tile);
     const std::int64_t first = chunk.at.tile * geometry_.tile_tokens;
@@ -167,6 +174,7 @@ class PartRunner {
     }
   }
 
+  // Prefetches rows of the next chunk.
   void prefetch(std::int32_t from, std::int32_t to) const noexcept {
     const PlaneView& key = p_.kv.key;
     const PlaneView& value = p_.kv.value;
@@ -174,7 +182,7 @@ class PartRunner {
     prefetch_rest(scratch_.value_rows[later_], from, to, value.head_dim * bytes_of(value.dtype));
   }
 
-  // Query rows [row, row + rows) over the chunk's tokens [token, token + count).
+  // Computes the query rows [row, row + rows) over the chunk's tokens [token, token + count).
   void attend_rows(std::int32_t row, std::int32_t rows, std::int32_t token, std::int32_t count,
                    bool prefetch) noexcept {
     const TokenRows keys{scratch_.key_rows[now_] + token,
@@ -193,8 +201,8 @@ class PartRunner {
                           state.acc + row * geometry_.acc_stride, geometry_.acc_stride);
   }
 
-  // A whole segment is stored; a piece of one becomes a partial, and the last of them to arrive
-  // combines all.
+  // Stores a whole segment. A piece of a segment becomes a partial result, and the last piece to
+  // finish combines all of them.
   void end_piece(const Chunk& chunk) noexcept {
     const TokenSpan span = run_.step.span(chunk.at.row, chunk.at.tile);
     const Part& part = parts_[part_];
@@ -209,13 +217,15 @@ class PartRunner {
     store(chunk);
   }
 
+  // Copies the state to a partial result.
   void save(const Partial& to, std::int32_t rows) const noexcept {
     std::copy_n(scratch_.state.m, rows, to.m);
     std::copy_n(scratch_.state.l, rows, to.l);
     std::copy_n(scratch_.state.acc, rows * geometry_.acc_stride, to.acc);
   }
 
-  // state = the partials of parts first .. first + pieces - 1, in that order.
+  // Sets the state to the sum of the partial results of parts first .. first + pieces - 1, in that
+  // order.
   void combine(std::int32_t first, std::int32_t pieces, std::int32_t rows) noexcept {
     const Partial& state = scratch_.state;
     for (std::int32_t r = 0; r < rows; ++r) {
@@ -239,6 +249,7 @@ class PartRunner {
     }
   }
 
+  // Normalises the state and writes out and lse.
   void store(const Chunk& chunk) const noexcept {
     const std::int32_t dim = p_.kv.value.head_dim;
     const std::int32_t rows = rows_of(chunk);
@@ -248,7 +259,8 @@ class PartRunner {
       const float* const sink = p_.sinks == nullptr ? nullptr : p_.sinks + index % p_.num_q_heads;
       float l = scratch_.state.l[r];
       const bool empty = l == 0.0F;
-      // A sink far above every logit makes the sum infinite and the output 0, as it must be.
+      // When a sink is far above every logit, the sum is infinite and the output 0, which is
+      // correct.
       if (sink != nullptr && !empty) l += std::exp2(*sink * kLog2E - m);
       const float factor = empty ? 0.0F : 1.0F / l;
       const float* acc = scratch_.state.acc + r * geometry_.acc_stride;

@@ -1,6 +1,7 @@
-// Compiled with AVX-512 flags of its own, called only where the CPU has it. Everything here has
-// internal linkage but the one function at the end, and no standard library template is used: a
-// copy of an inline function made with these flags could be the one the linker keeps for everybody.
+// This file has its own AVX-512 flags, and is called only where the CPU has AVX-512. Everything
+// except the one function at the end has internal linkage, and no standard library template is
+// used: the linker could keep a copy of an inline function made with these flags for the whole
+// program.
 
 #include "attention/cpu/tile_ops.hpp"
 
@@ -9,13 +10,14 @@
 namespace kvarena::attention {
 namespace {
 
+/// 32 elements of a row as floats.
 struct Pair {
   __m512 lo;
   __m512 hi;
 };
 
-// Loads 32 elements of a row. bf16: the even elements' bits are the low halves of the 32-bit words,
-// so one shift and one mask widen 32 of them, in even/odd order.
+// Loads 32 bf16 elements of a row. The bits of even elements are the low halves of the 32-bit
+// words, so one shift and one mask widen all 32, in even/odd order.
 struct Bf16 {
   static constexpr std::int64_t kBytes = 2;
   static Pair widen(__m512i words) {
@@ -28,6 +30,7 @@ struct Bf16 {
   }
 };
 
+/// Loads 32 f16 elements of a row, in order.
 struct F16 {
   static constexpr std::int64_t kBytes = 2;
   static __m256i half_line(const std::byte* p) {
@@ -43,6 +46,7 @@ struct F16 {
   }
 };
 
+/// Loads 32 f32 elements of a row, in order.
 struct F32 {
   static constexpr std::int64_t kBytes = 4;
   static Pair load(const std::byte* p) { return {_mm512_loadu_ps(p), _mm512_loadu_ps(p + 64)}; }
@@ -52,16 +56,18 @@ struct F32 {
   }
 };
 
+/// The lanes of the last, partial group of 32 dims.
 std::uint32_t tail_mask(std::int32_t dim) { return (1U << (dim % kDimPad)) - 1U; }
 
+/// Prefetches 32 elements.
 template <class T>
 void prefetch_pair(const std::byte* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
   if constexpr (T::kBytes == 4) _mm_prefetch(reinterpret_cast<const char*>(p + 64), _MM_HINT_T1);
 }
 
-// Sums of 16 vectors, lane i of the result being the sum of v[i]: halves are swapped and added
-// until each vector holds 16 / 2^k partial sums of 2^k inputs.
+// Sums 16 vectors: lane i of the result is the sum of v[i]. Halves are swapped and added, so that
+// after k steps each vector has 16 / 2^k partial sums of each of 2^k inputs.
 __m512 sum_each(const __m512 (&v)[16]) {
   __m512 a[8];
   for (int i = 0; i < 8; ++i) {  // 32-bit pairs
@@ -83,7 +89,8 @@ __m512 sum_each(const __m512 (&v)[16]) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(c0, c1, 0x88), _mm512_shuffle_f32x4(c0, c1, 0xDD));
 }
 
-// G query rows against 16 / G tokens (4 for G = 3): 16 accumulators, lane g * N + t of their sums.
+// Multiplies G query rows with 16 / G tokens at a time (4 for G = 3). There are 16 accumulators;
+// lane g * N + t of their sums is the score of row g and token t.
 template <class T, int G>
 void score_rows(const float* q, std::int64_t q_stride, const TokenRows& keys, std::int32_t dim,
                 float* s) {
@@ -127,6 +134,7 @@ void score_rows(const float* q, std::int64_t q_stride, const TokenRows& keys, st
   }
 }
 
+/// TileOps::score: takes the query rows in groups of at most four.
 template <class T>
 void score(const float* q, std::int64_t q_stride, std::int32_t num_q, const TokenRows& keys,
            std::int32_t dim, float* s) {
@@ -144,7 +152,7 @@ void score(const float* q, std::int64_t q_stride, std::int32_t num_q, const Toke
   }
 }
 
-// Dims [P * 32 from dim0] of G rows over all tokens; 2 * P * G accumulators.
+// Adds dims [dim0, dim0 + P * 32) of all tokens to G rows, with 2 * P * G accumulators.
 template <class T, int G, int P, bool kTail>
 void weigh_dims(const float* p, const float* correction, const TokenRows& values, std::int32_t dim,
                 std::int32_t dim0, float* acc, std::int64_t acc_stride) {
@@ -181,6 +189,7 @@ void weigh_dims(const float* p, const float* correction, const TokenRows& values
   }
 }
 
+/// Adds all dims to G rows, in the widest groups that fit into the registers.
 template <class T, int G>
 void weigh_rows(const float* p, const float* correction, const TokenRows& values, std::int32_t dim,
                 float* acc, std::int64_t acc_stride) {
@@ -195,6 +204,7 @@ void weigh_rows(const float* p, const float* correction, const TokenRows& values
   if (dim0 < dim) weigh_dims<T, G, 1, true>(p, correction, values, dim, dim0, acc, acc_stride);
 }
 
+/// TileOps::weigh: takes the query rows in groups of at most four.
 template <class T>
 void weigh(const float* p, const float* correction, std::int32_t num_q, const TokenRows& values,
            std::int32_t dim, float* acc, std::int64_t acc_stride) {
@@ -212,8 +222,8 @@ void weigh(const float* p, const float* correction, std::int32_t num_q, const To
   }
 }
 
-// 2^x: 2^round(x) by exponent, the rest by the Taylor series of exp(f ln 2), |f| <= 1/2, whose
-// first omitted term is 5e-9. NaN stays NaN; below -160 the result is 0.
+// Returns 2^x: 2^round(x) by the exponent, times the Taylor series of exp(f ln 2), |f| <= 1/2,
+// whose first omitted term is 5e-9. NaN stays NaN. Below -160 the result is 0.
 __m512 exp2(__m512 x) {
   x = _mm512_max_ps(_mm512_set1_ps(-160.0F), x);
   const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -229,7 +239,7 @@ __m512 exp2(__m512 x) {
   return _mm512_scalef_ps(y, n);
 }
 
-// tanh(x) = 1 - 2 / (exp(2x) + 1); exp(2x) may be infinite.
+// Returns tanh(x) = 1 - 2 / (exp(2x) + 1).
 __m512 tanh(__m512 x) {
   const __m512 bounded = _mm512_min_ps(_mm512_set1_ps(20.0F), x);
   const __m512 e = exp2(_mm512_mul_ps(bounded, _mm512_set1_ps(2.8853900818F)));
@@ -237,10 +247,12 @@ __m512 tanh(__m512 x) {
   return _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2.0F), _mm512_add_ps(e, one)));
 }
 
+/// The first `count` lanes.
 __mmask16 lanes(std::int32_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xFFFFU : (1U << count) - 1U);
 }
 
+/// TileOps::soften.
 float soften(float* s, std::int32_t count, float cap, float* m, float* l) {
   constexpr int kVectors = kChunkTokens / 16;
   const __m512 lowest = _mm512_set1_ps(-__builtin_inff());

@@ -10,8 +10,8 @@
 namespace kvarena::attention {
 namespace {
 
-// Loops over kLanes independent sums are what the compiler turns into vector code without being
-// allowed to reorder additions.
+// The loops run over kLanes independent sums, because the compiler can vectorise those without
+// reordering additions.
 constexpr std::int32_t kLanes = 16;
 
 struct Bf16 {
@@ -27,7 +27,7 @@ struct F32 {
   static float widen(float value) { return value; }
 };
 
-// `dim` <= kDimPad elements of a row as floats, zero past them.
+// Widens `dim` <= kDimPad elements of a row to floats, with zeros behind them.
 template <class T>
 void widen_row(const std::byte* row, std::int32_t dim, float* to) {
   typename T::Bits bits[kDimPad] = {};
@@ -39,6 +39,7 @@ void prefetch_row(const std::byte* row, std::int64_t bytes) {
   for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
 }
 
+/// TileOps::score.
 template <class T>
 void score(const float* q, std::int64_t q_stride, std::int32_t num_q, const TokenRows& keys,
            std::int32_t dim, float* s) {
@@ -64,6 +65,7 @@ void score(const float* q, std::int64_t q_stride, std::int32_t num_q, const Toke
   }
 }
 
+/// TileOps::weigh.
 template <class T>
 void weigh(const float* p, const float* correction, std::int32_t num_q, const TokenRows& values,
            std::int32_t dim, float* acc, std::int64_t acc_stride) {
@@ -85,9 +87,9 @@ void weigh(const float* p, const float* correction, std::int32_t num_q, const To
   }
 }
 
-// 2^x: 2^round(x) by exponent bits, the rest by the Taylor series of exp(f ln 2), |f| <= 1/2, whose
-// first omitted term is 5e-9. Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
-// Results below 2^-126 are 0; NaN stays NaN.
+// Returns 2^x: 2^round(x) by the exponent bits, times the Taylor series of exp(f ln 2), |f| <= 1/2,
+// whose first omitted term is 5e-9. Adding and subtracting 1.5 * 2^23 rounds to the nearest
+// integer. Results below 2^-126 are 0. NaN stays NaN.
 inline float exp2_of(float x) {
   const float bounded = x < -127.0F ? -127.0F : x;
   const float n = (bounded + 12582912.0F) - 12582912.0F;
@@ -104,6 +106,7 @@ inline float exp2_of(float x) {
   return y * std::bit_cast<float>(exponent << 23);
 }
 
+/// TileOps::soften.
 float soften(float* s, std::int32_t count, float cap, float* m, float* l) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   if (cap > 0.0F) {

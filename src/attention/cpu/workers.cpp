@@ -9,11 +9,12 @@
 
 namespace kvarena {
 
-/// A round is one call of run: `round` wakes the threads, `busy` counts those not yet done with it.
+/// The state that the threads share. A round is one call of run: `round` wakes the threads, and
+/// `busy` counts those that have not finished it.
 struct CpuWorkers::Impl {
   Function function = nullptr;
   void* argument = nullptr;
-  bool stopping = false;  // read after a change of `round`, like the two above
+  bool stopping = false;  // read after a change of `round`, like the two members above
   std::int32_t num_threads = 1;
   alignas(64) std::atomic<std::uint32_t> round{0};
   alignas(64) std::atomic<std::int32_t> busy{0};
@@ -26,6 +27,7 @@ struct CpuWorkers::Impl {
     for (std::thread& thread : threads) thread.join();
   }
 
+  // The loop of one thread.
   void serve(std::int32_t worker) noexcept {
     for (std::uint32_t seen = 0;;) {
       round.wait(seen, std::memory_order_acquire);

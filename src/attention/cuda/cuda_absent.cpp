@@ -1,4 +1,5 @@
-// Attention on CUDA in a build without CUDA: it says so. What is pure is in cuda_shapes.cpp.
+// Attention on CUDA in a build without CUDA. Every call returns unsupported. The pure functions are
+// in cuda_shapes.cpp.
 
 #include "kvarena/attention/cuda_attention.hpp"
 

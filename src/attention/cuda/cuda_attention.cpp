@@ -28,6 +28,7 @@ kernels::DecodeLimits limits_of(const AttentionStep& step) noexcept {
   return cuda::limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
 }
 
+/// Checks the address and the size of a step's workspace.
 Status check_workspace(const AttentionStep& step) noexcept {
   if (Status s = kernels::aligned_pointer(step.workspace, kWorkspaceAlignment); !s) return s;
   const std::int64_t needed = kernels::decode_workspace_bytes(limits_of(step));
@@ -39,7 +40,7 @@ Status check_workspace(const AttentionStep& step) noexcept {
                      Option::none));
 }
 
-/// What the schedule and every layer of a step have in common.
+/// Checks what the schedule and every layer of a step share.
 Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
   if (Status s = check_shape(step.shape); !s) return s;
   if (Status s = in_range(Check::q_count, Resource::num_tokens, step.decode_tokens, 1,
@@ -60,7 +61,7 @@ bool has_fast_path(const AttentionShape& shape) noexcept {
   return cuda::takes_decode(shape.kv, shape.num_q_heads);
 }
 
-/// Whether this layer's decode rows take the fast path; if not, they are prefill's.
+/// Returns whether decode attention serves this layer's decode rows. Otherwise prefill does.
 bool is_fast(const AttentionStep& step, const AttentionArgs& args) noexcept {
   const bool has_types =
       is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
@@ -69,6 +70,7 @@ bool is_fast(const AttentionStep& step, const AttentionArgs& args) noexcept {
          kernels::is_aligned(args.q, kVectorBytes) && kernels::is_aligned(args.out, kVectorBytes);
 }
 
+/// The decode rows of a layer, for the kernel.
 kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionArgs& args) noexcept {
   return {.limits = limits_of(step),
           .q = args.q,
@@ -92,7 +94,7 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
           .workspace_bytes = step.workspace_bytes};
 }
 
-/// The rows from `first` on.
+/// The rows from `first` on, for the prefill kernel.
 kernels::PrefillParams prefill_params(const AttentionStep& step, const AttentionArgs& args,
                                       std::int32_t first) noexcept {
   BatchView batch = args.batch;
@@ -124,7 +126,7 @@ Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;
   if (!has_fast_path(step.shape)) return {};
   if (Status s = check_workspace(step); !s) return s;
-  // Counters return to 0 by themselves; where they lie depends on the limits.
+  // The counters return to 0 by themselves, but their place depends on the limits.
   const kernels::DecodeWorkspace w = kernels::decode_workspace(limits_of(step));
   return kernels::launch_status(
       cudaMemsetAsync(static_cast<std::byte*>(step.workspace) + w.counters, 0,
@@ -162,6 +164,7 @@ Status validate(const AttentionStep& step, const AttentionArgs& args) noexcept {
   return is_fast(step, args) ? check_workspace(step) : Status{};
 }
 
+/// The decode rows come first in the batch; prefill gets the batch from the next row on.
 Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
                         void* stream) noexcept {
   if (Status s = cuda::validate(step, args); !s) return s;
@@ -177,6 +180,7 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
   return kernels::launch_prefill(prefill_params(step, args, fast_rows), native(stream));
 }
 
+/// The kernel finds the first wrong entry; this copies its report to the host.
 Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
   if (Status s = attention::check_numbers(args); !s) return s;

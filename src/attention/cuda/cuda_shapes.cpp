@@ -14,10 +14,11 @@ constexpr std::int64_t kMaxDecodeTokens = 8;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
-/// Past so many work items (rows x KV heads) a multiprocessor all launch shapes of decode_shape are
-/// alike.
+/// With more work items (rows x KV heads) than this for each multiprocessor, decode_shape always
+/// returns the same launch shape.
 constexpr std::int64_t kShapedItems = 2;
 
+/// Whether a plane can be read in 16-byte vectors.
 bool has_vectors(const PlaneView& plane) noexcept {
   return kernels::is_aligned(plane.base, kVectorBytes) &&
          (plane.block_stride | plane.head_stride) % kVectorBytes == 0;
@@ -80,12 +81,14 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
          has_vectors(key) && has_vectors(value);
 }
 
+/// The largest size over all numbers of rows and tokens that the shape serves.
 Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
   std::int64_t most = 0;
   if (!takes_decode(shape.kv, shape.num_q_heads)) return most;
-  // Of one launch shape more rows never need less; fewer rows may have another, which needs more.
+  // With the same launch shape, more rows never need less memory. Fewer rows may have another
+  // launch shape that needs more.
   const std::int64_t shaped = kShapedItems * shape.num_sms / shape.kv.key.num_heads + 1;
   const auto few = static_cast<std::int32_t>(std::min<std::int64_t>(shape.max_rows, shaped));
   for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {

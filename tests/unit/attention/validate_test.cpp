@@ -224,6 +224,9 @@ TEST(AttentionPlanning, RefusesBadLimitsAndWorkspaces) {
   EXPECT_EQ(small_one.code, StatusCode::limit_exceeded);
   EXPECT_EQ(small_one.required, bytes);
   EXPECT_EQ(small_one.available, bytes - 1);
+  EXPECT_EQ(describe_attention(small_one),
+            "workspace is too small; ask attention_workspace_bytes(limits): " +
+                std::to_string(bytes) + " bytes needed, " + std::to_string(bytes - 1) + " given");
   EXPECT_EQ(plan_attention(small.args, small.limits, all.subspan(8)).status().resource,
             Resource::alignment);
 }
