@@ -12,7 +12,7 @@ import log_lines
 import tree
 
 STATUS_HEADER = "include/kvarena/base/status.hpp"
-ERRORS_PAGE = "docs/errors.md"
+ERRORS_PAGE = "docs/reference/errors.md"
 FORMULAS_SOURCE = "src/capacity/parameters.cpp"
 FORMULAS_PAGE = "docs/capacity.md"
 

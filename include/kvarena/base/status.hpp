@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// What happened. docs/errors.md says for each code when it comes and what to do.
+/// What happened. docs/reference/errors.md says for each code when it comes and what to do.
 enum class StatusCode : std::uint8_t {
   ok = 0,
   invalid_argument,         ///< an argument or option is outside its range
