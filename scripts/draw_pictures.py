@@ -194,7 +194,7 @@ def draw_decode():
         else:
             peer_mark(drawing, i - 1, x + 6, 73, color)
         drawing.text(x + 17, 77, name, size=12)
-        x += 32 + 7 * len(name)
+        x += 38 + 6.6 * len(name)
     bottom = top + row * len(rows)
     for tick in (1, 1.25, 1.5, 2, 3, 4, 6, 8):
         drawing.path(f"M{place(tick):.1f} {top - 4}V{bottom}", INK if tick == 1 else LINE)

@@ -12,7 +12,7 @@ import log_lines
 import tree
 
 STATUS_HEADER = "include/kvarena/base/status.hpp"
-ERRORS_PAGE = "docs/errors.md"
+ERRORS_PAGE = "docs/reference/errors.md"
 FORMULAS_SOURCE = "src/capacity/parameters.cpp"
 FORMULAS_PAGE = "docs/capacity.md"
 
@@ -128,7 +128,7 @@ def block_problems(root, page, text):
     blocks = len(re.findall(r"^```(?:cpp|c\+\+)$", text, re.MULTILINE))
     if str(page) == "README.md" and blocks != len(_COMPILED.findall(text)):
         problems.append(f"{page}:1: each ```cpp block needs its `<!-- compiled: FILE -->` line")
-    if len(_COMPILED.findall(text)) != len(re.findall(r"<!-- compiled:", text)):
+    if len(_COMPILED.findall(text)) != len(re.findall(r"^<!-- compiled:", text, re.MULTILINE)):
         problems.append(f"{page}:1: a `<!-- compiled: FILE -->` line has no ```cpp block after it")
     for match in re.finditer(r"^<!-- printed: ([^ ]+) -->\n+(```)?", text, re.MULTILINE):
         where = f"{page}:{tree.line_of(text, match.start())}"

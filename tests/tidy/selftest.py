@@ -33,8 +33,8 @@ CLEAN = {
     "src/allocator/free_list.hpp": '#pragma once\n#include "kvarena/base/status.hpp"\n',
     "src/allocator/free_list.cpp": '#include "allocator/free_list.hpp"\n',
     "examples/engine.cpp": '#include "kvarena/device/device.hpp"\nint main() {}\n',
-    "docs/errors.md": ERRORS,
-    "README.md": "# A page\n[errors](docs/errors.md) [up](#a-page)\n",
+    "docs/reference/errors.md": ERRORS,
+    "README.md": "# A page\n[errors](docs/reference/errors.md) [up](#a-page)\n",
 }
 
 
@@ -266,16 +266,16 @@ class Pages(Sample):
         self.expect(check_pages.check, said, path, text)
 
     def test_code_without_row(self):
-        self.refuse("docs/errors.md", ERRORS.replace("| `not_found` | a | b |\n", ""), "no row for")
+        self.refuse("docs/reference/errors.md", ERRORS.replace("| `not_found` | a | b |\n", ""), "no row for")
 
     def test_row_without_code(self):
-        self.refuse("docs/errors.md", ERRORS + "| `gone` | a | b |\n", "is no StatusCode")
+        self.refuse("docs/reference/errors.md", ERRORS + "| `gone` | a | b |\n", "is no StatusCode")
 
     def test_empty_cell(self):
-        self.refuse("docs/errors.md", ERRORS.replace("| a | b |\n", "| a | |\n"), "empty cell")
+        self.refuse("docs/reference/errors.md", ERRORS.replace("| a | b |\n", "| a | |\n"), "empty cell")
 
     def test_missing_page(self):
-        (self.root / "docs/errors.md").unlink()
+        (self.root / "docs/reference/errors.md").unlink()
         self.assertIn("is missing", check_pages.check(self.root)[0])
 
     def test_formulas(self):
@@ -309,7 +309,7 @@ class Pages(Sample):
         self.refuse("README.md", "[x](docs/nowhere.md)\n", "leads to no file")
 
     def test_anchor(self):
-        self.refuse("README.md", "[x](docs/errors.md#nowhere)\n", "no heading for")
+        self.refuse("README.md", "[x](docs/reference/errors.md#nowhere)\n", "no heading for")
 
     def test_sum(self):
         self.refuse("README.md", "| block | 1,000 * 3 + 1 | 3,002 |\n", "is 3,001, not 3,002")

@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// The kind of outcome. docs/errors.md says for each code when it occurs and what to do.
+/// The kind of outcome. docs/reference/errors.md says for each code when it occurs and what to do.
 enum class StatusCode : std::uint8_t {
   ok = 0,
   invalid_argument,         ///< an argument or option is outside its range
