@@ -90,6 +90,7 @@ class TempFolder {
 
 TEST(PressureOutput, JsonHasOneObjectAScenario) {
   const ordered_json json = json_of(some_origin(), some_options(), some_outcome());
+  EXPECT_EQ(json["schema_version"], 2);
   EXPECT_EQ(json["ok"], false);
   EXPECT_EQ(json["failure"], "1 of 3 scenarios failed");
   EXPECT_EQ(json["model"]["weights_bytes"], 7'642'159'104);
