@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kPieces = 4;       // in which the neighbour takes its share
 constexpr std::int64_t kMostPieces = 12;  // that it takes where others hide them
 
+constexpr std::int64_t kLeastHostShare = std::int64_t{2} << 30;  // where the machine has it
+
 /// What the device's memory looks like from here.
 struct Moment {
   std::int64_t free_bytes = 0;  // by the driver
@@ -158,7 +160,9 @@ MaybeFailure Neighbours::start_neighbour() {
   if (!limit) return unexpected("memory_info", limit.status());
   both_there_ = *together;
   const std::int64_t free_bytes = together->free_bytes;
-  const std::int64_t most = std::min(static_cast<std::int64_t>(limit->free_bytes), free_bytes) / 4;
+  std::int64_t most = std::min(static_cast<std::int64_t>(limit->free_bytes), free_bytes) / 4;
+  // On a host others take and free hundreds of megabytes meanwhile: the share must stand out.
+  if (!context_.on_gpu()) most = std::max(most, std::min(kLeastHostShare, free_bytes / 8));
   share_bytes_ = std::min(context_.sizes().neighbour_bytes, most) / kPieces / kDriverPieceBytes *
                  kDriverPieceBytes * kPieces;
   // Halfway between what is free without its share and with it.

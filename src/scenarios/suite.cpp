@@ -57,8 +57,9 @@ MaybeFailure limit_memory(const SuiteOptions& options, verify::DeviceMemory& tak
   if (!options.memory_bytes || options.device->kind() == DeviceKind::host) return std::nullopt;
   const Result<MemoryInfo> memory = options.device->memory_info();
   if (!memory) return unexpected("memory_info", memory.status());
+  // A driver takes whole pieces: what is left is at least `memory_bytes`.
   const std::int64_t surplus =
-      static_cast<std::int64_t>(memory->free_bytes) - *options.memory_bytes;
+      static_cast<std::int64_t>(memory->free_bytes) - *options.memory_bytes - kDriverPieceBytes + 1;
   if (surplus <= 0) return std::nullopt;
   auto made = verify::DeviceMemory::create(*options.device, surplus, "scenario: past memory_bytes");
   if (!made) return unexpected("allocate", made.status());

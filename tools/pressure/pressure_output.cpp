@@ -255,7 +255,8 @@ Json json_of(const PressureOrigin& origin, const SuiteOptions& options,
   Json scenarios = Json::array();
   for (const ScenarioReport& scenario : report.scenarios) scenarios.push_back(json_of(scenario));
   const bool ok = !outcome.failure;
-  return {{"ok", ok},
+  return {{"schema_version", 2},
+          {"ok", ok},
           {"failure", ok ? Json(nullptr) : Json(outcome.failure->happened)},
           {"interrupted", !ok && outcome.failure->end == scenarios::RunEnd::interrupted},
           {"kvarena_version", KVARENA_VERSION_STRING},

@@ -140,6 +140,17 @@ TEST_F(HostDeviceTest, ExplainsThatMemoryIsMissing) {
   EXPECT_TRUE(log.contains(LogLevel::warning, "Missing: 1000 bytes"));
 }
 
+TEST_F(HostDeviceTest, AFullDeviceIsNotAskedForLess) {
+  create();
+  const auto held = device_->allocate({.bytes = 10000, .description = "all"});
+  ASSERT_OK(held);
+  const auto refused = device_->allocate({.bytes = 1, .description = "one more"});
+  const std::string text = device_->describe(refused.status());
+  ASSERT_OK(device_->free(*held));
+  EXPECT_NE(text.find("Missing: 1 bytes. Free some of the above first.\n"), std::string::npos)
+      << text;
+}
+
 TEST_F(HostDeviceTest, SaysSoWhenFreeMemoryWouldHaveSufficed) {
   create();
   memory_.refuse_with = ENOMEM;

@@ -35,7 +35,9 @@ TEST(NeighboursScenario, PassesWithARealProcess) {
   SharedMachine machine(std::uint64_t{1} << 30);
   const ScenarioReport report = test::report_of(neighbour_options(*device, machine), "neighbours");
   EXPECT_TRUE(report.passed()) << test::failures_of(report);
-  EXPECT_EQ(test::figure_of(report, "neighbour_share_bytes"), 64 << 20);
+  // An eighth of what the machine has free is more than a quarter of the limit.
+  EXPECT_GT(test::figure_of(report, "neighbour_share_bytes"), 64 << 20);
+  EXPECT_LE(test::figure_of(report, "neighbour_share_bytes"), 128 << 20);
   EXPECT_LT(test::figure_of(report, "creation_available_bytes"),
             test::figure_of(report, "creation_required_bytes"));
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
