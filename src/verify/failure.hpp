@@ -22,7 +22,6 @@ enum class RunEnd : std::uint8_t {
   bad_input,     ///< a trace
   interrupted,   ///< somebody asked it to stop; what was done until then is whole
   environment,   ///< the operating system, or a bug
-  interrupted,   ///< somebody asked it to stop
 };
 
 /// "check_failed", ...

@@ -28,7 +28,6 @@ std::string_view name_of(RunEnd end) noexcept {
     case RunEnd::bad_input: return "bad_input";
     case RunEnd::interrupted: return "interrupted";
     case RunEnd::environment: return "environment";
-    case RunEnd::interrupted: return "interrupted";
   }
   return "unknown";
 }
