@@ -254,11 +254,16 @@ Finding usage_finding(const CLI::App& root, const CLI::ParseError& error) {
   const CLI::App& command = chosen_command(root);
   const std::vector<std::string> left_over = left_over_of(root);
   const std::vector<std::string> names = command_names(command);
-  const bool is_missing = error.get_name() == "RequiredError";
+  const auto is = [&error](CLI::ExitCodes code) {  // its name may be the command's
+    return error.get_exit_code() == static_cast<int>(code);
+  };
+  const bool is_missing = is(CLI::ExitCodes::RequiredError);
+  const bool is_extra = is(CLI::ExitCodes::ExtrasError);
   const auto option = std::ranges::find_if(left_over, is_option);
-  const auto first = option == left_over.end() ? left_over.begin() : option;
+  const bool is_command = !names.empty() || option == left_over.end();  // that is wrong
+  const auto first = is_command ? left_over.begin() : option;
   Finding finding{.found = error.what()};
-  if (!left_over.empty() && (is_missing || error.get_name() == "ExtrasError")) {
+  if (!left_over.empty() && (is_missing || is_extra)) {
     finding = unexpected(command, *first);
   } else if (is_missing && !names.empty()) {
     finding = {.found = fmt::format("'{}' needs a command", words_of(command)),

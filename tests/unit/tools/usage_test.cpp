@@ -67,7 +67,7 @@ TEST(Usage, ARefusalIsOneJsonObjectWhereOneWasAskedFor) {
       {{"bench", "attention", "--heads", "7/2", "--json", "-"}, 2},
       {{"bench", "attention", "--preset", "none", "--json=-"}, 2},
       {{"bench", "attention", "--device", "cuda:1023", "--json", "-"}, 5},
-      {{"bench", "attention", "--device", "cpu", "--rotate", "9999TiB", "--json", "-"}, 3},
+      {words("bench attention --device cpu --batch 65536 --context 16384k --json -"), 3},
       {{"devices", "--json", "-", "cuda:0"}, 2},
       {{"devices", "--blocs", "--json"}, 2},
       {{"config", "show", "relpay", "--json", "-"}, 2},
