@@ -8,30 +8,69 @@ if(kvarena_type STREQUAL "STATIC_LIBRARY")
   set(KVARENA_IS_STATIC ON)
 endif()
 
-install(TARGETS kvarena EXPORT kvarenaTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY include/kvarena DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
-install(EXPORT kvarenaTargets NAMESPACE kvarena::
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
-# The component `health` has targets of its own: who does not ask for it needs none of its dependencies.
-if(KVARENA_BUILD_HEALTH)
-  install(TARGETS kvarena_health EXPORT kvarenaHealthTargets
+# kvarena_install_library(target targets): a library with CMake targets of its own, so that who does not ask for
+# a component needs none of its dependencies.
+function(kvarena_install_library target targets)
+  install(TARGETS ${target} EXPORT ${targets}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(EXPORT kvarenaHealthTargets NAMESPACE kvarena::
+  install(EXPORT ${targets} NAMESPACE kvarena:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+endfunction()
+
+# kvarena_install_pkg_config(name target description [REQUIRES text] [LIBS flag...]): NAME.pc. LIBS are what a
+# static library hands to whoever links it; a shared one has its dependencies inside. They are libraries by name:
+# `Requires: spdlog` would hand on compile flags that only kvarena's own sources need. The prefix is computed from
+# the file's own folder, so an installed tree can be moved.
+function(kvarena_install_pkg_config name target description)
+  cmake_parse_arguments(PC "" "REQUIRES" "LIBS" ${ARGN})
+  set(PC_NAME ${name})
+  set(PC_DESCRIPTION ${description})
+  set(PC_TARGET ${target})
+  if(KVARENA_IS_STATIC)
+    list(JOIN PC_LIBS " " PC_LIBS)
+    string(PREPEND PC_LIBS " ")
+  else()
+    set(PC_LIBS "")
+  endif()
+  set(PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+  if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+    string(REGEX REPLACE "/$" "" up ${up})
+    set(PC_PREFIX "\${pcfiledir}/${up}")
+  endif()
+  foreach(dir LIBDIR INCLUDEDIR)
+    if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+      set(PC_${dir} "${CMAKE_INSTALL_${dir}}")
+    else()
+      set(PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+    endif()
+  endforeach()
+  configure_file(cmake/kvarena.pc.in ${name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+
+install(DIRECTORY include/kvarena DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h"
+  PATTERN health EXCLUDE PATTERN capacity EXCLUDE)
+kvarena_install_library(kvarena kvarenaTargets)
+set(cuda_libs "")
+if(KVARENA_HAVE_CUDA)
+  set(cuda_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
+endif()
+kvarena_install_pkg_config(kvarena kvarena "${PROJECT_DESCRIPTION}" LIBS -lspdlog -lfmt ${cuda_libs} -pthread)
+if(KVARENA_BUILD_HEALTH)
+  install(DIRECTORY include/kvarena/health DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvarena)
+  kvarena_install_library(kvarena_health kvarenaHealthTargets)
+  install(FILES cmake/Findmicrohttpd.cmake cmake/Findprometheus-cpp-core.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
-  install(FILES cmake/Findhttplib.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+  kvarena_install_pkg_config(kvarena-health kvarena_health "kvarena's health monitor, metrics and HTTP"
+    REQUIRES "kvarena = ${PROJECT_VERSION}" LIBS -lmicrohttpd -lprometheus-cpp-core -lspdlog -lfmt)
 endif()
 if(KVARENA_BUILD_CAPACITY)
-  install(TARGETS kvarena_capacity EXPORT kvarenaCapacityTargets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(EXPORT kvarenaCapacityTargets NAMESPACE kvarena::
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+  install(DIRECTORY include/kvarena/capacity DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvarena)
+  kvarena_install_library(kvarena_capacity kvarenaCapacityTargets)
+  kvarena_install_pkg_config(kvarena-capacity kvarena_capacity "kvarena's models, memory arithmetic and plans"
+    REQUIRES "kvarena = ${PROJECT_VERSION}" LIBS -lfmt)
 endif()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
@@ -42,32 +81,6 @@ write_basic_package_version_file(kvarenaConfigVersion.cmake COMPATIBILITY SameMi
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kvarenaConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/kvarenaConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
-
-# A static library hands its own dependencies to whoever links it; a shared one has them inside.
-set(KVARENA_PC_REQUIRES "")
-set(KVARENA_PC_LIBS "")
-if(KVARENA_IS_STATIC)
-  set(KVARENA_PC_REQUIRES "spdlog")
-  set(KVARENA_PC_LIBS " -pthread")
-  if(KVARENA_HAVE_CUDA)
-    string(APPEND KVARENA_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
-  endif()
-endif()
-# Prefix-relative when the install directory is, so that an installed tree can be moved.
-foreach(dir LIBDIR INCLUDEDIR)
-  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
-    set(KVARENA_PC_${dir} "${CMAKE_INSTALL_${dir}}")
-  else()
-    set(KVARENA_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
-  endif()
-endforeach()
-configure_file(cmake/kvarena.pc.in kvarena.pc.configured @ONLY)
-# The prefix may be given only when installing (cmake --install --prefix), so it is filled in there.
-install(CODE "
-  file(READ \"${CMAKE_CURRENT_BINARY_DIR}/kvarena.pc.configured\" text)
-  string(REPLACE \"%PREFIX%\" \"\${CMAKE_INSTALL_PREFIX}\" text \"\${text}\")
-  file(WRITE \"${CMAKE_CURRENT_BINARY_DIR}/kvarena.pc\" \"\${text}\")")
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kvarena.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET kvarena_tool)
   install(TARGETS kvarena_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

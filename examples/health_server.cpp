@@ -1,6 +1,6 @@
 // An engine with a health monitor and its HTTP server. A load balancer asks /health, Prometheus
 // scrapes /metrics, people read /stats; here the program asks itself once and ends. Its argument is
-// the port (9400; 0: any free one).
+// the port (15858; 0: any free one).
 
 #include "kvarena/health/health_server.hpp"
 #include "kvarena/cache/kv_cache.hpp"
@@ -43,7 +43,7 @@ std::string ask(std::uint16_t port, const std::string& path) {
 
 int main(int argc, char** argv) {
   using namespace kvarena;
-  const auto port = static_cast<std::uint16_t>(argc > 1 ? std::atoi(argv[1]) : 9400);
+  const auto port = static_cast<std::uint16_t>(argc > 1 ? std::atoi(argv[1]) : 15858);
   const auto device = HostDevice::create().value();
   KvCacheOptions options{.layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim_k = 64}};
   options.size.num_blocks = 128;  // of 16 tokens

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// What a kernel is given: one plain struct each, validated before it gets here (room 5 does that).
-/// The same structs serve the CPU reference and device code; a launcher adds the stream as its last
-/// argument. All strides are bytes and 64-bit; shapes are in C order.
+/// The parameters of the kernels: one plain struct for each kernel. Callers validate a struct
+/// before they pass it (src/attention does). The CPU reference and the device code use the same
+/// structs; a launcher takes the stream as its last argument. All strides are 64-bit and in bytes.
+/// Shapes are in C order.
 
 #include "kernels/scatter_step/staged_step.h"
 
@@ -25,13 +26,13 @@ struct AppendParams {
   QuantScales scales = {};    ///< of fp8 planes; CUDA only
 };
 
-/// Neighbouring tokens of a sequence: the first one's place.
+/// The place of the first of some neighbouring tokens of a sequence.
 struct TokenRun {
-  std::int32_t row;    ///< of the block tables
+  std::int32_t row;    ///< row of the block tables
   std::int32_t start;  ///< position of the first token
 };
 
-/// Writes K and V of new tokens of one layer given as runs of sequences. CUDA only.
+/// Writes K and V of new tokens of one layer. The tokens are runs of sequences. CUDA only.
 struct AppendRunsParams {
   KvLayerView kv;                   ///< [num_blocks, num_kv_heads, block_size, head_dim] each
   BlockTableView tables;            ///< block ids by row
@@ -40,12 +41,12 @@ struct AppendRunsParams {
   const TokenRun* runs;             ///< [num_runs]; row -1: skip
   const std::int64_t* run_offsets;  ///< [num_runs + 1] first token of each run, from 0
   std::int64_t num_runs;            ///< runs
-  std::int64_t num_tokens;          ///< of key and value; those past the last run are not written
+  std::int64_t num_tokens;          ///< of key and value; tokens after the last run are not written
   DType dtype;                      ///< of key and value
   QuantScales scales = {};          ///< of fp8 planes
 };
 
-/// Reads tokens of one sequence of one layer into contiguous memory. CUDA only.
+/// Reads tokens of one sequence, in one layer, into contiguous memory. CUDA only.
 struct GatherParams {
   KvLayerView kv;            ///< [num_blocks, num_kv_heads, block_size, head_dim] each
   BlockTableView tables;     ///< block ids by row
@@ -58,7 +59,7 @@ struct GatherParams {
   QuantScales scales = {};   ///< of fp8 planes
 };
 
-/// Writes contiguous tokens into one sequence's blocks: the inverse of gather. CUDA only.
+/// Writes contiguous tokens into the blocks of one sequence: the inverse of gather. CUDA only.
 struct ScatterParams {
   KvLayerView kv;            ///< [num_blocks, num_kv_heads, block_size, head_dim] each
   BlockTableView tables;     ///< block ids by row
@@ -71,17 +72,17 @@ struct ScatterParams {
   QuantScales scales = {};   ///< of fp8 planes
 };
 
-/// Copies blocks of one layer into another pool of the same shape, whatever the tile order and
-/// element type of each. CUDA only.
+/// Copies blocks of one layer into another pool of the same shape. The pools may differ in tile
+/// order and element type. CUDA only.
 struct ConvertBlocksParams {
   KvLayerView from;         ///< [num_blocks, num_kv_heads, block_size, head_dim] each
-  KvLayerView to;           ///< the same but for num_blocks, strides, order and dtype
+  KvLayerView to;           ///< equal except for num_blocks, strides, order and dtype
   const BlockCopy* copies;  ///< [num_copies] source in `from`, target in `to`
   std::int64_t num_copies;  ///< copies
   QuantScales scales = {};  ///< of fp8 planes
 };
 
-/// Decode (one or a few query tokens a row) and prefill (causal, chunked) over paged K and V.
+/// Decode (a few query tokens a row) and prefill (causal, chunked) over paged K and V.
 struct AttentionParams {
   KvLayerView kv;                 ///< [num_blocks, num_kv_heads, block_size, head_dim] each
   BatchView batch;                ///< tables and lengths of num_rows sequences
@@ -96,25 +97,26 @@ struct AttentionParams {
   DType q_dtype;                  ///< of q
   DType out_dtype;                ///< of out
   QuantScales scales = {};        ///< of fp8 planes
-  const float* sinks = nullptr;  ///< [num_q_heads] logit of each head's sink, which weighs and adds
-                                 ///< nothing; where no token is seen it is left out; or null
+  const float* sinks = nullptr;   ///< [num_q_heads] logit of the sink of each head; a sink adds to
+                                  ///< the sum of weights but not to the output; a row that sees no
+                                  ///< token has no sink; or null
 };
 
-/// Prefill on CUDA: attention.q_offsets and every other array is device memory.
+/// Prefill on CUDA. attention.q_offsets and every other array is device memory.
 struct PrefillParams {
   AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
-  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound; the first one is
-                              ///< q_offsets[0]: a batch may be the last rows of a larger one
+  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound. The first one is
+                              ///< q_offsets[0], so a batch may be the last rows of a larger one
 };
 
-/// The same over one sequence whose K and V are contiguous: the reference's reference.
+/// Attention over one sequence with contiguous K and V. It checks the paged reference.
 struct ContiguousAttentionParams {
   const void* key;               ///< [seq_len, num_kv_heads, head_dim_k]
   const void* value;             ///< [seq_len, num_kv_heads, head_dim_v]
   const void* q;                 ///< [num_q_tokens, num_q_heads, head_dim_k]
   void* out;                     ///< [num_q_tokens, num_q_heads, head_dim_v]
   float* lse;                    ///< [num_q_tokens, num_q_heads] or null
-  std::int64_t seq_len;          ///< tokens, the last num_q_tokens of which are new
+  std::int64_t seq_len;          ///< tokens; the last num_q_tokens of them are new
   std::int64_t num_q_tokens;     ///< query tokens
   std::int32_t num_q_heads;      ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads;     ///< KV heads
@@ -129,8 +131,9 @@ struct ContiguousAttentionParams {
   const float* sinks = nullptr;  ///< [num_q_heads] as in AttentionParams
 };
 
-/// Copies whole blocks within a pool. Block-major: one plane that is the whole block. Layer-major:
-/// planes of equal size at equal distances (K and V of different sizes: one call each).
+/// Copies whole blocks within a pool. A block-major pool has one plane, which is the whole block. A
+/// layer-major pool has planes of equal size at equal distances. When K and V differ in size, each
+/// needs a call.
 struct CopyBlocksParams {
   std::byte* base;                ///< block 0 of the first plane
   std::int64_t block_stride;      ///< bytes from one block to the next
@@ -142,40 +145,41 @@ struct CopyBlocksParams {
   std::int64_t plane_stride = 0;  ///< bytes from one plane to the next
 };
 
-/// A block as its next tokens are to find it: the first `kept_tokens` tokens of `source`, zeros
-/// behind them. `source` may be `target`, which then keeps its own.
+/// A block as its next tokens must find it: the first `kept_tokens` tokens of `source`, then zeros.
+/// When `source` is `target`, the block keeps its own tokens.
 struct BlockScrub {
-  BlockId source;            ///< stays as it is
-  BlockId target;            ///< of no other entry of a list, neither source nor target
+  BlockId source;            ///< unchanged, unless it is `target`
+  BlockId target;            ///< in no other entry of the list, as source or target
   std::int32_t kept_tokens;  ///< 0 .. block_size
 };
 
-/// Scrubs blocks in all layers of a pool whose layers are alike.
+/// Scrubs blocks in all layers of a pool. All layers have the same shape.
 struct ScrubParams {
   KvLayerView kv;             ///< the first layer
-  std::int64_t key_bytes;     ///< of a block in a plane of K, padding included; zeroed to there
-  std::int64_t value_bytes;   ///< the same of V; 0: V aliases K
+  std::int64_t key_bytes;     ///< of a block in a plane of K, with padding; all of them are zeroed
+  std::int64_t value_bytes;   ///< of a block in a plane of V; 0: V aliases K
   std::int32_t num_layers;    ///< layers
-  std::int64_t layer_stride;  ///< bytes from a plane to the next layer's
-  const BlockScrub* scrubs;   ///< [num_scrubs] host memory, on CUDA too
+  std::int64_t layer_stride;  ///< bytes from a plane to the same plane of the next layer
+  const BlockScrub* scrubs;   ///< [num_scrubs] in host memory, on CUDA too
   std::int64_t num_scrubs;    ///< entries
 };
 
-/// Brings one step from a staging ring to the arrays that its kernels read.
+/// Copies one step from a staging ring to the arrays that its kernels read.
 struct ScatterStepParams {
   StepShape shape;                ///< of the ring and the arrays
   const std::byte* ring;          ///< [steps_in_flight, slot_bytes] staging memory, 16-byte aligned
-  const StepWord* expected_word;  ///< of the device: names the step to take; null: `expected` does
-  StepWord expected;              ///< names it where `expected_word` is null; 0: none
-  ScatterState* state;            ///< of the device
-  ScatterReport* report;          ///< staging memory: parts of the state, for the host
+  const StepWord* expected_word;  ///< on the device: names the step to take; null: `expected` names
+                                  ///< it
+  StepWord expected;              ///< used when `expected_word` is null; 0: no step
+  ScatterState* state;            ///< on the device
+  ScatterReport* report;          ///< staging memory: the part of the state that the host reads
   BlockId* block_tables;          ///< [table_entries]
   std::int32_t* row_slots;        ///< [max_rows] granule of each row's table; -1: skip
   std::int64_t* row_offsets;      ///< [max_rows] row_slots * kGranule; 0: skip
   std::int32_t* seq_lens;         ///< [max_rows] 0: skip
   std::int32_t* num_blocks;       ///< [max_rows] 0: skip
   std::int64_t* q_offsets;        ///< [max_rows + 1] first new token of each row
-  std::int64_t* slots;            ///< [max_tokens] of new tokens; -1: none
+  std::int64_t* slots;            ///< [max_tokens] slots of the new tokens; -1: none
   BlockCopy* copies;              ///< [max_rows] source -1: none
 };
 

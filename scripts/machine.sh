@@ -87,7 +87,7 @@ unpack_package() {
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
 TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libprometheus-cpp-core1.0 libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libcli11-dev libcpp-httplib-dev libtomlplusplus-dev)
+  libcli11-dev libcurl4-openssl-dev libmicrohttpd-dev)
 
 # ensure_tool_packages FOLDER: the packages of the command. prometheus-cpp-dev depends on an HTTP server
 # program; kvarena needs its headers and the library of text formats alone, so these are unpacked into FOLDER

@@ -2,25 +2,31 @@
 
 #include "tools/bench_command.hpp"
 #include "tools/config_command.hpp"
-#include "tools/configuration/config_error.hpp"
 #include "tools/configuration/configuration.hpp"
 #include "tools/devices_command.hpp"
+#include "tools/json_output.hpp"
 #include "tools/monitor/monitor_command.hpp"
 #include "tools/plan/plan_command.hpp"
 #include "tools/pressure/neighbour_command.hpp"
 #include "tools/pressure/pressure_command.hpp"
+#include "tools/quantity.hpp"
 #include "tools/replay/replay_command.hpp"
 #include "tools/shapes_command.hpp"
+#include "tools/usage.hpp"
 
 #include "kvarena/base/version.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace kvarena::tools {
@@ -35,14 +41,15 @@ Examples:
   kvarena devices                                 the host and every GPU, or why there is no GPU
   kvarena pressure --device cpu                   memory run to its limits, and what happens
   kvarena bench attention                         how fast decode attention reads its K and V
-  kvarena monitor --url http://127.0.0.1:9400     watch an engine's health, memory and blocks
+  kvarena monitor --url http://127.0.0.1:15858     watch an engine's health, memory and blocks
   kvarena config show --origin                    every option's value, and where it came from
   kvarena COMMAND --help                          the options of one command, with examples
 
 Options may also be set in kvarena.toml and KVARENA_* variables: 'kvarena config show --help'.
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
-5 the operating system refused, or a bug. Data goes to standard output, messages to standard error.
+5 the operating system refused, or a bug; 130 interrupted; 141 nobody reads standard output any
+more. Data goes to standard output, messages to standard error.
 )";
 
 /// A command that may be chosen.
@@ -51,21 +58,9 @@ struct Command {
   std::function<ExitCode()> run;
 };
 
-// CLI11's own words, with the command to ask for help.
-ExitCode report_usage(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
-  std::string command = "kvarena";
-  for (auto chosen = app.get_subcommands(); !chosen.empty();
-       chosen = chosen.front()->get_subcommands()) {
-    command += " " + chosen.front()->get_name();
-  }
-  console.error(error.what(), "",
-                fmt::format("'{} --help' lists the options with examples", command));
-  return ExitCode::usage;
-}
-
 /// The code to end with at once, or nothing: then a command is to be run.
 std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
-                              const Console& console) {
+                              const Configuration& configuration, const Console& console) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -74,11 +69,24 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
   } catch (const CLI::CallForVersion& version) {
     static_cast<void>(app.exit(version, console.out, console.err));
     return ExitCode::ok;
+  } catch (const CLI::FileError& error) {
+    console.error(error.what(), "a TOML file", "check --config, or use --no-config");
+    return ExitCode::bad_input;
   } catch (const CLI::ParseError& error) {
-    return report_usage(app, error, console);
+    Finding finding = usage_finding(app, error);
+    const ConfigOrigin origin = configuration.origin_of_refused(error.what());
+    const bool is_value =
+        error.get_name() == "ValidationError" || error.get_name() == "ConversionError";
+    const bool is_configured = is_value && origin.source != ConfigOrigin::Source::default_value;
+    if (is_configured)
+      finding.found = fmt::format("{}: {}", printable(origin.place), finding.found);
+    console.error(finding);
+    if (!is_configured) console.err << configuration.remark() << std::flush;
+    const bool is_file = is_configured && origin.source < ConfigOrigin::Source::environment;
+    return is_file ? ExitCode::bad_input : ExitCode::usage;
   } catch (const ConfigError& error) {
-    console.error(error.what(), error.expected(), error.advice());
-    return error.code();
+    console.error(error.finding);
+    return error.code;
   }
   return std::nullopt;
 }
@@ -94,6 +102,56 @@ void exclude_choices(CLI::App& app, Configuration& configuration) {
                                {"off"});
 }
 
+/// Says which sizes of the command chosen have a fraction of a byte.
+void note_rounded_sizes(const CLI::App& app, const Console& console) {
+  for (const CLI::Option* option : chosen_command(app).get_options()) {
+    if (option->get_type_name().find("SIZE") == std::string::npos) continue;
+    for (const std::string& text : option->results()) {
+      bool is_rounded = false;
+      const auto bytes = parse_bytes(text, &is_rounded);
+      if (!bytes || !is_rounded) continue;
+      console.note(
+          fmt::format("{} {} is rounded down to {} B", option->get_name(), text, grouped(*bytes)));
+    }
+  }
+}
+
+/// Whether standard output was asked for one JSON object.
+bool asks_for_json(int argc, const char* const* argv) {
+  for (int n = 1; n < argc; ++n) {
+    const std::string_view word = argv[n];
+    const std::string_view value = n + 1 < argc ? argv[n + 1] : "--";
+    if (word == "--json=-" || (word == "--json" && (value == "-" || value.starts_with("--")))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The refusal as programs read it.
+std::string refusal_text(const Finding& failure, ExitCode code) {
+  return json_text({{"ok", false},
+                    {"exit_code", static_cast<int>(code)},
+                    {"failure", headline(failure)},
+                    {"expected", failure.expected},
+                    {"advice", failure.advice}});
+}
+
+/// Brings what was printed to standard output, and says when it could not be. Of a reader that has
+/// gone nobody is told: `kvarena ... | head -1` is no mistake.
+ExitCode finish_output(const Console& console, ExitCode code) {
+  console.out.flush();
+  if (console.out) return code;
+  const std::error_code why =
+      console.out_error ? console.out_error() : std::make_error_code(std::errc::io_error);
+  const bool is_explained = !console.failure.is_empty();
+  if (why == std::errc::broken_pipe) return is_explained ? code : ExitCode::reader_gone;
+  console.error(fmt::format("standard output could not be written: {}", why.message()),
+                "an open file, pipe or terminal with room",
+                "what was printed is not complete; look at where it goes, and at the disk");
+  return is_explained ? code : ExitCode::environment;
+}
+
 ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
                        const ConfigSources& sources) {
   CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
@@ -103,7 +161,9 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  app.get_formatter()->column_width(28);
+  const int columns = console.terminal_size ? console.terminal_size().columns : 0;
+  const int width = columns > 0 ? std::clamp(columns, 40, 100) : 80;
+  app.formatter(make_help_formatter(static_cast<std::size_t>(width)));
   Configuration configuration(console, sources);
   configuration.declare(app);
   bool no_color = false;
@@ -131,8 +191,9 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
       {config.declare(app), [&] { return config.run(console); }},
   };
   exclude_choices(app, configuration);
-  if (const auto ended = parse(app, argc, argv, console)) return *ended;
+  if (const auto ended = parse(app, argc, argv, configuration, console)) return *ended;
   if (no_color) console.color = false;
+  note_rounded_sizes(app, console);
   const auto chosen = std::find_if(commands.begin(), commands.end(),
                                    [](const Command& command) { return command.app->parsed(); });
   const ExitCode code = chosen->run();
@@ -144,13 +205,18 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
 
 ExitCode run_command_line(int argc, const char* const* argv, Console& console,
                           const ConfigSources& sources) noexcept {
+  ExitCode code = ExitCode::environment;
   try {
-    return parse_and_run(argc, argv, console, sources);
+    code = parse_and_run(argc, argv, console, sources);
   } catch (const std::exception& error) {
     console.error(fmt::format("unexpected: {}", error.what()), "",
                   "this is a bug in kvarena, or the machine is out of memory; please report it");
   }
-  return ExitCode::environment;
+  if (!console.failure.is_empty() && !console.has_json && code != ExitCode::ok &&
+      asks_for_json(argc, argv)) {
+    console.out << refusal_text(console.failure, code);
+  }
+  return finish_output(console, code);
 }
 
 }  // namespace kvarena::tools

@@ -2,15 +2,13 @@
 
 #include "tools/json_output.hpp"
 #include "tools/nearest_name.hpp"
+#include "tools/usage.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdint>
 
 namespace kvarena::tools {
 namespace {
@@ -44,30 +42,22 @@ constexpr const char* name_of(Source source) {
 /// A string without bytes that are not UTF-8, which JSON could not hold.
 Json text_json(const std::string& text) { return Json::parse(toml_quoted(text)); }
 
-/// `text` as a value of its type; a whole number only where it is written as one.
-Json typed(const ValueForm& form, const std::string& text) {
-  if (form.boolean) return text == "true";
-  const char* last = text.data() + text.size();
-  std::int64_t whole = 0;
-  const auto [whole_end, no_whole] = std::from_chars(text.data(), last, whole);
-  if (form.integer && no_whole == std::errc{} && whole_end == last) return whole;
-  double real = 0.0;
-  const auto [real_end, no_real] = std::from_chars(text.data(), last, real);
-  const bool is_real = no_real == std::errc{} && real_end == last && std::isfinite(real);
-  return form.real && is_real ? Json(real) : text_json(text);
+/// `text` as a number where it is written as one.
+Json typed(const std::string& text) {
+  const Json number = Json::parse(text, nullptr, false);
+  return number.is_number() && number.dump() == text ? number : text_json(text);
 }
 
 /// The option's value, null where there is none.
 Json value_of(const CLI::Option& option) {
-  const ValueForm form = ValueForm::of(option);
-  if (option.count() == 0) {
-    if (form.boolean) return false;
-    return option.get_default_str().empty() ? Json() : typed(form, option.get_default_str());
-  }
   const std::vector<std::string>& results = option.results();
-  if (!form.list || form.is_joined) return typed(form, results.back());
+  if (option.get_expected_max() == 0) return option.count() > 0;
+  if (option.count() == 0) {
+    return option.get_default_str().empty() ? Json() : typed(option.get_default_str());
+  }
+  if (option.get_items_expected_max() < 2) return typed(results.back());
   Json list = Json::array();
-  for (const std::string& result : results) list.push_back(typed(form, result));
+  for (const std::string& result : results) list.push_back(typed(result));
   return list;
 }
 
@@ -108,15 +98,13 @@ bool ConfigCommand::is_chosen(const CommandOption& option) const {
 
 bool ConfigCommand::find_table(const Console& console) {
   table_ = fmt::format("{}", fmt::join(words_, "."));
-  const OptionSchema& schema = configuration_.schema();
-  if (std::any_of(schema.options.begin(), schema.options.end(),
-                  [this](const CommandOption& option) { return is_chosen(option); })) {
+  if (std::ranges::any_of(configuration_.options(),
+                          [this](const CommandOption& option) { return is_chosen(option); })) {
     return true;
   }
-  std::vector<std::string> names;
-  for (const CommandName& command : schema.commands) names.push_back(command.table);
-  const std::string nearest = nearest_name(table_, names);
-  console.error(fmt::format("'{}' is no command with options to configure", command_words(table_)),
+  const std::string nearest = nearest_name(table_, configuration_.tables());
+  console.error(fmt::format("'kvarena {}' is no command with options to configure",
+                            printable(fmt::format("{}", fmt::join(words_, " ")))),
                 "a command such as replay or bench attention",
                 nearest.empty() ? "'kvarena --help' lists the commands"
                                 : fmt::format("did you mean {}?", nearest));
@@ -128,7 +116,7 @@ std::string ConfigCommand::line_of(const CommandOption& named) const {
   const ConfigOrigin origin = configuration_.origin_of(*named.option);
   const bool is_set = origin.source != Source::default_value;
   std::string line = fmt::format("{}{} = ", is_set ? "" : "# ", named.key);
-  line += value.is_null() ? fmt::format("<{}>", ValueForm::of(*named.option).word) : toml_of(value);
+  line += value.is_null() ? fmt::format("<{}>", type_word(*named.option)) : toml_of(value);
   if (!origin_) return line + '\n';
   return fmt::format("{:<40} # {}\n", line, value.is_null() ? "not set" : one_line(origin.text()));
 }
@@ -141,7 +129,7 @@ std::string ConfigCommand::toml() const {
     }
   }
   std::string table;
-  for (const CommandOption& option : configuration_.schema().options) {
+  for (const CommandOption& option : configuration_.options()) {
     if (!is_chosen(option)) continue;
     if (option.table != table) text += fmt::format("\n[{}]\n", option.table);
     table = option.table;
@@ -154,7 +142,7 @@ ExitCode ConfigCommand::run(const Console& console) {
   if (!find_table(console)) return ExitCode::usage;
   if (!json_on_stdout(json_)) console.out << toml();
   Json options = Json::array();
-  for (const CommandOption& named : configuration_.schema().options) {
+  for (const CommandOption& named : configuration_.options()) {
     if (!is_chosen(named)) continue;
     const ConfigOrigin origin = configuration_.origin_of(*named.option);
     options.push_back({{"command", named.table},
@@ -163,7 +151,7 @@ ExitCode ConfigCommand::run(const Console& console) {
                        {"source", name_of(origin.source)},
                        {"origin", text_json(origin.text())},
                        {"variable", named.variable},
-                       {"takes", ValueForm::of(*named.option).word}});
+                       {"takes", type_word(*named.option)}});
   }
   Json files = Json::array();
   for (const std::string& file : configuration_.files()) files.push_back(text_json(file));

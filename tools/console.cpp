@@ -9,6 +9,11 @@ std::string_view Console::code(const std::ostream& stream, std::string_view sequ
 
 void Console::error(std::string_view happened, std::string_view expected,
                     std::string_view advice) const {
+  if (failure.is_empty()) {
+    failure = {.found = std::string(happened),
+               .expected = std::string(expected),
+               .advice = std::string(advice)};
+  }
   out.flush();
   err << bold(err) << red(err) << "error: " << plain(err) << happened << '\n';
   if (!expected.empty()) err << "  expected: " << expected << '\n';

@@ -4,10 +4,13 @@
 /// `Console`: where a command's words go. Data on `out`, messages on `err`. Injected, so that tests
 /// read both. One thread at a time.
 
+#include "base/finding.hpp"
+
 #include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace kvarena::tools {
 
@@ -29,10 +32,17 @@ struct Console {
   bool quiet = false;     ///< no notes, no progress, no summary; errors and warnings stay
   std::string program{};  ///< this executable, to start it again; empty: cannot be
   std::function<TerminalSize()> terminal_size{};  ///< asks now; empty: the size is not known
+  std::function<std::error_code()> out_error{};   ///< why `out` failed; empty: nobody knows
+  mutable Finding failure{};      ///< the first error: what programs are told of a refusal
+  mutable bool has_json = false;  ///< `out` has the JSON object that it was asked for
 
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},
              std::string_view advice = {}) const;
+  /// As above; the subject, if any, comes first.
+  void error(const Finding& finding) const {
+    error(headline(finding), finding.expected, finding.advice);
+  }
   /// Something the user should know although the command goes on.
   void warning(std::string_view message) const;
   /// A remark; silent when quiet.

@@ -3,7 +3,7 @@
 #include "base/excerpt.hpp"
 #include "tools/device_option.hpp"
 #include "tools/json_output.hpp"
-#include "tools/monitor/nvml_view.hpp"
+#include "tools/monitor/device_source.hpp"
 #include "tools/quantity.hpp"
 
 #include "kvarena/device/cuda_device.hpp"

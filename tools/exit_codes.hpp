@@ -13,6 +13,9 @@ enum class ExitCode : int {
   does_not_fit = 3,  ///< the device's memory or the pool is too small for what was asked
   bad_input = 4,     ///< an input file cannot be opened, or is not what it should be
   environment = 5,   ///< the operating system refused something else, or there is a bug in kvarena
+  interrupted =
+      130,  ///< SIGINT or SIGTERM ended it early; what it had finished is written, and says so
+  reader_gone = 141,  ///< nobody reads standard output any more: `kvarena ... | head -1`
 };
 
 }  // namespace kvarena::tools

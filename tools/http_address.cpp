@@ -1,7 +1,9 @@
 #include "tools/http_address.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 
@@ -27,17 +29,33 @@ std::optional<HttpAddress> parse_http_address(std::string_view text) {
   return HttpAddress{std::string(host), port};
 }
 
-std::optional<HttpAddress> parse_http_url(std::string_view text) {
-  constexpr std::string_view kScheme = "http://";
-  if (!text.starts_with(kScheme)) return std::nullopt;
-  text.remove_prefix(kScheme.size());
+std::optional<std::string> parse_http_url(std::string_view text) {
   if (text.ends_with('/')) text.remove_suffix(1);
-  return parse_http_address(text);
+  if (std::ranges::count(text, '/') != 2) return std::nullopt;  // a path
+  std::string url(text);
+  if (url.starts_with("https://")) {
+    const std::string_view host = text.substr(8);
+    const bool has_port = host.rfind(':') != host.npos && !host.ends_with(']');
+    if (!has_port) url += ":443";
+    return parse_http_address(std::string_view(url).substr(8)) ? std::optional(url) : std::nullopt;
+  }
+  if (!url.starts_with("http://")) return std::nullopt;
+  return parse_http_address(text.substr(7)) ? std::optional(url) : std::nullopt;
 }
 
 std::optional<std::string> read_token(const Console& console, const std::string& path) {
   std::string token;
   if (path.empty()) return token;
+  struct stat file_status {};
+  if (::stat(path.c_str(), &file_status) == 0 && S_ISREG(file_status.st_mode) &&
+      (file_status.st_mode & (S_IROTH | S_IWOTH)) != 0) {
+    console.error(
+        fmt::format("--http-token-file {}: everybody on this machine can {} it (mode {:04o})", path,
+                    (file_status.st_mode & S_IROTH) != 0 ? "read" : "change",
+                    file_status.st_mode & 07777),
+        "a file for its owner, or its group, alone", fmt::format("chmod 600 {}", path));
+    return std::nullopt;
+  }
   std::ifstream file(path);
   if (std::getline(file, token)) {
     while (token.ends_with('\r') || token.ends_with(' ')) token.pop_back();

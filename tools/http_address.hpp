@@ -20,11 +20,13 @@ struct HttpAddress {
   friend bool operator==(const HttpAddress&, const HttpAddress&) = default;
 };
 
-/// "127.0.0.1:9400", "localhost:0", "[::1]:9400"; nothing for anything else.
+/// "127.0.0.1:15858", "localhost:0", "[::1]:15858"; nothing for anything else.
 std::optional<HttpAddress> parse_http_address(std::string_view text);
-/// "http://HOST:PORT", with or without a slash behind; nothing for anything else.
-std::optional<HttpAddress> parse_http_url(std::string_view text);
-/// The first line of a file; "" for no path. Reports a failure on the console and returns nothing.
+/// "http://HOST:PORT" or "https://HOST[:PORT]" (443), without the slash that may be behind; nothing
+/// for anything else.
+std::optional<std::string> parse_http_url(std::string_view text);
+/// The first line of a file that others cannot read or write; "" for no path. Reports a failure on
+/// the console and returns nothing.
 std::optional<std::string> read_token(const Console& console, const std::string& path);
 
 }  // namespace kvarena::tools

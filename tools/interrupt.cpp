@@ -10,17 +10,16 @@ namespace kvarena::tools {
 
 namespace {
 
-int write_end = -1;  // of the pipe that a handler may write to
+std::atomic<int> write_end{-1};  // of the pipe that a handler may write to
+std::atomic<bool> has_come{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-void on_signal(int) {
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(write_end, "", 1);
-  errno = error;
-}
+void on_signal(int) { Interrupt::request(); }
 
 }  // namespace
 
 Interrupt::Interrupt() {
+  has_come = false;
   if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
   write_end = pipe_[1];
   struct sigaction wake {};
@@ -34,6 +33,7 @@ Interrupt::~Interrupt() {
   if (pipe_[0] < 0) return;
   ::sigaction(SIGINT, &interrupt_, nullptr);
   ::sigaction(SIGTERM, &terminate_, nullptr);
+  write_end = -1;
   ::close(pipe_[0]);
   ::close(pipe_[1]);
 }
@@ -43,6 +43,18 @@ bool Interrupt::wait_for(std::chrono::milliseconds time) {
   while (::poll(&readable, 1, static_cast<int>(time.count())) < 0 && errno == EINTR) {
   }
   return (readable.revents & POLLIN) != 0;
+}
+
+const std::atomic<bool>& Interrupt::came() const noexcept { return has_come; }
+
+void Interrupt::request() noexcept {
+  const int error = errno;
+  const int pipe = write_end;
+  if (pipe >= 0) {
+    has_come = true;
+    [[maybe_unused]] const ssize_t written = ::write(pipe, "", 1);
+  }
+  errno = error;
 }
 
 }  // namespace kvarena::tools

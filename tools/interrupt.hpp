@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// `Interrupt`: waiting for the user to end a command.
+/// `Interrupt`: the user ends a command early, and the command writes what it has finished.
 
 #include <signal.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 
 namespace kvarena::tools {
@@ -22,6 +23,12 @@ class Interrupt {
 
   /// Waits for a signal, at most for `time`. Whether one has come since construction.
   bool wait_for(std::chrono::milliseconds time);
+  /// True once one has come: what long work asks between two pieces. Any thread.
+  const std::atomic<bool>& came() const noexcept;
+
+  /// Does what a signal would: the command should end, for example because the reader of its output
+  /// has gone. Does nothing where no Interrupt lives. Any thread, and signal handlers.
+  static void request() noexcept;
 
  private:
   std::array<int, 2> pipe_{-1, -1};

@@ -48,12 +48,9 @@ ExitCode write_json(const Console& console, const std::string& target,
                     const nlohmann::ordered_json& document) {
   if (target.empty()) return ExitCode::ok;
   if (json_on_stdout(target)) {
-    console.out << json_text(document);
-    console.out.flush();
-    if (console.out) return ExitCode::ok;
-    console.error("standard output could not be written", "an open pipe, terminal or file",
-                  "check the disk and the reader of the pipe");
-    return ExitCode::environment;
+    console.has_json = true;
+    console.out << json_text(document) << std::flush;
+    return ExitCode::ok;  // run_command_line reports what could not be written
   }
   const std::error_code error = write_whole(target, json_text(document));
   return error ? not_written(console, target, error) : ExitCode::ok;

@@ -1,16 +1,64 @@
 #include "tools/command_line.hpp"
+#include "tools/interrupt.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <streambuf>
+#include <string_view>
 #include <system_error>
 
 namespace {
 
-kvarena::tools::TerminalSize ask_terminal_size() {
+using namespace kvarena::tools;
+
+/// Standard output, which remembers why it could not be written. A reader that has gone ends the
+/// command as a signal would.
+class StandardOutput : public std::streambuf {
+ public:
+  StandardOutput() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+  std::error_code error() const { return {error_, std::generic_category()}; }
+
+ protected:
+  int_type overflow(int_type c) override {
+    if (sync() != 0) return traits_type::eof();
+    if (!traits_type::eq_int_type(c, traits_type::eof())) {
+      *pptr() = traits_type::to_char_type(c);
+      pbump(1);
+    }
+    return traits_type::not_eof(c);
+  }
+  int sync() override {
+    const char* at = pbase();
+    while (at < pptr() && error_ == 0) {
+      const ssize_t written = ::write(STDOUT_FILENO, at, static_cast<std::size_t>(pptr() - at));
+      if (written >= 0) {
+        at += written;
+      } else if (errno == EAGAIN) {
+        pollfd writable{STDOUT_FILENO, POLLOUT, 0};
+        ::poll(&writable, 1, -1);
+      } else if (errno != EINTR) {
+        error_ = errno;
+      }
+    }
+    setp(bytes_.data(), bytes_.data() + bytes_.size());
+    if (error_ == EPIPE) Interrupt::request();
+    return error_ == 0 ? 0 : -1;
+  }
+
+ private:
+  std::array<char, 1 << 14> bytes_{};
+  int error_ = 0;
+};
+
+TerminalSize ask_terminal_size() {
   winsize size{};
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     if (::ioctl(stream, TIOCGWINSZ, &size) == 0) return {size.ws_row, size.ws_col};
@@ -18,21 +66,37 @@ kvarena::tools::TerminalSize ask_terminal_size() {
   return {};
 }
 
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread yet
+  return value == nullptr ? "" : value;
+}
+
+/// A standard stream that is closed gets a descriptor that cannot be used either, so that no file
+/// opened later takes its number and its text.
+void reserve_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) {
+      static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace kvarena::tools;
+  reserve_standard_streams();
+  ::signal(SIGPIPE, SIG_IGN);  // a reader that goes is an error of write()
   std::ios::sync_with_stdio(false);
-  const char* no_color = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): one thread yet
-  Console console{std::cout, std::cerr};
-  console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
-  console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
+  StandardOutput output;
+  std::ostream out(&output);
+  Console console{out, std::cerr};
+  const bool obeys_escapes = variable("TERM") != "dumb";
+  console.out_is_terminal = obeys_escapes && ::isatty(STDOUT_FILENO) == 1;
+  console.err_is_terminal = obeys_escapes && ::isatty(STDERR_FILENO) == 1;
   console.terminal_size = ask_terminal_size;
-  console.color = no_color == nullptr || *no_color == '\0';
+  console.out_error = [&output] { return output.error(); };
+  console.color = variable("NO_COLOR").empty();
   std::error_code unknown;
   console.program = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
-  const ExitCode code = run_command_line(argc, argv, console, ConfigSources::of_process());
-  std::cout.flush();
-  if (code == ExitCode::ok && !std::cout) return static_cast<int>(ExitCode::environment);
-  return static_cast<int>(code);
+  return static_cast<int>(run_command_line(argc, argv, console, ConfigSources::of_process()));
 }

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 namespace kvarena::tools {
@@ -41,6 +43,20 @@ std::string letters_of(std::string_view name) {
     if (std::isalnum(byte) != 0) letters += static_cast<char>(std::tolower(byte));
   }
   return letters;
+}
+
+/// A model's name in small letters without its organisation and the words for how it was tuned.
+std::string model_words(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kTunings{"meta", "instruct", "chat",
+                                                     "hf",   "it",       "base"};
+  std::istringstream parts(std::string(name.substr(name.rfind('/') + 1)));
+  std::string words;
+  for (std::string part; std::getline(parts, part, '-');) {
+    std::ranges::transform(part, part.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (std::ranges::find(kTunings, part) == kTunings.end()) words += "-" + part;
+  }
+  words.erase(0, 1);
+  return words;
 }
 
 /// Those of `names` that begin like `wanted`, the most alike first.
@@ -95,6 +111,52 @@ std::string similar_names(std::string_view wanted, const std::vector<std::string
 std::string expected_gpus(std::string_view wanted) {
   const std::vector<std::string_view> names = capacity::gpu_preset_names();
   return fmt::format("{}one of {}", similar_names(wanted, names), fmt::join(names, ", "));
+}
+
+Finding gpu_finding(std::string_view wanted) {
+  const std::string letters = letters_of(wanted);
+  std::vector<std::string_view> variants;
+  for (const std::string_view name : capacity::gpu_preset_names()) {
+    if (!letters.empty() && letters_of(name).starts_with(letters)) variants.push_back(name);
+  }
+  if (variants.size() < 2) {
+    return {.found = fmt::format("--gpu {}: no built-in GPU is called that", printable(wanted)),
+            .expected = expected_gpus(wanted)};
+  }
+  return {.found = fmt::format("--gpu {} is not one GPU", printable(wanted)),
+          .expected = fmt::format("one of {}", fmt::join(variants, ", "))};
+}
+
+std::string gpu_name_of(std::string_view name) {
+  using Name = std::pair<std::string_view, std::string_view>;  // a driver's, in letters_of; ours
+  constexpr std::array<Name, 4> kOfDrivers{{{"h10080gbhbm3", "H100-SXM"},
+                                            {"h200", "H200-SXM"},
+                                            {"a100sxm440gb", "A100-40GB-SXM"},
+                                            {"a100sxm480gb", "A100-80GB-SXM"}}};
+  std::string letters = letters_of(name);
+  for (const std::string_view maker : {"nvidia", "amd", "geforce", "instinct"}) {
+    if (letters.starts_with(maker)) letters.erase(0, maker.size());
+  }
+  for (const auto& [driver, ours] : kOfDrivers) {
+    if (letters == driver) return std::string(ours);
+  }
+  for (const std::string_view ours : capacity::gpu_preset_names()) {
+    if (letters == letters_of(ours)) return std::string(ours);
+  }
+  return std::string(name);
+}
+
+std::string model_name_of(std::string_view repository, const std::vector<std::string_view>& names) {
+  const std::string wanted = model_words(repository);
+  const auto same = std::ranges::find(names, wanted, model_words);
+  return same == names.end() ? wanted : std::string(*same);
+}
+
+const ModelShape* find_shape(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
+  const ModelShape* exact = find_model_shape(name);
+  return exact != nullptr ? exact : find_model_shape(model_name_of(name, names));
 }
 
 }  // namespace kvarena::tools

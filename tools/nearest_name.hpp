@@ -3,6 +3,9 @@
 /// @file
 /// What somebody may have meant by a name that does not exist. Pure.
 
+#include "base/finding.hpp"
+#include "kvarena/base/shapes.hpp"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +23,16 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
 std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names);
 /// The same of the built-in GPUs, and all of them: "did you mean H100-SXM? one of A10, L4, ...".
 std::string expected_gpus(std::string_view wanted);
+/// What is wrong with `wanted`, which is no GPU's name: "H100" is those of two.
+Finding gpu_finding(std::string_view wanted);
+/// The built-in name of a GPU that a driver calls "NVIDIA H100 80GB HBM3"; else `name` without its
+/// vendor.
+std::string gpu_name_of(std::string_view name);
+/// The name of `names` that "meta-llama/Llama-3.1-8B-Instruct" is but for its organisation and the
+/// words for a tuning, which change no shape ("Llama-3.1-8B"); where there is none, the
+/// repository's name without them.
+std::string model_name_of(std::string_view repository, const std::vector<std::string_view>& names);
+/// The built-in shape of that name, or of what model_name_of makes of it, or null.
+const ModelShape* find_shape(std::string_view name);
 
 }  // namespace kvarena::tools

@@ -36,9 +36,9 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
   const auto take = [name, &bytes, smallest](const std::string& text) {
     bytes = parse_bytes(text);
     if (bytes && *bytes >= smallest) return;
-    throw CLI::ValidationError(name, fmt::format("\"{}\" is no whole number of bytes, {} or more; "
-                                                 "expected a whole number with a suffix, such as "
-                                                 "1434MiB, 24GiB, 80GB",
+    throw CLI::ValidationError(name, fmt::format("\"{}\" is no size of {} B or more; expected a "
+                                                 "number with a suffix, such as 512MiB, 79.18GiB, "
+                                                 "80GB",
                                                  text, smallest));
   };
   return command.add_option_function<std::string>(name, take, help)->type_name("SIZE");

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 namespace kvarena::tools {
@@ -42,31 +44,31 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return number;
 }
 
-constexpr std::array<std::pair<std::string_view, std::int64_t>, 11> kByteUnits{{
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 10> kByteUnits{{
     {"", 1},
-    {"B", 1},
-    {"kB", 1'000},
-    {"KB", 1'000},
-    {"MB", 1'000'000},
-    {"GB", 1'000'000'000},
-    {"TB", 1'000'000'000'000},
-    {"KiB", std::int64_t{1} << 10},
-    {"MiB", std::int64_t{1} << 20},
-    {"GiB", std::int64_t{1} << 30},
-    {"TiB", std::int64_t{1} << 40},
+    {"b", 1},
+    {"kb", 1'000},
+    {"mb", 1'000'000},
+    {"gb", 1'000'000'000},
+    {"tb", 1'000'000'000'000},
+    {"kib", std::int64_t{1} << 10},
+    {"mib", std::int64_t{1} << 20},
+    {"gib", std::int64_t{1} << 30},
+    {"tib", std::int64_t{1} << 40},
 }};
 
 }  // namespace
 
-std::optional<std::int64_t> parse_bytes(std::string_view text) {
+std::optional<std::int64_t> parse_bytes(std::string_view text, bool* is_rounded) {
   auto number = parse_decimal(text);
   if (!number) return std::nullopt;
-  std::string_view unit = number->rest;
-  if (unit.size() > 1 && unit.front() == ' ') unit.remove_prefix(1);
+  std::string unit(number->rest);
+  if (unit.size() > 1 && unit.front() == ' ') unit.erase(0, 1);
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const auto& [name, factor] : kByteUnits) {
     if (name != unit) continue;
     const Wide scaled = number->digits * factor;
-    if (scaled % number->scale != 0) return std::nullopt;
+    if (is_rounded != nullptr) *is_rounded = scaled % number->scale != 0;
     const Wide bytes = scaled / number->scale;
     if (bytes > INT64_MAX) return std::nullopt;
     return static_cast<std::int64_t>(bytes);

@@ -26,9 +26,30 @@ class ResultFolder {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-/// Writes `text`; no error: it is there. A file, or none, is replaced in one step: whoever reads it
-/// meanwhile sees all of the old or all of the new. What else `path` may name, a pipe, a device, a
-/// link such as /dev/stdout, is written in its place.
+/// A file that appears whole. Somebody writes `place()`, which lies beside it; `commit` brings that
+/// to the disk and gives it its name in one step. Until then, and where it never comes to that,
+/// what was there before stays. What else a name may lead to, a pipe, a device, /dev/stdout, is
+/// written in its place. Links are followed.
+class ResultFile {
+ public:
+  ResultFile() = default;
+  ~ResultFile();
+  ResultFile(const ResultFile&) = delete;
+  ResultFile& operator=(const ResultFile&) = delete;
+
+  /// Makes the file at `place()`, empty, or says why it cannot.
+  std::error_code open(const std::filesystem::path& path);
+  /// Where to write it.
+  const std::filesystem::path& place() const noexcept { return place_; }
+  /// What was written has the name given to open. Once, after whoever wrote has closed the file.
+  std::error_code commit();
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path place_;  // target_ itself where it is written in its place
+};
+
+/// Writes `text` as a ResultFile; no error: it is there.
 std::error_code write_whole(const std::filesystem::path& path, std::string_view text);
 
 /// Why write_whole could not write; no error: it can. Leaves the disk as it is, and opens neither

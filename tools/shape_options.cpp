@@ -63,23 +63,32 @@ bool ShapeOptions::any_number() const {
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
                                                 const std::string& model) const {
   ChosenShape shape;
-  shape.name = "custom";
-  shape.block_size = block_size_;
   if (!model.empty()) {
-    const ModelShape* known = find_model_shape(model);
+    const ModelShape* known = find_shape(model);
     if (known == nullptr) {
       console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
-                    similar_names(model, shape_names()) + "a name from 'kvarena shapes'",
+                    similar_names(model_name_of(model, shape_names()), shape_names()) +
+                        "a name from 'kvarena shapes'",
                     "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
       return std::nullopt;
     }
-    shape.name = any_number() ? fmt::format("{} (changed)", known->name) : std::string(known->name);
+    shape.name = known->name;
     shape.num_layers = known->num_layers;
     shape.num_q_heads = known->num_q_heads;
     shape.num_kv_heads = known->num_kv_heads;
     shape.head_dim_k = shape.head_dim_v = known->head_dim;
     shape.dtype = known->dtype;
     shape.max_position = known->max_position;
+  }
+  return choose(console, shape);
+}
+
+std::optional<ChosenShape> ShapeOptions::choose(const Console& console, ChosenShape shape) const {
+  shape.block_size = block_size_;
+  if (shape.name.empty()) {
+    shape.name = "custom";
+  } else if (any_number()) {
+    shape.name += " (changed)";
   }
   if (layers_ != 0) shape.num_layers = layers_;
   if (kv_heads_ != 0) shape.num_kv_heads = kv_heads_;
@@ -96,7 +105,7 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
   if (!missing.empty()) {
     console.error(
         fmt::format("the model shape is incomplete: {} missing", fmt::join(missing, ", ")),
-        "a built-in model's name, or at least --layers, --kv-heads and --head-dim",
+        "a model's name or file, or at least --layers, --kv-heads and --head-dim",
         "'kvarena shapes' lists the names");
     return std::nullopt;
   }

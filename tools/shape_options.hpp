@@ -42,6 +42,8 @@ class ShapeOptions {
   /// `model` ("" for none) with the numbers given put in its place. Reports what is wrong or
   /// missing on the console and returns nothing.
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
+  /// The same of a shape that is known.
+  std::optional<ChosenShape> choose(const Console& console, ChosenShape shape) const;
   /// Tokens a block.
   std::int32_t block_size() const { return block_size_; }
 

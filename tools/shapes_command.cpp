@@ -2,9 +2,11 @@
 
 #include "tools/json_output.hpp"
 #include "tools/option_types.hpp"
+#include "tools/plan/plan_inputs.hpp"
 #include "tools/quantity.hpp"
 
 #include "kvarena/base/shapes.hpp"
+#include "kvarena/capacity/kv_memory.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -24,6 +26,7 @@ Examples:
   kvarena shapes Llama-3.1-8B                       one shape, with the arithmetic
   kvarena shapes Llama-3.1-8B --pool-bytes 24GiB    and how many tokens a pool of that size holds
   kvarena shapes Llama-3.1-8B --dtype int8          a built-in shape with one number changed
+  kvarena shapes ./model/config.json                a model's file: config.json, GGUF, a folder
   kvarena shapes --layers 24 --kv-heads 2 --head-dim 64 --dtype bf16 --json -
 )";
 
@@ -56,13 +59,37 @@ Json json_of(const ChosenShape& shape, const KvLayout& layout) {
   return json;
 }
 
+/// The shape of a model whose layers all keep K and V of every token; of others none.
+std::optional<ChosenShape> uniform_shape_of(const capacity::ModelSpec& model) {
+  const capacity::CacheGroup& group = model.groups.front();
+  const capacity::StorageFormat* format = capacity::find_storage_format(model.kv_format);
+  const auto dtype = format != nullptr ? capacity::dtype_of(*format) : std::nullopt;
+  const bool is_windowed = group.kind == capacity::CacheKind::window;
+  if (model.groups.size() > 1 || !dtype || group.num_sharing_layers > 0 ||
+      (group.kind != capacity::CacheKind::full && !is_windowed)) {
+    return std::nullopt;
+  }
+  ChosenShape shape;
+  shape.name = model.name;
+  shape.num_layers = group.num_layers;
+  shape.num_kv_heads = group.num_kv_heads;
+  shape.num_q_heads = model.shape.num_q_heads;
+  shape.head_dim_k = group.head_dim_k;
+  shape.head_dim_v = group.head_dim_v;
+  shape.dtype = *dtype;
+  shape.max_position = model.shape.max_position;
+  return shape;
+}
+
 }  // namespace
 
 CLI::App* ShapesCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
-      "shapes", "Bytes of KV cache per token and per block, for built-in models or given numbers");
+      "shapes",
+      "Bytes of KV cache per token and per block, for models by name or file, or numbers");
   command->footer(kFooter);
-  command->add_option("MODEL", model_, "A built-in model; without it (and without numbers), all");
+  command->add_option("MODEL", model_,
+                      "A built-in model or a file; without it (and without numbers), all");
   shape_.declare(*command);
   add_bytes_option(*command, "--pool-bytes", pool_bytes_,
                    "Also say how many blocks and tokens a pool of this size holds, e.g. 24GiB");
@@ -79,8 +106,75 @@ ExitCode ShapesCommand::run(const Console& console) const {
                   "for example: kvarena shapes Llama-3.1-8B --pool-bytes 24GiB");
     return ExitCode::usage;
   }
+  if (!model_.empty() && find_model_shape(model_) == nullptr) return show_model(console);
   const auto shape = shape_.choose(console, model_);
   return shape ? show_one(console, *shape) : ExitCode::usage;
+}
+
+ExitCode ShapesCommand::show_model(const Console& console) const {
+  PlanRefusal refusal;
+  const auto model = find_model(model_, refusal);
+  if (!model) {
+    console.error(headline(refusal.what), refusal.what.expected, refusal.what.advice);
+    const ExitCode written = write_json(console, json_,
+                                        {{"refused", headline(refusal.what)},
+                                         {"expected", refusal.what.expected},
+                                         {"to_do", refusal.what.advice}});
+    return written == ExitCode::ok ? refusal.code : written;
+  }
+  if (const auto uniform = uniform_shape_of(*model)) {
+    const auto shape = shape_.choose(console, *uniform);
+    return shape ? show_one(console, *shape) : ExitCode::usage;
+  }
+  if (!shape_.any_number()) return show_groups(console, *model);
+  console.error(fmt::format("{} has layers of several kinds, or latents", model->name),
+                "no numbers beside it", "'kvarena plan' takes another type of K and V");
+  return ExitCode::usage;
+}
+
+ExitCode ShapesCommand::show_groups(const Console& console,
+                                    const capacity::ModelSpec& model) const {
+  const capacity::StorageFormat* own = capacity::find_storage_format(model.kv_format);
+  const auto groups = capacity::group_memory(
+      model, {.format = own != nullptr ? *own : *capacity::find_storage_format("bf16"),
+              .kept = capacity::KeptTokens::model,
+              .block_size_tokens = shape_.block_size()});
+  if (!groups || pool_bytes_) {
+    console.error(groups ? fmt::format("a pool of {} has no one size of block", model.name)
+                         : describe(groups.status()),
+                  groups ? "no --pool-bytes" : "a model whose layers have a layout",
+                  "'kvarena plan' sizes the pools of such a model");
+    return ExitCode::usage;
+  }
+  Json json{{"name", model.name},
+            {"block_size", shape_.block_size()},
+            {"dtype", model.kv_format},
+            {"max_position", model.shape.max_position},
+            {"groups", Json::array()}};
+  std::string text = fmt::format("{}{}{}: K and V of a sequence, {}\n", console.bold(console.out),
+                                 model.name, console.plain(console.out), model.kv_format);
+  for (const capacity::GroupMemory& group : *groups) {
+    const bool has_blocks = group.block_size_tokens > 0;
+    const std::string formula = capacity::formula_of(group);
+    text += fmt::format("  {:<18} {:>3} layers  {}\n  {:<18} {} = {} B\n", name_of(group.kind),
+                        group.num_layers, formula, has_blocks ? "  one block" : "  one state",
+                        group.arithmetic, grouped(group.unit_bytes));
+    json["groups"].push_back({{"kind", name_of(group.kind)},
+                              {"layers", group.num_layers},
+                              {"kv_heads", group.num_kv_heads},
+                              {"bytes_per_token", group.bytes_per_token},
+                              {"index_bytes_per_token", group.index_bytes_per_token},
+                              {"unit_bytes", group.unit_bytes},
+                              {"formula", formula}});
+  }
+  for (const std::int64_t tokens : {model.shape.max_position, context_}) {
+    if (tokens == 0) continue;
+    const std::int64_t bytes = capacity::bytes_at(*groups, tokens);
+    text += fmt::format("  {} tokens take {}\n", grouped(tokens), human_bytes(bytes));
+    if (tokens == context_) json["context"] = {{"tokens", tokens}, {"bytes", bytes}};
+  }
+  if (!json_on_stdout(json_)) console.out << text;
+  return write_json(console, json_, json);
 }
 
 ExitCode ShapesCommand::list_all(const Console& console) const {

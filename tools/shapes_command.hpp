@@ -1,11 +1,13 @@
 #pragma once
 
 /// @file
-/// `kvarena shapes`: bytes of KV per token and per block, for built-in model shapes or numbers.
+/// `kvarena shapes`: bytes of KV per token and per block, for models by name or file, or numbers.
 
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
 #include "tools/shape_options.hpp"
+
+#include "kvarena/capacity/model_spec.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -30,6 +32,8 @@ class ShapesCommand {
 
   ExitCode list_all(const Console& console) const;
   ExitCode show_one(const Console& console, const ChosenShape& shape) const;
+  ExitCode show_model(const Console& console) const;
+  ExitCode show_groups(const Console& console, const capacity::ModelSpec& model) const;
 };
 
 }  // namespace kvarena::tools

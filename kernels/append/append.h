@@ -1,14 +1,16 @@
 #pragma once
 
 /// @file
-/// Append on CUDA: K and V of new tokens into a paged pool in either tile order, any pair of f32,
-/// f16 and bf16, and those to fp8 e4m3 (divided by its scale, saturating). Arrays of the params are
-/// device memory; slots and table entries outside the pool are skipped. One launch (two when K and
-/// V differ in type or dim); no allocation, no synchronisation, capturable.
+/// Append on CUDA: writes K and V of new tokens into a paged pool in either tile order. Source and
+/// pool may be any pair of f32, f16 and bf16. An fp8 e4m3 pool takes each of these; values are
+/// divided by its scale and saturate. Arrays of the params are device memory. Slots and table
+/// entries outside the pool are skipped. One launch, or two when K and V differ in type or dim. No
+/// allocation, no synchronisation, capturable.
 ///
 /// With `overlap` a launch is programmatic: it may begin while the kernel before it on the stream
-/// is finishing. It reads slots, runs and tables before that kernel has completed, which must not
-/// have written them; key and value are read, and the pool is written, after.
+/// is finishing. It reads slots, runs and tables before that kernel has completed, so that kernel
+/// must not write them. It reads key and value, and writes the pool, after that kernel has
+/// completed.
 
 #include "kernels/params.h"
 
@@ -16,12 +18,12 @@
 
 namespace kvarena::kernels {
 
-/// Queues the append by slot mapping; slots must be distinct. Returns invalid_argument (pointer,
+/// Queues the append by slot mapping. Slots must be distinct. Returns invalid_argument (pointer,
 /// alignment, num_tokens, block_size, ...), unsupported (dtype, tile_order, head_dim) or
 /// device_error; nothing is queued then.
 Status launch_append(const AppendParams& params, bool overlap, cudaStream_t stream) noexcept;
 
-/// Queues the append by runs; their positions must be distinct. Returns as launch_append.
+/// Queues the append by runs. Their positions must be distinct. Returns what launch_append returns.
 Status launch_append_runs(const AppendRunsParams& params, bool overlap,
                           cudaStream_t stream) noexcept;
 

@@ -1,12 +1,13 @@
 #pragma once
 
 /// @file
-/// The kernel of token_move.h. A unit is as many neighbouring dims of one token and head as fill 16
-/// bytes of the narrower type, which lie together on both sides in either tile order. Thread
-/// (blockIdx.y, threadIdx.x) has the unit within a token, (blockIdx.x, threadIdx.y) the tokens,
-/// blockIdx.z K or V. All places and loads of a thread's tokens are issued before its stores.
-/// Finding a place is a chain of dependent loads: reading a new token's bytes does not wait for it,
-/// and an overlapping launch walks it before the kernel in front has ended.
+/// The kernel of token_move.h. A unit is a run of neighbouring dims of one token and head that
+/// fills 16 bytes of the narrower type. The elements of a unit lie together on both sides, in
+/// either tile order. (blockIdx.y, threadIdx.x) selects the unit within a token, (blockIdx.x,
+/// threadIdx.y) the tokens, and blockIdx.z K or V. A thread finds all places and issues all loads
+/// of its tokens before its stores. Finding a place is a chain of dependent loads. The reads of new
+/// tokens do not wait for that chain, and an overlapping launch walks it before the kernel in front
+/// has ended.
 
 #include "kernels/append/token_move.h"
 #include "kernels/common/convert.cuh"
@@ -19,27 +20,27 @@
 
 namespace kvarena::kernels {
 
-inline constexpr int kMoveThreads = 256;  ///< threads of a thread block, at most
+inline constexpr int kMoveThreads = 256;  ///< most threads of a thread block
 
-/// A token in a pool: its block, -1 for a token to be skipped, and its place in the block.
+/// The place of a token in a pool: its block (-1: skip the token) and its offset in the block.
 struct TokenPlace {
   std::int32_t block;
   std::int32_t token;
 };
 
-/// The block and place of a slot, or of a position of a sequence.
+/// Splits a slot, or a position of a sequence, into block and offset.
 __device__ __forceinline__ TokenPlace split_position(const TokenMove& m, std::int64_t at) {
   const std::int64_t block = m.block_shift >= 0 ? at >> m.block_shift : at / m.block_size;
   return {static_cast<std::int32_t>(block), static_cast<std::int32_t>(at - block * m.block_size)};
 }
 
-/// A token of a sequence, or a slot with row 0: row -1 for a token to be skipped.
+/// A position in a row of the tables, or a slot with row 0. Row -1: skip the token.
 struct RowPosition {
   std::int32_t row;
   std::int64_t at;
 };
 
-/// The place of a position, through its row's table.
+/// Returns the place of a position, read from its row's table.
 __device__ __forceinline__ TokenPlace table_place(const TokenMove& m, const RowPosition& position) {
   const auto [row, at] = position;
   if (row < 0 || row >= m.tables.num_rows || at < 0) return {-1, 0};
@@ -47,21 +48,21 @@ __device__ __forceinline__ TokenPlace table_place(const TokenMove& m, const RowP
   return {m.tables.block(row, place.block).value, place.token};
 }
 
-/// The run that a thread has found last: tokens begin .. end - 1. Neighbouring tokens are mostly of
-/// the same one.
+/// The run that a thread found last: tokens begin .. end - 1. The next token is usually in the same
+/// run.
 struct RunCursor {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   TokenRun run{-1, 0};
 };
 
-/// Run `index`.
+/// Loads run `index`.
 __device__ __forceinline__ RunCursor load_run(const TokenMove& m, std::int32_t index) {
   return {m.run_offsets[index], m.run_offsets[index + 1], m.runs[index]};
 }
 
-/// The position of token `i` of runs. Runs of equal length, above all those of one token in a
-/// decode step, are found at the first guess.
+/// Returns the position of token `i` of a move by runs. The first guess is right for runs of equal
+/// length, such as the one-token runs of a decode step; otherwise a binary search finds the run.
 __device__ __forceinline__ RowPosition run_position(const TokenMove& m, std::int64_t i,
                                                     RunCursor& cursor) {
   if (i < cursor.begin || i >= cursor.end) {
@@ -83,8 +84,9 @@ __device__ __forceinline__ RowPosition run_position(const TokenMove& m, std::int
   return {cursor.run.row, cursor.run.start + (i - cursor.begin)};
 }
 
-/// Where tokens first, first + step, .. of the move lie in the pool (copies: in the source pool);
-/// skipped when that is outside. The steps of all tokens' chains are taken side by side.
+/// Finds the places of tokens first, first + step, .. of the move in the pool (with copies: in the
+/// source pool). A place outside the pool is skipped. The loops go step by step over all tokens, so
+/// that their chains of loads run side by side.
 template <TokenMap kMap, int kTokens>
 __device__ __forceinline__ void find_places(const TokenMove& m, std::int64_t first, int step,
                                             TokenPlace (&places)[kTokens]) {
@@ -124,7 +126,7 @@ __device__ __forceinline__ void find_places(const TokenMove& m, std::int64_t fir
   }
 }
 
-/// Units of 16 bytes and more: `From` and `To` known at compile time.
+/// A unit of 16 bytes or more, for types `From` and `To` that are known at compile time.
 template <class From, class To>
 struct VectorUnit {
   static constexpr int kNarrow = sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To);
@@ -132,7 +134,7 @@ struct VectorUnit {
   static constexpr int kFromBytes = sizeof(From);
   static constexpr int kToBytes = sizeof(To);
   static constexpr bool kScaled = std::is_same_v<From, Fp8> || std::is_same_v<To, Fp8>;
-  // Bits that are only moved fit in 40 registers; conversions would spill.
+  // A unit that is only moved fits in 40 registers. With conversions, that limit would spill.
   static constexpr int kBlocksPerSm = std::is_same_v<From, To> ? 6 : 1;
 
   template <class T>
@@ -170,7 +172,7 @@ struct VectorUnit {
   }
 };
 
-/// Units of one element, for head dims and addresses that 16 bytes do not divide.
+/// A unit of one element, for head dims and addresses that are not multiples of 16 bytes.
 struct ElementUnit {
   static constexpr int kWidth = 1;
   static constexpr bool kScaled = true;
@@ -209,8 +211,8 @@ struct ElementUnit {
   }
 };
 
-/// What a value is multiplied with on its way: an fp8 side's scale, or its inverse when it is
-/// written; 1 between two fp8 sides and without one.
+/// Returns the factor for the values of a move: the scale of an fp8 source, or the inverse scale of
+/// an fp8 target. 1 when both sides or no side is fp8, or when there are no scales.
 __device__ __forceinline__ float factor_of(const TokenMove& m, const PlaneMove& p, int head) {
   const bool is_written = p.to.dtype == DType::fp8_e4m3;
   if (p.scales == nullptr || is_written == (p.from.dtype == DType::fp8_e4m3)) return 1.0F;
@@ -218,7 +220,7 @@ __device__ __forceinline__ float factor_of(const TokenMove& m, const PlaneMove& 
   return is_written ? 1.0F / scale : scale;
 }
 
-/// Element (token, head, dim) of the contiguous side `flat`.
+/// Returns the address of element (token, head, dim) on the contiguous side `flat`.
 template <class Unit>
 __device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const PlaneMove& plane,
                                               int head, std::int64_t token, int dim) {
@@ -226,12 +228,12 @@ __device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const Plane
   return flat.base + head * flat.head_stride + token * flat.token_stride + dim * bytes;
 }
 
-/// `unit / units_per_head`: by multiplication where the launcher has found that exact.
+/// Returns `unit / per_head`. It multiplies when the launcher found that to be exact.
 __device__ __forceinline__ unsigned head_of(const TokenMove& m, unsigned unit, unsigned per_head) {
   return m.head_reciprocal != 0 ? __umulhi(unit, m.head_reciprocal) : unit / per_head;
 }
 
-/// kTokens tokens a thread; `kMap` as m.map.
+/// Moves kTokens tokens in each thread. `kMap` equals m.map.
 template <class Unit, int kTokens, TokenMap kMap>
 __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
     move_tokens(const __grid_constant__ TokenMove m) {
@@ -253,7 +255,7 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
   if (overlap) find_places<kMap>(m, first, step, places);
   wait_for_previous_kernel();
   if (kAppends) let_next_kernel_begin();
-    // Contiguous memory is read whether the token is skipped or not.
+    // Contiguous memory is read even when the token is skipped.
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     const std::int64_t token = first + i * step;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Whole blocks cut into pieces for thread blocks: what copying and scrubbing share. Host code;
+/// Cutting whole blocks into pieces for thread blocks; copying and scrubbing share it. Host code;
 /// pure.
 
 #include "kernels/common/launch_checks.h"
@@ -13,10 +13,10 @@
 
 namespace kvarena::kernels {
 
-inline constexpr int kPieceThreads = 1024;  ///< threads of a thread block, at most
-inline constexpr int kPieceUnits = 2;       ///< units a thread moves at once
+inline constexpr int kPieceThreads = 1024;  ///< most threads of a thread block
+inline constexpr int kPieceUnits = 2;       ///< units that a thread moves at once
 
-/// ok when the planes of a copy, and `count` list entries at `list`, can be addressed.
+/// Returns ok when the planes of a copy, and `count` list entries at `list`, can be addressed.
 inline Status check_blocks(const CopyBlocksParams& p, const void* list,
                            std::int64_t count) noexcept {
   if (Status s = in_range(Resource::num_blocks, p.num_blocks, 1, KvLayout::kMaxBlocks); !s)
@@ -29,18 +29,19 @@ inline Status check_blocks(const CopyBlocksParams& p, const void* list,
   return not_null(list);
 }
 
-/// Whether blocks can be moved as units of 16 bytes.
+/// Returns whether blocks can be moved in units of 16 bytes.
 inline bool has_wide_units(const CopyBlocksParams& p) noexcept {
   return is_aligned(p.base, 16) && (p.bytes | p.block_stride | p.plane_stride) % 16 == 0;
 }
 
-/// One thread block a piece of blockDim.x * kPieceUnits units: x pieces of a block's `bytes` in a
-/// plane, y list entries (the kernel strides over more than fit), z planes.
+/// Returns a launch with one thread block for each piece of blockDim.x * kPieceUnits units. x
+/// counts the pieces of a block's `bytes` in a plane, y the list entries (the kernel strides over
+/// those that do not fit), z the planes.
 inline cudaLaunchConfig_t piece_launch(std::int64_t bytes, std::int64_t count,
                                        std::int64_t num_planes, int unit_bytes,
                                        cudaStream_t stream) noexcept {
   const std::int64_t units = (bytes + unit_bytes - 1) / unit_bytes;
-  // Small blocks: no more warps than they need.
+  // Small blocks get no more warps than they need.
   const std::int64_t warps = (units + 32 * kPieceUnits - 1) / (32 * kPieceUnits);
   const std::int64_t threads = std::min<std::int64_t>(kPieceThreads, 32 * warps);
   const std::int64_t piece = threads * kPieceUnits;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// Elements to and from f32: round to nearest, ties to even; fp8 saturates to its largest value.
+/// Conversion of elements to and from f32. Rounds to nearest, ties to even; fp8 saturates to its
+/// largest value.
 
 #include "kvarena/base/dtype.hpp"
 
@@ -25,7 +26,7 @@ __device__ __forceinline__ float to_f32(Fp8 x) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E4M3)));
 }
 
-/// The nearest `T`.
+/// Returns the nearest value of type `T`.
 template <class T>
 __device__ __forceinline__ T from_f32(float x);
 template <>
@@ -45,7 +46,7 @@ __device__ __forceinline__ Fp8 from_f32<Fp8>(float x) {
   return {__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)};
 }
 
-/// One element of a type known at run time.
+/// Reads one element of a type that is known at run time.
 __device__ inline float load_f32(const void* from, DType dtype) {
   switch (dtype) {
     case DType::f16: return to_f32(*static_cast<const __half*>(from));
@@ -55,7 +56,7 @@ __device__ inline float load_f32(const void* from, DType dtype) {
   }
 }
 
-/// Writes one element of a type known at run time.
+/// Writes one element of a type that is known at run time.
 __device__ inline void store_f32(void* to, DType dtype, float x) {
   switch (dtype) {
     case DType::f16: *static_cast<__half*>(to) = from_f32<__half>(x); break;

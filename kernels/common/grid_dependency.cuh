@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// Programmatic dependent launch (CUDA programming guide): a kernel launched with that attribute
-/// may begin while the one before it on the stream is finishing. Kernels call both functions in
-/// this order, so that a kernel never begins before the one two before it has completed. Nothing on
-/// architectures without it.
+/// Programmatic dependent launch (CUDA programming guide). A kernel launched with that attribute
+/// may begin while the kernel before it on the stream is finishing. Kernels call both functions in
+/// this order, so that a kernel never begins before the kernel two places ahead of it has
+/// completed. Both functions do nothing on architectures without the feature.
 
 namespace kvarena::kernels {
 
@@ -15,7 +15,7 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-/// Lets the kernel after this one begin.
+/// Allows the kernel after this one to begin.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// Tensor core steps on 16-bit types: m16n8k16 with f32 accumulators, and loads of its operands
-/// from shared memory (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"). In a fragment,
-/// g = lane / 4 and t = lane % 4: an accumulator has rows g, g, g + 8, g + 8 and columns 2t, 2t + 1
-/// of both.
+/// Tensor core operations on 16-bit types: m16n8k16 with f32 accumulators, and loads of its
+/// operands from shared memory (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"). In a
+/// fragment, g = lane / 4 and t = lane % 4. The four values of an accumulator are in rows g, g, g +
+/// 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@
 
 namespace kvarena::kernels {
 
-/// c += a * b, `T` __half or __nv_bfloat16.
+/// Computes c += a * b. `T` is __half or __nv_bfloat16.
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
                                              unsigned b1) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[
   }
 }
 
-/// Four 8x8 matrices; lane `l` gives the address of row l % 8 of matrix l / 8.
+/// Loads four 8x8 matrices. Lane `l` passes the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* row) {
   const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* row)
                : "memory");
 }
 
-/// The same, each matrix transposed.
+/// Loads four 8x8 matrices and transposes each.
 __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const void* row) {
   const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const
                : "memory");
 }
 
-/// Two neighbouring elements of a row, the first in the low half.
+/// Packs two neighbouring elements of a row, the first in the low half.
 template <class T>
 __device__ __forceinline__ unsigned pack_pair(float low, float high) {
   unsigned bits = 0;

@@ -1,14 +1,15 @@
 #pragma once
 
 /// @file
-/// The kernel of copy_blocks.h: a thread block copies blockDim.x * kPieceUnits units of one
-/// block of one plane; all loads of a thread are issued before its stores.
+/// The kernel of copy_blocks.h. A thread block copies blockDim.x * kPieceUnits units of one block
+/// in one plane. A thread issues all of its loads before its stores.
 
 #include "kernels/common/block_pieces.h"
 #include "kernels/common/vector_io.cuh"
 
 namespace kvarena::kernels {
 
+/// Reads one unit: 4 or 16 bytes.
 template <class Unit>
 __device__ __forceinline__ Unit read_unit(const std::byte* from) {
   if constexpr (sizeof(Unit) == 16) {
@@ -18,6 +19,7 @@ __device__ __forceinline__ Unit read_unit(const std::byte* from) {
   }
 }
 
+/// Copies the pieces of all blocks of the list.
 template <class Unit>
 __global__ void __launch_bounds__(kPieceThreads)
     copy_block_pieces(const __grid_constant__ CopyBlocksParams p) {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Block copies within a pool on CUDA. Arrays of the params are device memory; copies whose source
-/// or target lies outside the pool are skipped. One launch, no allocation, no synchronisation,
+/// Block copies within a pool on CUDA. Arrays of the params are device memory. A copy whose source
+/// or target lies outside the pool is skipped. One launch, no allocation, no synchronisation,
 /// capturable.
 
 #include "kernels/params.h"
@@ -11,7 +11,7 @@
 
 namespace kvarena::kernels {
 
-/// Queues the copies. Targets must be distinct and no target may be the source of another copy.
+/// Queues the copies. Targets must be distinct, and no target may be the source of another copy.
 /// Returns invalid_argument (pointer, block_bytes, num_blocks, num_planes, capacity) or
 /// device_error; nothing is queued then.
 Status launch_copy_blocks(const CopyBlocksParams& params, cudaStream_t stream) noexcept;

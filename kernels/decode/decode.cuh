@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The decode kernel. Tokens of a tile are the rows of mma.m16n8k16, query columns its eight
-/// columns. K and V go from global memory straight into mma operands (that is what `chunked` tile
-/// order is for). Lane `l` of a warp is (g, t) = (l / 4, l % 4), as in the PTX description of the
-/// fragments: S^T holds tokens g and g + 8 of columns 2t and 2t + 1.
+/// The decode kernel. The tokens of a tile are the rows of mma.m16n8k16, and the query columns are
+/// its eight columns. K and V go from global memory directly into mma operands; the `chunked` tile
+/// order exists for that. Lane `l` of a warp is (g, t) = (l / 4, l % 4), as in the PTX description
+/// of the fragments: S^T holds tokens g and g + 8 of columns 2t and 2t + 1.
 
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/decode/decode.h"
@@ -18,13 +18,14 @@ namespace kvarena::kernels::decode {
 
 inline constexpr float kLog2e = 1.4426950408889634F;
 
+/// Returns 2^x by the hardware's approximation.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-/// The same value, which the compiler takes for new at each call: what is computed from it then
-/// does not occupy registers from one work item to the next.
+/// Returns the same value, which the compiler treats as new at each call. Values computed from it
+/// then do not occupy registers from one work item to the next.
 __device__ __forceinline__ int opaque(int x) {
   int y;
   asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
@@ -35,13 +36,15 @@ __device__ __forceinline__ void* opaque(void* x) {
   asm volatile("mov.u64 %0, %1;" : "=l"(y) : "l"(x));
   return y;
 }
+/// Transposes an 8x8 matrix of 16-bit elements across the warp.
 __device__ __forceinline__ unsigned transpose_8x8(unsigned x) {
   unsigned y;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
 
-/// Running softmax state and output of one warp: rows of O^T are dims, columns query columns.
+/// The running softmax state and output of one warp. The rows of O^T are dims, its columns are
+/// query columns.
 template <int D>
 struct Accumulator {
   float o[D / 16][4];
@@ -56,14 +59,15 @@ struct Accumulator {
   }
 };
 
-/// One (row, head, column chunk) and a part of its units.
+/// A work item: a part of the units of one (row, head, column chunk).
 struct alignas(16) WorkItem {
   DecodePart part;
   int head;   ///< KV head
   int chunk;  ///< of query columns
 };
 
-/// One warp's shared memory: query operands while it streams, its result after that.
+/// The shared memory of one warp. It holds the query operands during the loop over units, and the
+/// warp's result after that.
 template <int D>
 union WarpShared {
   uint4 q[D / 32][32];  // [two steps][lane]
@@ -74,14 +78,13 @@ template <int D, int W>
 struct Shared {
   alignas(16) WarpShared<D> warps[W];
   float max_sum[W][kColumns][2];
-  WorkItem items[2];  // at work, next
-  int next;           // index of the next
+  WorkItem items[2];  // current and next item
+  int next;           // index of the next item
   int is_last;
 };
 
-/// A thread block's view of the problem. `OneTile`: a block is one tile, the common case, for which
-/// the inner loop then has no arithmetic between a table entry and an address but one
-/// multiplication.
+/// The state of a thread block. `OneTile` means that a block is one tile, which is the common case.
+/// The inner loop then needs only one multiplication between a table entry and an address.
 template <class T, class S, int D, int W, bool OneTile>
 struct Kernel {
   using Tile = decode::Tile<S, D>;
@@ -121,8 +124,9 @@ struct Kernel {
     return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
   }
 
-  /// Where the work item `index`, which may be past the last, comes from. Heads of one part are
-  /// neighbours, so that thread blocks at work together read neighbouring bytes.
+  /// Where a work item lies. `index` may be past the last item. The heads of one part are
+  /// neighbours, so thread blocks that run together read neighbouring bytes.
+  /// The part, head and column chunk of a work item.
   struct Origin {
     const DecodePart* part;
     int head;
@@ -140,7 +144,7 @@ struct Kernel {
     const int4 b = words[1];
     return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, origin.head, origin.chunk};
   }
-  /// Starts to copy a work item into shared memory; complete after cp.async.wait_all.
+  /// Starts to copy a work item into shared memory. The copy is complete after cp.async.wait_all.
   __device__ void fetch_item(WorkItem& item, int index) const {
     const Origin origin = origin_of(index);
     item.head = origin.head;
@@ -154,7 +158,8 @@ struct Kernel {
   __device__ const BlockId* table(const WorkItem& item) const {
     return p.block_tables + item.part.table_row * p.table_stride;
   }
-  /// Exact for tile < 2^32 / tiles_per_block: no branch and no division in the inner loop.
+  /// Returns the table entry of a tile. It is exact for tile < 2^32 / tiles_per_block. The inner
+  /// loop then has no branch and no division.
   __device__ unsigned table_index(int tile) const {
     if constexpr (OneTile) return static_cast<unsigned>(tile);
     return static_cast<unsigned>(static_cast<unsigned>(tile) * constants.block_of_tile >> 32);
@@ -162,14 +167,15 @@ struct Kernel {
   __device__ int block_of(const BlockId* table, int tile) const {
     return table[table_index(tile)].value;
   }
-  /// Bytes from a plane's base to a tile.
+  /// Returns the bytes from a plane's base to a tile.
   __device__ std::int64_t tile_offset(int block, int head, int tile) const {
     const std::int64_t at = block * p.block_stride + head * p.head_stride;
     if constexpr (OneTile) return at;
     const unsigned within = tile - table_index(tile) * constants.tiles_per_block;
     return at + within * Tile::kBytes;
   }
-  /// A column's query: token within the row and query head. `column` may be past the last.
+  /// Returns the row of q for a column: its token within the row and its query head. `column` may
+  /// be past the last.
   __device__ std::int64_t q_row(const WorkItem& item, int column) const {
     const int token = column / group;
     const int head = item.head * group + column % group;
@@ -178,18 +184,18 @@ struct Kernel {
            head;
   }
   __device__ int num_columns() const { return p.limits.q_len * group; }
-  /// One past the last position that a column sees.
+  /// Returns one past the last position that a column sees.
   __device__ int limit_of(const WorkItem& item, int column) const {
     return item.part.seq_len - p.limits.q_len + min(column / group, p.limits.q_len - 1) + 1;
   }
 
-  /// The scale of this head's K or V.
+  /// Returns the scale of this head's K or V.
   __device__ float head_scale(const float* scales, const WorkItem& item) const {
     if (scales == nullptr) return 1.0F;
     return scales[p.scales.per_head ? item.head : 0];
   }
 
-  /// Tile `u` of a unit, or the row's last one when it lacks that.
+  /// Returns tile `u` of a unit, or the row's last tile when the unit has no tile `u`.
   __device__ int tile_at(const WorkItem& item, int unit, int u) const {
     if constexpr (kTiles == 1) return unit;
     return min(unit * kTiles + u, (item.part.seq_len - 1) / kTileTokens);
@@ -217,11 +223,11 @@ struct Kernel {
   __device__ void write_output(const WorkItem& item, int column, int dim, float maximum, float sum,
                                float4 o) const;
   __device__ void arrive(const WorkItem& item, bool all_at_once) const;
-  /// The index of a work item that no thread block has taken yet.
+  /// Takes a work item that no thread block has taken yet, and returns its index.
   __device__ int take() const {
     return static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);
   }
-  /// The last thread block to leave puts the counter back.
+  /// Counts this thread block as finished. The last one resets the counters for the next launch.
   __device__ void leave() const {
     if (thread != 0) return;
     if (atomicAdd(&header()->blocks_done, 1) < static_cast<int>(gridDim.x) - 1) return;

@@ -2,14 +2,15 @@
 
 /// @file
 /// Decode attention on CUDA: a few query tokens a sequence over paged K and V in `chunked` tile
-/// order. Two launches: `launch_decode_schedule` once a step, from the lengths on the device, and
-/// `launch_decode` for each layer with that schedule. Neither allocates, synchronises, or reads
-/// lengths on the host, so a captured graph stays right while sequences grow, join and leave.
+/// order. There are two launches. `launch_decode_schedule` runs once a step and reads the lengths
+/// on the device. `launch_decode` runs for each layer with that schedule. Neither allocates,
+/// synchronises, or reads lengths on the host, so a captured graph stays right while sequences
+/// grow, join and leave.
 ///
-/// A tile is 16 tokens of one KV head; a unit is what a warp loads at once, one tile or two of fp8.
-/// A row's units are cut into parts of about equal bytes; a thread block takes one part of one KV
-/// head at a time. Parts of one (row, head) are combined in a fixed order in the same launch, so
-/// the same inputs give the same bits.
+/// A tile is 16 tokens of one KV head. A unit is what a warp loads at once: one tile, or two tiles
+/// of fp8. The schedule cuts a row's units into parts of about equal bytes. A thread block takes
+/// one part of one KV head at a time. The parts of one (row, head) are combined in a fixed order in
+/// the same launch, so the same inputs give the same bits.
 
 #include "kernels/decode/decode_limits.h"
 #include "kernels/params.h"
@@ -24,24 +25,25 @@
 
 namespace kvarena::kernels {
 
-/// What a schedule is made from. Device pointers.
+/// The input of a schedule. Device pointers.
 struct DecodeScheduleParams {
   DecodeLimits limits;
-  const std::int32_t* seq_lens = nullptr;   ///< [num_rows] tokens, the query tokens included
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each; null: the same
+  const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row; null: row r has
+                                            ///< table row r
   std::int32_t num_rows = 0;                ///< at most limits.max_rows
   std::int32_t window_tokens = 0;           ///< sliding window, 0: none
-  void* workspace = nullptr;                ///< 256-byte aligned; zeroed once before first use
-  std::int64_t workspace_bytes = 0;         ///< at least decode_workspace_bytes(limits)
+  void* workspace = nullptr;         ///< 256-byte aligned; must be zeroed once before the first use
+  std::int64_t workspace_bytes = 0;  ///< at least decode_workspace_bytes(limits)
 };
 
-/// One layer's attention. Device pointers; shapes in C order.
+/// Attention of one layer. Device pointers; shapes in C order.
 struct DecodeParams {
-  DecodeLimits limits;                    ///< as scheduled
-  const void* q = nullptr;                ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  void* out = nullptr;                    ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  float* lse = nullptr;                   ///< [num_rows, q_len, num_q_heads] natural log; or null
-  const float* sinks = nullptr;           ///< [num_q_heads] logit of the attention sink; or null
+  DecodeLimits limits;      ///< as scheduled
+  const void* q = nullptr;  ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  void* out = nullptr;      ///< [num_rows, q_len, num_q_heads, head_dim] dtype
+  float* lse = nullptr;  ///< [num_rows, q_len, num_q_heads] log-sum-exp, natural logarithm; or null
+  const float* sinks = nullptr;           ///< [num_q_heads] logits of the attention sinks; or null
   const void* key = nullptr;              ///< block 0 of the layer's K
   const void* value = nullptr;            ///< block 0 of the layer's V
   std::int64_t block_stride = 0;          ///< bytes from one block to the next
@@ -51,7 +53,8 @@ struct DecodeParams {
   std::int64_t table_stride = 0;          ///< entries from one row to the next
   std::int32_t num_rows = 0;              ///< as scheduled
   std::int32_t window_tokens = 0;         ///< as scheduled
-  DType dtype = DType::bf16;              ///< of q and out: limits.kv_dtype; bf16 or f16 over fp8
+  DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype; bf16 or
+                                          ///< f16 for fp8 K and V
   QuantScales scales = {};                ///< of fp8 K and V
   float scale = 1.0F;                     ///< of the logits
   float soft_cap = 0.0F;                  ///< of the logits, 0: none
@@ -61,16 +64,16 @@ struct DecodeParams {
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);
 
-/// Queues the schedule of a step. One small thread block.
-/// Returns invalid_argument or unsupported naming the limit; device_error when the launch fails.
+/// Queues the schedule of a step: one small thread block. Returns invalid_argument or unsupported
+/// with the limit, or device_error when the launch fails.
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept;
 
 /// Queues one layer. With `overlap` the launch is programmatic: it may begin while the kernel
-/// before it on the stream is finishing, and reads the schedule, the tables, and K and V of tokens
-/// older than the query tokens before that kernel has completed. The kernel before may therefore be
-/// the append of the query tokens, but not what made the schedule or the tables, nor a copy of
-/// blocks. Returns invalid_argument, limit_exceeded (workspace), unsupported (head_dim, dtype,
-/// block_size) or device_error.
+/// before it on the stream is finishing. Before that kernel has completed, it reads the schedule,
+/// the tables, and K and V of tokens older than the query tokens. The kernel before may therefore
+/// be the append of the query tokens. It must not be the kernel that wrote the schedule or the
+/// tables, and not a copy of blocks. Returns invalid_argument, limit_exceeded (workspace),
+/// unsupported (head_dim, dtype, block_size) or device_error.
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

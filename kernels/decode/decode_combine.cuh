@@ -1,12 +1,14 @@
 #pragma once
 
 /// @file
-/// The decode kernel's endings: warps of a thread block into one partial result, partial results of
-/// an item into its output, always in the order of units. Included by decode.cuh.
+/// The last steps of the decode kernel. It combines the warps of a thread block into one partial
+/// result, and the partial results of an item into its output, always in the order of units.
+/// Included by decode.cuh.
 
 namespace kvarena::kernels::decode {
 
-/// From this many parts on, and when every part has its own thread block, each combines a slice.
+/// From this many parts on, every part combines a slice of the output, if every part has its own
+/// thread block.
 inline constexpr int kSlicedParts = 24;
 
 __device__ __forceinline__ void add_scaled(float4& sum, float weight, const float4& v) {
@@ -30,7 +32,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
                                                                           float4 o) const {
   const int global_column = item.chunk * kColumns + column;
   const std::int64_t row = q_row(item, global_column);
-  // A sink far above every logit makes the sum infinite and the output 0, as it must be.
+  // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
   const float* const sink =
       p.sinks == nullptr ? nullptr : p.sinks + item.head * group + global_column % group;
   if (sink != nullptr && sum > 0.0F) sum += exp2f(*sink * kLog2e - maximum);
@@ -43,7 +45,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
   }
 }
 
-/// Adds up the warps' results (staged in shared memory) and stores the output or a partial result.
+/// Adds up the results of the warps (staged in shared memory), and stores the output or a partial
+/// result.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
     const WorkItem& item) const {
@@ -74,9 +77,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
   }
 }
 
-/// Combines elements [first, end) (four dims of a column each) of an item whose parts have all
-/// arrived. Several lanes share an element when there are many parts; the order is fixed by the
-/// shape alone.
+/// Combines elements [first, end) of an item whose parts have all arrived. An element is four dims
+/// of a column. With many parts, several lanes share an element. The order depends on the shape
+/// alone.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkItem& item,
                                                                      int first, int end) const {
@@ -138,7 +141,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkI
   }
 }
 
-/// Counts this part in; whoever must then combines.
+/// Counts this part as arrived. The last part to arrive combines the item, or every part combines a
+/// slice.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkItem& item,
                                                                     bool all_at_once) const {
@@ -153,7 +157,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkIt
     shared.is_last = before == parts - 1;
     if (!sliced && shared.is_last) *arrived = 0;
     if (sliced) {
-      // Every part is at work on a thread block of its own, so this wait ends.
+      // Every part runs on its own thread block, so this wait ends.
       int count = before + 1;
       while (count < parts) {
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
@@ -174,11 +178,11 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkIt
   }
 }
 
-/// Puts this warp's result where merge_warps reads it.
+/// Stores this warp's result where merge_warps reads it.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stage(
     const Accumulator<D>& acc) const {
-  __syncwarp();  // all lanes are done with q, which lay there
+  __syncwarp();  // all lanes have finished reading q from the same memory
   if (g == 0) {
     shared.max_sum[warp][2 * t][0] = acc.maximum[0];
     shared.max_sum[warp][2 * t][1] = acc.sum[0];
@@ -195,15 +199,15 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stage(
   }
 }
 
-/// This thread's index, opaque as well.
+/// Returns this thread's index, opaque to the compiler as well.
 __device__ __forceinline__ int fresh_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
 
-/// A thread block's life: work items until there are none. The first is its own index; the next
-/// ones are taken from a counter while the last is at work.
+/// Runs a thread block: it takes work items until there are none. The first item is the block's own
+/// index. It takes each later item from a counter while it works on the item before.
 template <class T, class S, int D, int W, int PerSm, bool OneTile>
 __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
@@ -211,7 +215,8 @@ __global__ void __launch_bounds__(W * 32, PerSm)
   using Kernel = decode::Kernel<T, S, D, W, OneTile>;
   __shared__ Shared<D, W> shared;
   int index = static_cast<int>(blockIdx.x);
-  // Read beside the header, not after it: the array is long enough, what it holds may be old.
+  // The item is read next to the header, not after it. The array is long enough for any index, but
+  // the content may be old.
   WorkItem item = Kernel{p, w, constants, shared, fresh_thread()}.item_at(index);
   for (int turn = 0;; turn ^= 1) {
     const Kernel kernel{p, w, constants, shared, fresh_thread()};

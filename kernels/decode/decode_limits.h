@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What decode attention on CUDA serves, and how much workspace that takes: a pure function that
-/// needs no CUDA, so that memory can be planned on any machine.
+/// The limits of decode attention on CUDA, and the workspace that it needs for them. The size is a
+/// pure function that needs no CUDA, so memory can be planned on any machine.
 
 #include "kvarena/base/dtype.hpp"
 
@@ -10,9 +10,9 @@
 
 namespace kvarena::kernels {
 
-/// The largest step a workspace serves, and the shape that decides the schedule. As many
-/// thread blocks as `num_sms` multiprocessors hold may wait for one another: with more than the
-/// device has, a launch may hang.
+/// The largest step that a workspace serves, and the shape that decides the schedule. The thread
+/// blocks that fill `num_sms` multiprocessors may wait for one another. When num_sms is larger than
+/// the device's number, a launch may hang.
 struct DecodeLimits {
   std::int32_t max_rows = 0;      ///< sequences
   std::int32_t q_len = 1;         ///< query tokens a row, 1 .. 8
@@ -23,10 +23,10 @@ struct DecodeLimits {
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
 };
 
-/// Query heads a KV head that decode takes at most.
+/// Most query heads for each KV head that decode attention serves.
 inline constexpr std::int64_t kMaxDecodeGroup = 16;
 
-/// Bytes of workspace for `limits`: a pure function of them.
+/// Returns the bytes of workspace for `limits`: a pure function of them.
 std::int64_t decode_workspace_bytes(const DecodeLimits& limits) noexcept;
 
 }  // namespace kvarena::kernels

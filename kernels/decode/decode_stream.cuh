@@ -1,19 +1,21 @@
 #pragma once
 
 /// @file
-/// The decode kernel's inner loop: one warp's units of one part. Included by decode.cuh.
+/// The inner loop of the decode kernel: the units of one part that one warp takes. Included by
+/// decode.cuh.
 
 namespace kvarena::kernels::decode {
 
-/// Whether this warp's first unit has tokens that the kernel before this one may still be writing.
+/// Returns whether this warp's first unit has tokens that the kernel before this one may still
+/// write.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::reads_new_tokens(
     const WorkItem& item) const {
   return (item.part.first_unit + warp + 1) * kUnitTokens > item.part.seq_len - p.limits.q_len;
 }
 
-/// Bytes from a plane's base to each tile of a unit. A row's last unit may lack its last tiles: the
-/// row's last one stands in.
+/// Computes the bytes from a plane's base to each tile of a unit. The last unit of a row may lack
+/// its last tiles; the row's last tile is used in their place.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
     std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles], const WorkItem& item,
@@ -23,6 +25,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
     offsets[u] = tile_offset(blocks[u], item.head, tile_at(item, unit, u));
   }
 }
+/// Reads the block of each tile of a unit from the table. A unit past the part gets block 0.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&blocks)[kTiles],
                                                                          const WorkItem& item,
@@ -32,6 +35,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&b
     blocks[u] = unit < item.part.last_unit ? block_of(table(item), tile_at(item, unit, u)) : 0;
   }
 }
+/// Loads K of a unit.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_key(
     Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
@@ -40,6 +44,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_key(
     tiles[u].load_key(static_cast<const char*>(p.key) + offsets[u], g, t);
   }
 }
+/// Loads V of a unit.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_value(
     Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
@@ -49,7 +54,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_value(
   }
 }
 
-/// Loads this warp's first unit, and the blocks of its second.
+/// Loads this warp's first unit, and the block ids of its second unit.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
     Tile (&tiles)[kTiles], int (&next_blocks)[kTiles], const WorkItem& item) const {
@@ -64,8 +69,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
   load_value(tiles, offsets);
 }
 
-/// Asks the L2 for this warp's second unit: the memory is idle while the kernel before this one
-/// ends.
+/// Prefetches this warp's second unit into the L2, because the memory is idle while the kernel
+/// before this one ends.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
     const int (&blocks)[kTiles], const WorkItem& item) const {
@@ -85,8 +90,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
   }
 }
 
-/// B operands of the 8 query columns: column g, the dims that K's operands have in lane t; and what
-/// turns a dot product of columns 2t and 2t + 1 into a logit.
+/// Stages the B operands of the 8 query columns in shared memory: column g, with the dims that K's
+/// operands have in lane t. Sets `unit_logit`, the factors from dot products of columns 2t and 2t +
+/// 1 to logits.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
     float (&unit_logit)[2], const WorkItem& item) const {
@@ -112,8 +118,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
   }
 }
 
-/// Turns q from bf16 into f16, divided by a power of two that brings a column's largest element
-/// near 1, since f16 has the precision but not the range.
+/// Converts q from bf16 to f16. f16 has the precision of bf16 but not its range, so each column is
+/// first divided by a power of two that brings its largest element near 1.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
     unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const {
@@ -129,7 +135,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
   }
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
-  // The power of two at or below it, kept where its inverse is a normal number.
+  // The largest power of two that is not above it, limited to values whose inverse is a normal
+  // number.
   const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
   const float power = __uint_as_float(exponent << 23);
   const float inverse = __uint_as_float((254U - exponent) << 23);
@@ -144,8 +151,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
   unit_logit[1] *= __shfl_sync(~0U, power, 8 * t + 4);
 }
 
-/// Takes what a column does not see out of a tile: logits become -inf; slots that none sees may
-/// hold anything, NaN too, so their values become 0.
+/// Masks the tokens that a column does not see: their logits become -inf. A slot that no column
+/// sees may hold anything, even NaN, so its values become 0.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4], Tile& tile,
                                                                   const WorkItem& item,
@@ -165,7 +172,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4],
   }
 }
 
-/// Logits (log2, scaled, capped) of a unit's tokens.
+/// Computes the logits (log2, scaled, capped) of a unit's tokens.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::multiply_queries(
     float (&s)[kTiles][4], const Tile (&tiles)[kTiles], const float (&unit_logit)[2]) const {
@@ -183,8 +190,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::multiply_queries(
   }
 }
 
-/// Online softmax (Milakov and Gimelshein, 2018): turns logits into weights relative to the running
-/// maximum of columns 2t and 2t + 1; `keep` is what earlier weights are multiplied by.
+/// Does a step of online softmax (Milakov and Gimelshein, 2018): turns logits into weights relative
+/// to the running maximum of columns 2t and 2t + 1. `keep` is the factor for earlier weights.
 template <int D, int kTiles>
 __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[kTiles][4],
                                                float (&keep)[2]) {
@@ -198,8 +205,8 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
       highest = fmaxf(highest, __shfl_xor_sync(~0U, highest, offset));
     }
     highest = fmaxf(acc.maximum[c], highest);
-    // A column that has seen nothing yet has maximum -inf; 0 stands in so that no difference is
-    // NaN.
+    // The maximum of a column that has seen nothing yet is -inf. 0 replaces it, so that no
+    // difference is NaN.
     const float base = highest == -INFINITY ? 0.0F : highest;
     keep[c] = exp2_fast(acc.maximum[c] - base);
     acc.maximum[c] = highest;
@@ -213,9 +220,10 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
   }
 }
 
-/// This warp's units, every W-th of the part. The next unit's K is asked for as soon as this one's
-/// is used, and so is V. With `takes` the first thread takes the index of its next work item as
-/// late as the answer's way allows, so that nobody holds work that others could do.
+/// Computes this warp's units, every W-th unit of the part. It requests K of the next unit as soon
+/// as K of this unit is used, and V likewise. With `takes` the first thread takes the index of its
+/// next work item, as late as the latency allows, so that no thread block holds work that another
+/// could do.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<D>& acc,
                                                                     Tile (&tiles)[kTiles],

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// One tile of K and V in registers, loaded straight into operands of mma.m16n8k16: for K tokens
-/// are the rows, for V (transposed) dims. A warp's lane `l` is (g, t) = (l / 4, l % 4), as in the
-/// PTX description of the fragments. Included by decode.cuh.
+/// One tile of K and V in registers, loaded directly into operands of mma.m16n8k16. The rows of K's
+/// operand are tokens; the rows of V's operand (transposed) are dims. Lane `l` of a warp is (g, t)
+/// = (l / 4, l % 4), as in the PTX description of the fragments. Included by decode.cuh.
 
 #include "kernels/common/mma.cuh"
 #include "kvarena/base/tile_order.hpp"
@@ -16,6 +16,7 @@
 
 namespace kvarena::kernels::decode {
 
+/// Loads 16 bytes that are used once.
 __device__ __forceinline__ uint4 load_stream(const char* address) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -23,6 +24,7 @@ __device__ __forceinline__ uint4 load_stream(const char* address) {
                : "l"(address));
   return v;
 }
+/// Loads 8 bytes that are used once.
 __device__ __forceinline__ uint2 load_stream_half(const char* address) {
   uint2 v;
   asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
@@ -30,13 +32,14 @@ __device__ __forceinline__ uint2 load_stream_half(const char* address) {
                : "l"(address));
   return v;
 }
+/// Loads 4 bytes that are used once.
 __device__ __forceinline__ unsigned load_stream_word(const char* address) {
   unsigned v;
   asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(address));
   return v;
 }
-/// A load that stays where it is: the compiler would keep the query operands in registers for the
-/// whole loop, of which there are too few.
+/// Loads from shared memory at this place in the code. Without it the compiler would keep the query
+/// operands in registers for the whole loop, and there are too few registers.
 __device__ __forceinline__ uint4 load_shared(const uint4* address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -44,18 +47,18 @@ __device__ __forceinline__ uint4 load_shared(const uint4* address) {
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(address))));
   return v;
 }
-/// Word `i` of a vector; `i` is a compile-time constant after unrolling.
+/// Returns word `i` of a vector. `i` is a compile-time constant after unrolling.
 __device__ __forceinline__ unsigned word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/// What of a tile of type S, head_dim D, is multiplied in: `Math` is the type of the operands.
-/// `dot` adds the logits of tokens g and g + 8, columns 2t and 2t + 1; `weigh` adds the weighted
-/// values of dims dim_of(i, g) and the next one, same columns, to o[i].
+/// A tile of elements of type S with head_dim D. `Math` is the type of the operands. `dot` adds the
+/// logits of tokens g and g + 8 for columns 2t and 2t + 1. `weigh` adds the weighted values of dims
+/// dim_of(i, g) and the next dim, for the same columns, to o[i].
 template <class S, int D>
 struct Tile;
 
-/// K and V of 16 bits.
+/// A tile of 16-bit K and V.
 template <class S, int D>
 struct Tile16 {
   using Math = S;
@@ -63,7 +66,7 @@ struct Tile16 {
   static constexpr int kBytes = kTileTokens * D * 2;
   static constexpr int kSteps = D / 16;
   static constexpr int kWide = D / 64;        // V groups of 64 dims
-  static constexpr bool kTail = D % 64 != 0;  // and one of 32
+  static constexpr bool kTail = D % 64 != 0;  // and one group of 32 dims
   uint4 k[D / 16];
   uint4 v[D / 16];
 
@@ -71,8 +74,8 @@ struct Tile16 {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) k[i] = load_stream(tile + i * 512 + (g * 4 + t) * 16);
   }
-  /// v[4 * group + j] holds dims 8g .. 8g + 7 of the group of token 2t + (j & 1) + (j >> 1) * 8; of
-  /// the tail, halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
+  /// Loads V. v[4 * group + j] holds dims 8g .. 8g + 7 of the group, of token 2t + (j & 1) + (j >>
+  /// 1) * 8. In the tail, the halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
   __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
 #pragma unroll
     for (int i = 0; i < kWide * 4; ++i) v[i] = load_stream(tile + i * 512 + (t * 8 + g) * 16);
@@ -98,10 +101,11 @@ struct Tile16 {
       }
     }
   }
-  /// The first of four adjacent dims that lane t multiplies in step i.
+  /// Returns the first of four adjacent dims that lane t multiplies in step i.
   static __device__ __forceinline__ int query_dim(int i, int t) {
     return (i >> 1) * 32 + t * 8 + (i & 1) * 4;
   }
+  /// Returns the first of two adjacent output dims of lane group g in step i.
   static __device__ __forceinline__ int dim_of(int i, int g) {
     if (i < kWide * 4) return (i >> 2) * 64 + g * 8 + (i & 3) * 2;
     return kWide * 64 + g * 4 + (i & 1) * 2;
@@ -123,7 +127,7 @@ struct Tile16 {
     const unsigned v1 = value_word(i, 1);
     const unsigned v2 = value_word(i, 2);
     const unsigned v3 = value_word(i, 3);
-    // Two tokens' halves side by side: the low dims, then the high ones.
+    // Places the halves of two tokens side by side: first the low dims, then the high dims.
     mma_m16n8k16<S>(o,
                     {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
                      __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632)},
@@ -131,7 +135,7 @@ struct Tile16 {
   }
 
  private:
-  /// Word of token slot `j` (see load_value) that step `i` needs.
+  /// Returns the word of token slot `j` (see load_value) that step `i` needs.
   __device__ __forceinline__ unsigned value_word(int i, int j) const {
     if (i < kWide * 4) return word(v[(i & ~3) + j], i & 3);
     return word(v[kWide * 4 + (j >> 1)], (j & 1) * 2 + (i & 1));
@@ -143,17 +147,17 @@ struct Tile<__nv_bfloat16, D> : Tile16<__nv_bfloat16, D> {};
 template <int D>
 struct Tile<__half, D> : Tile16<__half, D> {};
 
-/// K and V of fp8 e4m3, multiplied as f16, which holds every e4m3 value exactly.
+/// A tile of fp8 e4m3 K and V, multiplied as f16, which holds every e4m3 value exactly.
 template <int D>
 struct Tile<__nv_fp8_e4m3, D> {
   using Math = __half;
-  static constexpr int kTilesAtOnce = 2;  // as many bytes as one of 16-bit elements
+  static constexpr int kTilesAtOnce = 2;  // as many bytes as one tile of 16-bit elements
   static constexpr int kBytes = kTileTokens * D;
   static constexpr int kSteps = D / 16;
-  static constexpr int kGroups = D / 64;       // of 64 dims
-  static constexpr bool kTail = D % 64 != 0;   // and one of 32
-  static constexpr int kWords = D / 8 / 4;     // of a token's V in a lane
-  static constexpr bool kWide = D % 128 == 0;  // V in whole chunks
+  static constexpr int kGroups = D / 64;       // groups of 64 dims
+  static constexpr bool kTail = D % 64 != 0;   // and one group of 32 dims
+  static constexpr int kWords = D / 8 / 4;     // words of a token's V in a lane
+  static constexpr bool kWide = D % 128 == 0;  // V consists of whole chunks
   unsigned k[kGroups * 8 + (kTail ? 4 : 0)];   // [group][half of the tokens][word]
   unsigned v[4][kWords];                       // [token slot][word]
 
@@ -173,8 +177,9 @@ struct Tile<__nv_fp8_e4m3, D> {
       }
     }
   }
-  /// v[j] holds dims of token 2t + (j & 1) + (j >> 1) * 8: of each 128 the sixteen from 16g on; of
-  /// a 64 the eight from 8g on, of the tail the four from 4g on.
+  /// Loads V. v[j] holds dims of token 2t + (j & 1) + (j >> 1) * 8: sixteen dims from 16g on of
+  /// each group of 128, eight dims from 8g on of a group of 64, and four dims from 4g on of the
+  /// tail.
   __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -217,7 +222,7 @@ struct Tile<__nv_fp8_e4m3, D> {
   }
   __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0,
                                         unsigned weight1) const {
-    // Two tokens' bytes side by side, of two adjacent dims.
+    // Places the bytes of two tokens side by side, for two adjacent dims.
     const unsigned order = (i & 1) == 0 ? 0x5140 : 0x7362;
     const unsigned near = __byte_perm(v[0][i >> 1], v[1][i >> 1], order);
     const unsigned far = __byte_perm(v[2][i >> 1], v[3][i >> 1], order);
@@ -235,7 +240,7 @@ struct Tile<__nv_fp8_e4m3, D> {
         sum, {widen(low & 0xffff), widen(high & 0xffff), widen(low >> 16), widen(high >> 16)}, q0,
         q1);
   }
-  /// Two e4m3 as two f16.
+  /// Converts two e4m3 to two f16.
   static __device__ __forceinline__ unsigned widen(unsigned pair) {
     const __half2_raw wide =
         __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);

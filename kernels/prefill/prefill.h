@@ -2,11 +2,11 @@
 
 /// @file
 /// Prefill attention on CUDA: causal attention of many query tokens a sequence over paged K and V,
-/// chunk by chunk or all at once, in either tile order. Two kernels: tensor cores where q, K and V
-/// are of one 16-bit type and K and V of one head_dim 64, 96, 128 or 256; plain f32 arithmetic for
-/// every other pair of types (fp8 K and V with their scales among them) and any head_dim up to
-/// 1024. Lengths and offsets are read on the device, so a captured graph stays right while they
-/// change. No allocation, no synchronisation, no workspace.
+/// in chunks or all at once, in either tile order. There are two kernels. The tensor core kernel
+/// serves q, K and V of one 16-bit type, with K and V of one head_dim 64, 96, 128 or 256. The plain
+/// kernel computes in f32 and serves every other pair of types, with fp8 K and V and their scales,
+/// and any head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph
+/// stays right while they change. No allocation, no synchronisation, no workspace.
 
 #include "kernels/params.h"
 

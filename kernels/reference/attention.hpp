@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// What attention is, in plain loops with double accumulators: the measure of every other kernel.
-/// Two passes over the logits, no tiling, no online softmax. Allocates; for tests and verification.
+/// The definition of attention, in plain loops with double accumulators. Every other kernel is
+/// compared with it. It makes two passes over the logits, without tiling and without online
+/// softmax. It allocates; it is for tests and verification.
 
 #include "kernels/params.h"
 
@@ -10,14 +11,14 @@
 
 namespace kvarena::kernels::reference {
 
-/// One sequence, K and V contiguous. Writes out and, when asked, lse.
+/// Computes one sequence with contiguous K and V. Writes out, and lse unless it is null.
 KVARENA_EXPORT void attention_contiguous(const ContiguousAttentionParams& params);
 
-/// A batch through its block tables. Writes out and, when asked, lse.
+/// Computes a batch through its block tables. Writes out, and lse unless it is null.
 KVARENA_EXPORT void attention_paged(const AttentionParams& params);
 
-/// As attention_paged, with the outputs as doubles before any rounding: [total_q, num_q_heads,
-/// head_dim_v] to `exact`. `params.out` is not used.
+/// Does the same as attention_paged, and writes the outputs as doubles before any rounding to
+/// `exact`: [total_q, num_q_heads, head_dim_v]. `params.out` is not used.
 KVARENA_EXPORT void attention_paged_exact(const AttentionParams& params, double* exact);
 
 }  // namespace kvarena::kernels::reference

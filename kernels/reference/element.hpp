@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Elements of a pool in the reference: the float types of the CPU kernels, and fp8 e4m3 beside
-/// them. Bit for bit what CUDA's conversions give: nearest, ties to even; fp8 saturates to 448.
+/// The elements of a pool in the reference: the float types of the CPU kernels, and fp8 e4m3. The
+/// results equal CUDA's conversions bit for bit: nearest, ties to even; fp8 saturates to 448.
 
 #include "kernels/params.h"
 
@@ -15,16 +15,16 @@
 
 namespace kvarena::kernels::reference {
 
-/// The f32 of an e4m3 number; exact. There is no infinity, and one NaN of each sign.
+/// Returns the f32 of an e4m3 number, exactly. e4m3 has no infinity, and one NaN of each sign.
 constexpr float f32_from_fp8(std::uint8_t bits) noexcept {
   const std::uint32_t magnitude = bits & 0x7FU;
   if (magnitude == 0x7FU) return std::numeric_limits<float>::quiet_NaN();
-  // Exponent bias 7 becomes 127 by a multiplication, which makes subnormals normal too.
+  // The multiplication changes the exponent bias from 7 to 127. It makes subnormals normal too.
   const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120F;
   return (bits & 0x80U) != 0 ? -value : value;
 }
 
-/// The nearest e4m3 number, at most 448 in magnitude; NaN stays NaN.
+/// Returns the nearest e4m3 number, at most 448 in magnitude. NaN stays NaN.
 constexpr std::uint8_t fp8_from_f32(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 24) & 0x80U;
@@ -34,7 +34,7 @@ constexpr std::uint8_t fp8_from_f32(float value) noexcept {
     return static_cast<std::uint8_t>(sign | 0x7EU);
   }
   if (magnitude < std::bit_cast<std::uint32_t>(0x1p-6F)) {
-    // Adding 2^14 rounds to the step of subnormals, 2^-9.
+    // Adding 2^14 rounds to 2^-9, the step of subnormals.
     const float stepped = std::bit_cast<float>(magnitude) + 0x1p14F;
     return static_cast<std::uint8_t>(
         sign | (std::bit_cast<std::uint32_t>(stepped) - std::bit_cast<std::uint32_t>(0x1p14F)));
@@ -43,25 +43,26 @@ constexpr std::uint8_t fp8_from_f32(float value) noexcept {
   return static_cast<std::uint8_t>(sign | (rounded - (120U << 3)));
 }
 
-/// Element `index` of an array of f32, f16, bf16 or fp8 e4m3.
+/// Returns element `index` of an array of f32, f16, bf16 or fp8 e4m3.
 inline float load_element(const void* array, DType dtype, std::int64_t index) noexcept {
   if (dtype != DType::fp8_e4m3) return load_f32(array, dtype, index);
   return f32_from_fp8(std::to_integer<std::uint8_t>(static_cast<const std::byte*>(array)[index]));
 }
 
-/// Writes the nearest value of the type.
+/// Writes `value`, rounded to the nearest value of the type, to element `index`.
 inline void store_element(void* array, DType dtype, std::int64_t index, float value) noexcept {
   if (dtype != DType::fp8_e4m3) return store_f32(array, dtype, index, value);
   static_cast<std::byte*>(array)[index] = std::byte{fp8_from_f32(value)};
 }
 
-/// The scale of a KV head; 1 where there is none.
+/// Returns the scale of a KV head, or 1 when there is none.
 inline float scale_of(const float* scales, bool per_head, std::int32_t head) noexcept {
   return scales == nullptr ? 1.0F : scales[per_head ? head : 0];
 }
 
-/// Moves one element from one type to another as the kernels do: bits stay as they are between
-/// equal types; an fp8 source is multiplied by its scale, an fp8 target by its scale's inverse.
+/// Converts one element from one type to another as the kernels do. Between equal types the bits
+/// stay as they are. An fp8 source is multiplied by its scale, an fp8 target by the inverse of its
+/// scale.
 inline void move_element(const void* from, DType from_dtype, void* to, DType to_dtype,
                          float scale) noexcept {
   if (from_dtype == to_dtype) {

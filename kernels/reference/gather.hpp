@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Gather, scatter and conversion, element by element: what the fast versions must equal to the
+/// Gather, scatter and conversion, element by element. The fast versions must equal them to the
 /// bit.
 
 #include "kernels/params.h"
@@ -13,10 +13,10 @@ namespace kvarena::kernels::reference {
 /// Reads tokens of a sequence into contiguous memory.
 KVARENA_EXPORT void gather(const GatherParams& params);
 
-/// Writes them back.
+/// Writes contiguous tokens into a sequence's blocks.
 KVARENA_EXPORT void scatter(const ScatterParams& params);
 
-/// Copies blocks into another pool, whatever the orders and types of both.
+/// Copies blocks into another pool. The pools may differ in tile order and type.
 KVARENA_EXPORT void convert_blocks(const ConvertBlocksParams& params);
 
 }  // namespace kvarena::kernels::reference

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Append by slot mapping and block copies, element by element, and scrubbing: what the fast
-/// versions must equal to the bit. The host device scrubs by this one.
+/// Append by slot mapping, block copies and scrubbing, element by element. The fast versions must
+/// equal them to the bit. The host device uses this scrub.
 
 #include "kernels/params.h"
 

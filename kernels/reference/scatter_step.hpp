@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// A step from its staging slot to the arrays that its kernels read, in plain loops.
+/// Scattering a staged step to the arrays that its kernels read, in plain loops.
 
 #include "kernels/params.h"
 
@@ -9,7 +9,7 @@
 
 namespace kvarena::kernels::reference {
 
-/// As launch_scatter_step; every pointer is host memory.
+/// Does what launch_scatter_step does. Every pointer is host memory.
 KVARENA_EXPORT void scatter_step(const ScatterStepParams& params);
 
 }  // namespace kvarena::kernels::reference

@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// The kernel of scatter_step.h. One thread block; a thread stands for a row, then for a changed
-/// table entry, then for a new token. Rows are taken a tile of blockDim.x at a time, with running
-/// sums of their tokens and changes; a decode step is one tile.
+/// The kernel of scatter_step.h. It runs one thread block. A thread first handles a row, then a
+/// changed table entry, then a new token. Rows are taken in tiles of blockDim.x rows, with running
+/// sums of their tokens and changes. A decode step is one tile.
 ///
-/// What a decode step needs is requested before anything is known of it but its slot: the header, a
-/// tile of rows, and the first changed entries come in one trip over the bus.
+/// The kernel requests the data of a decode step when it knows only the step's slot. The header, a
+/// tile of rows and the first changed entries come in one trip over the bus.
 
 #include "kernels/params.h"
 
@@ -17,14 +17,14 @@
 namespace kvarena::kernels {
 
 inline constexpr int kScatterThreads = 1024;
-/// Changed entries travel in fours.
+/// Changed entries are read in groups of four.
 inline constexpr int kGroup = 4;
-/// Groups that are requested with the header.
+/// Groups that are requested together with the header.
 inline constexpr int kEarlyGroups = 256;
 /// Changed entries that pass through shared memory at a time.
 inline constexpr int kChunk = kScatterThreads * kGroup;
 
-/// 16 bytes of staging memory, which the host writes.
+/// Reads 16 bytes of staging memory, which the host writes.
 template <class T>
 __device__ __forceinline__ T read_staged(const std::byte* from) {
   static_assert(sizeof(T) == sizeof(int4));
@@ -34,22 +34,23 @@ __device__ __forceinline__ T read_staged(const std::byte* from) {
   return value;
 }
 
-/// What comes before a row of a tile.
+/// The sums over the rows that come before a row of a tile.
 struct Sums {
   std::int64_t tokens;
   std::int64_t changes;
 };
+/// Adds sums, for the scan.
 struct Add {
   __device__ Sums operator()(const Sums& a, const Sums& b) const {
     return {a.tokens + b.tokens, a.changes + b.changes};
   }
 };
-/// Rows are checked one by one; their sums are kept within the arrays here.
+/// Limits a sum to the room in the arrays. Rows are checked one by one, but their sum is not.
 __device__ __forceinline__ int clamped(std::int64_t sum, int room) {
   return static_cast<int>(min(sum, std::int64_t{room}));
 }
 
-/// A tile of rows, and running sums over it: those after the tile's last row are its totals.
+/// A tile of rows with running sums over it. The sums behind the tile's last row are its totals.
 struct RowTile {
   int first_token[kScatterThreads + 1];   // of the tile's new tokens
   int first_change[kScatterThreads + 1];  // of the tile's changed entries
@@ -58,7 +59,7 @@ struct RowTile {
   int first_block[kScatterThreads];       // of the row's changed entries in its table
 };
 
-/// The last row whose sum is at most `value`: the one that holds item `value`.
+/// Returns the row that holds item `value`: the last row whose sum is at most `value`.
 __device__ __forceinline__ int row_holding(const int* sums, int value) {
   int row = 0;
 #pragma unroll
@@ -94,12 +95,12 @@ __device__ __forceinline__ void scatter_changes(const ScatterStepParams& p, cons
   }
 }
 
-/// Writes the slots of a tile's new tokens, the first of which is number `begin` of the step.
+/// Writes the slots of a tile's new tokens. The first of them is number `begin` of the step.
 __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const RowTile& tile,
                                             int begin) {
   const int count = tile.first_token[kScatterThreads];
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kScatterThreads) {
-    // In a decode step the i-th token is the i-th row's.
+    // In a decode step, token i belongs to row i.
     const bool is_own =
         i < kScatterThreads && tile.first_token[i] == i && tile.first_token[i + 1] > i;
     const int row = is_own ? i : row_holding(tile.first_token, i);
@@ -109,6 +110,7 @@ __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const Ro
   }
 }
 
+/// Writes one row of the arrays.
 __device__ __forceinline__ void write_row(const ScatterStepParams& p, int index, const RowPlan& row,
                                           std::int64_t first_token) {
   p.row_slots[index] = row.granule;
@@ -118,14 +120,14 @@ __device__ __forceinline__ void write_row(const ScatterStepParams& p, int index,
   p.q_offsets[index] = first_token;
 }
 
-/// Makes everything past the step what it is where nothing is, as far as the last launch wrote.
+/// Resets everything behind the step to its empty value, as far as the last launch wrote.
 __device__ __forceinline__ void clear_past(const ScatterStepParams& p, const ScatterState& before,
                                            const ScatterState& now) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = now.num_rows + thread; i < before.num_rows; i += kScatterThreads) {
     write_row(p, i, RowPlan{}, now.num_tokens);
   }
-  // Rows past the batch have no token: they all begin where the batch ends.
+  // Rows behind the batch have no tokens. They all begin where the batch ends.
   if (now.num_rows < before.num_rows || now.num_tokens != before.num_tokens) {
     for (int i = now.num_rows + thread; i <= p.shape.max_rows; i += kScatterThreads) {
       p.q_offsets[i] = now.num_tokens;
@@ -139,13 +141,15 @@ __device__ __forceinline__ void clear_past(const ScatterStepParams& p, const Sca
   }
 }
 
-/// Tells the host; early, so that the bus is done with it when the arrays are.
+/// Reports the result to the host. It does so early, so that the write over the bus ends while the
+/// arrays are written.
 __device__ __forceinline__ void publish(const ScatterStepParams& p, const ScatterState& before,
                                         bool is_found, std::uint64_t serial) {
   std::uint64_t* const word = is_found ? &p.report->taken : &p.report->misses;
   *static_cast<volatile std::uint64_t*>(word) = is_found ? serial : before.misses + 1;
 }
 
+/// Takes the expected step from the ring and scatters it, or counts a miss.
 __global__ void __launch_bounds__(kScatterThreads)
     scatter_step(const __grid_constant__ ScatterStepParams p) {
   using Scan = cub::BlockScan<Sums, kScatterThreads, cub::BLOCK_SCAN_WARP_SCANS>;
@@ -161,7 +165,8 @@ __global__ void __launch_bounds__(kScatterThreads)
   const std::byte* staged = p.ring + slot_of(shape, expected) * shape.slot_bytes();
   const std::byte* rows = staged + StepShape::kRowsOffset;
 
-  // One trip over the bus. The rows and entries may be anyone's until the header has been seen.
+  // One trip over the bus. The rows and entries are used only after the header shows that they
+  // belong to the step.
   StagedRow row;
   if (thread < shape.max_rows) row = read_staged<StagedRow>(rows + thread * sizeof(StagedRow));
   if (thread < kEarlyGroups && thread * kGroup < shape.max_changes) {
@@ -208,7 +213,7 @@ __global__ void __launch_bounds__(kScatterThreads)
     write_slots(p, tile, now.num_tokens);
     now.num_tokens += tile.first_token[kScatterThreads];
     num_changes = end;
-    __syncthreads();  // before the next tile takes this one's place
+    __syncthreads();  // before the next tile uses the same memory
   }
 
   const auto* copies = reinterpret_cast<const BlockCopy*>(staged + shape.copies_offset());

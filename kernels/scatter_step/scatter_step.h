@@ -1,13 +1,15 @@
 #pragma once
 
 /// @file
-/// A step from its slot of the staging ring to the arrays that its kernels read, on CUDA: table
-/// entries, lengths and the slots of new tokens. One launch of one thread block that reads staging
-/// memory through the bus, once. Which step it is for is a word of the parameters or, so that a
-/// captured launch serves every step, a word on the device. No allocation, no synchronisation.
+/// Scattering a step on CUDA: table entries, lengths and the slots of new tokens are copied from a
+/// slot of the staging ring to the arrays that the step's kernels read. One launch of one thread
+/// block reads the staging memory over the bus, once. A word of the parameters names the step. In a
+/// captured launch a word on the device names it, so that the launch serves every step. No
+/// allocation, no synchronisation.
 ///
-/// Arrays are written as far as the step reaches and cleared as far as the launch before it wrote,
-/// not to their ends. A launch that does not find its step skips every row and counts a miss.
+/// A launch writes the arrays as far as the step reaches. It clears them as far as the launch
+/// before it wrote, not to their ends. A launch that does not find its step skips every row and
+/// counts a miss.
 
 #include "kernels/params.h"
 
@@ -15,8 +17,8 @@
 
 namespace kvarena::kernels {
 
-/// Queues it. Returns invalid_argument (pointer, alignment) or device_error; nothing is queued
-/// then.
+/// Queues the scatter of a step. Returns invalid_argument (pointer, alignment) or device_error;
+/// nothing is queued then.
 Status launch_scatter_step(const ScatterStepParams& params, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The kernel of scrub.h: a thread block has blockDim.x * kPieceUnits units of one entry's block in
-/// one plane: x pieces, y entries, z planes, K and V of a layer side by side. Units are numbered by
-/// head, token, and place within the token; those past the last head are padding.
+/// The kernel of scrub.h. A thread block has blockDim.x * kPieceUnits units of one entry's block in
+/// one plane. x counts pieces, y entries, and z planes, with K and V of a layer side by side. Units
+/// are numbered by head, token, and place within the token. Units past the last head are padding.
 
 #include "kernels/common/block_pieces.h"
 #include "kernels/common/vector_io.cuh"
@@ -15,18 +15,19 @@ namespace kvarena::kernels {
 
 /// A launch's parameters.
 struct ScrubBatch {
-  ScrubParams params;  ///< its list is not read
+  ScrubParams params;  ///< the list in it is not read
   std::int32_t count;
   BlockScrub scrubs[kMaxScrubs];
 };
 static_assert(sizeof(ScrubBatch) <= 4096);
 
-/// Where a unit lies in its plane's block, and whose it is.
+/// The place of a unit in its plane's block, and the token that it belongs to.
 struct ScrubUnit {
   std::int64_t offset;  ///< bytes
-  std::int32_t token;   ///< past every token: padding
+  std::int32_t token;   ///< block_size or more: padding
 };
 
+/// Finds the place and the token of unit `index`.
 template <class Unit>
 __device__ __forceinline__ ScrubUnit unit_at(const PlaneView& plane, PlaneKind kind,
                                              std::int32_t block_size, std::int64_t index) {
@@ -43,7 +44,8 @@ __device__ __forceinline__ ScrubUnit unit_at(const PlaneView& plane, PlaneKind k
   return {element_offset(plane, kind, bytes, 0, head, token, at / bytes) + at % bytes, token};
 }
 
-/// The part of an entry with tokens to keep.
+/// Scrubs a piece of an entry that keeps tokens: copies kept tokens when source and target differ,
+/// and zeros the rest.
 template <class Unit>
 __device__ __forceinline__ void scrub_behind_tokens(const PlaneView& plane, PlaneKind kind,
                                                     std::int32_t block_size, std::int64_t num_units,
@@ -62,6 +64,7 @@ __device__ __forceinline__ void scrub_behind_tokens(const PlaneView& plane, Plan
   }
 }
 
+/// Scrubs the pieces of all entries of the batch.
 template <class Unit>
 __global__ void __launch_bounds__(kPieceThreads)
     scrub_block_pieces(const __grid_constant__ ScrubBatch batch) {

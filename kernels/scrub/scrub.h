@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Scrubbing blocks on CUDA: zeros in place of what another owner left, behind the tokens that a
-/// sequence keeps. The list is host memory and travels in the parameters of the launches, so that
-/// it may be reused at once: one launch for every kMaxScrubs entries. No allocation, no
+/// Scrubbing blocks on CUDA: writes zeros behind the tokens that a sequence keeps, over what
+/// another owner left. The list is host memory and is copied into the parameters of the launches,
+/// so the caller may reuse it at once. One launch takes kMaxScrubs entries. No allocation, no
 /// synchronisation.
 
 #include "kernels/params.h"
@@ -12,12 +12,13 @@
 
 namespace kvarena::kernels {
 
-/// Entries of one launch: what fits the 4 KB of a kernel's parameters on every driver.
+/// Entries of one launch. They fit into the 4 KB that every driver allows for a kernel's
+/// parameters.
 inline constexpr int kMaxScrubs = 320;
 
-/// Queues it. Returns invalid_argument (num_layers, block_bytes, capacity, pointer, as check_layer;
-/// block_index, num_tokens of an entry), with nothing queued, or device_error: some entries may be
-/// queued then.
+/// Queues the scrubbing. Returns invalid_argument (num_layers, block_bytes, capacity, pointer, what
+/// check_layer returns, or block_index and num_tokens of an entry) with nothing queued, or
+/// device_error, after which some entries may be queued.
 Status launch_scrub(const ScrubParams& params, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

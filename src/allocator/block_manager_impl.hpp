@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What a BlockManager is made of; shared by its sources.
+/// The state of a BlockManager, shared by its sources.
 
 #include "allocator/block_pool.hpp"
 #include "allocator/fence_table.hpp"
@@ -23,31 +23,33 @@ struct BlockManager::Impl {
         log(options.log) {}
 
   std::int64_t available() const noexcept { return pool.counts().free + pool.counts().evictable; }
-  /// What a request without a reservation may use.
+  /// Blocks that a request without a reservation may use.
   std::int64_t usable(Urgency urgency) const noexcept {
     const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
     const std::int64_t left = available() - reserved - kept;
     return left > 0 ? left : 0;
   }
-  /// Moves `count` of a holder's promise to blocks it is about to get.
+  /// Takes blocks that a holder is about to get off its reservation, at most `count`.
   void consume_reservation(Holder& holder, std::int64_t count) noexcept {
     const std::int64_t used = count < holder.reserved ? count : holder.reserved;
     holder.reserved -= used;
     reserved -= used;
   }
-  /// A call is refused for want of blocks: keeps what explain() will be asked for.
+  /// Refuses a call for lack of blocks, and keeps what explain() will report.
   Status refuse(Resource resource, std::int64_t required, std::int64_t promised, Urgency urgency,
                 HolderId subject) noexcept;
+  /// Updates the peak of allocated blocks.
   void note_peak() noexcept {
     const std::int64_t allocated = pool.num_blocks() - pool.counts().free;
     if (allocated > peak_allocated) peak_allocated = allocated;
   }
-  /// Why a handle that is not live is refused.
+  /// Returns why a handle that is not live is refused.
   Status refuse_handle(BlockId id, Generation generation) const noexcept;
-  /// Whether one of `references_wanted` more references could be taken on a block.
+  /// Checks whether a block can take one of `references_wanted` more references.
   Status check_retain(BlockId id, Generation generation, std::size_t references_wanted) const;
-  /// Gives up one live reference. False when the handle is not live: nothing changed then.
+  /// Gives up one live reference. Returns false, with nothing changed, when the handle is not live.
   bool release_one(BlockId id, Generation generation) noexcept;
+  /// Takes the newest release_one back.
   void undo_release_one(BlockId id) noexcept;
 
   Result<std::int64_t> allocate(std::span<const HolderDemand> demands, std::span<BlockId> ids,
@@ -63,8 +65,8 @@ struct BlockManager::Impl {
   Status restore(BlockId id);
   Status retire(Ticket ticket);
 
-  /// Whether a block is free or referenced, and neither marked nor fenced, with nothing wrong:
-  /// most.
+  /// Whether a block needs no closer check: it is free or referenced, has a valid count, and is
+  /// neither marked nor fenced. Most blocks are plain.
   bool is_plain(BlockId id) const noexcept {
     if (pool.fence_head(id) != BlockPool::kNoFence) return false;
     const std::uint32_t word = pool.record(id).word;
@@ -72,11 +74,12 @@ struct BlockManager::Impl {
                          word - BlockPool::kHeld <= BlockPool::kCount);
   }
   BlockStats stats() const noexcept;
-  /// Blocks that come back when every open ticket up to and including `last` has retired.
+  /// Returns how many blocks come back when every open ticket up to and including `last` has
+  /// retired.
   std::int64_t returning(Ticket last) const noexcept;
-  /// Fills in the largest holders and what tickets hold back.
+  /// Fills in the largest holders and the blocks that tickets hold back.
   void name_holders(Explanation& explanation) const noexcept;
-  /// The proof for one block; check_blocks.
+  /// Proves one block, for check_blocks.
   Status check_block(BlockId id) const noexcept;
 
   void append_log(const Operation& operation) {
@@ -96,9 +99,9 @@ struct BlockManager::Impl {
   std::uint64_t releases = 0;
   std::uint64_t evictions = 0;
   std::uint64_t exhaustions = 0;
-  Explanation refusal;             // of the last of them, without holders and tickets
+  Explanation refusal;             // of the last exhausted call, without holders and tickets
   std::uint64_t claim_serial = 1;  // see BlockManager::claim_serial
-  std::uint64_t calls = 0;         // stamps allocate_each
+  std::uint64_t calls = 0;         // stamps the holders of allocate_each
 };
 
 }  // namespace kvarena

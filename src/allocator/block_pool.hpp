@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `BlockPool`: the hot arrays of a BlockManager. Which state each block is in, its reference count
-/// and generation, the free list and the evictable order. It checks nothing about who calls; the
-/// manager does. 16 bytes a block: an 8-byte record, a 4-byte link, a 4-byte place on the free
-/// stack.
+/// `BlockPool`: the frequently used arrays of a BlockManager. They have the state of each block,
+/// its reference count and generation, the free list and the evictable order. The pool does not
+/// check its callers; the manager does. It takes 16 bytes a block: an 8-byte record, a 4-byte link
+/// and a 4-byte place on the free stack.
 
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// Blocks by state; the sums that every transition keeps.
+/// Numbers of blocks by state. Every transition updates them.
 struct StateCounts {
   std::int64_t free = 0;
   std::int64_t referenced = 0;
@@ -29,21 +29,23 @@ struct StateCounts {
 /// States, counts and orders of all blocks.
 class BlockPool {
  public:
-  // A block's word. Held: kHeld, perhaps kQuarantined, what is known of its content (kPublished
-  // alone: published; kWriting alone: being written; both: failed), and the number of live (not
-  // fenced) references in the low bits; zero live references means fenced. Not held: kQuarantined
-  // is offline, kPublished evictable with the next link in the bits below kQuarantined, all else
-  // free. What is offline or free remembers its content, for undo_drop alone; of a free block
-  // kFailedFree stands for kPublished.
+  // The word of a block. The word of a held block has kHeld, kQuarantined when it is quarantined,
+  // the state of its content, and the number of live (not fenced) references in the low bits; zero
+  // live references means fenced. Of the content bits, kPublished alone means published, kWriting
+  // alone means being written, and both mean failed. A block that is not held is offline with
+  // kQuarantined, evictable with kPublished, and free otherwise. An evictable word has the next
+  // link in the bits below kQuarantined. Offline and free words remember their content, for
+  // undo_drop alone; in a free word kFailedFree stands for kPublished.
   static constexpr std::uint32_t kHeld = 1U << 31;
   static constexpr std::uint32_t kPublished = 1U << 30;
   static constexpr std::uint32_t kQuarantined = 1U << 29;
   static constexpr std::uint32_t kWriting = 1U << 28;
   static constexpr std::uint32_t kContent = kPublished | kWriting;
   static constexpr std::uint32_t kCount = kWriting - 1;     ///< of references
-  static constexpr std::uint32_t kLink = kQuarantined - 1;  ///< to a block; all bits: to none
+  static constexpr std::uint32_t kLink = kQuarantined - 1;  ///< to a block; all bits set: no block
   static constexpr std::uint32_t kFailedFree = 1;
-  static constexpr std::uint32_t kNoFence = ~0U;  ///< side word of a block with no fence entry
+  static constexpr std::uint32_t kNoFence = ~0U;  ///< side word of a held block without fence
+                                                  ///< entries
 
   struct Record {
     std::uint32_t word = 0;
@@ -60,7 +62,7 @@ class BlockPool {
   }
   Record& record(BlockId id) noexcept { return records_[index(id)]; }
   const Record& record(BlockId id) const noexcept { return records_[index(id)]; }
-  /// Head of a held block's chain of fence entries.
+  /// The head of a held block's chain of fence entries.
   std::uint32_t& fence_head(BlockId id) noexcept { return side_[index(id)]; }
   std::uint32_t fence_head(BlockId id) const noexcept { return side_[index(id)]; }
 
@@ -70,19 +72,19 @@ class BlockPool {
     return (word & kHeld) != 0 ? word & kCount : 0;
   }
   BlockContent content(BlockId id) const noexcept;
-  /// Requires a held block.
+  /// Sets what is known of a block's content. Requires a held block.
   void set_content(BlockId id, BlockContent content) noexcept;
 
-  /// Hands out `count` blocks with one reference each: free ones first, then evictable ones, whose
-  /// number is returned. Requires count <= free + evictable.
+  /// Hands out `count` blocks with one reference each: first free blocks, then evictable ones.
+  /// Returns the number of evictable ones. Requires count <= free + evictable.
   std::int64_t take(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
-  /// Gives up one reference on the leading blocks of a list, as long as each either keeps another
-  /// live reference or becomes free: up to the last reference of one that is marked or fenced, or
-  /// to what is no live handle. Returns how many those are.
+  /// Gives up one reference on each leading block of a list while the case is simple: the block
+  /// keeps another live reference or becomes free. It stops at the last reference of a marked or
+  /// fenced block, and at a handle that is not live. Returns the number of references given up.
   std::size_t release_leading(std::span<const BlockId> ids, std::span<const Generation> generations,
                               bool any_fenced) noexcept;
-  /// A held block whose last reference, live or fenced, is going: becomes free, evictable or
-  /// offline. The caller has accounted for the state it leaves.
+  /// Ends a held block whose last reference, live or fenced, is going: it becomes free, evictable
+  /// or offline. The caller has updated the count of the state that it leaves.
   void drop(BlockId id) noexcept {
     Record& r = record(id);
     if ((r.word & (kContent | kQuarantined)) != 0) return drop_marked(id);
@@ -90,37 +92,37 @@ class BlockPool {
     ++r.generation;
     free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
   }
-  /// Undoes the newest `drop` that is not undone yet: the block has one live reference again.
+  /// Undoes the newest `drop` that is not undone yet. The block has one live reference again.
   void undo_drop(BlockId id) noexcept;
-  /// Takes an evictable block out of its order: it has no references and is in no list.
+  /// Takes an evictable block out of its order. The block then has no references and is in no list.
   void unlink_evictable(BlockId id) noexcept;
-  /// Drops the cached content of an evictable block: it becomes free.
+  /// Drops the cached content of an evictable block, which becomes free.
   void free_evictable(BlockId id) noexcept;
-  /// Free or evictable becomes offline. O(n) for a free block.
+  /// Takes a free or evictable block offline. O(n) for a free block.
   void take_offline(BlockId id) noexcept;
-  /// Offline becomes free.
+  /// Makes an offline block free.
   void bring_online(BlockId id) noexcept;
 
   StateCounts& mutable_counts() noexcept { return counts_; }
 
-  /// A recount from the records alone. O(n).
+  /// Counts the states again from the records alone. O(n).
   StateCounts recount() const noexcept;
-  /// Free stack names each free block once. O(n).
+  /// Whether the free stack names each free block once. O(n).
   bool free_list_is_whole() const;
-  /// Evictable list is whole. O(evictable).
+  /// Whether the evictable list is whole. O(evictable).
   bool evictable_list_is_whole() const noexcept;
-  /// Whether that place of the free stack names a free block. Requires 0 <= place < num_blocks().
+  /// Whether this place of the free stack names a free block. Requires 0 <= place < num_blocks().
   bool names_free_block(std::int64_t place) const noexcept {
     const BlockId id = free_stack_[static_cast<std::size_t>(place)];
     return contains(id) && state(id) == BlockState::free;
   }
-  /// Whether an evictable block's neighbours in the order name it, too. O(1).
+  /// Whether the neighbours of an evictable block in the order also link to it. O(1).
   bool evictable_links_agree(BlockId id) const noexcept;
-  /// Sum of live references. O(n).
+  /// The sum of all live references. O(n).
   std::int64_t total_live_references() const noexcept;
 
  private:
-  // Records lie in random order after a while; this many blocks ahead their lines are asked for.
+  // Records lie in random order after a while, so they are prefetched this many blocks ahead.
   static constexpr std::int64_t kPrefetchDistance = 16;
 
   static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
@@ -132,8 +134,9 @@ class BlockPool {
 
   std::vector<Record> records_;
   std::vector<std::uint32_t> side_;  // held: fence chain; evictable: previous link; else kNoFence
-  std::vector<BlockId> free_stack_;  // [0, counts_.free) are the free blocks, the next one on top
-  std::uint32_t evictable_head_ = kLink;  // evicted next
+  std::vector<BlockId> free_stack_;  // [0, counts_.free) are the free blocks; the last one is
+                                     // handed out next
+  std::uint32_t evictable_head_ = kLink;  // the block to evict next
   std::uint32_t evictable_tail_ = kLink;
   StateCounts counts_;
 };

@@ -1,14 +1,14 @@
 #pragma once
 
 /// @file
-/// `FenceTable`: open tickets and the block references that wait for each. A reference is an entry
-/// in two chains: its ticket's, in the order of release, and its block's, newest first, linked both
-/// ways so that an entry leaves it in O(1).
+/// `FenceTable`: the open tickets, and the block references that wait for each ticket. A reference
+/// is an entry in two chains. The ticket's chain is in the order of release. The block's chain has
+/// the newest entry first and is linked both ways, so that an entry leaves it in O(1).
 ///
-/// Tickets are numbers that only rise. A ticket's place is its number modulo the number of places;
-/// numbers whose place an older open ticket still has are passed over. There are twice as many
-/// places as tickets may be open, so that a ticket that stays open for long costs the others
-/// nothing. Open tickets are linked in the order of opening.
+/// Ticket numbers only rise. The place of a ticket is its number modulo the number of places. A
+/// number whose place belongs to an older open ticket is skipped. There are twice as many places as
+/// tickets that may be open, so a ticket that stays open for long does not slow the others. Open
+/// tickets are linked in the order of opening.
 
 #include "base/id_space.hpp"
 #include "base/lazy_array.hpp"
@@ -33,27 +33,27 @@ class FenceTable {
     std::uint32_t previous_of_block;
   };
 
-  /// Tickets are those after `id_space` (take_id_space).
+  /// Makes the tables. The tickets are the numbers after `id_space` (take_id_space).
   FenceTable(std::int32_t max_open_tickets, std::int64_t max_entries, std::uint64_t id_space);
 
-  /// Memory of such a table.
+  /// Returns the bytes of such a table.
   static std::int64_t bytes(std::int64_t max_open_tickets, std::int64_t max_entries) noexcept {
     return 2 * max_open_tickets * static_cast<std::int64_t>(sizeof(Place)) +
            max_entries * static_cast<std::int64_t>(sizeof(Entry));
   }
 
-  /// The next ticket, or kNoTicket when as many are open as may be.
+  /// Opens the next ticket. Returns kNoTicket when the maximum number of tickets is open.
   Ticket open() noexcept;
   bool is_open(Ticket ticket) const noexcept {
     return ticket != kNoTicket && place(ticket).ticket == ticket;
   }
-  /// The ticket opened last, or kNoTicket.
+  /// The ticket that was opened last, or kNoTicket.
   Ticket newest() const noexcept { return newest_; }
   /// The oldest open ticket, or kNoTicket. O(1).
   Ticket oldest_open() const noexcept {
     return oldest_ == kNone ? kNoTicket : places_[oldest_].ticket;
   }
-  /// How an id counts within this table; 0: it is another's.
+  /// Returns the count of an id within this table. 0: the id belongs to another table.
   std::uint64_t number_of(Ticket ticket) const noexcept {
     return (ticket.value ^ last_number_) >> kIdCountBits == 0 ? ticket.value & kIdCountMask : 0;
   }
@@ -61,7 +61,7 @@ class FenceTable {
   std::int64_t max_open_tickets() const noexcept {
     return static_cast<std::int64_t>(places_.size() / 2);
   }
-  /// Places of tickets, and an open ticket's.
+  /// The number of places, and the place of an open ticket.
   std::size_t num_places() const noexcept { return places_.size(); }
   std::size_t place_of(Ticket ticket) const noexcept { return ticket.value % places_.size(); }
 
@@ -72,16 +72,16 @@ class FenceTable {
     ++entries_visited_;
     return entries_[index];
   }
-  /// How often an entry has been looked at: what calls cost, whatever the machine.
+  /// How often an entry has been looked at. This is the cost of calls, independent of the machine.
   std::uint64_t entries_visited() const noexcept { return entries_visited_; }
 
-  /// Adds a reference of `block` to an open ticket and to the block's chain at `head`. Requires
+  /// Adds a reference on `block` to an open ticket, and to the block's chain at `head`. Requires
   /// entries_left() > 0. O(1).
   void add(Ticket ticket, BlockId block, std::uint32_t& head) noexcept;
-  /// How far an open ticket's chain reaches, for `undo_adds`.
+  /// Returns the last entry of an open ticket's chain, for `undo_adds`.
   std::uint32_t last_entry(Ticket ticket) const noexcept { return place(ticket).last; }
-  /// Undoes every add to an open ticket since its last entry was `last`; `head_of(BlockId)` is a
-  /// block's chain. O(1) an add.
+  /// Undoes every add to an open ticket since its last entry was `last`. `head_of(BlockId)` returns
+  /// the head of a block's chain. O(1) an add.
   template <class HeadOf>
   void undo_adds(Ticket ticket, std::uint32_t last, HeadOf head_of) noexcept {
     Place& p = place(ticket);
@@ -95,8 +95,8 @@ class FenceTable {
       index = next;
     }
   }
-  /// Closes a ticket: unlinks its entries in order of release and calls `visit(BlockId)` after
-  /// each; `head_of(BlockId)` is the block's chain. O(1) an entry.
+  /// Closes a ticket: unlinks its entries in the order of release and calls `visit(BlockId)` after
+  /// each. `head_of(BlockId)` returns the head of a block's chain. O(1) an entry.
   template <class HeadOf, class Visit>
   void retire(Ticket ticket, HeadOf head_of, Visit visit) noexcept {
     for (std::uint32_t index = place(ticket).first; index != kNone;) {
@@ -127,7 +127,7 @@ class FenceTable {
     Ticket ticket;
     std::uint32_t first = kNone;  // entries
     std::uint32_t last = kNone;
-    std::uint32_t older = kNone;  // places of the open tickets before and after it
+    std::uint32_t older = kNone;  // places of the open tickets opened before and after it
     std::uint32_t newer = kNone;
   };
   Place& place(Ticket ticket) noexcept { return places_[place_of(ticket)]; }
@@ -147,7 +147,7 @@ class FenceTable {
   std::int64_t num_open_ = 0;
   std::uint32_t untouched_ = 0;       // entries from here on were never used
   std::uint32_t first_free_ = kNone;  // recycled entries, through next_of_ticket
-  std::uint64_t last_number_;         // given or passed over
+  std::uint64_t last_number_;         // issued or skipped last
   Ticket newest_ = kNoTicket;
   std::uint32_t oldest_ = kNone;  // places of the first and the last open ticket
   std::uint32_t latest_ = kNone;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `HolderTable`: the registered holders of a BlockManager and their totals. Slots are reused last
-/// freed first; ids carry the slot's generation and are never reused: a slot whose generations are
-/// used up stays empty.
+/// `HolderTable`: the registered holders of a BlockManager and their totals. The slot freed last is
+/// reused first. An id contains the slot's generation, so it is never reused. A slot whose
+/// generations are used up stays empty.
 
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -15,9 +15,9 @@ namespace kvarena {
 /// One registered holder.
 struct Holder {
   HolderInfo info;
-  std::int64_t references = 0;   ///< block references, fenced ones excluded
+  std::int64_t references = 0;   ///< block references, without fenced ones
   std::int64_t reserved = 0;     ///< promised blocks
-  std::uint64_t call_stamp = 0;  ///< the last allocate_each that named it
+  std::uint64_t call_stamp = 0;  ///< the last allocate_each call that named it
   std::uint64_t generation = 1;  ///< of the slot: registrations so far, plus one
   bool registered = false;
 };
@@ -25,11 +25,13 @@ struct Holder {
 /// Fixed-size table of holders.
 class HolderTable {
  public:
-  static constexpr int kSlotBits = 24;  ///< the low bits of an id; the slot's generation above
+  static constexpr int kSlotBits = 24;  ///< the low bits of an id; the slot's generation is above
+                                        ///< them
   static constexpr std::int64_t kMaxSlots = std::int64_t{1} << kSlotBits;
   static constexpr std::uint64_t kLastGeneration = (std::uint64_t{1} << (64 - kSlotBits)) - 1;
 
-  /// `capacity` is 1 .. kMaxSlots. Generations begin with `first_generation`, for tests.
+  /// Makes a table. `capacity` is 1 .. kMaxSlots. Generations begin at `first_generation`; tests
+  /// set it.
   explicit HolderTable(std::int32_t capacity, std::uint64_t first_generation = 1);
 
   std::int64_t size() const noexcept { return size_; }
@@ -37,11 +39,11 @@ class HolderTable {
   std::uint64_t inserted_ever() const noexcept { return inserted_ever_; }
   bool is_full() const noexcept { return num_free_ == 0; }
 
-  /// Requires !is_full().
+  /// Registers a holder and returns its id. Requires !is_full().
   HolderId insert(const HolderInfo& info) noexcept;
-  /// Requires a registered holder.
+  /// Removes a holder. Requires a registered holder.
   void erase(HolderId id) noexcept;
-  /// nullptr when the id is not registered.
+  /// Returns the holder, or nullptr when the id is not registered.
   Holder* find(HolderId id) noexcept {
     const std::uint64_t slot = slot_of(id);
     if (slot >= slots_.size()) return nullptr;
@@ -69,7 +71,7 @@ class HolderTable {
   }
 
   std::vector<Holder> slots_;
-  std::vector<std::uint32_t> free_slots_;  // [0, num_free_), the next one last
+  std::vector<std::uint32_t> free_slots_;  // [0, num_free_); the last one is used next
   std::size_t num_free_;
   std::int64_t size_ = 0;
   std::uint64_t inserted_ever_ = 0;

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// `ReleaseProbe`: which blocks would come back if references were given up. It lowers the counts
-/// of the blocks for the time of the question and raises them again, so that it needs no memory and
-/// knows what is shared; nobody sees the lowered counts, since a manager belongs to one thread.
+/// `ReleaseProbe`: computes which blocks would come back if references were given up. It lowers the
+/// reference counts of the blocks during the question and raises them afterwards. It therefore
+/// needs no memory and takes sharing into account. Nobody sees the lowered counts, because a
+/// manager belongs to one thread.
 
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -12,11 +13,11 @@
 
 namespace kvarena {
 
-/// Use: lower() for list after list, then raise() for each of them. Between the two the manager is
-/// used for nothing else.
+/// Call lower() for list after list, then raise() for each of them. The manager must not be used
+/// between the two.
 struct ReleaseProbe {
-  /// Takes one live reference from each block. Returns how many of them are free or evictable
-  /// without it. Requires that each is held, once for each time it is listed. O(ids).
+  /// Takes one live reference from each block. Returns how many of the blocks are free or evictable
+  /// then. Requires that each block is held, once for each time it is listed. O(ids).
   static std::int64_t lower(BlockManager& manager, std::span<const BlockId> ids) noexcept;
   /// Gives the references of such a list back. O(ids).
   static void raise(BlockManager& manager, std::span<const BlockId> ids) noexcept;

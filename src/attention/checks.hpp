@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What validation can find, numbered: `Status::native` carries the number, so that
-/// describe_attention can say which argument it was.
+/// The checks of validation, numbered. `Status::native` has the number of the failed check, so that
+/// describe_attention can name the argument.
 
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/views.hpp"
@@ -11,7 +11,7 @@
 
 namespace kvarena::attention {
 
-/// Which check failed. checks.cpp has a sentence for each.
+/// The check that failed. checks.cpp has a sentence for each.
 enum class Check : std::int32_t {
   none = 0,
   key_pointer,
@@ -69,42 +69,42 @@ enum class Check : std::int32_t {
   workspace_bytes,
 };
 
-/// `status` with the check's number.
+/// Returns `status` with the number of the check.
 constexpr Status with(Check check, Status status) noexcept {
   status.native = static_cast<std::int32_t>(check);
   return status;
 }
 
-/// ok when smallest <= value <= largest.
+/// Returns ok when smallest <= value <= largest.
 constexpr Status in_range(Check check, Resource resource, std::int64_t value, std::int64_t smallest,
                           std::int64_t largest) noexcept {
   if (value >= smallest && value <= largest) return {};
   return with(check, invalid_argument(resource, value, smallest, largest));
 }
 
-/// The same of a field of the limits.
+/// Does the same for a field of the limits.
 constexpr Status in_range(Check check, Option option, std::int64_t value, std::int64_t smallest,
                           std::int64_t largest) noexcept {
   if (value >= smallest && value <= largest) return {};
   return with(check, invalid_option(option, value, smallest, largest));
 }
 
-/// ok when `pointer` is not null. The range says "not 0".
+/// Returns ok when `pointer` is not null. The range in the Status means "not 0".
 constexpr Status not_null(Check check, const void* pointer) noexcept {
   if (pointer != nullptr) return {};
   return with(check, invalid_argument(Resource::pointer, 0, 1, -1));
 }
 
-/// ok when the CPU computes with `dtype`.
+/// Returns ok when the CPU kernels compute with `dtype`.
 Status cpu_dtype(Check check, DType dtype) noexcept;
 
-/// ok when `value` (an address or a stride) is a multiple of `alignment`.
+/// Returns ok when `value` (an address or a stride) is a multiple of `alignment`.
 Status aligned(Check check, std::int64_t value, std::int64_t alignment) noexcept;
 
-/// ok when `pointer` is not null and aligned for `dtype`.
+/// Returns ok when `pointer` is not null and is aligned for `dtype`.
 Status element_pointer(Check null, Check misaligned, const void* pointer, DType dtype) noexcept;
 
-/// ok when K and V of a layer can be read and written by the CPU. O(1).
+/// Returns ok when the CPU can read and write K and V of a layer. O(1).
 Status check_layer(const KvLayerView& kv) noexcept;
 
 }  // namespace kvarena::attention

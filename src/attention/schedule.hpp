@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// The workspace of a plan and the schedule in it. The step's work, laid end to end, is cut into
-/// parts of equal cost (tokens read, or multiplied where a tile has many query tokens). A cut may
-/// fall inside a segment: each part then leaves a partial result, and the part that arrives last
-/// combines them in the order of parts, so that results do not depend on which worker was faster.
+/// The workspace of a plan and the schedule in it. The work of a step forms one sequence, which is
+/// cut into parts of equal cost. The cost counts tokens read, or multiplied when a tile has many
+/// query tokens. A cut may lie inside a segment. Each part then leaves a partial result, and the
+/// part that finishes last combines them in the order of parts. The results therefore do not depend
+/// on which worker is faster.
 
 #include "attention/step.hpp"
 #include "kvarena/attention/attention.hpp"
@@ -18,58 +19,59 @@ namespace kvarena::attention {
 struct Geometry {
   explicit Geometry(const AttentionLimits& limits) noexcept;
 
-  std::int32_t group;        ///< query heads a kv head
-  std::int32_t tile_tokens;  ///< query tokens a tile
-  std::int32_t tile_rows;    ///< query rows a tile: tile_tokens * group
+  std::int32_t group;        ///< query heads for each kv head
+  std::int32_t tile_tokens;  ///< query tokens in a tile
+  std::int32_t tile_rows;    ///< query rows in a tile: tile_tokens * group
   std::int64_t q_stride;     ///< floats of a query row
   std::int64_t acc_stride;   ///< floats of an accumulator row
-  std::int32_t max_parts;    ///< parts a plan may have
+  std::int32_t max_parts;    ///< most parts of a plan
 };
 
-/// One part of the schedule; it ends where the next begins.
+/// One part of the schedule. It ends where the next part begins.
 struct Part {
   Cursor begin;             ///< where its work begins
-  std::int32_t first_part;  ///< the part in which the segment that runs into this one began
-  std::int32_t pieces;      ///< parts that share the segment which begins here and runs out of it
+  std::int32_t first_part;  ///< the part in which the segment that continues into this part began
+  std::int32_t pieces;      ///< number of parts that share the segment which begins here and
+                            ///< continues behind this part
 };
 
-/// A partial result: unnormalised rows in base 2.
+/// A partial result: rows in base 2 that are not normalised.
 struct Partial {
   float* acc;  ///< [tile_rows, acc_stride]
   float* m;    ///< [tile_rows] largest logit
   float* l;    ///< [tile_rows] sum of weights
 };
 
-/// What one worker needs.
+/// The scratch memory of one worker.
 struct Scratch {
   float* q;                         ///< [tile_rows, q_stride]
   Partial state;                    ///< accumulators of the current piece
   float* scores;                    ///< [tile_rows, kChunkTokens]
   float* correction;                ///< [tile_rows]
-  const std::byte** key_rows[2];    ///< [kRowSlots] this chunk's and the next one's
-  const std::byte** value_rows[2];  ///< [kRowSlots] likewise
+  const std::byte** key_rows[2];    ///< [kRowSlots] of this chunk and of the next one
+  const std::byte** value_rows[2];  ///< [kRowSlots] of this chunk and of the next one
 };
 
-/// Where everything lies in a workspace. Cheap to make from the limits.
+/// The places of all arrays in a workspace. Cheap to make from the limits.
 class WorkspaceMap {
  public:
   explicit WorkspaceMap(const AttentionLimits& limits) noexcept;
 
   /// Bytes of the whole workspace.
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// The sizes it was made for.
+  /// The sizes for which the map was made.
   const Geometry& geometry() const noexcept { return geometry_; }
 
-  /// [max_parts + 1]; the last used one marks the end.
+  /// [max_parts + 1] parts. The last used one marks the end.
   Part* parts(std::byte* workspace) const noexcept;
-  /// Next part to take.
+  /// The next part to take.
   std::int32_t* next_part(std::byte* workspace) const noexcept;
-  /// [max_parts] pieces of the segment begun in that part which are still missing.
+  /// [max_parts] numbers of missing pieces, for the segment that began in each part.
   std::int32_t* missing(std::byte* workspace) const noexcept;
-  /// The partial of the segment that begins in `part` and runs out of it (`tail`), or that runs
-  /// into it.
+  /// Returns the partial result of a segment: with `tail` the segment that begins in `part` and
+  /// continues behind it, else the segment that continues into `part`.
   Partial partial(std::byte* workspace, std::int32_t part, bool tail) const noexcept;
-  /// Scratch of one worker.
+  /// Returns the scratch memory of one worker.
   Scratch scratch(std::byte* workspace, std::int32_t worker) const noexcept;
 
  private:
@@ -84,7 +86,7 @@ class WorkspaceMap {
   std::int64_t bytes_;
 };
 
-/// Writes the parts of `step` into the workspace; returns their number. O(rows + tiles + parts).
+/// Writes the parts of `step` into the workspace and returns their number. O(rows + tiles + parts).
 std::int32_t cut(const Step& step, const AttentionLimits& limits, std::byte* workspace) noexcept;
 
 }  // namespace kvarena::attention

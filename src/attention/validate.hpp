@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The checks of attention's arguments by what they cost, for plan and run to combine. Each returns
-/// ok or the first thing that is wrong, numbered; nothing is written anywhere.
+/// Checks of attention's arguments, grouped by cost, so that plan and run can combine them. Each
+/// returns ok or the first error with its number. Nothing is written.
 
 #include "attention/checks.hpp"
 #include "attention/step.hpp"
@@ -10,20 +10,22 @@
 
 namespace kvarena::attention {
 
-/// Query tokens of the batch: the end of the last row's.
+/// Returns the query tokens of the batch: the end of the last row.
 std::int64_t total_q(const AttentionArgs& args) noexcept;
 
-/// Everything but Q, out and the rows' own numbers. O(1).
+/// Checks everything except Q, out and the numbers of the rows. O(1).
 Status check_shape(const AttentionArgs& args) noexcept;
-/// check_shape but for the layer's types and tile order, which devices differ in. O(1).
+/// Does the same as check_shape, without the layer's types and tile order, in which devices differ.
+/// O(1).
 Status check_numbers(const AttentionArgs& args) noexcept;
-/// Q and out of so many query tokens. O(1).
+/// Checks Q and out for `num_q_tokens` query tokens. O(1).
 Status check_q_and_out(const AttentionArgs& args, std::int64_t num_q_tokens) noexcept;
-/// Lengths, blocks and query tokens of every row; needs check_shape. O(num_rows).
+/// Checks lengths, blocks and query tokens of every row. Requires that check_shape is ok.
+/// O(num_rows).
 Status check_rows(const AttentionArgs& args) noexcept;
-/// The limits themselves. O(1).
+/// Checks the limits themselves. O(1).
 Status check_limits(const AttentionLimits& limits) noexcept;
-/// The heads and dims of `args` are those the workspace was laid out for. O(1).
+/// Checks that `args` has the heads and dims for which the workspace was made. O(1).
 Status check_same_shape(const AttentionArgs& args, const AttentionLimits& limits) noexcept;
 
 }  // namespace kvarena::attention

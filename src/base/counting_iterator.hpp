@@ -1,15 +1,15 @@
 #pragma once
 
 /// @file
-/// `CountingIterator`: characters in memory, with a note of how far their reader has come, so that
-/// a defect has a place.
+/// `CountingIterator`: an iterator over characters in memory that notes how far its reader has
+/// come, so that an error can name the place of a defect.
 
 #include <cstddef>
 #include <iterator>
 
 namespace kvarena {
 
-/// An input iterator; copies share `seen`, which outlives them.
+/// An input iterator. Copies share `seen`, which must outlive them.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -18,7 +18,7 @@ struct CountingIterator {
   using reference = const char&;
 
   const char* at;     ///< the next character
-  const char** seen;  ///< is set to the furthest `at`
+  const char** seen;  ///< the iterator sets it to the furthest `at`
 
   reference operator*() const { return *at; }
   CountingIterator& operator++() {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `excerpt_of` and `printable`: bytes from outside, made fit for a message or a terminal. Pure
+/// `excerpt_of` and `printable`: make bytes from outside fit for a message or a terminal. Pure
 /// functions.
 
 #include "base/utf8.hpp"
@@ -12,8 +12,8 @@
 
 namespace kvarena {
 
-/// `text` in quotes, control characters and bytes past ASCII written as \xNN, cut after
-/// `max_bytes`.
+/// Returns `text` in quotes, cut after `max_bytes`. Control characters and bytes past ASCII are
+/// written as \xNN.
 inline std::string excerpt_of(std::string_view text, std::size_t max_bytes = 40) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out = "\"";
@@ -32,8 +32,9 @@ inline std::string excerpt_of(std::string_view text, std::size_t max_bytes = 40)
   return out;
 }
 
-/// `text` as UTF-8 in one line that no terminal obeys: '?' for each control character (U+0000 to
-/// U+001F, U+007F to U+009F) and for each byte that is not part of UTF-8. O(size).
+/// Returns `text` as UTF-8 in one line without control sequences for a terminal. Each control
+/// character (U+0000 to U+001F, U+007F to U+009F) and each byte that is not part of UTF-8 becomes
+/// '?'. O(size).
 inline std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {

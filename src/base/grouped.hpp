@@ -1,14 +1,14 @@
 #pragma once
 
 /// @file
-/// Numbers for people. Pure functions.
+/// Numbers as text for people. Pure functions.
 
 #include <cstdint>
 #include <string>
 
 namespace kvarena {
 
-/// "1,234,567".
+/// Returns the number with commas: "1,234,567".
 inline std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   const std::size_t first = number < 0 ? 1 : 0;

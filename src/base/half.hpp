@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// f16 and bf16 from and to f32 by bit arithmetic: round to nearest, ties to even; infinities,
-/// subnormals and the sign are kept, a NaN stays a NaN (made quiet). Pure functions.
+/// Conversion of f16 and bf16 from and to f32 by bit arithmetic. Rounds to nearest, ties to even.
+/// Infinities, subnormals and the sign are kept. A NaN stays a NaN and becomes quiet. Pure
+/// functions.
 
 #include "kvarena/base/dtype.hpp"
 
@@ -13,12 +14,12 @@
 
 namespace kvarena {
 
-/// The f32 of these bf16 bits; exact.
+/// Returns the f32 of these bf16 bits, exactly.
 constexpr float f32_from_bf16(std::uint16_t bits) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// The nearest bf16.
+/// Returns the nearest bf16.
 constexpr std::uint16_t bf16_from_f32(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t nan_bits = (bits >> 16) | 0x40U;
@@ -27,8 +28,8 @@ constexpr std::uint16_t bf16_from_f32(float value) noexcept {
   return static_cast<std::uint16_t>(is_nan ? nan_bits : rounded);
 }
 
-/// The f32 of these f16 bits; exact. The magnitude is scaled by 2^112, which corrects the
-/// exponent's bias and makes subnormals normal in one multiplication; exponent 31 becomes 255.
+/// Returns the f32 of these f16 bits, exactly. The magnitude is multiplied by 2^112, which corrects
+/// the exponent's bias and makes subnormals normal. Exponent 31 becomes 255.
 constexpr float f32_from_f16(std::uint16_t bits) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7FFFU) << 13;
@@ -39,9 +40,9 @@ constexpr float f32_from_f16(std::uint16_t bits) noexcept {
   return std::bit_cast<float>(sign | (magnitude >= 0x0F800000U ? special : finite));
 }
 
-/// The nearest f16. Below 2^-14, adding 0.5 lets the f32 adder round to f16's subnormal step of
-/// 2^-24; from 65520 on the result is infinite. Selections instead of branches, so that loops
-/// vectorise.
+/// Returns the nearest f16. Below 2^-14, adding 0.5 makes the f32 adder round to 2^-24, the step of
+/// f16's subnormals. From 65520 on the result is infinite. The code selects instead of branching,
+/// so that loops vectorise.
 constexpr std::uint16_t f16_from_f32(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
@@ -55,12 +56,12 @@ constexpr std::uint16_t f16_from_f32(float value) noexcept {
   return static_cast<std::uint16_t>(sign | (magnitude > 0x7F800000U ? nan_bits : bounded));
 }
 
-/// Whether the CPU kernels compute with `dtype`: f32, f16 and bf16.
+/// Returns whether the CPU kernels compute with `dtype`: f32, f16 and bf16.
 constexpr bool is_cpu_float(DType dtype) noexcept {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
-/// Element `index` of an array of `dtype`, which is_cpu_float.
+/// Reads element `index` of an array of `dtype`. Requires is_cpu_float(dtype).
 inline float load_f32(const void* array, DType dtype, std::int64_t index) noexcept {
   const auto* bytes = static_cast<const std::byte*>(array) + index * bytes_of(dtype);
   if (dtype == DType::f32) {
@@ -73,7 +74,8 @@ inline float load_f32(const void* array, DType dtype, std::int64_t index) noexce
   return dtype == DType::f16 ? f32_from_f16(bits) : f32_from_bf16(bits);
 }
 
-/// Writes the nearest value of `dtype`, which is_cpu_float, to element `index`.
+/// Writes `value`, rounded to the nearest value of `dtype`, to element `index`. Requires
+/// is_cpu_float(dtype).
 inline void store_f32(void* array, DType dtype, std::int64_t index, float value) noexcept {
   auto* bytes = static_cast<std::byte*>(array) + index * bytes_of(dtype);
   if (dtype == DType::f32) {

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `LazyArray<T>`: a fixed-size array of zero bytes whose memory the system commits when it is
-/// first touched, so that a table sized for the worst case costs what is used. Move-only, not
-/// resizable. Elements start as all-zero bytes, whatever T's default is.
+/// `LazyArray<T>`: a fixed-size array of zero bytes. The system commits its memory when it is first
+/// touched, so a table sized for the worst case costs only what is used. Move-only, not resizable.
+/// Elements start as all-zero bytes, whatever the default of T is.
 
 #include <sys/mman.h>
 
@@ -37,7 +37,7 @@ class LazyArray {
 
  private:
 #if defined(__SANITIZE_ADDRESS__)
-  // AddressSanitizer watches the bounds of what malloc gives, not of what the system maps.
+  // AddressSanitizer checks the bounds of memory from malloc, but not of mapped memory.
   struct Free {
     std::size_t size = 0;
     void operator()(T* data) const noexcept { std::free(data); }
@@ -48,8 +48,8 @@ class LazyArray {
     return static_cast<T*>(data);
   }
 #else
-  // Not calloc: once a large array has been freed, it takes the next from the heap and writes
-  // zeros.
+  // calloc is not used: after a large array has been freed, it takes the next one from the heap and
+  // writes zeros.
   struct Free {
     std::size_t size = 0;
     void operator()(T* data) const noexcept { ::munmap(data, size * sizeof(T)); }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The library's own way to log: `log_line(LogLevel::warning, "arena of {} bytes", n)`. Formatting
-/// happens only when a sink listens at that level. Thread-safe. Exported for the project's other
+/// Logging inside the library: `log_line(LogLevel::warning, "arena of {} bytes", n)`. A line is
+/// formatted only when a sink listens at its level. Thread-safe. Exported for the project's other
 /// libraries (kvarena_health).
 
 #include "kvarena/base/export.hpp"
@@ -14,12 +14,13 @@
 
 namespace kvarena {
 
-/// Whether a line of `level` would reach the sink. One relaxed atomic load.
+/// Returns whether a line of `level` would reach the sink. One relaxed atomic load.
 KVARENA_EXPORT bool log_enabled(LogLevel level) noexcept;
-/// Hands a finished line to the sink.
+/// Passes a finished line to the sink.
 KVARENA_EXPORT void log_text(LogLevel level, std::string_view message) noexcept;
 
-/// Hands the line that `make()` returns to the sink; a note in its place where there is no memory.
+/// Passes the line that `make()` returns to the sink. When there is no memory, a note takes its
+/// place.
 template <class Make>
 void log_made(LogLevel level, Make make) noexcept {
   if (!log_enabled(level)) return;
@@ -30,8 +31,8 @@ void log_made(LogLevel level, Make make) noexcept {
   }
 }
 
-/// Formats (fmt syntax) and hands the line to the sink. What is formatted is made before the call:
-/// where that takes memory and nothing may throw, log_made.
+/// Formats a line (fmt syntax) and passes it to the sink. The arguments are made before the call;
+/// use log_made when making them takes memory and nothing may throw.
 template <class... Args>
 void log_line(LogLevel level, fmt::format_string<Args...> format, Args&&... args) noexcept {
   log_made(level, [&] { return fmt::format(format, std::forward<Args>(args)...); });

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What calls answer where the machine has no memory for them: nothing throws across the API.
+/// The answers of calls when the machine has no memory for them. Nothing throws across the API.
 
 #include "kvarena/base/status.hpp"
 
@@ -9,10 +9,11 @@
 
 namespace kvarena {
 
-/// How much was wanted is not known.
+/// Returns the Status of a failed allocation whose size is unknown.
 constexpr Status out_of_memory() noexcept { return exhausted(Resource::host_memory, 1, 0); }
 
-/// The text where there is no memory for one: short enough for a string without the heap.
+/// Returns the text that replaces a text for which there is no memory. It is short enough for a
+/// string without heap memory.
 inline std::string out_of_memory_text() noexcept { return "(out of memory)"; }
 
 }  // namespace kvarena

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Checks of numbers and enumerators that come from outside. Pure functions. An enumerator may be
-/// any number of its type: bindings cast integers to enums.
+/// Checks of numbers and enumerators that come from outside. Pure functions. An enumerator may have
+/// any value of its type, because bindings cast integers to enums.
 
 #include "kvarena/base/status.hpp"
 
@@ -12,21 +12,22 @@
 
 namespace kvarena {
 
-/// ok when `value` lies within `smallest`..`largest`, else invalid_argument naming the option.
+/// Returns ok when `value` lies within `smallest`..`largest`, else invalid_argument with the
+/// option.
 constexpr Status check_option(Option option, std::int64_t value, std::int64_t smallest,
                               std::int64_t largest) noexcept {
   if (value >= smallest && value <= largest) return {};
   return invalid_option(option, value, smallest, largest);
 }
 
-/// ok for an enumerator up to `last`, else invalid_argument naming the option.
+/// Returns ok for an enumerator up to `last`, else invalid_argument with the option.
 template <class Enum>
 requires std::is_enum_v<Enum>
 constexpr Status check_enum(Option option, Enum value, Enum last) noexcept {
   return check_option(option, static_cast<std::int64_t>(value), 0, static_cast<std::int64_t>(last));
 }
 
-/// The same of an argument.
+/// Does the same for an argument.
 template <class Enum>
 requires std::is_enum_v<Enum>
 constexpr Status check_enum(Resource argument, Enum value, Enum last) noexcept {
@@ -35,13 +36,13 @@ constexpr Status check_enum(Resource argument, Enum value, Enum last) noexcept {
   return number <= largest ? Status{} : invalid_argument(argument, number, 0, largest);
 }
 
-/// An option with its range.
+/// An option with its value and range.
 struct OptionRange {
   Option option;
   std::int64_t value, smallest, largest;
 };
 
-/// The first of `ranges` that is not kept.
+/// Returns the error of the first option that is outside its range, or ok.
 template <std::size_t kCount>
 constexpr Status check_each(const OptionRange (&ranges)[kCount]) noexcept {
   for (const OptionRange& r : ranges) {

@@ -1,15 +1,15 @@
 #pragma once
 
 /// @file
-/// Whether bytes are text. Pure functions.
+/// Checks whether bytes are UTF-8 text. Pure functions.
 
 #include <cstddef>
 #include <string_view>
 
 namespace kvarena {
 
-/// Bytes of the UTF-8 sequence that `text` begins with; 0 when there is none: empty, cut, overlong,
-/// a surrogate, past U+10FFFF (Unicode 15, table 3-7).
+/// Returns the length in bytes of the UTF-8 sequence at the begin of `text`. 0 when it is empty,
+/// cut, overlong, a surrogate, or past U+10FFFF (Unicode 15, table 3-7).
 constexpr std::size_t utf8_length(std::string_view text) noexcept {
   if (text.empty()) return 0;
   const auto byte = [&](std::size_t i) -> unsigned {
@@ -31,7 +31,7 @@ constexpr std::size_t utf8_length(std::string_view text) noexcept {
   return overlong || past_the_end || !follows(3) ? 0 : 4;
 }
 
-/// Where the first byte that is not part of UTF-8 is; text.size() when all is. O(size).
+/// Returns the place of the first byte that is not part of UTF-8, or text.size(). O(size).
 constexpr std::size_t utf8_end(std::string_view text) noexcept {
   std::size_t at = 0;
   while (at < text.size()) {

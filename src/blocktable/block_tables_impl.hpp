@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What BlockTables is made of; shared by its sources.
+/// The state of BlockTables, shared by its sources.
 
 #include "base/lazy_array.hpp"
 #include "blocktable/page_tree.hpp"
@@ -21,15 +21,16 @@ struct BlockTables::Impl {
   }
   /// Sets next_slot and room after the length or the last filled block has changed.
   void place_tail(Sequence& sequence) noexcept;
-  /// Gives up the entries from `keep` on, last first. The caller has checked that this cannot fail.
+  /// Releases the entries from `keep` on, last first. The caller has checked that this cannot fail.
   Status release_entries(Sequence& sequence, std::int64_t keep, Ticket ticket);
-  /// Gives `ticket` a reference of its own on an entry's block. The caller has checked the ticket.
+  /// Gives `ticket` its own reference on an entry's block. The caller has checked the ticket.
   Status fence_entry(const Sequence& sequence, std::int64_t index, Ticket ticket);
-  /// Whether `entries` references can be given up against `ticket`.
+  /// Checks whether `entries` references can be given up against `ticket`.
   Status check_ticket(Ticket ticket, std::int64_t entries) const noexcept;
   void erase(SequenceId id, Sequence& sequence) noexcept;
 
-  /// Without an owner in its options the sequence has `parent_owner`, or is its own (0).
+  /// Adds a sequence. Without an owner in its options, its owner is `parent_owner`, or its own id
+  /// when that is 0.
   Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
   Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t length);
@@ -40,32 +41,32 @@ struct BlockTables::Impl {
   const Sequence* sequence_of(const HolderReport& holder) const noexcept;
   void count_returning(Explanation& explanation) const noexcept;
 
-  /// A demand of the call at work that takes blocks.
+  /// A demand of the current call that takes blocks.
   struct Growth {
-    std::size_t demand = 0;  ///< its index
+    std::size_t demand = 0;  ///< index of the demand
     Sequence* sequence = nullptr;
     SequenceId id{};
-    std::int64_t old_entries = 0;  ///< of its table
-    std::int64_t new_entries = 0;  ///< blocks past the table's end
-    bool copies_tail = false;      ///< its last block is copied first
-    BlockId tail{};                ///< that block
-    std::int64_t promised = 0;     ///< can_undo: what was reserved for its holder
+    std::int64_t old_entries = 0;  ///< entries of its table before the call
+    std::int64_t new_entries = 0;  ///< blocks behind the table's end
+    bool copies_tail = false;      ///< whether its last block is copied first
+    BlockId tail{};                ///< its last block
+    std::int64_t promised = 0;     ///< can_undo: blocks reserved for its holder before
   };
-  /// Orders growths that may copy their tail by block, then by demand.
+  /// Orders the growths that may copy their last block: by block, then by demand.
   struct SharedTail {
     BlockId block;
     std::uint32_t growth;
     friend auto operator<=>(const SharedTail&, const SharedTail&) = default;
   };
-  /// can_undo: a sequence that the last append grew.
+  /// can_undo: a sequence that the last append grew, with its old length.
   struct Grown {
     SequenceId id;
     std::int32_t old_length;
   };
-  /// can_undo: a block that the last append copied, which its sequence still holds.
+  /// can_undo: a block that the last append copied. Its sequence still holds it.
   struct KeptTail {
     SequenceId id;
-    std::int32_t index;  ///< in its table, where the copy is now
+    std::int32_t index;  ///< in its table; the copy has this index now
     BlockId block;
     Generation generation;
     BlockId copy;
@@ -108,23 +109,23 @@ struct BlockTables::Impl {
   bool report_rows;
   bool can_undo;
   SequenceTable sequences;
-  LazyArray<std::uint64_t> owners;  // as SequenceInfo, by slot: an append does not look at them
+  LazyArray<std::uint64_t> owners;  // as in SequenceInfo, by slot; an append does not read them
   PagePool pages;
   std::int64_t tokens = 0;   // sum of lengths
   std::int64_t entries = 0;  // sum of table entries
   std::uint64_t sequences_ever = 0;
   std::uint64_t copies_ever = 0;
-  std::uint64_t calls = 0;         // stamps
-  std::uint64_t claim_serial = 0;  // the manager's, at the append at work
+  std::uint64_t calls = 0;         // stamps the sequences of a call
+  std::uint64_t claim_serial = 0;  // the manager's, at the current append
   std::int64_t failed_demand = -1;
-  bool is_undoable = false;  // grown and growths are those of an append that may be taken back
+  bool is_undoable = false;  // grown and growths belong to an append that may be taken back
 
-  // Scratch of one call, sized at create.
+  // Scratch memory of one call, sized at create.
   LazyArray<std::int64_t> slots;
-  LazyArray<AppendedRow> rows;  // written only when they are reported
+  LazyArray<AppendedRow> rows;  // written only when rows are reported
   LazyArray<BlockId> new_ids;
   LazyArray<Generation> new_generations;
-  LazyArray<Growth> growths;  // stay until the next append
+  LazyArray<Growth> growths;  // valid until the next append
   std::size_t num_growths = 0;
   LazyArray<HolderDemand> holder_demands;
   LazyArray<SharedTail> shared_tails;
@@ -137,7 +138,7 @@ struct BlockTables::Impl {
   std::size_t num_grown = 0;
   LazyArray<KeptTail> kept_tails;
   std::size_t num_kept_tails = 0;
-  // Arrays behind the last view.
+  // The arrays behind the last view.
   LazyArray<std::int32_t> view_pages;
   LazyArray<std::int64_t> view_row_offsets;
   LazyArray<std::int32_t> view_lengths;

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `PagePool` and `PageTree`: where table entries live. A page holds kPageEntries block ids and, in
-/// parallel, their generations. A sequence's entries fill leaf pages in order; when one leaf is not
-/// enough, directory pages (their ids are page numbers) stand above them in a radix tree that grows
-/// at the root, so that any entry is found in O(depth), depth <= 4.
+/// `PagePool` and `PageTree`: the storage of table entries. A page has kPageEntries block ids; a
+/// parallel array has their generations. The entries of a sequence fill leaf pages in order. When
+/// one leaf is not enough, directory pages above the leaves form a radix tree; the ids in them are
+/// page numbers. The tree grows at the root, so any entry is found in O(depth), depth <= 4.
 
 #include "base/lazy_array.hpp"
 #include "kvarena/base/ids.hpp"
@@ -14,11 +14,11 @@
 
 namespace kvarena {
 
-inline constexpr std::int32_t kPageShift = 7;  ///< log2 of entries a page
+inline constexpr std::int32_t kPageShift = 7;  ///< log2 of the entries in a page
 inline constexpr std::int32_t kPageMask = (1 << kPageShift) - 1;
 static_assert(BlockTables::kPageEntries == 1 << kPageShift);
 
-/// All pages, fixed at create. Memory is touched only when a page is first used.
+/// All pages; their number is fixed at create. Memory is touched only when a page is first used.
 class PagePool {
  public:
   static constexpr std::int32_t kNoPage = -1;
@@ -29,19 +29,19 @@ class PagePool {
   std::int64_t used() const noexcept { return used_; }
   std::int64_t available() const noexcept { return num_pages_ - used_; }
 
-  /// Requires available() > 0. Last freed first.
+  /// Takes a page; the page freed last is taken first. Requires available() > 0.
   std::int32_t take() noexcept;
   void put_back(std::int32_t page) noexcept;
 
-  /// [kPageEntries] ids of a page.
+  /// The [kPageEntries] ids of a page.
   BlockId* ids(std::int32_t page) noexcept { return ids_.data() + first(page); }
   const BlockId* ids(std::int32_t page) const noexcept { return ids_.data() + first(page); }
-  /// [kPageEntries] generations of a page.
+  /// The [kPageEntries] generations of a page.
   Generation* generations(std::int32_t page) noexcept { return generations_.data() + first(page); }
   const Generation* generations(std::int32_t page) const noexcept {
     return generations_.data() + first(page);
   }
-  /// [num_pages * kPageEntries], for views.
+  /// All ids, [num_pages * kPageEntries], for views.
   const BlockId* all_ids() const noexcept { return ids_.data(); }
 
  private:
@@ -53,23 +53,23 @@ class PagePool {
   std::int64_t num_pages_;
   std::int64_t used_ = 0;
   std::int32_t untouched_ = 0;         // pages from here on were never used
-  std::int32_t first_free_ = kNoPage;  // put back, linked through their first id
+  std::int32_t first_free_ = kNoPage;  // freed pages, linked through their first id
 };
 
-/// One sequence's tree. Trivially copyable; its pages belong to whoever holds it.
+/// The tree of one sequence. Trivially copyable; its pages belong to the owner of the tree.
 struct PageTree {
   std::int32_t root = PagePool::kNoPage;
   std::int32_t depth = 0;  ///< directory levels above the leaves
   std::int32_t last_leaf = PagePool::kNoPage;
   std::int32_t num_entries = 0;
 
-  /// Pages, directories included, that `entries` entries need.
+  /// Returns the number of pages, with directories, that `entries` entries need.
   static std::int64_t pages_for(std::int64_t entries) noexcept;
 
   std::int32_t num_leaves() const noexcept { return (num_entries + kPageMask) >> kPageShift; }
-  /// Page of leaf `leaf`. Requires leaf < num_leaves(). O(depth).
+  /// Returns the page of leaf `leaf`. Requires leaf < num_leaves(). O(depth).
   std::int32_t leaf_page(const PagePool& pool, std::int32_t leaf) const noexcept;
-  /// Entry `index`. Requires index < num_entries. O(depth).
+  /// Returns entry `index`. Requires index < num_entries. O(depth).
   BlockId& id_at(PagePool& pool, std::int32_t index) const noexcept {
     return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
   }
@@ -82,9 +82,10 @@ struct PageTree {
   /// Appends entries. Requires pages_for(new) - pages_for(old) available pages.
   void append(PagePool& pool, const BlockId* ids, const Generation* generations,
               std::int32_t count) noexcept;
-  /// Forgets the last `count` entries, all on the last leaf, and frees pages that became empty.
+  /// Removes the last `count` entries, which are all on the last leaf, and frees pages that become
+  /// empty.
   void remove_last(PagePool& pool, std::int32_t count) noexcept;
-  /// Entries on the last leaf.
+  /// The number of entries on the last leaf.
   std::int32_t on_last_leaf() const noexcept {
     return num_entries == 0 ? 0 : ((num_entries - 1) & kPageMask) + 1;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `SequenceTable`: the records of existing sequences, found by id in O(1): an id is a slot and a
-/// serial number that the process never gives again. Slots are reused last freed first.
+/// `SequenceTable`: the records of existing sequences, found by id in O(1). An id is a slot and a
+/// serial number that the process never issues again. The slot freed last is reused first.
 
 #include "blocktable/page_tree.hpp"
 #include "kvarena/base/ids.hpp"
@@ -12,19 +12,19 @@
 
 namespace kvarena {
 
-/// One sequence. The next token goes to slot `next_slot` while `room` > 0; with no room it needs
-/// the next block of its table, or a new one.
+/// One sequence. While `room` > 0, the next token goes to slot `next_slot`. Without room it goes to
+/// the next block of the table, or needs a new block.
 struct Sequence {
   std::int64_t next_slot = 0;  ///< one past the slot of the last token
-  /// BlockManager::claim_serial when the block of the last token was found to be nobody else's;
-  /// 0: not looked at. While the manager's is the same, it is so still.
+  /// The value of BlockManager::claim_serial when the block of the last token had no other claims;
+  /// 0: not checked. While the manager's value is the same, the block still has no other claims.
   std::uint64_t claims_seen = 0;
-  std::int32_t room = 0;           ///< tokens that still fit the block of the last token
+  std::int32_t room = 0;           ///< tokens that still fit into the block of the last token
   std::int32_t length = 0;         ///< tokens
   std::int32_t max_length = 0;     ///< tokens
   std::int32_t filled_blocks = 0;  ///< ceil(length / block_size); the table may hold more
   PageTree table;
-  std::int32_t mirrored_blocks = 0;  ///< the first ones, which a mirror has; <= filled_blocks
+  std::int32_t mirrored_blocks = 0;  ///< first blocks that a mirror has; <= filled_blocks
   HolderId holder;
   std::uint64_t call_stamp = 0;  ///< the last call that named it
   SequenceId id;                 ///< kNoSequence in a free slot
@@ -33,7 +33,8 @@ struct Sequence {
 /// Fixed-size table of sequences.
 class SequenceTable {
  public:
-  static constexpr std::uint64_t kMaxSlots = 1 << 24;  ///< the low bits of an id; serials above
+  static constexpr std::uint64_t kMaxSlots = 1 << 24;  ///< the low bits of an id; serials are above
+                                                       ///< them
 
   explicit SequenceTable(std::int32_t capacity);
 
@@ -41,12 +42,12 @@ class SequenceTable {
   std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool is_full() const noexcept { return size_ == capacity(); }
 
-  /// An id for the slot that insert() takes next. Requires !is_full().
+  /// Returns an id for the slot that insert() takes next. Requires !is_full().
   SequenceId new_id() const noexcept;
-  /// A fresh record for an id that new_id() gave last. Requires !is_full().
+  /// Adds a fresh record for the id that new_id() returned last. Requires !is_full().
   Sequence& insert(SequenceId id) noexcept;
   void erase(SequenceId id) noexcept;
-  /// nullptr when the id does not exist.
+  /// Returns the sequence, or nullptr when the id does not exist.
   Sequence* find(SequenceId id) noexcept {
     const std::uint64_t slot = slot_of(id);
     if (slot >= slots_.size() || slots_[slot].id != id || id == kNoSequence) [[unlikely]] {
@@ -57,14 +58,14 @@ class SequenceTable {
   const Sequence* find(SequenceId id) const noexcept {
     return const_cast<SequenceTable*>(this)->find(id);
   }
-  /// Where an id's record is.
+  /// Returns the slot of an id's record.
   static std::uint64_t slot_of(SequenceId id) noexcept { return id.value & (kMaxSlots - 1); }
-  /// nullptr when there is none.
+  /// Returns the sequence in a slot, or nullptr when there is none.
   Sequence* at(std::int32_t slot) noexcept {
     const auto place = static_cast<std::size_t>(slot);  // a negative one is past the end
     return place < slots_.size() && slots_[place].id != kNoSequence ? &slots_[place] : nullptr;
   }
-  /// Calls visit(SequenceId, const Sequence&) for each, by slot.
+  /// Calls visit(SequenceId, const Sequence&) for each sequence, by slot.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Sequence& sequence : slots_) {

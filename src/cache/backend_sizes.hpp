@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What a backend's options come to in bytes. Pure functions, which plan a backend and which the
-/// backend itself is made with.
+/// The sizes that follow from a backend's options. Pure functions. The planner and the backend
+/// itself both use them.
 
 #include "cache/backend.hpp"
 #include "kvarena/attention/attention.hpp"
@@ -12,22 +12,22 @@
 
 namespace kvarena {
 
-/// Windows that a step's layers may have: none, and window_tokens.
+/// The number of windows that the layers of a step may have: no window, and window_tokens.
 constexpr std::int32_t num_windows(const BackendOptions& options) noexcept {
   return options.window_tokens == 0 ? 1 : 2;
 }
 
-/// The largest step of a host backend; `kv` is any layer's.
+/// Returns the largest step of a host backend. `kv` is any layer.
 AttentionLimits host_limits(const BackendOptions& options, const KvLayerView& kv) noexcept;
-/// The shape of a CUDA backend's steps; `kv` is any layer's.
+/// Returns the shape of a CUDA backend's steps. `kv` is any layer.
 cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView& kv) noexcept;
-/// A CUDA backend's block tables.
+/// Returns the options of a CUDA backend's block tables.
 DeviceTablesOptions tables_options(const BackendOptions& options) noexcept;
 
-/// The attention workspaces: on the host one for each step in flight and window, on CUDA one for
-/// each window, and none where no layer takes decode attention. `kv` is a layer that is aligned as
-/// the pool's will be; nothing is read. Returns what `validate`, attention_workspace_bytes or
-/// cuda::workspace_bytes say of options that attention cannot serve.
+/// Plans the attention workspaces. The host has one for each step in flight and window. CUDA has
+/// one for each window, and none when no layer takes decode attention. `kv` is a layer with the
+/// alignment of the later pool; it is not read. For options that attention cannot serve, returns
+/// what `validate`, attention_workspace_bytes or cuda::workspace_bytes returns.
 Result<WorkspacePlan> plan_workspaces(DeviceKind kind, const BackendOptions& options,
                                       const KvLayerView& kv) noexcept;
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// What KvCache::create checks of its options itself; the parts below check the rest.
+/// The checks of options that KvCache::create makes itself. The parts of the cache check the other
+/// options.
 
 #include "kvarena/base/status.hpp"
 #include "kvarena/cache/kv_cache.hpp"
@@ -10,15 +11,16 @@
 
 namespace kvarena {
 
-/// A step's table entries at most.
+/// The most table entries of a step.
 inline constexpr std::int64_t kMaxTableEntries =
     std::int64_t{4} * std::numeric_limits<std::int32_t>::max();
 
-/// `value` of `argument` lies within `smallest`..`largest`, or invalid_argument.
+/// Returns ok when `value` of `argument` lies within `smallest`..`largest`, else invalid_argument.
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
                    std::int64_t largest) noexcept;
 
-/// Fills in the defaults that need no pool, and refuses what no part below checks.
+/// Fills in the defaults that do not depend on the pool, and refuses values that no part of the
+/// cache checks.
 Status complete(KvCacheOptions& options) noexcept;
 
 }  // namespace kvarena

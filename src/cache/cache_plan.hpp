@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `CachePlan`: what a cache will be, settled before a device is asked for anything.
-/// KvCache::create makes its parts from it, and cache_footprint reads its sizes, so that they
-/// cannot differ.
+/// `CachePlan`: all sizes and options of a cache, computed before anything is allocated.
+/// KvCache::create makes its parts from the plan, and cache_footprint reads its sizes from it, so
+/// the two cannot differ.
 
 #include "cache/backend.hpp"
 #include "kvarena/allocator/arena.hpp"
@@ -14,30 +14,32 @@
 
 namespace kvarena {
 
-/// A cache on paper.
+/// The plan of a cache.
 struct CachePlan {
   CacheTarget target;
-  KvCacheOptions options;  ///< defaults filled in, but for those that follow the blocks
+  KvCacheOptions options;  ///< with defaults, except those that follow the number of blocks
   KvLayout layout;         ///< with the tile order of the target
   PoolPlan pool;
   BackendOptions backend;
 };
 
-/// All but what follows the number of blocks. Returns as cache_footprint.
+/// Plans everything that does not depend on the number of blocks. Returns the errors of
+/// cache_footprint.
 Result<CachePlan> plan_shape(const KvCacheOptions& options, const CacheTarget& target);
-/// The rest, for that many blocks; may be called again for others. Returns invalid_argument
-/// (table_page, num_blocks, ...) past what tables take, (pool_bytes) past what a device gives in
-/// one piece.
+/// Plans the rest for the blocks of `pool`. It may be called again for another number. Returns
+/// invalid_argument (table_page, num_blocks, ...) past what tables take, or (pool_bytes) past what
+/// a device gives in one allocation.
 Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept;
-/// Both, for the blocks of `options.size` with so much free memory. Returns as cache_footprint.
+/// Does both, for the blocks of `options.size` and this much free memory. Returns the errors of
+/// cache_footprint.
 Result<CachePlan> plan_cache(const KvCacheOptions& options, const CacheTarget& target,
                              std::int64_t free_bytes);
 
-/// The options of its parts, of a complete plan.
+/// Return the options of the parts, from a complete plan.
 BlockManagerOptions manager_options(const CachePlan& plan) noexcept;
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept;
 
-/// What the cache of a complete plan allocates.
+/// Returns what the cache of a complete plan allocates.
 CacheFootprint footprint_of(const CachePlan& plan) noexcept;
 
 }  // namespace kvarena

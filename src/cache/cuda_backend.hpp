@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The CUDA backend of a KvCache: block tables mirrored on the device by their changes, kernels on
-/// the home stream, steps that can be recorded in a graph.
+/// The CUDA backend of a KvCache. It mirrors changes of the block tables on the device, launches
+/// kernels on the home stream, and can record steps in a graph.
 
 #include "cache/backend.hpp"
 #include "kvarena/allocator/arena.hpp"
@@ -12,8 +12,8 @@
 
 namespace kvarena {
 
-/// Returns unsupported (device) for a device that is no CudaDevice and in a build without CUDA,
-/// what cuda::check_cache, DeviceTables::create and Device::allocate return.
+/// Makes a CUDA backend. Returns unsupported (device) for a device that is not a CudaDevice and in
+/// a build without CUDA, or what DeviceTables::create and Device::allocate return.
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena& arena,
                                                      StreamId stream,
                                                      const BackendOptions& options);

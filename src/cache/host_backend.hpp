@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `HostBackend`: runs a step's copies, scrubs, KV writes and attention on the host device's home
-/// stream. Arguments of queued work live in the operation slots of their step until the step has
-/// completed.
+/// `HostBackend`: runs the copies, scrubs, KV writes and attention of a step on the home stream of
+/// the host device. The arguments of queued work stay in the operation slots of their step until
+/// the step has completed.
 
 #include "cache/backend.hpp"
 #include "kvarena/allocator/arena.hpp"
@@ -19,12 +19,13 @@
 
 namespace kvarena {
 
-/// The CPU's side of a KvCache. Owns workspaces (IntermediateBuffers) and worker threads.
+/// The CPU's part of a KvCache. It owns workspaces (IntermediateBuffers) and worker threads.
 class HostBackend final : public Backend {
  public:
-  static constexpr std::int32_t kCallsPerLayer = 4;  ///< write_kv and attend calls a layer and step
+  static constexpr std::int32_t kCallsPerLayer = 4;  ///< calls of write_kv and attend for each
+                                                     ///< layer and step
 
-  /// Returns what CpuWorkers::create and Device::allocate return.
+  /// Makes a host backend. Returns what CpuWorkers::create and Device::allocate return.
   static Result<std::unique_ptr<Backend>> create(Device& device, const Arena& arena,
                                                  StreamId stream, const BackendOptions& options);
 
@@ -47,15 +48,15 @@ class HostBackend final : public Backend {
     std::span<const BlockCopy> copies;
     std::span<const kernels::BlockScrub> scrubs;
   };
-  /// A step's tables, plans and calls.
+  /// The tables, plans and calls of a step.
   struct Step {
     explicit Step(const StepLimits& limits) : slot(limits) {}
     StepSlot slot;
-    LazyArray<kernels::BlockScrub> scrubs;         ///< copies on write before the others
-    std::byte* workspace[2] = {nullptr, nullptr};  ///< full, windowed; borrowed
+    LazyArray<kernels::BlockScrub> scrubs;         ///< copies on write come before the others
+    std::byte* workspace[2] = {nullptr, nullptr};  ///< without a window, with a window; borrowed
     AttentionPlan plan[2];
-    std::vector<Operation> operations;  ///< sized at create; the first is the copies' and scrubs'
-    std::size_t num_operations = 0;     ///< used, that one included
+    std::vector<Operation> operations;  ///< sized at create; the first is for copies and scrubs
+    std::size_t num_operations = 0;     ///< number in use, with the first
   };
 
   HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers,
@@ -81,13 +82,13 @@ class HostBackend final : public Backend {
   CpuWorkers workers_;
   Workspaces workspaces_;
   AttentionLimits limits_;
-  KvLayerView planned_view_;  // any layer: planning looks at shapes alone
+  KvLayerView planned_view_;  // any layer: planning uses only the shapes
   std::int32_t window_tokens_ = 0;
   std::int64_t num_blocks_;
-  std::vector<BlockRegion> regions_;  // what a block copy copies
+  std::vector<BlockRegion> regions_;  // the bytes that a block copy copies
   kernels::ScrubParams scrub_;        // without a list
   std::vector<Step> steps_;           // one for each slot of the ring
-  Step* step_ = nullptr;              // the one at work
+  Step* step_ = nullptr;              // the current step
 };
 
 }  // namespace kvarena

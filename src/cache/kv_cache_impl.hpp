@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What KvCache is made of; shared by its sources.
+/// The state of a KvCache, shared by its sources.
 
 #include "cache/backend.hpp"
 #include "cache/cache_options.hpp"
@@ -44,8 +44,8 @@ struct KvCache::Impl {
     return phase == expected ? Status{} : out_of_order(call, phase, step);
   }
   Status check_layer(StepCall call, std::int32_t layer) const noexcept;
-  /// Whether the device took every step that has ended, up to `last`, whose work has completed; if
-  /// not, goes on without them.
+  /// Checks whether the device took every ended step up to `last`; their work must have completed.
+  /// When steps were lost, it continues without them and returns the error.
   Status check_taken(std::uint64_t last);
   Status take_back_append();
   void publish() noexcept;
@@ -60,21 +60,21 @@ struct KvCache::Impl {
   KvCacheOptions options;
   Arena arena;
   BlockManager manager;
-  std::optional<BlockTables> tables;  // refers to manager, which stays where it is
+  std::optional<BlockTables> tables;  // refers to manager, which keeps its address
   std::optional<StepPublisher> publisher;
   StreamId stream{};
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::unique_ptr<Backend> backend;
   std::optional<ScrubPlanner> scrubs;  // none: Scrub::never
-  std::uint64_t step = 0;              // the step at work, or the next one
+  std::uint64_t step = 0;              // the current step, or the next one
   StepPhase phase = StepPhase::between;
-  std::int64_t num_tokens = 0;  // of the append or the recording
+  std::int64_t num_tokens = 0;  // of the current append or recording
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
       serials;                // by ring slot, of the step staged there; 0: none to look for
-  std::uint64_t batches = 0;  // appends and recordings begun
-  std::vector<std::uint64_t> written_in;  // by layer, the batch whose K and V were written last
+  std::uint64_t batches = 0;  // number of appends and recordings begun
+  std::vector<std::uint64_t> written_in;  // by layer: the last batch whose K and V were written
   std::uint64_t num_steps_lost = 0;
 };
 

@@ -1,13 +1,13 @@
 #pragma once
 
 /// @file
-/// `ScrubPlanner`: which blocks a step clears before its tokens are written. Remembers for each
-/// block who wrote in it last. All memory is taken at construction. One thread at a time.
+/// `ScrubPlanner`: decides which blocks a step clears before its tokens are written. It remembers
+/// the last writer of each block. All memory is allocated at construction. One thread at a time.
 ///
-/// What a block holds past the tokens that sequences share of it was written by its last writer, or
-/// is zero. So a block is cleared when a first token enters it that is not its last writer's, and
-/// behind the tokens that stay when a fork of another owner goes on in it. A copy on write gets the
-/// shared tokens, and zeros.
+/// The bytes of a block behind the tokens that sequences share were written by its last writer, or
+/// are zero. A block is therefore cleared in two cases: when the first token that enters it is not
+/// its last writer's, and behind the kept tokens when a fork of another owner continues in it. A
+/// copy on write gets the shared tokens and then zeros.
 
 #include "base/lazy_array.hpp"
 #include "kernels/params.h"
@@ -21,39 +21,41 @@
 
 namespace kvarena {
 
-/// What a step does to its blocks before any of its tokens is written, `copies` before `clears`: a
-/// block copied may be cleared behind the tokens of the sequence that keeps it.
+/// The scrubs of a step, done before any of its tokens is written. `copies` come before `clears`,
+/// because a copied block may be cleared behind the tokens of the sequence that keeps it.
 struct ScrubPlan {
   std::span<const kernels::BlockScrub> copies;  ///< on write
   std::span<const kernels::BlockScrub> clears;  ///< in place
 };
 
-/// Of one cache.
+/// The planner of one cache.
 class ScrubPlanner {
  public:
-  /// `mode` is not never. Throws std::bad_alloc.
+  /// Makes a planner. `mode` is not never. Throws std::bad_alloc.
   ScrubPlanner(Scrub mode, std::int64_t num_blocks, std::int32_t block_size_tokens,
                const StepLimits& limits);
-  /// Host memory of one, at most: the system commits lists when they are first used.
+  /// Returns the host memory of a planner. It is an upper bound, because the system commits lists
+  /// when they are first used.
   static std::int64_t host_bytes(std::int64_t num_blocks, std::int32_t block_size_tokens,
                                  const StepLimits& limits) noexcept;
-  /// Entries that the clears of a step have at most.
+  /// Returns the most entries that the clears of a step have.
   static std::int64_t max_clears(std::int32_t block_size_tokens, const StepLimits& limits) noexcept;
 
-  /// For the last append of `tables`, which counts as done from now on. Valid until the next plan.
-  /// O(demands + blocks that tokens enter).
+  /// Plans the scrubs for the last append of `tables`. They count as done from now on. The plan is
+  /// valid until the next plan. O(demands + blocks that tokens enter).
   ScrubPlan plan(const BlockTables& tables, std::span<const AppendDemand> demands,
                  const AppendResult& appended) noexcept;
-  /// The last plan was not carried out, or in part: nobody knows what its blocks hold. O(its size).
+  /// Says that the last plan was not carried out, or only in part, so that the content of its
+  /// blocks is unknown. O(its size).
   void forget() noexcept;
-  /// A sequence has tokens of another owner's.
+  /// Notes that a fork may have tokens of another owner.
   void note_fork(const SequenceInfo& parent, const SequenceInfo& child) noexcept;
 
  private:
   /// A row of the append.
   struct Row {
     SequenceId sequence;
-    std::uint64_t owner;  // 0: not looked up
+    std::uint64_t owner;  // 0: not looked up yet
   };
   std::uint64_t owner_of(const BlockTables& tables, Row& row) const noexcept;
   std::uint8_t& is_mixed(BlockId block) noexcept {
@@ -69,18 +71,19 @@ class ScrubPlanner {
 
   Scrub mode_;
   std::int32_t block_size_;
-  std::int32_t shift_;                // of a power of two
-  bool is_power_of_two_;              // the block size
-  LazyArray<std::uint64_t> writers_;  // [num_blocks] the last owner or sequence to write; 0: nobody
-  LazyArray<std::uint8_t> is_mixed_;  // [num_blocks] tokens of another owner stand before its own
+  std::int32_t shift_;                // log2 of the block size when it is a power of two
+  bool is_power_of_two_;              // whether the block size is one
+  LazyArray<std::uint64_t> writers_;  // [num_blocks] owner or sequence that wrote last; 0: nobody
+  LazyArray<std::uint8_t> is_mixed_;  // [num_blocks] tokens of another owner lie in front of the
+                                      // last writer's
   LazyArray<kernels::BlockScrub> copies_;
   LazyArray<kernels::BlockScrub> clears_;
   std::size_t num_copies_ = 0;
   std::size_t num_clears_ = 0;
-  bool has_inherited_tails_ = false;  // a sequence may go on in a block that another one wrote
+  bool has_inherited_tails_ = false;  // a sequence may continue in a block that another one wrote
 };
 
-/// A pool as a scrub sees it, without a list. `arena` has uniform layers.
+/// Returns the params of a scrub of the pool, without a list. The layers of `arena` are uniform.
 kernels::ScrubParams scrub_params(const Arena& arena) noexcept;
 
 }  // namespace kvarena

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// The order of the calls of a step: where a step is, and what a call in the wrong place is told.
+/// The order of the calls of a step: the current phase of a step, and the message for a call out of
+/// order.
 
 #include "kvarena/base/status.hpp"
 
@@ -10,16 +11,16 @@
 
 namespace kvarena {
 
-/// What the calls of a step are waiting for.
+/// What a step waits for.
 enum class StepPhase : std::uint8_t {
-  between,    ///< steps
-  begun,      ///< an append
-  planned,    ///< write_kv, attend
-  replaying,  ///< the end: a graph has the layers
-  recording,  ///< write_kv, attend, end_recording; no step
+  between,    ///< waits for begin_step
+  begun,      ///< waits for append
+  planned,    ///< waits for write_kv or attend
+  replaying,  ///< waits for the end; a graph runs the layers
+  recording,  ///< waits for write_kv, attend or end_recording; no step is active
 };
 
-/// The calls that have a place in that order.
+/// The calls that have a place in the order.
 enum class StepCall : std::uint8_t {
   begin_step,
   append,
@@ -32,28 +33,29 @@ enum class StepCall : std::uint8_t {
   end_recording,
 };
 
-/// failed_precondition (step): `call` came while step `step` was in `phase`.
+/// Returns failed_precondition (step): `call` came while step `step` was in `phase`.
 constexpr Status out_of_order(StepCall call, StepPhase phase, std::uint64_t step) noexcept {
   return failed_precondition(Resource::step, step, static_cast<std::uint64_t>(call),
                              static_cast<std::uint64_t>(phase));
 }
-/// Which call, where the step is, and what comes next. Of a status of out_of_order.
+/// Describes a status of out_of_order: the call, the phase, and the next valid call.
 std::string describe_order(const Status& status);
 
-/// device_error (step): the device did not take steps `first` to `last`.
+/// Returns device_error (step): the device did not take the steps `first` to `last`.
 constexpr Status steps_lost(std::uint64_t first, std::uint64_t last) noexcept {
   return {StatusCode::device_error, Resource::step, Option::none, 0, first, last, 0};
 }
-/// Which steps, why, and what to do. Of a status of steps_lost.
+/// Describes a status of steps_lost: the steps, the cause, and what to do.
 std::string describe_loss(const Status& status);
 
-/// failed_precondition (layer) of attend; and what to do about it.
+/// Returns failed_precondition (layer), for attend.
 constexpr Status kv_not_written(std::int32_t layer) noexcept {
   return failed_precondition(Resource::layer, static_cast<std::uint64_t>(layer));
 }
+/// Describes a status of kv_not_written, and what to do.
 std::string describe_unwritten(const Status& status);
 
-/// Why a ticket was not retired: a failed_precondition (ticket) of TicketEvents::retire.
+/// Describes why a ticket was not retired: a failed_precondition (ticket) of TicketEvents::retire.
 std::string describe_ticket(const Status& status);
 
 }  // namespace kvarena

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Workspaces`: a backend's attention workspaces, all of one size. Owns them
-/// (IntermediateBuffers); move-only. The device must outlive it.
+/// `Workspaces`: the attention workspaces of a backend, all of one size. It owns them
+/// (IntermediateBuffers). Move-only. The device must outlive it.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/device.hpp"
@@ -13,27 +13,27 @@
 
 namespace kvarena {
 
-/// How many workspaces, and how large.
+/// The number and size of workspaces.
 struct WorkspacePlan {
-  std::int64_t bytes = 0;             ///< of one
-  std::uint64_t alignment_bytes = 1;  ///< of each
+  std::int64_t bytes = 0;             ///< bytes of each
+  std::uint64_t alignment_bytes = 1;  ///< alignment of each
   std::int32_t count = 0;             ///< 0: none is needed
 };
 
-/// Device memory of a plan.
+/// The device memory of a plan.
 class Workspaces {
  public:
-  /// None.
+  /// Makes no workspaces.
   Workspaces() = default;
-  /// Returns what Device::allocate returns; nothing is left behind then.
+  /// Allocates the workspaces. Returns what Device::allocate returns; no memory is kept then.
   static Result<Workspaces> create(Device& device, const WorkspacePlan& plan);
   ~Workspaces();
   Workspaces(Workspaces&& other) noexcept;
   Workspaces& operator=(Workspaces&& other) noexcept;
 
-  /// Bytes of each.
+  /// The bytes of each workspace.
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// One of them, or nullptr past the last.
+  /// Returns a workspace, or nullptr past the last.
   std::byte* at(std::size_t index) const noexcept {
     return index < memory_.size() ? memory_[index] : nullptr;
   }

@@ -4,8 +4,8 @@
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
+#include "capacity/formula.hpp"
 #include "capacity/share.hpp"
-#include "capacity/stage_layers.hpp"
 
 #include <fmt/format.h>
 
@@ -65,74 +65,87 @@ std::vector<PlaneSpec> planes_of(const CacheGroup& group, std::int32_t num_kv_he
   return {key, value};
 }
 
-/// Bytes of one token of one layer, and of a block of one layer.
-struct LayerBytes {
-  std::int64_t token = 0;
-  std::int64_t block = 0;
-};
-
 std::int64_t padded(std::int64_t bytes) noexcept {
   return times(ceil_div(bytes, KvLayout::kPlaneAlignment), KvLayout::kPlaneAlignment);
 }
 
-/// What pools of this format are sized by.
-Result<LayerBytes> layer_bytes(const CacheGroup& group, std::int32_t num_kv_heads,
-                               const KvMemoryOptions& o) {
-  LayerBytes bytes;
+/// How a model's layers of a rank are kept.
+struct Keeping {
+  const KvMemoryOptions& options;
+  const StorageFormat& own;  // the model's type of K and V
+  bool is_sparse = false;    // some of its layers have a sparse-attention index
+
+  std::int64_t scale_bytes() const noexcept {
+    return options.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
+  }
+  /// Latents of sparse attention in 8 bits have scales and a positional part of their own.
+  bool has_sparse_rows(const CacheGroup& group) const noexcept {
+    return is_sparse && group.kind == CacheKind::latent && options.format.name.starts_with("fp8");
+  }
+};
+
+/// `elements` of a row in blocks of the format: "128", "128 / 32", "ceil(80 / 32)".
+Formula blocks_of(std::int64_t elements, const StorageFormat& format) {
+  return rounded_up(elements, format.elements);
+}
+Formula bytes_of_blocks(const Formula& blocks, const StorageFormat& format) {
+  return blocks.of(format.elements == 1 ? "elements" : "blocks") * Formula(format.bytes, "B");
+}
+
+/// K and V, or the latent that is both, of a token of one layer.
+Formula token_row(const CacheGroup& group, std::int32_t num_kv_heads, const Keeping& keeping) {
+  const StorageFormat& format = keeping.options.format;
+  const Formula scale(keeping.scale_bytes(), "B of scales");
+  // The rows that FlashMLA reads: the latent in 8 bits, an f32 for every 128 elements of it, the
+  // positional part in 16 bits.
+  if (keeping.has_sparse_rows(group)) {
+    return bytes_of_blocks(group.latent_value_dim, format) +
+           rounded_up(group.latent_value_dim, kIndexBlock) * Formula(4, "B of scales") +
+           Formula(group.latent_dim - group.latent_value_dim, "positional elements") *
+               Formula(2, "B");
+  }
+  if (group.kind == CacheKind::latent) {
+    const Formula row = bytes_of_blocks(blocks_of(group.latent_dim, format), format);
+    return scale.value() > 0 ? row + scale : row;
+  }
+  const Formula head = bytes_of_blocks(
+      blocks_of(group.head_dim_k, format) + blocks_of(group.head_dim_v, format), format);
+  return Formula(num_kv_heads, "heads") * (scale.value() > 0 ? head + Formula(2) * scale : head);
+}
+
+/// A block of one layer, padded as pools of this format are.
+Result<std::int64_t> layer_block_bytes(const CacheGroup& group, std::int32_t num_kv_heads,
+                                       const Keeping& keeping) {
+  const KvMemoryOptions& o = keeping.options;
+  if (keeping.has_sparse_rows(group)) {
+    return padded(times(token_row(group, num_kv_heads, keeping).value(), o.block_size_tokens));
+  }
   if (const auto dtype = dtype_of(o.format)) {
     GroupSpec spec{.planes = planes_of(group, num_kv_heads, *dtype, o.scale, 0),
                    .block_size_tokens = o.block_size_tokens};
     const Result<KvLayout> layout = KvLayout::create(std::span<const GroupSpec>(&spec, 1));
     if (!layout) return layout.status();
-    return LayerBytes{layout->bytes_per_token(), layout->block_bytes()};
+    return layout->block_bytes();
   }
-  const std::int64_t scale = o.scale == ScaleKind::per_token_head ? bytes_of(DType::f32) : 0;
+  std::int64_t bytes = 0;
   for (const PlaneSpec& plane : planes_of(group, num_kv_heads, DType::f16, o.scale, 0)) {
-    const std::int64_t head = plus(stored_bytes(o.format, plane.head_dim), scale);
-    const std::int64_t token = times(plane.num_heads, head);
-    bytes.token = plus(bytes.token, token);
-    bytes.block = plus(bytes.block, padded(times(token, o.block_size_tokens)));
+    const std::int64_t head = plus(stored_bytes(o.format, plane.head_dim), keeping.scale_bytes());
+    bytes = plus(bytes, padded(times(times(plane.num_heads, head), o.block_size_tokens)));
   }
   return bytes;
 }
 
-GroupMemory state_memory(const CacheGroup& group, std::int32_t num_layers,
-                         const KvMemoryOptions& o) {
-  const std::int64_t state =
-      times(ceil_div(group.state_elements, o.tensor_parallel), bytes_of(DType::f32));
-  const std::int64_t conv =
-      stored_bytes(o.format, ceil_div(group.conv_elements, o.tensor_parallel));
+// A state is kept in f32 and a convolution in the model's own type, whatever K and V are kept in.
+GroupMemory state_memory(const CacheGroup& group, const Keeping& keeping) {
+  const std::int64_t ranks = keeping.options.tensor_parallel;
+  const std::int64_t state = times(ceil_div(group.state_elements, ranks), bytes_of(DType::f32));
+  const std::int64_t conv = stored_bytes(keeping.own, ceil_div(group.conv_elements, ranks));
+  const Formula unit = Formula(group.num_layers, "layers") *
+                       (Formula(state, "B of state") + Formula(conv, "B of convolution"));
   return {.kind = group.kind,
-          .num_layers = num_layers,
-          .unit_bytes = times(num_layers, plus(state, conv)),
-          .arithmetic = fmt::format("{} layers x ({} B of state + {} B of convolution)", num_layers,
-                                    grouped(state), grouped(conv))};
-}
-
-/// Elements of a head in blocks of the format: "128", "128 / 32", "ceil(80 / 32)".
-std::string blocks_of(std::int64_t elements, const StorageFormat& format) {
-  if (format.elements == 1) return fmt::format("{}", elements);
-  const std::string blocks = fmt::format("{} / {}", elements, format.elements);
-  return elements % format.elements == 0 ? blocks : fmt::format("ceil({})", blocks);
-}
-
-/// What all layers keep of a token.
-std::string token_arithmetic(const CacheGroup& group, const GroupMemory& memory,
-                             const KvMemoryOptions& o) {
-  const bool latent = group.kind == CacheKind::latent;
-  std::string elements = blocks_of(latent ? group.latent_dim : group.head_dim_k, o.format);
-  if (!latent) elements += " + " + blocks_of(group.head_dim_v, o.format);
-  if (group.index_dim > 0)
-    elements += " + " + blocks_of(group.index_dim, o.format) + " of the index";
-  const bool is_sum = !latent || group.index_dim > 0;
-  std::string bytes = fmt::format("{} {} x {} B", is_sum ? fmt::format("({})", elements) : elements,
-                                  o.format.elements == 1 ? "elements" : "blocks", o.format.bytes);
-  if (o.scale == ScaleKind::per_token_head) {
-    bytes = fmt::format("({} + {} x 4 B of scales)", bytes, latent ? 1 : 2);
-  }
-  return latent ? fmt::format("{} layers x {}", memory.num_layers, bytes)
-                : fmt::format("{} layers x {} heads x {}", memory.num_layers, memory.num_kv_heads,
-                              bytes);
+          .num_layers = group.num_layers,
+          .unit_bytes = unit.value(),
+          .arithmetic = unit.text()};
 }
 
 /// Blocks of a format that are longer than this are no row of a head: they must be whole.
@@ -141,8 +154,7 @@ constexpr std::int64_t kLongestPaddedBlock = 32;
 /// ok, or unsupported (dtype) for heads that the format's blocks do not divide.
 Status check_heads(const CacheGroup& group, const StorageFormat& format) noexcept {
   if (format.elements <= kLongestPaddedBlock) return {};
-  for (const std::int64_t dim :
-       {group.head_dim_k, group.head_dim_v, group.latent_dim, group.index_dim}) {
+  for (const std::int64_t dim : {group.head_dim_k, group.head_dim_v, group.latent_dim}) {
     if (dim % format.elements != 0) {
       return unsupported(Resource::dtype, static_cast<std::uint64_t>(dim));
     }
@@ -150,39 +162,39 @@ Status check_heads(const CacheGroup& group, const StorageFormat& format) noexcep
   return {};
 }
 
-Result<GroupMemory> memory_of(const CacheGroup& group, const KvMemoryOptions& o) {
-  const std::int32_t num_layers = group.num_layers;
-  if (group.kind == CacheKind::recurrent) return state_memory(group, num_layers, o);
+Result<GroupMemory> memory_of(const CacheGroup& group, const Keeping& keeping) {
+  if (group.kind == CacheKind::recurrent) return state_memory(group, keeping);
+  const KvMemoryOptions& o = keeping.options;
   if (Status status = check_heads(group, o.format); !status) return status;
   const std::int32_t heads =
       group.kind == CacheKind::latent ? 1 : heads_of_rank(group.num_kv_heads, o.tensor_parallel);
-  const Result<LayerBytes> layer = layer_bytes(group, heads, o);
-  if (!layer) return layer.status();
-  const std::int64_t index = stored_bytes(o.format, group.index_dim);
+  const Result<std::int64_t> block = layer_block_bytes(group, heads, keeping);
+  if (!block) return block.status();
+  const Formula layers(group.num_layers, "layers");
+  const Formula row = token_row(group, heads, keeping);
+  const std::int64_t index = index_row_bytes(group.index_dim);
   GroupMemory memory{.kind = group.kind,
-                     .num_layers = num_layers,
+                     .num_layers = group.num_layers,
                      .num_kv_heads = heads,
                      .head_dim_k = group.head_dim_k,
                      .head_dim_v = group.head_dim_v,
-                     .bytes_per_token = times(num_layers, layer->token),
-                     .index_bytes_per_token = times(num_layers, index),
+                     .bytes_per_token = (layers * row).value(),
+                     .index_bytes_per_token = times(group.num_layers, index),
                      .limit_tokens = group.limit_tokens};
-  memory.arithmetic = token_arithmetic(group, memory, o);
   if (group.kind == CacheKind::cross) {
-    memory.unit_bytes = times(memory.bytes_per_token, group.limit_tokens);
-    memory.arithmetic =
-        fmt::format("{} tokens x {}", grouped(group.limit_tokens), memory.arithmetic);
+    const Formula unit = Formula(group.limit_tokens, "tokens") * layers * row;
+    memory.unit_bytes = unit.value();
+    memory.arithmetic = unit.text();
     return memory;
   }
   memory.block_size_tokens = o.block_size_tokens;
-  memory.unit_bytes =
-      times(num_layers, plus(layer->block, padded(times(index, o.block_size_tokens))));
-  memory.arithmetic = fmt::format("{} tokens x {}", o.block_size_tokens, memory.arithmetic);
-  const std::int64_t token = plus(memory.bytes_per_token, memory.index_bytes_per_token);
-  const std::int64_t unpadded = times(token, o.block_size_tokens);
-  if (unpadded != memory.unit_bytes) {
-    memory.arithmetic += fmt::format(" + {} B of padding", grouped(memory.unit_bytes - unpadded));
-  }
+  Formula unit = Formula(o.block_size_tokens, "tokens") * layers *
+                 (index > 0 ? row + Formula(index, "B of the index") : row);
+  const std::int64_t whole =
+      times(group.num_layers, plus(*block, padded(times(index, o.block_size_tokens))));
+  if (whole != unit.value()) unit = unit + Formula(whole - unit.value(), "B of padding");
+  memory.unit_bytes = unit.value();
+  memory.arithmetic = unit.text();
   return memory;
 }
 
@@ -224,9 +236,14 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
                                               const KvMemoryOptions& options) try {
   if (Status status = validate(model); !status) return status;
   if (Status status = check(options); !status) return status;
+  const StorageFormat* own = find_storage_format(model.kv_format);
+  const Keeping keeping{.options = options,
+                        .own = own != nullptr ? *own : *find_storage_format("bf16"),
+                        .is_sparse = std::ranges::any_of(
+                            model.groups, [](const CacheGroup& g) { return g.index_dim > 0; })};
   std::vector<GroupMemory> all;
   for (const CacheGroup& group : kept_groups(groups_of_stage(model, options), options.kept)) {
-    Result<GroupMemory> memory = memory_of(group, options);
+    Result<GroupMemory> memory = memory_of(group, keeping);
     if (!memory) return memory.status();
     all.push_back(*std::move(memory));
   }

@@ -7,6 +7,7 @@
 #include "capacity/rank_memory.hpp"
 #include "capacity/share.hpp"
 #include "capacity/stage_memory.hpp"
+#include "kvarena/allocator/arena.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -36,7 +37,10 @@ Status check(const PlanOptions& o) noexcept {
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, 0);
 }
 
-Status check_stages(const ModelSpec& model, const PlanOptions& o) noexcept {
+Status check_split(const ModelSpec& model, const PlanOptions& o) noexcept {
+  if (!can_split_heads(model.shape, o.tensor_parallel)) {
+    return unsupported(Resource::num_q_heads, static_cast<std::uint64_t>(model.shape.num_q_heads));
+  }
   if (o.pipeline_parallel <= model.shape.num_layers) return {};
   return invalid_option(Option::pipeline_parallel, o.pipeline_parallel, 1, model.shape.num_layers);
 }
@@ -133,14 +137,6 @@ Status add_retentions(const ModelSpec& model, const PlanOptions& o, MemoryPlan* 
   return {};
 }
 
-void add_totals(const PlanOptions& o, MemoryPlan* plan) {
-  const std::int64_t fixed =
-      plus(plus(plan->weights_bytes, plan->activation_bytes), plan->overhead_bytes);
-  plan->total_bytes = plus(fixed, plan->kv_cache_bytes);
-  plan->asked_total_bytes = plus(fixed, plan->asked_kv_bytes);
-  plan->free_bytes = o.memory_bytes - plan->total_bytes;
-}
-
 }  // namespace
 
 std::string_view name_of(PlanLimit limit) noexcept {
@@ -155,13 +151,14 @@ std::string_view name_of(PlanLimit limit) noexcept {
   return "unknown";
 }
 
+std::vector<std::int32_t> tensor_parallel_choices(const ModelSpec& model) {
+  return ranks_that_split(model.shape);
+}
+
 Result<std::int64_t> checked_context(const ModelSpec& model, const PlanOptions& options) {
   if (Status status = check(options); !status) return status;
   if (Status status = validate(model); !status) return status;
-  if (Status status = check_stages(model, options); !status) return status;
-  if (!model.weights_bytes && !model.parameters && model.parts.empty()) {
-    return unsupported(Resource::none);
-  }
+  if (Status status = check_split(model, options); !status) return status;
   if (options.context_tokens > 0) return options.context_tokens;
   if (model.shape.max_position > 0) return std::min(model.shape.max_position, kMostContextTokens);
   return invalid_option(Option::context_tokens, 0, 1, kMostContextTokens);
@@ -185,7 +182,8 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) try 
     tightest = *std::move(memory);
     plan.stage = stage;
   }
-  plan.budget_bytes = budget_of(options);
+  plan.budget_bytes = budget_of(options).value();
+  plan.weights_known = has_weights(model);
   plan.weights_bytes = tightest->weights_bytes;
   const bool is_counted = model.parameters && !model.weights_quantised;
   plan.weights_exact = has_published_weights(model, options) && (model.weights_bytes || is_counted);
@@ -199,8 +197,10 @@ Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options) try 
   const LargestBatch largest = batch_that_fits(model, options, plan.context_tokens);
   add_capacity(model, *tightest, options, largest, &plan);
   if (Status status = add_retentions(model, options, &plan); !status) return status;
-  add_totals(options, &plan);
-  add_lines(model, options, {*tightest, longest, largest}, &plan);
+  plan.total_bytes = total_of(plan, plan.kv_cache_bytes).value();
+  plan.asked_total_bytes = total_of(plan, plan.asked_kv_bytes).value();
+  plan.free_bytes = options.memory_bytes - plan.total_bytes;
+  plan.lines = lines_of(model, options, {*tightest, longest, largest}, plan);
   return plan;
 } catch (const std::bad_alloc&) {
   return out_of_memory();

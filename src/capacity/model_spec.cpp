@@ -2,7 +2,6 @@
 
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
-#include "capacity/model_limits.hpp"
 
 namespace kvarena::capacity {
 namespace {

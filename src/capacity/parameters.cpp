@@ -1,12 +1,14 @@
 #include "capacity/parameters.hpp"
 
-#include "base/grouped.hpp"
 #include "capacity/amount.hpp"
+#include "capacity/formula.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 namespace kvarena::capacity {
 namespace {
@@ -21,6 +23,7 @@ struct Conventions {
   bool has_router_bias = false;  // one number an expert
   bool has_shared_gate = false;  // a number of the residual stream decides on the shared expert
   bool has_sinks = false;        // one number a head, and biases of all projections and experts
+  bool is_hybrid = false;  // a layer is Mamba-2, attention or an MLP, which has no gate, alone
 };
 
 constexpr auto kConventions = std::to_array<Conventions>({
@@ -46,6 +49,7 @@ constexpr auto kConventions = std::to_array<Conventions>({
     {.architecture = "deepseek_v3", .has_router_bias = true},
     {.architecture = "kimi_k2", .has_router_bias = true},
     {.architecture = "gpt_oss", .has_router_bias = true, .has_sinks = true},
+    {.architecture = "nemotron_h", .norms = 1, .has_router_bias = true, .is_hybrid = true},
 });
 
 const Conventions* find_conventions(std::string_view architecture) noexcept {
@@ -64,78 +68,70 @@ std::optional<std::int32_t> first_sparse_layer(const MoeShape& moe) noexcept {
 /// The parts of one model, one after another.
 class Parts {
  public:
-  explicit Parts(const TransformerShape& shape) : s_(shape) {}
+  Parts(const ModelSpec& model, const Conventions& c) : s_(model.shape), c_(c) {
+    for (const CacheGroup& group : model.groups) {
+      (group.kind == CacheKind::recurrent ? recurrent_ : attention_) += group.num_layers;
+    }
+    if (!c.is_hybrid) attention_ = s_.num_layers;
+  }
 
-  void add_ends();
-  void add_attention(const Conventions& c);
-  void add_latent_attention();
-  void add_mlps(const Conventions& c);
-  void add_experts(const Conventions& c, std::int32_t sparse);
-  void add_norms(std::int32_t norms);
-  std::vector<ParameterPart> take() { return std::move(parts_); }
+  std::vector<ParameterPart> all();
 
  private:
-  /// A matrix of every layer of `num_layers`, split over ranks.
-  void add_matrix(std::string name, std::int64_t rows, std::int64_t columns,
-                  std::int32_t num_layers, PartSplit split = PartSplit::even) {
-    parts_.push_back({.name = std::move(name),
-                      .each = times(rows, columns),
-                      .num_layers = num_layers,
-                      .split = split,
-                      .arithmetic = fmt::format("{} x {}", rows, columns)});
+  void add_ends();
+  void add_attention();
+  void add_latent_attention();
+  void add_mamba();
+  void add_mlps();
+  void add_experts(std::int32_t sparse);
+
+  /// A matrix or vector of every layer of `num_layers`.
+  ParameterPart& add(std::string name, const Formula& each, std::int32_t num_layers,
+                     PartSplit split = PartSplit::even) {
+    return parts_.emplace_back(ParameterPart{.name = std::move(name),
+                                             .each = each.value(),
+                                             .num_layers = num_layers,
+                                             .split = split,
+                                             .arithmetic = each.text()});
   }
-  void add_vector(std::string name, std::int64_t elements, std::string arithmetic,
-                  PartSplit split = PartSplit::replicated) {
-    parts_.push_back({.name = std::move(name),
-                      .each = elements,
-                      .num_layers = s_.num_layers,
-                      .split = split,
-                      .arithmetic = std::move(arithmetic)});
-  }
+  /// The matrices of an MLP: gate, up and down, or the last two.
+  Formula mlp(std::int32_t ffn) const { return Formula(c_.is_hybrid ? 2 : 3) * s_.hidden * ffn; }
 
   const TransformerShape& s_;
+  const Conventions& c_;
+  std::int32_t attention_ = 0;  // layers that have it
+  std::int32_t recurrent_ = 0;
   std::vector<ParameterPart> parts_;
 };
 
 void Parts::add_ends() {
-  const std::string arithmetic = fmt::format("{} x {}", s_.vocab, s_.hidden);
-  parts_.push_back({.name = s_.tied_embeddings ? "embedding, tied to the output head" : "embedding",
-                    .each = times(s_.vocab, s_.hidden),
-                    .split = PartSplit::even,
-                    .place = s_.tied_embeddings ? PartPlace::both_ends : PartPlace::first_stage,
-                    .arithmetic = arithmetic});
-  parts_.push_back({.name = "final norm",
-                    .each = s_.hidden,
-                    .place = PartPlace::last_stage,
-                    .arithmetic = fmt::format("{}", s_.hidden)});
-  if (s_.tied_embeddings) return;
-  parts_.push_back({.name = "output head",
-                    .each = times(s_.vocab, s_.hidden),
-                    .split = PartSplit::even,
-                    .place = PartPlace::last_stage,
-                    .arithmetic = arithmetic});
+  const Formula matrix = Formula(s_.vocab) * s_.hidden;
+  const bool tied = s_.tied_embeddings;
+  add(tied ? "embedding, tied to the output head" : "embedding", matrix, 1).place =
+      tied ? PartPlace::both_ends : PartPlace::first_stage;
+  add("final norm", s_.hidden, 1, PartSplit::replicated).place = PartPlace::last_stage;
+  if (!tied) add("output head", matrix, 1).place = PartPlace::last_stage;
 }
 
 // The query's width is heads x head dim, which need not be hidden; K and V have the KV heads only.
-void Parts::add_attention(const Conventions& c) {
+void Parts::add_attention() {
   const std::int64_t q = times(s_.num_q_heads, s_.head_dim);
   const std::int64_t kv = times(s_.num_kv_heads, s_.head_dim);
-  add_matrix("query projection", s_.hidden, q, s_.num_layers);
-  add_matrix("key projection", s_.hidden, kv, s_.num_layers, PartSplit::kv_heads);
-  add_matrix("value projection", s_.hidden, kv, s_.num_layers, PartSplit::kv_heads);
-  add_matrix("output projection", q, s_.hidden, s_.num_layers);
-  if (c.has_qkv_bias) {
-    add_vector("query bias", q, fmt::format("{}", q), PartSplit::even);
-    add_vector("key and value biases", 2 * kv, fmt::format("2 x {}", kv), PartSplit::kv_heads);
+  const Formula hidden = s_.hidden;
+  add("query projection", hidden * q, attention_);
+  add("key projection", hidden * kv, attention_, PartSplit::kv_heads);
+  add("value projection", hidden * kv, attention_, PartSplit::kv_heads);
+  add("output projection", Formula(q) * hidden, attention_);
+  if (c_.has_qkv_bias) add("query bias", q, attention_);
+  if (c_.has_sinks) {
+    add("query bias and sinks", Formula(q) + s_.num_q_heads, attention_);
+    add("output bias", hidden, attention_, PartSplit::replicated);
   }
-  if (c.has_sinks) {
-    add_vector("query bias and sinks", q + s_.num_q_heads,
-               fmt::format("{} + {}", q, s_.num_q_heads), PartSplit::even);
-    add_vector("key and value biases", 2 * kv, fmt::format("2 x {}", kv), PartSplit::kv_heads);
-    add_vector("output bias", s_.hidden, fmt::format("{}", s_.hidden));
+  if (c_.has_qkv_bias || c_.has_sinks) {
+    add("key and value biases", Formula(2) * kv, attention_, PartSplit::kv_heads);
   }
-  if (c.has_qk_norm) {
-    add_vector("query and key norms", 2 * s_.head_dim, fmt::format("2 x {}", s_.head_dim));
+  if (c_.has_qk_norm) {
+    add("query and key norms", Formula(2) * s_.head_dim, attention_, PartSplit::replicated);
   }
 }
 
@@ -146,67 +142,87 @@ void Parts::add_latent_attention() {
   const MlaShape& m = s_.mla;
   const std::int64_t heads = s_.num_q_heads;
   const std::int64_t q = times(heads, m.nope_dim + m.rope_dim);
+  const Formula hidden = s_.hidden;
   if (m.q_lora_rank > 0) {
-    add_matrix("query down-projection", s_.hidden, m.q_lora_rank, s_.num_layers,
-               PartSplit::replicated);
-    add_vector("query latent norm", m.q_lora_rank, fmt::format("{}", m.q_lora_rank));
-    add_matrix("query up-projection", m.q_lora_rank, q, s_.num_layers);
+    add("query down-projection", hidden * m.q_lora_rank, attention_, PartSplit::replicated);
+    add("query latent norm", m.q_lora_rank, attention_, PartSplit::replicated);
+    add("query up-projection", Formula(m.q_lora_rank) * q, attention_);
   } else {
-    add_matrix("query projection", s_.hidden, q, s_.num_layers);
+    add("query projection", hidden * q, attention_);
   }
-  add_matrix("latent down-projection", s_.hidden, m.kv_lora_rank + m.rope_dim, s_.num_layers,
-             PartSplit::replicated);
-  add_vector("latent norm", m.kv_lora_rank, fmt::format("{}", m.kv_lora_rank));
-  add_matrix("key and value up-projection", m.kv_lora_rank, times(heads, m.nope_dim + m.value_dim),
-             s_.num_layers);
-  add_matrix("output projection", times(heads, m.value_dim), s_.hidden, s_.num_layers);
+  add("latent down-projection", hidden * (Formula(m.kv_lora_rank) + m.rope_dim), attention_,
+      PartSplit::replicated);
+  add("latent norm", m.kv_lora_rank, attention_, PartSplit::replicated);
+  add("key and value up-projection",
+      Formula(m.kv_lora_rank) * heads * (Formula(m.nope_dim) + m.value_dim), attention_);
+  add("output projection", Formula(heads) * m.value_dim * hidden, attention_);
 }
 
-// Gated: gate, up and down.
-void Parts::add_mlps(const Conventions& c) {
+// Mamba-2 (arXiv 2405.21060), section 8: one projection makes the gate, x, B, C and the time steps;
+// x, B and C pass a convolution with biases; a head has a decay, a skip and a bias of its time
+// step; what comes out is normalised and projected back.
+void Parts::add_mamba() {
+  const MambaShape& m = s_.mamba;
+  const Formula inner = Formula(m.num_heads, "heads") * m.head_dim;
+  const Formula states = Formula(2) * m.num_groups * m.state;
+  add("Mamba input projection", Formula(s_.hidden) * (Formula(2) * inner + states + m.num_heads),
+      recurrent_);
+  add("Mamba convolution", (inner + states) * (Formula(m.kernel) + 1), recurrent_);
+  add("Mamba heads", Formula(3) * m.num_heads, recurrent_);
+  add("Mamba norm", inner, recurrent_);
+  add("Mamba output projection", inner * s_.hidden, recurrent_);
+}
+
+void Parts::add_mlps() {
   const MoeShape& moe = s_.moe;
-  const std::int32_t dense = moe.num_experts == 0 ? s_.num_layers : moe.first_dense_layers;
-  const std::int32_t sparse = s_.num_layers - dense;
+  const std::int32_t layers =
+      c_.is_hybrid ? s_.num_layers - attention_ - recurrent_ : s_.num_layers;
+  const std::int32_t dense = moe.num_experts == 0 ? layers : moe.first_dense_layers;
   if (dense > 0) {
-    add_matrix("gated MLP", times(3, s_.hidden), s_.ffn, dense);
-    parts_.back().arithmetic = fmt::format("3 x {} x {}", s_.hidden, s_.ffn);
-    if (!moe.is_interleaved) parts_.back().first_layer = 0;
+    ParameterPart& part = add(c_.is_hybrid ? "MLP" : "gated MLP", mlp(s_.ffn), dense);
+    if (!moe.is_interleaved && !c_.is_hybrid) part.first_layer = 0;
   }
-  if (sparse > 0) add_experts(c, sparse);
+  if (layers > dense) add_experts(layers - dense);
 }
 
-void Parts::add_experts(const Conventions& c, std::int32_t sparse) {
+void Parts::add_experts(std::int32_t sparse) {
   const MoeShape& moe = s_.moe;
   const std::size_t first = parts_.size();
-  add_matrix("router", s_.hidden, moe.num_experts, sparse, PartSplit::replicated);
-  if (c.has_router_bias) {
-    add_matrix("router bias", 1, moe.num_experts, sparse, PartSplit::replicated);
+  const Formula experts(moe.num_experts, "experts");
+  add("router", Formula(s_.hidden) * moe.num_experts, sparse, PartSplit::replicated);
+  if (c_.has_router_bias) add("router bias", moe.num_experts, sparse, PartSplit::replicated);
+  ParameterPart& part = add("experts", mlp(moe.ffn) * experts, sparse);
+  part.num_experts = moe.num_experts;
+  part.experts_per_token = moe.experts_per_token;
+  if (c_.has_sinks) {
+    add("experts' biases", (Formula(2) * moe.ffn + s_.hidden) * experts, sparse);
   }
-  add_matrix("experts", times(3, s_.hidden, moe.ffn), moe.num_experts, sparse);
-  parts_.back().arithmetic =
-      fmt::format("3 x {} x {} x {} experts", s_.hidden, moe.ffn, moe.num_experts);
-  parts_.back().num_experts = moe.num_experts;
-  parts_.back().experts_per_token = moe.experts_per_token;
-  if (c.has_sinks) {
-    add_matrix("experts' biases", 2 * std::int64_t{moe.ffn} + s_.hidden, moe.num_experts, sparse);
-  }
-  if (c.has_shared_gate) add_matrix("shared expert's gate", s_.hidden, 1, sparse);
+  if (c_.has_shared_gate) add("shared expert's gate", s_.hidden, sparse);
   if (moe.num_shared > 0) {
-    const std::int32_t ffn = moe.shared_ffn > 0 ? moe.shared_ffn : moe.ffn;
-    add_matrix("shared experts", times(3, s_.hidden, ffn), moe.num_shared, sparse);
-    parts_.back().arithmetic = fmt::format("3 x {} x {} x {}", s_.hidden, ffn, moe.num_shared);
+    add("shared experts", mlp(moe.shared_ffn > 0 ? moe.shared_ffn : moe.ffn) * moe.num_shared,
+        sparse);
   }
+  if (c_.is_hybrid) return;  // they are evenly among all layers
   for (std::size_t i = first; i < parts_.size(); ++i) {
     parts_[i].first_layer = first_sparse_layer(moe);
   }
 }
 
-void Parts::add_norms(std::int32_t norms) {
-  add_vector("norms", times(norms, s_.hidden), fmt::format("{} x {}", norms, s_.hidden));
+std::vector<ParameterPart> Parts::all() {
+  add_ends();
+  if (s_.mla.kv_lora_rank > 0) {
+    add_latent_attention();
+  } else {
+    add_attention();
+  }
+  if (recurrent_ > 0) add_mamba();
+  add_mlps();
+  add("norms", Formula(c_.norms) * s_.hidden, s_.num_layers, PartSplit::replicated);
+  return std::move(parts_);
 }
 
 /// What of a shape is missing for a count, or "".
-std::string missing_shape(const TransformerShape& s) {
+std::string missing_shape(const TransformerShape& s, const Conventions& c) {
   if (s.num_layers < 1 || s.hidden < 1 || s.vocab < 1 || s.num_q_heads < 1) {
     return "layers, hidden, heads or vocabulary are not given";
   }
@@ -214,81 +230,62 @@ std::string missing_shape(const TransformerShape& s) {
     return s.mla.nope_dim < 1 || s.mla.value_dim < 1 ? "the head dims of MLA are not given" : "";
   }
   if (s.num_kv_heads < 1 || s.head_dim < 1) return "KV heads or head dim are not given";
+  if (c.is_hybrid && s.mamba.num_heads < 1) return "the heads of Mamba are not given";
   const std::int32_t dense = s.moe.num_experts == 0 ? s.num_layers : s.moe.first_dense_layers;
   if (dense > s.num_layers) return "more dense layers than layers";
   if (dense > 0 && s.ffn < 1) return "the MLP's width is not given";
   return dense < s.num_layers && s.moe.ffn < 1 ? "the experts' width is not given" : "";
 }
 
-/// Gated experts, where so many are less than the total; else as many as make the difference
-/// between all parameters and those that a token visits. Of 0 parameters where neither tells.
-ParameterPart experts_of_total(const TransformerShape& s, std::int64_t total, std::int64_t active) {
+/// Gated experts, where the shapes tell how many they are and the total has so many.
+std::optional<ParameterPart> experts_of_total(const TransformerShape& s, std::int64_t total) {
   const MoeShape& moe = s.moe;
-  ParameterPart part{
-      .name = "experts",
-      .each = times(3, s.hidden, moe.ffn, moe.num_experts),
-      .num_layers = s.num_layers - moe.first_dense_layers,
-      .first_layer = first_sparse_layer(moe),
-      .split = PartSplit::even,
-      .arithmetic = fmt::format("3 x {} x {} x {} experts", s.hidden, moe.ffn, moe.num_experts),
-      .num_experts = moe.num_experts,
-      .experts_per_token = moe.experts_per_token};
-  const auto is_part = [&] { return part.num_layers > 0 && part.total() < total; };
-  if (part.each > 0 && is_part()) return part;
-  const std::int64_t unvisited = moe.num_experts - moe.experts_per_token;
-  part.each = 0;
-  if (active < 1 || active >= total || unvisited < 1) return part;
-  part.num_layers = s.num_layers;
-  part.first_layer.reset();
-  part.each = times((total - active) / unvisited / s.num_layers, moe.num_experts);
-  part.arithmetic = fmt::format(
-      "floor(({} - {} that a token visits) / (({} - {}) x {})) x {} experts", grouped(total),
-      grouped(active), moe.num_experts, moe.experts_per_token, s.num_layers, moe.num_experts);
-  if (!is_part()) part.each = 0;
+  const Formula each = Formula(3) * s.hidden * moe.ffn * Formula(moe.num_experts, "experts");
+  ParameterPart part{.name = "experts",
+                     .each = each.value(),
+                     .num_layers = s.num_layers - moe.first_dense_layers,
+                     .first_layer = first_sparse_layer(moe),
+                     .split = PartSplit::even,
+                     .arithmetic = each.text(),
+                     .num_experts = moe.num_experts,
+                     .experts_per_token = moe.experts_per_token};
+  if (part.each == 0 || part.num_layers < 1 || part.total() >= total) return std::nullopt;
   return part;
 }
 
 }  // namespace
 
 std::vector<ParameterPart> parts_of_total(const TransformerShape& s, std::int64_t total,
-                                          std::string_view origin, std::int64_t active) {
+                                          std::string_view origin) {
   std::vector<ParameterPart> parts;
-  std::string rest = fmt::format("{} ({})", grouped(total), origin);
-  const ParameterPart experts = experts_of_total(s, total, active);
-  if (experts.each > 0) {
-    parts.push_back(experts);
-    total -= experts.total();
-    rest = fmt::format("({} - {} of the experts)", rest, grouped(experts.total()));
+  Formula rest(total, fmt::format("({})", origin));
+  if (const auto experts = experts_of_total(s, total)) {
+    parts.push_back(*experts);
+    rest = rest - Formula(experts->total(), "of the experts");
   }
+  const Formula each = rounded_up(rest, s.num_layers);
   parts.push_back({.name = parts.empty() ? "all parameters" : "everything else",
-                   .each = ceil_div(total, s.num_layers),
+                   .each = each.value(),
                    .num_layers = s.num_layers,
                    .split = PartSplit::even,
-                   .arithmetic = fmt::format("ceil({} / {})", rest, s.num_layers)});
+                   .arithmetic = each.text()});
   return parts;
 }
 
 void count_parameters(ModelSpec& model) {
   const Conventions* conventions = find_conventions(model.architecture);
   const TransformerShape& shape = model.shape;
-  std::string missing = missing_shape(shape);
+  std::string missing;
   if (conventions == nullptr) {
     missing = fmt::format("no formula for the architecture '{}'", model.architecture);
+  } else {
+    missing = missing_shape(shape, *conventions);
   }
   if (missing.empty() && conventions->has_sinks != shape.has_biases) {
     missing = shape.has_biases ? "biases that the formula leaves out" : "biases are not given";
   }
   if (missing.empty()) {
-    Parts parts(shape);
-    parts.add_ends();
-    if (shape.mla.kv_lora_rank > 0) {
-      parts.add_latent_attention();
-    } else {
-      parts.add_attention(*conventions);
-    }
-    parts.add_mlps(*conventions);
-    parts.add_norms(conventions->norms);
-    model.parts = parts.take();
+    model.parts = Parts(model, *conventions).all();
     std::int64_t total = 0;
     for (const ParameterPart& part : model.parts) total = plus(total, part.total());
     model.parameters = total;
@@ -298,8 +295,7 @@ void count_parameters(ModelSpec& model) {
   model.parts.clear();
   model.parameters.reset();
   if (model.parameters_about && shape.num_layers > 0) {
-    model.parts = parts_of_total(shape, *model.parameters_about, "published, rounded",
-                                 model.parameters_active_about.value_or(0));
+    model.parts = parts_of_total(shape, *model.parameters_about, "published, rounded");
     missing += "; published, rounded";
   }
   model.parameters_source = std::move(missing);

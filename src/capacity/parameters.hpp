@@ -19,9 +19,9 @@ namespace kvarena::capacity {
 void count_parameters(ModelSpec& model);
 
 /// Parts of a total of which no more is known than where it is from ("published, rounded"):
-/// experts, where the shapes tell how many they are, or else how many parameters of all a token
-/// visits (0: nobody says), and everything else by layers, rounded up. Requires layers.
+/// experts, where the shapes tell how many they are, and everything else by layers, rounded up.
+/// Requires layers.
 std::vector<ParameterPart> parts_of_total(const TransformerShape& shape, std::int64_t total,
-                                          std::string_view origin, std::int64_t active = 0);
+                                          std::string_view origin);
 
 }  // namespace kvarena::capacity

@@ -3,8 +3,6 @@
 #include "capacity/share.hpp"
 #include "capacity/stage_memory.hpp"
 
-#include <fmt/format.h>
-
 namespace kvarena::capacity {
 namespace {
 
@@ -18,74 +16,74 @@ class Changes {
   Changes(const ModelSpec& model, const PlanOptions& options) : model_(model), options_(options) {}
 
   /// Whether it fits with `changed`, which is then kept.
-  bool try_change(std::string change, const PlanOptions& changed) {
+  bool try_change(PlanField field, const PlanOptions& changed) {
     if (!fits(changed)) return false;
-    helpful_.push_back({std::move(change), changed});
+    helpful_.push_back({field, changed});
     return true;
   }
   void try_context(const MemoryPlan& now) {
     PlanOptions changed = options_;
     changed.context_tokens = now.max_context;
     if (now.max_context < 1 || now.max_context >= now.context_tokens) return;
-    try_change(fmt::format("--context {}", now.max_context), changed);
+    try_change(PlanField::context_tokens, changed);
   }
   void try_batch(const MemoryPlan& now) {
     PlanOptions changed = options_;
     changed.batch = now.max_batch;
     if (now.max_batch < 1 || now.max_batch >= options_.batch) return;
-    try_change(fmt::format("--batch {}", now.max_batch), changed);
+    try_change(PlanField::batch, changed);
   }
   void try_utilization() {
     if (options_.utilization_permille >= kMostUtilization) return;
     const auto enough = least_of(&PlanOptions::utilization_permille, kMostUtilization);
-    if (!enough) return;
-    try_change(fmt::format("--utilization {:.3g}", enough->utilization_permille / 1000.0), *enough);
+    if (enough) try_change(PlanField::utilization_permille, *enough);
   }
   void try_step_tokens() {
     PlanOptions changed = options_;
     for (std::int64_t tokens = options_.max_step_tokens / 2; tokens >= kLeastStepTokens;
          tokens /= 2) {
       changed.max_step_tokens = tokens;
-      if (try_change(fmt::format("--max-batched-tokens {}", tokens), changed)) return;
+      if (try_change(PlanField::max_step_tokens, changed)) return;
     }
   }
   void try_max_sequences() {
     const auto fewest = static_cast<std::int32_t>(options_.batch);  // more than that are asked for
     if (options_.batch >= options_.max_sequences) return;
     const auto enough = least_of(&PlanOptions::max_sequences, fewest);
-    if (enough) try_change(fmt::format("--max-sequences {}", enough->max_sequences), *enough);
+    if (enough) try_change(PlanField::max_sequences, *enough);
   }
   void try_retention() {
     PlanOptions changed = options_;
     changed.kept = KeptTokens::model;
-    if (options_.kept == KeptTokens::full) try_change("--retention model", changed);
+    if (options_.kept == KeptTokens::full) try_change(PlanField::kept, changed);
   }
   /// Every format that helps, of the first of the lists that has one.
-  void try_formats(const char* option, std::optional<StorageFormat> PlanOptions::*which,
+  void try_formats(PlanField field, std::optional<StorageFormat> PlanOptions::*which,
                    std::initializer_list<std::initializer_list<std::string_view>> lists) {
     PlanOptions changed = options_;
     for (const auto& names : lists) {
       bool helps = false;
       for (const std::string_view name : names) {
         changed.*which = *find_storage_format(name);
-        helps |= try_change(fmt::format("{} {}", option, name), changed);
+        helps |= try_change(field, changed);
       }
       if (helps) return;
     }
   }
   void try_ranks() {
     PlanOptions changed = options_;
-    for (std::int32_t ranks = options_.tensor_parallel + 1; ranks <= kMostTensorRanks; ++ranks) {
-      if (!can_split_heads(model_.shape, ranks)) continue;
+    for (const std::int32_t ranks : ranks_that_split(model_.shape)) {
+      if (ranks > kMostTensorRanks) return;
       changed.tensor_parallel = ranks;
-      if (try_change(fmt::format("--tp {}", ranks), changed)) return;
+      if (ranks > options_.tensor_parallel && try_change(PlanField::tensor_parallel, changed))
+        return;
     }
   }
   void try_stages() {
     const std::int32_t most = model_.shape.num_layers;
     if (options_.pipeline_parallel >= most) return;
     const auto enough = least_of(&PlanOptions::pipeline_parallel, most);
-    if (enough) try_change(fmt::format("--pp {}", enough->pipeline_parallel), *enough);
+    if (enough) try_change(PlanField::pipeline_parallel, *enough);
   }
   std::vector<PlanChange> take() { return std::move(helpful_); }
 
@@ -126,8 +124,8 @@ std::vector<PlanChange> changes_that_fit(const ModelSpec& model, const PlanOptio
   changes.try_max_sequences();
   changes.try_utilization();
   changes.try_retention();
-  changes.try_formats("--kv-dtype", &PlanOptions::kv, {{"q8_0", "fp8_e4m3", "int8"}, {"q4_0"}});
-  changes.try_formats("--weights-dtype", &PlanOptions::weights, {{"q8_0", "fp8_e4m3"}, {"q4_0"}});
+  changes.try_formats(PlanField::kv, &PlanOptions::kv, {{"q8_0", "fp8_e4m3", "int8"}, {"q4_0"}});
+  changes.try_formats(PlanField::weights, &PlanOptions::weights, {{"q8_0", "fp8_e4m3"}, {"q4_0"}});
   changes.try_ranks();
   changes.try_stages();
   return changes.take();

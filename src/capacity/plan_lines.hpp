@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// The arithmetic of a plan, line by line, with its numbers in. A pure function.
+/// The arithmetic of a plan, line by line, with its numbers in. Pure functions.
 
+#include "capacity/formula.hpp"
 #include "capacity/stage_memory.hpp"
 
 namespace kvarena::capacity {
@@ -14,8 +15,12 @@ struct PlanSources {
   const LargestBatch& largest;    ///< of all stages
 };
 
-/// Fills in `plan->lines`. Requires a plan that is complete but for them.
-void add_lines(const ModelSpec& model, const PlanOptions& options, const PlanSources& sources,
-               MemoryPlan* plan);
+/// What of the memory may be used.
+Formula budget_of(const PlanOptions& options);
+/// Weights, K and V of so many bytes, activations and overhead of a plan.
+Formula total_of(const MemoryPlan& plan, std::int64_t kv_bytes);
+/// The lines of a plan that is complete but for them.
+std::vector<PlanLine> lines_of(const ModelSpec& model, const PlanOptions& options,
+                               const PlanSources& sources, const MemoryPlan& plan);
 
 }  // namespace kvarena::capacity

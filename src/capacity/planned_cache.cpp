@@ -1,11 +1,8 @@
 #include "capacity/planned_cache.hpp"
 
-#include "base/grouped.hpp"
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "kernels/decode/decode_workspace.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
@@ -72,9 +69,10 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
           .workspace_bytes = footprint->workspace_bytes};
 }
 
-// Fewer rows may have another launch shape, which needs more.
-std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget& target,
-                                 std::int64_t workspace_bytes) {
+// Fewer rows may have another launch shape, which needs more: the most rows that need so many
+// bytes.
+Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
+                          std::int64_t workspace_bytes) {
   kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
                                .q_len = cache.max_decode_tokens,
                                .num_q_heads = cache.num_q_heads,
@@ -84,20 +82,14 @@ std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget&
                                .kv_dtype = cache.layout.dtype};
   const auto takes_all = [&] { return kernels::decode_workspace(limits).bytes == workspace_bytes; };
   while (target.kind == DeviceKind::cuda && limits.max_rows > 0 && !takes_all()) --limits.max_rows;
-  if (target.kind != DeviceKind::cuda || limits.max_rows == 0) {
-    return fmt::format("{} B", grouped(workspace_bytes));
-  }
+  if (target.kind != DeviceKind::cuda || limits.max_rows == 0) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
-  const std::int64_t thread_blocks =
-      std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm;
-  const std::string split = fmt::format("{} x {} / {}", kernels::kMaxWaves, thread_blocks, heads);
-  const bool is_whole = kernels::kMaxWaves * thread_blocks % heads == 0;
-  const std::int64_t partial_bytes = kernels::decode_workspace(limits).max_parts * heads *
-                                     kernels::kColumns * (8 + 4 * limits.head_dim);
-  return fmt::format("({} rows + {} + 1) x {} x {} columns x (8 + 4 x {}) B + {} B of the schedule",
-                     grouped(limits.max_rows), is_whole ? split : fmt::format("floor({})", split),
-                     heads, kernels::kColumns, limits.head_dim,
-                     grouped(workspace_bytes - partial_bytes));
+  const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
+  const Formula parts = Formula(limits.max_rows, "rows") +
+                        rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
+  const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
+                          (Formula(8) + Formula(4) * Formula(limits.head_dim, "B"));
+  return partial + Formula(workspace_bytes - partial.value(), "B of the schedule");
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
@@ -106,6 +98,7 @@ Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& 
   for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
   Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
   if (!cache) return cache;
+  if (!plan.weights_known) return unsupported(Resource::none);
   if (plan.num_blocks == 0) {
     return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
   }

@@ -3,11 +3,11 @@
 /// @file
 /// The KvCache that a plan is for: what it can hold, and how many of its blocks fit.
 
+#include "capacity/formula.hpp"
 #include "kvarena/capacity/memory_plan.hpp"
 
 #include <cstdint>
 #include <span>
-#include <string>
 
 namespace kvarena::capacity {
 
@@ -29,7 +29,7 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
                               std::int64_t budget_bytes);
 /// How the attention workspaces of such a cache come about, with the numbers of the launch that
 /// needs so many bytes of them.
-std::string workspace_arithmetic(const KvCacheOptions& cache, const CacheTarget& target,
-                                 std::int64_t workspace_bytes);
+Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
+                          std::int64_t workspace_bytes);
 
 }  // namespace kvarena::capacity

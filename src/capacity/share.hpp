@@ -5,11 +5,14 @@
 /// tensor-parallel group. Pure functions.
 
 #include "base/range_checks.hpp"
+#include "capacity/amount.hpp"
 #include "kvarena/base/status.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace kvarena::capacity {
 
@@ -29,12 +32,35 @@ constexpr std::int64_t first_layer_of_stage(std::int64_t num_layers, std::int32_
 constexpr std::int32_t heads_of_rank(std::int32_t num_heads, std::int32_t ranks) noexcept {
   return (num_heads + ranks - 1) / ranks;
 }
+/// Elements that have one f32 scale in rows of sparse attention.
+inline constexpr std::int64_t kIndexBlock = 128;
+/// Bytes of a token's sparse-attention index in one layer: 8 bits an element and an f32 for every
+/// 128, whatever K and V are kept in (DeepSeek-V3.2's reference code, vLLM and SGLang alike).
+constexpr std::int64_t index_row_bytes(std::int64_t index_dim) noexcept {
+  return index_dim + (index_dim + kIndexBlock - 1) / kIndexBlock * 4;
+}
+/// What a layer of Mamba-2 keeps: a [head_dim, state] matrix for each head, and the last kernel - 1
+/// inputs of its convolution.
+constexpr CacheGroup state_of(const MambaShape& m) noexcept {
+  return {.kind = CacheKind::recurrent,
+          .state_elements = times(m.num_heads, m.head_dim, m.state),
+          .conv_elements = times(m.channels(), m.kernel - 1)};
+}
 /// Whether engines split the model over so many ranks: whole query heads each, and whole KV heads
 /// or as many copies of each; a latent is on every rank.
 constexpr bool can_split_heads(const TransformerShape& shape, std::int32_t ranks) noexcept {
   if (shape.num_q_heads % ranks != 0) return false;
   const std::int32_t kv_heads = shape.mla.kv_lora_rank > 0 ? 1 : shape.num_kv_heads;
   return kv_heads == 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+/// Every number of ranks that engines can split the model over, ascending.
+inline std::vector<std::int32_t> ranks_that_split(const TransformerShape& shape) {
+  std::vector<std::int32_t> ranks;
+  const std::int64_t most = shape.num_q_heads > 0 ? shape.num_q_heads : kMostRanks;
+  for (std::int32_t count = 1; count <= std::min(most, kMostRanks); ++count) {
+    if (can_split_heads(shape, count)) ranks.push_back(count);
+  }
+  return ranks;
 }
 /// invalid_argument (tensor_parallel, pipeline_parallel) outside 1 .. kMostRanks, or (stage) for
 /// one that there is not.
@@ -44,5 +70,13 @@ constexpr Status check_ranks(std::int32_t tensor, std::int32_t stages,
                      {Option::pipeline_parallel, stages, 1, kMostRanks},
                      {Option::stage, stage, 0, std::int64_t{stages} - 1}});
 }
+
+/// How many layers of each group every stage has, [stages][groups]. Groups do not say where their
+/// layers are, and are taken as evenly mixed. O(layers * log groups).
+std::vector<std::vector<std::int32_t>> layers_by_stage(std::span<const CacheGroup> groups,
+                                                       std::int32_t stages);
+/// How many of `part` a stage has, of a model with so many layers: layers, or one or none.
+std::int64_t parts_of_stage(const ParameterPart& part, std::int32_t num_layers, std::int32_t stages,
+                            std::int32_t stage) noexcept;
 
 }  // namespace kvarena::capacity

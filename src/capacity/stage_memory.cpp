@@ -1,8 +1,9 @@
 #include "capacity/stage_memory.hpp"
 
 #include "capacity/amount.hpp"
+#include "capacity/plan_lines.hpp"
 #include "capacity/rank_memory.hpp"
-#include "capacity/stage_layers.hpp"
+#include "capacity/share.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -72,11 +73,6 @@ std::int64_t overhead_of(const PlanOptions& o) noexcept {
   return plus(o.context_overhead_bytes, o.graph_bytes);
 }
 
-std::int64_t budget_of(const PlanOptions& o) noexcept {
-  const std::int64_t permille = o.utilization_permille;
-  return o.memory_bytes / 1000 * permille + o.memory_bytes % 1000 * permille / 1000;
-}
-
 Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o,
                                     std::int64_t context, std::int32_t stage) {
   Result<std::vector<GroupMemory>> groups = group_memory(model, kv_options(model, o, stage));
@@ -84,11 +80,11 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   StageMemory memory;
   memory.step_tokens = o.max_step_tokens;
   memory.groups = *std::move(groups);
-  memory.weights_bytes = weights_of_rank(model, o, stage);
-  memory.activation_bytes = activations_of_rank(model, o);
+  memory.weights_bytes = weights_of_rank(model, o, stage).bytes;
+  memory.activation_bytes = activations_of_rank(model, o).bytes;
   const std::int64_t fixed =
       plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
-  memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o) - fixed;
+  memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o).value() - fixed;
   memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.cache_budget_bytes);
   return memory;
 }

@@ -46,8 +46,6 @@ struct StageMemory {
 KvMemoryOptions kv_options(const ModelSpec& model, const PlanOptions& options, std::int32_t stage);
 /// Context and graphs.
 std::int64_t overhead_of(const PlanOptions& options) noexcept;
-/// What of the memory may be used.
-std::int64_t budget_of(const PlanOptions& options) noexcept;
 /// A stage planned for a context. Returns what group_memory returns.
 Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& options,
                                     std::int64_t context_tokens, std::int32_t stage);

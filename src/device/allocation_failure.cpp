@@ -33,8 +33,10 @@ std::string remark_of(MemoryKind kind, std::uint64_t free_bytes) {
 
 std::string missing_text(const Status& status, MemoryKind kind, std::uint64_t free_bytes) {
   const bool is_staging = kind == MemoryKind::pinned_staging;
-  return fmt::format("Missing: {}. Ask for at most {}, or free some of the {} first.\n",
-                     bytes_text(status.required - free_bytes), bytes_text(free_bytes),
+  const std::string most =
+      free_bytes == 0 ? "Free" : fmt::format("Ask for at most {}, or free", bytes_text(free_bytes));
+  return fmt::format("Missing: {}. {} some of the {} first.\n",
+                     bytes_text(status.required - free_bytes), most,
                      is_staging ? "machine's memory" : "above");
 }
 

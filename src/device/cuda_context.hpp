@@ -1,13 +1,13 @@
 #pragma once
 
 /// @file
-/// How calls reach one GPU.
+/// The context in which calls to one GPU run.
 ///
-/// `CudaContext` holds the GPU's primary context, the one that the CUDA runtime and other libraries
-/// of the process share. A call makes it current on its thread and puts back what was there: with
-/// the driver's own stack of contexts, because cudaSetDevice, given the previous device, would make
-/// a context there that nobody asked for. `call` also keeps order among errors: a sticky one is
-/// reported once, everything after it is refused.
+/// `CudaContext` holds the GPU's primary context, which the CUDA runtime and other libraries of the
+/// process share. Each call makes the context current on its thread and restores the previous one.
+/// It uses the driver's stack of contexts for that: cudaSetDevice with the previous device would
+/// create a context there that nobody asked for. `call` also handles sticky errors: it reports one
+/// once, and refuses every call after it.
 
 #include "device/cuda_errors.hpp"
 
@@ -23,11 +23,11 @@ namespace kvarena {
 
 struct CudaDriverFunctions;
 
-/// One GPU's primary context. Thread-safe.
+/// The primary context of one GPU. Thread-safe.
 class CudaContext {
  public:
-  /// Retains the context of GPU `ordinal`, made if there is none. Returns invalid_argument
-  /// (ordinal) for an ordinal that is none, or device_error (device).
+  /// Retains the context of GPU `ordinal`, and creates it when there is none. Returns
+  /// invalid_argument (ordinal) when there is no such GPU, or device_error (device).
   static Result<std::unique_ptr<CudaContext>> open(std::int32_t ordinal);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
@@ -35,19 +35,20 @@ class CudaContext {
 
   /// The GPU's number.
   std::int32_t ordinal() const noexcept { return ordinal_; }
-  /// Whether its memory is the machine's.
+  /// Whether the GPU uses the machine's memory.
   bool is_integrated() const noexcept { return facts_.is_integrated; }
-  /// Whether a stream writes 64 bits at once (cuStreamWriteValue64).
+  /// Whether a stream can write 64 bits at once (cuStreamWriteValue64).
   bool writes_64_bits() const noexcept { return facts_.writes_64_bits; }
-  /// The sticky error that was seen; 0: none.
+  /// The sticky error that a call has seen. 0: none.
   std::int32_t lost_to() const noexcept { return lost_to_.load(std::memory_order_relaxed); }
 
-  /// For a body of `call`.
+  /// The driver's functions, for a body of `call`.
   const CudaDriverFunctions& driver() const noexcept { return driver_; }
 
-  /// Runs `body`, which returns a cudaError_t, with this GPU current; a failure is about `resource`
-  /// `subject`. Refuses without running it: failed_precondition (device) when the GPU is lost, or
-  /// (stream) on a thread that runs a host function.
+  /// Runs `body`, which returns a cudaError_t, with this GPU current. A failure is about `resource`
+  /// with id `subject`. Refuses the call without running it when the GPU is lost
+  /// (failed_precondition (device)) or on a thread that runs a host function (failed_precondition
+  /// (stream)).
   template <class Body>
   Status call(Resource resource, std::uint64_t subject, Body body) const {
     if (Status refused = refusal(subject); !refused) return refused;
@@ -56,7 +57,7 @@ class CudaContext {
         current.error() != 0 ? current.error() : static_cast<std::int32_t>(body());
     return error == 0 ? Status{} : failure(error, resource, subject);
   }
-  /// As call for a query, where cudaErrorNotReady is an answer: false.
+  /// Does the same for a query. The answer cudaErrorNotReady becomes false.
   template <class Body>
   Result<bool> query(Resource resource, std::uint64_t subject, Body body) const {
     bool is_ready = true;
@@ -68,12 +69,13 @@ class CudaContext {
     if (!status) return status;
     return is_ready;
   }
-  /// The status of a CUDA call that failed; notes a sticky error, clears the thread's last error.
+  /// Returns the status of a CUDA call that failed. Remembers a sticky error, and clears the
+  /// thread's last error.
   Status failure(std::int32_t cuda_error, Resource resource, std::uint64_t subject) const;
 
-  /// Whether this thread runs a host function, where CUDA forbids every call.
+  /// Whether this thread runs a host function. CUDA forbids every call there.
   static bool runs_host_function() noexcept;
-  /// While it lives, this thread runs a host function.
+  /// Marks this thread as running a host function, during its lifetime.
   class InHostFunction {
    public:
     InHostFunction() noexcept;
@@ -83,7 +85,7 @@ class CudaContext {
   };
 
  private:
-  /// While it lives, the context is current on this thread.
+  /// Makes the context current on this thread, during its lifetime.
   class Current {
    public:
     explicit Current(const CudaContext& context) noexcept;
@@ -98,7 +100,7 @@ class CudaContext {
     bool pushed_ = false;
   };
 
-  /// What the driver says of the GPU, once.
+  /// Facts of the GPU, asked of the driver once.
   struct Facts {
     bool is_integrated = false;
     bool writes_64_bits = false;

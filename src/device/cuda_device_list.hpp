@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What one GPU is.
+/// The description of one GPU.
 
 #include "device/cuda_context.hpp"
 
@@ -9,7 +9,8 @@
 
 namespace kvarena {
 
-/// Everything that list_devices says of the GPU; `status` says what could not be asked.
+/// Returns everything that list_devices reports about the GPU. `status` says what could not be
+/// asked.
 CudaDeviceInfo cuda_device_info(const CudaContext& context);
 
 }  // namespace kvarena

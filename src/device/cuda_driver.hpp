@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The driver's functions that the runtime does not have. Looked up when first needed, so that
-/// nothing links to the driver. None of them allocates or frees memory.
+/// Functions of the driver that the runtime does not have. They are looked up when they are first
+/// needed, so that nothing links to the driver. None of them allocates or frees memory.
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -10,7 +10,7 @@
 
 namespace kvarena {
 
-/// Pointers to them, with the signatures of the versions in their types' names.
+/// Pointers to the functions. The types' names contain the versions of their signatures.
 struct CudaDriverFunctions {
   PFN_cuDeviceGet_v2000 device = nullptr;
   PFN_cuDevicePrimaryCtxRetain_v7000 retain = nullptr;
@@ -26,7 +26,7 @@ struct CudaDriverFunctions {
   cudaError_t error = cudaSuccess;  ///< of the look-up
 };
 
-/// Looked up once; `error` says whether that succeeded.
+/// Returns the functions, which are looked up once. `error` says whether that succeeded.
 const CudaDriverFunctions& cuda_driver_functions();
 
 }  // namespace kvarena

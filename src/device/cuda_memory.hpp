@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Where the CUDA device's bytes come from: cudaMalloc and cudaHostAlloc, with the alignment that
-/// was asked for. Thread-safe.
+/// Allocation for the CUDA device: cudaMalloc and cudaHostAlloc, with the requested alignment.
+/// Thread-safe.
 
 #include "device/cuda_context.hpp"
 
@@ -14,23 +14,24 @@
 
 namespace kvarena {
 
-/// The memory of one GPU.
+/// Allocates and frees the memory of one GPU.
 class CudaMemory {
  public:
   /// `context` must outlive this.
   explicit CudaMemory(const CudaContext& context) noexcept : context_(context) {}
 
-  /// Memory of `kind`. Returns device_error; native cudaErrorMemoryAllocation when there is none.
+  /// Allocates memory of `kind`. Returns device_error; native is cudaErrorMemoryAllocation when
+  /// there is no memory.
   Result<void*> allocate(MemoryKind kind, std::uint64_t bytes, std::uint64_t alignment_bytes);
-  /// Gives memory of allocate back.
+  /// Frees memory of allocate.
   Status free(MemoryKind kind, void* pointer);
-  /// What the driver has.
+  /// Returns the total and free memory that the driver reports.
   Result<MemoryInfo> info() const;
 
  private:
   const CudaContext& context_;
   std::mutex mutex_;
-  /// First bytes of the driver's allocations, for pointers that had to be moved up to be aligned.
+  /// The first bytes of the driver's allocations, for pointers that were moved up to be aligned.
   std::unordered_map<void*, void*> first_byte_of_;
 };
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// Asks the CUDA driver where memory lies. Thread-safe; leaves no error behind and reads nothing.
+/// Questions to the CUDA driver about where memory lies. Thread-safe. They leave no CUDA error
+/// behind and do not read the memory.
 
 #include "device/cuda_context.hpp"
 
@@ -11,11 +12,11 @@
 
 namespace kvarena {
 
-/// What one byte is, by the runtime alone: cheap enough for every copy. Tells host from device
-/// memory; of device memory it says vram, whichever GPU's it is.
+/// Returns what one byte is, asked of the runtime alone, which is cheap enough for every copy. It
+/// tells host from device memory, but reports the memory of any GPU as vram.
 Result<MemoryPlace> cuda_place_at(const CudaContext& context, const void* pointer);
-/// What the whole range is, by runtime and driver: first and last byte, the driver's allocation,
-/// and of virtual memory each mapping.
+/// Returns what the whole range is, asked of runtime and driver: its first and last byte, the
+/// driver's allocation, and each mapping of virtual memory.
 Result<Placement> cuda_place_of(const CudaContext& context, const void* pointer,
                                 std::uint64_t bytes);
 

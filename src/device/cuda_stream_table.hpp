@@ -3,16 +3,15 @@
 /// @file
 /// Streams and events of the CUDA device.
 ///
-/// Device work goes straight into CUDA streams. What runs on the host (functions, copies to and
-/// from pageable memory) goes through cudaLaunchHostFunc with a record from the stream's ring, so
-/// nothing is allocated per call. Records are counted by `queued` and `completed` as on the host
-/// device, and a point of a stream is a value of `queued`; only records can make a stream fail. So
-/// a wait for an event needs a record of its own, which passes the failure on in stream order, only
-/// where records lie before the event that have not run, or that failed: never while no host
-/// function is used.
+/// Device work is queued directly on CUDA streams. Host work (functions, and copies to and from
+/// pageable memory) is queued by cudaLaunchHostFunc with a record from the stream's ring, so no
+/// call allocates. `queued` and `completed` count the records, as on the host device, and a point
+/// of a stream is a value of `queued`. Only records can make a stream fail. A wait for an event
+/// therefore needs its own record, which passes a failure on in stream order, only when records
+/// before the event have failed or not run yet. Without host functions no wait needs a record.
 ///
-/// Thread-safety: as Device says. One mutex guards the tables; no CUDA call is made with it held,
-/// because a full queue of CUDA's waits for records to run, and they take the mutex.
+/// Thread-safety: as in Device. One mutex guards the tables. No CUDA call is made while it is held:
+/// a full CUDA queue waits for records to run, and records take the mutex.
 
 #include "base/id_space.hpp"
 #include "device/cuda_context.hpp"
@@ -33,7 +32,7 @@ struct CUevent_st;
 
 namespace kvarena {
 
-/// Pinned memory of one stream that pageable copies pass through.
+/// Pinned memory of one stream, for copies to and from pageable memory.
 struct BounceBuffer {
   void* pointer = nullptr;  ///< first byte
   std::uint64_t bytes = 0;  ///< its size
@@ -42,14 +41,14 @@ struct BounceBuffer {
 /// All streams and events of one CUDA device.
 class CudaStreamTable {
  public:
-  /// Up to `max_streams` streams, each with room for `max_records` host operations. `context` must
-  /// outlive this.
+  /// Makes a table of up to `max_streams` streams. Each has room for `max_records` host operations.
+  /// `context` must outlive the table.
   CudaStreamTable(const CudaContext& context, std::uint32_t max_streams, std::uint32_t max_records);
   ~CudaStreamTable();
   CudaStreamTable(const CudaStreamTable&) = delete;
   CudaStreamTable& operator=(const CudaStreamTable&) = delete;
 
-  // As in Device.
+  // These are as in Device.
   Status synchronize(StreamId stream);
   Result<EventId> create_event();
   Status destroy_event(EventId event);
@@ -58,35 +57,36 @@ class CudaStreamTable {
   Result<bool> is_complete(EventId event);
   Status synchronize(EventId event);
 
-  /// A new stream that owns its native one, or with `adopted` one that does not. `bounce` stays the
-  /// caller's.
+  /// Creates a stream that owns its native stream, or with `adopted` one that borrows it. `bounce`
+  /// stays the caller's.
   Result<StreamId> create_stream(BounceBuffer bounce, CUstream_st* adopted);
-  /// As Device::destroy_stream; `*bounce` becomes the stream's.
+  /// Does what Device::destroy_stream does, and sets `*bounce` to the stream's bounce buffer.
   Status destroy_stream(StreamId stream, BounceBuffer* bounce);
-  /// The streams there are.
+  /// Returns all existing streams.
   std::vector<StreamId> streams() const;
 
-  /// Queues what runs on the host. Blocks while the stream's ring is full. Returns not_found
-  /// (stream), failed_precondition (stream) while the stream is captured, or device_error.
+  /// Queues an operation that runs on the host. Blocks while the stream's ring is full. Returns
+  /// not_found (stream), failed_precondition (stream) while the stream is captured, or
+  /// device_error.
   Status enqueue(StreamId stream, const HostOperation& operation);
-  /// Queues a copy that CUDA makes by itself: no side of it is pageable. Skipped on a failed
+  /// Queues a copy that CUDA makes by itself, because neither side is pageable. Skipped on a failed
   /// stream.
   Status copy(void* target, const void* source, std::uint64_t bytes, StreamId stream);
-  /// Queues a copy between the GPU and pageable host memory, through the bounce buffer.
+  /// Queues a copy between the GPU and pageable host memory through the bounce buffer.
   Status copy_pageable(void* target, const void* source, std::uint64_t bytes, bool to_device,
                        StreamId stream);
   /// Queues a fill of pinned or device memory. Skipped on a failed stream.
   Status fill(void* target, std::uint8_t value, std::uint64_t bytes, StreamId stream);
-  /// Queues the write of a number to device memory, 8-byte aligned. Skipped on a failed stream.
+  /// Queues the write of a number to 8-byte aligned device memory. Skipped on a failed stream.
   Status write_value(void* target, std::uint64_t value, StreamId stream);
 
-  /// The native handles. Return not_found.
+  /// Return the native handles, or not_found.
   Result<CUstream_st*> native(StreamId stream) const;
   Result<CUevent_st*> native(EventId event) const;
 
  private:
   struct Stream;
-  /// One host operation; CUDA is given its address.
+  /// One host operation. CUDA gets its address.
   struct Record {
     CudaStreamTable* table = nullptr;
     Stream* stream = nullptr;
@@ -110,7 +110,7 @@ class CudaStreamTable {
   using Lock = std::unique_lock<std::mutex>;
 
   static void run_record(void* record) noexcept;
-  /// Where a stream is, if it is one of these.
+  /// Returns the slot in which a stream lies when it belongs to this table.
   std::size_t slot_of(StreamId stream) const noexcept {
     return (stream.value - stream_space_ - 1) % slots_.size();
   }
@@ -118,25 +118,27 @@ class CudaStreamTable {
   Status failure_at(const StreamPoint& point) const noexcept;
   /// Whether a stream that waits for `point` may have to fail with it.
   bool can_fail(const StreamPoint& point) const noexcept;
-  /// A stream that takes work: nullptr with ok when what is queued now is to be skipped.
+  /// Returns a stream that takes work, not_found, or nullptr when the stream has failed and work is
+  /// to be skipped.
   Result<Stream*> find_for_work(StreamId stream) const;
   Result<Event> find_event(EventId event) const;
   Status push(Stream& stream, const HostOperation& operation);
   Status refuse_captured(const Stream& stream) const;
-  /// A free record of the stream; waits for one.
+  /// Returns a free record of the stream, and waits for one if necessary.
   Result<Record*> next_record(Stream& stream, const HostOperation& operation);
   Status take_failure(Stream& stream) noexcept;
 
   const CudaContext& context_;
   const std::uint32_t max_records_;
   mutable std::mutex mutex_;
-  std::condition_variable progress_;            // a record completed
-  std::uint32_t num_waiting_ = 0;               // threads in next_record
-  std::vector<std::unique_ptr<Stream>> slots_;  // slot_of
+  std::condition_variable progress_;            // notified when a record has completed
+  std::uint32_t num_waiting_ = 0;               // threads that wait in next_record
+  std::vector<std::unique_ptr<Stream>> slots_;  // by slot_of
   const std::uint64_t stream_space_ = take_id_space(IdKind::stream);
   std::uint64_t num_streams_ever_ = 0;
   std::unordered_map<std::uint64_t, Event> events_;          // by id
-  std::uint64_t last_event_ = take_id_space(IdKind::event);  // or what comes before the first
+  std::uint64_t last_event_ = take_id_space(IdKind::event);  // the id issued last, or the begin of
+                                                             // the range
 };
 
 }  // namespace kvarena

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `CurrentGpu`: the GPU that a thread's kernel launches go to. Only in builds with CUDA.
+/// `CurrentGpu`: sets the GPU to which a thread's kernel launches go. Only in builds with CUDA.
 
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace kvarena {
 
-/// While it lives, a GPU is the current one of this thread.
+/// Makes a GPU the current one of this thread, during its lifetime.
 class CurrentGpu {
  public:
   explicit CurrentGpu(std::int32_t ordinal) noexcept {

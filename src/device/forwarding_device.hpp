@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `ForwardingDevice`: a Device that is another one. Base of devices that differ in a few calls:
-/// those with a planted defect. As thread-safe as the other.
+/// `ForwardingDevice`: a Device that passes every call to another one. It is the base of devices
+/// that differ in a few calls, such as those that plant a defect for a test. It is as thread-safe
+/// as the other device.
 
 #include "kvarena/device/device.hpp"
 
@@ -11,7 +12,7 @@
 
 namespace kvarena {
 
-/// Forwards to `inner`, which must outlive this.
+/// Forwards all calls to `inner`, which must outlive it.
 class ForwardingDevice : public Device {
  public:
   explicit ForwardingDevice(Device& inner) noexcept : inner_(inner) {}

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// A device's free memory in the signed bytes of the planning functions.
+/// The free memory of a device in signed bytes, as the planning functions need it.
 
 #include "kvarena/device/device.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace kvarena {
 
-/// Returns what Device::memory_info returns.
+/// Returns the free bytes, or the error of Device::memory_info.
 inline Result<std::int64_t> free_bytes_of(const Device& device) {
   const Result<MemoryInfo> memory = device.memory_info();
   if (!memory) return memory.status();

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What a stream runs on the host, whichever device the stream is of.
+/// Operations that a stream runs on the host, on either kind of device.
 
 #include "kvarena/device/device.hpp"
 
@@ -9,18 +9,19 @@
 
 namespace kvarena {
 
-/// A place in a stream's order of work. Reached also when the stream has been destroyed.
+/// A place in a stream's order of work. It also counts as reached when the stream has been
+/// destroyed.
 struct StreamPoint {
   StreamId stream;             ///< which stream; 0: always reached
-  std::uint64_t position = 0;  ///< reached when that many operations have completed
+  std::uint64_t position = 0;  ///< reached when this many operations have completed
 };
 
 /// One queued operation.
 struct HostOperation {
-  /// What to do.
+  /// The kinds of operations.
   enum class Kind : std::uint8_t { copy, fill, host_function, wait };
 
-  Kind kind = Kind::wait;           ///< which of the fields below count
+  Kind kind = Kind::wait;           ///< decides which of the fields below are used
   std::uint8_t value = 0;           ///< fill
   void* target = nullptr;           ///< copy, fill
   const void* source = nullptr;     ///< copy
@@ -30,7 +31,7 @@ struct HostOperation {
   StreamPoint point{};              ///< wait
 };
 
-/// Runs a copy, a fill or a host function here and now; a wait is nothing.
+/// Runs a copy, a fill or a host function now, on this thread. Does nothing for a wait.
 Status run(const HostOperation& operation) noexcept;
 
 }  // namespace kvarena

@@ -3,18 +3,18 @@
 /// @file
 /// Streams and events of the host device.
 ///
-/// A stream is a ring of fixed-size operations with two counters: `queued` and `completed`. A point
-/// of a stream is a value of `queued`: it is reached when `completed` has caught up. Recording an
-/// event just notes the stream's point, and waiting for an event queues a wait for the point it
-/// holds then, so that later recordings change nothing for those who wait already. Waits only look
-/// back at points that exist, so no two streams can wait for each other.
+/// A stream is a ring of fixed-size operations with two counters, `queued` and `completed`. A point
+/// of a stream is a value of `queued`, and is reached when `completed` has that value. Recording an
+/// event notes the stream's point. Waiting for an event queues a wait for the point that the event
+/// has now, so a later recording does not change earlier waits. A wait refers only to a point that
+/// exists already, so no two streams can wait for each other.
 ///
-/// An operation that fails makes its stream fail: what follows is skipped (waits are kept, so that
-/// a point is never reached before what it waited for) until synchronize takes the failure. A point
-/// behind a failure is a failed one: whoever waits for it fails too. Of failures already taken each
-/// stream remembers the last.
+/// An operation that fails makes its stream fail. The stream then skips operations until
+/// synchronize takes the failure. Waits are not skipped, so that no point is reached before the
+/// points it waited for. A point behind a failure is a failed point, and a stream that waits for it
+/// fails too. Each stream remembers the last of the failures that were taken.
 ///
-/// Thread-safety: as Device says. One mutex guards everything; operations run without it.
+/// Thread-safety: as in Device. One mutex guards everything. Operations run without it.
 
 #include "base/id_space.hpp"
 #include "device/host_operation.hpp"
@@ -36,14 +36,15 @@ namespace kvarena {
 /// All streams and events of one host device.
 class HostStreamTable {
  public:
-  /// Up to `options.max_streams` streams of `options.max_queued` operations each.
+  /// Makes a table of up to `options.max_streams` streams with `options.max_queued` operations
+  /// each.
   explicit HostStreamTable(const HostDeviceOptions& options);
-  /// As complete_all.
+  /// Does what complete_all does.
   ~HostStreamTable();
   HostStreamTable(const HostStreamTable&) = delete;
   HostStreamTable& operator=(const HostStreamTable&) = delete;
 
-  // As in Device.
+  // These are as in Device.
   Result<StreamId> create_stream();
   Status destroy_stream(StreamId stream);
   Status synchronize(StreamId stream);
@@ -54,12 +55,12 @@ class HostStreamTable {
   Result<bool> is_complete(EventId event);
   Status synchronize(EventId event);
 
-  /// Completes all queued work and destroys the streams; logs a failure that nobody took.
+  /// Completes all queued work and destroys the streams. Logs failures that nobody took.
   void complete_all();
-  /// Queues `operation`; blocks while the stream is full. Manual streams return exhausted (stream)
-  /// then. Returns not_found (stream).
+  /// Queues `operation`. Blocks while the stream is full; a full manual stream returns exhausted
+  /// (stream) instead. Returns not_found (stream).
   Status enqueue(StreamId stream, const HostOperation& operation);
-  /// As in HostDevice.
+  /// Does what HostDevice::run_one does.
   Result<bool> run_one(StreamId stream);
 
  private:
@@ -71,7 +72,7 @@ class HostStreamTable {
     std::uint64_t completed = 0;
     StreamFailures failures;
     bool stopping = false;
-    std::condition_variable work;  // threads: something was queued, or stopping
+    std::condition_variable work;  // notified when something was queued, or when stopping is set
     std::thread thread;
 
     bool is_empty() const noexcept { return completed == queued; }
@@ -79,7 +80,7 @@ class HostStreamTable {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  /// Where a stream is, if it is one of these.
+  /// Returns the slot in which a stream lies when it belongs to this table.
   std::size_t slot_of(StreamId stream) const noexcept {
     return (stream.value - stream_space_ - 1) % slots_.size();
   }
@@ -88,7 +89,8 @@ class HostStreamTable {
   bool is_ready(const Stream& stream) const noexcept;
   Status failure_at(const StreamPoint& point) const noexcept;
   Status take_failure(Stream& stream) noexcept;
-  /// Refuses a call from inside a host function of this table, which would wait for itself.
+  /// Refuses a call from inside a host function of this table, because the call would wait for
+  /// itself.
   Status check_caller(StreamId stream) const noexcept;
   Status push(Lock& lock, StreamId stream, const HostOperation& operation);
   Status complete(Lock& lock, StreamPoint point);
@@ -100,13 +102,15 @@ class HostStreamTable {
   const HostStreams mode_;
   const std::uint32_t max_queued_;
   mutable std::mutex mutex_;
-  std::condition_variable progress_;            // an operation completed, or a stream went away
-  std::uint32_t num_waiting_ = 0;               // threads in wait_for_progress
-  std::vector<std::unique_ptr<Stream>> slots_;  // slot_of
+  std::condition_variable progress_;            // notified when an operation has completed or a
+                                                // stream was destroyed
+  std::uint32_t num_waiting_ = 0;               // threads that wait in wait_for_progress
+  std::vector<std::unique_ptr<Stream>> slots_;  // by slot_of
   const std::uint64_t stream_space_ = take_id_space(IdKind::stream);
   std::uint64_t num_streams_ever_ = 0;
   std::unordered_map<std::uint64_t, StreamPoint> events_;    // by id
-  std::uint64_t last_event_ = take_id_space(IdKind::event);  // or what comes before the first
+  std::uint64_t last_event_ = take_id_space(IdKind::event);  // the id issued last, or the begin of
+                                                             // the range
 };
 
 }  // namespace kvarena

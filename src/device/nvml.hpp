@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// NVML, the library behind nvidia-smi, loaded at run time: nothing is linked and no header of
-/// NVIDIA's is needed. A function that a version of it lacks leaves its figures out.
+/// NVML, the library of nvidia-smi, loaded at run time. Nothing links to it, and no NVIDIA header
+/// is needed. When a version of NVML lacks a function, the function's figures stay empty.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -20,17 +20,19 @@ struct NvmlFunctions;
 /// The loaded and initialised library. Thread-safe, as NVML is.
 class Nvml {
  public:
-  static constexpr const char* kLibrary = "libnvidia-ml.so.1";  ///< as the driver installs it
+  static constexpr const char* kLibrary = "libnvidia-ml.so.1";  ///< the name under which the driver
+                                                                ///< installs it
 
-  /// Loads `library` and initialises it. Returns unsupported (device) when it cannot be loaded or
-  /// lacks what there is no answer without, or device_error (device) with NVML's number.
+  /// Loads and initialises `library`. Returns unsupported (device) when it cannot be loaded or
+  /// lacks a function without which there are no figures, or device_error (device) with NVML's
+  /// number.
   static Result<std::unique_ptr<Nvml>> open(const char* library = kLibrary);
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  /// What it says of a GPU. Returns unsupported (device) for a MIG instance, of which it would tell
-  /// the whole card's figures, and device_error (device) with NVML's number.
+  /// Returns NVML's figures of a GPU. Returns unsupported (device) for a MIG instance, because NVML
+  /// would give the figures of the whole card, or device_error (device) with NVML's number.
   Result<NvmlMemory> memory_of(const CudaDeviceInfo& gpu) const;
 
  private:
@@ -44,9 +46,9 @@ class Nvml {
   const std::unique_ptr<NvmlFunctions> functions_;
 };
 
-/// Tells `drift` apart by process: the bytes of process `own_pid`, what of them is not tracked, and
-/// the sum of all others. They stay absent where NVML does not list the process under that id
-/// (another process namespace) or does not tell every figure that is summed.
+/// Splits `drift` by process: the bytes of process `own_pid`, the part of them that is not tracked,
+/// and the sum of all other processes. The figures stay absent when NVML does not list the process
+/// under that id (another process namespace), or does not tell every figure of the sum.
 void attribute(MemoryDrift& drift, const NvmlMemory& memory, std::int64_t own_pid);
 
 }  // namespace kvarena

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Which points of a stream lie behind a failure. Of failures already taken, the last is
+/// The points of a stream that lie behind a failure. Of the failures that were taken, the last is
 /// remembered. Plain state; its owner locks.
 
 #include "kvarena/base/status.hpp"
@@ -13,20 +13,20 @@ namespace kvarena {
 /// The failures of one stream.
 class StreamFailures {
  public:
-  /// The failure that nobody has taken yet; ok when there is none.
+  /// Returns the failure that nobody has taken yet, or ok.
   const Status& current() const noexcept { return current_.status; }
-  /// The operation that ends at `position` failed. Only the first failure counts.
+  /// Notes that the operation that ends at `position` failed. Only the first failure counts.
   void fail(const Status& status, std::uint64_t position) noexcept {
     if (!current_.status.is_ok()) return;
     current_.status = status;
     current_.first = position;
   }
-  /// The failure that `position` lies behind; ok when there is none.
+  /// Returns the failure that lies before `position`, or ok.
   Status at(std::uint64_t position) const noexcept {
     if (current_.covers(position)) return current_.status;
     return taken_.covers(position) ? taken_.status : Status{};
   }
-  /// Takes the current failure: points up to `last` stay behind it, later ones do not.
+  /// Takes the current failure. Points up to `last` stay behind it; later points do not.
   Status take(std::uint64_t last) noexcept {
     const Status status = current_.status;
     if (status.is_ok()) return status;
@@ -37,7 +37,7 @@ class StreamFailures {
   }
 
  private:
-  /// A failure and the points behind it: those in [first, last].
+  /// A failure and the points behind it, [first, last].
   struct Failure {
     Status status;
     std::uint64_t first = 0;

@@ -1,11 +1,9 @@
 #include "kvarena/health/health_server.hpp"
 
-#include "health/http/access.hpp"
 #include "health/http/endpoints.hpp"
-#include "health/http/listener.hpp"
 #include "health/http/server.hpp"
-#include "health/render/metrics_text.hpp"
-#include "health/render/stats_json.hpp"
+#include "health/render/json.hpp"
+#include "health/render/metrics.hpp"
 
 #include "base/log_internal.hpp"
 #include "base/range_checks.hpp"
@@ -41,8 +39,19 @@ Status validate(const HealthServerOptions& options) {
   return {};
 }
 
+bool only_a_new_process_helps(const HealthReport& report) {
+  return std::ranges::any_of(report.reasons, [](const HealthReason& reason) {
+    return reason.code == HealthReasonCode::device_lost;
+  });
+}
+
 http::Routes routes_of(HealthMonitor& monitor) {
   return {
+      {"/live",
+       [&monitor] {
+         if (!only_a_new_process_helps(monitor.report())) return http::Answer{.body = "alive\n"};
+         return http::Answer{.status = 503, .body = "the device is lost: restart the process\n"};
+       }},
       {"/health",
        [&monitor] {
          const HealthReport report = monitor.report();
@@ -75,13 +84,7 @@ http::Limits limits_of(const HealthServerOptions& options) {
 }  // namespace
 
 struct HealthServer::Impl {
-  Impl(HealthMonitor& monitor, const HealthServerOptions& options, http::Listener listener,
-       http::Wakeup wakeup)
-      : endpoints({routes_of(monitor), options.token, *http::is_loopback(options.address)}),
-        server(std::move(listener), std::move(wakeup), endpoints, limits_of(options)) {}
-
-  http::Endpoints endpoints;
-  http::Server server;
+  std::unique_ptr<http::Server> server;
 };
 
 Result<HealthServer> HealthServer::start(HealthMonitor& monitor,
@@ -90,14 +93,13 @@ Result<HealthServer> HealthServer::start(HealthMonitor& monitor,
   if (is_anything_unchecked(monitor.report())) static_cast<void>(monitor.check_now());
   auto listener = http::Listener::bind(options.address, options.port);
   if (!listener) return listener.status();
-  auto wakeup = http::Wakeup::create();
-  if (!wakeup) return wakeup.status();
-  auto impl = std::make_unique<Impl>(monitor, options, std::move(listener).value(),
-                                     std::move(wakeup).value());
-  if (const Status status = impl->server.start(); !status) return status;
-  log_line(LogLevel::info, "health server: {} token={}", impl->server.listener().url,
+  auto server = http::Server::start(
+      std::move(listener).value(),
+      {routes_of(monitor), options.token, *http::is_loopback(options.address)}, limits_of(options));
+  if (!server) return server.status();
+  log_line(LogLevel::info, "health server: {} token={}", (*server)->listener().url,
            options.token.empty() ? "none" : "needed");
-  return HealthServer(std::move(impl));
+  return HealthServer(std::make_unique<Impl>(std::move(server).value()));
 }
 
 HealthServer::HealthServer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -105,7 +107,7 @@ HealthServer::~HealthServer() = default;
 HealthServer::HealthServer(HealthServer&&) noexcept = default;
 HealthServer& HealthServer::operator=(HealthServer&&) noexcept = default;
 
-std::uint16_t HealthServer::port() const noexcept { return impl_->server.listener().port; }
-std::string HealthServer::url() const { return impl_->server.listener().url; }
+std::uint16_t HealthServer::port() const noexcept { return impl_->server->listener().port; }
+std::string HealthServer::url() const { return impl_->server->listener().url; }
 
 }  // namespace kvarena

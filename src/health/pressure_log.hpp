@@ -6,8 +6,6 @@
 /// figure that trembles about a harmless threshold never uses up the lines of a shortage. One
 /// thread at a time; time is given.
 
-#include "health/line_budget.hpp"
-
 #include "kvarena/base/log.hpp"
 #include "kvarena/health/pressure.hpp"
 
@@ -18,6 +16,40 @@
 #include <utility>
 
 namespace kvarena {
+
+/// At most `kLines` log lines in `kWindowNs`; what is left out is counted, and the count is due
+/// when the window is over. Time is given.
+class LineBudget {
+ public:
+  static constexpr std::int64_t kWindowNs = 10'000'000'000;  ///< from the first line of a burst
+  static constexpr std::int64_t kLines = 3;                  ///< written in a window
+
+  /// An event: whether its line is to be written.
+  bool admit(std::int64_t now_ns) noexcept {
+    if (is_over(now_ns)) {
+      begun_ns_ = now_ns;
+      num_events_ = 0;
+    }
+    if (++num_events_ <= kLines) return true;
+    ++num_left_out_;
+    return false;
+  }
+  /// Lines left out in a window that is over and not reported yet; 0 then from the next call on.
+  std::int64_t take_left_out(std::int64_t now_ns) noexcept {
+    return is_over(now_ns) ? take_left_out() : 0;
+  }
+  /// The same of the window that is not over too.
+  std::int64_t take_left_out() noexcept { return std::exchange(num_left_out_, 0); }
+
+ private:
+  bool is_over(std::int64_t now_ns) const noexcept {
+    return num_events_ == 0 || now_ns - begun_ns_ >= kWindowNs;
+  }
+
+  std::int64_t begun_ns_ = 0;
+  std::int64_t num_events_ = 0;    // in the window
+  std::int64_t num_left_out_ = 0;  // not reported yet
+};
 
 /// The lines of one pool.
 class PressureLog {

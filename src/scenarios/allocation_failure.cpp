@@ -1,8 +1,7 @@
-#include "scenarios/memory_balance.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/pressure_instance.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "verify/device_memory.hpp"
 
@@ -12,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kSmallBlocks = 4;     // of the cache that shows that the process goes on
@@ -20,15 +19,24 @@ constexpr std::int64_t kMostInstances = 24;  // that fit; a small model's caches
 
 /// Instances until one was refused.
 struct FullDevice {
-  std::vector<PressureInstance> instances;
+  std::vector<ServedInstance> instances;
   Status refused;                      // of the one past the last
   std::int64_t first_free_bytes = 0;   // by the driver, before the first
   std::int64_t second_free_bytes = 0;  // and after it
 };
 
+EngineOptions engine_of(const ScenarioContext& context, std::int64_t num_blocks) {
+  return {.pool = {.num_blocks = num_blocks},
+          .max_sequences = 4,
+          .max_step_tokens = 2 * std::int64_t{context.model().shape.block_size_tokens},
+          .touch_pool = true,
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
+}
+
 class AllocationFailure {
  public:
-  AllocationFailure(const PressureContext& context, ScenarioReport& report, KvLayout layout)
+  AllocationFailure(const ScenarioContext& context, ScenarioReport& report, KvLayout layout)
       : context_(context), report_(report), layout_(std::move(layout)) {}
 
   MaybeFailure run() {
@@ -46,33 +54,26 @@ class AllocationFailure {
   MaybeFailure refuse_sequence();
   MaybeFailure refuse_arena();
   MaybeFailure fill_with_instances();
-  MaybeFailure fill_once(const PressureEngineOptions& engine, std::string_view when,
+  MaybeFailure fill_once(const EngineOptions& engine, std::string_view when,
                          std::int64_t* instances);
 
   MaybeFailure leave_free(std::int64_t bytes, verify::DeviceMemory& taken);
   MaybeFailure expect_refused(const ExpectedRefusal& expected, const std::function<Status()>& call);
   void expect_small_cache(std::string_view when);
-  Result<FullDevice> load_until_refused(const PressureEngineOptions& engine, MemoryTable& table);
+  Result<FullDevice> load_until_refused(const EngineOptions& engine, MemoryTable& table);
   MaybeFailure check_full(FullDevice& full, std::string_view when);
 
-  PressureEngineOptions engine_of(std::int64_t num_blocks) const {
-    return {.pool = {.num_blocks = num_blocks},
-            .max_sequences = 4,
-            .max_step_tokens = 2 * std::int64_t{context_.model().shape.block_size_tokens},
-            .touch_pool = true,
-            .num_threads = context_.options.num_threads};
+  EngineOptions engine_of(std::int64_t num_blocks) const {
+    return scenarios::engine_of(context_, num_blocks);
   }
-  std::int64_t sequence_blocks() const noexcept {
-    const std::int64_t block = layout_.block_size();
-    return (context_.model().max_context_tokens + block - 1) / block;
-  }
+  std::int64_t sequence_blocks() const noexcept { return context_blocks(context_.model()); }
   /// A driver keeps one piece or none for itself: an allocation that it refuses makes it give that
   /// back.
   std::int64_t tolerance() const noexcept { return context_.on_gpu() ? kDriverPieceBytes : 0; }
   /// A budget that is too small, but not by so much that a small cache would not fit.
   static std::int64_t too_small(std::int64_t bytes) noexcept { return bytes - bytes / 8; }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   KvLayout layout_;
 };
@@ -85,7 +86,7 @@ MaybeFailure AllocationFailure::leave_free(std::int64_t bytes, verify::DeviceMem
   if (!memory) return unexpected("memory_info", memory.status());
   const std::int64_t surplus = static_cast<std::int64_t>(memory->free_bytes) - bytes;
   if (surplus <= 0) return std::nullopt;
-  auto made = verify::DeviceMemory::create(context_.device(), surplus, "pressure: past the budget");
+  auto made = verify::DeviceMemory::create(context_.device(), surplus, "scenario: past the budget");
   if (!made) return unexpected("allocate", made.status());
   taken = std::move(*made);
   return std::nullopt;
@@ -93,7 +94,7 @@ MaybeFailure AllocationFailure::leave_free(std::int64_t bytes, verify::DeviceMem
 
 MaybeFailure AllocationFailure::expect_refused(const ExpectedRefusal& expected,
                                                const std::function<Status()>& call) {
-  const Status read = pressure::expect_refused(report_, context_.device(), expected, call);
+  const Status read = scenarios::expect_refused(report_, context_.device(), expected, call);
   if (!read) return unexpected("memory_info", read);
   expect_small_cache("after " + expected.name);
   return std::nullopt;
@@ -103,7 +104,7 @@ MaybeFailure AllocationFailure::expect_refused(const ExpectedRefusal& expected,
 void AllocationFailure::expect_small_cache(std::string_view when) {
   std::string seen = "works";
   if (auto made =
-          PressureEngine::create(context_.device(), context_.model(), engine_of(kSmallBlocks));
+          CheckedEngine::create(context_.device(), context_.model(), engine_of(kSmallBlocks));
       !made) {
     seen = context_.device().describe(made.status());
   } else if (auto failure = (*made)->warm_up()) {
@@ -120,12 +121,7 @@ MaybeFailure AllocationFailure::refuse_weights() {
   if (auto failure = leave_free(too_small(required), taken)) return failure;
   return expect_refused(
       {.name = "weights", .required_bytes = required, .tolerance_bytes = tolerance()},
-      [this, required] {
-        return ModelWeights::load(
-                   context_.device(),
-                   {.bytes = required, .piece_bytes = context_.sizes().weights_piece_bytes})
-            .status();
-      });
+      [this] { return load_weights(context_.options).status(); });
 }
 
 /// Weights fit, and then the blocks of one sequence do not: the weights must go again.
@@ -140,7 +136,7 @@ MaybeFailure AllocationFailure::refuse_sequence() {
        .held_bytes = weights,
        .tolerance_bytes = tolerance()},
       [this] {
-        return PressureInstance::create(context_.options, engine_of(sequence_blocks())).status();
+        return ServedInstance::create(context_.options, engine_of(sequence_blocks())).status();
       });
 }
 
@@ -154,15 +150,15 @@ MaybeFailure AllocationFailure::refuse_arena() {
                          .required_bytes = blocks * layout_.block_bytes(),
                          .tolerance_bytes = tolerance()},
                         [this, blocks] {
-                          return PressureEngine::create(context_.device(), context_.model(),
-                                                        engine_of(blocks))
+                          return CheckedEngine::create(context_.device(), context_.model(),
+                                                       engine_of(blocks))
                               .status();
                         });
 }
 
 // ---- instances ---------------------------------------------------------------------------------
 
-Result<FullDevice> AllocationFailure::load_until_refused(const PressureEngineOptions& engine,
+Result<FullDevice> AllocationFailure::load_until_refused(const EngineOptions& engine,
                                                          MemoryTable& table) {
   FullDevice full;
   for (;;) {
@@ -172,7 +168,7 @@ Result<FullDevice> AllocationFailure::load_until_refused(const PressureEngineOpt
     table.add({loaded}, *reading);
     if (loaded == 0) full.first_free_bytes = reading->driver_free;
     if (loaded == 1) full.second_free_bytes = reading->driver_free;
-    auto made = PressureInstance::create(context_.options, engine);
+    auto made = ServedInstance::create(context_.options, engine);
     if (!made) {
       full.refused = made.status();
       return full;
@@ -202,7 +198,7 @@ MaybeFailure AllocationFailure::check_full(FullDevice& full, std::string_view wh
   report_.expect_at_most(name("free bytes then, less than an instance takes"), taken - 1,
                          static_cast<std::int64_t>(memory->free_bytes));
   std::int64_t wrong = 0;
-  for (PressureInstance& instance : full.instances) {
+  for (ServedInstance& instance : full.instances) {
     const Result<std::int64_t> its = instance.weights().count_wrong_bytes();
     if (!its) return unexpected("copy", its.status());
     wrong += *its;
@@ -213,8 +209,8 @@ MaybeFailure AllocationFailure::check_full(FullDevice& full, std::string_view wh
 }
 
 /// Whole instances until one is refused; then all are dropped.
-MaybeFailure AllocationFailure::fill_once(const PressureEngineOptions& engine,
-                                          std::string_view when, std::int64_t* instances) {
+MaybeFailure AllocationFailure::fill_once(const EngineOptions& engine, std::string_view when,
+                                          std::int64_t* instances) {
   MemoryTable table({"instances"});
   Result<FullDevice> full = load_until_refused(engine, table);
   if (!full) return unexpected("memory_info", full.status());
@@ -233,7 +229,7 @@ MaybeFailure AllocationFailure::fill_with_instances() {
   const Result<MemoryBalance> fresh = read_balance(context_.device());
   if (!fresh) return unexpected("memory_info", fresh.status());
   const std::int64_t share = fresh->driver_free / kMostInstances - context_.model().weights_bytes;
-  const PressureEngineOptions engine =
+  const EngineOptions engine =
       engine_of(std::max(sequence_blocks(), share / layout_.block_bytes()));
   report_.add("instance_blocks", engine.pool.num_blocks);
   std::int64_t first = 0;
@@ -255,12 +251,20 @@ MaybeFailure AllocationFailure::fill_with_instances() {
   return std::nullopt;
 }
 
-}  // namespace
-
-MaybeFailure run_allocation_failure(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   const Result<KvLayout> layout = KvLayout::create(context.model().shape);
   if (!layout) return unexpected("KvLayout::create", layout.status());
   return AllocationFailure(context, report, *layout).run();
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context, context_blocks(context.model())));
+}
+
+}  // namespace
+
+Scenario allocation_failure() {
+  return {"allocation-failure", "Budgets that are too small", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

@@ -1,11 +1,11 @@
 // Scenario 6: batches of 1, 4, 64 and as many as fit, of mixed lengths; then three times more work
 // than fits. Every result is compared.
 
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/overload.hpp"
-#include "scenarios/pool_search.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "verify/device_memory.hpp"
 
@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int32_t kMostSequences = 4096;
@@ -36,7 +36,7 @@ struct BatchPool {
 
 class Concurrency {
  public:
-  Concurrency(const PressureContext& context, ScenarioReport& report)
+  Concurrency(const ScenarioContext& context, ScenarioReport& report)
       : context_(context),
         report_(report),
         random_(static_cast<std::uint64_t>(context.options.seed)),
@@ -47,18 +47,28 @@ class Concurrency {
         memory_({"sequences", "tokens"}) {}
 
   MaybeFailure run() {
-    const Result<ModelWeights> weights = ModelWeights::load(
-        context_.device(), {.bytes = context_.model().weights_bytes,
-                            .piece_bytes = context_.sizes().weights_piece_bytes});
-    if (!weights) return not_created(context_.device(), context_.model(), weights.status());
+    const Result<ModelWeights> weights = load_weights(context_.options);
+    if (!weights) return not_created(context_, weights.status());
     if (auto failure = run_batches()) return failure;
     longest_ = attended_;
     if (auto failure = run_overload()) return failure;
     return expect_weights_intact(report_, *weights);
   }
 
+  /// Of the largest of its engines beside the weights and what is left free.
+  Result<std::int64_t> required_bytes() const {
+    std::int64_t most = 0;
+    for (const EngineOptions& options : {least_engine(), overload_engine()}) {
+      const Result<std::int64_t> bytes =
+          CheckedEngine::device_bytes(context_.device(), context_.model(), options);
+      if (!bytes) return bytes.status();
+      most = std::max(most, *bytes);
+    }
+    return context_.model().weights_bytes + most + most / (kSparePart - 1) + 1;
+  }
+
  private:
-  PressureEngineOptions options_for(std::int64_t num_blocks) const {
+  EngineOptions options_for(std::int64_t num_blocks) const {
     return {.pool = {.num_blocks = num_blocks},
             .max_sequences =
                 static_cast<std::int32_t>(std::min<std::int64_t>(num_blocks + 1, kMostSequences)),
@@ -66,7 +76,29 @@ class Concurrency {
                 std::max<std::int64_t>(std::max(context_.sizes().chunk_tokens, longest_),
                                        std::min<std::int64_t>(num_blocks + 1, kMostSequences)),
             .mode = AttentionMode::full,
-            .num_threads = context_.options.num_threads};
+            .num_threads = context_.options.num_threads,
+            .stop = context_.options.stop};
+  }
+
+  /// The smallest in which the largest batch runs: of one sequence, on a GPU of one context.
+  EngineOptions least_engine() const {
+    EngineOptions options = options_for(kMostSequences);
+    options.pool = {.num_blocks = blocks_of(longest_)};
+    if (context_.on_gpu()) options.pool = {.num_blocks = context_blocks(context_.model())};
+    return options;
+  }
+
+  /// A third of what the overload needs.
+  EngineOptions overload_engine() const {
+    const std::int64_t blocks = context_.sizes().overload_sequences * blocks_of(longest_);
+    EngineOptions options = options_for(std::max(blocks / 3, blocks_of(longest_) + 2));
+    options.watermark_blocks = 1;
+    return options;
+  }
+
+  std::int64_t blocks_of(std::int64_t tokens) const noexcept {
+    const std::int64_t block = context_.model().shape.block_size_tokens;
+    return (tokens + block - 1) / block;
   }
 
   std::int64_t mixed_length() {
@@ -79,11 +111,11 @@ class Concurrency {
       if (auto failure = warm_up(context_, options_for(kMostSequences))) return failure;
     }
     const Result<BatchPool> pool = size_pool();
-    if (!pool) return not_created(context_.device(), context_.model(), pool.status());
+    if (!pool) return not_created(context_, pool.status());
     auto made =
-        PressureEngine::create(context_.device(), context_.model(), options_for(pool->num_blocks));
-    if (!made) return not_created(context_.device(), context_.model(), made.status());
-    PressureEngine& engine = **made;
+        CheckedEngine::create(context_.device(), context_.model(), options_for(pool->num_blocks));
+    if (!made) return not_created(context_, made.status());
+    CheckedEngine& engine = **made;
     report_.add("pool_blocks", pool->num_blocks);
     report_.add("pool_limited_by", std::string(pool->limited_by));
     report_.add("longest_sequence_tokens", longest_);
@@ -102,7 +134,7 @@ class Concurrency {
   }
 
   // Each sequence is admitted with all blocks promised that it will need.
-  Result<bool> admit(PressureEngine& engine, Status& refused) {
+  Result<bool> admit(CheckedEngine& engine, Status& refused) {
     const std::int64_t prompt = mixed_length();
     const Result<Job*> job = engine.add(prompt, kDecodeSteps);
     if (!job) return job.status();
@@ -115,7 +147,7 @@ class Concurrency {
     return false;
   }
 
-  MaybeFailure run_batch(PressureEngine& engine, std::int64_t asked, FigureTable& batches) {
+  MaybeFailure run_batch(CheckedEngine& engine, std::int64_t asked, FigureTable& batches) {
     Status refused;
     std::int64_t count = 0;
     while (count < asked) {
@@ -150,7 +182,7 @@ class Concurrency {
   }
 
   // Of a prompt longer than `attended_` only the attention that is compared is computed.
-  MaybeFailure prefill(PressureEngine& engine, const std::vector<Job*>& jobs) {
+  MaybeFailure prefill(CheckedEngine& engine, const std::vector<Job*>& jobs) {
     std::vector<StepRow> heads;
     std::vector<StepRow> rest;
     for (Job* job : jobs) {
@@ -165,7 +197,7 @@ class Concurrency {
   }
 
   // Rows of different lengths share a step, as many as it takes.
-  static MaybeFailure grow_together(PressureEngine& engine, std::span<const StepRow> rows,
+  static MaybeFailure grow_together(CheckedEngine& engine, std::span<const StepRow> rows,
                                     StepWork work) {
     while (!rows.empty()) {
       std::size_t count = 0;
@@ -186,29 +218,24 @@ class Concurrency {
 
   MaybeFailure run_overload() {
     std::vector<OverloadRequest> requests;
-    std::int64_t blocks = 0;
-    std::int64_t tokens = 0;
-    const std::int64_t block = context_.model().shape.block_size_tokens;
     for (std::int32_t i = 0; i < context_.sizes().overload_sequences; ++i) {
       const std::int64_t prompt = mixed_length();
       requests.push_back({prompt, longest_ - prompt});
-      tokens += longest_;
-      blocks += (longest_ + block - 1) / block;
     }
-    const std::int64_t held = std::max(blocks / 3, (longest_ + block - 1) / block + 2);
-    PressureEngineOptions options = options_for(held);
-    options.watermark_blocks = 1;
-    auto made = PressureEngine::create(context_.device(), context_.model(), options);
-    if (!made) return not_created(context_.device(), context_.model(), made.status());
+    const EngineOptions options = overload_engine();
+    auto made = CheckedEngine::create(context_.device(), context_.model(), options);
+    if (!made) return not_created(context_, made.status());
     context_.progress(fmt::format("overload: {} sequences that need {} blocks, {} there",
-                                  requests.size(), blocks, held));
+                                  requests.size(), std::ssize(requests) * blocks_of(longest_),
+                                  options.pool.num_blocks));
     Overload overload(**made);
     if (auto failure = overload.run(requests)) return failure;
-    judge_overload(**made, overload.figures(), std::ssize(requests), tokens);
+    judge_overload(**made, overload.figures(), std::ssize(requests),
+                   std::ssize(requests) * longest_);
     return std::nullopt;
   }
 
-  void judge_overload(const PressureEngine& engine, const OverloadFigures& seen,
+  void judge_overload(const CheckedEngine& engine, const OverloadFigures& seen,
                       std::int64_t sequences, std::int64_t tokens) {
     const VerificationReport verified = engine.verification();
     report_.add("overload_pool_blocks", engine.cache().manager().num_blocks());
@@ -263,21 +290,20 @@ class Concurrency {
 
   // The weights are there already.
   Result<std::int64_t> blocks_beside_weights() const {
-    const PressureEngineOptions options = options_for(kMostSequences);
+    EngineOptions options = options_for(kMostSequences);
+    options.pool = {.num_blocks = blocks_of(longest_)};
     const Result<MemoryInfo> memory = context_.device().memory_info();
     if (!memory) return memory.status();
     const auto spare = verify::DeviceMemory::create(
         context_.device(), static_cast<std::int64_t>(memory->free_bytes) / kSparePart,
-        "pressure: left free");
+        "scenario: left free");
     if (!spare) return spare.status();
-    const std::int64_t block = context_.model().shape.block_size_tokens;
-    const Result<LargestPool> found = find_largest_pool(context_.device(), context_.model(),
-                                                        options, (longest_ + block - 1) / block);
+    const auto found = find_largest_pool(context_.device(), context_.model(), options);
     if (!found) return found.status();
     return found->num_blocks;
   }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   std::mt19937_64 random_;
   std::int64_t attended_;  // tokens of the longest prompt whose attention is all computed
@@ -285,10 +311,19 @@ class Concurrency {
   MemoryTable memory_;
 };
 
-}  // namespace
-
-MaybeFailure run_concurrency(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return Concurrency(context, report).run();
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  ScenarioReport none;
+  return Concurrency(context, none).required_bytes();
+}
+
+}  // namespace
+
+Scenario concurrency() {
+  return {"concurrency", "Batches, as many as fit, and overload", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

@@ -1,15 +1,15 @@
 // Scenario 2: memory and blocks while one sequence grows.
 
+#include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 std::vector<std::int64_t> lengths_up_to(std::int64_t longest) {
@@ -29,7 +29,7 @@ struct Row {
   MemoryReading memory;
 };
 
-Result<Row> read_row(const PressureContext& context, const PressureEngine& engine,
+Result<Row> read_row(const ScenarioContext& context, const CheckedEngine& engine,
                      std::int64_t tokens) {
   const Result<MemoryReading> memory = read_memory(context.device());
   if (!memory) return memory.status();
@@ -40,7 +40,7 @@ Result<Row> read_row(const PressureContext& context, const PressureEngine& engin
              .memory = *memory};
 }
 
-void judge(const PressureContext& context, const std::vector<Row>& rows, ScenarioReport& report) {
+void judge(const ScenarioContext& context, const std::vector<Row>& rows, ScenarioReport& report) {
   const std::int64_t per_token = model_bytes_per_token(context.model());
   const std::int64_t per_block = per_token * context.model().shape.block_size_tokens;
   std::int64_t outside = 0;
@@ -54,7 +54,7 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
     outside += row.kv_bytes < expected || row.kv_bytes >= expected + per_block ? 1 : 0;
     lowest_free = std::min(lowest_free, row.memory.driver_free);
     highest_free = std::max(highest_free, row.memory.driver_free);
-    highest_resident = std::max(highest_resident, row.memory.resident);
+    highest_resident = std::max(highest_resident, row.memory.process.resident);
     blocks.rows.push_back({row.tokens, row.blocks, row.kv_bytes, expected});
     memory.add({row.tokens}, row.memory);
   }
@@ -68,11 +68,10 @@ void judge(const PressureContext& context, const std::vector<Row>& rows, Scenari
                       rows.back().memory.tracked - rows.front().memory.tracked);
   report.expect_at_most("growth of the process's resident memory, bytes",
                         context.sizes().resident_growth_bytes,
-                        highest_resident - rows.front().memory.resident);
+                        highest_resident - rows.front().memory.process.resident);
 }
 
-void judge_layout(const PressureModel& model, const PressureEngine& engine,
-                  ScenarioReport& report) {
+void judge_layout(const ServedModel& model, const CheckedEngine& engine, ScenarioReport& report) {
   const KvLayout& layout = engine.cache().arena().layout();
   const std::int64_t expected = model_bytes_per_token(model);
   report.add("bytes_per_token", layout.bytes_per_token());
@@ -83,19 +82,20 @@ void judge_layout(const PressureModel& model, const PressureEngine& engine,
                       layout.bytes_per_token() / model.shape.num_layers);
 }
 
-}  // namespace
+EngineOptions engine_of(const ScenarioContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model())},
+          .max_step_tokens = context.sizes().chunk_tokens,
+          .touch_pool = true,
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
+}
 
-MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report) {
-  const PressureModel& model = context.model();
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
+  const ServedModel& model = context.model();
   const std::int64_t longest = model.max_context_tokens;
-  const std::int64_t block = model.shape.block_size_tokens;
-  Result<PressureInstance> instance = PressureInstance::create(
-      context.options, {.pool = {.num_blocks = (longest + block - 1) / block},
-                        .max_step_tokens = context.sizes().chunk_tokens,
-                        .touch_pool = true,
-                        .num_threads = context.options.num_threads});
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  PressureEngine& engine = instance->engine();
+  auto instance = ServedInstance::create(context.options, engine_of(context));
+  if (!instance) return not_created(context, instance.status());
+  CheckedEngine& engine = instance->engine();
   const Result<MemoryReading> created = read_memory(context.device());
   if (!created) return unexpected("memory_info", created.status());
   if (auto failure = engine.warm_up()) return failure;
@@ -121,4 +121,12 @@ MaybeFailure run_growth(const PressureContext& context, ScenarioReport& report) 
   return expect_weights_intact(report, instance->weights());
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario growth() { return {"growth", "Memory while a sequence grows", run, required_bytes}; }
+
+}  // namespace kvarena::scenarios

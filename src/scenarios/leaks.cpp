@@ -1,8 +1,7 @@
-#include "scenarios/memory_balance.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/pressure_instance.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "kvarena/device/residency.hpp"
 
@@ -14,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kProgressEvery = 250;
@@ -23,8 +22,11 @@ constexpr std::int64_t kProgressEvery = 250;
 /// memory as the first did.
 class CycleWatch {
  public:
-  CycleWatch(const PressureContext& context, ScenarioReport& report, std::string kind)
-      : context_(context), report_(report), kind_(std::move(kind)), table_({"cycle"}) {}
+  CycleWatch(const ScenarioContext& context, ScenarioReport& report, std::string kind)
+      : context_(context),
+        report_(report),
+        kind_(std::move(kind)),
+        table_({"first_cycle", "readings"}) {}
 
   /// Runs `cycle` so many times, then adds figures and checks, also when one fails.
   MaybeFailure run(std::int64_t cycles, const std::function<MaybeFailure()>& cycle);
@@ -34,7 +36,7 @@ class CycleWatch {
   MaybeFailure read(std::int64_t cycle);
   void conclude();
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   std::string kind_;  // as a prefix of figures
   MemoryTable table_;
@@ -42,8 +44,7 @@ class CycleWatch {
   std::int64_t cycles_ = 0;       // done
   std::int64_t off_free_ = 0;     // cycles after which the driver's free bytes were others
   std::int64_t off_tracked_ = 0;  // or what the tracker has
-  std::int64_t first_resident_ = 0;
-  std::int64_t most_resident_ = 0;
+  ProcessGrowth process_;
 };
 
 MaybeFailure CycleWatch::read(std::int64_t cycle) {
@@ -51,23 +52,17 @@ MaybeFailure CycleWatch::read(std::int64_t cycle) {
   const Result<MemoryReading> reading = read_memory(context_.device());
   if (!balance) return unexpected("memory_info", balance.status());
   if (!reading) return unexpected("memory_info", reading.status());
-  // The first ten, and then fewer and fewer.
-  std::int64_t scale = 1;
-  while (cycle >= 10 * scale) scale *= 10;
-  if (cycle % scale == 0) table_.add({cycle}, *reading);
+  table_.fold(cycle, *reading);
   if (cycle == 0) before_ = *balance;
-  if (cycle == 1) {
-    first_ = *balance;
-    first_resident_ = most_resident_ = reading->resident;
-  }
+  if (cycle == 1) first_ = *balance;
   if (cycle > 1) {
     off_free_ += balance->driver_free == first_.driver_free ? 0 : 1;
     off_tracked_ += balance->tracked == first_.tracked && balance->staging == first_.staging &&
                             balance->allocations == first_.allocations
                         ? 0
                         : 1;
-    most_resident_ = std::max(most_resident_, reading->resident);
   }
+  if (cycle > 0) process_.add(reading->process);
   last_ = *balance;
   return std::nullopt;
 }
@@ -75,6 +70,7 @@ MaybeFailure CycleWatch::read(std::int64_t cycle) {
 MaybeFailure CycleWatch::repeat(std::int64_t cycles, const std::function<MaybeFailure()>& cycle) {
   if (auto failure = read(0)) return failure;
   while (cycles_ < cycles) {
+    if (is_stopped(context_.options.stop)) return interruption();
     if (auto failure = cycle()) return failure;
     if (auto failure = read(++cycles_)) return failure;
     if (cycles_ % kProgressEvery == 0) context_.progress(fmt::format("{}: {}", kind_, cycles_));
@@ -93,28 +89,26 @@ void CycleWatch::conclude() {
   report_.add(kind_ + "_first_cycle_bytes", before_.driver_free - first_.driver_free);
   report_.add(kind_ + "_free_bytes_after_first", first_.driver_free);
   report_.add(kind_ + "_free_bytes_after_last", last_.driver_free);
-  report_.add(kind_ + "_resident_growth_bytes", most_resident_ - first_resident_);
   report_.add(kind_ + "_memory", table_.table());
   expect_same(report_, kind_ + ", last cycle against the first", first_, last_);
   report_.expect_equal(kind_ + ", tracked bytes since before the first", before_.tracked,
                        last_.tracked);
   report_.expect_equal(kind_ + ", cycles with other free bytes than after the first", 0, off_free_);
   report_.expect_equal(kind_ + ", cycles with other tracked memory", 0, off_tracked_);
-  if (!context_.on_gpu()) {
-    report_.expect_at_most(kind_ + ", growth of the process's resident bytes",
-                           context_.sizes().resident_growth_bytes,
-                           most_resident_ - first_resident_);
-  }
+  // On a GPU the driver's library keeps memory of its own in this process.
+  process_.conclude(report_, kind_,
+                    context_.on_gpu() ? std::nullopt : std::optional(context_.sizes().leak_bytes));
 }
 
-PressureEngineOptions engine_of(const PressureContext& context) {
+EngineOptions engine_of(const ScenarioContext& context) {
   const std::int64_t block = context.model().shape.block_size_tokens;
   const std::int64_t tokens = 2 * block + context.sizes().decode_steps;
   return {.pool = {.num_blocks = 2 * ((tokens + block - 1) / block)},
           .max_sequences = 2,
           .max_step_tokens = 4 * block,
           .touch_pool = true,
-          .num_threads = context.options.num_threads};
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
 }
 
 /// What no cycle may find.
@@ -124,10 +118,10 @@ struct Findings {
 };
 
 /// Weights and a cache come, two sequences are prefilled, decoded and compared, all of it goes.
-MaybeFailure load_run_unload(const PressureContext& context, Findings& findings) {
-  auto instance = PressureInstance::create(context.options, engine_of(context));
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  PressureEngine& engine = instance->engine();
+MaybeFailure load_run_unload(const ScenarioContext& context, Findings& findings) {
+  auto instance = ServedInstance::create(context.options, engine_of(context));
+  if (!instance) return not_created(context, instance.status());
+  CheckedEngine& engine = instance->engine();
   const std::int64_t prompt = 2 * std::int64_t{context.model().shape.block_size_tokens};
   for (int i = 0; i < 2; ++i) {
     const Result<Job*> job = engine.add(prompt, context.sizes().decode_steps);
@@ -153,10 +147,10 @@ MaybeFailure load_run_unload(const PressureContext& context, Findings& findings)
 }
 
 /// A cache comes, takes a sequence of one step, and goes with it.
-MaybeFailure create_destroy(const PressureContext& context) {
+MaybeFailure create_destroy(const ScenarioContext& context) {
   auto cache = KvCache::create(context.device(),
-                               PressureEngine::cache_options(context.model(), engine_of(context)));
-  if (!cache) return not_created(context.device(), context.model(), cache.status());
+                               CheckedEngine::cache_options(context.model(), engine_of(context)));
+  if (!cache) return not_created(context, cache.status());
   const Result<SequenceId> sequence = cache->create_sequence();
   if (!sequence) return unexpected("create_sequence", sequence.status());
   if (Status s = cache->begin_step(); !s) return unexpected("begin_step", s);
@@ -167,9 +161,7 @@ MaybeFailure create_destroy(const PressureContext& context) {
   return std::nullopt;
 }
 
-}  // namespace
-
-MaybeFailure run_leaks(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   Findings findings;
   CycleWatch loads(context, report, "load");
   if (auto failure = loads.run(context.sizes().load_cycles, [&context, &findings] {
@@ -184,4 +176,14 @@ MaybeFailure run_leaks(const PressureContext& context, ScenarioReport& report) {
                        [&context] { return create_destroy(context); });
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario leaks() {
+  return {"leaks", "Loading and unloading, creating and destroying", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

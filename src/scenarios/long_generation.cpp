@@ -1,10 +1,9 @@
 // Scenario 7: a long generation. Sequences of mixed lengths come and go until so many tokens were
 // decoded. The host writes and compares one layer, which is what it can do in minutes; a GPU all.
 
+#include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/plane_residency.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 #include "scenarios/step_times.hpp"
 
 #include "kvarena/device/residency.hpp"
@@ -15,7 +14,7 @@
 #include <random>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kLongestPrompt = 16;
@@ -25,7 +24,7 @@ constexpr std::int64_t kReadings = 100;     // of accounts and residency, over t
 
 class LongGeneration {
  public:
-  LongGeneration(const PressureContext& context, ScenarioReport& report, PressureEngine& engine,
+  LongGeneration(const ScenarioContext& context, ScenarioReport& report, CheckedEngine& engine,
                  std::int64_t batch, std::int64_t longest)
       : context_(context),
         report_(report),
@@ -132,7 +131,7 @@ class LongGeneration {
   void compare(const MemoryReading& reading) {
     tracked_growth_ = std::max(tracked_growth_, std::abs(reading.tracked - settled_.tracked));
     device_growth_ = std::max(device_growth_, std::abs(reading.driver_used - settled_.driver_used));
-    resident_growth_ = std::max(resident_growth_, reading.resident - settled_.resident);
+    process_.add(reading.process);
   }
 
   void judge() {
@@ -152,15 +151,14 @@ class LongGeneration {
                          tracked_growth_);
     report_.expect_equal("device bytes the driver calls used, largest change from 10 % to the end",
                          0, device_growth_);
-    report_.expect_at_most("resident memory, growth from 10 % to the end, bytes",
-                           context_.sizes().resident_growth_bytes, resident_growth_);
+    process_.conclude(report_, "generation", context_.sizes().leak_bytes);
     expect_verified(report_, engine_);
     expect_idle(report_, engine_);
   }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
-  PressureEngine& engine_;
+  CheckedEngine& engine_;
   std::int64_t batch_;
   std::int64_t longest_;
   std::int64_t appends_;
@@ -178,37 +176,71 @@ class LongGeneration {
   MemoryReading settled_;  // at 10 % of the run
   std::int64_t tracked_growth_ = 0;
   std::int64_t device_growth_ = 0;
-  std::int64_t resident_growth_ = 0;
+  ProcessGrowth process_;
 };
 
-}  // namespace
+// ---- sizes -------------------------------------------------------------------------------------
 
-MaybeFailure run_long_generation(const PressureContext& context, ScenarioReport& report) {
-  const PressureModel& model = context.model();
-  const std::int64_t block = model.shape.block_size_tokens;
-  const std::int64_t longest =
-      std::min(context.sizes().generation_tokens, model.max_context_tokens);
-  const std::int64_t sequence_blocks = (longest + block - 1) / block;
-  PressureEngineOptions options{
-      .sample_every = kSampleEvery, .touch_pool = true, .num_threads = context.options.num_threads};
+std::int64_t longest_of(const ScenarioContext& context) {
+  return std::min(context.sizes().generation_tokens, context.model().max_context_tokens);
+}
+
+std::int64_t sequence_blocks(const ScenarioContext& context) {
+  const std::int64_t block = context.model().shape.block_size_tokens;
+  return (longest_of(context) + block - 1) / block;
+}
+
+/// A pool in which `batch` sequences never run out of blocks, whatever their lengths.
+EngineOptions engine_of(const ScenarioContext& context, std::int64_t batch) {
+  EngineOptions options{
+      .pool = {.num_blocks = batch * sequence_blocks(context)},
+      .max_sequences = static_cast<std::int32_t>(batch) + 1,
+      .max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt),
+      .sample_every = kSampleEvery,
+      .touch_pool = true,
+      .num_threads = context.options.num_threads,
+      .stop = context.options.stop};
   if (!context.on_gpu()) {
-    options.layers = {model.shape.num_layers / 2, 1};
+    options.layers = {context.model().shape.num_layers / 2, 1};
     options.num_threads = 1;  // a step writes a few hundred KB: another worker would only wait
   }
-  // As many sequences as never run out of blocks, whatever their lengths.
-  const Result<std::int64_t> fitting = fitting_blocks(context.options, options);
-  if (!fitting) return not_created(context.device(), context.model(), fitting.status());
-  const std::int64_t batch =
-      std::clamp<std::int64_t>(*fitting / sequence_blocks, 1, context.sizes().generation_batch);
-  options.pool = {.num_blocks = batch * sequence_blocks};
-  options.max_sequences = static_cast<std::int32_t>(batch) + 1;
-  options.max_step_tokens = std::max(context.sizes().chunk_tokens, batch * kLongestPrompt);
-  Result<PressureInstance> instance = PressureInstance::create(context.options, options);
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  if (auto failure = LongGeneration(context, report, instance->engine(), batch, longest).run()) {
-    return failure;
+  return options;
+}
+
+/// The most sequences, up to the batch of the options, whose instance leaves a sixteenth of what is
+/// free now; at least one.
+Result<std::int64_t> fitting_batch(const ScenarioContext& context) {
+  constexpr std::int64_t kSparePart = 16;
+  const Result<MemoryInfo> memory = context.device().memory_info();
+  if (!memory) return memory.status();
+  const auto free_bytes = static_cast<std::int64_t>(memory->free_bytes);
+  std::int64_t batch = context.sizes().generation_batch;
+  for (; batch > 1; --batch) {
+    const auto bytes = instance_bytes(context.options, engine_of(context, batch));
+    if (!bytes) return bytes.status();
+    if (*bytes <= free_bytes - free_bytes / kSparePart) break;
   }
+  return batch;
+}
+
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
+  const Result<std::int64_t> batch = fitting_batch(context);
+  if (!batch) return not_created(context, batch.status());
+  auto instance = ServedInstance::create(context.options, engine_of(context, *batch));
+  if (!instance) return not_created(context, instance.status());
+  LongGeneration generation(context, report, instance->engine(), *batch, longest_of(context));
+  if (auto failure = generation.run()) return failure;
   return expect_weights_intact(report, instance->weights());
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context, 1));
+}
+
+}  // namespace
+
+Scenario long_generation() {
+  return {"long-generation", "A long generation with turnover", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

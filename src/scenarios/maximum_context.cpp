@@ -1,13 +1,12 @@
 // Scenario 1: the longest context that the model was made for.
 
+#include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/plane_residency.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include <fmt/format.h>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 // The host computes and compares attention in every so many steps.
@@ -15,12 +14,12 @@ constexpr std::int64_t kSampleEvery = 4;
 constexpr std::int64_t kResidencySteps = 10;
 
 /// A row at so many tokens.
-MaybeFailure read(const PressureContext& context, std::int64_t tokens, MemoryTable& memory) {
+MaybeFailure read(const ScenarioContext& context, std::int64_t tokens, MemoryTable& memory) {
   const Status status = memory.read({tokens}, context.device());
   return status ? MaybeFailure{} : unexpected("memory_info", status);
 }
 
-MaybeFailure generate(const PressureContext& context, PressureEngine& engine, Job& job,
+MaybeFailure generate(const ScenarioContext& context, CheckedEngine& engine, Job& job,
                       ScenarioReport& report, MemoryTable& memory) {
   const std::int64_t longest = context.model().max_context_tokens;
   Job* const one = &job;
@@ -46,7 +45,7 @@ MaybeFailure generate(const PressureContext& context, PressureEngine& engine, Jo
   return read(context, job.length, memory);
 }
 
-MaybeFailure refuse(const PressureContext& context, PressureEngine& engine, Job& job,
+MaybeFailure refuse(const ScenarioContext& context, CheckedEngine& engine, Job& job,
                     ScenarioReport& report) {
   const std::int64_t longest = context.model().max_context_tokens;
   const PoolState full = pool_state(engine);
@@ -69,20 +68,21 @@ MaybeFailure refuse(const PressureContext& context, PressureEngine& engine, Job&
   return engine.remove(**second);
 }
 
-}  // namespace
+/// A block more than the context needs: what is refused is not for want of blocks.
+EngineOptions engine_of(const ScenarioContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model()) + 1},
+          .max_step_tokens = context.sizes().chunk_tokens,
+          .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
+          .sample_every = kSampleEvery,
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
+}
 
-MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport& report) {
-  const PressureModel& model = context.model();
-  const std::int64_t longest = model.max_context_tokens;
-  const std::int64_t block = model.shape.block_size_tokens;
-  Result<PressureInstance> instance = PressureInstance::create(
-      context.options, {.pool = {.num_blocks = (longest + block - 1) / block + 1},
-                        .max_step_tokens = context.sizes().chunk_tokens,
-                        .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
-                        .sample_every = kSampleEvery,
-                        .num_threads = context.options.num_threads});
-  if (!instance) return not_created(context.device(), context.model(), instance.status());
-  PressureEngine& engine = instance->engine();
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
+  const std::int64_t longest = context.model().max_context_tokens;
+  auto instance = ServedInstance::create(context.options, engine_of(context));
+  if (!instance) return not_created(context, instance.status());
+  CheckedEngine& engine = instance->engine();
   const std::int64_t decoded = context.sizes().decode_tokens;
   const Result<Job*> job = engine.add(longest - decoded, decoded);
   if (!job) return unexpected("create_sequence", job.status());
@@ -107,4 +107,15 @@ MaybeFailure run_maximum_context(const PressureContext& context, ScenarioReport&
   return expect_weights_intact(report, instance->weights());
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario maximum_context() {
+  return {"maximum-context", "The longest context, and what is refused past it", run,
+          required_bytes};
+}
+
+}  // namespace kvarena::scenarios

@@ -1,9 +1,9 @@
 // Scenario 3: the device filled to the last block that fits, over and over.
 
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/pool_search.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include <fmt/format.h>
 
@@ -14,26 +14,35 @@
 #include <utility>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
+
+/// An engine of as many blocks as the context needs.
+EngineOptions engine_of(const ScenarioContext& context) {
+  return {.pool = {.num_blocks = context_blocks(context.model())},
+          .max_sequences = 8192,
+          .max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024),
+          .mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample,
+          .sample_every = 4,
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
+}
 
 class NearFull {
  public:
-  NearFull(const PressureContext& context, ScenarioReport& report)
-      : context_(context), report_(report), memory_({"round", "blocks_in_use"}) {
+  NearFull(const ScenarioContext& context, ScenarioReport& report)
+      : context_(context),
+        report_(report),
+        engine_(engine_of(context)),
+        memory_({"round", "blocks_in_use"}) {
     const auto block = context.model().shape.block_size_tokens;
-    engine_.max_sequences = 8192;
-    engine_.max_step_tokens = std::max<std::int64_t>(context.sizes().chunk_tokens, 1024);
-    engine_.mode = context.on_gpu() ? AttentionMode::full : AttentionMode::sample;
-    engine_.sample_every = 4;
-    engine_.num_threads = context.options.num_threads;
     // A sequence decodes into its last block, which is why it fills up there.
     decoded_ = std::min<std::int64_t>(context.sizes().decode_steps, block - 1);
   }
 
   MaybeFailure run() {
-    Result<ModelWeights> weights = load();
-    if (!weights) return not_created(context_.device(), context_.model(), weights.status());
+    Result<ModelWeights> weights = load_weights(context_.options);
+    if (!weights) return not_created(context_, weights.status());
     weights_.emplace(std::move(*weights));
     if (auto failure = find()) return failure;
     for (std::int64_t round = 1; round <= context_.sizes().full_rounds; ++round) {
@@ -48,8 +57,8 @@ class NearFull {
   MaybeFailure find() {
     if (auto failure = warm_up(context_, engine_)) return failure;
     const Result<LargestPool> found =
-        find_largest_pool(context_.device(), context_.model(), engine_, blocks_for_context());
-    if (!found) return not_created(context_.device(), context_.model(), found.status());
+        find_largest_pool(context_.device(), context_.model(), engine_);
+    if (!found) return not_created(context_, found.status());
     found_ = *found;
     report_.add("largest_pool_blocks", found_.num_blocks);
     report_.add("pools_tried", found_.attempts);
@@ -88,11 +97,11 @@ class NearFull {
   }
 
   MaybeFailure fill_and_release(std::int64_t round) {
-    PressureEngineOptions options = engine_;
+    EngineOptions options = engine_;
     options.pool = {.num_blocks = found_.num_blocks};
-    auto made = PressureEngine::create(context_.device(), context_.model(), options);
-    if (!made) return not_created(context_.device(), context_.model(), made.status());
-    PressureEngine& engine = **made;
+    auto made = CheckedEngine::create(context_.device(), context_.model(), options);
+    if (!made) return not_created(context_, made.status());
+    CheckedEngine& engine = **made;
     const Result<MemoryReading> created = read_memory(context_.device());
     if (!created) return unexpected("memory_info", created.status());
     memory_.add({round, 0}, *created);
@@ -116,7 +125,7 @@ class NearFull {
 
   // Prompts are written without attention, which nothing would look at; then all decode, as many
   // at a time as a step takes.
-  MaybeFailure fill(PressureEngine& engine) {
+  MaybeFailure fill(CheckedEngine& engine) {
     const std::int64_t block = context_.model().shape.block_size_tokens;
     std::int64_t left = found_.num_blocks;
     while (left > 0) {
@@ -138,7 +147,7 @@ class NearFull {
     return std::nullopt;
   }
 
-  MaybeFailure refuse_one_more(PressureEngine& engine, std::int64_t round) {
+  MaybeFailure refuse_one_more(CheckedEngine& engine, std::int64_t round) {
     const Result<Job*> job = engine.add(1, 0);
     if (!job) return unexpected("create_sequence", job.status());
     const PoolState before = pool_state(engine);
@@ -150,19 +159,9 @@ class NearFull {
     return engine.remove(**job);
   }
 
-  Result<ModelWeights> load() const {
-    return ModelWeights::load(context_.device(),
-                              {.bytes = context_.model().weights_bytes,
-                               .piece_bytes = context_.sizes().weights_piece_bytes});
-  }
-  std::int64_t blocks_for_context() const noexcept {
-    const std::int64_t block = context_.model().shape.block_size_tokens;
-    return (context_.model().max_context_tokens + block - 1) / block;
-  }
-
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
-  PressureEngineOptions engine_;
+  EngineOptions engine_;
   std::optional<ModelWeights> weights_;  // loaded once: the rounds are the cache's
   std::int64_t decoded_ = 0;
   LargestPool found_;
@@ -170,10 +169,18 @@ class NearFull {
   MemoryTable memory_;
 };
 
-}  // namespace
-
-MaybeFailure run_near_full(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return NearFull(context, report).run();
 }
 
-}  // namespace kvarena::replay::pressure
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  return instance_bytes(context.options, engine_of(context));
+}
+
+}  // namespace
+
+Scenario near_full() {
+  return {"near-full", "Filled to the last block that fits", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

@@ -1,5 +1,7 @@
 #include "scenarios/neighbour.hpp"
 
+#include "verify/device_memory.hpp"
+
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
@@ -10,22 +12,28 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <istream>
+#include <ostream>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr time_t kSilenceSeconds = 120;  // of a process that writes to all the memory there is
 constexpr std::size_t kMostLine = 256;
 
-ReplayFailure neighbour_failure(std::string happened) {
-  return {ReplayEnd::environment, std::move(happened), "a neighbour that takes and frees memory",
-          "run 'kvarena pressure --scenario neighbours' again, with nothing else on the machine"};
+Failure neighbour_failure(std::string happened) {
+  return {RunEnd::environment, std::move(happened), "a neighbour that takes and frees memory",
+          "run the scenario neighbours again, with nothing else on the machine"};
 }
 
-ReplayFailure system_failure(const char* call, int error) {
+Failure system_failure(const char* call, int error) {
   return neighbour_failure(fmt::format("{}: {}", call, std::generic_category().message(error)));
 }
 
@@ -56,6 +64,52 @@ int spawn(const std::vector<std::string>& command, int socket, pid_t* pid) {
   }
   ::posix_spawn_file_actions_destroy(&actions);
   return error;
+}
+
+constexpr std::string_view kTake = "take ";
+constexpr std::uint8_t kWritten = 0xa5;
+
+class NeighbourServer {
+ public:
+  explicit NeighbourServer(Device& device) : device_(device) {}
+
+  std::string take(std::int64_t bytes) {
+    auto memory = verify::DeviceMemory::create(device_, bytes, "neighbour");
+    Status status = memory ? write(*memory) : memory.status();
+    if (!status) return fmt::format("refused {} {}", status.required, status.available);
+    held_.push_back(std::move(memory).value());
+    total_ += bytes;
+    return fmt::format("took {}", total_);
+  }
+  std::string free() {
+    held_.clear();
+    return fmt::format("freed {}", std::exchange(total_, 0));
+  }
+
+ private:
+  Status write(const verify::DeviceMemory& memory) {
+    const Result<StreamId> stream = device_.create_stream();
+    if (!stream) return stream.status();
+    Status status =
+        device_.fill(memory.data(), kWritten, static_cast<std::uint64_t>(memory.bytes()), *stream);
+    if (status) status = device_.synchronize(*stream);
+    const Status destroyed = device_.destroy_stream(*stream);
+    return status ? destroyed : status;
+  }
+
+  Device& device_;
+  std::vector<verify::DeviceMemory> held_;
+  std::int64_t total_ = 0;
+};
+
+/// BYTES of "take BYTES", or 0.
+std::int64_t bytes_to_take(std::string_view line) {
+  if (!line.starts_with(kTake)) return 0;
+  const std::string_view number = line.substr(kTake.size());
+  std::int64_t bytes = 0;
+  const char* const last = number.data() + number.size();
+  const auto [end, error] = std::from_chars(number.data(), last, bytes);
+  return error == std::errc{} && end == last && bytes > 0 ? bytes : 0;
 }
 
 }  // namespace
@@ -102,7 +156,7 @@ int Neighbour::wait() noexcept {
 }
 
 /// What it did instead of what it should, and how it ended: now at the latest.
-ReplayFailure Neighbour::gone(std::string_view what) {
+Failure Neighbour::gone(std::string_view what) {
   if (pid_ == 0) return neighbour_failure(fmt::format("the neighbour {}", what));
   ::kill(pid_, SIGKILL);
   const int status = wait();
@@ -168,4 +222,21 @@ MaybeFailure Neighbour::quit() {
   return neighbour_failure(fmt::format("the neighbour ended with status {}", status));
 }
 
-}  // namespace kvarena::replay::pressure
+bool serve_neighbour(Device& device, std::istream& in, std::ostream& out) {
+  NeighbourServer server(device);
+  out << "ready" << std::endl;
+  for (std::string line; std::getline(in, line);) {
+    if (line == "quit") return true;
+    if (line == "free") {
+      out << server.free() << std::endl;
+    } else if (const std::int64_t bytes = bytes_to_take(line); bytes > 0) {
+      out << server.take(bytes) << std::endl;
+    } else {
+      out << "unknown" << std::endl;
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace kvarena::scenarios

@@ -1,22 +1,32 @@
 #pragma once
 
 /// @file
-/// `Neighbour`: another process, ours to command, that takes and frees memory (neighbour_server.hpp
-/// is its side). Owns the process: it does not outlive this object, which waits for its end, nor
-/// this process, since it ends when nobody can write to it any more. Move is not needed; one thread
-/// at a time.
+/// `Neighbour`: another process, ours to command, that takes and frees memory, and serve_neighbour,
+/// which that process runs: it does what it is told, a line at a time, on the same device:
+///
+///     <- ready
+///     -> take BYTES      <- took TOTAL, or refused REQUIRED AVAILABLE
+///     -> free            <- freed TOTAL
+///     -> quit            it ends, as it does when nobody is there to write any more
+///
+/// Memory that was taken is written to: on a host nothing is taken before. A Neighbour owns the
+/// process, which outlives neither this object, which waits for its end, nor this process. One
+/// thread at a time.
 
-#include "replay/failure.hpp"
+#include "scenarios/report.hpp"
+
+#include "kvarena/device/device.hpp"
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 
 /// A child process.
 class Neighbour {
@@ -45,7 +55,7 @@ class Neighbour {
   MaybeFailure send(std::string_view line);
   MaybeFailure receive(std::string* line);
   MaybeFailure ask(const std::string& line, const std::string& expected);
-  ReplayFailure gone(std::string_view what);
+  Failure gone(std::string_view what);
   int wait() noexcept;
 
   int socket_;
@@ -53,4 +63,8 @@ class Neighbour {
   std::int64_t held_bytes_ = 0;
 };
 
-}  // namespace kvarena::replay::pressure
+/// Serves lines of `in` until it ends or says quit; then all memory is freed. Returns false after a
+/// line it does not know (answered by "unknown"). One thread.
+bool serve_neighbour(Device& device, std::istream& in, std::ostream& out);
+
+}  // namespace kvarena::scenarios

@@ -1,9 +1,8 @@
-#include "scenarios/memory_balance.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/neighbour.hpp"
-#include "scenarios/pressure_engine.hpp"
-#include "scenarios/scenario_checks.hpp"
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "kvarena/device/memory_drift.hpp"
 
@@ -13,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 constexpr std::int64_t kPieces = 4;       // in which the neighbour takes its share
@@ -25,9 +24,29 @@ struct Moment {
   MemoryDrift drift;
 };
 
+std::int64_t prompt_tokens(const ScenarioContext& context) {
+  return 2 * std::int64_t{context.model().shape.block_size_tokens};
+}
+
+/// Three rounds: alone, beside the neighbour, and after it.
+std::int64_t final_tokens(const ScenarioContext& context) {
+  return prompt_tokens(context) + 3 * context.sizes().decode_steps;
+}
+
+/// All its memory is committed.
+EngineOptions our_engine(const ScenarioContext& context) {
+  const std::int64_t block = context.model().shape.block_size_tokens;
+  return {.pool = {.num_blocks = (final_tokens(context) + block - 1) / block},
+          .max_sequences = 4,
+          .max_step_tokens = prompt_tokens(context),
+          .touch_pool = true,
+          .num_threads = context.options.num_threads,
+          .stop = context.options.stop};
+}
+
 class Neighbours {
  public:
-  Neighbours(const PressureContext& context, ScenarioReport& report, Device& device,
+  Neighbours(const ScenarioContext& context, ScenarioReport& report, Device& device,
              KvLayout layout)
       : context_(context),
         report_(report),
@@ -50,21 +69,11 @@ class Neighbours {
   Result<Moment> read();
   void judge_drift(const MemoryDrift& before, const MemoryDrift& held);
 
-  PressureEngineOptions engine_of(std::int64_t num_blocks, bool touch_pool) const {
-    return {.pool = {.num_blocks = num_blocks},
-            .max_sequences = 4,
-            .max_step_tokens = prompt_tokens(),
-            .touch_pool = touch_pool,
-            .num_threads = context_.options.num_threads};
-  }
-  std::int64_t prompt_tokens() const noexcept { return 2 * std::int64_t{layout_.block_size()}; }
-  /// Three rounds: alone, beside the neighbour, and after it.
-  std::int64_t final_tokens() const noexcept {
-    return prompt_tokens() + 3 * context_.sizes().decode_steps;
-  }
-  std::int64_t our_blocks() const noexcept {
-    const std::int64_t block = layout_.block_size();
-    return (final_tokens() + block - 1) / block;
+  EngineOptions engine_of(std::int64_t num_blocks) const {
+    EngineOptions options = our_engine(context_);
+    options.pool = {.num_blocks = num_blocks};
+    options.touch_pool = false;
+    return options;
   }
   /// Two contexts may keep or give back meanwhile what a driver may. On a host others take and free
   /// memory, too; half the share is more than they are taken for.
@@ -72,7 +81,7 @@ class Neighbours {
     return context_.on_gpu() ? driver_may_keep(context_) : share_bytes_ / 2;
   }
 
-  const PressureContext& context_;
+  const ScenarioContext& context_;
   ScenarioReport& report_;
   Device& device_;
   KvLayout layout_;
@@ -80,7 +89,7 @@ class Neighbours {
   FigureTable drift_{{"neighbour_bytes", "driver_used_bytes", "tracked_bytes", "drift_bytes",
                       "overhead_bytes", "growth_bytes"},
                      {}};
-  std::unique_ptr<PressureEngine> ours_;
+  std::unique_ptr<CheckedEngine> ours_;
   Job* job_ = nullptr;
   std::unique_ptr<Neighbour> neighbour_;
   Moment both_there_;             // before it takes any
@@ -106,14 +115,16 @@ Result<Moment> Neighbours::read() {
 
 /// All its memory is committed before the neighbour comes.
 MaybeFailure Neighbours::start_ours() {
-  auto made = PressureEngine::create(device_, context_.model(), engine_of(our_blocks(), true));
+  auto made = CheckedEngine::create(device_, context_.model(), our_engine(context_));
   if (!made) return not_created(device_, context_.model(), made.status());
   ours_ = std::move(made).value();
-  const Result<Job*> job = ours_->add(prompt_tokens(), final_tokens() - prompt_tokens());
+  const Result<Job*> job =
+      ours_->add(prompt_tokens(context_), final_tokens(context_) - prompt_tokens(context_));
   if (!job) return unexpected("create_sequence", job.status());
   job_ = *job;
   ours_->verify_next();
-  if (auto failure = ours_->extend(*job_, prompt_tokens(), StepWork::attend)) return failure;
+  if (auto failure = ours_->extend(*job_, prompt_tokens(context_), StepWork::attend))
+    return failure;
   return decode_ours();
 }
 
@@ -192,15 +203,14 @@ void Neighbours::judge_drift(const MemoryDrift& before, const MemoryDrift& held)
 }
 
 MaybeFailure Neighbours::refuse_creation() {
-  const Status read = expect_refused(report_, device_,
-                                     {.name = "creation",
-                                      .required_bytes = blocks_ * layout_.block_bytes(),
-                                      .tolerance_bytes = tolerance()},
-                                     [this] {
-                                       return PressureEngine::create(device_, context_.model(),
-                                                                     engine_of(blocks_, false))
-                                           .status();
-                                     });
+  const Status read = expect_refused(
+      report_, device_,
+      {.name = "creation",
+       .required_bytes = blocks_ * layout_.block_bytes(),
+       .tolerance_bytes = tolerance()},
+      [this] {
+        return CheckedEngine::create(device_, context_.model(), engine_of(blocks_)).status();
+      });
   if (!read) return unexpected("memory_info", read);
   return std::nullopt;
 }
@@ -216,7 +226,7 @@ MaybeFailure Neighbours::free() {
 
 /// The creation that was refused.
 MaybeFailure Neighbours::create_again() {
-  auto made = PressureEngine::create(device_, context_.model(), engine_of(blocks_, false));
+  auto made = CheckedEngine::create(device_, context_.model(), engine_of(blocks_));
   report_.expect_same("the creation that was refused, after the neighbour freed", "works",
                       made ? "works" : device_.describe(made.status()));
   return made ? (*made)->warm_up() : std::nullopt;
@@ -224,7 +234,7 @@ MaybeFailure Neighbours::create_again() {
 
 /// What a process pays once is paid before the balance is read.
 MaybeFailure Neighbours::warm_up() {
-  auto made = PressureEngine::create(device_, context_.model(), engine_of(our_blocks(), true));
+  auto made = CheckedEngine::create(device_, context_.model(), our_engine(context_));
   return made ? (*made)->warm_up() : not_created(device_, context_.model(), made.status());
 }
 
@@ -250,9 +260,7 @@ MaybeFailure Neighbours::run() {
   return std::nullopt;
 }
 
-}  // namespace
-
-MaybeFailure run_neighbours(const PressureContext& context, ScenarioReport& report) {
+MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   if (context.options.neighbour_command.empty()) {
     report.skipped = "there is no program to be the neighbour";
     return std::nullopt;
@@ -270,4 +278,20 @@ MaybeFailure run_neighbours(const PressureContext& context, ScenarioReport& repo
   return Neighbours(context, report, device, *layout).run();
 }
 
-}  // namespace kvarena::replay::pressure
+/// Ours, and so much that the neighbour's share, a quarter of it, is a piece of the driver's or
+/// more.
+Result<std::int64_t> required_bytes(const ScenarioContext& context) {
+  if (context.options.neighbour_command.empty()) return 0;
+  const auto bytes =
+      CheckedEngine::device_bytes(context.device(), context.model(), our_engine(context));
+  if (!bytes) return bytes.status();
+  return *bytes + 4 * kPieces * kDriverPieceBytes;
+}
+
+}  // namespace
+
+Scenario neighbours() {
+  return {"neighbours", "Another process takes and frees memory", run, required_bytes};
+}
+
+}  // namespace kvarena::scenarios

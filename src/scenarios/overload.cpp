@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 
 MaybeFailure Overload::run(std::vector<OverloadRequest> requests) {
   requests_.assign(requests.begin(), requests.end());
   while (!requests_.empty() || !preempted_.empty() || !running_.empty()) {
     if (auto failure = admit()) return failure;
     if (running_.empty()) {
-      return ReplayFailure{ReplayEnd::check_failed,
-                           "nothing runs and nothing is admitted: " +
-                               engine_.cache().describe(figures_.first_refusal),
-                           "room for one sequence in an empty pool", "blocks were lost"};
+      return Failure{RunEnd::check_failed,
+                     "nothing runs and nothing is admitted: " +
+                         engine_.cache().describe(figures_.first_refusal),
+                     "room for one sequence in an empty pool", "blocks were lost"};
     }
     if (auto failure = grow()) return failure;
     if (auto failure = finish()) return failure;
@@ -52,9 +52,8 @@ MaybeFailure Overload::admit() {
 
 MaybeFailure Overload::preempt_newest(const Status& cause) {
   if (cause.code != StatusCode::exhausted || running_.size() == 1) {
-    return ReplayFailure{ReplayEnd::check_failed,
-                         "a step was refused: " + engine_.cache().describe(cause),
-                         "room for one sequence in an empty pool", "blocks were lost"};
+    return Failure{RunEnd::check_failed, "a step was refused: " + engine_.cache().describe(cause),
+                   "room for one sequence in an empty pool", "blocks were lost"};
   }
   Job* const victim = running_.back();
   running_.pop_back();
@@ -97,4 +96,4 @@ MaybeFailure Overload::finish() {
   return std::nullopt;
 }
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

@@ -6,14 +6,14 @@
 /// head of the queue and is computed again. Every result is compared, every sequence comes to its
 /// end. Borrows the engine. One thread at a time.
 
-#include "replay/failure.hpp"
-#include "scenarios/pressure_engine.hpp"
+#include "scenarios/engine.hpp"
+#include "verify/failure.hpp"
 
 #include <cstdint>
 #include <deque>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 
 /// A sequence of the work to be done.
 struct OverloadRequest {
@@ -36,7 +36,7 @@ struct OverloadFigures {
 /// One run of the work.
 class Overload {
  public:
-  explicit Overload(PressureEngine& engine) : engine_(engine) {}
+  explicit Overload(CheckedEngine& engine) : engine_(engine) {}
   /// Does all of the work.
   MaybeFailure run(std::vector<OverloadRequest> requests);
   const OverloadFigures& figures() const noexcept { return figures_; }
@@ -47,7 +47,7 @@ class Overload {
   MaybeFailure preempt_newest(const Status& cause);
   MaybeFailure finish();
 
-  PressureEngine& engine_;
+  CheckedEngine& engine_;
   OverloadFigures figures_;
   std::deque<OverloadRequest> requests_;  // not begun
   std::deque<Job*> preempted_;            // before them
@@ -55,4 +55,4 @@ class Overload {
   std::vector<StepRow> rows_;
 };
 
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Where the arrays of device tables lie in their two allocations. Pure functions of the options;
-/// no device.
+/// The places of the arrays of device tables in their two allocations. Pure functions of the
+/// options, without a device.
 
 #include "kernels/params.h"
 #include "kvarena/base/result.hpp"
@@ -13,8 +13,8 @@
 
 namespace kvarena {
 
-/// Offsets in bytes, each a multiple of 256 but for the word behind the state. Arrays that are -1
-/// where nothing is come first, those that are 0 there after `zeros`.
+/// Offsets in bytes. Each is a multiple of 256 except that of the word behind the state. Arrays
+/// whose empty value is -1 come first; those whose empty value is 0 come after `zeros`.
 struct DeviceTablesMemory {
   kernels::StepShape shape;
   std::int64_t block_tables = 0;
@@ -29,15 +29,16 @@ struct DeviceTablesMemory {
   std::int64_t state = 0;
   std::int64_t expected_word = 0;
   std::int64_t device_bytes = 0;
-  std::int64_t ring = 0;  ///< staging memory; the device's report comes before it
+  std::int64_t ring = 0;  ///< in staging memory; the device's report is in front of it
   std::int64_t staging_bytes = 0;
 };
 
-/// ok, or invalid_argument naming the option.
+/// Returns ok, or invalid_argument with the option.
 Status check_options(const DeviceTablesOptions& options) noexcept;
-/// The plan for options that are ok.
+/// Plans the memory for valid options.
 DeviceTablesMemory plan_memory(const DeviceTablesOptions& options) noexcept;
-/// The plan as pointers into memory, for a launch that expects what the device's word names.
+/// Returns the plan as pointers into memory, for a launch that expects the step named by the
+/// device's word.
 kernels::ScatterStepParams place_arrays(const DeviceTablesMemory& plan, std::byte* device,
                                         std::byte* staging) noexcept;
 

@@ -1,20 +1,22 @@
 #pragma once
 
 /// @file
-/// Waiting for the end of work whose failure somebody else is told. An event behind failed work has
-/// completed as failed: the work is over, its slot and its blocks can be used again; the failure
-/// itself comes from synchronize(stream). A failure of the call alone is returned.
+/// Waiting for the end of work whose failure another call reports. An event behind failed work
+/// completes as failed. The work is over then, and its slot and its blocks can be used again.
+/// synchronize(stream) returns the failure of the work. The functions here return only a failure of
+/// the call itself.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/device.hpp"
 
 namespace kvarena {
 
-/// Whether the event's last recording has completed, as failed or not.
+/// Returns whether the event's last recording has completed, as failed or not.
 inline Result<bool> is_over(Device& device, EventId event) {
   const Result<bool> complete = device.is_complete(event);
   if (complete) return complete;
-  const Result<bool> again = device.is_complete(event);  // a recorded failure stays the same
+  const Result<bool> again = device.is_complete(event);  // the failure of a recording stays the
+                                                         // same
   if (again || again.status() != complete.status()) return again;
   return true;
 }

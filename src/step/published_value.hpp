@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// `PublishedValue<T>`: a value that one thread replaces and others read whole: a sequence lock.
-/// The writer never waits, whatever readers do; a reader that meets the writer reads again.
+/// `PublishedValue<T>`: a value that one thread replaces and other threads read as a whole (a
+/// sequence lock). The writer never waits. A reader that meets a write reads again.
 ///
-/// Each word is stored with release and loaded with acquire, so that a reader that saw one word of
-/// a newer value also sees the changed version. That needs no fences, and ThreadSanitizer knows it.
+/// Each word is stored with release and loaded with acquire. A reader that saw one word of a newer
+/// value therefore also sees the changed version. This needs no fences, and ThreadSanitizer
+/// understands it.
 
 #include <array>
 #include <atomic>
@@ -17,7 +18,7 @@
 
 namespace kvarena {
 
-/// A value that is published. One writer at a time, any number of readers.
+/// A published value. One writer at a time, any number of readers.
 template <class T>
 class PublishedValue {
   static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
@@ -35,7 +36,7 @@ class PublishedValue {
     version_.store(version + 2, std::memory_order_release);
   }
 
-  /// The value of some one store, never older than one that was seen before.
+  /// Returns the value of one store, never an older one than a value that this thread has seen.
   T load() const noexcept {
     Words words;
     while (!try_load(words)) std::this_thread::yield();
@@ -53,7 +54,7 @@ class PublishedValue {
     return version % 2 == 0 && version_.load(std::memory_order_relaxed) == version;
   }
 
-  alignas(64) std::atomic<std::uint64_t> version_{0};  // odd: being replaced
+  alignas(64) std::atomic<std::uint64_t> version_{0};  // odd while the value is being replaced
   std::array<std::atomic<std::uint64_t>, std::tuple_size_v<Words>> words_{};
 };
 

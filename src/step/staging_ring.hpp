@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// `StagingRing`: writes steps into the slots of a staging ring as staged_step.h lays them out.
-/// Knows no device: memory is the caller's, and who reads it and when is the caller's to order.
-/// One thread at a time; allocates at construction only.
+/// `StagingRing`: writes steps into the slots of a staging ring, as staged_step.h defines them. It
+/// knows no device: the memory is the caller's, and the caller orders the reads. One thread at a
+/// time. It allocates only at construction.
 ///
-/// What block tables count as mirrored is what has been staged. A step that is staged again before
-/// it was launched, or withdrawn, has not reached the device, so its changes are staged again too.
+/// Block tables count a change as mirrored when it is staged. When a step is staged again before
+/// its launch, or withdrawn, the device did not get its changes, so they are staged again.
 
 #include "base/lazy_array.hpp"
 #include "kernels/scatter_step/staged_step.h"
@@ -23,23 +23,23 @@ namespace kvarena {
 /// k slots used in turn.
 class StagingRing {
  public:
-  /// `memory` holds steps_in_flight * slot_bytes zero bytes, 16-byte aligned, and outlives this.
-  /// Throws std::bad_alloc.
+  /// Makes a ring in `memory`, which has steps_in_flight * slot_bytes zero bytes, is 16-byte
+  /// aligned and outlives the ring. Throws std::bad_alloc.
   StagingRing(std::byte* memory, const kernels::StepShape& shape);
 
-  /// As DeviceTables::stage.
+  /// Does what DeviceTables::stage does.
   Status stage(BlockTables& tables, const AppendResult& appended);
-  /// What a launch of the staged step expects; 0 without one.
+  /// Returns the word that a launch of the staged step expects. 0 without a staged step.
   kernels::StepWord expected() const noexcept;
-  /// As DeviceTables::advance.
+  /// Does what DeviceTables::advance does.
   void advance() noexcept;
-  /// As DeviceTables::withdraw.
+  /// Does what DeviceTables::withdraw does.
   void withdraw(BlockTables& tables) noexcept;
-  /// As DeviceTables::resync; the device took the step `taken_serial` last.
+  /// Does what DeviceTables::resync does. The device took the step `taken_serial` last.
   void resync(BlockTables& tables, std::uint64_t taken_serial) noexcept;
-  /// Where the tables lie.
+  /// The regions of the tables.
   const TableRegions& regions() const noexcept { return regions_; }
-  /// As DeviceTables::staged_serial.
+  /// DeviceTables::staged_serial.
   std::uint64_t staged_serial() const noexcept { return is_staged_ ? serial_ : launched_serial_; }
 
  private:
@@ -61,15 +61,15 @@ class StagingRing {
 
   std::byte* memory_;
   kernels::StepShape shape_;
-  TableRegions regions_;       // what counts as mirrored lies there
+  TableRegions regions_;       // the places of all mirrored entries
   LazyArray<Change> changes_;  // of the step staged last
   std::size_t num_changes_ = 0;
   std::int64_t num_changed_blocks_ = 0;
   std::int32_t slot_ = 0;              // of the next step to launch
-  std::uint64_t serial_ = 0;           // given last
-  std::uint64_t launched_serial_ = 0;  // of the last step launched
-  bool is_staged_ = false;             // that slot holds a step
-  bool lacks_more_ = false;            // the tables may, than their last append has reported
+  std::uint64_t serial_ = 0;           // issued last
+  std::uint64_t launched_serial_ = 0;  // of the last launched step
+  bool is_staged_ = false;             // whether the slot holds a step
+  bool lacks_more_ = false;  // whether the mirror may lack more than the last append reported
 };
 
 }  // namespace kvarena

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `StepRing`: the events that mark the end of the last k steps, so that what a step's work reads
-/// is overwritten only after that work. One thread at a time; owns its events.
+/// `StepRing`: the events that mark the ends of the last k steps. With them, memory that the work
+/// of a step reads is overwritten only after that work. One thread at a time. It owns its events.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/device.hpp"
@@ -23,16 +23,16 @@ struct StepLimits {
 /// k slots used in turn.
 class StepRing {
  public:
-  /// Returns what Device::create_event returns; exhausted (host_memory).
+  /// Makes the events. Returns what Device::create_event returns, or exhausted (host_memory).
   static Result<StepRing> create(Device& device, std::int32_t steps_in_flight);
   ~StepRing();
   StepRing(StepRing&& other) noexcept;
   StepRing& operator=(StepRing&&) = delete;
 
   std::size_t size() const noexcept { return done_.size(); }
-  /// Index of the slot of step `step`.
+  /// The index of the slot of step `step`.
   std::size_t index_of(std::uint64_t step) const noexcept { return step % done_.size(); }
-  /// Waits until the work that last used the slot has completed, even if it failed.
+  /// Waits until the work that used the slot last has completed, even if it failed.
   Status wait(std::size_t index);
   /// Marks the end of the work on `stream` that uses the slot.
   Status mark(std::size_t index, StreamId stream);

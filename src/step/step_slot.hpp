@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `StepSlot`: what the work of a step reads on the host device while later steps are already being
-/// prepared: a copy of the batch's tables and lengths, slots and copy lists. All memory is sized at
-/// construction.
+/// `StepSlot`: the data that the work of a step reads on the host device: a copy of the batch's
+/// tables, lengths, slots and copy lists. With it later steps can be prepared while the work runs.
+/// All memory is sized at construction.
 
 #include "base/lazy_array.hpp"
 #include "kvarena/base/result.hpp"
@@ -16,13 +16,13 @@
 
 namespace kvarena {
 
-/// One step's copy. The views stay valid until the next capture.
+/// The copy of one step. The views stay valid until the next capture.
 struct StepSlot {
-  /// Throws std::bad_alloc.
+  /// Allocates the arrays. Throws std::bad_alloc.
   explicit StepSlot(const StepLimits& limits);
 
   LazyArray<SequenceId> sequences;      // [max_rows]
-  LazyArray<BlockId> entries;           // [max_blocks] rows end to end
+  LazyArray<BlockId> entries;           // [max_blocks] the rows one behind another
   LazyArray<std::int64_t> row_offsets;  // [max_rows]
   LazyArray<std::int32_t> seq_lens;     // [max_rows]
   LazyArray<std::int32_t> num_blocks;   // [max_rows]
@@ -33,12 +33,12 @@ struct StepSlot {
   std::int64_t num_tokens = 0;
   std::size_t num_copies = 0;
 
-  /// The batch as attention sees it: contiguous rows.
+  /// Returns the batch for attention, with contiguous rows.
   BatchView batch() const noexcept;
 };
 
-/// Copies what an append gave, and the tables of its sequences, into `slot`. The caller has checked
-/// the limits, so this fails only when a sequence vanished in between (not_found).
+/// Copies the result of an append, and the tables of its sequences, into `slot`. The caller has
+/// checked the limits. Returns not_found when a sequence does not exist any more.
 Status capture_step(StepSlot& slot, BlockTables& tables, std::span<const AppendDemand> demands,
                     const AppendResult& appended);
 

@@ -1,15 +1,15 @@
 #pragma once
 
 /// @file
-/// `TableRegions`: where in the entries of device tables each sequence's block table lies. All
-/// sequences together could be far longer than what can be in use, so their tables share a pool: a
-/// sequence has a region there, and gets a larger one when it outgrows it. Deterministic; host
-/// only; one thread at a time; allocates at construction only.
+/// `TableRegions`: the place of each sequence's block table in the entries of device tables. All
+/// sequences at their longest would need far more entries than can be in use, so their tables share
+/// a pool. A sequence has a region in it, and gets a larger one when it outgrows the region.
+/// Deterministic; host only; one thread at a time; allocates only at construction.
 ///
-/// Regions are handed out one behind another. At the end of the pool all are dropped and it begins
-/// anew: whoever has none gets one when it comes up. Where a table goes to a new region, all of it
-/// is sent again. Steps in flight are safe: what they read is overwritten by launches of later
-/// steps only, which the stream's order keeps behind them.
+/// Regions are handed out one behind another. At the end of the pool all regions are dropped, and
+/// handing out begins again: a sequence without a region gets one when it comes up. A table that
+/// gets a new region is sent again as a whole. Steps in flight are safe: only launches of later
+/// steps overwrite what they read, and the order of the stream puts those behind them.
 
 #include "base/lazy_array.hpp"
 #include "kernels/scatter_step/staged_step.h"
@@ -19,26 +19,27 @@
 
 namespace kvarena {
 
-/// A region for each sequence slot that has come up.
+/// The regions of the sequence slots that have come up.
 class TableRegions {
  public:
-  /// Throws std::bad_alloc.
+  /// Makes the regions. Throws std::bad_alloc.
   explicit TableRegions(const kernels::StepShape& shape);
 
-  /// Entries that a pool needs for tables of these sizes: enough for each sequence at its longest,
-  /// or twice what the rows of one step of `max_changes` blocks can take, whichever is less.
+  /// Returns the entries that a pool needs for tables of these sizes: enough for every sequence at
+  /// its longest, or twice what the rows of one step of `max_changes` blocks can take, whichever is
+  /// less.
   static std::int64_t entries_for(const kernels::StepShape& shape) noexcept;
 
-  /// Granule of the pool at which the region of `slot` begins; the slot has one.
+  /// Returns the granule of the pool at which the region of `slot` begins. Requires has(slot).
   std::int32_t first_granule(std::int32_t slot) const noexcept { return at(slot).first; }
   /// Whether `slot` has a region.
   bool has(std::int32_t slot) const noexcept { return at(slot).capacity > 0; }
-  /// Whether it has one in which `blocks` entries fit.
+  /// Whether `slot` has a region into which `blocks` entries fit.
   bool fits(std::int32_t slot, std::int32_t blocks) const noexcept {
     return has(slot) && at(slot).capacity >= blocks;
   }
-  /// Gives `slot` a new region for `blocks` entries, at most the longest row's; what it held
-  /// elsewhere is not there. Drops every other region first when the pool has come to its end.
+  /// Gives `slot` a new region for `blocks` entries, at most those of the longest row. The content
+  /// of its old region is not moved. When the pool is full, all other regions are dropped first.
   void place(std::int32_t slot, std::int32_t blocks) noexcept;
   /// How often all regions were dropped.
   std::uint64_t num_restarts() const noexcept { return num_restarts_; }
@@ -54,7 +55,7 @@ class TableRegions {
 
   std::int64_t entries_;
   std::int64_t longest_;  // entries of the largest region
-  bool is_fixed_;         // every slot has room for the longest
+  bool is_fixed_;         // every slot has room for the longest table
   LazyArray<Region> regions_;
   std::int64_t next_ = 0;  // entry at which the next region begins
   std::uint64_t num_restarts_ = 0;

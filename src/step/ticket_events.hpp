@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `TicketEvents`: which event stands for which ticket. There are two kinds of tickets. A step's
-/// (`fence`) retires at a step that the history of calls decides, which waits for its work if need
-/// be. An open one (`open`) is retired by the engine, and nothing waits for it. One thread at a
-/// time; owns its events.
+/// `TicketEvents`: the event of each ticket. There are two kinds of tickets. A step's ticket
+/// (`fence`) is retired by a later step. The history of calls decides which step, and that step
+/// waits for the ticket's work if it has to. An open ticket (`open`) is retired by the engine, and
+/// nothing waits for it. One thread at a time. It owns its events.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/base/result.hpp"
@@ -15,38 +15,39 @@
 
 namespace kvarena {
 
-/// In `required` of the failed_precondition (ticket) that says why a ticket was not retired.
+/// Values of `required` in the failed_precondition (ticket) of a ticket that was not retired.
 inline constexpr std::uint64_t kTicketOfStep = 1;
 inline constexpr std::uint64_t kTicketAtWork = 2;
 
-/// Tickets in the order of issue, each with its event and the step it was opened in.
+/// Tickets in the order of issue, each with its event and the step in which it was opened.
 class TicketEvents {
  public:
-  /// Returns what Device::create_event returns; exhausted (host_memory).
+  /// Makes the events. Returns what Device::create_event returns, or exhausted (host_memory).
   static Result<TicketEvents> create(Device& device, std::int32_t max_open);
   ~TicketEvents();
   TicketEvents(TicketEvents&& other) noexcept;
   TicketEvents& operator=(TicketEvents&&) = delete;
 
-  /// A step's ticket for the work queued on `stream` so far. Returns exhausted (ticket), or what
-  /// Device::record returns; nothing is left open then.
+  /// Opens a step's ticket for the work queued on `stream` so far. Returns exhausted (ticket), or
+  /// what Device::record returns; no ticket is left open then.
   Result<Ticket> fence(BlockManager& manager, StreamId stream, std::uint64_t step);
-  /// An open ticket for the work queued on `stream` so far. Returns as fence.
+  /// Opens an open ticket for the work queued on `stream` so far. Returns what fence returns.
   Result<Ticket> open(BlockManager& manager, StreamId stream);
-  /// An open ticket for work that no stream knows. Returns exhausted (ticket).
+  /// Opens an open ticket for work that no stream knows. Returns exhausted (ticket).
   Result<Ticket> open(BlockManager& manager);
-  /// Retires an open ticket. Returns not_found (ticket), failed_precondition (ticket) for a step's
-  /// ticket and while the stream has not completed its work. O(open tickets).
+  /// Retires an open ticket. Returns not_found (ticket), or failed_precondition (ticket) for a
+  /// step's ticket and while the stream has not completed the ticket's work. O(open tickets).
   Status retire(BlockManager& manager, Ticket ticket);
 
-  /// Tickets of steps that have not retired.
+  /// The number of steps' tickets that have not retired.
   std::int64_t num_of_steps() const noexcept { return std::ssize(of_steps_); }
-  /// Retires every step's ticket of step `last_step` or before, waiting for its work; work that
-  /// failed is over too.
+  /// Retires every ticket of step `last_step` and earlier steps, and waits for their work. Work
+  /// that failed is over too.
   Status retire_through(BlockManager& manager, std::uint64_t last_step);
   /// Retires every ticket of either kind whose work has completed, oldest first, and logs each.
   Status retire_completed(BlockManager& manager);
-  /// Waits for the work of every ticket that has a stream, retiring none. How many have none.
+  /// Waits for the work of every ticket that has a stream, without retiring it. Returns the number
+  /// of tickets without a stream.
   std::size_t wait_for_all();
 
  private:

@@ -21,6 +21,7 @@ enum class RunEnd : std::uint8_t {
   does_not_fit,  ///< the pool or the device's memory is too small
   bad_input,     ///< a trace
   environment,   ///< the operating system, or a bug
+  interrupted,   ///< somebody asked it to stop
 };
 
 /// "check_failed", ...

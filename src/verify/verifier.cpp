@@ -27,6 +27,7 @@ std::string_view name_of(RunEnd end) noexcept {
     case RunEnd::does_not_fit: return "does_not_fit";
     case RunEnd::bad_input: return "bad_input";
     case RunEnd::environment: return "environment";
+    case RunEnd::interrupted: return "interrupted";
   }
   return "unknown";
 }

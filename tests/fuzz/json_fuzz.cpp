@@ -18,8 +18,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const nlohmann::json other = nlohmann::json::parse(text, nullptr, false);
   if (const kvarena::Status read = parse_json({text, "c.json"}, {}, value, failure); !read) {
     kvarena::test::check_refusal(read, failure);
-    const bool has_reason = failure.found.ends_with(" again") || failure.found == "a NUL byte" ||
-                            failure.expected.ends_with("levels of nesting");
+    const bool has_reason = failure.what.found.ends_with(" again") ||
+                            failure.what.found == "a NUL byte" ||
+                            failure.what.expected.ends_with("levels of nesting");
     if (!other.is_discarded() && !has_reason) std::abort();
     return 0;
   }

@@ -19,11 +19,12 @@ inline void check_refusal(const Status& status, const capacity::ReadFailure& fai
   bool is_plain = text.size() < 1000;
   for (const char c : text) is_plain = is_plain && c >= 0x20 && c <= 0x7e;
   for (const std::string* part :
-       {&failure.place, &failure.found, &failure.expected, &failure.advice}) {
+       {&failure.what.subject, &failure.what.found, &failure.what.expected, &failure.what.advice}) {
     is_plain = is_plain && printable(*part) == *part;
   }
   if (status != capacity::status_of(failure) || status.code != StatusCode::parse_error ||
-      failure.file.empty() || failure.found.empty() || failure.expected.empty() || !is_plain) {
+      failure.what.subject.empty() || failure.what.found.empty() || failure.what.expected.empty() ||
+      !is_plain) {
     std::fprintf(stderr, "refused with %d: %s\n", static_cast<int>(status.code), text.c_str());
     std::abort();
   }

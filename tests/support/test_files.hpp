@@ -22,6 +22,8 @@ class TempFile {
             ("kvarena-test-" + std::to_string(::getpid()) + "-" + std::to_string(number++) +
              std::string(suffix));
     std::ofstream(path_, std::ios::binary) << content;
+    using std::filesystem::perms;  // for its owner alone, as files of tokens must be
+    std::filesystem::permissions(path_, perms::owner_read | perms::owner_write);
   }
   ~TempFile() { std::filesystem::remove(path_); }
   TempFile(const TempFile&) = delete;

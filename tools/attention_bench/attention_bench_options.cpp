@@ -1,5 +1,6 @@
 #include "tools/attention_bench/attention_bench_options.hpp"
 
+#include "tools/nearest_name.hpp"
 #include "tools/option_types.hpp"
 
 #include "kvarena/base/shapes.hpp"
@@ -10,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
+#include <map>
 #include <utility>
 
 namespace kvarena::tools {
@@ -66,43 +67,20 @@ std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
 
 }  // namespace
 
-std::optional<std::vector<std::int32_t>> parse_counts(std::string_view text, std::int32_t largest) {
-  std::vector<std::int32_t> counts;
-  while (true) {
-    const std::string_view entry = text.substr(0, text.find(','));
-    std::int64_t value = 0;
-    const char* last = entry.data() + entry.size();
-    auto [end, error] = std::from_chars(entry.data(), last, value);
-    if (error != std::errc{} || value < 1 || value > largest) return std::nullopt;
-    if (end != last && *end == 'k') {
-      value *= 1024;
-      ++end;
-    }
-    if (end != last || value > largest) return std::nullopt;
-    counts.push_back(static_cast<std::int32_t>(value));
-    if (entry.size() == text.size()) return counts;
-    text.remove_prefix(entry.size() + 1);
-  }
-}
-
 void AttentionBenchOptions::declare_counts(CLI::App& command) {
   const auto list = [&](const char* name, std::vector<std::int32_t>& counts, std::int32_t largest,
                         const char* help) {
-    const auto take = [name, &counts, largest](const std::string& text) {
-      auto parsed = parse_counts(text, largest);
-      if (!parsed) {
-        throw CLI::ValidationError(
-            name, fmt::format("\"{}\" is no list of numbers; expected whole numbers 1 .. {} "
-                              "separated by commas, such as 1,64,4k (k: x 1024)",
-                              text, largest));
-      }
-      counts = std::move(*parsed);
-    };
-    return command.add_option_function<std::string>(name, take, help)
+    const CLI::AsNumberWithUnit kilo(std::map<std::string, std::int32_t>{{"k", 1024}},
+                                     CLI::AsNumberWithUnit::CASE_SENSITIVE);
+    return command.add_option(name, counts, help)
+        ->delimiter(',')
+        ->transform(CLI::Validator(kilo).description(""))
+        ->check(CLI::Range(1, largest).description(""))
         ->type_name("N[,N...]")
         ->default_str(fmt::format("{}", counts.front()));
   };
-  auto* batch = list("--batch", batches_, kMaxBatch, "Sequences; a row for each number");
+  auto* batch =
+      list("--batch", batches_, kMaxBatch, "Sequences (k: x 1024); a row for each number");
   auto* context = list("--context", contexts_, kMaxContext, "Tokens of each sequence, likewise");
   command
       .add_option("--lengths", lengths_path_,
@@ -116,18 +94,19 @@ void AttentionBenchOptions::declare_counts(CLI::App& command) {
 
 void AttentionBenchOptions::declare(CLI::App& command) {
   const auto take_heads = [this](const std::string& text) {
-    const auto slash = text.find('/');
-    const auto q = parse_counts(text.substr(0, slash), kMaxHeads);
-    const auto kv =
-        slash == std::string::npos ? q : parse_counts(text.substr(slash + 1), kMaxHeads);
-    if (!q || !kv || q->size() != 1 || kv->size() != 1 || q->front() % kv->front() != 0) {
+    const auto parts = CLI::detail::split(text, '/');
+    std::int32_t q = 0;
+    std::int32_t kv = 0;
+    const bool are_numbers = parts.size() <= 2 && CLI::detail::lexical_cast(parts.front(), q) &&
+                             CLI::detail::lexical_cast(parts.back(), kv);
+    if (!are_numbers || q < 1 || kv < 1 || q > kMaxHeads || q % kv != 0) {
       throw CLI::ValidationError(
           "--heads", fmt::format("\"{}\" are no heads; expected query heads / KV heads such as "
                                  "32/8, the first a multiple of the second, at most {}",
                                  text, kMaxHeads));
     }
-    shape_.num_q_heads = q->front();
-    shape_.num_kv_heads = kv->front();
+    shape_.num_q_heads = q;
+    shape_.num_kv_heads = kv;
   };
   auto* heads =
       command.add_option_function<std::string>("--heads", take_heads, "Query heads / KV heads");
@@ -183,7 +162,7 @@ std::optional<std::vector<AttentionShape>> AttentionBenchOptions::shapes(
     shapes.push_back(shape_of(preset.num_q_heads, preset.num_kv_heads, preset.head_dim));
   }
   if (!shapes.empty()) return shapes;
-  if (const ModelShape* model = find_model_shape(preset_)) {
+  if (const ModelShape* model = find_shape(preset_)) {
     return std::vector{shape_of(model->num_q_heads, model->num_kv_heads, model->head_dim)};
   }
   console.error(fmt::format("--preset {}: there is no such preset", preset_),

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -27,10 +26,6 @@ struct ChosenProblems {
   ExitCode code = ExitCode::ok;  ///< what was wrong has been reported
   std::vector<meter::AttentionProblem> problems;
 };
-
-/// Whole numbers 1 .. `largest` separated by commas, each with an optional `k` (x 1024): "1,8,64k".
-/// Nothing for anything else.
-std::optional<std::vector<std::int32_t>> parse_counts(std::string_view text, std::int32_t largest);
 
 /// The options and what they mean together.
 class AttentionBenchOptions {

@@ -1,11 +1,14 @@
 #include "tools/attention_bench/attention_bench_run.hpp"
 
 #include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/json_output.hpp"
 #include "tools/quantity.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -22,6 +25,23 @@ ExitCode exit_code_of(const Status& status) {
     case StatusCode::invalid_argument: return ExitCode::usage;
     default: return ExitCode::environment;
   }
+}
+
+double gb_per_s(const ReadCeiling& ceiling) {
+  return static_cast<double>(ceiling.bytes) / ceiling.us / 1e3;
+}
+
+/// What holds for all rows.
+Json header_json(const Device& device, const meter::MeterOptions& options,
+                 const ReadCeiling& ceiling) {
+  const bool is_host = device.kind() == DeviceKind::host;
+  return {{"device", device.name()},
+          {"threads", is_host ? Json(options.num_threads) : Json()},
+          {"read_ceiling_gb_per_s", gb_per_s(ceiling)},
+          {"read_ceiling_bytes", ceiling.bytes},
+          {"replays", options.replays},
+          {"layers_per_schedule", options.layers_per_schedule},
+          {"rotated_bytes", options.rotated_bytes}};
 }
 
 }  // namespace
@@ -43,40 +63,47 @@ ExitCode AttentionBenchRun::report(const Console& console, const std::string& wh
 ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& meter) const {
   const Result<ReadCeiling> ceiling = meter.read_ceiling();
   if (!ceiling) return report(console, "the large read", ceiling.status());
-  const double read_rate = static_cast<double>(ceiling->bytes) / ceiling->us / 1e3;
   const auto print = [&](const std::string& text) {
     if (json_on_stdout(json) && console.quiet) return;
     (json_on_stdout(json) ? console.err : console.out) << text << std::flush;
   };
-  print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", device.name(), read_rate,
+  print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", device.name(), gb_per_s(*ceiling),
                     human_bytes(ceiling->bytes), table_header()));
   Json rows = Json::array();
   ExitCode code = ExitCode::ok;
+  bool is_correct = true;
+  const Interrupt interrupt;
   for (const AttentionProblem& problem : problems) {
+    if (interrupt.came()) {
+      console.warning(
+          fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      code = ExitCode::interrupted;
+      break;
+    }
     const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
     const auto figures = meter.measure(problem);
-    if (!figures) return report(console, name, figures.status());
+    if (!figures) {
+      code = report(console, name, figures.status());
+      break;
+    }
     print(table_line(problem, *figures, *ceiling));
     rows.push_back(json_of(problem, *figures, *ceiling));
     if (figures->is_correct()) continue;
-    code = ExitCode::check_failed;
+    is_correct = false;
     console.error(
         fmt::format("{}: the result has a relative error of {:.2e}", name, figures->error),
         fmt::format("at most {:.2e}, twice that of rounding", figures->error_limit),
         "do not use this build on this device; run the kernel tests and report it");
   }
-  const bool is_host = device.kind() == DeviceKind::host;
-  const ExitCode written = write_json(console, json,
-                                      {{"device", device.name()},
-                                       {"threads", is_host ? Json(options.num_threads) : Json()},
-                                       {"read_ceiling_gb_per_s", read_rate},
-                                       {"read_ceiling_bytes", ceiling->bytes},
-                                       {"replays", options.replays},
-                                       {"layers_per_schedule", options.layers_per_schedule},
-                                       {"rotated_bytes", options.rotated_bytes},
-                                       {"correct", code == ExitCode::ok},
-                                       {"rows", rows}});
-  return code == ExitCode::ok ? written : code;
+  const bool is_refused = code != ExitCode::ok && code != ExitCode::interrupted;
+  Json document = header_json(device, options, *ceiling);
+  document["interrupted"] = code == ExitCode::interrupted;
+  document["failure"] = is_refused ? Json(console.failure.found) : Json();
+  document["correct"] = is_correct;
+  document["rows"] = std::move(rows);
+  const ExitCode written = write_json(console, json, document);
+  if (code != ExitCode::ok) return code;
+  return is_correct ? written : ExitCode::check_failed;
 }
 
 }  // namespace kvarena::tools

@@ -1,14 +1,19 @@
 #pragma once
 
 /// @file
-/// kvarena.toml as a list of entries with their places, and strings as TOML writes them. The file
-/// is input from outside: what is not TOML, or too large or too deep, is one `ConfigError` that
-/// names file, line and column. Knows nothing of commands and options. Pure functions, but for
-/// `read_config_file`.
+/// kvarena.toml as a list of settings with their lines, and strings as TOML writes them. Of TOML
+/// this is what settings need: tables, and keys with a string, a number, a boolean or an array of
+/// these on one or more lines. The file is input from outside: what is wrong with it is one
+/// `ConfigError`. Knows nothing of commands and options. Pure functions.
+
+#include "tools/exit_codes.hpp"
+
+#include "base/finding.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <exception>
+#include <istream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,50 +22,26 @@ namespace kvarena::tools {
 
 /// Largest file, bytes: some twenty times what all options take.
 inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 18;
-/// Most keys and tables.
-inline constexpr std::size_t kMaxConfigEntries = 4096;
-/// Most parts of a key, those of its tables included; bench.attention.batch has three.
-inline constexpr std::size_t kMaxConfigParts = 8;
-/// Deepest nesting of arrays and inline tables.
-inline constexpr std::size_t kMaxConfigDepth = 16;
-/// Most dots in a line, those of strings included: how deep one line can make tables nest while the
-/// file is parsed, before the parts of its keys are known.
-inline constexpr std::size_t kMaxConfigDots = 64;
-/// Longest key and longest string, bytes.
-inline constexpr std::size_t kMaxConfigText = 4096;
 
-/// Where something begins in a file: line and column, from 1.
-struct ConfigPlace {
-  std::uint32_t line = 0;
-  std::uint32_t column = 0;
+/// Why a configuration cannot be used. Thrown while the command line is parsed, as CLI11's errors
+/// are; run_command_line reports it.
+struct ConfigError : std::exception {
+  ConfigError(ExitCode error_code, Finding why) : code(error_code), finding(std::move(why)) {}
 
-  friend auto operator<=>(const ConfigPlace&, const ConfigPlace&) = default;
+  ExitCode code;  ///< bad_input for a file, usage for a variable
+  Finding finding;
 };
 
-/// What a value is in TOML.
-enum class ConfigKind : std::uint8_t { boolean, integer, real, text, list, table, time };
-
-/// A value. Tables have no content here: what they hold are entries of their own.
-struct ConfigValue {
-  ConfigKind kind = ConfigKind::table;
-  std::string text{};                ///< of a boolean, number or string, as a command line has it
-  std::vector<ConfigValue> items{};  ///< of a list
-  ConfigPlace place{};
-};
-
-/// A key with its value; a table comes before what it holds.
+/// "key = value" of a table.
 struct ConfigEntry {
-  std::vector<std::string> path;  ///< tables from the outermost, then the key
-  ConfigPlace place;              ///< of the key
-  ConfigValue value;
+  std::string table;                ///< "bench.attention"; empty: before the first table
+  std::string key;                  ///< empty: the line of the table itself
+  std::vector<std::string> values;  ///< as a command line has them; of an array one each
+  std::uint32_t line = 0;           ///< from 1
 };
 
-/// The entries of `text`, in the order in which they are written. `path` is named in errors. Throws
-/// ConfigError (bad_input).
-std::vector<ConfigEntry> parse_config(std::string_view text, const std::string& path);
-
-/// The bytes of a file. Throws ConfigError (bad_input) when it cannot be read or is too large.
-std::string read_config_file(const std::filesystem::path& path);
+/// The entries of a file that is called `path` in errors. Throws ConfigError (bad_input).
+std::vector<ConfigEntry> parse_config(std::istream& text, const std::string& path);
 
 /// `text` as a TOML string in double quotes, on one line, control characters escaped; what is not
 /// UTF-8 becomes U+FFFD.

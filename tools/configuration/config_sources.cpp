@@ -45,6 +45,7 @@ bool is_usable(const fs::path& file, ::uid_t user, std::vector<std::string>& war
   std::string reason = distrust(file, "it", user);
   const fs::path folder = file.parent_path();
   if (reason.empty()) reason = distrust(folder, folder.string(), user);
+  if (reason.empty() && ::access(file.c_str(), R_OK) != 0) reason = "it cannot be read";
   if (reason.empty()) return true;
   warnings.push_back(printable(fmt::format("{} is passed over: {}; name it with --config to use it",
                                            file.string(), reason)));
@@ -77,14 +78,14 @@ std::optional<std::string> ConfigSources::variable(const std::string& name) cons
 FoundConfig find_config_files(const ConfigSources& sources) {
   FoundConfig found;
   for (fs::path folder = sources.folder; !folder.empty(); folder = folder.parent_path()) {
-    if (is_usable(folder / kConfigFileName, sources.user, found.warnings)) {
+    if (is_usable(folder / kConfigFileName, sources.user, found.project_warnings)) {
       found.project = folder / kConfigFileName;
       break;
     }
     if (folder == folder.parent_path()) break;
   }
   if (!sources.user_file.empty() && sources.user_file != found.project &&
-      is_usable(sources.user_file, sources.user, found.warnings)) {
+      is_usable(sources.user_file, sources.user, found.user_warnings)) {
     found.user = sources.user_file;
   }
   return found;

@@ -35,9 +35,10 @@ struct ConfigSources {
 
 /// The files that nobody named.
 struct FoundConfig {
-  std::filesystem::path project{};      ///< kvarena.toml of the folder or its nearest parent
-  std::filesystem::path user{};         ///< the user's; empty where it is the project's
-  std::vector<std::string> warnings{};  ///< what was passed over, and why
+  std::filesystem::path project{};  ///< kvarena.toml of the folder or its nearest parent
+  std::filesystem::path user{};     ///< the user's; empty where it is the project's
+  std::vector<std::string> project_warnings{};  ///< what was passed over on the way, and why
+  std::vector<std::string> user_warnings{};     ///< likewise of the user's
 };
 
 /// Looks for them, up to the root of the file system. A file is passed over, since it could name

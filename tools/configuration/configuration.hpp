@@ -1,31 +1,60 @@
 #pragma once
 
 /// @file
-/// `Configuration`: options' values that are not on the command line. They join CLI11's own results
-/// once all words of the command line are read and before any option takes its value, so that
-/// ranges, needs and excludes hold for them exactly as for the command line, which wins. Of options
-/// that exclude one another the one from the stronger source stays, and what needs only the other
-/// goes with it. docs/cli.md has the order of sources. One thread.
+/// `Configuration`: options' values that are not on the command line. CLI11 asks for them as for a
+/// configuration file, when it has read the command line; then they are results like any other, and
+/// ranges, needs and excludes hold for them as for the command line, which wins. Of options that
+/// exclude one another the one from the stronger source stays, and what needs only the other goes
+/// with it. (CLI11's own variables would lose against a file.) docs/cli.md has the order of
+/// sources. One thread.
 
+#include "tools/configuration/config_file.hpp"
 #include "tools/configuration/config_sources.hpp"
-#include "tools/configuration/option_schema.hpp"
-#include "tools/configuration/setting_reader.hpp"
 #include "tools/console.hpp"
 
+#include <istream>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+class Option;
+struct ConfigItem;
+}  // namespace CLI
+
 namespace kvarena::tools {
+
+/// An option and its names. Refers to what the command line's root owns.
+struct CommandOption {
+  CLI::App* command = nullptr;
+  CLI::Option* option = nullptr;
+  std::string table{};     ///< "replay", "bench.attention"; empty: of all commands
+  std::string key{};       ///< "block-size"; of a positional its name
+  std::string variable{};  ///< "KVARENA_REPLAY_BLOCK_SIZE"
+  bool is_configurable = true;
+};
+
+/// Where a value came from.
+struct ConfigOrigin {
+  /// The sources, each winning over those before it.
+  enum class Source : std::uint8_t { default_value, user_file, file, environment, command_line };
+
+  Source source = Source::default_value;
+  std::string place{};  ///< "/srv/kvarena.toml:12", "KVARENA_QUIET"
+
+  /// "default", "env KVARENA_QUIET", "/srv/kvarena.toml:12", "command line".
+  std::string text() const;
+};
 
 /// What is configured, and from where.
 class Configuration {
  public:
   Configuration(const Console& console, ConfigSources sources);
 
-  /// Declares --config and --no-config on the root, and joins in whenever it parses. Before any
-  /// other option of the root. Parsing then also throws ConfigError.
+  /// Declares --config and --no-config on the root, and joins in whenever it parses. Parsing then
+  /// also throws ConfigError.
   void declare(CLI::App& root);
   /// `command` is for looking at the configuration: when it is chosen, values join the options of
   /// all commands, and else only those of the command chosen.
@@ -35,46 +64,60 @@ class Configuration {
   /// than its own chooses one. From equal sources they meet, and the command complains.
   void exclude_choice(CLI::Option& option, const CLI::Option& choice, std::set<std::string> values);
 
-  /// All options; empty until a command line has been parsed.
-  const OptionSchema& schema() const noexcept { return schema_; }
+  /// All options and, as tables, all commands, but for hidden ones, in the order of their
+  /// declaration; empty until a command line has been parsed.
+  const std::vector<CommandOption>& options() const noexcept { return options_; }
+  const std::vector<std::string>& tables() const noexcept { return tables_; }
   /// The files read, the strongest first.
   const std::vector<std::string>& files() const noexcept { return files_; }
   /// Where the option's value came from.
   ConfigOrigin origin_of(const CLI::Option& option) const;
+  /// Where the value is from that CLI11 refuses with these words; "default" when it is from the
+  /// command line.
+  ConfigOrigin origin_of_refused(const std::string& words) const;
   /// For a complaint about the options of the command chosen: which of its own values are not from
   /// the command line, and where they are from, a line each. Empty when all are.
   std::string remark() const;
 
+  /// What CLI11 adds to the results of the command line; `file` is the one that it has opened.
+  std::vector<CLI::ConfigItem> items(std::istream& file);
+
  private:
+  using Source = ConfigOrigin::Source;
+  struct Setting {
+    std::vector<std::string> values;  // as on the command line
+    ConfigOrigin origin;
+  };
   struct ChoiceRule {
     CLI::Option* option;
     const CLI::Option* choice;
     std::set<std::string> values;  // of the choice, with which the option has no place
   };
 
-  void join();
-  void read_files();
-  void read_file(const std::string& path, ConfigOrigin::Source source);
+  void list_options(CLI::App& command, const std::string& table);
+  void read_file(std::istream& text, const std::string& path, Source source);
+  void read_files(std::istream& file);
   void read_environment();
-  bool is_wanted(const CLI::App* command) const;
-  void take_command_line(CLI::Option& option);
+  void read_variable(const std::string& name, const std::string& value);
+  Finding unknown_key(const ConfigEntry& entry) const;
+  bool is_wanted(const CommandOption& named) const;
   bool is_set(const CLI::Option& option) const;
-  void displace_weaker(ConfigOrigin::Source source);
-  void displace(CLI::Option& option, ConfigOrigin::Source source);
-  void join_option(const CommandOption& option);
-  void check_relations(const CommandOption& option) const;
-  std::string described(const CLI::Option& option) const;
+  void displace_weaker(Source source);
+  void displace(CLI::Option& option, Source source);
 
   const Console& console_;
   ConfigSources sources_;
   CLI::App* root_ = nullptr;
+  CLI::Option* config_ = nullptr;
+  CLI::Option* no_config_ = nullptr;
+  bool no_config_given_ = false;
   const CLI::App* show_command_ = nullptr;
-  std::string config_path_;
-  bool no_config_ = false;
   std::vector<ChoiceRule> choice_rules_;
-  OptionSchema schema_;
+  FoundConfig found_;
+  std::vector<CommandOption> options_;
+  std::vector<std::string> tables_;
   std::vector<std::string> files_;
-  std::map<const CLI::Option*, ConfigSetting> settings_;  // the strongest of each option
+  std::map<const CLI::Option*, Setting> settings_;  // the strongest of each option
 };
 
 }  // namespace kvarena::tools

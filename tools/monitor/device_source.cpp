@@ -1,8 +1,6 @@
 #include "tools/monitor/device_source.hpp"
 
 #include "base/excerpt.hpp"
-#include "tools/monitor/line_fields.hpp"
-#include "tools/monitor/nvml_view.hpp"
 #include "tools/quantity.hpp"
 
 #include <fmt/format.h>
@@ -52,6 +50,26 @@ MonitorFrame failure(const std::string& name, const Status& status) {
 }
 
 }  // namespace
+
+std::vector<std::string> lines_of_processes(const NvmlMemory& nvml) {
+  std::vector<std::string> lines;
+  for (const GpuProcess& process : nvml.processes) {
+    const std::string bytes =
+        process.bytes ? human_bytes(static_cast<std::int64_t>(*process.bytes)) : "bytes not told";
+    lines.push_back(fmt::format("process {} {}: {}", process.pid, printable(process.name), bytes));
+  }
+  return lines;
+}
+
+Json json_of_processes(const NvmlMemory& nvml) {
+  auto processes = Json::array();
+  for (const GpuProcess& process : nvml.processes) {
+    Json bytes;
+    if (process.bytes) bytes = *process.bytes;
+    processes.push_back({{"pid", process.pid}, {"name", process.name}, {"bytes", bytes}});
+  }
+  return processes;
+}
 
 GpuSource::GpuSource(CudaDeviceInfo gpu, NvmlQuery ask)
     : gpu_(std::move(gpu)), ask_(std::move(ask)) {}

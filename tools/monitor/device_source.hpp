@@ -13,8 +13,16 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace kvarena::tools {
+
+/// A line for each process that NVML knows. Names of processes are their owners' choice: lines have
+/// no control characters.
+std::vector<std::string> lines_of_processes(const NvmlMemory& nvml);
+/// An array of objects: pid, name, bytes (null where they are not told).
+nlohmann::ordered_json json_of_processes(const NvmlMemory& nvml);
 
 /// Asks NVML: nvml_memory, or what a test puts in its place.
 using NvmlQuery = std::function<Result<NvmlMemory>(const CudaDeviceInfo&)>;

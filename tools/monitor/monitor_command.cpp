@@ -1,9 +1,9 @@
 #include "tools/monitor/monitor_command.hpp"
 
+#include "tools/http_address.hpp"
 #include "tools/interrupt.hpp"
 #include "tools/json_output.hpp"
 #include "tools/monitor/device_source.hpp"
-#include "tools/monitor/line_fields.hpp"
 #include "tools/monitor/server_source.hpp"
 
 #include <fmt/chrono.h>
@@ -18,10 +18,12 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Examples:
-  kvarena monitor --url http://127.0.0.1:9400            a live view; Ctrl-C ends it
-  kvarena monitor --url http://127.0.0.1:9400 --once     one look; exit code 1 when unhealthy
-  kvarena monitor --url http://10.0.0.7:9400 --http-token-file token.txt --interval 10 >> log
+  kvarena monitor --url http://127.0.0.1:15858            a live view; Ctrl-C ends it
+  kvarena monitor --url http://127.0.0.1:15858 --once     one look; exit code 1 when unhealthy
+  kvarena monitor --url http://10.0.0.7:15858 --http-token-file token.txt --interval 10 >> log
       one line every ten seconds
+  kvarena monitor --url https://engine.example.org --http-token-file token.txt
+      through a proxy that speaks TLS
   kvarena monitor --device cuda:0                        the GPU's memory and processes, by NVML
 
 The server is an engine's HealthServer, or 'kvarena replay --http'.
@@ -32,15 +34,25 @@ std::ostream& view_of(const Console& console, const std::string& json) {
   return json_on_stdout(json) ? console.err : console.out;
 }
 
+/// The last look that did not fail.
+struct LastLook {
+  std::vector<std::string> lines;
+  std::time_t at = 0;
+};
+
+std::string utc(std::time_t time) { return fmt::format("{:%FT%TZ}", fmt::gmtime(time)); }
+
 /// A look that failed, to be shown as one that did not, above what was seen last.
-MonitorFrame unreachable(const MonitorFrame& failed, const std::vector<std::string>& last) {
+MonitorFrame unreachable(const MonitorFrame& failed, const LastLook& last) {
   MonitorFrame frame;
   frame.healthy = false;
   frame.lines = {failed.happened};
   if (!failed.advice.empty()) frame.lines.push_back("  to do: " + failed.advice);
-  frame.lines.emplace_back("  as it was last seen:");
-  frame.lines.insert(frame.lines.end(), last.begin(), last.end());
+  frame.lines.push_back(fmt::format("  the last answer came at {}, {} s ago:", utc(last.at),
+                                    std::time(nullptr) - last.at));
+  frame.lines.insert(frame.lines.end(), last.lines.begin(), last.lines.end());
   LineFields line("unreachable");
+  line.add("since", utc(last.at));
   line.add("reason", failed.happened);
   frame.line = line.text();
   return frame;
@@ -53,9 +65,14 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
       "monitor", "Watch a kvarena process over HTTP, or a device by its driver");
   command->footer(kFooter);
   auto* url = command->add_option("--url", url_, "Of the server");
-  url->type_name("http://HOST:PORT");
+  url->type_name("http://HOST:PORT|https://HOST[:PORT]");
   url_option_ = url;
   command->add_option("--http-token-file", token_path_, "The server's token: first line of FILE")
+      ->type_name("FILE")
+      ->needs(url);
+  command
+      ->add_option("--http-ca-file", ca_file_,
+                   "Trust the certificate authorities in FILE (PEM) in place of the system's")
       ->type_name("FILE")
       ->needs(url);
   add_device_option(*command, device_)
@@ -79,16 +96,17 @@ std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, Exit
                               [](const CudaDeviceInfo& gpu) { return nvml_memory(gpu); });
   }
   *code = ExitCode::usage;
-  const auto address = parse_http_url(url_);
-  if (!address) {
-    console.error(fmt::format("--url {}", url_), "http://HOST:PORT, such as http://127.0.0.1:9400");
+  auto url = parse_http_url(url_);
+  if (!url) {
+    console.error(fmt::format("--url {}", url_),
+                  "http://HOST:PORT or https://HOST[:PORT], such as http://127.0.0.1:15858");
     return nullptr;
   }
   *code = ExitCode::bad_input;
   auto token = read_token(console, token_path_);
   if (!token) return nullptr;
-  return std::make_unique<ServerSource>(url_, HealthClient(*address, std::move(*token)),
-                                        steady_clock());
+  return std::make_unique<ServerSource>(
+      HealthServerAddress{std::move(*url), std::move(*token), ca_file_}, steady_clock());
 }
 
 void MonitorCommand::show(const Console& console, const MonitorFrame& frame, LiveView& live) const {
@@ -103,12 +121,13 @@ void MonitorCommand::show(const Console& console, const MonitorFrame& frame, Liv
   } else if (is_terminal) {
     live.draw(frame.lines, frame.healthy);
   } else {
-    out << fmt::format("{:%FT%TZ} {}", fmt::gmtime(std::time(nullptr)), frame.line) << std::endl;
+    out << utc(std::time(nullptr)) << ' ' << frame.line << std::endl;
   }
 }
 
 ExitCode MonitorCommand::write(const Console& console, const MonitorFrame& frame) const {
   if (once_ || !json_on_stdout(json_)) return write_json(console, json_, frame.document);
+  console.has_json = true;
   console.out << json_line(frame.document) << std::endl;  // a stream: one look, one line
   return ExitCode::ok;
 }
@@ -122,24 +141,21 @@ ExitCode MonitorCommand::run(const Console& console) {
   if (!once_) interrupt.emplace();
   const std::chrono::duration<double> interval(interval_s_);
   LiveView live(console, view_of(console, json_));
-  std::vector<std::string> last;
+  LastLook last;
   for (bool first = true;; first = false) {
     const MonitorFrame frame = source->look();
     if (frame.is_ok()) {
       show(console, frame, live);
       const ExitCode written = write(console, frame);
       if (written != ExitCode::ok) return written;
-      last = frame.lines;
+      last = {frame.lines, std::time(nullptr)};
     } else if (first || once_ || console.quiet) {
       console.error(frame.happened, "", frame.advice);
       if (first || once_) return ExitCode::environment;  // later: it may come back
     } else {
       show(console, unreachable(frame, last), live);
     }
-    if (!console.out) {
-      console.error("standard output could not be written", "an open pipe, terminal or file", "");
-      return ExitCode::environment;
-    }
+    if (!console.out) return ExitCode::environment;  // run_command_line says why
     if (once_) return frame.healthy ? ExitCode::ok : ExitCode::check_failed;
     if (interrupt->wait_for(std::chrono::round<std::chrono::milliseconds>(interval))) {
       return ExitCode::ok;

@@ -37,6 +37,7 @@ class MonitorCommand {
   std::string url_;
   const CLI::Option* url_option_ = nullptr;
   std::string token_path_;
+  std::string ca_file_;
   DeviceChoice device_;
   double interval_s_ = 2.0;
   bool once_ = false;

@@ -1,11 +1,14 @@
 #pragma once
 
 /// @file
-/// `MonitorFrame`: one look of `kvarena monitor`, ready to be shown; `MonitorSource` makes them.
+/// `MonitorFrame`: one look of `kvarena monitor`, ready to be shown; `MonitorSource` makes them,
+/// with `LineFields` for the lines of logs.
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvarena::tools {
@@ -28,6 +31,26 @@ class MonitorSource {
   virtual ~MonitorSource() = default;
   /// What there is now.
   virtual MonitorFrame look() = 0;
+};
+
+/// Builds a line for logs: a word, then key=value pairs as logfmt has them. Text has to be
+/// printable already.
+class LineFields {
+ public:
+  /// `first` is the line's first word.
+  explicit LineFields(std::string_view first) { append(first); }
+
+  /// A value with a space, '=' or '"', or none at all, is quoted; its quotes become apostrophes.
+  void add(std::string_view key, std::string_view value);
+  /// "1.50GiB": as people read it, without a space.
+  void add_bytes(std::string_view key, std::int64_t bytes);
+
+  const std::string& text() const noexcept { return text_; }
+
+ private:
+  void append(std::string_view value);
+
+  std::string text_;
 };
 
 }  // namespace kvarena::tools

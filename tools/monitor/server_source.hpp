@@ -1,31 +1,50 @@
 #pragma once
 
 /// @file
-/// `ServerSource`: looks of `kvarena monitor` at a kvarena HTTP server.
+/// Looks of `kvarena monitor` at a kvarena HTTP server.
 
-#include "tools/monitor/health_client.hpp"
 #include "tools/monitor/monitor_frame.hpp"
 #include "tools/monitor/stats_document.hpp"
 
 #include "kvarena/base/clock.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 namespace kvarena::tools {
 
+/// Which server, and how to ask it.
+struct HealthServerAddress {
+  std::string url;        ///< as parse_http_url gives it
+  std::string token{};    ///< empty: none
+  std::string ca_file{};  ///< of certificate authorities, PEM; empty: the system's
+  std::chrono::milliseconds limit = std::chrono::seconds(10);  ///< for the whole answer
+};
+
+/// What a server answered, or why there is nothing.
+struct HealthAnswer {
+  std::string body;      ///< of the answer, as it came
+  std::string happened;  ///< why it failed; empty: it did not
+  std::string advice;    ///< what to do
+
+  bool is_ok() const noexcept { return happened.empty(); }
+};
+
+/// GET /stats of a server, by libcurl, and what went wrong in clear words. An answer has 64 MiB at
+/// most. Proxies of the environment are not used.
+HealthAnswer fetch_stats(const HealthServerAddress& server);
+
 /// A server's /stats.
 class ServerSource final : public MonitorSource {
  public:
-  /// `url` names the server.
-  ServerSource(std::string url, HealthClient client, const Clock& clock)
-      : url_(std::move(url)), client_(std::move(client)), clock_(clock) {}
+  ServerSource(HealthServerAddress server, const Clock& clock)
+      : server_(std::move(server)), clock_(clock) {}
   MonitorFrame look() override;
 
  private:
-  std::string url_;
-  HealthClient client_;
+  HealthServerAddress server_;
   const Clock& clock_;
   std::optional<StatsDocument> before_;
   std::int64_t before_ns_ = 0;

@@ -1,6 +1,5 @@
 #include "tools/monitor/stats_view.hpp"
 
-#include "tools/monitor/line_fields.hpp"
 #include "tools/quantity.hpp"
 
 #include <fmt/format.h>

@@ -39,6 +39,9 @@ void ModelNumbers::declare(CLI::App& command, CLI::Option& model) {
   of_layers("--window", window_, 1 << 30, "Sliding window of every layer, tokens");
   number("--parameters", parameters_, std::int64_t{1} << 50,
          "All parameters, where numbers, --model's file or preset do not tell them");
+  add_bytes_option(command, "--weights-bytes", weights_bytes_,
+                   "All weights of all ranks together, whatever else tells them")
+      ->group(kGroup);
 }
 
 bool ModelNumbers::any() const noexcept {
@@ -47,29 +50,28 @@ bool ModelNumbers::any() const noexcept {
          shape_.max_position != 0 || shape_.tied_embeddings || window_ != 0;
 }
 
-bool ModelNumbers::is_complete(const Console& console) const {
+bool ModelNumbers::is_complete(Finding& refusal) const {
   std::vector<std::string_view> missing;
   if (shape_.num_layers == 0) missing.emplace_back("--layers");
   if (shape_.num_kv_heads == 0) missing.emplace_back("--kv-heads");
   if (shape_.head_dim == 0) missing.emplace_back("--head-dim");
-  if (parameters_ == 0 && (shape_.ffn == 0 || shape_.vocab == 0)) {
-    missing.emplace_back("--parameters (or --ffn and --vocab)");
-  }
   if (!missing.empty()) {
-    console.error(fmt::format("the model is incomplete: {} missing", fmt::join(missing, ", ")),
-                  "--model with a built-in name or a file, or its numbers",
-                  "'kvarena plan --help' lists them");
+    refusal = {
+        .found = fmt::format("the model is incomplete: {} missing", fmt::join(missing, ", ")),
+        .expected = "--model with a built-in name or a file, or its numbers",
+        .advice = "'kvarena plan --help' lists them"};
     return false;
   }
   if (shape_.num_q_heads % shape_.num_kv_heads == 0) return true;
-  console.error(
-      fmt::format("{} query heads over {} KV heads", shape_.num_q_heads, shape_.num_kv_heads),
-      "a multiple of the KV heads", "change --q-heads or --kv-heads");
+  refusal = {.found = fmt::format("{} query heads over {} KV heads", shape_.num_q_heads,
+                                  shape_.num_kv_heads),
+             .expected = "a multiple of the KV heads",
+             .advice = "change --q-heads or --kv-heads"};
   return false;
 }
 
-std::optional<ModelSpec> ModelNumbers::model(const Console& console) const {
-  if (!is_complete(console)) return std::nullopt;
+std::optional<ModelSpec> ModelNumbers::model(Finding& refusal) const {
+  if (!is_complete(refusal)) return std::nullopt;
   ModelSpec model;
   model.name = "custom";
   model.source = "numbers";
@@ -90,6 +92,7 @@ std::optional<ModelSpec> ModelNumbers::model(const Console& console) const {
     model.parameters = parameters_;
     model.parameters_source = "--parameters";
   }
+  model.weights_bytes = weights_bytes_;
   const bool has_mlp = shape_.ffn > 0;
   const bool has_logits = shape_.vocab > 0;
   if (!has_mlp || !has_logits) {
@@ -102,7 +105,12 @@ std::optional<ModelSpec> ModelNumbers::model(const Console& console) const {
   return model;
 }
 
-void ModelNumbers::add_parameters(ModelSpec& model) const {
+void ModelNumbers::add_weights(ModelSpec& model) const {
+  if (weights_bytes_) {
+    model.weights_bytes = weights_bytes_;
+    model.weights_by_dtype.clear();
+    model.notes.emplace_back("weights are those of --weights-bytes");
+  }
   if (parameters_ == 0) return;
   if (model.parameters || model.weights_bytes) {
     model.notes.emplace_back("--parameters is not used: the model's own are known");

@@ -1,11 +1,10 @@
 #pragma once
 
 /// @file
-/// `ModelNumbers`: a model by the numbers of its layers on the command line, and the parameters of
+/// `ModelNumbers`: a model by the numbers of its layers on the command line, and the weights of
 /// models whose files and presets do not tell them.
 
-#include "tools/console.hpp"
-
+#include "base/finding.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 
 #include <cstdint>
@@ -22,22 +21,23 @@ namespace kvarena::tools {
 class ModelNumbers {
  public:
   /// Declares --layers and the others on `command`. Those of the layers exclude `model`, which
-  /// names one; --parameters goes with both.
+  /// names one; --parameters and --weights-bytes go with both.
   void declare(CLI::App& command, CLI::Option& model);
   /// Whether any number of the layers was given.
   bool any() const noexcept;
-  /// The model, or what is wrong or missing, reported on the console.
-  std::optional<capacity::ModelSpec> model(const Console& console) const;
-  /// Gives a model of which neither parameters nor weights are known exactly those of
-  /// --parameters. Others stay as they are, with a note.
-  void add_parameters(capacity::ModelSpec& model) const;
+  /// The model, or what is wrong or missing.
+  std::optional<capacity::ModelSpec> model(Finding& refusal) const;
+  /// Gives a model of which neither parameters nor weights are known those of --parameters, and any
+  /// model the bytes of --weights-bytes. What is not used is noted.
+  void add_weights(capacity::ModelSpec& model) const;
 
  private:
-  bool is_complete(const Console& console) const;
+  bool is_complete(Finding& refusal) const;
 
   capacity::TransformerShape shape_;
   std::int32_t window_ = 0;
   std::int64_t parameters_ = 0;
+  std::optional<std::int64_t> weights_bytes_;
 };
 
 }  // namespace kvarena::tools

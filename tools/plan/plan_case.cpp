@@ -2,8 +2,6 @@
 
 #include "tools/quantity.hpp"
 
-#include "capacity/share.hpp"
-
 #include <fmt/format.h>
 
 namespace kvarena::tools {
@@ -12,49 +10,57 @@ namespace {
 using capacity::ModelSpec;
 using capacity::PlanOptions;
 
+/// Numbers of ranks that the heads can be split over: "1, 2, 4 or 8".
+std::string rank_choices(const ModelSpec& model) {
+  constexpr std::size_t kMost = 16;
+  std::vector<std::int32_t> ranks = capacity::tensor_parallel_choices(model);
+  if (ranks.size() == 1) return "1";
+  if (ranks.size() > kMost)
+    return fmt::format("{}, ...", fmt::join(ranks.begin(), ranks.begin() + kMost, ", "));
+  return fmt::format("{} or {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
+}
+
 /// What plan() would refuse by a number alone, in the words of the command line.
-std::optional<PlanRefusal> refusal_of(const PlannedCase& p) {
+std::optional<Finding> refusal_of(const PlannedCase& p) {
   const PlanOptions& o = p.options;
-  if (o.context_tokens == 0 && p.model.shape.max_position == 0) {
-    return PlanRefusal{"no --context, and the model's longest is not known",
-                       "--context, or --max-position with a model's numbers"};
+  const capacity::TransformerShape& shape = p.model.shape;
+  if (o.context_tokens == 0 && shape.max_position == 0) {
+    return Finding{.found = "no --context, and the model's longest is not known",
+                   .expected = "--context, or --max-position with a model's numbers"};
   }
-  if (const std::int32_t layers = p.model.shape.num_layers; o.pipeline_parallel > layers) {
-    return PlanRefusal{fmt::format("--pp {}: the model has {} layers", o.pipeline_parallel, layers),
-                       "at least a layer for each stage"};
+  if (o.pipeline_parallel > shape.num_layers) {
+    return Finding{.found = fmt::format("--pp {}: the model has {} layers", o.pipeline_parallel,
+                                        shape.num_layers),
+                   .expected = "at least a layer for each stage"};
   }
   const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format_of(p));
   const bool has_8_bits = kv != nullptr && kv->elements == 1 && kv->bytes == 1;
   if (o.kv_scale != ScaleKind::none && !has_8_bits) {
-    return PlanRefusal{fmt::format("--kv-scales per_token_head for {}", kv_format_of(p)),
-                       "--kv-dtype with a type of 8 bits, such as fp8_e4m3 or int8"};
+    return Finding{.found = fmt::format("--kv-scales per_token_head for {}", kv_format_of(p)),
+                   .expected = "--kv-dtype with a type of 8 bits, such as fp8_e4m3 or int8"};
   }
   return std::nullopt;
 }
 
-PlanRefusal refusal_of(const ModelSpec& model, std::string_view kv_format, const Status& status) {
+Finding refusal_of(const PlannedCase& p, const Status& status) {
   if (status.code != StatusCode::unsupported) {
-    return {describe(status), "numbers within their ranges"};
+    return {.found = describe(status), .expected = "numbers within their ranges"};
   }
-  if (status.resource == Resource::dtype) {
-    const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format);
-    return {fmt::format("K and V as {}: blocks of {} elements do not divide heads of {}", kv_format,
-                        kv == nullptr ? 0 : kv->elements, status.subject),
-            "--kv-dtype with an element, or blocks of 32 at most, such as fp8_e4m3, q8_0 or q4_0"};
+  if (status.resource == Resource::num_q_heads) {
+    const capacity::TransformerShape& shape = p.model.shape;
+    return {.found = fmt::format("--tp {}: {} query heads over {} KV heads cannot be split over {} "
+                                 "ranks",
+                                 p.options.tensor_parallel, shape.num_q_heads, shape.num_kv_heads,
+                                 p.options.tensor_parallel),
+            .expected = fmt::format("--tp with {}", rank_choices(p.model))};
   }
-  return {
-      fmt::format("parameters unknown: {}", model.parameters_source),
-      "--parameters with their number, or a file with the weights' headers (safetensors, GGUF)"};
-}
-
-void add_rank_notes(const PlannedCase& p, std::vector<std::string>* notes) {
-  const capacity::TransformerShape& shape = p.model.shape;
-  const std::int32_t ranks = p.options.tensor_parallel;
-  if (capacity::can_split_heads(shape, ranks)) return;
-  const bool is_query = shape.num_q_heads % ranks != 0;
-  notes->push_back(fmt::format("{} {} heads cannot be split over {} ranks; engines refuse this",
-                               is_query ? shape.num_q_heads : shape.num_kv_heads,
-                               is_query ? "query" : "KV", ranks));
+  const std::string_view name = kv_format_of(p);
+  const capacity::StorageFormat* kv = capacity::find_storage_format(name);
+  return {.found = fmt::format("K and V as {}: blocks of {} elements do not divide heads of {}",
+                               name, kv == nullptr ? 0 : kv->elements, status.subject),
+          .expected =
+              "--kv-dtype with an element, or blocks of 32 at most, such as fp8_e4m3, q8_0 "
+              "or q4_0"};
 }
 
 }  // namespace
@@ -73,7 +79,7 @@ PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
   if (planned.refusal) return planned;
   Result<capacity::MemoryPlan> made = capacity::plan(model, planned.options);
   if (!made) {
-    planned.refusal = refusal_of(model, kv_format_of(planned), made.status());
+    planned.refusal = refusal_of(planned, made.status());
     return planned;
   }
   planned.plan = *std::move(made);
@@ -139,8 +145,33 @@ std::string_view name_of(capacity::KeptTokens kept) {
   return kept == capacity::KeptTokens::full ? "full" : "model";
 }
 
+std::string weights_advice_of(const PlannedCase& p) {
+  return fmt::format("{}: give --weights-bytes, --parameters, or a folder with the weights",
+                     p.model.parameters_source);
+}
+
+std::string option_of(const capacity::PlanChange& change) {
+  const PlanOptions& o = change.options;
+  switch (change.field) {
+    using enum capacity::PlanField;
+    case context_tokens: return fmt::format("--context {}", o.context_tokens);
+    case batch: return fmt::format("--batch {}", o.batch);
+    case max_step_tokens: return fmt::format("--max-batched-tokens {}", o.max_step_tokens);
+    case max_sequences: return fmt::format("--max-sequences {}", o.max_sequences);
+    case utilization_permille:
+      return fmt::format("--utilization {:.3g}", o.utilization_permille / 1000.0);
+    case kept: return fmt::format("--retention {}", name_of(o.kept));
+    case kv: return fmt::format("--kv-dtype {}", o.kv->name);
+    case weights: return fmt::format("--weights-dtype {}", o.weights->name);
+    case tensor_parallel: return fmt::format("--tp {}", o.tensor_parallel);
+    case pipeline_parallel: return fmt::format("--pp {}", o.pipeline_parallel);
+  }
+  return {};
+}
+
 std::string settings_refusal_of(const PlannedCase& p) {
   if (!p.plan.fits) return "what was asked for does not fit";
+  if (!p.plan.weights_known) return "the weights are not known";
   if (p.memory.num_sms == 0) return "kvarena runs on NVIDIA GPUs and on the CPU";
   if (p.cache) return "";
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
@@ -159,7 +190,7 @@ std::string settings_refusal_of(const PlannedCase& p) {
 
 std::vector<std::string> notes_of(const PlannedCase& p) {
   std::vector<std::string> notes;
-  if (!p.plan.weights_exact) {
+  if (p.plan.weights_known && !p.plan.weights_exact) {
     notes.push_back(
         p.model.parameters
             ? fmt::format("weights are an estimate: {}; norms and scales, and with --weights-dtype "
@@ -170,7 +201,6 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
             : fmt::format("weights are estimated: {}", p.model.parameters_source));
   }
   notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
-  add_rank_notes(p, &notes);
   if (p.memory.from_driver) {
     notes.emplace_back("memory is nvidia-smi's figure; CUDA gives a process up to 2 % less");
   }

@@ -29,18 +29,12 @@ struct PlannedTrace {
   std::vector<Row> rows;      ///< the median and the percentile asked for
 };
 
-/// Why there is no plan: what was found, what was expected instead.
-struct PlanRefusal {
-  std::string found;
-  std::string expected;
-};
-
 /// One model on one GPU.
 struct PlannedCase {
   capacity::ModelSpec model;                  ///< what
   PlannedMemory memory;                       ///< where
   capacity::PlanOptions options;              ///< how
-  std::optional<PlanRefusal> refusal;         ///< why the rest is empty
+  std::optional<Finding> refusal;             ///< why the rest is empty
   capacity::MemoryPlan plan;                  ///< the answer
   Status cache;                               ///< ok, or why a KvCache cannot hold it
   KvCacheOptions settings;                    ///< where cache is ok: those that were planned for
@@ -60,6 +54,10 @@ std::string weights_types_of(const PlannedCase& planned);
 std::string_view kv_format_of(const PlannedCase& planned);
 /// The arithmetic, the weights of each type that headers tell before the plan's own lines.
 std::vector<capacity::PlanLine> lines_of(const PlannedCase& planned);
+/// What to give where the weights are not known.
+std::string weights_advice_of(const PlannedCase& planned);
+/// A change as the command takes it: "--context 3072".
+std::string option_of(const capacity::PlanChange& change);
 /// "full" or "model".
 std::string_view name_of(capacity::KeptTokens kept);
 /// Why `settings` are none to set, in words; empty: they are.

@@ -44,19 +44,6 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-std::string list_text() {
-  std::string text = "models\n";
-  for (const std::string_view name : capacity::model_preset_names()) {
-    text += fmt::format("  {}\n", name);
-  }
-  text += "GPUs\n";
-  for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) {
-    text += fmt::format("  {:<14} {:>11}\n", gpu.name,
-                        human_bytes(gpu.cuda_memory_bytes.value_or(gpu.memory_bytes)));
-  }
-  return text;
-}
-
 /// The most thousandths that are no more than `share`, 0.001 .. 1: of memory that may be used, none
 /// is added by rounding.
 std::int32_t permille_of(double share) {
@@ -64,16 +51,16 @@ std::int32_t permille_of(double share) {
   return nearest / 1000.0 > share ? nearest - 1 : nearest;
 }
 
-bool take_format(const Console& console, const char* option, const std::string& name,
-                 std::optional<capacity::StorageFormat>* format) {
+bool take_format(const char* option, const std::string& name,
+                 std::optional<capacity::StorageFormat>* format, Finding& refusal) {
   if (name.empty()) return true;
   const capacity::StorageFormat* found = capacity::find_storage_format(name);
   if (found != nullptr) {
     *format = *found;
     return true;
   }
-  console.error(fmt::format("{} {}", option, name),
-                fmt::format("one of {}", fmt::join(format_names(), ", ")));
+  refusal = {.found = fmt::format("{} {}", option, name),
+             .expected = fmt::format("one of {}", fmt::join(format_names(), ", "))};
   return false;
 }
 
@@ -149,60 +136,57 @@ void PlanCommand::declare_engine(CLI::App& command) {
       ->group(kGroup);
 }
 
-bool PlanCommand::take_formats(const Console& console) {
+bool PlanCommand::take_formats(Finding& refusal) {
   options_.utilization_permille = permille_of(utilization_);
   options_.kv_scale = scales_ == "none" ? ScaleKind::none : ScaleKind::per_token_head;
   options_.kept = kept_ == "full" ? KeptTokens::full : KeptTokens::model;
   if (context_overhead_) options_.context_overhead_bytes = *context_overhead_;
   if (graph_bytes_) options_.graph_bytes = *graph_bytes_;
-  return take_format(console, "--weights-dtype", weights_, &options_.weights) &&
-         take_format(console, "--kv-dtype", kv_, &options_.kv);
+  return take_format("--weights-dtype", weights_, &options_.weights, refusal) &&
+         take_format("--kv-dtype", kv_, &options_.kv, refusal);
 }
 
-std::optional<std::vector<ModelSpec>> PlanCommand::models(const Console& console,
-                                                          ExitCode* code) const {
+std::optional<std::vector<ModelSpec>> PlanCommand::models(PlanRefusal& refusal) const {
   std::vector<ModelSpec> models;
-  *code = ExitCode::usage;
   if (model_names_.empty() && !numbers_.any()) {
-    console.error("no model to plan for",
-                  "--model with built-in names or files, or the numbers of one (--layers, ...)",
-                  "'kvarena plan --list' names all models and GPUs");
+    refusal.what = {
+        .found = "no model to plan for",
+        .expected = "--model with built-in names or files, or the numbers of one (--layers, ...)",
+        .advice = "'kvarena plan --list' names all models and GPUs"};
     return std::nullopt;
   }
   if (model_names_.empty()) {
-    auto model = numbers_.model(console);
+    auto model = numbers_.model(refusal.what);
     if (!model) return std::nullopt;
     models.push_back(*std::move(model));
   }
   for (const std::string& name : model_names_) {
-    auto model = find_model(console, name, code);
-    if (!model) return std::nullopt;
-    numbers_.add_parameters(*model);
+    auto model = find_model(name, refusal);
+    if (!model) {
+      refusal.what.found = "--model " + refusal.what.found;
+      return std::nullopt;
+    }
+    numbers_.add_weights(*model);
     models.push_back(*std::move(model));
   }
   return models;
 }
 
-ExitCode PlanCommand::run(const Console& console) {
-  if (list_) {
-    console.out << list_text();
-    return ExitCode::ok;
-  }
-  if (!take_formats(console)) return ExitCode::usage;
-  ExitCode code = ExitCode::usage;
-  const auto chosen = models(console, &code);
-  if (!chosen) return code;
+std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal) {
+  if (!take_formats(refusal.what)) return std::nullopt;
+  const auto chosen = models(refusal);
+  if (!chosen) return std::nullopt;
   if (gpu_names_.empty()) gpu_names_.emplace_back("auto");
   std::vector<PlannedMemory> memories;
   for (const std::string& name : gpu_names_) {
-    auto memory = find_memory(console, name, &code);
-    if (!memory) return code;
+    auto memory = find_memory(name, refusal);
+    if (!memory) return std::nullopt;
     memories.push_back(*std::move(memory));
   }
   if (!trace_path_.empty()) {
     lengths_ = read_lengths(
-        console, {.path = trace_path_, .format = *trace::trace_format_of(trace_format_)}, &code);
-    if (!lengths_) return code;
+        {.path = trace_path_, .format = *trace::trace_format_of(trace_format_)}, refusal);
+    if (!lengths_) return std::nullopt;
   }
   std::vector<PlannedCase> cases;
   for (const ModelSpec& model : *chosen) {
@@ -212,10 +196,48 @@ ExitCode PlanCommand::run(const Console& console) {
       if (lengths_ && !planned.refusal) planned.trace = plan_trace(planned, *lengths_, percentile_);
     }
   }
-  if (cases.size() > 1 || !cases.front().refusal) return report(console, cases);
-  const auto& [found, expected] = *cases.front().refusal;
-  console.error(fmt::format("{}: {}", cases.front().model.name, found), expected);
-  return ExitCode::usage;
+  return cases;
+}
+
+ExitCode PlanCommand::run(const Console& console) {
+  if (list_) return list(console);
+  PlanRefusal refusal;
+  const auto planned = cases(refusal);
+  if (!planned) return refuse(console, refusal.what, refusal.code, json_of(refusal.what));
+  const PlannedCase& first = planned->front();
+  if (planned->size() > 1 || !first.refusal) return report(console, *planned);
+  Finding named = *first.refusal;
+  named.found = fmt::format("{}: {}", first.model.name, named.found);
+  return refuse(console, named, ExitCode::usage, json_of(first, false));
+}
+
+ExitCode PlanCommand::refuse(const Console& console, const Finding& what, ExitCode code,
+                             const nlohmann::ordered_json& json) const {
+  console.error(headline(what), what.expected, what.advice);
+  const ExitCode written = write_json(console, json_, json);
+  return written == ExitCode::ok ? code : written;
+}
+
+ExitCode PlanCommand::list(const Console& console) const {
+  nlohmann::ordered_json json{{"models", capacity::model_preset_names()},
+                              {"gpus", nlohmann::ordered_json::array()}};
+  std::string text =
+      fmt::format("models\n  {}\nGPUs\n", fmt::join(capacity::model_preset_names(), "\n  "));
+  for (const capacity::GpuSpec& gpu : capacity::gpu_presets()) {
+    const std::int64_t bytes = gpu.cuda_memory_bytes.value_or(gpu.memory_bytes);
+    text += fmt::format("  {:<14} {:>11}\n", gpu.name, human_bytes(bytes));
+    json["gpus"].push_back({{"name", gpu.name},
+                            {"vendor", gpu.vendor},
+                            {"memory_bytes", bytes},
+                            {"bandwidth_bytes_per_second", gpu.bandwidth_bytes_per_second},
+                            {"bf16_flops_per_second", gpu.bf16_flops_per_second},
+                            {"multiprocessors", gpu.num_sms},
+                            {"memory_source", gpu.memory_source},
+                            {"bandwidth_source", gpu.bandwidth_source},
+                            {"flops_source", gpu.flops_source}});
+  }
+  if (!json_on_stdout(json_)) console.out << text;
+  return write_json(console, json_, json);
 }
 
 ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCase>& cases) const {

@@ -12,6 +12,8 @@
 
 #include "kvarena/capacity/memory_plan.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,9 +31,12 @@ class PlanCommand {
 
  private:
   void declare_engine(CLI::App& command);
-  bool take_formats(const Console& console);
-  std::optional<std::vector<capacity::ModelSpec>> models(const Console& console,
-                                                         ExitCode* code) const;
+  bool take_formats(Finding& refusal);
+  std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
+  std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
+  ExitCode list(const Console& console) const;
+  ExitCode refuse(const Console& console, const Finding& what, ExitCode code,
+                  const nlohmann::ordered_json& json) const;
   ExitCode report(const Console& console, const std::vector<PlannedCase>& cases) const;
 
   capacity::PlanOptions options_;

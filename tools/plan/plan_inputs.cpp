@@ -25,9 +25,7 @@ using capacity::ModelSpec;
 
 constexpr std::int64_t kLeastMemory = std::int64_t{1} << 20;
 
-std::optional<PlannedMemory> memory_of_card(const Console& console, const DeviceChoice& choice,
-                                            ExitCode* code) {
-  *code = ExitCode::environment;
+std::optional<PlannedMemory> memory_of_card(const DeviceChoice& choice, PlanRefusal& refusal) {
   const CudaDeviceList list = list_devices();
   for (const CudaDeviceInfo& gpu : list.devices) {
     if (gpu.ordinal != choice.ordinal || !gpu.status) continue;
@@ -35,18 +33,28 @@ std::optional<PlannedMemory> memory_of_card(const Console& console, const Device
                          .bytes = static_cast<std::int64_t>(gpu.memory.total_bytes),
                          .num_sms = gpu.num_sms};
   }
-  console.error(list.status ? fmt::format("there is no GPU cuda:{} that works", choice.ordinal)
+  refusal = {
+      .what = {.found = list.status
+                            ? fmt::format("there is no GPU cuda:{} that works", choice.ordinal)
                             : fmt::format("there is no GPU to plan for: {}", list.error),
-                fmt::format("--gpu with a size such as 80GiB, or {}", expected_gpus("")),
-                "'kvarena devices' lists what is there");
+               .expected = fmt::format("--gpu with a size such as 80GiB, or {}", expected_gpus("")),
+               .advice = "'kvarena devices' lists what is there"},
+      .code = ExitCode::environment};
   return std::nullopt;
+}
+
+/// Whether something of that name is there, though it may not be readable: a broken link, a loop of
+/// links, a folder that may not be entered.
+bool is_there(const std::string& path) {
+  std::error_code error;
+  const auto type = std::filesystem::symlink_status(path, error).type();
+  return type != std::filesystem::file_type::not_found && error != std::errc::filename_too_long;
 }
 
 }  // namespace
 
-std::optional<PlannedMemory> find_memory(const Console& console, const std::string& text,
-                                         ExitCode* code) {
-  if (const capacity::GpuSpec* gpu = capacity::find_gpu(text)) {
+std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& refusal) {
+  if (const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_name_of(text))) {
     const bool is_nvidia = gpu->vendor == "NVIDIA";
     return PlannedMemory{.name = gpu->name,
                          .bytes = gpu->cuda_memory_bytes.value_or(gpu->memory_bytes),
@@ -54,40 +62,37 @@ std::optional<PlannedMemory> find_memory(const Console& console, const std::stri
                          .from_driver = is_nvidia && !gpu->cuda_memory_bytes};
   }
   const auto choice = parse_device(text);
-  if (choice && choice->kind != DeviceChoice::Kind::cpu) {
-    return memory_of_card(console, *choice, code);
-  }
+  if (choice && choice->kind != DeviceChoice::Kind::cpu) return memory_of_card(*choice, refusal);
   const auto bytes = parse_bytes(text);
   if (bytes && *bytes >= kLeastMemory) {
     return PlannedMemory{.name = human_bytes(*bytes), .bytes = *bytes};
   }
-  *code = ExitCode::usage;
-  console.error(
-      bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
-            : fmt::format("--gpu {}", printable(text)),
-      fmt::format("{}; auto or cuda:N for the card present; or a size with its unit (MiB, "
-                  "GiB, TiB; MB, GB, TB), such as 80GiB",
-                  expected_gpus(text)));
+  const Finding unknown = gpu_finding(text);
+  refusal.what = {
+      .found = bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
+                     : unknown.found,
+      .expected = fmt::format("{}; auto or cuda:N for the card present; or a size with its unit "
+                              "(MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
+                              unknown.expected)};
   return std::nullopt;
 }
 
-std::optional<ModelSpec> find_model(const Console& console, const std::string& text,
-                                    ExitCode* code) {
+std::optional<ModelSpec> find_model(const std::string& text, PlanRefusal& refusal) {
   if (auto preset = capacity::find_model_preset(text)) return preset;
-  if (std::error_code unknown; std::filesystem::exists(text, unknown)) {
+  if (is_there(text)) {
     std::string why;
     auto read = capacity::read_model(text, why);
     if (read) return *std::move(read);
-    *code = ExitCode::bad_input;
-    console.error(fmt::format("--model {}", why));
+    refusal = {.what = {.found = why}, .code = ExitCode::bad_input};
     return std::nullopt;
   }
-  *code = ExitCode::usage;
-  console.error(
-      fmt::format("--model {}: no built-in model is called that, and no file", printable(text)),
-      similar_names(text, capacity::model_preset_names()) +
-          "a built-in name, a file or folder of a model, or numbers (--layers, ...)",
-      "'kvarena plan --list' names all models and GPUs");
+  const std::string name = model_name_of(text, capacity::model_preset_names());
+  if (auto preset = capacity::find_model_preset(name)) return preset;
+  refusal.what = {
+      .found = fmt::format("no built-in model is called \"{}\", and no file", printable(text)),
+      .expected = similar_names(name, capacity::model_preset_names()) +
+                  "a built-in name, or a file or folder of a model",
+      .advice = "'kvarena plan --list' names all models and GPUs"};
   return std::nullopt;
 }
 
@@ -97,21 +102,22 @@ std::int64_t TraceLengths::at_percentile(double percent) const {
   return tokens[std::clamp<std::size_t>(rank, 1, tokens.size()) - 1];
 }
 
-std::optional<TraceLengths> read_lengths(const Console& console,
-                                         const trace::TraceReaderOptions& trace, ExitCode* code) {
-  *code = ExitCode::bad_input;
-  const auto report = [&](const trace::ParseFailure& failure) {
-    console.error(fmt::format("{}: found {}", place_of(failure), failure.found), failure.expected,
-                  failure.advice);
+std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
+                                         PlanRefusal& refusal) {
+  const auto refuse = [&](const trace::ParseFailure& failure) {
+    refusal = {.what = {.found = fmt::format("{}: found {}", place_of(failure), failure.found),
+                        .expected = failure.expected,
+                        .advice = failure.advice},
+               .code = ExitCode::bad_input};
     return std::nullopt;
   };
   trace::ParseFailure failure;
   auto reader = trace::TraceReader::open(trace, &failure);
-  if (!reader) return report(failure);
+  if (!reader) return refuse(failure);
   TraceLengths lengths;
   while (true) {
     auto request = reader->next();
-    if (!request) return report(reader->failure());
+    if (!request) return refuse(reader->failure());
     if (!*request) break;
     lengths.tokens.push_back((*request)->input_tokens + (*request)->output_tokens);
   }

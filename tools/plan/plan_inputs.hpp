@@ -4,9 +4,9 @@
 /// What `kvarena plan` plans for, from words on the command line: models by name or file; memory by
 /// a GPU's name, the card present, or bytes; lengths from a trace.
 
-#include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
 
+#include "base/finding.hpp"
 #include "trace/trace_reader.hpp"
 
 #include "kvarena/capacity/model_spec.hpp"
@@ -18,6 +18,12 @@
 
 namespace kvarena::tools {
 
+/// Why there is nothing to plan for, and the exit code of that.
+struct PlanRefusal {
+  Finding what;
+  ExitCode code = ExitCode::usage;
+};
+
 /// Memory to plan for.
 struct PlannedMemory {
   std::string name;            ///< "H100-SXM", "cuda:0 (NVIDIA H200)", "24.00 GiB"
@@ -26,14 +32,11 @@ struct PlannedMemory {
   bool from_driver = false;    ///< nvidia-smi's total: up to 2 % more than CUDA gives a process
 };
 
-/// The memory that `text` names: a preset, auto or cuda:N, or a size. Reports why it cannot be
-/// known, with the exit code in `code`.
-std::optional<PlannedMemory> find_memory(const Console& console, const std::string& text,
-                                         ExitCode* code);
+/// The memory that `text` names: a preset, auto or cuda:N, or a size; or why it cannot be known.
+std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& refusal);
 
-/// The model that `text` names: a preset or a file. Reports why there is none, as above.
-std::optional<capacity::ModelSpec> find_model(const Console& console, const std::string& text,
-                                              ExitCode* code);
+/// The model that `text` names: a preset or a file; or why there is none.
+std::optional<capacity::ModelSpec> find_model(const std::string& text, PlanRefusal& refusal);
 
 /// Lengths of a trace's requests.
 struct TraceLengths {
@@ -43,8 +46,8 @@ struct TraceLengths {
   std::int64_t at_percentile(double percent) const;
 };
 
-/// Reads a trace. Reports why it cannot, as above.
-std::optional<TraceLengths> read_lengths(const Console& console,
-                                         const trace::TraceReaderOptions& trace, ExitCode* code);
+/// Reads a trace, or says why it cannot.
+std::optional<TraceLengths> read_lengths(const trace::TraceReaderOptions& trace,
+                                         PlanRefusal& refusal);
 
 }  // namespace kvarena::tools

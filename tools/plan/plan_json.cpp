@@ -62,51 +62,58 @@ Json json_of(const std::vector<capacity::TypeTotal>& totals) {
   return list;
 }
 
+/// Figures that need the weights are null where these are not known.
 void add_memory(const MemoryPlan& plan, Json& json) {
+  const auto known = [&](auto figure) { return plan.weights_known ? Json(figure) : Json(); };
   json["budget_bytes"] = plan.budget_bytes;
-  json["weights_bytes"] = plan.weights_bytes;
+  json["weights_bytes"] = known(plan.weights_bytes);
   json["weights_exact"] = plan.weights_exact;
-  json["kv_cache_bytes"] = plan.kv_cache_bytes;
+  json["kv_cache_bytes"] = known(plan.kv_cache_bytes);
   json["activation_bytes"] = plan.activation_bytes;
   json["overhead_bytes"] = plan.overhead_bytes;
   json["table_bytes"] = plan.table_bytes;
-  json["total_bytes"] = plan.total_bytes;
-  json["free_bytes"] = plan.free_bytes;
-  json["budget_free_bytes"] = plan.budget_bytes - plan.total_bytes;
+  json["total_bytes"] = known(plan.total_bytes);
+  json["free_bytes"] = known(plan.free_bytes);
+  json["budget_free_bytes"] = known(plan.budget_bytes - plan.total_bytes);
   json["kv_bytes_per_token"] = plan.kv_bytes_per_token;
   json["index_bytes_per_token"] = plan.index_bytes_per_token;
   json["kv_fixed_bytes_per_sequence"] = plan.kv_fixed_bytes_per_sequence;
   json["block_bytes"] = optional_of(plan.block_bytes);
-  json["num_blocks"] = plan.num_blocks;
+  json["num_blocks"] = known(plan.num_blocks);
   json["bytes_per_sequence"] = plan.bytes_per_sequence;
   json["full_bytes_at_context"] = plan.full_bytes_at_context;
   json["model_bytes_at_context"] = plan.model_bytes_at_context;
   json["step_bytes"] = plan.step_bytes;
   json["asked_kv_bytes"] = plan.asked_kv_bytes;
-  json["asked_total_bytes"] = plan.asked_total_bytes;
-  json["max_batch"] = plan.max_batch;
-  json["limited_by"] = capacity::name_of(plan.batch_limited_by);
-  json["max_context"] = plan.max_context;
-  json["context_limited_by"] = capacity::name_of(plan.context_limited_by);
+  json["asked_total_bytes"] = known(plan.asked_total_bytes);
+  json["max_batch"] = known(plan.max_batch);
+  json["limited_by"] = known(capacity::name_of(plan.batch_limited_by));
+  json["max_context"] = known(plan.max_context);
+  json["context_limited_by"] = known(capacity::name_of(plan.context_limited_by));
 }
 
 void add_answers(const PlannedCase& p, Json& json) {
-  json["fits"] = p.plan.fits;
+  json["fits"] = p.plan.fits && !p.plan.weights_known ? Json() : Json(p.plan.fits);
+  json["weights_unknown"] = p.plan.weights_known ? Json() : Json(weights_advice_of(p));
   json["changes_that_fit"] = Json::array();
   for (const capacity::PlanChange& change : p.changes) {
-    json["changes_that_fit"].push_back(change.change);
+    json["changes_that_fit"].push_back(option_of(change));
   }
   const std::string refusal = settings_refusal_of(p);
   json["settings"] = refusal.empty() ? settings_of(p) : Json();
   json["settings_refused"] = refusal.empty() ? Json() : Json(refusal);
   json["groups"] = Json::array();
-  for (const GroupPlan& group : p.plan.groups) json["groups"].push_back(json_of(group));
+  for (const GroupPlan& group : p.plan.groups) {
+    json["groups"].push_back(json_of(group));
+    if (p.plan.weights_known) continue;
+    for (const char* figure : {"num_units", "pool_bytes"}) json["groups"].back()[figure] = nullptr;
+  }
   if (!p.trace) return;
   json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};
   for (const PlannedTrace::Row& at : p.trace->rows) {
     json["trace"]["rows"].push_back({{"percentile", at.percentile},
                                      {"tokens", at.tokens},
-                                     {"max_batch", at.batch},
+                                     {"max_batch", p.plan.weights_known ? Json(at.batch) : Json()},
                                      {"limited_by", capacity::name_of(at.limited_by)}});
   }
 }
@@ -116,12 +123,19 @@ Json refused_json_of(const PlannedCase& p) {
           {"model_source", p.model.source},
           {"gpu", p.memory.name},
           {"memory_bytes", p.memory.bytes},
-          {"refused", p.refusal->found},
+          {"refused", headline(*p.refusal)},
           {"expected", p.refusal->expected},
           {"fits", false}};
 }
 
 }  // namespace
+
+Json json_of(const Finding& refusal) {
+  return {{"refused", headline(refusal)},
+          {"expected", refusal.expected},
+          {"to_do", refusal.advice},
+          {"fits", false}};
+}
 
 Json json_of(const PlannedCase& p, bool explain) {
   if (p.refusal) return refused_json_of(p);

@@ -19,6 +19,8 @@ std::string text_of(const PlannedCase& planned);
 std::string explanation_of(const PlannedCase& planned);
 /// Several cases, a line each; of those without a plan the reason.
 std::string comparison_of(const std::vector<PlannedCase>& cases);
+/// Why nothing is planned for, as an object of its own.
+nlohmann::ordered_json json_of(const Finding& refusal);
 /// All of it; the arithmetic where asked for. Of a case without a plan the model, the GPU and why.
 nlohmann::ordered_json json_of(const PlannedCase& planned, bool explain);
 

@@ -24,17 +24,37 @@ std::string amount(std::int64_t bytes) {
   return bytes == -kMost ? "none" : grouped(bytes);
 }
 
-std::string row(std::string_view name, std::int64_t pool, std::int64_t asked) {
-  const auto mib = [](std::int64_t bytes) {
-    const bool is_known = bytes != kMost && bytes != -kMost;
-    return is_known ? fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB) : "-";
+/// A figure in bytes and MiB.
+std::string cells(std::int64_t bytes) {
+  const bool is_known = bytes != kMost && bytes != -kMost;
+  return fmt::format(
+      " {:>18} {:>12}", amount(bytes),
+      is_known ? fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB) : std::string("-"));
+}
+
+/// What was asked for, without weights: what is left is left for them.
+std::string unknown_breakdown_of(const PlannedCase& p) {
+  const MemoryPlan& plan = p.plan;
+  const auto row = [](std::string_view name, std::int64_t bytes) {
+    return fmt::format("  {:<18}{}\n", name, cells(bytes));
   };
-  return fmt::format("  {:<14} {:>18} {:>12} {:>18} {:>12}\n", name, amount(asked), mib(asked),
-                     amount(pool), mib(pool));
+  return fmt::format(
+             "  {:<18} {:>31}\n  {:<18} {:>18} {:>12}\n", "",
+             fmt::format("{} x {} tokens", grouped(p.options.batch), grouped(plan.context_tokens)),
+             "", "bytes", "MiB") +
+         fmt::format("  {:<18} {:>18}\n", "weights", "unknown") +
+         row("KV cache", plan.asked_kv_bytes) + row("activations", plan.activation_bytes) +
+         row("overhead", plan.overhead_bytes) + row("without weights", plan.asked_total_bytes) +
+         row("left for weights",
+             plan.asked_total_bytes == kMost ? -kMost : plan.budget_bytes - plan.asked_total_bytes);
 }
 
 std::string breakdown_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
+  if (!plan.weights_known) return unknown_breakdown_of(p);
+  const auto row = [](std::string_view name, std::int64_t pool, std::int64_t asked) {
+    return fmt::format("  {:<14}{}{}\n", name, cells(asked), cells(pool));
+  };
   const bool is_absurd = plan.asked_total_bytes == kMost;
   const std::int64_t subtotal_asked =
       is_absurd ? kMost : plan.asked_total_bytes - plan.overhead_bytes;
@@ -79,6 +99,11 @@ std::string groups_of(const PlannedCase& p) {
 
 std::string answer_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
+  if (!plan.weights_known) {
+    return fmt::format("{}weights unknown: {}\n",
+                       plan.fits ? "" : "DOES NOT FIT, even without weights; ",
+                       weights_advice_of(p));
+  }
   const bool is_absurd = plan.asked_total_bytes == kMost;
   const std::int64_t missing = is_absurd ? kMost : plan.asked_total_bytes - plan.budget_bytes;
   std::string text = fmt::format(
@@ -99,7 +124,7 @@ std::string answer_of(const PlannedCase& p) {
         grouped(max_sequences_of(p.options)), plan.max_batch);
   }
   for (const capacity::PlanChange& change : p.changes) {
-    text += fmt::format("  would fit with {}\n", change.change);
+    text += fmt::format("  would fit with {}\n", option_of(change));
   }
   if (!plan.fits && p.changes.empty()) {
     text += fmt::format("  no single change makes it fit; it takes {} B of {} B\n",
@@ -108,7 +133,11 @@ std::string answer_of(const PlannedCase& p) {
   return text;
 }
 
-std::string trace_of(const PlannedTrace& trace) {
+std::string trace_of(const PlannedTrace& trace, bool weights_known) {
+  if (!weights_known) {
+    return fmt::format("trace of {} requests: how many fit is not known without weights\n",
+                       grouped(trace.requests));
+  }
   std::string text = fmt::format("trace of {} requests\n", grouped(trace.requests));
   for (const PlannedTrace::Row& at : trace.rows) {
     text +=
@@ -150,6 +179,11 @@ std::string trace_heads_of(const PlannedTrace& trace) {
 /// A line of the comparison behind its names.
 std::string figures_of(const PlannedCase& p) {
   const MemoryPlan& plan = p.plan;
+  if (!plan.weights_known) {
+    return fmt::format("{:>12} {:>12} {:>12} {:>10} {:>12} {:>10}  {}weights unknown", "unknown",
+                       grouped(plan.kv_bytes_per_token), "-", "-", grouped(plan.context_tokens),
+                       "-", plan.fits ? "" : "DOES NOT FIT; ");
+  }
   std::string text =
       fmt::format("{:>12} {:>12} {:>12} {:>10} {:>12} {:>10}",
                   fmt::format("{}{:.0f}", plan.weights_exact ? "" : "~",
@@ -182,8 +216,8 @@ std::string text_of(const PlannedCase& p) {
                       grouped(p.memory.bytes), grouped(p.plan.budget_bytes),
                       p.options.utilization_permille / 1000.0);
   text += fmt::format("{}\n{}\n{}", breakdown_of(p), groups_of(p), answer_of(p));
-  if (p.trace) text += fmt::format("\n{}", trace_of(*p.trace));
-  if (p.plan.fits) text += fmt::format("\n{}", settings_text_of(p));
+  if (p.trace) text += fmt::format("\n{}", trace_of(*p.trace, p.plan.weights_known));
+  if (p.plan.fits && p.plan.weights_known) text += fmt::format("\n{}", settings_text_of(p));
   const std::vector<std::string> notes = notes_of(p);
   if (!notes.empty()) text += fmt::format("\nnotes\n  {}\n", fmt::join(notes, "\n  "));
   return text;
@@ -195,8 +229,9 @@ std::string explanation_of(const PlannedCase& p) {
   std::size_t width = 0;
   for (const capacity::PlanLine& line : lines) width = std::max(width, line.name.size());
   if (const capacity::GpuSpec* gpu = capacity::find_gpu(p.memory.name)) {
-    text += fmt::format("  {:<{}} {}\n", "the GPU's numbers", width, gpu->memory_source);
-    text += fmt::format("  {:<{}} {}\n", "the GPU's peak", width, gpu->flops_source);
+    text += fmt::format("  {:<{}} {}\n", "the GPU's memory", width, gpu->memory_source);
+    text += fmt::format("  {:<{}} {}\n", "its bandwidth", width, gpu->bandwidth_source);
+    text += fmt::format("  {:<{}} {}\n", "its peak", width, gpu->flops_source);
   }
   for (const capacity::PlanLine& line : lines) {
     text += fmt::format("  {:<{}} {} = {} {}\n", line.name, width, line.arithmetic,
@@ -216,9 +251,9 @@ std::string comparison_of(const std::vector<PlannedCase>& cases) {
   bool any_estimate = false;
   for (const PlannedCase& p : cases) {
     text += fmt::format("{:<26} {:<16} ", p.model.name, p.memory.name);
-    text += p.refusal ? p.refusal->found : figures_of(p);
+    text += p.refusal ? headline(*p.refusal) : figures_of(p);
     text += '\n';
-    any_estimate |= !p.refusal && !p.plan.weights_exact;
+    any_estimate |= !p.refusal && p.plan.weights_known && !p.plan.weights_exact;
   }
   if (any_estimate) text += "~: an estimate\n";
   if (traced != cases.end()) {

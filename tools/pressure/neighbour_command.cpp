@@ -1,6 +1,6 @@
 #include "tools/pressure/neighbour_command.hpp"
 
-#include "scenarios/neighbour_server.hpp"
+#include "scenarios/neighbour.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ CLI::App* NeighbourCommand::declare(CLI::App& parent) {
 ExitCode NeighbourCommand::run(const Console& console) const {
   const auto opened = open_device(console, device_);
   if (!opened) return ExitCode::environment;
-  const bool understood = replay::pressure::serve_neighbour(*opened->device, std::cin, console.out);
+  const bool understood = scenarios::serve_neighbour(*opened->device, std::cin, console.out);
   return understood ? ExitCode::ok : ExitCode::bad_input;
 }
 

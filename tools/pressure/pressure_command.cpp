@@ -1,5 +1,6 @@
 #include "tools/pressure/pressure_command.hpp"
 
+#include "tools/interrupt.hpp"
 #include "tools/json_output.hpp"
 #include "tools/option_types.hpp"
 #include "tools/pressure/neighbour_command.hpp"
@@ -7,7 +8,7 @@
 #include "tools/quantity.hpp"
 #include "tools/replay/replay_exit_code.hpp"
 
-#include "scenarios/scenarios.hpp"
+#include "scenarios/scenario.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -15,18 +16,17 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 namespace kvarena::tools {
 namespace {
 
-using replay::ReplayEnd;
-using replay::pressure::PressureFault;
-using replay::pressure::PressureSink;
-using replay::pressure::ScenarioReport;
+using scenarios::ProgressSink;
+using scenarios::RunEnd;
+using scenarios::ScenarioReport;
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -46,17 +46,26 @@ long-generation, neighbours. docs/cli.md says what each does.
 /// A host is shared with others and must not swap: three quarters of what it has available.
 std::uint64_t default_host_bytes() { return system_memory_source().available_bytes() / 4 * 3; }
 
-/// For tests, and not in the help: docs/cli.md.
-void declare_fault_option(CLI::App& command, PressureFault& fault) {
-  const std::map<std::string, PressureFault> faults = {{"none", PressureFault::none},
-                                                       {"leak", PressureFault::leak},
-                                                       {"byte_count", PressureFault::byte_count},
-                                                       {"residency", PressureFault::residency}};
-  command.add_option("--fault", fault)->transform(CLI::CheckedTransformer(faults))->group("");
+/// What the process itself takes beside the device: the tables and buffers of the largest scenario
+/// are 150 MB.
+constexpr std::uint64_t kProcessBytes = std::uint64_t{256} << 20;
+
+/// Whether the machine has so many bytes and what the process needs; says what is missing.
+bool machine_has(const Console& console, std::uint64_t bytes) {
+  const std::uint64_t available = system_memory_source().available_bytes();
+  if (bytes <= available && available - bytes >= kProcessBytes) return true;
+  const auto text = [](std::uint64_t b) { return human_bytes(static_cast<std::int64_t>(b)); };
+  console.error(
+      fmt::format("--memory {}: the machine has {} bytes available ({}), and {} of them are for "
+                  "the process itself",
+                  bytes, available, text(available), text(kProcessBytes)),
+      fmt::format("--memory {}MiB or less", (available - std::min(available, kProcessBytes)) >> 20),
+      "give less, or free memory");
+  return false;
 }
 
 /// Lines on standard error as the scenarios go on.
-class ProgressLines final : public PressureSink {
+class ProgressLines final : public ProgressSink {
  public:
   explicit ProgressLines(const Console& console) : console_(console) {}
   void on_begin(std::string_view name, std::string_view title) override {
@@ -68,7 +77,7 @@ class ProgressLines final : public PressureSink {
   void on_end(const ScenarioReport& report) override {
     console_.note(
         fmt::format("{}: {} after {:.1f} s", report.name, verdict_of(report), report.seconds));
-    if (!report.ended) return;
+    if (!report.ended || report.interrupted()) return;
     console_.error(report.name + ": " + report.ended->happened, report.ended->expected,
                    report.ended->advice);
   }
@@ -87,12 +96,12 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
   add_bytes_option(*command, "--memory", memory_bytes_,
                    "How much of the device's memory to use [default: CPU: three quarters of what "
                    "the machine has available; GPU: all that is free]");
-  const std::vector<std::string> models = replay::pressure::pressure_model_names();
+  const std::vector<std::string> models = scenarios::served_model_names();
   model_ = models.front();
   add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights")
       ->capture_default_str();
   std::vector<std::string> names;
-  for (const auto& scenario : replay::pressure::scenarios()) names.emplace_back(scenario.name);
+  for (const auto& scenario : scenarios::scenarios()) names.emplace_back(scenario.name);
   command
       ->add_option("--scenario", options_.scenarios,
                    "Only this one; may be given more than once [default: all]")
@@ -104,7 +113,6 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
   command->add_option("--out", out_, "Write report.md and report.json into DIR, made where missing")
       ->type_name("DIR");
   declare_json_option(*command, json_);
-  declare_fault_option(*command, options_.fault);
   return command;
 }
 
@@ -113,16 +121,12 @@ ExitCode PressureCommand::run(const Console& console) {
   ResultFolder folder;
   if (const ExitCode code = probe_reports(console, out_, folder); code != ExitCode::ok) return code;
   if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
-  options_.model = *replay::pressure::find_pressure_model(model_);
+  options_.model = *scenarios::find_served_model(model_);
   const auto host_bytes =
       memory_bytes_ ? static_cast<std::uint64_t>(*memory_bytes_) : default_host_bytes();
   auto opened = open_device(console, device_, host_bytes);
   if (!opened) return ExitCode::environment;
-  const std::uint64_t available = system_memory_source().available_bytes();
-  if (opened->cuda == nullptr && host_bytes > available) {
-    console.error(
-        fmt::format("--memory {}: the machine has {} bytes available", host_bytes, available),
-        "no more than that", "give less");
+  if (opened->cuda == nullptr && memory_bytes_ && !machine_has(console, host_bytes)) {
     return ExitCode::does_not_fit;
   }
   options_.device = opened->device.get();
@@ -130,21 +134,42 @@ ExitCode PressureCommand::run(const Console& console) {
   options_.neighbour_command = neighbour_command(console, *opened);
   const PressureOrigin origin = origin_now(*options_.device);
   ProgressLines progress(console);
-  const auto outcome = replay::pressure::run_pressure(options_, &progress);
-  if (outcome.end != ReplayEnd::completed) {
-    console.error(outcome.happened, outcome.expected, outcome.advice);
+  const Interrupt interrupt;
+  options_.stop = &interrupt.came();
+  const auto outcome = scenarios::run_suite(options_, &progress);
+  ExitCode code = report_failure(console, outcome);
+  if (outcome.has_report) {
+    if (!console.quiet) {
+      std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
+      stream << summary_of(console, stream, outcome.report) << std::flush;
+    }
+    const ExitCode reported = write_reports(console, out_, origin, options_, outcome);
+    const ExitCode written = write_json(console, json_, json_of(origin, options_, outcome));
+    if (code == ExitCode::ok) code = reported != ExitCode::ok ? reported : written;
   }
-  const ExitCode code = exit_code_of(outcome.end);
-  if (!outcome.has_report) return code;
-  if (!console.quiet) {
-    std::ostream& stream = json_on_stdout(json_) ? console.err : console.out;
-    stream << summary_of(console, stream, outcome.report) << std::flush;
-  }
-  const ExitCode reported = write_reports(console, out_, origin, options_, outcome);
-  const ExitCode written = write_json(console, json_, json_of(origin, options_, outcome));
   options_.device = nullptr;
-  if (code != ExitCode::ok) return code;
-  return reported != ExitCode::ok ? reported : written;
+  options_.stop = nullptr;
+  return code;
+}
+
+ExitCode PressureCommand::report_failure(const Console& console,
+                                         const scenarios::SuiteOutcome& outcome) const {
+  if (!outcome.failure) return ExitCode::ok;
+  const auto& [end, happened, expected, advice] = *outcome.failure;
+  if (end == RunEnd::does_not_fit) {
+    constexpr std::int64_t kMebibyte = 1 << 20;
+    const std::int64_t enough = (outcome.required_bytes + kMebibyte - 1) / kMebibyte;
+    const std::int64_t left = outcome.report.free_bytes;
+    console.error(
+        memory_bytes_ ? fmt::format("--memory leaves {} bytes ({})", left, human_bytes(left))
+                      : happened,
+        expected,
+        fmt::format("give --memory {}MiB or more, free memory, or choose a smaller --model",
+                    enough));
+  } else {
+    console.error(happened, expected, advice);
+  }
+  return exit_code_of(end);
 }
 
 }  // namespace kvarena::tools

@@ -7,7 +7,7 @@
 #include "tools/device_option.hpp"
 #include "tools/exit_codes.hpp"
 
-#include "scenarios/pressure.hpp"
+#include "scenarios/suite.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,10 @@ class PressureCommand {
   ExitCode run(const Console& console);
 
  private:
-  replay::pressure::PressureOptions options_;
+  /// Says why, and returns the exit code.
+  ExitCode report_failure(const Console& console, const scenarios::SuiteOutcome& outcome) const;
+
+  scenarios::SuiteOptions options_;
   DeviceChoice device_;
   std::string model_;
   std::optional<std::int64_t> memory_bytes_;

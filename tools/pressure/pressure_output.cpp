@@ -21,18 +21,19 @@ namespace kvarena::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using replay::pressure::Check;
-using replay::pressure::Figure;
-using replay::pressure::FigureTable;
-using replay::pressure::PressureModel;
-using replay::pressure::PressureOptions;
-using replay::pressure::PressureOutcome;
-using replay::pressure::PressureReport;
-using replay::pressure::ScenarioReport;
+using scenarios::Check;
+using scenarios::Figure;
+using scenarios::FigureTable;
+using scenarios::ScenarioReport;
+using scenarios::ServedModel;
+using scenarios::SuiteOptions;
+using scenarios::SuiteOutcome;
+using scenarios::SuiteReport;
 
 /// Why it was skipped or has ended early, or the first check that did not hold.
 std::string remark_of(const ScenarioReport& scenario) {
   if (!scenario.skipped.empty()) return scenario.skipped;
+  if (scenario.interrupted()) return "stopped before its end";
   if (scenario.ended) return "ended early: " + scenario.ended->happened;
   for (const Check& check : scenario.checks) {
     if (check.held) continue;
@@ -65,7 +66,7 @@ Json json_of(const Figure& figure) {
       figure.value);
 }
 
-Json json_of(const replay::MaybeFailure& ended) {
+Json json_of(const scenarios::MaybeFailure& ended) {
   if (!ended) return nullptr;
   return {{"end", name_of(ended->end)},
           {"happened", ended->happened},
@@ -83,18 +84,18 @@ Json json_of(const ScenarioReport& scenario) {
                       {"seen", check.seen},
                       {"held", check.held}});
   }
-  const bool ran = scenario.skipped.empty();
+  const bool ran = scenario.skipped.empty() && !scenario.interrupted();
   return {{"name", scenario.name},
           {"title", scenario.title},
           {"passed", ran ? Json(scenario.passed()) : Json(nullptr)},
-          {"skipped", ran ? Json(nullptr) : Json(scenario.skipped)},
+          {"skipped", scenario.skipped.empty() ? Json(nullptr) : Json(scenario.skipped)},
           {"ended", json_of(scenario.ended)},
           {"seconds", scenario.seconds},
           {"figures", std::move(figures)},
           {"checks", std::move(checks)}};
 }
 
-Json json_of(const PressureModel& model) {
+Json json_of(const ServedModel& model) {
   return {{"name", model.name},
           {"num_layers", model.shape.num_layers},
           {"num_q_heads", model.num_q_heads},
@@ -108,12 +109,16 @@ Json json_of(const PressureModel& model) {
 
 // ---- Markdown ----------------------------------------------------------------------------------
 
-/// Cells must not end their row.
+/// Cells must not end their row, and keep their lines.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c == '\n' ? ' ' : c;
+    if (c == '\n') {
+      out += "<br>";
+    } else {
+      if (c == '|') out += '\\';
+      out += c;
+    }
   }
   return out;
 }
@@ -160,7 +165,7 @@ void append_figures(std::string& out, const std::vector<Figure>& figures) {
   }
 }
 
-void append_origin(std::string& out, const PressureOrigin& origin, const PressureOptions& options) {
+void append_origin(std::string& out, const PressureOrigin& origin, const SuiteOptions& options) {
   out += fmt::format("kvarena {}; driver {}; `--memory` {}; `--seed {}`; begun {}.\n\n",
                      KVARENA_VERSION_STRING,
                      origin.driver_version.empty() ? "none" : origin.driver_version,
@@ -182,7 +187,7 @@ std::string anchor_of(std::string_view heading) {
   return anchor;
 }
 
-void append_end(std::string& out, const replay::ReplayFailure& ended) {
+void append_end(std::string& out, const scenarios::Failure& ended) {
   out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), ended.happened);
   if (!ended.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.expected);
   if (!ended.advice.empty()) out += fmt::format("To do: {}\n\n", ended.advice);
@@ -218,6 +223,7 @@ ExitCode not_written(const Console& console, const std::string& folder,
 
 std::string_view verdict_of(const ScenarioReport& scenario) {
   if (!scenario.skipped.empty()) return "skipped";
+  if (scenario.interrupted()) return "interrupted";
   return scenario.passed() ? "passed" : "FAILED";
 }
 
@@ -229,10 +235,11 @@ PressureOrigin origin_now(const Device& device) {
 }
 
 std::string summary_of(const Console& console, const std::ostream& stream,
-                       const PressureReport& report) {
+                       const SuiteReport& report) {
   std::string out = fmt::format("{} on {}\n", report.model, report.device);
   for (const ScenarioReport& scenario : report.scenarios) {
     const auto color = !scenario.skipped.empty() ? console.yellow(stream)
+                       : scenario.interrupted()  ? console.yellow(stream)
                        : scenario.passed()       ? console.green(stream)
                                                  : console.red(stream);
     out += fmt::format("  {:<20} {}{:<8}{} {:>7.1f} s  {}\n", scenario.name, color,
@@ -242,14 +249,15 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   return out;
 }
 
-Json json_of(const PressureOrigin& origin, const PressureOptions& options,
-             const PressureOutcome& outcome) {
-  const PressureReport& report = outcome.report;
+Json json_of(const PressureOrigin& origin, const SuiteOptions& options,
+             const SuiteOutcome& outcome) {
+  const SuiteReport& report = outcome.report;
   Json scenarios = Json::array();
   for (const ScenarioReport& scenario : report.scenarios) scenarios.push_back(json_of(scenario));
-  const bool ok = outcome.end == replay::ReplayEnd::completed;
+  const bool ok = !outcome.failure;
   return {{"ok", ok},
-          {"failure", ok ? Json(nullptr) : Json(outcome.happened)},
+          {"failure", ok ? Json(nullptr) : Json(outcome.failure->happened)},
+          {"interrupted", !ok && outcome.failure->end == scenarios::RunEnd::interrupted},
           {"kvarena_version", KVARENA_VERSION_STRING},
           {"started_utc", origin.started_utc},
           {"driver_version",
@@ -261,18 +269,24 @@ Json json_of(const PressureOrigin& origin, const PressureOptions& options,
           {"memory_bytes", options.memory_bytes ? Json(*options.memory_bytes) : Json(nullptr)},
           {"seed", options.seed},
           {"seconds", report.seconds},
-          {"scenarios", std::move(scenarios)}};
+          {"scenarios", std::move(scenarios)},
+          {"not_run", report.not_run}};
 }
 
-std::string markdown_of(const PressureOrigin& origin, const PressureOptions& options,
-                        const PressureOutcome& outcome) {
-  const PressureReport& report = outcome.report;
+std::string markdown_of(const PressureOrigin& origin, const SuiteOptions& options,
+                        const SuiteOutcome& outcome) {
+  const SuiteReport& report = outcome.report;
   std::string out = fmt::format(
       "# Memory pressure: {} on {}\n\n{} bytes of weights; {} of {} bytes of the device were free. "
       "All of it took {:.1f} s.\n\n",
       report.model, report.device, grouped(options.model.weights_bytes), grouped(report.free_bytes),
       grouped(report.total_bytes), report.seconds);
   append_origin(out, origin, options);
+  if (outcome.failure && outcome.failure->end == scenarios::RunEnd::interrupted) {
+    out += fmt::format(
+        "**{}.** Not run: {}.\n\n", outcome.failure->happened,
+        report.not_run.empty() ? "none" : fmt::format("{}", fmt::join(report.not_run, ", ")));
+  }
   out += "| scenario | verdict | seconds | |\n| --- | --- | ---: | --- |\n";
   for (const ScenarioReport& scenario : report.scenarios) {
     out += fmt::format("| [{}](#{}) | {} | {:.1f} | {} |\n", scenario.name,
@@ -295,8 +309,8 @@ ExitCode probe_reports(const Console& console, const std::string& folder, Result
 }
 
 ExitCode write_reports(const Console& console, const std::string& folder,
-                       const PressureOrigin& origin, const PressureOptions& options,
-                       const PressureOutcome& outcome) {
+                       const PressureOrigin& origin, const SuiteOptions& options,
+                       const SuiteOutcome& outcome) {
   if (folder.empty()) return ExitCode::ok;
   const std::filesystem::path path(folder);
   std::error_code error;

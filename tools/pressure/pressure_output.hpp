@@ -8,7 +8,7 @@
 #include "tools/exit_codes.hpp"
 #include "tools/result_file.hpp"
 
-#include "scenarios/pressure.hpp"
+#include "scenarios/suite.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -27,27 +27,24 @@ struct PressureOrigin {
 PressureOrigin origin_now(const Device& device);
 
 /// "passed", "FAILED" or "skipped".
-std::string_view verdict_of(const replay::pressure::ScenarioReport& scenario);
+std::string_view verdict_of(const scenarios::ScenarioReport& scenario);
 /// One line a scenario, with the first check that did not hold.
 std::string summary_of(const Console& console, const std::ostream& stream,
-                       const replay::pressure::PressureReport& report);
+                       const scenarios::SuiteReport& report);
 /// `report.json`: `scenarios` has one object a scenario with `name`, `passed` (null when skipped),
 /// `skipped` and `ended` (why it was, or ended early; else null), `figures` and `checks`.
-nlohmann::ordered_json json_of(const PressureOrigin& origin,
-                               const replay::pressure::PressureOptions& options,
-                               const replay::pressure::PressureOutcome& outcome);
+nlohmann::ordered_json json_of(const PressureOrigin& origin, const scenarios::SuiteOptions& options,
+                               const scenarios::SuiteOutcome& outcome);
 /// `report.md`.
-std::string markdown_of(const PressureOrigin& origin,
-                        const replay::pressure::PressureOptions& options,
-                        const replay::pressure::PressureOutcome& outcome);
+std::string markdown_of(const PressureOrigin& origin, const scenarios::SuiteOptions& options,
+                        const scenarios::SuiteOutcome& outcome);
 /// Whether write_reports could write into `folder`, which `made` makes where it is missing. Reports
 /// a failure on the console.
 ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made);
 /// Writes report.md and report.json into `folder`, made where it is missing: each file is there in
 /// full or as it was before. Reports a failure on the console.
 ExitCode write_reports(const Console& console, const std::string& folder,
-                       const PressureOrigin& origin,
-                       const replay::pressure::PressureOptions& options,
-                       const replay::pressure::PressureOutcome& outcome);
+                       const PressureOrigin& origin, const scenarios::SuiteOptions& options,
+                       const scenarios::SuiteOutcome& outcome);
 
 }  // namespace kvarena::tools

@@ -26,7 +26,7 @@ bool HttpOptions::take(const Console& console) {
   if (http_.empty()) return true;
   const auto address = parse_http_address(http_);
   if (!address) {
-    console.error(fmt::format("--http {}", http_), "ADDRESS:PORT, such as 127.0.0.1:9400", "");
+    console.error(fmt::format("--http {}", http_), "ADDRESS:PORT, such as 127.0.0.1:15858", "");
     return false;
   }
   address_ = *address;

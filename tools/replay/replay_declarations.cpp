@@ -24,7 +24,7 @@ Examples:
       on a GPU: attention of every layer in every step, all of it compared, and its GB/s
   kvarena replay trace.jsonl --clock roofline --gpu H200-SXM --model Llama-3.1-8B --blocks 20000
       steps that take what an H200 needs for them: when would each request be served?
-  kvarena replay trace.jsonl --http 127.0.0.1:9400 --linger
+  kvarena replay trace.jsonl --http 127.0.0.1:15858 --linger
       health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
   kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
       --prefill-us 100 --decode-us 20000 --json -

@@ -18,6 +18,7 @@ constexpr ExitCode exit_code_of(replay::ReplayEnd end) noexcept {
     case bad_options: return ExitCode::usage;
     case does_not_fit: return ExitCode::does_not_fit;
     case bad_input: return ExitCode::bad_input;
+    case interrupted: return ExitCode::interrupted;
     case environment: break;
   }
   return ExitCode::environment;

@@ -1,5 +1,6 @@
 #include "tools/replay/replay_output.hpp"
 
+#include "health/render/json.hpp"
 #include "tools/quantity.hpp"
 
 #include <fmt/format.h>
@@ -21,14 +22,6 @@ Json json_of(const DurationSummary& durations) {
   return {{"count", durations.count},   {"mean_us", durations.mean_us},
           {"p50_us", durations.p50_us}, {"p90_us", durations.p90_us},
           {"p99_us", durations.p99_us}, {"max_us", durations.max_us}};
-}
-
-Json json_of(const BlockStats& stats) {
-  return {{"num_blocks", stats.num_blocks},   {"free", stats.free},
-          {"fenced", stats.fenced},           {"evictable", stats.evictable},
-          {"referenced", stats.referenced},   {"offline", stats.offline},
-          {"reserved", stats.reserved},       {"holders", stats.holders},
-          {"allocations", stats.allocations}, {"exhaustions", stats.exhaustions}};
 }
 
 // What the roofline clock computes with; null on any other.
@@ -204,7 +197,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["queueing"] = json_of(r.queueing);
   json["latency"] = json_of(r.latency);
   json["balanced"] = r.balanced;
-  json["account"] = json_of(r.account);
+  json["account"] = blocks_json(r.account);
   json["verification"] = verification_json(options, r);
   json["measured"] = measured_json(r.measured);
   return json;

@@ -30,12 +30,13 @@ CLI::Option* RooflineOptions::declare(CLI::App& command) {
 
 std::optional<capacity::StepTimeModel> RooflineOptions::choose(const Console& console,
                                                                const std::string& model) const {
-  const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_);
+  const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_name_of(gpu_));
   if (gpu == nullptr) {
-    console.error(fmt::format("--gpu {}", gpu_), expected_gpus(gpu_));
+    console.error(gpu_finding(gpu_));
     return std::nullopt;
   }
-  const auto spec = capacity::find_model_preset(model);
+  const auto spec =
+      capacity::find_model_preset(model_name_of(model, capacity::model_preset_names()));
   if (!spec) {
     console.error(fmt::format("--gpu with the model \"{}\"", model),
                   "a built-in model: step times need all of its parameters",

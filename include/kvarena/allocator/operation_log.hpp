@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `OperationLog`: every mutating call of a BlockManager, in order, so that a second manager with
-/// the same options can be driven to the same state bit for bit, and ranks of a tensor-parallel
-/// group can compare histories. Off by default.
+/// `OperationLog`: receives every mutating call of a BlockManager, in order. With the log a second
+/// manager with the same options can be brought to the same state, bit for bit, and the ranks of a
+/// tensor-parallel group can compare their histories. A manager has no log by default.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
@@ -30,25 +30,26 @@ enum class OperationKind : std::uint8_t {
   retire,
 };
 
-/// One call with its arguments and its outcome; one that is not ok has changed nothing, and a
-/// replay leaves it out. `ids` is borrowed for the duration of the callback.
+/// One call with its arguments and its outcome. A call whose outcome is not ok has changed nothing,
+/// and a replay leaves it out. `ids` is borrowed for the duration of the callback.
 struct Operation {
   OperationKind kind{};            ///< which call
   StatusCode outcome{};            ///< how it ended
   std::uint8_t flag = 0;           ///< urgency of allocate and reserve, content of set_content
   HolderId holder{};               ///< argument, or result of register_holder
-  std::uint64_t ticket = 0;        ///< argument, or result of open_ticket: a number that rises
-                                   ///< from ticket to ticket, whatever their ids; 0: none of ours
+  std::uint64_t ticket = 0;        ///< argument, or result of open_ticket: a number that rises from
+                                   ///< ticket to ticket and does not depend on ids; 0: no ticket of
+                                   ///< this manager
   std::int64_t count = 0;          ///< blocks asked for, or reserved
   std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
 };
 
-/// Receives operations. Called synchronously by the manager's thread after each call; must not call
-/// the manager.
+/// Receives operations. The manager's thread calls it synchronously after each call. It must not
+/// call the manager.
 class KVARENA_EXPORT OperationLog {
  public:
   virtual ~OperationLog() = default;
-  /// One mutating call has ended.
+  /// Receives a mutating call that has ended.
   virtual void append(const Operation& operation) = 0;
 };
 

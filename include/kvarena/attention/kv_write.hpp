@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// What writes KV: `append_kv` stores K and V of new tokens by slot mapping, `copy_blocks` does the
-/// block copies that copy-on-write asks for. No allocation; pointers are borrowed for the call.
-/// Distinct slots and blocks may be written from distinct threads at the same time.
+/// KV writes: `append_kv` stores K and V of new tokens by slot mapping, and `copy_blocks` makes the
+/// block copies of copy-on-write. No allocation. Pointers are borrowed for the call. Distinct
+/// threads may write distinct slots and blocks at the same time.
 
 #include "kvarena/attention/cpu_workers.hpp"
 #include "kvarena/base/export.hpp"
@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// K and V of new tokens of one layer, and where they go.
+/// K and V of new tokens of one layer, and their slots.
 struct AppendArgs {
   KvLayerView kv;                       ///< f32, f16 or bf16, rows order
   const void* key = nullptr;            ///< [num_tokens, num_kv_heads, head_dim_k]
@@ -28,24 +28,24 @@ struct AppendArgs {
   QuantScales scales = {};              ///< of fp8 K and V; CUDA only
 };
 
-/// Writes exactly the slots named, converting to the planes' types (round to nearest even). Slots
-/// must be distinct. With `workers` the tokens are divided among them.
-/// Returns invalid_argument (`token_index` with the slot and its range; pointer; alignment; ...) or
+/// Writes exactly the slots named and converts to the planes' types (round to nearest even). Slots
+/// must be distinct. With `workers` the tokens are divided among the workers. Returns
+/// invalid_argument (`token_index` with the slot and its range; pointer; alignment; ...) or
 /// unsupported (`dtype`, `tile_order`); nothing is written then. O(bytes).
 KVARENA_EXPORT Status append_kv(const AppendArgs& args, CpuWorkers* workers = nullptr) noexcept;
 
 /// A part of every block: `bytes` bytes at `base + block * block_stride`. A block-major pool is one
-/// region of whole blocks, a layer-major pool has one for each plane that is no alias.
+/// region of whole blocks. A layer-major pool has one region for each plane that is not an alias.
 struct BlockRegion {
-  std::byte* base = nullptr;      ///< of block 0
+  std::byte* base = nullptr;      ///< first byte of the part in block 0
   std::int64_t block_stride = 0;  ///< bytes from one block to the next
-  std::int64_t bytes = 0;         ///< to copy, at most block_stride
+  std::int64_t bytes = 0;         ///< bytes to copy, at most block_stride
 };
 
 /// Makes each target block equal to its source in all `regions`. Targets must be distinct, and no
-/// target may be the source of another copy: the order of copies is not defined.
-/// Returns invalid_argument (`block_index` with the id and range, also for source == target;
-/// pointer; block_bytes); nothing is written then. O(bytes).
+/// target may be the source of another copy, because the order of copies is not defined. Returns
+/// invalid_argument (`block_index` with the id and range, also for source == target; pointer;
+/// block_bytes); nothing is written then. O(bytes).
 KVARENA_EXPORT Status copy_blocks(std::span<const BlockCopy> copies,
                                   std::span<const BlockRegion> regions,
                                   std::int64_t num_blocks) noexcept;

@@ -1,17 +1,17 @@
 #pragma once
 
 /// @file
-/// Element types of K, V, Q and outputs, and how many bytes each takes. Pure functions.
+/// The element types of K, V, Q and outputs, and the size of each in bytes. Pure functions.
 
 #include <cstdint>
 #include <string_view>
 
 namespace kvarena {
 
-/// An element type. fp8 and int8 have their place in layouts; the CPU kernels refuse them.
+/// An element type. Layouts may use fp8 and int8; the CPU kernels refuse them.
 enum class DType : std::uint8_t { f32, f16, bf16, fp8_e4m3, int8 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr std::int64_t bytes_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f32: return 4;
@@ -23,7 +23,7 @@ constexpr std::int64_t bytes_of(DType dtype) noexcept {
   return 0;
 }
 
-/// "f32", "f16", "bf16", "fp8_e4m3", "int8".
+/// Returns "f32", "f16", "bf16", "fp8_e4m3" or "int8".
 constexpr std::string_view name_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f32: return "f32";

@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// Marks on declarations. Every symbol is hidden unless its declaration carries KVARENA_EXPORT.
+/// Macros for declarations. A symbol is hidden unless its declaration carries KVARENA_EXPORT.
 
-/// Marks what a shared library shows to its users.
+/// Makes a declaration visible to users of the shared library.
 #define KVARENA_EXPORT __attribute__((visibility("default")))
 
-/// Marks a function that device code calls too. Nothing where no CUDA compiler is at work.
+/// Marks a function that both host and device code call. Empty when no CUDA compiler runs.
 #ifdef __CUDACC__
 #define KVARENA_HOST_DEVICE __host__ __device__
 #else

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Strong identifiers. Each is a trivially copyable wrapper around one integer, so that a block id
-/// can never be passed where a sequence id is meant, and so that an array of ids has exactly the
-/// bytes that a device reads. No function here fails or allocates.
+/// Strong identifiers. Each wraps one integer and is trivially copyable. The compiler refuses a
+/// block id where a sequence id is expected. An array of ids has exactly the bytes that a device
+/// reads. No function here fails or allocates.
 
 #include "kvarena/base/export.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace kvarena {
 
-/// An integer of type `Rep` that only compares and converts with its own `Tag`.
+/// An integer of type `Rep`. It compares and converts only with ids of the same `Tag`.
 template <class Tag, class Rep>
 struct StrongId {
   using value_type = Rep;  ///< the underlying integer
@@ -22,21 +22,21 @@ struct StrongId {
   Rep value{};  ///< the raw number, for printing, indexing and device code
 
   constexpr StrongId() noexcept = default;
-  /// The id with that raw number.
+  /// Makes the id with this raw number.
   KVARENA_HOST_DEVICE constexpr explicit StrongId(Rep raw) noexcept : value(raw) {}
   friend constexpr auto operator<=>(StrongId, StrongId) noexcept = default;
 };
 
-/// A block: the unit of KV storage, 0 .. num_blocks - 1. The bytes are the device's int32 format.
+/// A block: the unit of KV storage, 0 .. num_blocks - 1. An id has the bytes of the device's int32.
 using BlockId = StrongId<struct BlockTag, std::int32_t>;
-/// How often a block has been handed out before; a handle with an old generation is stale.
+/// How often a block has been handed out before. A handle with an older generation is stale.
 using Generation = StrongId<struct GenerationTag, std::uint32_t>;
-/// A registered holder of block references. Never reused by the manager that issued it.
+/// A registered holder of block references. The manager that issued an id never reuses it.
 using HolderId = StrongId<struct HolderTag, std::uint64_t>;
-/// A sequence. Never reused within a process.
+/// A sequence. A process never reuses an id.
 using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
-/// Queued work on another stream. Issued in increasing order, never reused, and never by another
-/// manager of the process.
+/// Queued work on another stream. Tickets are issued in increasing order and never reused. No other
+/// manager of the process issues the same ticket.
 using Ticket = StrongId<struct TicketTag, std::uint64_t>;
 
 inline constexpr BlockId kNoBlock{-1};       ///< "no block" in a table row or a list link
@@ -49,10 +49,10 @@ static_assert(sizeof(Generation) == sizeof(std::uint32_t));
 
 }  // namespace kvarena
 
-/// Hash support, for tests and tools; the library itself finds ids by index.
+/// Hash support for tests and tools. The library itself finds ids by index.
 template <class Tag, class Rep>
 struct std::hash<kvarena::StrongId<Tag, Rep>> {
-  /// Hash of the raw number.
+  /// Returns the hash of the raw number.
   std::size_t operator()(kvarena::StrongId<Tag, Rep> id) const noexcept {
     return std::hash<Rep>{}(id.value);
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Option`: the fields of the option structs by their own names, so that a `Status` can say which
-/// one was refused or is to be raised. A field that several structs have is named once.
+/// `Option`: the names of the fields of the option structs. A `Status` uses one to say which option
+/// was refused or should be raised. A field that several structs have is listed once.
 
 #include "kvarena/base/export.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace kvarena {
 
-/// A field of an option struct, written as in its header.
+/// A field of an option struct, spelled as in the struct's header.
 enum class Option : std::uint16_t {
   none = 0,
   // KvCacheOptions
@@ -140,10 +140,10 @@ enum class Option : std::uint16_t {
   parameters,
 };
 
-/// The last of them, for walking through all.
+/// The last enumerator, for loops over all options.
 inline constexpr Option kLastOption = Option::parameters;
 
-/// The option's name as written in its struct, e.g. "steps_in_flight".
+/// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;
 
 }  // namespace kvarena

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The version of the library these headers belong to. The build system reads it from here.
+/// The version of the library that these headers belong to. The build system reads it from here.
 
 #define KVARENA_VERSION_MAJOR 0         ///< incompatible changes
 #define KVARENA_VERSION_MINOR 1         ///< additions

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Plain views in which the allocator's side and the attention side meet. They own nothing, are
-/// trivially copyable, and are valid until the next change of what they look at. Shapes are in
-/// brackets, C order.
+/// Plain views: the structs that the block tables and the attention share. A view owns nothing, is
+/// trivially copyable, and is valid until the viewed object changes. Shapes are in brackets, in C
+/// order.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/export.hpp"
@@ -16,14 +16,15 @@
 
 namespace kvarena {
 
-/// K or V of one layer: where the element (block, head, token, dim) of a pool lies.
-/// rows order: `base + block * block_stride + head * head_stride + token * token_stride + dim *
-/// bytes_of(dtype)`, all in bytes. Either order: `element_offset` of tile_order.hpp.
+/// K or V of one layer of a pool, with the strides of its elements. In rows order, element (block,
+/// head, token, dim) lies at `base + block * block_stride + head * head_stride + token *
+/// token_stride + dim * bytes_of(dtype)`, all in bytes. `element_offset` of tile_order.hpp computes
+/// the place in either order.
 struct PlaneView {
   std::byte* base = nullptr;               ///< block 0 of this plane
   std::int64_t block_stride = 0;           ///< bytes
   std::int64_t head_stride = 0;            ///< bytes
-  std::int64_t token_stride = 0;           ///< bytes, rows order
+  std::int64_t token_stride = 0;           ///< bytes; rows order only
   std::int32_t num_heads = 0;              ///< KV heads
   std::int32_t head_dim = 0;               ///< elements
   DType dtype = DType::f16;                ///< element type
@@ -39,17 +40,17 @@ struct KvLayerView {
 };
 
 /// The block tables of a batch. Block `j` of row `r` is
-/// - contiguous rows (`pages == nullptr`): `entries[row_offsets[r] + j]`;
-/// - paged rows: `entries[(pages[row_offsets[r] + (j >> page_shift)] << page_shift) + (j & mask)]`
-///   with `mask = (1 << page_shift) - 1`.
+/// - with contiguous rows (`pages == nullptr`): `entries[row_offsets[r] + j]`;
+/// - with paged rows: `entries[(pages[row_offsets[r] + (j >> page_shift)] << page_shift) + (j &
+///   mask)]` with `mask = (1 << page_shift) - 1`.
 struct BlockTableView {
   const BlockId* entries = nullptr;           ///< block ids
   const std::int32_t* pages = nullptr;        ///< page numbers, or nullptr for contiguous rows
   const std::int64_t* row_offsets = nullptr;  ///< [num_rows]
-  std::int32_t page_shift = 0;                ///< log2 of entries a page
+  std::int32_t page_shift = 0;                ///< log2 of the entries in a page
   std::int32_t num_rows = 0;                  ///< sequences in the batch
 
-  /// Block `j` of row `r`; `j` must be below the row's number of blocks.
+  /// Returns block `j` of row `r`. `j` must be below the row's number of blocks.
   KVARENA_HOST_DEVICE BlockId block(std::int32_t row, std::int64_t j) const noexcept {
     const std::int64_t first = row_offsets[row];
     if (pages == nullptr) return entries[first + j];
@@ -58,7 +59,7 @@ struct BlockTableView {
   }
 };
 
-/// A batch of sequences as the tables see it.
+/// A batch of sequences: tables, lengths and numbers of blocks.
 struct BatchView {
   BlockTableView tables;                     ///< block ids by row
   const std::int32_t* seq_lens = nullptr;    ///< [num_rows] tokens in each sequence
@@ -66,16 +67,16 @@ struct BatchView {
   std::int32_t num_rows = 0;                 ///< sequences
 };
 
-/// Scales of quantised planes: the value of a stored element is element * scale.
+/// Scales of quantised planes. The value of a stored element is element * scale.
 struct QuantScales {
-  const float* key = nullptr;    ///< [num_kv_heads], or one for all heads; null: 1
+  const float* key = nullptr;    ///< [num_kv_heads], or one for all heads; null: every scale is 1
   const float* value = nullptr;  ///< as key
-  bool per_head = false;         ///< whether there is one for each head
+  bool per_head = false;         ///< true: one scale for each head
 };
 
-/// One block to copy within a pool, all planes: `target` becomes equal to `source`.
+/// A block to copy within a pool, in all planes: `target` becomes equal to `source`.
 struct BlockCopy {
-  BlockId source;  ///< stays as it is
+  BlockId source;  ///< unchanged
   BlockId target;  ///< overwritten
 };
 

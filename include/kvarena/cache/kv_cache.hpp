@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `KvCache`: the one object an engine holds: arena, block manager, block tables, attention, and
-/// one home stream of the device on which all of its work is queued in order.
+/// `KvCache`: the one object that an engine holds. It contains the arena, the block manager, the
+/// block tables and the attention. All of its work is queued in order on one stream of the device,
+/// the home stream.
 ///
 /// A step:
 ///
@@ -14,22 +15,22 @@
 ///     }
 ///     cache.end_step();                                    // returns while the work is under way
 ///
-/// Pointers given to write_kv and attend are memory of the cache's device: host memory on the host,
-/// device memory on CUDA. Work is asynchronous: they must stay valid until the work has completed
-/// (synchronize(), or `steps_in_flight` steps later). Blocks released by destroy and
-/// truncate are reused in the order of the home stream, so no wait is needed; work on other streams
-/// is fenced by a ticket (fence(), open_ticket()). A failed append changes nothing: preempt and
-/// call it again in the same step. A step that cannot be finished is given up with abort_step.
+/// The pointers given to write_kv and attend are memory of the cache's device: host memory on the
+/// host, device memory on CUDA. Work is asynchronous. The memory must stay valid until the work has
+/// completed: after synchronize(), or `steps_in_flight` steps later. Blocks released by destroy and
+/// truncate are reused in the order of the home stream, so no wait is needed. A ticket fences work
+/// on other streams (fence(), open_ticket()). A failed append changes nothing: preempt a sequence
+/// and call append again in the same step. Give up a step that cannot be finished with abort_step.
 ///
-/// On CUDA attend may read K and V of tokens older than the step's while the kernel in front of it
-/// on the home stream ends. Whoever writes those with kernels of their own queues them before
+/// On CUDA, attend may read K and V of tokens older than the step's while the kernel in front of it
+/// on the home stream ends. Kernels of the caller that write such tokens must be queued before
 /// append.
 ///
-/// On CUDA a decode step can be recorded in a graph once and replayed while sequences grow, join
-/// and leave: begin_recording. The host then queues nothing a layer.
+/// On CUDA, a decode step can be recorded in a graph once and replayed while sequences grow, join
+/// and leave: see begin_recording. The host then queues no work for single layers.
 ///
-/// One thread at a time, but snapshot() and the publisher's readers from any. Move-only. The device
-/// must outlive it. No heap allocation and no device allocation after create.
+/// One thread at a time, but any thread may call snapshot() and the publisher's readers. Move-only.
+/// The device must outlive it. No heap allocation and no device allocation after create.
 
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/allocator/block_manager.hpp"
@@ -48,17 +49,17 @@
 
 namespace kvarena {
 
-/// Arena, manager, tables and attention behind one object.
+/// Arena, block manager, block tables and attention in one object.
 class KVARENA_EXPORT KvCache {
  public:
-  /// Allocates everything: the arena (one allocation, KVCache); attention workspaces and on CUDA
-  /// block tables (IntermediateBuffers); cache_footprint.hpp tells how much. On a CudaDevice a
-  /// layout without a tile order becomes chunked where that fits. Returns invalid_argument naming
-  /// the option, insufficient_vram, unsupported, exhausted (host_memory, thread, stream); nothing
-  /// is left behind then.
+  /// Allocates everything: the arena in one allocation (KVCache), the attention workspaces, and on
+  /// CUDA the block tables (IntermediateBuffers). cache_footprint.hpp computes how much. On a
+  /// CudaDevice a layout without a tile order becomes chunked where the layout permits it. Returns
+  /// invalid_argument with the option, insufficient_vram, unsupported, or exhausted (host_memory,
+  /// thread, stream). No memory is kept then.
   static Result<KvCache> create(Device& device, const KvCacheOptions& options);
-  /// Waits for the work under way, that of open tickets with a stream included, then frees
-  /// everything. A ticket that is open without a stream is logged as a warning.
+  /// Waits for all work under way, including that of open tickets with a stream, then frees
+  /// everything. An open ticket without a stream is logged as a warning.
   ~KvCache();
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
@@ -84,66 +85,71 @@ class KVARENA_EXPORT KvCache {
 
   // ---- a step --------------------------------------------------------------------------------
 
-  /// Waits for step n - steps_in_flight and retires the fences of that step and older ones. Returns
-  /// failed_precondition (step) inside a step, and once device_error (step) when the device did not
-  /// take that step, with the first and the last step lost in `subject` and `required`: it then has
-  /// waited for the home stream, the sequences of these steps have tokens that nobody wrote, and
-  /// the next begin_step goes on. (The failure of earlier work comes from synchronize.)
+  /// Waits for step n - steps_in_flight, and retires the fences of that step and of older ones.
+  /// Returns failed_precondition (step) inside a step. Returns device_error (step), once, when the
+  /// device did not take that step; `subject` and `required` are the first and the last step lost.
+  /// begin_step has then waited for the home stream, the sequences of these steps have tokens that
+  /// nobody wrote, and the next begin_step goes on. (synchronize returns the failure of earlier
+  /// work.)
   Status begin_step();
-  /// Grows the sequences of the step, queues copies on write, and plans attention: rows are the
-  /// demands, query tokens their new tokens. Once a step (again after a failure). Returns what
-  /// BlockTables::append returns, limit_exceeded past max_step_tokens, max_batch_rows or
-  /// max_batch_blocks (a smaller step fits, preempting does not help), failed_precondition (step)
-  /// outside a step or after a successful append, and what the device says when it does not take
-  /// the work (device_error; exhausted (stream)). Nothing has changed then.
+  /// Grows the sequences of the step, queues copies on write, and plans attention. The rows are the
+  /// demands, and the query tokens are their new tokens. Succeeds once in a step; after a failure
+  /// it may be called again. Returns what BlockTables::append returns; limit_exceeded past
+  /// max_step_tokens, max_batch_rows or max_batch_blocks (a smaller step fits, preempting does not
+  /// help); failed_precondition (step) outside a step or after a successful append; and
+  /// device_error or exhausted (stream) when the device does not take the work. Nothing has changed
+  /// then.
   Result<StepBatch> append(std::span<const AppendDemand> demands,
                            Urgency urgency = Urgency::growth);
-  /// Index of the demand at which append failed, or -1.
+  /// Returns the index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
-  /// Queues writing K and V of the step's new tokens. Returns invalid_argument (layer, pointer,
-  /// ...), unsupported (dtype), on the host limit_exceeded (step) past 4 calls a layer (attend's
-  /// count too) in a step, failed_precondition (step) without an append.
+  /// Queues the write of K and V of the step's new tokens. Returns invalid_argument (layer,
+  /// pointer, ...), unsupported (dtype), or failed_precondition (step) without an append. On the
+  /// host, returns limit_exceeded (step) past 4 calls of write_kv and attend for each layer in a
+  /// step.
   Status write_kv(const WriteKvArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
-  /// returns, and failed_precondition (layer) when their K and V of that layer have not been
-  /// written in this step, unless args.kv_is_written.
+  /// returns, and failed_precondition (layer) when this step has not written their K and V of that
+  /// layer, unless args.kv_is_written is set.
   Status attend(const AttendArgs& args);
   /// Marks the end of the step's work and publishes. Does not wait. Returns failed_precondition
-  /// (step) outside a step, or what Device::record returns: the step goes on then.
+  /// (step) outside a step, or what Device::record returns; the step goes on then.
   Status end_step();
-  /// Gives the step up, whatever has been queued of it: takes its append back
-  /// (BlockTables::undo_append), so that its sequences have the tokens of before, then marks the
-  /// end and publishes as end_step. For a launch that failed, a graph that was not launched, a
-  /// request that was withdrawn. After append_recorded it waits for the home stream, to learn
-  /// whether the graph ran. Returns as end_step.
+  /// Gives the step up, whatever part of it has been queued. Takes its append back
+  /// (BlockTables::undo_append), so that its sequences have their old tokens, then marks the end
+  /// and publishes as end_step does. It is for a launch that failed, a graph that was not launched,
+  /// or a request that was withdrawn. After append_recorded it waits for the home stream, to learn
+  /// whether the graph ran. Returns what end_step returns.
   Status abort_step();
-  /// Publishes between steps: an engine that goes idle wants what it has done since to be seen, and
-  /// its fences retired, which no further step would do: waits for their work. Returns
-  /// failed_precondition (step) inside a step or a recording.
+  /// Publishes between steps, for an engine that goes idle. Others then see what it has done since
+  /// the last step. Retires the fences too, because no further step would, and waits for their
+  /// work. Returns failed_precondition (step) inside a step or a recording.
   Status publish();
-  /// Waits for all work queued so far; returns its first failure, once, or as begin_step when the
-  /// device did not take a step that has ended.
+  /// Waits for all work queued so far and returns its first failure, once. Returns the error of
+  /// begin_step when the device did not take a step that has ended.
   Status synchronize();
 
   // ---- a recorded step (CUDA) ----------------------------------------------------------------
 
-  /// Between steps, while the caller captures the home stream (CudaDevice::native_stream) into a
-  /// graph: write_kv and attend then record the layers of a decode step of this shape, with q and
-  /// out of num_rows * tokens_per_row tokens, until end_recording. A graph serves every later step
-  /// of append_recorded with the same shape: its tables, lengths and slots are read on the device.
-  /// Returns the padded batch (device_slots; -1 past a step's tokens). Returns unsupported (device)
-  /// on the host; invalid_argument (num_sequences, num_tokens); failed_precondition (stream) when
-  /// the home stream is not captured, (step) inside a step or a recording.
+  /// Begins a recording. Call it between steps, while the caller captures the home stream
+  /// (CudaDevice::native_stream) into a graph. Until end_recording, write_kv and attend record the
+  /// layers of a decode step of this shape, with q and out of num_rows * tokens_per_row tokens. The
+  /// graph serves every later append_recorded of the same shape, because tables, lengths and slots
+  /// are read on the device. Returns the padded batch (device_slots; -1 past a step's tokens).
+  /// Returns unsupported (device) on the host; invalid_argument (num_sequences, num_tokens);
+  /// failed_precondition (stream) when the home stream is not captured, or (step) inside a step or
+  /// a recording.
   Result<StepBatch> begin_recording(const RecordedStep& shape);
-  /// The recording holds the whole step. Returns failed_precondition (step) outside of one.
+  /// Ends the recording, which holds the whole step. Returns failed_precondition (step) outside a
+  /// recording.
   Status end_recording();
-  /// As append for a step that a graph of `shape` runs: queues nothing but the step's number, and
-  /// with `scrub` what clears and copies its blocks.
-  /// Launch that graph on the home stream exactly once before end_step; when that fails, call
-  /// abort_step. A launch runs the step it is for or skips every row, never another's: a step that
-  /// ends without its launch is lost, and so are those behind it until begin_step or synchronize
-  /// says so. The demands' rows come first, in order; outputs of rows past them mean nothing.
-  /// Returns what append returns; invalid_argument (num_sequences, num_tokens) naming the demand
+  /// Does what append does, for a step that a graph of `shape` runs. It queues only the step's
+  /// number, and with `scrub` the clearing and copying of its blocks. Launch the graph on the home
+  /// stream exactly once before end_step; when the launch fails, call abort_step. A launch runs the
+  /// step it is for, or skips every row; it never runs another step. A step that ends without its
+  /// launch is lost, and so are the steps behind it, until begin_step or synchronize reports the
+  /// loss. The demands' rows come first, in order; the outputs of later rows have no meaning.
+  /// Returns what append returns, and invalid_argument (num_sequences, num_tokens) with the demand
   /// that does not have the shape.
   Result<StepBatch> append_recorded(const RecordedStep& shape,
                                     std::span<const AppendDemand> demands,
@@ -151,50 +157,51 @@ class KVARENA_EXPORT KvCache {
 
   // ---- other streams -------------------------------------------------------------------------
 
-  // A ticket protects what is released against it (destroy, truncate) until it retires. Work that
-  // reads a sequence which grows meanwhile reads a fork of it.
+  // A ticket protects blocks that are released against it (destroy, truncate) until the ticket
+  // retires. Work that reads a sequence which grows meanwhile must read a fork of it.
 
-  /// A step's ticket, for the work queued on `other` so far, a stream of this device: short work.
-  /// It is retired by begin_step `steps_in_flight` steps later, waiting for that work if need be;
-  /// by publish, which waits too; with eager_retire by the first begin_step that finds it
-  /// completed, which is logged. Returns exhausted (ticket) past max_open_tickets, not_found
-  /// (stream).
+  /// Opens a step's ticket for the work queued so far on `other`, a stream of this device. It is
+  /// for short work. begin_step retires it `steps_in_flight` steps later and waits for the work if
+  /// it has to. publish retires it too, and waits too. With eager_retire the first begin_step that
+  /// finds the work completed retires it and logs that. Returns exhausted (ticket) past
+  /// max_open_tickets, or not_found (stream).
   Result<Ticket> fence(StreamId other);
-  /// An open ticket, for work that takes longer than a few steps: a transfer, a swap-out. No step
-  /// waits for it: the engine retires it, or eager_retire when the work queued on `other` so far
-  /// has completed. Returns as fence.
+  /// Opens an open ticket, for work that takes longer than a few steps: a transfer, a swap-out. No
+  /// step waits for it. The engine retires it, or eager_retire does when the work queued on `other`
+  /// so far has completed. Returns what fence returns.
   Result<Ticket> open_ticket(StreamId other);
-  /// The same for work that no stream of this device knows, such as a write by another machine:
-  /// only the engine retires it.
+  /// Opens an open ticket for work that no stream of this device knows, such as a write by another
+  /// machine. Only the engine retires it.
   Result<Ticket> open_ticket();
-  /// The work of an open ticket has ended: what was released against it returns. Returns
-  /// not_found (ticket); failed_precondition (ticket) for a step's ticket, and while work is under
-  /// way on the stream that the ticket was opened for. O(references + open tickets).
+  /// Retires an open ticket whose work has ended: the blocks released against it return. Returns
+  /// not_found (ticket). Returns failed_precondition (ticket) for a step's ticket, and while work
+  /// is under way on the stream of the ticket. O(references + open tickets).
   Status retire(Ticket ticket);
-  /// The stream on which all of the cache's work is queued.
+  /// The stream on which all work of the cache is queued.
   StreamId home_stream() const noexcept;
 
   // ---- questions -----------------------------------------------------------------------------
 
-  /// Where the pool is.
+  /// The device of the pool.
   Device& device() const noexcept;
-  /// The pool's bytes.
+  /// The bytes of the pool.
   const Arena& arena() const noexcept;
-  /// Accounts, holders, explain().
+  /// The block manager: accounts, holders, explain().
   const BlockManager& manager() const noexcept;
-  /// Sequences, lookups, figures.
+  /// The block tables: sequences, lookups, figures.
   const BlockTables& tables() const noexcept;
-  /// The figures of the last publication. Thread-safe.
+  /// Returns the figures of the last publication. Thread-safe.
   PoolSnapshot snapshot() const noexcept;
-  /// What other threads see: its readers' functions. It stays where it is when the cache is moved.
+  /// The publisher, whose readers' functions other threads call. It keeps its address when the
+  /// cache is moved.
   StepPublisher& publisher() noexcept;
-  /// The same.
+  /// The publisher, for readers.
   const StepPublisher& publisher() const noexcept;
-  /// describe(status), or more where the cache knows it: for exhausted blocks and reservations the
-  /// manager's explanation of that refusal, for insufficient_vram the device's breakdown, for a
-  /// call out of order which call comes next.
+  /// Returns describe(status), with more text where the cache knows more: the manager's explanation
+  /// of the refusal for exhausted blocks and reservations, the device's breakdown for
+  /// insufficient_vram, and the next valid call for a call out of order.
   std::string describe(const Status& status) const noexcept;
-  /// Proves manager and tables. O(blocks + entries).
+  /// Proves the manager and the tables. O(blocks + entries).
   Status check_invariants() const;
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What the calls of a `KvCache`'s step take and give. Plain values; memory that they point to is
-/// the caller's, or the cache's until the step ends.
+/// Arguments and results of the calls of a `KvCache` step. Plain values. The memory that they point
+/// to belongs to the caller, or to the cache until the step ends.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/views.hpp"
@@ -12,10 +12,10 @@
 
 namespace kvarena {
 
-/// What a step's append gave: the batch in the order of the demands. Valid until end_step.
+/// The result of append: the batch, in the order of the demands. Valid until end_step.
 struct StepBatch {
-  std::span<const std::int64_t> slots;  ///< [num_tokens] where each new token's K and V go
-  /// The same in device memory, in the order of the home stream; on the host device as `slots`.
+  std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V
+  /// The slots in device memory, in the order of the home stream. On the host device: as `slots`.
   const std::int64_t* device_slots = nullptr;
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued
@@ -34,7 +34,7 @@ struct WriteKvArgs {
   const void* key = nullptr;    ///< [num_tokens, num_kv_heads, head_dim_k]
   const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
   DType dtype = DType::f16;     ///< of key and value; converted to the layout's
-  QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; as given to attend
+  QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; the same as for attend
 };
 
 /// Attention of the step's new tokens over one layer.
@@ -47,11 +47,11 @@ struct AttendArgs {
   float* lse = nullptr;          ///< [num_tokens, num_q_heads] log-sum-exp, or nullptr
   float scale = 0.0F;            ///< of the logits; 0: 1 / sqrt(head_dim_k)
   float soft_cap = 0.0F;         ///< of the logits; 0: none
-  bool windowed = false;         ///< see only the last KvCacheOptions::window_tokens
+  bool windowed = false;         ///< true: see only the last KvCacheOptions::window_tokens
   QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
   const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
-  bool kv_is_written = false;    ///< K and V of the step's tokens are there without write_kv: the
-                                 ///< caller's own kernels wrote them
+  bool kv_is_written = false;    ///< true: the caller's own kernels wrote K and V of the step's
+                                 ///< tokens, without write_kv
 };
 
 }  // namespace kvarena

@@ -30,9 +30,10 @@ struct GpuSpec {
   /// Peak of its matrix units: bf16 in, f32 accumulated, dense (no sparsity). One multiply-add is
   /// two operations.
   std::int64_t bf16_flops_per_second = 0;
-  std::int32_t num_sms = 0;   ///< its multiprocessors
-  std::string memory_source;  ///< where memory and bandwidth were read
-  std::string flops_source;   ///< where the peak was read
+  std::int32_t num_sms = 0;      ///< its multiprocessors
+  std::string memory_source;     ///< where its memory was read
+  std::string bandwidth_source;  ///< where its bandwidth was read
+  std::string flops_source;      ///< where the peak was read
 };
 
 /// The presets, in the order of docs/capacity.md.

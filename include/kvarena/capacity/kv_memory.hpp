@@ -22,7 +22,7 @@ enum class KeptTokens : std::uint8_t { full, model };
 
 /// How a rank keeps K and V.
 struct KvMemoryOptions {
-  StorageFormat format;                 ///< of K and V, latents and convolution states
+  StorageFormat format;                 ///< of K and V and latents
   ScaleKind scale = ScaleKind::none;    ///< per_token_head: an f32 for each token and head
   KeptTokens kept = KeptTokens::full;   ///< which tokens
   std::int32_t block_size_tokens = 16;  ///< 1 .. 65536
@@ -39,7 +39,7 @@ struct GroupMemory {
   std::int32_t head_dim_k = 0;             ///< elements of K a head
   std::int32_t head_dim_v = 0;             ///< elements of V a head
   std::int64_t bytes_per_token = 0;        ///< of K and V or latents, scales included
-  std::int64_t index_bytes_per_token = 0;  ///< of a sparse-attention index
+  std::int64_t index_bytes_per_token = 0;  ///< of a sparse-attention index, always in 8 bits
   std::int64_t limit_tokens = 0;           ///< tokens kept at most; 0: no limit
   std::int32_t block_size_tokens = 0;      ///< 0: a state of fixed size
   std::int64_t unit_bytes = 0;             ///< of a block (planes padded as in KvLayout) or a state

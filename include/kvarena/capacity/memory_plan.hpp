@@ -5,15 +5,13 @@
 /// pool's blocks come from plan_pool, which KvCache::create calls too: what is planned is what is
 /// allocated. Pure functions, any thread. docs/capacity.md has each formula with its source.
 
-#include "kvarena/allocator/arena.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
 #include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/model_spec.hpp"
-#include "kvarena/capacity/storage_format.hpp"
+#include "kvarena/capacity/plan_options.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,34 +19,6 @@
 #include <vector>
 
 namespace kvarena::capacity {
-
-/// What is asked.
-struct PlanOptions {
-  std::int64_t memory_bytes = 0;            ///< of a GPU, as its driver tells a process; >= 1
-  std::int32_t utilization_permille = 900;  ///< of memory_bytes that may be used; 1 .. 1000
-  std::optional<StorageFormat> weights = std::nullopt;  ///< none: as published
-  std::optional<StorageFormat> kv = std::nullopt;       ///< none: the model's
-  ScaleKind kv_scale = ScaleKind::none;                 ///< of quantised K and V
-  KeptTokens kept = KeptTokens::full;                   ///< KvCache keeps all
-  std::int32_t block_size_tokens = 16;                  ///< 1 .. 65536
-  std::int64_t context_tokens = 0;      ///< of each sequence; 0: the model's longest
-  std::int64_t batch = 1;               ///< sequences asked for, >= 1
-  std::int32_t tensor_parallel = 1;     ///< ranks a layer is split over
-  std::int32_t pipeline_parallel = 1;   ///< stages the layers are split over
-  std::int32_t data_parallel = 1;       ///< replicas, each with `batch` sequences
-  std::int32_t max_sequences = 256;     ///< of a step, at least; `batch` where that is more
-  std::int64_t max_step_tokens = 8192;  ///< of a step, which activations are for
-  std::int64_t context_overhead_bytes = std::int64_t{536} << 20;  ///< CUDA context and kernels
-  std::int64_t graph_bytes = 0;                                   ///< captured CUDA graphs
-  /// Where a KvCache is to hold K and V: its tables and workspaces are then counted, for models
-  /// that it can hold; none: they are not.
-  std::optional<CacheTarget> target = std::nullopt;
-};
-
-/// Sequences of a step that tables and logits are planned for, and that the cache is to have.
-constexpr std::int32_t max_sequences_of(const PlanOptions& options) noexcept {
-  return static_cast<std::int32_t>(std::max<std::int64_t>(options.max_sequences, options.batch));
-}
 
 /// One number with the arithmetic that made it.
 struct PlanLine {
@@ -84,7 +54,8 @@ struct MemoryPlan {
   std::int32_t stage = 0;                        ///< the pipeline stage that decides
   std::int64_t context_tokens = 0;               ///< planned for
   std::int64_t budget_bytes = 0;                 ///< what may be used
-  std::int64_t weights_bytes = 0;                ///< weights
+  bool weights_known = true;                     ///< false: what is left is left for weights too
+  std::int64_t weights_bytes = 0;                ///< weights; 0 where they are not known
   bool weights_exact = true;                     ///< from headers, or counted and kept as published
   std::int64_t kv_cache_bytes = 0;               ///< all pools
   std::int64_t activation_bytes = 0;             ///< peak of a step
@@ -108,28 +79,48 @@ struct MemoryPlan {
   std::int64_t max_context = 0;                        ///< tokens of each of `batch` sequences
   PlanLimit batch_limited_by = PlanLimit::kv_cache;    ///< of max_batch
   PlanLimit context_limited_by = PlanLimit::kv_cache;  ///< of max_context
-  bool fits = false;                                   ///< `batch` sequences at the context
+  bool fits = false;                                   ///< `batch` sequences at the context;
+                                                       ///< where weights are unknown: without them
   std::vector<PlanLine> lines;                         ///< the arithmetic, in order
 };
 
-/// Plans. A plan that does not fit is an answer; fails only for what makes no sense:
-/// invalid_argument naming the number, unsupported (none) for a model of which neither parameters
-/// nor weights are known, unsupported (dtype) as group_memory returns it.
+/// Plans. A plan that does not fit is an answer, and so is one of a model of which neither
+/// parameters nor weights are known: all but the weights. Fails only for what makes no sense:
+/// invalid_argument naming the number, unsupported (num_q_heads) for ranks that are none of
+/// tensor_parallel_choices, unsupported (dtype) as group_memory returns it.
 KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options);
+
+/// Numbers of ranks that the model's query and KV heads can be split over, ascending.
+KVARENA_EXPORT std::vector<std::int32_t> tensor_parallel_choices(const ModelSpec& model);
 
 /// The options of the KvCache of the rank that a plan is of: as many blocks, max_sequences and
 /// max_step_tokens of the options, sequences up to the context. Returns unsupported for what a
 /// KvCache cannot hold yet, naming what is missing: (num_groups) several groups of layers, (window)
 /// windows that are not kept whole, (num_planes) latents and states, (dtype) formats of blocks,
-/// (scale) scales in the pool; insufficient_vram for a plan without blocks.
+/// (scale) scales in the pool, (none) weights that are not known; insufficient_vram for a plan
+/// without blocks.
 KVARENA_EXPORT Result<KvCacheOptions> cache_options(const ModelSpec& model,
                                                     const PlanOptions& options,
                                                     const MemoryPlan& plan);
 
+/// The field of PlanOptions that a change is of.
+enum class PlanField : std::uint8_t {
+  context_tokens,
+  batch,
+  max_step_tokens,
+  max_sequences,
+  utilization_permille,
+  kept,
+  kv,
+  weights,
+  tensor_parallel,
+  pipeline_parallel,
+};
+
 /// A change that would make it fit.
 struct PlanChange {
-  std::string change;   ///< in the words of the command line: "--context 3072"
-  PlanOptions options;  ///< with it
+  PlanField field = PlanField::context_tokens;  ///< what is other
+  PlanOptions options;                          ///< with it
 };
 /// Single changes that would make a plan fit that does not, each the smallest of its kind: a
 /// shorter context, a smaller batch, fewer tokens or sequences of a step, more utilization (up to

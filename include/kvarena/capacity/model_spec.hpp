@@ -41,7 +41,7 @@ struct CacheGroup {
   std::int32_t latent_value_dim = 0;    ///< latent: the leading elements that are V too
   std::int32_t index_dim = 0;           ///< elements a token of a sparse-attention index; 0: none
   std::int64_t state_elements = 0;      ///< recurrent: of a layer's state, kept in f32
-  std::int64_t conv_elements = 0;       ///< recurrent: of a layer's convolution, in the KV type;
+  std::int64_t conv_elements = 0;       ///< recurrent: of a layer's convolution, in kv_format;
                                         ///< it may have either alone
 };
 
@@ -66,6 +66,19 @@ struct MlaShape {
   std::int32_t value_dim = 0;     ///< of a head's value
 };
 
+/// Mamba-2 layers (arXiv 2405.21060); num_heads 0: none.
+struct MambaShape {
+  std::int32_t num_heads = 0;   ///< of the state
+  std::int32_t head_dim = 0;    ///< elements of a head's input
+  std::int32_t state = 0;       ///< elements of the state for each of them
+  std::int32_t num_groups = 0;  ///< of heads that share B and C
+  std::int32_t kernel = 0;      ///< inputs that the convolution sees
+  /// Channels of the convolution: x, B and C.
+  constexpr std::int64_t channels() const noexcept {
+    return std::int64_t{num_heads} * head_dim + std::int64_t{2} * num_groups * state;
+  }
+};
+
 /// Shapes of a decoder.
 struct TransformerShape {
   std::int32_t num_layers = 0;    ///< all layers, with or without attention
@@ -80,6 +93,7 @@ struct TransformerShape {
   bool has_biases = false;        ///< a configuration says that projections have biases
   MoeShape moe;                   ///< experts
   MlaShape mla;                   ///< latent attention
+  MambaShape mamba = {};          ///< recurrent layers of Mamba-2
 };
 
 /// How ranks of a tensor-parallel group share a part.
@@ -131,14 +145,14 @@ struct ModelSpec {
   std::string expert_weights_format;    ///< of routed experts where it differs; empty: as the rest
   std::string ends_weights_format;      ///< of embedding and head where it differs; empty: the same
   bool weights_quantised = false;       ///< published with scales that nothing here counts
-  std::string kv_format = "bf16";       ///< a storage format: of K and V unless asked otherwise
-  std::vector<ParameterPart> parts;     ///< parameters; empty where shapes do not tell
+  std::string kv_format = "bf16";  ///< a storage format: of K and V unless asked otherwise, and of
+                                   ///< convolutions always
+  std::vector<ParameterPart> parts;              ///< parameters; empty where shapes do not tell
   std::optional<std::int64_t> parameters;        ///< all of them, exactly
   std::optional<std::int64_t> parameters_about;  ///< as published, rounded, where not exactly
-  std::optional<std::int64_t> parameters_active_about;  ///< of them, those a token visits
-  std::string parameters_source;              ///< where they are from, or why there are none
-  std::optional<std::int64_t> weights_bytes;  ///< exactly, from the headers of the weights
-  std::vector<TypeTotal> weights_by_dtype;    ///< what makes them up, by bytes, descending
+  std::string parameters_source;                 ///< where they are from, or why there are none
+  std::optional<std::int64_t> weights_bytes;     ///< exactly, from the headers of the weights
+  std::vector<TypeTotal> weights_by_dtype;       ///< what makes them up, by bytes, descending
   std::vector<std::string> notes;  ///< what a reader of files assumed or left out, for a person
 };
 

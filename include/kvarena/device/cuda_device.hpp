@@ -1,24 +1,27 @@
 #pragma once
 
 /// @file
-/// The CUDA device: a Device in the memory of one NVIDIA GPU. Device memory comes from cudaMalloc
-/// only, staging memory from cudaHostAlloc. This header needs no CUDA and links in builds without
-/// CUDA, where create returns unsupported. kvarena never uses the host in a GPU's place by itself.
+/// The CUDA device: a Device in the memory of one NVIDIA GPU. Device memory comes only from
+/// cudaMalloc, and staging memory only from cudaHostAlloc. This header needs no CUDA. It links in
+/// builds without CUDA, where create returns unsupported. kvarena never uses the host in place of a
+/// GPU by itself.
 ///
-/// Every call works whatever device is current on the calling thread, leaves it current, and uses
-/// neither the legacy nor the per-thread default stream.
+/// Every call works with any current device of the calling thread and leaves that device current.
+/// No call uses the legacy or the per-thread default stream.
 /// - Copies between pageable host memory and the device go through a small pinned buffer of the
-///   stream, so that queueing never waits for the work; copies between pinned and device memory are
-///   faster and are what a captured stream can hold.
-/// - A stream whose host function failed skips later host functions, and whatever is queued once
-///   the failure has happened. Copies, fills and kernels queued before that do run: CUDA cannot
-///   take them back. Events and streams behind the failure fail as Device says.
-/// - Host functions of different streams may share a thread: none may wait for another.
-/// - Creating and destroying (memory, streams, events) may wait for the device; nothing else does.
-/// - After a sticky error (an illegal access in a kernel) the device is lost: the call that sees it
-///   first returns device_error, every later one is refused with failed_precondition (device), both
-///   with the error as `native`. What is given back to a lost device leaves its accounts. Only a
-///   new process gets the GPU back.
+///   stream. Queueing therefore never waits for the work. Copies between pinned and device memory
+///   are faster, and a captured stream can hold only those.
+/// - When a host function of a stream fails, the stream skips later host functions and everything
+///   that is queued after the failure. Copies, fills and kernels that were queued before the
+///   failure still run, because CUDA cannot take them back. Events and streams behind the failure
+///   fail as Device says.
+/// - Host functions of different streams may share a thread, so none may wait for another.
+/// - Creating and destroying memory, streams and events may wait for the device. No other call
+///   does.
+/// - After a sticky error (an illegal access in a kernel) the device is lost. The call that sees
+///   the error first returns device_error. Every later call is refused with failed_precondition
+///   (device). Both have the error as `native`. Memory that is given back to a lost device leaves
+///   its accounts. Only a new process can use the GPU again.
 
 #include "kvarena/device/device.hpp"
 
@@ -31,11 +34,12 @@ namespace kvarena {
 
 /// Options of a CUDA device.
 struct CudaDeviceOptions {
-  std::int32_t ordinal = 0;        ///< which GPU, counted as CUDA_VISIBLE_DEVICES shows them
-  std::uint32_t max_streams = 64;  ///< 1 .. 4096; create_stream: exhausted past this
-  std::uint32_t max_host_functions = 1024;  ///< 1 .. 2^20 that a stream holds; more block
-  std::uint64_t bounce_bytes = 256 << 10;  ///< 4 KiB .. 64 MiB pinned a stream, for pageable copies
-  /// What allocate and register_memory accept; allow_host is logged at warning.
+  std::int32_t ordinal = 0;        ///< the GPU, as CUDA_VISIBLE_DEVICES numbers them
+  std::uint32_t max_streams = 64;  ///< 1 .. 4096; past this create_stream returns exhausted
+  std::uint32_t max_host_functions = 1024;  ///< 1 .. 2^20 queued on a stream; queueing more blocks
+  std::uint64_t bounce_bytes = 256 << 10;   ///< 4 KiB .. 64 MiB of pinned memory a stream, for
+                                            ///< pageable copies
+  /// The memory that allocate and register_memory accept. allow_host is logged as a warning.
   ResidencyPolicy policy = ResidencyPolicy::vram_only;
 };
 
@@ -47,64 +51,67 @@ struct CudaDeviceInfo {
   std::int32_t major = 0;    ///< compute capability
   std::int32_t minor = 0;    ///< compute capability
   std::int32_t num_sms = 0;  ///< streaming multiprocessors
-  /// Its memory is the machine's: never resident, so vram_only refuses every allocation.
+  /// True when the GPU uses the machine's memory. Such memory is never resident, so vram_only
+  /// refuses every allocation.
   bool is_integrated = false;
-  std::string pci_bus_id;  ///< "0000:1b:00.0", by which NVML knows it
-  Status status;           ///< why the device cannot be used
+  std::string pci_bus_id;  ///< "0000:1b:00.0", the name that NVML uses
+  Status status;           ///< ok, or why the device cannot be used
 };
 
-/// What there is, or why there is nothing.
+/// The GPUs of the machine, or why there are none.
 struct CudaDeviceList {
-  bool cuda_built = false;              ///< whether this build has its CUDA half
+  bool cuda_built = false;              ///< whether this build contains the CUDA code
   std::vector<CudaDeviceInfo> devices;  ///< by ordinal
-  Status status;                        ///< why there is no device; ok when there is one
-  std::string error;                    ///< the same in one line: what is missing, what to do
+  Status status;                        ///< ok when there is a device, else why there is none
+  std::string error;                    ///< `status` in one line: what is missing and what to do
 };
 
-/// Whether this build has its CUDA half.
+/// Returns whether this build contains the CUDA code.
 KVARENA_EXPORT bool is_built_with_cuda() noexcept;
-/// Lists the GPUs. Asking for free memory makes a CUDA context on each of them, which stays for as
-/// long as others of the process use it. Throws only when host memory is out.
+/// Lists the GPUs. Reading the free memory creates a CUDA context on each GPU, which stays while
+/// other users in the process need it. Throws only when host memory is out.
 KVARENA_EXPORT CudaDeviceList list_devices();
-/// The same without a CUDA context, so that it takes nothing of a GPU and works when one is full:
-/// `memory` stays zero. Throws only when host memory is out.
+/// Lists the GPUs without creating a CUDA context. It takes no GPU memory and works when a GPU is
+/// full. `memory` stays zero. Throws only when host memory is out.
 KVARENA_EXPORT CudaDeviceList identify_devices();
-/// kvarena::describe(status), then CUDA's own words for `native` and what to do about it.
+/// Returns kvarena::describe(status), then CUDA's own text for `native` and what to do about it.
 KVARENA_EXPORT std::string describe_cuda(const Status& status) noexcept;
 
 /// A Device on one GPU.
 class KVARENA_EXPORT CudaDevice : public Device {
  public:
-  /// Returns invalid_argument when an option is out of range (ordinal: no such GPU),
-  /// device_error (device) when driver or GPU are missing or unusable, or unsupported (device) in a
-  /// build without CUDA; describe_cuda says what to do.
+  /// Opens a GPU. Returns invalid_argument when an option is out of range (ordinal: no such GPU),
+  /// device_error (device) when the driver or the GPU is missing or unusable, or unsupported
+  /// (device) in a build without CUDA. describe_cuda says what to do.
   static Result<std::unique_ptr<CudaDevice>> create(const CudaDeviceOptions& options = {});
 
-  /// The GPU's number.
+  /// The GPU's number, as in CudaDeviceOptions.
   virtual std::int32_t ordinal() const noexcept = 0;
-  /// What list_devices says of this GPU.
+  /// Returns what list_devices returns for this GPU.
   virtual CudaDeviceInfo info() const = 0;
-  /// CudaDeviceOptions::bounce_bytes: what each stream holds in pinned memory.
+  /// CudaDeviceOptions::bounce_bytes: the pinned memory that each stream holds.
   virtual std::uint64_t bounce_bytes() const noexcept = 0;
 
-  /// The cudaStream_t behind `stream`, for launching kernels and capturing. Valid until the stream
-  /// is destroyed. Returns not_found (stream).
+  /// Returns the cudaStream_t of `stream`, for launching kernels and capturing. It is valid until
+  /// the stream is destroyed. Returns not_found (stream).
   virtual Result<void*> native_stream(StreamId stream) const = 0;
-  /// The cudaEvent_t behind `event`. An event that is recorded natively knows of no failed host
-  /// function. Returns not_found (event).
+  /// Returns the cudaEvent_t of `event`. An event that is recorded natively does not carry the
+  /// failure of a host function. Returns not_found (event).
   virtual Result<void*> native_event(EventId event) const = 0;
-  /// Makes a stream of the caller's, a cudaStream_t of this GPU, known here. It stays the caller's:
-  /// destroy_stream waits for its work and forgets it. Returns invalid_argument (pointer) for
-  /// the default streams, unsupported (device) for a stream of another GPU, else as create_stream.
+  /// Registers a stream of the caller's, a cudaStream_t of this GPU, and returns its id. The stream
+  /// stays the caller's: destroy_stream waits for its work and forgets it. Returns invalid_argument
+  /// (pointer) for the default streams, unsupported (device) for a stream of another GPU, else what
+  /// create_stream returns.
   virtual Result<StreamId> adopt_stream(void* native_stream) = 0;
-  /// Queues the write of a 64-bit number to device memory, `target` 8-byte aligned: one that needs
-  /// no source to stay alive, and no kernel. What is queued behind it on the stream reads the whole
-  /// number. Skipped on a failed stream, as copies are. Returns invalid_argument (pointer,
-  /// alignment), not_found (stream), failed_precondition (stream) while the stream is captured,
-  /// device_error (stream).
+  /// Queues the write of a 64-bit number to device memory. `target` is 8-byte aligned. The write
+  /// needs no kernel and no source that must stay alive. Work that is queued behind it on the
+  /// stream reads the whole number. A failed stream skips the write, as it skips copies. Returns
+  /// invalid_argument (pointer, alignment), not_found (stream), failed_precondition (stream) while
+  /// the stream is captured, or device_error (stream).
   virtual Status write_value(void* target, std::uint64_t value, StreamId stream) = 0;
-  /// Passes on the outcome of a native call about `resource`, such as cudaGetLastError after a
-  /// launch: ok for 0, else device_error with `native`; a sticky one makes the device lost.
+  /// Converts the result of a native call about `resource`, such as cudaGetLastError after a
+  /// launch. Returns ok for 0, else device_error with `native`. A sticky error makes the device
+  /// lost.
   virtual Status check(std::int32_t cuda_error, Resource resource) const = 0;
 };
 

@@ -1,16 +1,16 @@
 #pragma once
 
 /// @file
-/// One part of a schedule, on one worker: walks its chunks of tokens, with the next chunk's rows
-/// being prefetched through the block table while this one is computed, and leaves results or
-/// partials.
+/// The work of one part of a schedule, by one worker. The worker goes over the part's chunks of
+/// tokens. While it computes a chunk, it prefetches the rows of the next chunk through the block
+/// table. It leaves results or partial results.
 
 #include "attention/schedule.hpp"
 #include "kernels/params.h"
 
 namespace kvarena::attention {
 
-/// One layer's run, shared by all workers.
+/// The run of one layer, shared by all workers.
 struct Run {
   const kernels::AttentionParams* params;  ///< validated
   Step step;                               ///< the order of work
@@ -21,7 +21,7 @@ struct Run {
   std::int32_t num_parts;                  ///< of the plan
 };
 
-/// Does the work of `part` with the scratch of `worker`.
+/// Does the work of `part` with the scratch memory of `worker`.
 void run_part(const Run& run, std::int32_t part, std::int32_t worker) noexcept;
 
 }  // namespace kvarena::attention

@@ -54,41 +54,6 @@ std::string place_of(const JsonText& text, std::size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-struct Complaint {
-  std::string found;
-  std::string expected;
-};
-
-// Of the parser's "[json.exception...] parse error at line 1, column 2: syntax error while parsing
-// value - WHAT; expected THIS; last read: 'BYTES'; expected THAT", where anything but WHAT may be
-// missing and BYTES are the text's own.
-Complaint complaint_of(std::string_view why) {
-  constexpr std::string_view kExpected = "; expected ";
-  constexpr std::string_view kLastRead = "; last read: '";
-  const auto skip_to = [&why](std::string_view mark) {
-    if (const auto at = why.find(mark); at != why.npos) why.remove_prefix(at + mark.size());
-  };
-  const auto plain = [](std::string_view text) {
-    const std::string quoted = excerpt_of(text, 100);
-    return quoted.substr(1, quoted.rfind('"') - 1);
-  };
-  skip_to("] ");
-  skip_to(": ");
-  if (why.starts_with("number overflow")) return {"a number too large", "what a double holds"};
-  skip_to(" - ");
-  const auto last_read = why.find(kLastRead);
-  const auto that = why.rfind(kExpected);
-  std::string_view what = why.substr(0, last_read);
-  std::string_view expected = "JSON";
-  if (const auto end = what.find(kExpected); end != what.npos) {
-    expected = what.substr(end + kExpected.size());
-    what = what.substr(0, end);
-  } else if (that != why.npos && why.find('\'', that + kExpected.size() + 3) == why.npos) {
-    expected = why.substr(that + kExpected.size());
-  }
-  return {plain(what), plain(expected)};
-}
-
 // Stands between the parser and the receiver: limits, duplicate keys, and where things are.
 class Gate {
  public:
@@ -116,14 +81,23 @@ class Gate {
     keys_.push_back({std::hash<std::string_view>()(kept), kept, begin});
     return pass(receiver_.key(kept));
   }
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
-    const Complaint complaint = complaint_of(error.what());
+  bool parse_error(std::size_t position, const std::string& token, const Json::exception& error) {
     const std::size_t size = text_.text.size();
-    if (position > size) return refuse_at(size, {"the end of the text", "the rest of the JSON"});
-    return refuse_at(position == 0 ? 0 : position - 1, {complaint.found, complaint.expected});
+    if (position > size)
+      return refuse_at(size, defect("the end of the text", "the rest of the JSON"));
+    constexpr int kOutOfRange = 406;  // json.exception.out_of_range: a number
+    const bool is_large = error.id == kOutOfRange;
+    return refuse_at(position == 0 ? 0 : position - 1,
+                     is_large ? defect("a number too large", "what a double holds")
+                              : defect(excerpt_of(token), wanted()));
   }
 
  private:
+  // What may stand where the parser has found something else.
+  std::string wanted() const {
+    if (levels_.empty()) return num_values_ == 0 ? "JSON" : "the end of the text";
+    return levels_.back().is_object ? "a key and its value, ',' or '}'" : "a value, ',' or ']'";
+  }
   // Where the token that the parser has just read begins: behind the last one's end.
   std::size_t token_start() const {
     const std::size_t start = text_.text.find_first_not_of(" \t\r\n,:", last_end_);
@@ -137,14 +111,11 @@ class Gate {
     if (end - begin == name.size()) return text_.text.substr(begin, name.size());
     return escaped_.emplace_back(name);
   }
-  bool refuse(JsonDefect defect) { return refuse_at(token_start(), std::move(defect)); }
-  bool refuse_at(std::size_t offset, JsonDefect defect) {
-    failure_ = {};
-    failure_.file = text_.file;
-    failure_.place = place_of(text_, offset);
-    if (const std::string here = path(); here != "$") failure_.place += ", " + here;
-    failure_.found = std::move(defect.found);
-    failure_.expected = std::move(defect.expected);
+  bool refuse(Finding what) { return refuse_at(token_start(), std::move(what)); }
+  bool refuse_at(std::size_t offset, Finding what) {
+    what.subject = place_of(text_, offset);
+    if (const std::string here = path(); here != "$") what.subject += ", " + here;
+    static_cast<void>(capacity::refuse(failure_, std::string(text_.file), std::move(what)));
     return false;
   }
   std::string path() const {
@@ -168,10 +139,11 @@ class Gate {
   bool count() {
     if (!levels_.empty()) ++levels_.back().index;
     if (++num_values_ <= limits_.max_values) return true;
-    return refuse({"one value more", "at most " + std::to_string(limits_.max_values) + " values"});
+    return refuse(
+        defect("one value more", "at most " + std::to_string(limits_.max_values) + " values"));
   }
-  bool pass(std::optional<JsonDefect> defect) {
-    if (defect) return refuse(std::move(*defect));
+  bool pass(std::optional<Finding> what) {
+    if (what) return refuse(std::move(*what));
     last_end_ = static_cast<std::size_t>(*seen_ - text_.text.data());
     return true;
   }
@@ -179,8 +151,8 @@ class Gate {
   bool open(bool is_object) {
     if (!count()) return false;
     if (static_cast<std::int64_t>(levels_.size()) >= limits_.max_depth) {
-      return refuse({is_object ? "one object more inside" : "one array more inside",
-                     "at most " + std::to_string(limits_.max_depth) + " levels of nesting"});
+      return refuse(defect(is_object ? "one object more inside" : "one array more inside",
+                           "at most " + std::to_string(limits_.max_depth) + " levels of nesting"));
     }
     if (!pass(is_object ? receiver_.open_object() : receiver_.open_array())) return false;
     levels_.push_back({is_object, -1, keys_.size()});
@@ -206,8 +178,8 @@ class Gate {
     }
     const Key key = *again;
     keys_.push_back(key);  // the last one, for path()
-    return refuse_at(key.offset,
-                     {"the key " + excerpt_of(key.name) + " again", "each key of an object once"});
+    return refuse_at(key.offset, defect("the key " + excerpt_of(key.name) + " again",
+                                        "each key of an object once"));
   }
 
   const JsonText& text_;
@@ -220,6 +192,44 @@ class Gate {
   std::deque<std::string> escaped_;  // names that the text does not have as they are
   std::int64_t num_values_ = 0;
   std::size_t last_end_ = 0;
+};
+
+// Builds a value. The limits bound its depth, so that its destruction does not recurse far.
+class Tree final : public JsonReceiver {
+ public:
+  explicit Tree(Json& root) : next_(&root) {}
+
+  std::optional<Finding> scalar(const JsonScalar& value) override {
+    std::visit([&](const auto& plain) { place() = Json(plain); }, value);
+    return {};
+  }
+  std::optional<Finding> key(std::string_view name) override {
+    next_ = &(*open_.back())[std::string(name)];
+    return {};
+  }
+  std::optional<Finding> open_object() override { return open(Json::object()); }
+  std::optional<Finding> open_array() override { return open(Json::array()); }
+  std::optional<Finding> close() override {
+    open_.pop_back();
+    return {};
+  }
+
+ private:
+  Json& place() {
+    if (!open_.empty() && open_.back()->is_array()) {
+      return open_.back()->emplace_back();
+    }
+    return *next_;
+  }
+  std::optional<Finding> open(Json empty) {
+    Json& here = place();
+    here = std::move(empty);
+    open_.push_back(&here);
+    return {};
+  }
+
+  Json* next_;               // where an object's next value goes, and the first of all
+  std::vector<Json*> open_;  // an array grows only while its last value is closed
 };
 
 }  // namespace
@@ -246,12 +256,10 @@ Status stream_json(const JsonText& text, const JsonLimits& limits, JsonReceiver&
                    ReadFailure& failure) {
   const std::string_view bytes = text.text;
   const auto refuse = [&](std::size_t offset, std::string found, std::string expected) {
-    failure = {};
-    failure.file = text.file;
-    failure.place = place_of(text, offset);
-    failure.found = std::move(found);
-    failure.expected = std::move(expected);
-    return status_of(failure);
+    return capacity::refuse(failure, std::string(text.file),
+                            {.subject = place_of(text, offset),
+                             .found = std::move(found),
+                             .expected = std::move(expected)});
   };
   if (static_cast<std::int64_t>(bytes.size()) > limits.max_bytes) {
     return refuse(0, std::to_string(bytes.size()) + " bytes of JSON",
@@ -275,11 +283,16 @@ Status read_json_text(const std::string& path, const JsonLimits& limits, std::st
     text.resize(static_cast<std::size_t>(file.size_bytes()));
     return file.read(0, text, failure);
   }
-  failure = {};
-  failure.file = path;
-  failure.found = std::to_string(file.size_bytes()) + " bytes of JSON";
-  failure.expected = "at most " + std::to_string(limits.max_bytes);
-  return status_of(failure);
+  return refuse(failure, path,
+                defect(std::to_string(file.size_bytes()) + " bytes of JSON",
+                       "at most " + std::to_string(limits.max_bytes)));
+}
+
+Status parse_json(const JsonText& text, const JsonLimits& limits, Json& value,
+                  ReadFailure& failure) {
+  value = nullptr;
+  Tree tree(value);
+  return stream_json(text, limits, tree, failure);
 }
 
 }  // namespace kvarena::capacity

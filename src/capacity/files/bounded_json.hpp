@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace kvarena::capacity {
@@ -39,26 +40,25 @@ using JsonScalar =
     std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string_view>;
 
 /// What a receiver does not want, at the value just given.
-struct JsonDefect {
-  std::string found;     ///< what is there
-  std::string expected;  ///< what should have been there
-};
+inline Finding defect(std::string found, std::string expected) {
+  return {.found = std::move(found), .expected = std::move(expected)};
+}
 
 /// Takes a text's values one by one, in order. Each function may refuse, which ends the reading.
 class JsonReceiver {
  public:
   virtual ~JsonReceiver() = default;
   /// A scalar: the text itself, an array's next, or the value of the last key.
-  virtual std::optional<JsonDefect> scalar(const JsonScalar& value) = 0;
+  virtual std::optional<Finding> scalar(const JsonScalar& value) = 0;
   /// The name of the open object's next value, which lives as long as the text or the reading.
   /// Whether it was there before is looked at when the object ends, before close.
-  virtual std::optional<JsonDefect> key(std::string_view name) = 0;
+  virtual std::optional<Finding> key(std::string_view name) = 0;
   /// An object begins.
-  virtual std::optional<JsonDefect> open_object() = 0;
+  virtual std::optional<Finding> open_object() = 0;
   /// An array begins.
-  virtual std::optional<JsonDefect> open_array() = 0;
+  virtual std::optional<Finding> open_array() = 0;
   /// The object or array opened last ends.
-  virtual std::optional<JsonDefect> close() = 0;
+  virtual std::optional<Finding> close() = 0;
 };
 
 /// What a scalar is, for a message: "the number 12", "the string \"x\"", "null".

@@ -2,12 +2,16 @@
 
 /// @file
 /// Where a reader of headers gets its bytes: a file, of which it reads only what it asks for, or
-/// memory. One reader at a time.
+/// memory. `ByteCursor` reads from front to back, little endian, through a window of fixed size:
+/// what it holds does not depend on any count in the file. One reader at a time.
 
 #include "capacity/files/read_failure.hpp"
 #include "kvarena/base/status.hpp"
 
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +76,50 @@ class MemoryBytes final : public ByteSource {
  private:
   std::string name_;
   std::string_view bytes_;
+};
+
+/// Each function returns false after a failure, which failure() then tells; what follows one is
+/// not to be relied on. `what` names in errors what was being read.
+class ByteCursor {
+ public:
+  /// Reads `source`, which must stay, up to `max_bytes` of it.
+  ByteCursor(const ByteSource& source, std::int64_t max_bytes);
+
+  /// Bytes read so far: where the next one is.
+  std::int64_t offset() const noexcept { return offset_; }
+  /// The reason why a function returned false.
+  const ReadFailure& failure() const noexcept { return failure_; }
+
+  /// A number as stored.
+  template <class T>
+  bool number(T& value, std::string_view what) {
+    std::array<char, sizeof(T)> bytes;
+    if (!copy(bytes.data(), bytes.size(), what)) return false;
+    static_assert(std::endian::native == std::endian::little);
+    std::memcpy(&value, bytes.data(), sizeof(T));
+    return true;
+  }
+  /// `size` bytes into `text`, which takes memory for all of them, but only if the source has as
+  /// many. Requires a bound on `size`.
+  bool text(std::string& text, std::uint64_t size, std::string_view what);
+  /// Whether `size` bytes more are there; a failure when not.
+  bool has(std::uint64_t size, std::string_view what);
+  /// Passes over `size` bytes, which must be there.
+  bool skip(std::uint64_t size, std::string_view what);
+  /// Ends with: `found` at byte `place`, `expected`. Returns false.
+  bool refuse(std::int64_t place, std::string found, std::string expected, std::string advice = "");
+
+ private:
+  bool copy(char* into, std::size_t size, std::string_view what);
+
+  const ByteSource& source_;
+  std::int64_t end_;  // of what may be read
+  bool limited_;      // there is more behind it
+  std::int64_t offset_ = 0;
+  std::array<char, 16384> window_;
+  std::int64_t window_begin_ = 0;
+  std::int64_t window_end_ = 0;
+  ReadFailure failure_;
 };
 
 }  // namespace kvarena::capacity

@@ -1,4 +1,4 @@
-#include "capacity/files/config_formats.hpp"
+#include "capacity/files/config_parts.hpp"
 
 #include "base/excerpt.hpp"
 #include "capacity/ascii.hpp"
@@ -125,8 +125,9 @@ void add_config_formats(ConfigValues& text, ConfigValues& outer, ModelSpec& mode
   model.kv_format = format->elements == 1 && format->bytes == 2 ? format->name : "bf16";
   if (format->name == "f32") {
     model.notes.emplace_back(
-        "dtype is float32, of which engines make 16 bits: K and V are planned as bf16 (--kv-dtype "
-        "f32 for all bits), weights as stored (--weights-dtype bf16 for half)");
+        "dtype is float32, of which engines make 16 bits: K and V are planned as bf16 unless f32 "
+        "is "
+        "asked for, weights as stored unless bf16 is asked for");
   }
   for (ConfigValues* values : {&text, &outer}) {
     auto config = values->object("quantization_config");

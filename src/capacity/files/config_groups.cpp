@@ -1,7 +1,5 @@
-#include "capacity/files/config_groups.hpp"
-
-#include "capacity/amount.hpp"
-#include "capacity/files/config_layers.hpp"
+#include "capacity/files/config_parts.hpp"
+#include "capacity/share.hpp"
 
 #include <fmt/format.h>
 
@@ -88,16 +86,16 @@ CacheGroup GroupReader::delta_net(CacheGroup group) {
   return group;
 }
 
-// Mamba-2 (arXiv 2405.21060) keeps a [head_dim, state] matrix for each head, and the last
-// kernel - 1 inputs of its convolution over x, B and C.
 CacheGroup GroupReader::mamba(CacheGroup group) {
-  const std::int64_t heads = text_.integer({"mamba_num_heads"}, kHeadRange);
-  const std::int64_t dim = text_.integer({"mamba_head_dim"}, kDimRange);
-  const std::int64_t state = text_.integer({"ssm_state_size"}, kDimRange);
-  const std::int64_t groups = text_.integer({"n_groups", "mamba_n_groups"}, kHeadRange);
-  const std::int64_t kernel = text_.integer({"conv_kernel", "mamba_d_conv"}, {1, 1024});
-  group.state_elements = times(heads, dim, state);
-  group.conv_elements = times(plus(times(heads, dim), times(2, groups, state)), kernel - 1);
+  MambaShape& mamba = model_.shape.mamba;
+  mamba = {.num_heads = text_.number({"mamba_num_heads"}, kHeadRange),
+           .head_dim = text_.number({"mamba_head_dim"}, kDimRange),
+           .state = text_.number({"ssm_state_size"}, kDimRange),
+           .num_groups = text_.number({"n_groups", "mamba_n_groups"}, kHeadRange),
+           .kernel = text_.number({"conv_kernel", "mamba_d_conv"}, {1, 1024})};
+  const CacheGroup state = state_of(mamba);
+  group.state_elements = state.state_elements;
+  group.conv_elements = state.conv_elements;
   return group;
 }
 

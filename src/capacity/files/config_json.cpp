@@ -1,8 +1,7 @@
 #include "capacity/files/config_json.hpp"
 
 #include "capacity/files/bounded_json.hpp"
-#include "capacity/files/config_formats.hpp"
-#include "capacity/files/config_groups.hpp"
+#include "capacity/files/config_parts.hpp"
 #include "capacity/parameters.hpp"
 
 #include <fmt/format.h>
@@ -25,11 +24,7 @@ ConfigValues decoder_of(ConfigValues outer) {
   return outer;
 }
 
-bool is_either(const std::string& name, std::initializer_list<std::string_view> names) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-std::int32_t kv_heads_of(ConfigValues& text, const ConfigFamily& family, std::int32_t num_heads) {
+std::int32_t kv_heads_of(ConfigValues& text, const ModelFamily& family, std::int32_t num_heads) {
   if (text.flag("multi_query_attention", false)) {
     return text.number({"multi_query_group_num"}, kHeadRange);
   }
@@ -42,7 +37,7 @@ std::int32_t kv_heads_of(ConfigValues& text, const ConfigFamily& family, std::in
                      kHeadRange, family.num_kv_heads > 0 ? family.num_kv_heads : num_heads);
 }
 
-std::int32_t head_dim_of(ConfigValues& text, const ConfigFamily& family,
+std::int32_t head_dim_of(ConfigValues& text, const ModelFamily& family,
                          const TransformerShape& shape) {
   std::int32_t dim =
       text.number({"head_dim", "kv_channels", "attention_head_dim"}, kDimRange, family.head_dim);
@@ -115,17 +110,27 @@ std::vector<bool> dense_layers(ConfigValues& text, std::int32_t layers) {
   return dense;
 }
 
-void add_mlps(ConfigValues& text, const ConfigFamily& family, TransformerShape& shape) {
-  const bool is_llama4 = family.model_type == "llama4_text";
+/// Layers of a hybrid that are a dense MLP.
+std::int32_t hybrid_mlps(ConfigValues& text) {
+  constexpr std::string_view kTypes = "layers_block_type";
+  if (text.is_array(kTypes)) {
+    return static_cast<std::int32_t>(std::ranges::count(text.words(kTypes), "mlp"));
+  }
+  return static_cast<std::int32_t>(std::ranges::count(text.word("hybrid_override_pattern"), '-'));
+}
+
+void add_mlps(ConfigValues& text, const ModelFamily& family, TransformerShape& shape) {
   MoeShape& moe = shape.moe;
   moe.num_experts =
       text.number({"num_local_experts", "num_experts", "n_routed_experts"}, kExpertRange, 0);
   // Gemma 3n has one width for each layer, all alike in what is published.
   if (!text.is_array("intermediate_size")) {
-    shape.ffn = is_llama4 ? text.number({"intermediate_size_mlp"}, kWidthRange, 0)
-                          : text.number({"intermediate_size", "ffn_hidden_size", "n_inner",
-                                         "ffn_dim", "d_ff", "decoder_ffn_dim"},
-                                        kWidthRange, family.ffn);
+    // Llama 4 has two widths: that of its experts, and that of dense layers among them.
+    shape.ffn = family.has_shared_expert
+                    ? text.number({"intermediate_size_mlp"}, kWidthRange, 0)
+                    : text.number({"intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim",
+                                   "d_ff", "decoder_ffn_dim"},
+                                  kWidthRange, family.ffn);
   }
   if (moe.num_experts == 0) return;
   moe.experts_per_token = text.number(
@@ -135,12 +140,16 @@ void add_mlps(ConfigValues& text, const ConfigFamily& family, TransformerShape& 
   if (moe.ffn == 0 && !text.is_array("intermediate_size")) {
     moe.ffn = text.number({"intermediate_size"}, kWidthRange, 0);
   }
-  moe.num_shared =
-      text.number({"n_shared_experts", "num_shared_experts"}, kExpertRange, is_llama4 ? 1 : 0);
+  moe.num_shared = text.number({"n_shared_experts", "num_shared_experts"}, kExpertRange,
+                               family.has_shared_expert ? 1 : 0);
   moe.shared_ffn =
       text.number({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
                   {0, kWidthRange.largest}, 0);
   if (moe.shared_ffn > 0 && moe.num_shared == 0) moe.num_shared = 1;
+  if (family.rule == LayerRule::hybrid_pattern) {
+    moe.first_dense_layers = hybrid_mlps(text);
+    return;
+  }
   const std::vector<bool> dense = dense_layers(text, shape.num_layers);
   moe.first_dense_layers = static_cast<std::int32_t>(std::ranges::count(dense, true));
   moe.is_interleaved = !std::ranges::is_partitioned(dense, std::identity{});
@@ -157,7 +166,7 @@ std::int32_t number_of(ConfigValues& text, ConfigValues::Keys keys, IntegerRange
   return usual;
 }
 
-std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family, ModelSpec& model) {
+std::int32_t num_layers_of(ConfigValues& text, const ModelFamily& family, ModelSpec& model) {
   constexpr std::string_view kKey = "num_hidden_layers";
   if (family.rule == LayerRule::hybrid_pattern && !text.has(kKey)) {
     const std::size_t listed = text.is_array("layers_block_type")
@@ -177,7 +186,7 @@ std::int32_t num_layers_of(ConfigValues& text, const ConfigFamily& family, Model
 /// Shapes of a decoder; of the decoder of an encoder and a decoder.
 void add_shape(DecoderConfig& config, ModelSpec& model) {
   ConfigValues& text = config.text;
-  const ConfigFamily& family = *config.family;
+  const ModelFamily& family = *config.family;
   TransformerShape& shape = model.shape;
   if (config.has_encoder) {
     shape.num_layers =
@@ -208,7 +217,9 @@ void add_shape(DecoderConfig& config, ModelSpec& model) {
     shape.head_dim = head_dim_of(text, family, shape);
   }
   add_mlps(text, family, shape);
-  shape.has_biases = text.flag("attention_bias", false) || text.flag("mlp_bias", false);
+  for (const std::string_view key : {"attention_bias", "mlp_bias", "mamba_proj_bias"}) {
+    shape.has_biases |= text.flag(key, false);
+  }
 }
 
 /// What plan() would refuse in numbers that are each within their range.
@@ -224,20 +235,29 @@ bool is_plain(std::string_view name) {
          std::ranges::all_of(name, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-/// Python's json writes Infinity, as in a bound of Mamba's time step; JSON does not have it.
-std::string without_infinity(std::string_view text) {
-  constexpr std::string_view kWord = "Infinity";
-  std::string plain(text);
+/// Python's json writes Infinity, as in a bound of Mamba's time step, and NaN; JSON has neither:
+/// null takes their place.
+std::string without_python_numbers(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
   bool in_string = false;
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    if (in_string && plain[i] == '\\') {
-      ++i;
-    } else if (plain[i] == '"') {
+  while (!text.empty()) {
+    std::size_t length = 1;
+    if (in_string && text.front() == '\\') {
+      length = std::min<std::size_t>(2, text.size());
+    } else if (text.front() == '"') {
       in_string = !in_string;
-    } else if (!in_string && text.substr(i).starts_with(kWord)) {
-      const std::size_t first = i > 0 && plain[i - 1] == '-' ? i - 1 : i;
-      plain.replace(first, i + kWord.size() - first, first == i ? "null    " : "null     ");
+    } else if (!in_string) {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!text.starts_with(word)) continue;
+        plain += "null";
+        text.remove_prefix(word.size());
+        length = 0;
+        break;
+      }
     }
+    plain += text.substr(0, length);
+    text.remove_prefix(length);
   }
   return plain;
 }
@@ -247,13 +267,11 @@ std::string without_infinity(std::string_view text) {
 Status model_from_config(const nlohmann::json& config, const std::string& file, ModelSpec& model,
                          ReadFailure& failure) {
   model = {};
-  failure = {};
-  failure.file = file;
   if (!config.is_object()) {
-    failure.found = "no object";
-    failure.expected = "an object with the model's numbers";
-    return status_of(failure);
+    return refuse(failure, file,
+                  {.found = "no object", .expected = "an object with the model's numbers"});
   }
+  failure = {.what = {.subject = file}};
   ConfigValues outer(config, "$", failure);
   DecoderConfig decoder{.text = decoder_of(outer), .vision = outer.object("vision_config")};
   ConfigValues& text = decoder.text;
@@ -262,9 +280,8 @@ Status model_from_config(const nlohmann::json& config, const std::string& file, 
   ConfigValues& namer = model.architecture.empty() ? outer : text;
   if (model.architecture.empty()) model.architecture = outer.word("model_type");
   if (!is_plain(model.architecture)) namer.refuse("model_type", "", "the name of a family");
-  decoder.family = &find_config_family(model.architecture);
-  decoder.has_encoder = text.flag("is_encoder_decoder",
-                                  is_either(model.architecture, {"t5", "mt5", "umt5", "whisper"}));
+  decoder.family = &find_family(model.architecture);
+  decoder.has_encoder = text.flag("is_encoder_decoder", decoder.family->has_encoder);
   model.name = outer.word("_name_or_path");
   if (model.name.empty() || !is_plain(model.name)) model.name = model.architecture;
   add_shape(decoder, model);
@@ -294,7 +311,7 @@ Status model_from_config_text(std::string_view text, const std::string& file, Mo
   const JsonLimits limits;
   // An over-long text is not copied first; parse_json refuses it.
   const bool is_long = static_cast<std::int64_t>(text.size()) > limits.max_bytes;
-  const std::string plain = is_long ? std::string() : without_infinity(text);
+  const std::string plain = is_long ? std::string() : without_python_numbers(text);
   const JsonText json{is_long ? text : std::string_view(plain), file};
   if (Status parsed = parse_json(json, limits, config, failure); !parsed) return parsed;
   return model_from_config(config, file, model, failure);

@@ -21,7 +21,7 @@ namespace kvarena::capacity {
 /// parse_error.
 Status model_from_config(const nlohmann::json& config, const std::string& file, ModelSpec& model,
                          ReadFailure& failure);
-/// As above, from the file's text. Infinity, which Python writes, is taken for null.
+/// As above, from the file's text. Infinity and NaN, which Python writes, are taken for null.
 Status model_from_config_text(std::string_view text, const std::string& file, ModelSpec& model,
                               ReadFailure& failure);
 

@@ -1,4 +1,4 @@
-#include "capacity/files/config_layers.hpp"
+#include "capacity/files/config_parts.hpp"
 
 #include "base/excerpt.hpp"
 
@@ -63,7 +63,7 @@ using Layers = std::vector<ConfigLayer>;
 
 class LayerReader {
  public:
-  LayerReader(ConfigValues& text, const ConfigFamily& family, ModelSpec& model)
+  LayerReader(ConfigValues& text, const ModelFamily& family, ModelSpec& model)
       : text_(text), family_(family), model_(model) {}
 
   void refuse_other_layers();
@@ -82,7 +82,7 @@ class LayerReader {
   std::size_t num_layers() const { return static_cast<std::size_t>(model_.shape.num_layers); }
 
   ConfigValues& text_;
-  const ConfigFamily& family_;
+  const ModelFamily& family_;
   ModelSpec& model_;
 };
 
@@ -229,7 +229,7 @@ Layers LayerReader::by_rule() {
 
 }  // namespace
 
-std::int64_t config_layer_limit(ConfigValues& text, const ConfigFamily& family,
+std::int64_t config_layer_limit(ConfigValues& text, const ModelFamily& family,
                                 const ModelSpec& model, ConfigLayer layer) {
   const std::string_view types = type_key_of(text);
   const std::string_view key = layer == ConfigLayer::chunked ? "attention_chunk_size"
@@ -244,7 +244,7 @@ std::int64_t config_layer_limit(ConfigValues& text, const ConfigFamily& family,
   return longest > 0 && limit >= longest ? 0 : limit;
 }
 
-std::vector<ConfigLayer> config_layers(ConfigValues& text, const ConfigFamily& family,
+std::vector<ConfigLayer> config_layers(ConfigValues& text, const ModelFamily& family,
                                        ModelSpec& model) {
   LayerReader reader(text, family, model);
   reader.refuse_other_layers();

@@ -176,11 +176,11 @@ void ConfigValues::refuse_object(std::string found, std::string expected) {
 void ConfigValues::fill(std::string place, std::string found, std::string expected,
                         std::string advice) {
   if (!ok()) return;
-  failure_->code = StatusCode::parse_error;
-  failure_->place = std::move(place);
-  failure_->found = std::move(found);
-  failure_->expected = std::move(expected);
-  failure_->advice = std::move(advice);
+  static_cast<void>(capacity::refuse(*failure_, failure_->what.subject,
+                                     {.subject = std::move(place),
+                                      .found = std::move(found),
+                                      .expected = std::move(expected),
+                                      .advice = std::move(advice)}));
 }
 
 }  // namespace kvarena::capacity

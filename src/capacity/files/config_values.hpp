@@ -5,8 +5,8 @@
 /// reader's failure; those after it return what stands for "nothing", so that a reader asks for all
 /// it needs and looks for a failure once. Not for several threads.
 
+#include "capacity/amount.hpp"
 #include "capacity/files/read_failure.hpp"
-#include "capacity/model_limits.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -38,12 +38,12 @@ class ConfigValues {
  public:
   using Keys = std::initializer_list<std::string_view>;
 
-  /// `path` is "$" or "$.text_config".
+  /// `path` is "$" or "$.text_config"; the subject of `failure` is the file.
   ConfigValues(const nlohmann::json& object, std::string path, ReadFailure& failure)
       : object_(&object), path_(std::move(path)), failure_(&failure) {}
 
   /// Nothing has been refused so far, in any object of the configuration.
-  bool ok() const noexcept { return failure_->found.empty(); }
+  bool ok() const noexcept { return failure_->what.is_empty(); }
   bool has(std::string_view key) const;
   /// Whether the key is there, and null.
   bool is_null(std::string_view key) const;

@@ -1,8 +1,7 @@
 #include "capacity/files/gguf_header.hpp"
 
 #include "base/excerpt.hpp"
-#include "capacity/files/byte_cursor.hpp"
-#include "capacity/files/ggml_types.hpp"
+#include "capacity/files/byte_source.hpp"
 
 #include <fmt/format.h>
 
@@ -12,6 +11,24 @@
 
 namespace kvarena::capacity {
 namespace {
+
+// Numbers: enum ggml_type in llama.cpp's ggml/include/ggml.h. Names: the type_traits of
+// ggml/src/ggml.c. Blocks: the block_* structures of ggml/src/ggml-common.h, whose sizes are
+// static_asserted there (llama.cpp at 01243c587fec).
+constexpr std::array<GgmlType, 35> kGgmlTypes = {{
+    {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},
+    {3, "q4_1", 32, 20},      {6, "q5_0", 32, 22},      {7, "q5_1", 32, 24},
+    {8, "q8_0", 32, 34},      {9, "q8_1", 32, 36},      {10, "q2_K", 256, 84},
+    {11, "q3_K", 256, 110},   {12, "q4_K", 256, 144},   {13, "q5_K", 256, 176},
+    {14, "q6_K", 256, 210},   {15, "q8_K", 256, 292},   {16, "iq2_xxs", 256, 66},
+    {17, "iq2_xs", 256, 74},  {18, "iq3_xxs", 256, 98}, {19, "iq1_s", 256, 50},
+    {20, "iq4_nl", 32, 18},   {21, "iq3_s", 256, 110},  {22, "iq2_s", 256, 82},
+    {23, "iq4_xs", 256, 136}, {24, "i8", 1, 1},         {25, "i16", 1, 2},
+    {26, "i32", 1, 4},        {27, "i64", 1, 8},        {28, "f64", 1, 8},
+    {29, "iq1_m", 256, 56},   {30, "bf16", 1, 2},       {34, "tq1_0", 256, 54},
+    {35, "tq2_0", 256, 66},   {39, "mxfp4", 32, 17},    {40, "nvfp4", 64, 36},
+    {41, "q1_0", 128, 18},    {42, "q2_0", 64, 18},
+}};
 
 constexpr std::int64_t kMaxHeaderBytes = std::int64_t{256} << 20;
 constexpr std::uint64_t kMaxKeys = std::uint64_t{64} << 10;
@@ -200,6 +217,14 @@ class Parser {
 };
 
 }  // namespace
+
+std::span<const GgmlType> ggml_types() noexcept { return kGgmlTypes; }
+
+const GgmlType* find_ggml_type(std::uint32_t number) noexcept {
+  const auto* found = std::find_if(kGgmlTypes.begin(), kGgmlTypes.end(),
+                                   [number](const auto& type) { return type.number == number; });
+  return found == kGgmlTypes.end() ? nullptr : found;
+}
 
 const GgufValue* GgufHeader::find(std::string_view key) const noexcept {
   const auto found = metadata.find(key);

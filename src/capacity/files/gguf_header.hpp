@@ -14,17 +14,31 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace kvarena::capacity {
+
+/// A type: so many bytes for every block of so many elements, scales included.
+struct GgmlType {
+  std::uint32_t number = 0;         ///< in files
+  std::string_view name;            ///< ggml's name, "q4_K"
+  std::int64_t block_elements = 1;  ///< a row has whole blocks
+  std::int64_t block_bytes = 0;     ///< of one block
+};
+
+/// All types that a file may have, by number. Numbers of types that ggml has given up are missing.
+std::span<const GgmlType> ggml_types() noexcept;
+/// The type with that number, or nullptr. O(number of types).
+const GgmlType* find_ggml_type(std::uint32_t number) noexcept;
 
 /// A header, or those of a model that is split over several files.
 struct GgufHeader {
   std::uint32_t version = 0;      ///< of the first file
   std::int64_t header_bytes = 0;  ///< of the first file, up to its tensors' data
   GgufMetadata metadata;          ///< of the first file
-  TensorIndex weights;            ///< of all files; types as in ggml_types.hpp
+  TensorIndex weights;            ///< of all files; types as ggml_types() has them
 
   /// The value of `key`, or nullptr.
   const GgufValue* find(std::string_view key) const noexcept;

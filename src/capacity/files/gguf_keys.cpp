@@ -1,6 +1,6 @@
 #include "capacity/files/gguf_keys.hpp"
 
-#include "capacity/model_limits.hpp"
+#include "capacity/amount.hpp"
 
 #include <fmt/format.h>
 
@@ -56,10 +56,10 @@ std::vector<std::int64_t> GgufKeys::by_layer(std::string_view key,
 void GgufKeys::refuse(std::string_view key, std::string found, std::string expected) {
   if (failed_) return;
   failed_ = true;
-  failure_.file = file_;
-  failure_.place = fmt::format("{}.{}", architecture_, key);
-  failure_.found = std::move(found);
-  failure_.expected = std::move(expected);
+  static_cast<void>(capacity::refuse(failure_, file_,
+                                     {.subject = fmt::format("{}.{}", architecture_, key),
+                                      .found = std::move(found),
+                                      .expected = std::move(expected)}));
 }
 
 }  // namespace kvarena::capacity

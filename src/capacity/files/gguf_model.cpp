@@ -2,17 +2,16 @@
 
 #include "base/excerpt.hpp"
 #include "base/utf8.hpp"
-#include "capacity/files/gguf_cross.hpp"
+#include "capacity/amount.hpp"
+#include "capacity/files/families.hpp"
 #include "capacity/files/gguf_keys.hpp"
-#include "capacity/files/gguf_recurrent.hpp"
-#include "capacity/model_limits.hpp"
+#include "capacity/files/gguf_layers.hpp"
 #include "capacity/parameters.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,46 +23,20 @@ namespace {
 
 constexpr std::int64_t kAllLayers = 0;  // the period of windows on every layer
 
-/// What a file leaves to who knows its architecture: the load_arch_hparams of llama.cpp's
-/// src/models.
-struct Architecture {
-  std::string_view name;                      // in GGUF files
-  std::string_view model_type;                // in Hugging Face configurations
-  std::optional<std::int64_t> window_period;  // every so manieth layer has no window, or all have
-  std::int64_t window_tokens = 0;             // where the file gives none
-  CacheKind kind = CacheKind::window;         // of limited layers
-  bool has_encoder = false;                   // whose tokens every layer reads too
-  std::int64_t full_interval = 1;             // all layers but every so manieth are recurrent
-};
-
-constexpr std::array<Architecture, 18> kArchitectures = {{
-    {"llama", "llama", kAllLayers},
-    {"llama4", "llama4_text", 4, 8192, CacheKind::chunked},
-    {"qwen2", "qwen2", kAllLayers},
-    {"qwen2moe", "qwen2_moe", kAllLayers},
-    {"qwen3", "qwen3", kAllLayers},
-    {"qwen3moe", "qwen3_moe", kAllLayers},
-    {"qwen3next", "qwen3_next", std::nullopt, 0, CacheKind::window, false, 4},
-    {"qwen35", "qwen3_5_text", std::nullopt, 0, CacheKind::window, false, 4},
-    {"qwen35moe", "qwen3_5_moe_text", std::nullopt, 0, CacheKind::window, false, 4},
-    {"phi3", "phi3", kAllLayers},
-    {"gemma2", "gemma2", 2, 4096},
-    {"gemma3", "gemma3_text", 6},
-    {"gemma3n", "gemma3n_text", 5},
-    {"cohere2", "cohere2", 4},
-    {"starcoder2", "starcoder2", kAllLayers},
-    {"gpt-oss", "gpt_oss", 2},
-    {"deepseek2", "deepseek_v2", std::nullopt},
-    {"t5", "t5", std::nullopt, 0, CacheKind::window, true},
-}};
+/// Every so manieth layer has no window or chunk, where it is the family's rule.
+std::int64_t window_period_of(const ModelFamily& family) noexcept {
+  const bool is_mixed =
+      family.rule == LayerRule::window_but_every || family.rule == LayerRule::chunk_but_every;
+  return is_mixed ? family.period : kAllLayers;
+}
 
 class Reader {
  public:
-  Reader(const GgufHeader& header, const std::string& file, const Architecture& architecture,
-         ModelSpec& model)
+  Reader(const GgufHeader& header, const std::string& file, std::string_view architecture,
+         const ModelFamily& family, ModelSpec& model)
       : header_(header),
-        architecture_(architecture),
-        keys_(header, file, architecture.name),
+        family_(family),
+        keys_(header, file, architecture),
         model_(model),
         shape_(model.shape) {}
 
@@ -107,7 +80,7 @@ class Reader {
   }
 
   bool has_encoder() const {
-    return architecture_.has_encoder || keys_.find("decoder_block_count") != nullptr;
+    return family_.has_encoder || keys_.find("decoder_block_count") != nullptr;
   }
 
   static std::int32_t largest_of(const std::vector<std::int64_t>& numbers) {
@@ -142,12 +115,12 @@ class Reader {
     MoeShape& moe = shape_.moe;
     moe.num_experts = keys_.dim("expert_count");
     if (moe.num_experts == 0) return;
-    if (model_.architecture == "llama") model_.architecture = "mixtral";
+    if (!family_.mixture.empty()) model_.architecture = family_.mixture;
     moe.experts_per_token =
         static_cast<std::int32_t>(keys_.required("expert_used_count", 1, moe.num_experts));
     moe.ffn = keys_.dim("expert_feed_forward_length", shape_.ffn);
     moe.shared_ffn = keys_.dim("expert_shared_feed_forward_length");
-    const bool has_shared = moe.shared_ffn > 0 || architecture_.name == "llama4";
+    const bool has_shared = moe.shared_ffn > 0 || family_.has_shared_expert;
     moe.num_shared = keys_.dim("expert_shared_count", has_shared ? 1 : 0);
     const auto step =
         static_cast<std::int32_t>(keys_.optional("interleave_moe_layer_step", 1, 1, kMostLayers));
@@ -161,7 +134,7 @@ class Reader {
   std::vector<bool> limited_layers(std::int64_t window) {
     const auto layers = static_cast<std::size_t>(shape_.num_layers);
     std::vector<bool> limited(layers, false);
-    const bool is_known = architecture_.window_period.has_value();
+    const bool is_known = family_.rule != LayerRule::unknown;
     const GgufValue* pattern = keys_.find("attention.sliding_window_pattern");
     const bool in_effect = window > 0 && (shape_.max_position == 0 || window < shape_.max_position);
     if (!in_effect || (pattern == nullptr && !is_known)) return limited;
@@ -172,9 +145,8 @@ class Reader {
                      [](std::int64_t flag) { return flag != 0; });
       return limited;
     }
-    const std::int64_t period =
-        keys_.optional("attention.sliding_window_pattern",
-                       architecture_.window_period.value_or(kAllLayers), 0, kMostLayers);
+    const std::int64_t period = keys_.optional("attention.sliding_window_pattern",
+                                               window_period_of(family_), 0, kMostLayers);
     for (std::size_t i = 0; i < layers; ++i) {
       const auto layer = static_cast<std::int64_t>(i);
       limited[i] = period == kAllLayers || layer % period < period - 1;
@@ -184,14 +156,14 @@ class Reader {
 
   void groups() {
     const std::int64_t window =
-        keys_.optional("attention.sliding_window", architecture_.window_tokens, 0, kMostTokens);
+        keys_.optional("attention.sliding_window", family_.gguf_window, 0, kMostTokens);
     const std::vector<bool> limited = limited_layers(window);
     const std::int64_t sharing =
         keys_.optional("attention.shared_kv_layers", 0, 0, shape_.num_layers - 1);
     const std::vector<bool> recurrent =
-        recurrent_layers(keys_, shape_.num_layers, architecture_.full_interval);
+        recurrent_layers(keys_, shape_.num_layers,
+                         family_.rule == LayerRule::recurrent_but_every ? family_.period : 1);
     const std::optional<CacheGroup> state = recurrent_state(keys_, shape_);
-    const bool has_both = architecture_.name == "falcon-h1";  // side by side in every layer
     const std::vector<bool> images = image_layers(keys_, shape_.num_layers);
     const bool reads_images = std::find(images.begin(), images.end(), true) != images.end();
     const std::int64_t image = reads_images ? image_tokens(keys_, model_.notes) : 0;
@@ -206,7 +178,7 @@ class Reader {
         }
         add(std::move(group), layer >= shape_.num_layers - sharing);
       }
-      if (!has_attention || has_both) add_state(i, state);
+      if (!has_attention || family_.has_both) add_state(i, state);
     }
     if (model_.groups.empty()) {
       keys_.refuse("attention.head_count_kv", "no layer that keeps anything", "KV heads");
@@ -223,7 +195,8 @@ class Reader {
       group.index_dim = keys_.dim("attention.indexer.key_length");
       return group;
     }
-    group.kind = limited ? architecture_.kind : CacheKind::full;
+    const bool is_chunked = family_.rule == LayerRule::chunk_but_every;
+    group.kind = !limited ? CacheKind::full : is_chunked ? CacheKind::chunked : CacheKind::window;
     group.limit_tokens = limited ? window : 0;
     group.num_kv_heads = static_cast<std::int32_t>(kv_heads_[layer]);
     group.head_dim_k = limited ? keys_.dim("attention.key_length_swa", head_dim_k_) : head_dim_k_;
@@ -237,7 +210,7 @@ class Reader {
   void add_state(std::size_t layer, const std::optional<CacheGroup>& state) {
     const bool some_have_no_mlp = std::find(mlps_.begin(), mlps_.end(), 0) != mlps_.end();
     // DeciLM replaces attention by a matrix, which keeps nothing.
-    const bool keeps_nothing = q_heads_[layer] == 0 || architecture_.name == "deci";
+    const bool keeps_nothing = q_heads_[layer] == 0 || family_.may_keep_nothing;
     if (state) {
       // Where some layers have no MLP, the others are one alone.
       if (!some_have_no_mlp || mlps_[layer] == 0) add(*state, false);
@@ -285,7 +258,7 @@ class Reader {
   }
 
   const GgufHeader& header_;
-  const Architecture& architecture_;
+  const ModelFamily& family_;
   GgufKeys keys_;
   ModelSpec& model_;
   TransformerShape& shape_;
@@ -312,34 +285,27 @@ std::string shown_name(std::string_view name) {
 Status model_from_gguf(const GgufHeader& header, const std::string& file, ModelSpec& model,
                        ReadFailure& failure) {
   model = {};
-  failure = {};
-  failure.file = file;
   const auto name = header.text("general.architecture");
   if (!name || !is_plain(*name)) {
     const GgufValue* value = header.find("general.architecture");
-    failure.place = "general.architecture";
-    failure.found = value == nullptr ? "no such key" : name_of(*value);
-    failure.expected = "the name of an architecture, such as \"llama\"";
-    return status_of(failure);
+    return refuse(failure, file,
+                  {.subject = "general.architecture",
+                   .found = value == nullptr ? "no such key" : name_of(*value),
+                   .expected = "the name of an architecture, such as \"llama\""});
   }
-  const auto* known =
-      std::find_if(kArchitectures.begin(), kArchitectures.end(),
-                   [&](const Architecture& architecture) { return architecture.name == *name; });
-  const Architecture architecture =
-      known != kArchitectures.end() ? *known : Architecture{*name, *name, std::nullopt};
-  model.architecture = architecture.model_type;
+  const ModelFamily& family = find_gguf_family(*name);
+  model.architecture = family.model_type.empty() ? *name : family.model_type;
   model.name = shown_name(header.text("general.name").value_or(""));
   if (model.name.empty()) model.name = shown_name(std::filesystem::path(file).stem().string());
   model.source = file;
-  Reader reader(header, file, architecture, model);
+  Reader reader(header, file, *name, family, model);
   if (!reader.read()) {
     failure = reader.failure();
     return status_of(failure);
   }
   if (validate(model)) return {};
-  failure.found = describe(validate(model));
-  failure.expected = "layers and heads of a decoder";
-  return status_of(failure);
+  return refuse(failure, file,
+                {.found = describe(validate(model)), .expected = "layers and heads of a decoder"});
 }
 
 }  // namespace kvarena::capacity

@@ -48,9 +48,10 @@ Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failu
   const std::int64_t own = header.number("split.no").value_or(0);
   const std::string suffix = part_suffix(1, count);
   if (own != 0 || count > kMaxParts || !path.ends_with(suffix)) {
-    return refuse(failure, path, fmt::format("part {} of {} of a model", own + 1, count),
-                  "the first part, named NAME" + suffix,
-                  "name that file; the other parts are looked for beside it");
+    return refuse(failure, path,
+                  {.found = fmt::format("part {} of {} of a model", own + 1, count),
+                   .expected = "the first part, named NAME" + suffix,
+                   .advice = "name that file; the other parts are looked for beside it"});
   }
   const std::string stem = path.substr(0, path.size() - suffix.size());
   std::vector<TensorInfo> tensors = std::move(header.weights.tensors);
@@ -59,25 +60,29 @@ Status read_gguf(const std::string& path, GgufHeader& header, ReadFailure& failu
     GgufHeader other;
     if (Status read = read_part(name, other, bytes_left, failure); !read) return read;
     if (other.number("split.no") != part - 1 || other.number("split.count") != count) {
-      return refuse(failure, name, "another split.no or split.count",
-                    fmt::format("part {} of {}", part, count));
+      return refuse(failure, name,
+                    {.found = "another split.no or split.count",
+                     .expected = fmt::format("part {} of {}", part, count)});
     }
     for (TensorInfo& tensor : other.weights.tensors) tensors.push_back(std::move(tensor));
     if (tensors.size() > kMaxTensors) {
-      return refuse(failure, name, fmt::format("{} tensors up to here", tensors.size()),
-                    fmt::format("at most {}", kMaxTensors));
+      return refuse(failure, name,
+                    {.found = fmt::format("{} tensors up to here", tensors.size()),
+                     .expected = fmt::format("at most {}", kMaxTensors)});
     }
   }
   const std::int64_t wanted = header.number("split.tensors.count").value_or(-1);
   if (wanted >= 0 && wanted != static_cast<std::int64_t>(tensors.size())) {
-    return refuse(failure, path, fmt::format("{} tensors in all parts", tensors.size()),
-                  fmt::format("{}, as split.tensors.count says", wanted));
+    return refuse(failure, path,
+                  {.found = fmt::format("{} tensors in all parts", tensors.size()),
+                   .expected = fmt::format("{}, as split.tensors.count says", wanted)});
   }
   header.weights = index_of(std::move(tensors));
   const std::string_view repeated = TensorNames(header.weights.tensors).repeated();
   if (repeated.empty()) return {};
-  return refuse(failure, path, fmt::format("two parts with {}", excerpt_of(repeated, 80)),
-                "each tensor in one part");
+  return refuse(failure, path,
+                {.found = fmt::format("two parts with {}", excerpt_of(repeated, 80)),
+                 .expected = "each tensor in one part"});
 }
 
 }  // namespace kvarena::capacity

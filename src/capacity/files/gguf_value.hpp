@@ -4,7 +4,7 @@
 /// `GgufValue`: a value of a GGUF file's metadata, and the reader of names and values. Of the
 /// values only what fits a planner is kept: a tokenizer's arrays are passed over. One thread.
 
-#include "capacity/files/byte_cursor.hpp"
+#include "capacity/files/byte_source.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -115,7 +115,7 @@ Status gguf_files(const std::string& folder, std::vector<std::string>& files,
   }
   if (!error) return {};
   failure = system_failure(folder, error.value());
-  failure.expected = "a folder that can be listed";
+  failure.what.expected = "a folder that can be listed";
   return status_of(failure);
 }
 
@@ -126,8 +126,9 @@ Status read_folder(const std::string& path, ModelSpec& model, ReadFailure& failu
   std::vector<std::string> ggufs;
   if (Status listed = gguf_files(path, ggufs, failure); !listed) return listed;
   if (ggufs.size() == 1) return read_gguf_model(ggufs.front(), model, failure);
-  return refuse(failure, path, fmt::format("no {} and {} GGUF files", kConfigName, ggufs.size()),
-                "a folder with config.json, or with one model in GGUF");
+  return refuse(failure, path,
+                {.found = fmt::format("no {} and {} GGUF files", kConfigName, ggufs.size()),
+                 .expected = "a folder with config.json, or with one model in GGUF"});
 }
 
 /// Tensors say nothing of shapes: the configuration lies beside them. One file of several stands
@@ -135,7 +136,9 @@ Status read_folder(const std::string& path, ModelSpec& model, ReadFailure& failu
 Status read_tensors(const std::string& path, ModelSpec& model, ReadFailure& failure) {
   const fs::path folder = fs::path(path).parent_path();
   if (!is_file(folder / kConfigName)) {
-    return refuse(failure, path, "no config.json beside it", "the model's configuration there");
+    return refuse(
+        failure, path,
+        {.found = "no config.json beside it", .expected = "the model's configuration there"});
   }
   const fs::path index = folder / kIndexName;
   return read_config_and_weights(folder, is_file(index) ? index.string() : path, model, failure);

@@ -2,7 +2,7 @@
 
 #include "base/excerpt.hpp"
 #include "capacity/files/bounded_json.hpp"
-#include "capacity/files/byte_cursor.hpp"
+#include "capacity/files/byte_source.hpp"
 
 #include <fmt/format.h>
 
@@ -48,21 +48,21 @@ class HeaderReceiver final : public JsonReceiver {
  public:
   std::vector<Entry> take_entries() { return std::move(entries_); }
 
-  std::optional<JsonDefect> key(std::string_view name) override {
+  std::optional<Finding> key(std::string_view name) override {
     if (at_ == At::top) {
       is_metadata_ = name == "__metadata__";
       if (!is_metadata_) entries_.emplace_back().tensor.name = name;
       num_offsets_ = 0;
     } else if (at_ == At::tensor) {
       const auto* field = std::find(kFields.begin(), kFields.end(), name);
-      if (field == kFields.end()) return JsonDefect{excerpt_of(name), kAnyField};
+      if (field == kFields.end()) return defect(excerpt_of(name), kAnyField);
       field_ = static_cast<std::size_t>(field - kFields.begin());
       given_[field_] = true;
     }
     return {};
   }
 
-  std::optional<JsonDefect> open_object() override {
+  std::optional<Finding> open_object() override {
     if (at_ == At::outside) {
       at_ = At::top;
     } else if (at_ == At::top) {
@@ -74,23 +74,23 @@ class HeaderReceiver final : public JsonReceiver {
     return {};
   }
 
-  std::optional<JsonDefect> open_array() override {
+  std::optional<Finding> open_array() override {
     if (at_ != At::tensor || field_ == kDtype) return unexpected("an array");
     at_ = At::numbers;
     return {};
   }
 
-  std::optional<JsonDefect> close() override {
+  std::optional<Finding> close() override {
     switch (at_) {
       case At::numbers:
         at_ = At::tensor;
         if (field_ != kOffsets || num_offsets_ == 2) return {};
-        return JsonDefect{fmt::format("{} offsets", num_offsets_), "a begin and an end"};
+        return defect(fmt::format("{} offsets", num_offsets_), "a begin and an end");
       case At::tensor:
         at_ = At::top;
         for (std::size_t i = 0; i < given_.size(); ++i) {
           if (!given_[i]) {
-            return JsonDefect{fmt::format("no {}", kFields[i]), kAnyField};
+            return defect(fmt::format("no {}", kFields[i]), kAnyField);
           }
         }
         return {};
@@ -99,7 +99,7 @@ class HeaderReceiver final : public JsonReceiver {
     }
   }
 
-  std::optional<JsonDefect> scalar(const JsonScalar& value) override {
+  std::optional<Finding> scalar(const JsonScalar& value) override {
     if (at_ == At::metadata && std::holds_alternative<std::string_view>(value)) return {};
     if (at_ == At::tensor && field_ == kDtype) return dtype(value);
     if (at_ == At::numbers) {
@@ -127,7 +127,7 @@ class HeaderReceiver final : public JsonReceiver {
 
   Entry& entry() { return entries_.back(); }
 
-  std::optional<JsonDefect> dtype(const JsonScalar& value) {
+  std::optional<Finding> dtype(const JsonScalar& value) {
     const auto* name = std::get_if<std::string_view>(&value);
     for (const SafetensorsType& type : kTypes) {
       if (name == nullptr || type.name != *name) continue;
@@ -135,22 +135,20 @@ class HeaderReceiver final : public JsonReceiver {
       entry().bits = type.bits;
       return {};
     }
-    return JsonDefect{name_of(value), "a dtype of safetensors, such as \"BF16\""};
+    return defect(name_of(value), "a dtype of safetensors, such as \"BF16\"");
   }
 
-  std::optional<JsonDefect> unexpected(std::string found) const {
+  std::optional<Finding> unexpected(std::string found) const {
     switch (at_) {
-      case At::outside: return JsonDefect{std::move(found), "an object of tensors"};
+      case At::outside: return defect(std::move(found), "an object of tensors");
       case At::top:
-        return JsonDefect{std::move(found),
-                          is_metadata_ ? "an object of texts" : "a tensor's object"};
-      case At::metadata: return JsonDefect{std::move(found), "a text"};
+        return defect(std::move(found), is_metadata_ ? "an object of texts" : "a tensor's object");
+      case At::metadata: return defect(std::move(found), "a text");
       case At::tensor:
-        return JsonDefect{std::move(found),
-                          field_ == kDtype ? "a text" : "an array of whole numbers"};
+        return defect(std::move(found), field_ == kDtype ? "a text" : "an array of whole numbers");
       case At::numbers: break;
     }
-    return JsonDefect{std::move(found), "a whole number, 0 .. 2^63 - 1"};
+    return defect(std::move(found), "a whole number, 0 .. 2^63 - 1");
   }
 
   std::vector<Entry> entries_;
@@ -187,13 +185,11 @@ class Parser {
  private:
   Status refuse(std::int64_t place, std::string found, std::string expected,
                 std::string advice = "") {
-    failure_ = {};
-    failure_.file = source_.name();
-    failure_.place = fmt::format("byte {}", place);
-    failure_.found = std::move(found);
-    failure_.expected = std::move(expected);
-    failure_.advice = std::move(advice);
-    return status_of(failure_);
+    return capacity::refuse(failure_, source_.name(),
+                            {.subject = fmt::format("byte {}", place),
+                             .found = std::move(found),
+                             .expected = std::move(expected),
+                             .advice = std::move(advice)});
   }
 
   Status text(std::string& header) {

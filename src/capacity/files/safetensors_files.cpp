@@ -30,11 +30,11 @@ class IndexReceiver final : public JsonReceiver {
   explicit IndexReceiver(SafetensorsMap& files) : files_(files), last_(files.end()) {}
   bool has_map() const { return has_map_; }
 
-  std::optional<JsonDefect> scalar(const JsonScalar& value) override {
-    if (depth_ == 0) return JsonDefect{name_of(value), "an object"};
+  std::optional<Finding> scalar(const JsonScalar& value) override {
+    if (depth_ == 0) return defect(name_of(value), "an object");
     if (!in_map_) return {};
     const auto* file = std::get_if<std::string_view>(&value);
-    if (depth_ != 2 || file == nullptr) return JsonDefect{name_of(value), "a file's name"};
+    if (depth_ != 2 || file == nullptr) return defect(name_of(value), "a file's name");
     // Tensors of a file mostly stand together.
     if (last_ == files_.end() || last_->first != *file) {
       if (auto defect = find(*file)) return defect;
@@ -42,39 +42,39 @@ class IndexReceiver final : public JsonReceiver {
     last_->second.push_back(std::move(tensor_));
     return {};
   }
-  std::optional<JsonDefect> key(std::string_view name) override {
+  std::optional<Finding> key(std::string_view name) override {
     if (depth_ == 1) in_map_ = name == "weight_map";
     if (depth_ == 2 && in_map_) tensor_ = name;
     return {};
   }
-  std::optional<JsonDefect> open_object() override {
-    if (in_map_ && depth_ != 1) return JsonDefect{"an object", "a file's name"};
+  std::optional<Finding> open_object() override {
+    if (in_map_ && depth_ != 1) return defect("an object", "a file's name");
     if (in_map_) has_map_ = true;
     ++depth_;
     return {};
   }
-  std::optional<JsonDefect> open_array() override {
-    if (depth_ == 0 || in_map_) return JsonDefect{"an array", "an object"};
+  std::optional<Finding> open_array() override {
+    if (depth_ == 0 || in_map_) return defect("an array", "an object");
     ++depth_;
     return {};
   }
-  std::optional<JsonDefect> close() override {
+  std::optional<Finding> close() override {
     if (--depth_ == 1) in_map_ = false;
     return {};
   }
 
  private:
   // Makes the last file that of this name.
-  std::optional<JsonDefect> find(std::string_view file) {
+  std::optional<Finding> find(std::string_view file) {
     last_ = files_.find(file);
     if (last_ != files_.end()) return {};
     if (file.empty() || file.starts_with('.') || file.find('/') != file.npos ||
         printable(file) != file) {
-      return JsonDefect{excerpt_of(file, 80), "the name of a file beside the index"};
+      return defect(excerpt_of(file, 80), "the name of a file beside the index");
     }
     last_ = files_.try_emplace(std::string(file)).first;
     if (files_.size() <= kMaxShards) return {};
-    return JsonDefect{"one file more", fmt::format("at most {} files", kMaxShards)};
+    return defect("one file more", fmt::format("at most {} files", kMaxShards));
   }
 
   SafetensorsMap& files_;
@@ -109,20 +109,24 @@ Status read_index(const std::string& path, TensorIndex& index, std::int64_t& byt
     const TensorNames names(part.tensors);
     for (const std::string& tensor : mapped) {
       if (names.has(tensor)) continue;
-      return refuse(failure, shard, fmt::format("no tensor {}", excerpt_of(tensor, 80)),
-                    fmt::format("all that {} names in it", fs::path(path).filename().string()));
+      return refuse(
+          failure, shard,
+          {.found = fmt::format("no tensor {}", excerpt_of(tensor, 80)),
+           .expected = fmt::format("all that {} names in it", fs::path(path).filename().string())});
     }
     if (tensors.size() + part.tensors.size() > kMaxTensors) {
-      return refuse(failure, shard, "more tensors in all files",
-                    fmt::format("at most {}", kMaxTensors));
+      return refuse(failure, shard,
+                    {.found = "more tensors in all files",
+                     .expected = fmt::format("at most {}", kMaxTensors)});
     }
     for (TensorInfo& tensor : part.tensors) tensors.push_back(std::move(tensor));
   }
   index = index_of(std::move(tensors));
   const std::string_view repeated = TensorNames(index.tensors).repeated();
   if (repeated.empty()) return {};
-  return refuse(failure, path, fmt::format("two files with {}", excerpt_of(repeated, 80)),
-                "each tensor in one file");
+  return refuse(failure, path,
+                {.found = fmt::format("two files with {}", excerpt_of(repeated, 80)),
+                 .expected = "each tensor in one file"});
 }
 
 Status read_folder(const std::string& path, TensorIndex& index, std::int64_t& bytes_left,
@@ -147,12 +151,11 @@ Status read_folder(const std::string& path, TensorIndex& index, std::int64_t& by
     return status_of(failure);
   }
   if (files == 1) return read_file(only, index, bytes_left, failure);
-  failure = {};
-  failure.code = StatusCode::not_found;
-  failure.file = path;
-  failure.found = fmt::format("{} files of tensors, and no index", files);
-  failure.expected = fmt::format("{}, {} or one *.safetensors", kIndexName, kFileName);
-  failure.advice = files == 0 ? "" : "name one of the files";
+  failure = {.code = StatusCode::not_found,
+             .what = {.subject = path,
+                      .found = fmt::format("{} files of tensors, and no index", files),
+                      .expected = fmt::format("{}, {} or one *.safetensors", kIndexName, kFileName),
+                      .advice = files == 0 ? "" : "name one of the files"}};
   return status_of(failure);
 }
 
@@ -164,8 +167,9 @@ Status parse_safetensors_index(std::string_view text, const std::string& path,
   IndexReceiver receiver(files);
   if (Status read = stream_json({text, path}, kIndexLimits, receiver, failure); !read) return read;
   if (!files.empty()) return {};
-  return refuse(failure, path, receiver.has_map() ? "an empty weight_map" : "no weight_map",
-                "an object \"weight_map\" that names each tensor's file");
+  return refuse(failure, path,
+                {.found = receiver.has_map() ? "an empty weight_map" : "no weight_map",
+                 .expected = "an object \"weight_map\" that names each tensor's file"});
 }
 
 Status read_safetensors(const std::string& path, TensorIndex& index, ReadFailure& failure,

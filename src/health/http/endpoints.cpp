@@ -1,176 +1,88 @@
 #include "health/http/endpoints.hpp"
 
-#include "health/http/access.hpp"
-
-#include <httplib.h>
-#include <signal.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <strings.h>
 
 #include <algorithm>
-#include <cstring>
-#include <exception>
-#include <new>
-#include <utility>
+#include <cstdint>
+#include <string>
 
 namespace kvarena::http {
 
 namespace {
 
-using Handled = httplib::Server::HandlerResponse;
-
-/// A request in memory, and what is written in answer to it.
-class MemoryStream final : public httplib::Stream {
- public:
-  explicit MemoryStream(std::string_view request) : request_(request) {}
-
-  bool is_readable() const override { return !request_.empty(); }
-  bool is_writable() const override { return true; }
-  ssize_t read(char* target, std::size_t size) override {
-    const std::size_t count = std::min(size, request_.size());
-    std::memcpy(target, request_.data(), count);
-    request_.remove_prefix(count);
-    return static_cast<ssize_t>(count);
-  }
-  ssize_t write(const char* bytes, std::size_t size) override {
-    response_.append(bytes, size);
-    return static_cast<ssize_t>(size);
-  }
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return INVALID_SOCKET; }
-
-  std::string take_response() { return std::move(response_); }
-
- private:
-  std::string_view request_;
-  std::string response_;
-};
-
-/// The head without Range headers: an answer is always whole, and httplib would match them by a
-/// recursive regular expression before any of our code is asked.
-std::string without_ranges(std::string_view head) {
-  constexpr std::string_view kRange = "range:";
-  std::string kept;
-  kept.reserve(head.size());
-  while (!head.empty()) {
-    const std::size_t newline = head.find('\n');
-    const std::string_view line = head.substr(0, newline == head.npos ? newline : newline + 1);
-    head.remove_prefix(line.size());
-    const bool is_range = line.size() >= kRange.size() &&
-                          ::strncasecmp(line.data(), kRange.data(), kRange.size()) == 0;
-    if (!is_range) kept.append(line);
-  }
-  return kept;
+bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-bool has_body(const httplib::Request& request) {
-  return request.has_header("Transfer-Encoding") ||
-         (request.has_header("Content-Length") &&
-          request.get_header_value("Content-Length") != "0");
+bool is_token_character(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("-._~+/=").find(c) != std::string_view::npos;
 }
 
-void refuse(httplib::Response& response, int status, const std::string& text) {
-  response.status = status;
-  response.set_content(text + "\n", "text/plain");
+/// The host without ":port".
+std::string_view without_port(std::string_view host) noexcept {
+  const std::size_t end = host.starts_with('[') ? host.find(']') : std::string_view::npos;
+  const std::size_t colon = host.find(':', end == std::string_view::npos ? 0 : end);
+  return host.substr(0, colon);
 }
+
+Answer refusal(int status, std::string text) { return {status, "text/plain", text + "\n"}; }
 
 }  // namespace
 
-/// Routes every request itself, before httplib reads a body or matches a path.
-class Endpoints::Parser final : private httplib::Server {
- public:
-  explicit Parser(EndpointsOptions options) : options_(std::move(options)) {
-    set_default_headers({{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}});
-    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-      if (admit(request, response)) route(request, response);
-      return Handled::Handled;
-    });
-    set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
-          refuse(response, 500, "the answer could not be made");
-        });
-    // httplib promises ranges in answer to HEAD.
-    set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
-      response.headers.erase("Accept-Ranges");
-    });
-    set_expect_100_continue_handler([](const httplib::Request&, httplib::Response& response) {
-      response.status = 417;
-      return 0;  // neither 100 nor 417: httplib then sends the response and ends there
-    });
+Answer Endpoints::answer(const Request& request) const {
+  if (request.num_hosts > 1) return refusal(400, "more than one Host header");
+  if (!token.empty()) {
+    if (request.num_authorizations != 1 || !carries_token(request.authorization, token)) {
+      return refusal(401, "a token is needed: Authorization: Bearer TOKEN");
+    }
+  } else if (check_host && request.num_hosts > 0 && !names_loopback(request.host)) {
+    return refusal(403,
+                   "without a token only this machine may ask: the Host header must name loopback "
+                   "(127.0.0.1, [::1] or localhost). A reverse proxy has to set it, or the server "
+                   "needs a token");
   }
-
-  std::string answer(std::string_view head) {
-    const std::string request = without_ranges(head);
-    MemoryStream stream(request);
-    bool closed = false;
-    httplib::Server::process_request(stream, /*close_connection=*/true, closed, nullptr);
-    std::string response = stream.take_response();
-    return response.empty() ? refusal(400) : response;
-  }
-
- private:
-  bool admit(const httplib::Request& request, httplib::Response& response) const {
-    if (request.get_header_value_count("Host") > 1) {
-      refuse(response, 400, "more than one Host header");
-      return false;
-    }
-    if (!options_.token.empty()) {
-      if (request.get_header_value_count("Authorization") == 1 &&
-          carries_token(request.get_header_value("Authorization"), options_.token)) {
-        return true;
-      }
-      response.set_header("WWW-Authenticate", "Bearer realm=\"kvarena\"");
-      refuse(response, 401, "a token is needed: Authorization: Bearer TOKEN");
-      return false;
-    }
-    if (options_.check_host && request.has_header("Host") &&
-        !names_loopback(request.get_header_value("Host"))) {
-      refuse(response, 403, "the Host header must name this machine's loopback");
-      return false;
-    }
-    return true;
-  }
-
-  void route(const httplib::Request& request, httplib::Response& response) const {
-    if (request.method != "GET" && request.method != "HEAD") {
-      response.set_header("Allow", "GET, HEAD");
-      return refuse(response, 405, "only GET and HEAD");
-    }
-    if (has_body(request)) return refuse(response, 413, "a request has no body here");
-    const auto found = options_.routes.find(request.path);
-    if (found == options_.routes.end()) {
-      std::string paths;
-      for (const auto& [path, route] : options_.routes) paths += " " + path;
-      return refuse(response, 404, "there is only" + paths);
-    }
-    Answer answer = found->second();
-    response.status = answer.status;
-    response.set_header("Content-Type", answer.content_type);
-    response.body = std::move(answer.body);
-  }
-
-  EndpointsOptions options_;
-};
-
-Endpoints::Endpoints(EndpointsOptions options) {
-  // httplib's server makes the whole process ignore SIGPIPE, which is the engine's to decide; ours
-  // never needs it.
-  struct sigaction before {};
-  const bool known = ::sigaction(SIGPIPE, nullptr, &before) == 0;
-  parser_ = std::make_unique<Parser>(std::move(options));
-  if (known) ::sigaction(SIGPIPE, &before, nullptr);
+  if (request.method != "GET" && request.method != "HEAD") return refusal(405, "only GET and HEAD");
+  if (request.has_body) return refusal(413, "a request has no body here");
+  const auto found = routes.find(request.path);
+  if (found != routes.end()) return found->second();
+  std::string paths;
+  for (const auto& [path, route] : routes) paths += " " + path;
+  return refusal(404, "there is only" + paths);
 }
 
-Endpoints::~Endpoints() = default;
+bool is_valid_token(std::string_view token) noexcept {
+  return token.size() >= kMinTokenLength && token.size() <= kMaxTokenLength &&
+         std::all_of(token.begin(), token.end(), is_token_character);
+}
 
-std::string Endpoints::answer(std::string_view head) {
-  try {
-    return parser_->answer(head);
-  } catch (const std::bad_alloc&) {  // says nothing about the request
-    throw;
-  } catch (const std::exception&) {  // what httplib throws at malformed input
-    return refusal(400);
+bool carries_token(std::string_view authorization, std::string_view token) noexcept {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (authorization.size() < kScheme.size() ||
+      !equal_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) {
+    return false;
   }
+  const std::string_view given = authorization.substr(kScheme.size());
+  // volatile: the compiler may not stop at the first difference either.
+  volatile std::uint32_t difference = given.size() == token.size() ? 0 : 1;
+  for (std::size_t i = 0; i < token.size(); ++i) {
+    const char other = i < given.size() ? given[i] : '\0';
+    difference = difference | static_cast<std::uint32_t>(static_cast<unsigned char>(token[i]) ^
+                                                         static_cast<unsigned char>(other));
+  }
+  return difference == 0;
+}
+
+bool names_loopback(std::string_view host) noexcept {
+  const std::string_view name = without_port(host);
+  if (equal_ignoring_case(name, "localhost") || name == "[::1]") return true;
+  char text[INET_ADDRSTRLEN] = {};
+  if (name.size() >= sizeof text) return false;
+  std::copy(name.begin(), name.end(), text);
+  in_addr address{};
+  return ::inet_pton(AF_INET, text, &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
 }  // namespace kvarena::http

@@ -35,7 +35,7 @@ constexpr Status no_address() noexcept { return invalid_option(Option::address, 
 struct Listener {
   Descriptor socket;       ///< to wait for and accept from
   std::uint16_t port = 0;  ///< that it has
-  std::string url;         ///< "http://127.0.0.1:9400"
+  std::string url;         ///< "http://127.0.0.1:15858"
 
   /// Binds. `address` is "localhost" or a numeric IPv4 or IPv6 address: no name service is asked.
   /// Returns invalid_argument (address) for anything else, io_error (address) with errno.

@@ -1,11 +1,14 @@
 #pragma once
 
 /// @file
-/// How families of one room are put together: samples with labels.
+/// How families of metrics are put together: samples with labels.
+
+#include "kvarena/health/health_report.hpp"
 
 #include <prometheus/metric_family.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -32,6 +35,11 @@ prometheus::MetricFamily counter(const MetricName& name);
 /// Adds a sample; the family's type says which.
 void add_sample(prometheus::MetricFamily& family, double value,
                 std::initializer_list<MetricLabel> labels = {});
+
+/// Adds the families of `pools`: blocks by state, tables, tickets, steps, pressure, audit. Ages are
+/// told from `now_ns`.
+void add_pool_families(const std::vector<PoolHealth>& pools, std::int64_t now_ns,
+                       std::vector<prometheus::MetricFamily>& families);
 
 /// The names of `objects`, with "#2", "#3", ... behind those that came before.
 template <class Object>

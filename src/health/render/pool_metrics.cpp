@@ -1,6 +1,4 @@
-#include "health/render/pool_metrics.hpp"
-
-#include "health/render/health_json.hpp"
+#include "health/render/json.hpp"
 #include "health/render/metric_family.hpp"
 
 namespace kvarena {

@@ -1,5 +1,7 @@
 #include "base/excerpt.hpp"
 
+#include "base/finding.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -38,6 +40,17 @@ TEST(Printable, NoByteOutsideUtf8Passes) {
   EXPECT_EQ(printable("\xc0\x9b"), "??") << "overlong";
   EXPECT_EQ(printable("a\xe2\x82"), "a??") << "cut";
   EXPECT_EQ(printable("\xff\xc3\xa4"), "?\xc3\xa4");
+}
+
+TEST(Finding, SaysOnlyThePartsThatThereAre) {
+  EXPECT_TRUE(Finding{}.is_empty());
+  EXPECT_EQ(to_string(Finding{}), "");
+  const Finding whole{"a.json: byte 7", "the number 1", "a string", "write \"1\""};
+  EXPECT_EQ(headline(whole), "a.json: byte 7: found the number 1");
+  EXPECT_EQ(to_string(whole), "a.json: byte 7: found the number 1; expected a string; write \"1\"");
+  EXPECT_EQ(to_string({.found = "request 3 ends too late", .advice = "lower decode_us"}),
+            "request 3 ends too late; lower decode_us");
+  EXPECT_EQ(to_string({.subject = "a\x1b[2J\n", .found = "x"}), "a?[2J?: found x");
 }
 
 }  // namespace

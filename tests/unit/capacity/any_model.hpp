@@ -82,7 +82,7 @@ inline PlanOptions any_options(const ModelSpec& model) {
                       .block_size_tokens = *rc::gen::element(1, 8, 16, 24, 64, 256),
                       .context_tokens = *rc::gen::inRange<Amount>(1, 50'000),
                       .batch = *rc::gen::inRange<Amount>(1, 300),
-                      .tensor_parallel = *rc::gen::element(1, 1, 2, 3, 8, 16),
+                      .tensor_parallel = *rc::gen::elementOf(tensor_parallel_choices(model)),
                       .pipeline_parallel = *rc::gen::element(1, 1, 2, 5)};
   if (*rc::gen::arbitrary<bool>()) options.kv = any_format();
   if (*rc::gen::arbitrary<bool>()) options.weights = any_format();

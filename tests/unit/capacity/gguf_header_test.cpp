@@ -1,6 +1,5 @@
 #include "capacity/files/gguf_header.hpp"
 
-#include "capacity/files/ggml_types.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/test_files.hpp"

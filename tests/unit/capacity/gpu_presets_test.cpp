@@ -1,8 +1,6 @@
-// The presets of GPUs: names, units, and every figure of gpus.json.
+// The presets of GPUs: names, units, and every figure of gpu_facts.json.
 
 #include "kvarena/capacity/gpu_spec.hpp"
-
-#include "support/test_files.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -32,8 +30,13 @@ TEST(GpuPresets, HaveUnitsAndSources) {
     EXPECT_GT(gpu.memory_bytes, std::int64_t{20} << 30);
     EXPECT_LT(gpu.memory_bytes, std::int64_t{200} << 30);
     EXPECT_LT(gpu.cuda_memory_bytes.value_or(0), gpu.memory_bytes);
-    EXPECT_FALSE(gpu.memory_source.empty());
-    EXPECT_FALSE(gpu.flops_source.empty());
+    for (const std::string& source : {gpu.memory_source, gpu.bandwidth_source, gpu.flops_source}) {
+      const bool is_public = source.find("github.com/") != source.npos ||
+                             source.find("data sheet: ") != source.npos ||
+                             source.find(" Architecture") != source.npos;
+      EXPECT_TRUE(is_public) << source;
+      EXPECT_EQ(source.find("recalled"), source.npos);
+    }
     // Of every GPU since 2020: a peak in the wrong unit, or a sparse one of the fastest, lies
     // outside.
     const std::int64_t flops_per_byte = gpu.bf16_flops_per_second / gpu.bandwidth_bytes_per_second;
@@ -42,9 +45,8 @@ TEST(GpuPresets, HaveUnitsAndSources) {
   }
 }
 
-TEST(GpuPresets, AreThoseOfTheDataFolder) {
-  KVARENA_REQUIRE_DATA();
-  std::ifstream file(test::data_dir() + "/gpus.json");
+TEST(GpuPresets, AreThePublishedFigures) {
+  std::ifstream file(KVARENA_TEST_DATA "/gpu_facts.json");
   const auto facts = nlohmann::json::parse(file).at("gpus");
   const auto gpus = gpu_presets();
   ASSERT_EQ(gpus.size(), facts.size());

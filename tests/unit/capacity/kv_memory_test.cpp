@@ -62,8 +62,8 @@ TEST(KvMemory, CountsTheBlocksOfAWindow) {
 TEST(KvMemory, OfEveryKindOfLayer) {
   const auto latent = groups_of("DeepSeek-V3.2", KeptTokens::full);
   EXPECT_EQ(latent[0].bytes_per_token, 70'272);
-  EXPECT_EQ(latent[0].index_bytes_per_token, 61 * 128 * 2);
-  EXPECT_EQ(latent[0].unit_bytes, 16 * (70'272 + 61 * 128 * 2));
+  EXPECT_EQ(latent[0].index_bytes_per_token, 61 * (128 + 4));
+  EXPECT_EQ(latent[0].unit_bytes, 16 * (70'272 + 61 * (128 + 4)));
   EXPECT_EQ(groups_of("DeepSeek-V3", KeptTokens::full, "bf16", 8)[0].bytes_per_token, 70'272)
       << "every rank has the whole latent";
   const auto hybrid = groups_of("Qwen3.5-27B", KeptTokens::full);
@@ -80,6 +80,27 @@ TEST(KvMemory, OfEveryKindOfLayer) {
   const auto scout = groups_of("Llama-4-Scout-17B-16E", KeptTokens::model);
   EXPECT_EQ(scout[1].kind, CacheKind::chunked);
   EXPECT_EQ(units_at(scout[1], 8193), 1);
+}
+
+// FlashMLA's rows of sparse attention: 512 elements in 8 bits, an f32 for each 128 of them, 64
+// positional elements in 16 bits. The index is 128 elements in 8 bits and an f32 in any case.
+TEST(KvMemory, OfSparseAttentionIn8Bits) {
+  const auto sparse = groups_of("DeepSeek-V3.2", KeptTokens::full, "fp8_e4m3")[0];
+  EXPECT_EQ(sparse.bytes_per_token / 61, 512 + 16 + 128);
+  EXPECT_EQ(sparse.index_bytes_per_token / 61, 132);
+  EXPECT_EQ(sparse.unit_bytes, 16 * 61 * 788);
+  EXPECT_EQ(groups_of("DeepSeek-V3", KeptTokens::full, "fp8_e4m3")[0].bytes_per_token, 61 * 576)
+      << "without an index the whole latent is in 8 bits";
+}
+
+TEST(KvMemory, StatesDoNotFollowTheTypeOfKAndV) {
+  for (const char* model : {"Qwen3.5-27B", "Nemotron-3-Nano-30B-A3B"}) {
+    const auto own = groups_of(model, KeptTokens::full);
+    for (const char* format : {"fp8_e4m3", "f32", "q4_0"}) {
+      EXPECT_EQ(groups_of(model, KeptTokens::full, format)[1].unit_bytes, own[1].unit_bytes)
+          << model << " " << format;
+    }
+  }
 }
 
 TEST(KvMemory, OfQuantisedElementsWithTheirScales) {
@@ -130,7 +151,7 @@ TEST(KvMemory, ShowsItsArithmetic) {
   const CacheGroup latent{
       .kind = CacheKind::latent, .num_layers = 61, .latent_dim = 576, .index_dim = 128};
   EXPECT_EQ(block_of(latent, "bf16").value()[0].arithmetic,
-            "16 tokens x 61 layers x (576 + 128 of the index) elements x 2 B");
+            "16 tokens x 61 layers x (576 elements x 2 B + 132 B of the index)");
   const CacheGroup chunks{.kind = CacheKind::chunked,
                           .num_layers = 1,
                           .num_kv_heads = 1,

@@ -1,212 +1,111 @@
-// The arithmetic of plans: every line comes to what it says that it comes to.
+// The arithmetic of plans: formulas make value and text at once, and lines are the plan's figures.
 
-#include "kvarena/capacity/memory_plan.hpp"
+#include "capacity/formula.hpp"
+
 #include "kvarena/capacity/model_presets.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
-#include <ostream>
-#include <regex>
+#include <map>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace kvarena::capacity {
 namespace {
 
-/// Of whole numbers.
-struct Fraction {
-  __int128 over = 0;
-  __int128 under = 1;
-
-  friend bool operator==(const Fraction& a, const Fraction& b) {
-    return a.over * b.under == b.over * a.under;
-  }
-  friend std::ostream& operator<<(std::ostream& out, const Fraction& f) {
-    return out << static_cast<double>(f.over) / static_cast<double>(f.under);
-  }
-};
-
-Fraction reduced(__int128 over, __int128 under) {
-  __int128 common = over < 0 ? -over : over;  // by Euclid
-  for (__int128 rest = under; rest != 0;) {
-    const __int128 next = common % rest;
-    common = rest;
-    rest = next;
-  }
-  return {over / common, under / common};
+void expect_formula(const Formula& formula, std::int64_t value, const std::string& text) {
+  EXPECT_EQ(formula.value(), value) << text;
+  EXPECT_EQ(formula.text(), text);
 }
 
-/// What a line's arithmetic comes to. Words say what a number is of and count for nothing, nor do
-/// remarks in parentheses; x multiplies.
-class Evaluation {
- public:
-  explicit Evaluation(const std::string& arithmetic) {
-    static const std::regex remark(R"( \([^()0-9]*[a-z][^()]*\))");
-    text_ = std::regex_replace(arithmetic, remark, "");
-  }
-
-  Fraction result() {
-    const Fraction value = sum();
-    EXPECT_EQ(next_, text_.size()) << "is left: " << text_.substr(next_);
-    return value;
-  }
-
- private:
-  /// Goes past what counts for nothing; the next character, or 0.
-  char peek() {
-    while (next_ < text_.size()) {
-      const auto rest = std::string_view(text_).substr(next_);
-      const char c = rest.front();
-      const bool is_word = std::isalpha(static_cast<unsigned char>(c)) != 0;
-      if (c == ' ' || (c == ',' && depth_ == 0)) {
-        ++next_;
-      } else if (is_word && !rest.starts_with("x ") && !is_function(rest)) {
-        const auto end = rest.find_first_of(" (),");
-        next_ += std::min(end, rest.size());
-      } else {
-        return c;
-      }
-    }
-    return '\0';
-  }
-  static bool is_function(std::string_view rest) {
-    return rest.starts_with("ceil(") || rest.starts_with("floor(") || rest.starts_with("min(");
-  }
-  bool take(char c) {
-    if (peek() != c) return false;
-    ++next_;
-    return true;
-  }
-
-  Fraction sum() {
-    Fraction value = product();
-    while (true) {
-      const bool is_minus = peek() == '-';
-      if (!take('+') && !take('-')) return value;
-      const Fraction other = product();
-      value = reduced(value.over * other.under + (is_minus ? -1 : 1) * other.over * value.under,
-                      value.under * other.under);
-    }
-  }
-  Fraction product() {
-    Fraction value = factor();
-    while (true) {
-      const bool is_quotient = peek() == '/';
-      if (!take('x') && !take('/')) return value;
-      const Fraction other = factor();
-      value = is_quotient ? reduced(value.over * other.under, value.under * other.over)
-                          : reduced(value.over * other.over, value.under * other.under);
-    }
-  }
-  Fraction factor() {
-    const char first = peek();
-    if (first == '(') return in_parentheses().front();
-    if (is_function(std::string_view(text_).substr(next_))) {
-      next_ = text_.find('(', next_);
-      const std::vector<Fraction> values = in_parentheses();
-      if (first == 'm') return *std::ranges::min_element(values, is_less);
-      const Fraction value = values.front();
-      return {(value.over + (first == 'c' ? value.under - 1 : 0)) / value.under, 1};
-    }
-    EXPECT_TRUE(std::isdigit(static_cast<unsigned char>(first)))
-        << "no number at " << text_.substr(next_) << " of " << text_;
-    Fraction number;
-    for (; next_ < text_.size(); ++next_) {
-      const char c = text_[next_];
-      const bool is_separator = c == ',' && next_ + 1 < text_.size() && text_[next_ + 1] != ' ';
-      if (is_separator) continue;
-      if (std::isdigit(static_cast<unsigned char>(c)) == 0) break;
-      number.over = number.over * 10 + (c - '0');
-    }
-    return number;
-  }
-  std::vector<Fraction> in_parentheses() {
-    ++next_;
-    ++depth_;
-    std::vector<Fraction> values = {sum()};
-    while (take(',')) values.push_back(sum());
-    EXPECT_TRUE(take(')')) << text_;
-    --depth_;
-    return values;
-  }
-  static bool is_less(const Fraction& a, const Fraction& b) {
-    return a.over * b.under < b.over * a.under;
-  }
-
-  std::string text_;
-  std::size_t next_ = 0;
-  int depth_ = 0;
-};
-
-TEST(PlanLines, AnEvaluationIsOne) {
-  const auto value = [](const char* arithmetic) { return Evaluation(arithmetic).result(); };
-  EXPECT_EQ(value("24 layers x 2 heads x (64 + 64) elements x 2 B"), (Fraction{12'288, 1}));
-  EXPECT_EQ(value("ceil(min(8,192, 1,024 + 15) / 16)"), (Fraction{65, 1}));
-  EXPECT_EQ(value("1,000 + the largest of the three, 24 (bf16) - 4 / 8"), (Fraction{2047, 2}));
-  EXPECT_EQ(value("floor(7 / 2) x 3"), (Fraction{9, 1}));
+TEST(Formula, BindsAsItsTextReads) {
+  const Formula two = 2;
+  const Formula three(3, "heads");
+  expect_formula(two + three, 5, "2 + 3 heads");
+  expect_formula(two * (two + three), 10, "2 x (2 + 3 heads)");
+  expect_formula(two * three + two, 8, "2 x 3 heads + 2");
+  expect_formula((two + two).of("elements") * 3, 12, "(2 + 2) elements x 3");
+  expect_formula(Formula(10) - (two + three), 5, "10 - (2 + 3 heads)");
+  expect_formula(Formula(10) - two * three, 4, "10 - 2 x 3 heads");
+  expect_formula(Formula(3) - 10, -7, "3 - 10");
+  expect_formula(Formula(1'234'567), 1'234'567, "1,234,567");
+  expect_formula(least({two, three}) + 1, 3, "min(2, 3 heads) + 1");
+  expect_formula(largest({two, three, 1}), 3, "max(2, 3 heads, 1)");
 }
 
-/// What has no arithmetic: what is the most, and what one more would lack.
-bool is_prose(const PlanLine& line) {
-  return line.name == "longest context" ||
-         (line.name == "largest batch" && !line.arithmetic.starts_with("floor("));
+TEST(Formula, SaysWhereItRounds) {
+  expect_formula(rounded_up(128, 32), 4, "128 / 32");
+  expect_formula(rounded_up(80, 32), 3, "ceil(80 / 32)");
+  expect_formula(rounded_down(80, 32), 2, "floor(80 / 32)");
+  expect_formula(rounded_down(-80, 32), -3, "floor(-80 / 32)");
+  expect_formula(rounded_up(-80, 32), -2, "ceil(-80 / 32)");
+  expect_formula(rounded_up(7, 1), 7, "7");
+  expect_formula(rounded_up(Formula(3) + 4, Formula(2) * 2) * 5, 10, "ceil((3 + 4) / (2 x 2)) x 5");
 }
 
-void expect_true_lines(const ModelSpec& model, const PlanOptions& options) {
-  const Result<MemoryPlan> planned = plan(model, options);
-  if (!planned) return;  // a head that the blocks of a format do not divide
-  for (const PlanLine& line : planned->lines) {
-    if (is_prose(line)) continue;
-    EXPECT_EQ(Evaluation(line.arithmetic).result(), (Fraction{line.value, 1}))
-        << model.name << ", " << line.name << ": " << line.arithmetic << " = " << line.value << ' '
-        << line.unit;
-  }
+TEST(Formula, SaturatesInsteadOfWrapping) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  Formula huge = kMost;
+  EXPECT_EQ((huge + huge).value(), kMost);
+  EXPECT_EQ(rounded_down(huge * huge, kMost).value(), kMost) << "128 bits in between";
+  for (int i = 0; i < 4; ++i) huge = huge * huge;
+  EXPECT_EQ((huge + huge).value(), kMost);
+  EXPECT_EQ((Formula(0) - huge).value(), -kMost);
+}
+
+/// The figures of a plan by the names of their lines.
+std::map<std::string, std::int64_t> figures_of(const MemoryPlan& plan) {
+  return {{"activations", plan.activation_bytes},
+          {"overhead", plan.overhead_bytes},
+          {"budget", plan.budget_bytes},
+          {"K and V of a sequence", plan.bytes_per_sequence},
+          {"largest batch", plan.max_batch},
+          {"longest context", plan.max_context},
+          {"total", plan.total_bytes},
+          {"free", plan.free_bytes},
+          {"KV cache asked for", plan.asked_kv_bytes},
+          {"total asked for", plan.asked_total_bytes}};
 }
 
 class PlanLinesOf : public ::testing::TestWithParam<std::string_view> {};
 
-TEST_P(PlanLinesOf, ComeToWhatTheySay) {
-  ModelSpec model = *find_model_preset(GetParam());
-  const PlanOptions h200{.memory_bytes = 150'109'880'320,
-                         .context_tokens = std::min<std::int64_t>(model.shape.max_position, 9001),
-                         .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = 132}};
-  for (const std::int32_t tp : {1, 2, 3, 16}) {
-    for (const std::int32_t pp : {1, 3}) {
-      PlanOptions options = h200;
-      options.tensor_parallel = tp;
-      options.pipeline_parallel = pp;
-      expect_true_lines(model, options);
+TEST_P(PlanLinesOf, AreThePlansFigures) {
+  const ModelSpec model = *find_model_preset(GetParam());
+  PlanOptions options{.memory_bytes = 150'109'880'320,
+                      .context_tokens = std::min<std::int64_t>(model.shape.max_position, 9001),
+                      .batch = 7,
+                      .target = CacheTarget{.kind = DeviceKind::cuda, .num_sms = 132}};
+  for (const KeptTokens kept : {KeptTokens::full, KeptTokens::model}) {
+    for (const std::int32_t ranks : tensor_parallel_choices(model)) {
+      options.kept = kept;
+      options.tensor_parallel = ranks;
+      const MemoryPlan planned = plan(model, options).value();
+      std::int64_t weights = 0;
+      std::int64_t pools = 0;
+      std::size_t found = 0;
+      const auto figures = figures_of(planned);
+      for (const PlanLine& line : planned.lines) {
+        if (line.name.starts_with("weights")) weights += line.value;
+        if (line.name.ends_with(": pool")) pools += line.value;
+        const auto figure = figures.find(line.name);
+        if (figure == figures.end()) continue;
+        ++found;
+        EXPECT_EQ(line.value, figure->second) << model.name << ": " << line.name;
+      }
+      EXPECT_EQ(found, figures.size());
+      EXPECT_EQ(weights, planned.weights_bytes) << model.name;
+      EXPECT_EQ(pools, planned.kv_cache_bytes) << model.name;
+      for (const GroupPlan& group : planned.groups) {
+        const std::string name = std::string(name_of(group.memory.kind)) + ": ";
+        EXPECT_TRUE(std::ranges::any_of(planned.lines,
+                                        [&](const PlanLine& line) {
+                                          return line.name.starts_with(name) &&
+                                                 line.name.ends_with(" a sequence") &&
+                                                 line.value == group.units_per_sequence;
+                                        }))
+            << model.name << ": " << name;
+      }
     }
-  }
-  for (const std::string_view format : {"f32", "int8", "fp8_e4m3", "q8_0", "q4_K"}) {
-    PlanOptions options = h200;
-    options.kv = options.weights = *find_storage_format(format);
-    options.kv_scale = ScaleKind::per_token_head;
-    expect_true_lines(model, options);
-  }
-  for (const std::int32_t sms : {58, 132, 148}) {
-    for (const std::int32_t sequences : {1, 4, 9, 32, 100, 1000}) {
-      PlanOptions options = h200;
-      options.target->num_sms = sms;
-      options.max_sequences = sequences;
-      expect_true_lines(model, options);
-    }
-  }
-  PlanOptions options = h200;
-  options.kept = KeptTokens::model;
-  options.batch = 7;
-  options.block_size_tokens = 3;
-  options.utilization_permille = 987;
-  expect_true_lines(model, options);
-  options.target = CacheTarget{.kind = DeviceKind::host, .num_threads = 2};
-  expect_true_lines(model, options);
-  model.weights_bytes = 12'345'678'901;
-  for (const std::int32_t tp : {1, 2, 7}) {
-    options.tensor_parallel = tp;
-    expect_true_lines(model, options);
   }
 }
 

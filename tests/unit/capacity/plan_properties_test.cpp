@@ -140,7 +140,9 @@ TEST_F(PlanProperties, MoreRanksNeverHaveMoreBytesEach) {
     const ModelSpec model = any_model();
     PlanOptions fewer = any_options(model);
     PlanOptions more = fewer;
-    more.tensor_parallel = fewer.tensor_parallel * *rc::gen::inRange(1, 9);
+    more.tensor_parallel = *rc::gen::elementOf(tensor_parallel_choices(model));
+    fewer.tensor_parallel = std::min(fewer.tensor_parallel, more.tensor_parallel);
+    if (more.tensor_parallel % fewer.tensor_parallel != 0) fewer.tensor_parallel = 1;
     const MemoryPlan a = made(model, fewer);
     const MemoryPlan b = made(model, more);
     RC_ASSERT(b.max_batch >= a.max_batch);
@@ -248,23 +250,19 @@ TEST_F(PlanProperties, ChangesFitAndAreTheSmallest) {
     for (const PlanChange& change : changes) {
       RC_ASSERT(made(model, change.options).fits);
       PlanOptions almost = change.options;
-      if (change.change.starts_with("--context ")) {
-        ++almost.context_tokens;
-      } else if (change.change.starts_with("--batch ")) {
-        ++almost.batch;
-      } else if (change.change.starts_with("--max-sequences ")) {
-        ++almost.max_sequences;
-      } else if (change.change.starts_with("--tp ")) {
-        RC_ASSERT(can_split_heads(model.shape, almost.tensor_parallel));
-        do {
-          --almost.tensor_parallel;
-        } while (!can_split_heads(model.shape, almost.tensor_parallel));
-      } else if (change.change.starts_with("--pp ")) {
-        --almost.pipeline_parallel;
-      } else if (change.change.starts_with("--utilization ")) {
-        --almost.utilization_permille;
-      } else {
-        continue;
+      switch (change.field) {
+        case PlanField::context_tokens: ++almost.context_tokens; break;
+        case PlanField::batch: ++almost.batch; break;
+        case PlanField::max_sequences: ++almost.max_sequences; break;
+        case PlanField::tensor_parallel:
+          RC_ASSERT(can_split_heads(model.shape, almost.tensor_parallel));
+          do {
+            --almost.tensor_parallel;
+          } while (!can_split_heads(model.shape, almost.tensor_parallel));
+          break;
+        case PlanField::pipeline_parallel: --almost.pipeline_parallel; break;
+        case PlanField::utilization_permille: --almost.utilization_permille; break;
+        default: continue;
       }
       RC_ASSERT(!made(model, almost).fits);
     }

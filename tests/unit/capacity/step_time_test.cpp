@@ -3,8 +3,6 @@
 
 #include "kvarena/capacity/step_time.hpp"
 
-#include "capacity/attention_reach.hpp"
-
 #include "kvarena/capacity/model_presets.hpp"
 
 #include <gtest/gtest.h>
@@ -94,10 +92,17 @@ TEST(StepTime, StatesAreReadAndWrittenOnceAStep) {
 }
 
 // What a token sees, one after another.
-TEST(AttentionReach, ClosedFormsEqualTheSums) {
+TEST(StepTime, ClosedFormsOfAttentionEqualTheSums) {
+  StepTimeOptions o = small_model();  // a nanosecond for each pair and each token
+  o.bandwidth_bytes_per_second = o.flops_per_second = 1'000'000'000;
   for (const CacheKind kind :
        {CacheKind::full, CacheKind::window, CacheKind::chunked, CacheKind::cross}) {
-    const AttentionLayers layers{.kind = kind, .num_layers = 1, .limit_tokens = 5};
+    o.attention = {{.kind = kind,
+                    .num_layers = 1,
+                    .limit_tokens = 5,
+                    .prompt_flops_per_pair = 1,
+                    .decode_flops_per_pair = 1,
+                    .kv_bytes_per_token = 1}};
     for (std::int64_t context = 0; context < 13; ++context) {
       for (std::int64_t fresh = 1; fresh < 13; ++fresh) {
         double pairs = 0.0;
@@ -111,8 +116,9 @@ TEST(AttentionReach, ClosedFormsEqualTheSums) {
         }
         const auto tokens =
             static_cast<double>(kind == CacheKind::cross ? 5 : context + fresh - first_seen);
-        EXPECT_EQ(attended_pairs(layers, {context, fresh}), pairs) << name_of(kind) << context;
-        EXPECT_EQ(attended_tokens(layers, {context, fresh}), tokens) << name_of(kind) << context;
+        const StepTime time = time_of(o, {{context, fresh}});
+        EXPECT_EQ(time.arithmetic_ns, pairs) << name_of(kind) << context;
+        EXPECT_EQ(time.traffic_ns, tokens) << name_of(kind) << context;
       }
     }
   }
@@ -188,13 +194,12 @@ TEST(StepTimeNumbers, OfExpertsAndLatents) {
   ASSERT_EQ(o.attention.size(), 1U);
   EXPECT_EQ(o.attention[0].num_layers * o.attention[0].kv_bytes_per_token, 70'272);
   EXPECT_EQ(o.attention[0].decode_flops_per_pair, 2 * 128 * (576 + 512));
-  EXPECT_EQ(o.attention[0].prompt_flops_per_pair, o.attention[0].decode_flops_per_pair);
+  EXPECT_EQ(o.attention[0].prompt_flops_per_pair, 2 * 128 * (192 + 128));
   ModelSpec spec = *find_model_preset("DeepSeek-V3");
-  spec.shape.mla.nope_dim = 128;
-  spec.shape.mla.value_dim = 128;
-  const auto known = step_time_options(spec, *find_gpu("B200"));
-  ASSERT_TRUE(known.is_ok());
-  EXPECT_EQ(known->attention[0].prompt_flops_per_pair, 2 * 128 * (192 + 128));
+  spec.shape.mla.nope_dim = spec.shape.mla.value_dim = 0;
+  const auto unknown = step_time_options(spec, *find_gpu("B200"));
+  ASSERT_TRUE(unknown.is_ok());
+  EXPECT_EQ(unknown->attention[0].prompt_flops_per_pair, o.attention[0].decode_flops_per_pair);
 }
 
 TEST(StepTimeNumbers, OfEveryPresetThatIsCounted) {

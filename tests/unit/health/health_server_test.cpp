@@ -1,7 +1,6 @@
 #include "kvarena/health/health_server.hpp"
 
-#include "health/render/metrics_text.hpp"
-#include "sample_report.hpp"
+#include "support/lying_device.hpp"
 #include "support/raw_client.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -9,12 +8,8 @@
 #include "kvarena/step/step_publisher.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -99,6 +94,30 @@ TEST_F(HealthServerTest, UnhealthyIs503WithReasons) {
   EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 200);
 }
 
+TEST_F(HealthServerTest, AnIllnessThatNoRestartCuresLeavesTheProcessAlive) {
+  const HealthServer server = start();
+  EXPECT_EQ(body_of(ask(server.port(), get_request("/live"))), "alive\n");
+  static char foreign[64];
+  AllocationRecord record;
+  record.pointer = foreign;
+  record.bytes = sizeof foreign;
+  ASSERT_TRUE(device_->tracker().record(record));
+  static_cast<void>(monitor_.check_now());
+  EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 503);
+  EXPECT_EQ(status_of(ask(server.port(), get_request("/live"))), 200);
+  ASSERT_TRUE(device_->tracker().erase(foreign));
+}
+
+TEST_F(HealthServerTest, OnlyALostDeviceIsNotAlive) {
+  test::LyingDevice lost(*device_);
+  ASSERT_TRUE(monitor_.watch(lost));
+  lost.set_lost(700);
+  const HealthServer server = start();
+  EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 503);
+  EXPECT_EQ(status_of(ask(server.port(), get_request("/live"))), 503);
+  ASSERT_TRUE(monitor_.unwatch(lost));
+}
+
 TEST_F(HealthServerTest, StatsShowHoldersOfTheNextPublication) {
   const HealthServer server = start();
   const SequenceId sequence = tables_.create_sequence().value();
@@ -156,32 +175,6 @@ TEST_F(HealthServerTest, MovesAndStops) {
   EXPECT_EQ(status_of(ask(port, get_request("/health"))), 200);
   second = start();
   EXPECT_EQ(ask(port, get_request("/health")), "<refused>");
-}
-
-/// What `promtool` says of metrics; "" when it accepts them.
-std::string objections(const std::string& promtool, const std::string& metrics) {
-  const std::string path = testing::TempDir() + "kvarena_scrape_" + std::to_string(::getpid());
-  std::ofstream(path) << metrics;
-  const std::string command = "'" + promtool + "' check metrics < '" + path + "' 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return "cannot be started";
-  std::string said;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
-  if (const int status = ::pclose(pipe); status != 0) said += "status " + std::to_string(status);
-  std::remove(path.c_str());
-  return said;
-}
-
-/// KVARENA_PROMTOOL names the program. A real scrape, and a report of a GPU with all its figures.
-TEST_F(HealthServerTest, PromtoolAcceptsAScrape) {
-  const char* named = std::getenv("KVARENA_PROMTOOL");
-  const std::string promtool = named == nullptr || *named == '\0' ? "promtool" : named;
-  if (std::system(("command -v '" + promtool + "' > /dev/null 2>&1").c_str()) != 0) {
-    GTEST_SKIP() << "no promtool: set KVARENA_PROMTOOL, or let ./check fetch it";
-  }
-  const HealthServer server = start();
-  EXPECT_EQ(objections(promtool, body_of(ask(server.port(), get_request("/metrics")))), "");
-  EXPECT_EQ(objections(promtool, metrics_text(test::sample_report())), "");
 }
 
 }  // namespace

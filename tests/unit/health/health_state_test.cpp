@@ -1,7 +1,7 @@
 // The pure part: which reasons last, what only the time tells, and what is counted.
 
 #include "health/health_state.hpp"
-#include "health/line_budget.hpp"
+#include "health/pressure_log.hpp"
 
 #include <gtest/gtest.h>
 

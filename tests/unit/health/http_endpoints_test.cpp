@@ -1,12 +1,18 @@
+// Which request gets which answer, byte by byte.
+
 #include "health/http/endpoints.hpp"
 
 #include "support/raw_client.hpp"
+#include "unit/health/http_exchange.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvarena::http {
 namespace {
@@ -15,16 +21,17 @@ using test::body_of;
 using test::get_request;
 using test::status_of;
 
-constexpr const char* kText = "text/plain";
+constexpr const char* kToken = "0123456789abcdef";
 
-EndpointsOptions options(std::string token = "") {
-  EndpointsOptions made;
+std::unique_ptr<Connections> server(std::string token = "", bool check_host = true) {
+  Endpoints made;
   made.routes["/health"] = [] { return Answer{200, "application/json", "{}\n"}; };
-  made.routes["/sick"] = [] { return Answer{503, kText, "sick\n"}; };
+  made.routes["/sick"] = [] { return Answer{503, "text/plain", "sick\n"}; };
   made.routes["/broken"] = []() -> Answer { throw std::runtime_error("broken"); };
   made.routes["/worse"] = []() -> Answer { throw 1; };
   made.token = std::move(token);
-  return made;
+  made.check_host = check_host;
+  return Connections::create(std::move(made), {.max_request_bytes = 8192}).value();
 }
 
 bool has_header(const std::string& response, const std::string& line) {
@@ -33,151 +40,155 @@ bool has_header(const std::string& response, const std::string& line) {
 }
 
 TEST(HttpEndpoints, AnswersAndCloses) {
-  Endpoints endpoints(options());
-  const std::string response = endpoints.answer(get_request("/health"));
+  const auto connections = server();
+  const std::string response = test::exchange(*connections, get_request("/health"));
   EXPECT_TRUE(response.starts_with("HTTP/1.1 200 OK\r\n")) << response;
-  EXPECT_TRUE(has_header(response, "Content-Type: application/json")) << response;
-  EXPECT_TRUE(has_header(response, "Content-Length: 3"));
-  EXPECT_TRUE(has_header(response, "Connection: close"));
-  EXPECT_TRUE(has_header(response, "Cache-Control: no-store"));
-  EXPECT_TRUE(has_header(response, "X-Content-Type-Options: nosniff"));
+  for (const char* line :
+       {"Content-Type: application/json", "Content-Length: 3", "Connection: close",
+        "Cache-Control: no-store", "X-Content-Type-Options: nosniff"}) {
+    EXPECT_TRUE(has_header(response, line)) << line << " in " << response;
+  }
   EXPECT_EQ(body_of(response), "{}\n");
-  EXPECT_EQ(status_of(endpoints.answer(get_request("/sick"))), 503);
-  EXPECT_EQ(status_of(endpoints.answer("GET /health HTTP/1.0\r\n\r\n")), 200);
-  EXPECT_EQ(status_of(endpoints.answer(get_request("/health?verbose=1#top"))), 200);
+  const std::string head =
+      test::exchange(*connections, "HEAD /health HTTP/1.1\r\nHost: ::1\r\n\r\n");
+  EXPECT_EQ(status_of(head), 403) << "IPv6 needs brackets";
+  const std::string bare = test::exchange(*connections, "HEAD /health HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(status_of(bare) == 200 && has_header(bare, "Content-Length: 3")) << bare;
+  EXPECT_EQ(body_of(bare), "");
 }
 
-TEST(HttpEndpoints, HeadHasNoBody) {
-  Endpoints endpoints(options());
-  const std::string response = endpoints.answer("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  EXPECT_EQ(status_of(response), 200);
-  EXPECT_TRUE(has_header(response, "Content-Length: 3")) << response;
-  EXPECT_EQ(response.find("Accept-Ranges"), std::string::npos);
-  EXPECT_EQ(body_of(response), "");
+/// A request and the status that it gets.
+using Exchange = std::pair<std::string, int>;
+
+std::string with(const std::string& headers) { return get_request("/health", headers); }
+std::string method(const std::string& name) {
+  return name + " /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody";
 }
 
-TEST(HttpEndpoints, NothingElse) {
-  Endpoints endpoints(options());
-  for (const char* path : {"/", "/Health", "/health/", "/healthz", "//health", "/health/../health",
-                           "/../etc/passwd", "/%2e%2e/etc/passwd", "/health%00", "*"}) {
-    EXPECT_EQ(status_of(endpoints.answer(get_request(path))), 404) << path;
-  }
-  for (const char* method :
-       {"POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI"}) {
-    const std::string response = endpoints.answer(
-        std::string(method) + " /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n");
-    EXPECT_EQ(status_of(response), 405) << method;
-    EXPECT_TRUE(has_header(response, "Allow: GET, HEAD")) << response;
+void expect_statuses(Connections& connections, const std::vector<Exchange>& exchanges) {
+  for (const auto& [request, status] : exchanges) {
+    const std::string response = test::exchange(connections, request);
+    EXPECT_EQ(status_of(response), status) << request << "\n" << response;
   }
 }
 
-TEST(HttpEndpoints, NoBodies) {
-  Endpoints endpoints(options());
-  const auto status = [&](std::string_view headers) {
-    return status_of(endpoints.answer(get_request("/health", headers)));
-  };
-  EXPECT_EQ(status("Content-Length: 0\r\n"), 200);
-  EXPECT_EQ(status("Content-Length: 1\r\n"), 413);
-  EXPECT_EQ(status("Content-Length: 99999999999999999999\r\n"), 413);
-  EXPECT_EQ(status("Content-Length: -1\r\n"), 413);
-  EXPECT_EQ(status("Transfer-Encoding: chunked\r\n"), 413);
-  EXPECT_EQ(status("Content-Type: multipart/form-data; boundary=\r\nContent-Length: 9\r\n"), 413);
-  EXPECT_EQ(status("Expect: 100-continue\r\n"), 417);
+TEST(HttpEndpoints, Paths) {
+  std::vector<Exchange> exchanges{{get_request("/sick"), 503},
+                                  {get_request("/health?verbose=1#top"), 200},
+                                  {get_request("/health?a?b&&=%%%"), 200}};
+  for (const char* path :
+       {"/", "/Health", "/health/", "/healthz", "//health", "/health/../health", "/../etc/passwd",
+        "/%2e%2e/etc/passwd", "/health%00", "/h%65alth", "*"}) {
+    exchanges.emplace_back(get_request(path), 404);
+  }
+  expect_statuses(*server(), exchanges);
 }
 
-TEST(HttpEndpoints, Malformed) {
-  Endpoints endpoints(options());
-  const std::string long_line(9000, 'a');
+TEST(HttpEndpoints, MethodsAndBodies) {
+  std::vector<Exchange> exchanges{
+      {with("Content-Length: 0\r\n"), 200},
+      {with("Content-Length: 1\r\n"), 413},
+      {with("Content-Length: 99999999999999999999\r\n"), 413},
+      {with("Content-Length: -1\r\n"), 400},
+      {with("Content-Length: 1\r\nContent-Length: 0\r\n"), 413},
+      {with("Transfer-Encoding: chunked\r\n"), 413},
+      {with("Transfer-Encoding: chunked\r\nContent-Length: 0\r\n"), 413},
+      {with("Content-Type: multipart/form-data; boundary=\r\nContent-Length: 9\r\n"), 413},
+      {with("Expect: 100-continue\r\nContent-Length: 9\r\n"), 413},
+      {with("Range: bytes=0-0\r\n"), 200},
+      {with("Range: bytes=0" + std::string(7000, '-') + "\r\n"), 200}};
+  for (const char* name :
+       {"POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI", "BREW", "get"}) {
+    exchanges.emplace_back(method(name), 405);
+  }
+  const auto connections = server();
+  expect_statuses(*connections, exchanges);
+  EXPECT_TRUE(has_header(test::exchange(*connections, method("POST")), "Allow: GET, HEAD"));
+}
+
+TEST(HttpEndpoints, MalformedIsRefusedOrCutOff) {
+  const auto connections = server();
   for (const std::string& head :
-       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET /health\r\n\r\n"),
-        std::string("GET /health HTTP/2.0\r\n\r\n"), std::string("GET /health HTTP/1.1 x\r\n\r\n"),
-        std::string("BREW /health HTTP/1.1\r\n\r\n"), std::string("GET /health HTTP/1.1\n\n"),
-        std::string("GET /health HTTP/1.1\r\nHost: localhost\n\n"),
-        std::string("G\0T /health HTTP/1.1\r\n\r\n", 25), get_request("/a?b?c"),
-        get_request("/health", "X: " + long_line + "\r\n"),
-        get_request("/health", "Host: localhost\r\n"), std::string("\xff\xfe\r\n\r\n")}) {
-    EXPECT_EQ(status_of(endpoints.answer(head)), 400) << head;
+       {std::string("GET\r\n\r\n"), std::string("GET /health\r\n\r\n"),
+        std::string("GET /health HTTP/2.0\r\n\r\n"), std::string("GET /health HTTP/1.1\r\n\r\n"),
+        std::string("GET /health HTTP/1.1 x\r\n\r\n"), std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n"),
+        std::string("G\0T /health HTTP/1.1\r\n\r\n", 25), with("Host: localhost\r\n"),
+        with("no colon\r\n"), std::string("\xff\xfe\r\n\r\n"),
+        std::string("\x16\x03\x01\x02\x00\x01"), std::string("\r\n\r\n"),
+        std::string("GET /health HTTP/1.1\r\nHost: local")}) {
+    const int status = status_of(test::exchange(*connections, head));
+    EXPECT_TRUE(status == 400 || status == 505 || status == 0) << status << " of " << head;
   }
-  EXPECT_EQ(status_of(endpoints.answer(get_request("/" + long_line))), 414);
-  EXPECT_EQ(status_of(endpoints.answer("")), 400);
+  EXPECT_EQ(status_of(test::exchange(*connections, with("Host: localhost\r\n"))), 400);
+  EXPECT_EQ(test::exchange(*connections, ""), "");
 }
 
-TEST(HttpEndpoints, RangesAreIgnored) {
-  Endpoints endpoints(options());
-  const std::string many(7000, '-');
-  for (const std::string& range : {std::string("bytes=0-0"), std::string("bytes=1-0,5-"),
-                                   std::string("bytes=99999999999999999999-"), "bytes=0" + many}) {
-    const std::string response =
-        endpoints.answer(get_request("/health", "rAnge: " + range + "\r\n"));
-    EXPECT_EQ(status_of(response), 200) << range;
-    EXPECT_EQ(body_of(response), "{}\n");
+TEST(HttpEndpoints, AToken) {
+  const std::string right = std::string("Authorization: Bearer ") + kToken + "\r\n";
+  const auto connections = server(kToken);
+  expect_statuses(*connections,
+                  {{with(right), 200},
+                   {with("aUTHORIZATION: bEARER 0123456789abcdef\r\n"), 200},
+                   {with(""), 401},
+                   {with("Authorization: Bearer 0123456789abcdeg\r\n"), 401},
+                   {with("Authorization: Bearer 0123456789abcdef0\r\n"), 401},
+                   {with("Authorization: Basic 0123456789abcdef\r\n"), 401},
+                   {with(right + right), 401},
+                   {get_request("/nothing"), 401},
+                   {method("POST"), 401},
+                   {"GET /health HTTP/1.1\r\nHost: node7:80\r\n" + right + "\r\n", 200}});
+  const std::string response = test::exchange(*connections, with(""));
+  EXPECT_TRUE(has_header(response, "WWW-Authenticate: Bearer realm=\"kvarena\"")) << response;
+}
+
+TEST(HttpEndpoints, WithoutATokenTheHostIsThisMachine) {
+  const auto of_host = [](const std::string& host) {
+    return "GET /health HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+  };
+  const auto connections = server();
+  for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:15858",
+                           "127.255.0.3", "[::1]", "[::1]:15858"}) {
+    expect_statuses(*connections, {{of_host(host), 200}});
   }
+  for (const char* host :
+       {"", "example.org", "localhost.example.org", "127.0.0.1.example.org", "128.0.0.1",
+        "[::2]:80", "::1", "127.1", "[::1", "0.0.0.0", "localhost@example.org"}) {
+    expect_statuses(*connections, {{of_host(host), 403}});
+  }
+  EXPECT_NE(test::exchange(*connections, of_host("example.org")).find("reverse proxy"),
+            std::string::npos);
+  EXPECT_EQ(status_of(test::exchange(*server("", false), of_host("example.org"))), 200);
 }
 
-TEST(HttpEndpoints, Token) {
-  Endpoints endpoints(options("0123456789abcdef"));
-  const auto status = [&](std::string_view headers) {
-    return status_of(endpoints.answer(get_request("/health", headers)));
-  };
-  EXPECT_EQ(status("Authorization: Bearer 0123456789abcdef\r\n"), 200);
-  EXPECT_EQ(status(""), 401);
-  EXPECT_EQ(status("Authorization: Bearer 0123456789abcdeg\r\n"), 401);
-  EXPECT_EQ(status("Authorization: Bearer 0123456789abcdef\r\n"
-                   "Authorization: Bearer 0123456789abcdef\r\n"),
-            401);
-  const std::string refused = endpoints.answer(get_request("/health"));
-  EXPECT_TRUE(has_header(refused, "WWW-Authenticate: Bearer realm=\"kvarena\"")) << refused;
-  // Who has no token does not learn which paths and methods there are.
-  EXPECT_EQ(status_of(endpoints.answer(get_request("/nothing"))), 401);
-  EXPECT_EQ(status_of(endpoints.answer("POST /health HTTP/1.1\r\n\r\n")), 401);
-  // With a token any name will do for a host.
-  EXPECT_EQ(status_of(endpoints.answer("GET /health HTTP/1.1\r\nHost: node7:9400\r\n"
-                                       "Authorization: Bearer 0123456789abcdef\r\n\r\n")),
-            200);
-}
-
-TEST(HttpEndpoints, AReboundNameIsRefused) {
-  Endpoints endpoints(options());
-  const auto status = [&](const std::string& host) {
-    return status_of(endpoints.answer("GET /health HTTP/1.1\r\nHost: " + host + "\r\n\r\n"));
-  };
-  EXPECT_EQ(status("localhost:1"), 200);
-  EXPECT_EQ(status("evil.example"), 403);
-  EndpointsOptions open = options();
-  open.check_host = false;
-  Endpoints unchecked(std::move(open));
-  EXPECT_EQ(status_of(unchecked.answer("GET /health HTTP/1.1\r\nHost: a.b\r\n\r\n")), 200);
-}
-
-TEST(HttpEndpoints, AThrowingRouteIs500AndHarmsNobody) {
-  Endpoints endpoints(options());
+TEST(HttpEndpoints, WhatIsThrownIsNobodysBusiness) {
+  const auto connections = server();
   for (const char* path : {"/broken", "/worse"}) {
-    const std::string response = endpoints.answer(get_request(path));
+    const std::string response = test::exchange(*connections, get_request(path));
     EXPECT_EQ(status_of(response), 500) << path;
-    EXPECT_EQ(response.find("broken"), std::string::npos) << "what is thrown is nobody's business";
+    EXPECT_EQ(response.find("broken"), std::string::npos) << response;
   }
-  EXPECT_EQ(status_of(endpoints.answer(get_request("/health"))), 200);
+  EXPECT_EQ(status_of(test::exchange(*connections, with(""))), 200);
 }
 
 TEST(HttpEndpoints, SignalsStayTheEngines) {
-  struct sigaction before {};
   struct sigaction after {};
-  ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &before), 0);
-  ASSERT_EQ(before.sa_handler, SIG_DFL);
-  const Endpoints endpoints(options());
+  const auto connections = server();
   ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &after), 0);
   EXPECT_EQ(after.sa_handler, SIG_DFL);
 }
 
-TEST(HttpRefusal, IsAWholeResponse) {
-  for (const int status : {400, 408, 414, 431, 503}) {
-    const std::string response = refusal(status);
-    EXPECT_EQ(status_of(response), status);
-    EXPECT_TRUE(has_header(response, "Connection: close"));
-    EXPECT_TRUE(
-        has_header(response, "Content-Length: " + std::to_string(body_of(response).size())));
+TEST(BearerToken, LengthAndCharacters) {
+  for (const std::string& token :
+       {std::string(kToken), std::string(256, 'x'), std::string("AZaz09-._~+/====")}) {
+    EXPECT_TRUE(is_valid_token(token)) << token;
   }
-  EXPECT_TRUE(has_header(refusal(503), "Retry-After: 1"));
+  for (const std::string& token :
+       {std::string(), std::string("fifteen-letters"), std::string(257, 'x'),
+        std::string("with a space in it"), std::string("abcdefghijklmno%41"),
+        std::string("abcdefghijklmnop\n")}) {
+    EXPECT_FALSE(is_valid_token(token)) << token;
+  }
+  EXPECT_FALSE(carries_token(std::string_view("Bearer 0123456789abcdef\0", 24), kToken));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -94,140 +95,124 @@ class Process {
 
 /// Something that goes wrong, and how it is put right.
 struct Failure {
-  virtual ~Failure() = default;
+  HealthReasonCode code;
   /// Goes wrong; returns from when on it is a failure.
-  virtual std::int64_t begin(Process& process) = 0;
-  virtual void end(Process& process) = 0;
-  virtual HealthReasonCode code() const = 0;
+  std::function<std::int64_t(Process&)> begin;
+  std::function<void(Process&)> end;
 };
 
-struct Violation final : Failure {
-  std::int64_t begin(Process& process) override {
-    constexpr MemoryPlace kPlaces[] = {MemoryPlace::managed,       MemoryPlace::pinned_host,
-                                       MemoryPlace::other_device,  MemoryPlace::mixed,
-                                       MemoryPlace::pageable_host, MemoryPlace::integrated};
-    process.parts().device.claim(process.weights(), kPlaces[process.below(6)]);
-    return process.now_ns();
-  }
-  void end(Process& process) override {
-    process.parts().device.claim(process.weights(), MemoryPlace::vram);
-    process.parts().monitor->acknowledge();
-  }
-  HealthReasonCode code() const override { return HealthReasonCode::residency_violated; }
-};
+Failure violation() {
+  return {HealthReasonCode::residency_violated,
+          [](Process& process) {
+            constexpr MemoryPlace kPlaces[] = {MemoryPlace::managed,       MemoryPlace::pinned_host,
+                                               MemoryPlace::other_device,  MemoryPlace::mixed,
+                                               MemoryPlace::pageable_host, MemoryPlace::integrated};
+            process.parts().device.claim(process.weights(), kPlaces[process.below(6)]);
+            return process.now_ns();
+          },
+          [](Process& process) {
+            process.parts().device.claim(process.weights(), MemoryPlace::vram);
+            process.parts().monitor->acknowledge();
+          }};
+}
 
-struct FaultyDriver final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.parts().device.set_unreachable(
-        {StatusCode::device_error, Resource::device, Option::none, 46, 0, 0, 0});
-    return process.now_ns();
-  }
-  void end(Process& process) override { process.parts().device.set_unreachable({}); }
-  HealthReasonCode code() const override { return HealthReasonCode::device_unreachable; }
-};
+Failure stuck_engine() {
+  return {HealthReasonCode::engine_stuck,
+          [](Process& process) {
+            process.parts().pool.publisher.begin_step();
+            process.set_engine_works(false);
+            return process.now_ns() + kPeriod / 2;
+          },
+          [](Process& process) { process.set_engine_works(true); }};
+}
 
-struct LostDevice final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.parts().device.set_lost(700);
-    return process.now_ns();
-  }
-  void end(Process& process) override { process.parts().device.set_lost(0); }
-  HealthReasonCode code() const override { return HealthReasonCode::device_lost; }
-};
+Failure late_ticket() {
+  auto ticket = std::make_shared<Ticket>();
+  return {HealthReasonCode::ticket_late,
+          [=](Process& process) {
+            *ticket = process.parts().pool.manager.open_ticket().value();
+            process.parts().pool.publish();
+            return process.now_ns() + kPeriod / 4;
+          },
+          [=](Process& process) { EXPECT_OK(process.parts().pool.manager.retire(*ticket)); }};
+}
 
-struct StoppedThread final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.set_monitor_works(false);
-    return process.now_ns();
-  }
-  void end(Process& process) override { process.set_monitor_works(true); }
-  HealthReasonCode code() const override { return HealthReasonCode::monitor_stopped; }
-};
+Failure late_holder() {
+  auto holder = std::make_shared<HolderId>();
+  return {HealthReasonCode::holder_late,
+          [=](Process& process) {
+            const std::int64_t deadline_ns = process.now_ns() + process.below(kPeriod);
+            auto& manager = process.parts().pool.manager;
+            *holder = manager.register_holder({.deadline_ns = deadline_ns}).value();
+            // Without looks between checks it takes one to ask for the details that show it.
+            return std::max(deadline_ns, process.now_ns() + kPeriod);
+          },
+          [=](Process& process) {
+            EXPECT_OK(process.parts().pool.manager.unregister_holder(*holder));
+          }};
+}
 
-struct StuckCheck final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.hang_checker();
-    return process.now_ns();
-  }
-  void end(Process& process) override { process.recover_checker(); }
-  HealthReasonCode code() const override { return HealthReasonCode::check_stuck; }
-};
+Failure bad_accounts() {
+  // The publisher's audit, which keeps what it finds, is a failure that no one can put right.
+  auto unaudited = std::make_shared<PublishedPool>(12, 0);
+  auto watch = std::make_shared<WatchId>();
+  return {HealthReasonCode::accounts_violated,
+          [=](Process& process) {
+            *watch = process.parts().monitor->watch(unaudited->publisher, "unaudited").value();
+            --parts_of(unaudited->manager).pool.mutable_counts().free;
+            unaudited->publish();
+            return process.now_ns();
+          },
+          [=](Process& process) {
+            EXPECT_OK(process.parts().monitor->unwatch(*watch));
+            process.parts().monitor->acknowledge();
+          }};
+}
 
-struct StuckEngine final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.parts().pool.publisher.begin_step();
-    process.set_engine_works(false);
-    return process.now_ns() + kPeriod / 2;
-  }
-  void end(Process& process) override { process.set_engine_works(true); }
-  HealthReasonCode code() const override { return HealthReasonCode::engine_stuck; }
-};
+/// One that is there at once, by a call and its opposite.
+template <class Begin, class End>
+Failure at_once(HealthReasonCode code, Begin begin, End end) {
+  return {code,
+          [begin](Process& process) {
+            begin(process);
+            return process.now_ns();
+          },
+          end};
+}
 
-struct LateTicket final : Failure {
-  std::int64_t begin(Process& process) override {
-    ticket = process.parts().pool.manager.open_ticket().value();
-    process.parts().pool.publish();
-    return process.now_ns() + kPeriod / 4;
-  }
-  void end(Process& process) override { EXPECT_OK(process.parts().pool.manager.retire(ticket)); }
-  HealthReasonCode code() const override { return HealthReasonCode::ticket_late; }
-  Ticket ticket;
-};
-
-struct LateHolder final : Failure {
-  std::int64_t begin(Process& process) override {
-    const std::int64_t deadline_ns = process.now_ns() + process.below(kPeriod);
-    holder = process.parts().pool.manager.register_holder({.deadline_ns = deadline_ns}).value();
-    // Without looks between checks it takes one to ask for the details that show the holder.
-    return std::max(deadline_ns, process.now_ns() + kPeriod);
-  }
-  void end(Process& process) override {
-    EXPECT_OK(process.parts().pool.manager.unregister_holder(holder));
-  }
-  HealthReasonCode code() const override { return HealthReasonCode::holder_late; }
-  HolderId holder;
-};
-
-struct BadAccounts final : Failure {
-  std::int64_t begin(Process& process) override {
-    // The publisher's audit, which keeps what it finds, is a failure that no one can put right.
-    unaudited = std::make_unique<PublishedPool>(12, 0);
-    watch = process.parts().monitor->watch(unaudited->publisher, "unaudited").value();
-    --parts_of(unaudited->manager).pool.mutable_counts().free;
-    unaudited->publish();
-    return process.now_ns();
-  }
-  void end(Process& process) override {
-    EXPECT_OK(process.parts().monitor->unwatch(watch));
-    process.parts().monitor->acknowledge();
-  }
-  HealthReasonCode code() const override { return HealthReasonCode::accounts_violated; }
-  std::unique_ptr<PublishedPool> unaudited;
-  WatchId watch;
-};
-
-struct Drift final : Failure {
-  std::int64_t begin(Process& process) override {
-    process.parts().device.set_unrecorded(1'000'001 +
-                                          static_cast<std::uint64_t>(process.below(1000)));
-    return process.now_ns();
-  }
-  void end(Process& process) override { process.parts().device.set_unrecorded(0); }
-  HealthReasonCode code() const override { return HealthReasonCode::memory_drift; }
-};
-
-std::unique_ptr<Failure> failure_of(std::int64_t kind) {
+Failure failure_of(std::int64_t kind) {
+  using enum HealthReasonCode;
+  constexpr Status kNoAnswer{StatusCode::device_error, Resource::device, Option::none, 46, 0, 0, 0};
+  const auto device = [](Process & process) -> auto& { return process.parts().device; };
   switch (kind) {
-    case 0: return std::make_unique<Violation>();
-    case 1: return std::make_unique<FaultyDriver>();
-    case 2: return std::make_unique<LostDevice>();
-    case 3: return std::make_unique<StoppedThread>();
-    case 4: return std::make_unique<StuckCheck>();
-    case 5: return std::make_unique<StuckEngine>();
-    case 6: return std::make_unique<LateTicket>();
-    case 7: return std::make_unique<LateHolder>();
-    case 8: return std::make_unique<Drift>();
-    default: return std::make_unique<BadAccounts>();
+    case 0: return violation();
+    case 1:
+      return at_once(
+          device_unreachable, [=](Process& p) { device(p).set_unreachable(kNoAnswer); },
+          [=](Process& p) { device(p).set_unreachable({}); });
+    case 2:
+      return at_once(
+          device_lost, [=](Process& p) { device(p).set_lost(700); },
+          [=](Process& p) { device(p).set_lost(0); });
+    case 3:
+      return at_once(
+          monitor_stopped, [](Process& p) { p.set_monitor_works(false); },
+          [](Process& p) { p.set_monitor_works(true); });
+    case 4:
+      return at_once(
+          check_stuck, [](Process& p) { p.hang_checker(); },
+          [](Process& p) { p.recover_checker(); });
+    case 5: return stuck_engine();
+    case 6: return late_ticket();
+    case 7: return late_holder();
+    case 8:
+      return at_once(
+          memory_drift,
+          [=](Process& p) {
+            device(p).set_unrecorded(1'000'001 + static_cast<std::uint64_t>(p.below(1000)));
+          },
+          [=](Process& p) { device(p).set_unrecorded(0); });
+    default: return bad_accounts();
   }
 }
 
@@ -238,22 +223,22 @@ bool names(const HealthReport& report, HealthReasonCode code) {
 /// Lives through one failure. Stops at the first answer that is wrong.
 void inject(std::uint64_t seed) {
   Process process(seed);
-  const std::unique_ptr<Failure> failure = failure_of(process.below(10));
-  SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::string(name_of(failure->code())));
+  const Failure failure = failure_of(process.below(10));
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::string(name_of(failure.code)));
   for (std::int64_t i = process.below(30); i > 0; --i) {
     const HealthReport report = process.live();
     ASSERT_TRUE(report.healthy) << "before anything went wrong: " << text_of(report);
   }
-  const std::int64_t began_ns = failure->begin(process);
+  const std::int64_t began_ns = failure.begin(process);
   HealthReport report;
   while (process.now_ns() - began_ns <= 2 * kPeriod) report = process.live();
   ASSERT_FALSE(report.healthy) << process.now_ns() - began_ns << " ns late";
-  ASSERT_TRUE(names(report, failure->code())) << text_of(report);
+  ASSERT_TRUE(names(report, failure.code)) << text_of(report);
   for (std::int64_t i = process.below(10); i > 0; --i) {
     report = process.live();
     ASSERT_FALSE(report.healthy) << "it still is a failure";
   }
-  failure->end(process);
+  failure.end(process);
   const std::int64_t ended_ns = process.now_ns();
   while (process.now_ns() - ended_ns <= 3 * kPeriod) report = process.live();
   ASSERT_TRUE(report.healthy) << "after it was put right: " << text_of(report);

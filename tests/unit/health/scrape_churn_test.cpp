@@ -1,7 +1,7 @@
 // A writer churns a pool as fast as its readers can follow: what it published at each step is
 // recounted, and every scrape, rendered here or served, equals the recount of the step it names.
 
-#include "health/render/metrics_text.hpp"
+#include "health/render/metrics.hpp"
 
 #include "support/process_memory.hpp"
 #include "support/raw_client.hpp"

@@ -3,7 +3,6 @@
 // without a word to it.
 
 #include "scenarios/neighbour.hpp"
-#include "scenarios/neighbour_server.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -38,8 +37,8 @@ int die() {
 }
 
 int start_another(const char* program) {
-  std::unique_ptr<kvarena::replay::pressure::Neighbour> neighbour;
-  if (kvarena::replay::pressure::Neighbour::start({program}, &neighbour)) return 1;
+  std::unique_ptr<kvarena::scenarios::Neighbour> neighbour;
+  if (kvarena::scenarios::Neighbour::start({program}, &neighbour)) return 1;
   std::cout << neighbour->pid() << std::endl;
   ::_exit(0);
 }
@@ -53,5 +52,5 @@ int main(int argc, char** argv) {
   if (mode == "--orphan") return start_another(argv[0]);
   auto device = kvarena::HostDevice::create();
   if (!device) return 1;
-  return kvarena::replay::pressure::serve_neighbour(**device, std::cin, std::cout) ? 0 : 1;
+  return kvarena::scenarios::serve_neighbour(**device, std::cin, std::cout) ? 0 : 1;
 }

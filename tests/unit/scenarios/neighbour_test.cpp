@@ -4,7 +4,6 @@
 #include "shared_machine.hpp"
 
 #include "scenarios/neighbour.hpp"
-#include "scenarios/neighbour_server.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +16,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 using test::kNeighbourProgram;
@@ -47,7 +46,7 @@ TEST(NeighboursScenario, PassesWithARealProcess) {
 TEST(NeighboursScenario, FindsANeighbourThatTakesNothing) {
   const auto device = test::small_host(256 << 20);
   SharedMachine machine(std::uint64_t{1} << 30);
-  PressureOptions options = neighbour_options(*device, machine);
+  SuiteOptions options = neighbour_options(*device, machine);
   options.neighbour_command.emplace_back("--untouched");
   const ScenarioReport report = test::report_of(options, "neighbours");
   EXPECT_TRUE(report.failed());
@@ -58,7 +57,7 @@ TEST(NeighboursScenario, FindsANeighbourThatTakesNothing) {
 
 TEST(NeighboursScenario, IsSkippedWithoutAProgram) {
   const auto device = test::small_host();
-  const ScenarioReport report = test::report_of(test::small_pressure(*device), "neighbours");
+  const ScenarioReport report = test::report_of(test::small_suite(*device), "neighbours");
   EXPECT_FALSE(report.failed());
   EXPECT_EQ(report.skipped, "there is no program to be the neighbour");
 }
@@ -66,12 +65,12 @@ TEST(NeighboursScenario, IsSkippedWithoutAProgram) {
 TEST(NeighboursScenario, FailsWhenTheNeighbourDies) {
   const auto device = test::small_host(256 << 20);
   SharedMachine machine(std::uint64_t{1} << 30);
-  PressureOptions options = neighbour_options(*device, machine);
+  SuiteOptions options = neighbour_options(*device, machine);
   options.neighbour_command.emplace_back("--die");
   const ScenarioReport report = test::report_of(options, "neighbours");
   EXPECT_TRUE(report.failed());
   ASSERT_TRUE(report.ended);
-  EXPECT_EQ(report.ended->end, ReplayEnd::environment);
+  EXPECT_EQ(report.ended->end, RunEnd::environment);
   EXPECT_FALSE(report.ended->advice.empty());
 }
 
@@ -166,4 +165,4 @@ TEST(NeighbourServer, StopsAtALineItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

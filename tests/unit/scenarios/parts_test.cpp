@@ -1,20 +1,19 @@
 // The parts of pressure scenarios: reports, weights, step times, the search for the largest pool,
 // the engine's answers.
 
-#include "scenarios/model_weights.hpp"
-#include "scenarios/plane_residency.hpp"
-#include "scenarios/pool_search.hpp"
-#include "scenarios/process_memory.hpp"
-#include "scenarios/scenario_checks.hpp"
+#include "scenarios/checks.hpp"
+#include "scenarios/engine.hpp"
+#include "scenarios/memory_reading.hpp"
+#include "scenarios/served_model.hpp"
 #include "scenarios/step_times.hpp"
-#include "unit/scenarios/small_pressure.hpp"
+#include "unit/scenarios/small_suite.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 using test::small_host;
@@ -86,12 +85,13 @@ TEST(StepTimes, MediansAreOfTheFirstAndTheLastTenth) {
 
 TEST(PoolSearch, FindsTheLastBlockThatFits) {
   const auto device = small_host();
-  const auto found = find_largest_pool(*device, small_model(), {.num_threads = 1}, 1);
+  const auto found =
+      find_largest_pool(*device, small_model(), {.pool = {.num_blocks = 1}, .num_threads = 1});
   ASSERT_TRUE(found) << describe(found.status());
   EXPECT_EQ(found->refused.code, StatusCode::insufficient_vram);
   const auto attempt = [&](std::int64_t blocks) {
-    return PressureEngine::create(*device, small_model(),
-                                  {.pool = {.num_blocks = blocks}, .num_threads = 1})
+    return CheckedEngine::create(*device, small_model(),
+                                 {.pool = {.num_blocks = blocks}, .num_threads = 1})
         .status();
   };
   EXPECT_TRUE(attempt(found->num_blocks));
@@ -101,7 +101,8 @@ TEST(PoolSearch, FindsTheLastBlockThatFits) {
 
 TEST(PoolSearch, LessThanAskedForIsInsufficientVram) {
   const auto device = test::small_host(1 << 16);
-  const auto found = find_largest_pool(*device, small_model(), {.num_threads = 1}, 1'000);
+  const auto found =
+      find_largest_pool(*device, small_model(), {.pool = {.num_blocks = 1'000}, .num_threads = 1});
   ASSERT_FALSE(found);
   EXPECT_EQ(found.status().code, StatusCode::insufficient_vram);
 }
@@ -109,7 +110,7 @@ TEST(PoolSearch, LessThanAskedForIsInsufficientVram) {
 TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
   const auto device = small_host();
   const auto engine =
-      PressureEngine::create(*device, small_model(), {.pool = {.num_blocks = 3}, .num_threads = 1});
+      CheckedEngine::create(*device, small_model(), {.pool = {.num_blocks = 3}, .num_threads = 1});
   ASSERT_TRUE(engine);
   const auto seen = check_planes(*device, (*engine)->cache().arena());
   ASSERT_TRUE(seen);
@@ -134,16 +135,16 @@ TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
 class EngineTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto made = PressureEngine::create(*device_, small_model(),
-                                       {.pool = {.num_blocks = 8},
-                                        .max_step_tokens = 64,
-                                        .mode = AttentionMode::full,
-                                        .num_threads = 1});
+    auto made = CheckedEngine::create(*device_, small_model(),
+                                      {.pool = {.num_blocks = 8},
+                                       .max_step_tokens = 64,
+                                       .mode = AttentionMode::full,
+                                       .num_threads = 1});
     ASSERT_TRUE(made);
     engine_ = std::move(*made);
   }
   std::unique_ptr<HostDevice> device_ = small_host();
-  std::unique_ptr<PressureEngine> engine_;
+  std::unique_ptr<CheckedEngine> engine_;
 };
 
 TEST_F(EngineTest, ARefusedStepChangesNothingAndTheNextOneRuns) {
@@ -190,11 +191,11 @@ TEST_F(EngineTest, APreemptedSequenceIsComputedAgainWithTheSameBytes) {
 }
 
 TEST_F(EngineTest, OnlyTheLayersAskedForAreWrittenAndCompared) {
-  auto made = PressureEngine::create(
+  auto made = CheckedEngine::create(
       *device_, small_model(),
       {.pool = {.num_blocks = 8}, .mode = AttentionMode::full, .layers = {1, 1}, .num_threads = 1});
   ASSERT_TRUE(made);
-  PressureEngine& engine = **made;
+  CheckedEngine& engine = **made;
   const auto job = engine.add(30, 0);
   ASSERT_TRUE(job);
   ASSERT_FALSE(engine.extend(**job, 30, StepWork::attend));
@@ -206,10 +207,13 @@ TEST_F(EngineTest, OnlyTheLayersAskedForAreWrittenAndCompared) {
 }
 
 TEST(ProcessMemory, SeesWhatIsTouched) {
-  const std::int64_t before = resident_bytes();
+  const ProcessMemory before = read_process_memory();
   std::vector<char> memory(std::size_t{32} << 20, 1);
-  EXPECT_GE(resident_bytes() - before, std::int64_t{30} << 20);
+  const ProcessMemory after = read_process_memory();
+  EXPECT_GE(after.resident - before.resident, std::int64_t{30} << 20);
+  if (test::kSanitized) return;
+  EXPECT_GE(after.heap_in_use - before.heap_in_use, std::int64_t{32} << 20);
 }
 
 }  // namespace
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

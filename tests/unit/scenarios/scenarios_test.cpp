@@ -3,7 +3,8 @@
 
 #include "scenarios/memory_reading.hpp"
 #include "support/devices.hpp"
-#include "unit/scenarios/small_pressure.hpp"
+#include "unit/scenarios/faulty_memory_device.hpp"
+#include "unit/scenarios/small_suite.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,14 +14,14 @@
 #include <string_view>
 #include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
 
 using test::check_of;
 using test::failures_of;
 using test::figure_of;
 using test::report_of;
-using test::small_pressure;
+using test::small_suite;
 
 constexpr std::int64_t kBytesPerToken = 2 * 2 * 2 * 16 * 2;
 
@@ -39,7 +40,7 @@ class Pressure : public testing::TestWithParam<DeviceKind> {
     if (device_ == nullptr) return;
     EXPECT_EQ(device_->tracker().allocations().size(), 0U);
   }
-  PressureOptions options() { return small_pressure(*device_); }
+  SuiteOptions options() { return small_suite(*device_); }
   bool on_host() const { return GetParam() == DeviceKind::host; }
 
   std::unique_ptr<Device> device_;
@@ -141,11 +142,11 @@ TEST_P(Pressure, ConcurrencySaysWhatLimitsItsPool) {
   EXPECT_EQ(words_of(report, "pool_limited_by"), on_host() ? "run_time" : "max_sequences");
   if (!on_host()) return;
   EXPECT_EQ(figure_of(report, "pool_blocks"), options().sizes.batch_blocks);
-  PressureOptions large = options();
+  SuiteOptions large = options();
   large.sizes.batch_blocks = 1'000'000'000;
   EXPECT_EQ(words_of(report_of(large, "concurrency"), "pool_limited_by"), "max_sequences");
   const auto small = test::small_host(4 << 20);
-  large = small_pressure(*small);
+  large = small_suite(*small);
   large.sizes.batch_blocks = 1'000'000'000;
   const auto full = report_of(large, "concurrency");
   EXPECT_TRUE(full.passed()) << failures_of(full);
@@ -213,15 +214,15 @@ TEST_P(Pressure, LongGenerationHoldsItsMemory) {
 }
 
 TEST_P(Pressure, NothingIsLeftAndEveryScenarioSaysWhatItChecked) {
-  PressureOptions all = options();
+  SuiteOptions all = options();
   for (const auto& scenario : scenarios()) {
     // A GPU's memory comes in pieces larger than this model's budgets.
     if (on_host() || scenario.name != "allocation-failure") {
       all.scenarios.emplace_back(scenario.name);
     }
   }
-  const auto outcome = run_pressure(all, nullptr);
-  EXPECT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  const auto outcome = run_suite(all, nullptr);
+  EXPECT_FALSE(outcome.failure) << outcome.failure->happened;
   ASSERT_EQ(outcome.report.scenarios.size(), all.scenarios.size());
   for (const auto& scenario : outcome.report.scenarios) {
     EXPECT_FALSE(scenario.failed()) << scenario.name << ": " << failures_of(scenario);
@@ -236,26 +237,48 @@ TEST_P(Pressure, NothingIsLeftAndEveryScenarioSaysWhatItChecked) {
 
 TEST(PressureRun, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
   const auto device = test::small_host(1 << 20);
-  const auto outcome = run_pressure(small_pressure(*device), nullptr);
-  EXPECT_EQ(outcome.end, ReplayEnd::does_not_fit);
+  const auto outcome = run_suite(small_suite(*device), nullptr);
+  ASSERT_TRUE(outcome.failure);
+  EXPECT_EQ(outcome.failure->end, RunEnd::does_not_fit);
   EXPECT_FALSE(outcome.has_report);
-  // Weights, and the blocks of one context and one more.
-  const std::int64_t required = (1 << 20) + 77 + 17 * 16 * kBytesPerToken;
-  EXPECT_NE(outcome.expected.find("required " + std::to_string(required) + " bytes"),
-            std::string::npos)
-      << outcome.expected;
-  EXPECT_NE(outcome.expected.find("available 1048576"), std::string::npos) << outcome.expected;
+  // Weights, the blocks of one context and one more, workspaces.
+  EXPECT_GT(outcome.required_bytes, (1 << 20) + 77 + 17 * 16 * kBytesPerToken);
+  EXPECT_EQ(outcome.failure->expected.find(std::to_string(outcome.required_bytes) + " bytes"), 0U)
+      << outcome.failure->expected;
+  EXPECT_EQ(outcome.failure->happened, "host has 1048576 bytes (1.00 MiB) free");
+}
+
+/// What a scenario is said to need is enough, and a byte less is not.
+TEST(Requirement, IsEnoughForEveryScenario) {
+  const auto probe = test::small_host();
+  for (const Scenario& scenario : scenarios()) {
+    if (scenario.name == "neighbours") continue;
+    SuiteOptions options = small_suite(*probe);
+    const auto required = scenario.required_bytes({.options = options, .scenario = scenario.name});
+    ASSERT_TRUE(required) << scenario.name;
+    const auto device = test::small_host(static_cast<std::uint64_t>(*required));
+    options.device = device.get();
+    const ScenarioReport report = report_of(options, std::string(scenario.name));
+    EXPECT_TRUE(report.passed()) << scenario.name << ": " << failures_of(report);
+    const auto small = test::small_host(static_cast<std::uint64_t>(*required - 1));
+    options.device = small.get();
+    options.scenarios = {std::string(scenario.name)};
+    EXPECT_FALSE(run_suite(options, nullptr).has_report) << scenario.name;
+  }
 }
 
 TEST(PressureRun, AnUnknownScenarioIsWrongUsage) {
   const auto device = test::small_host();
-  auto options = small_pressure(*device);
+  auto options = small_suite(*device);
   options.scenarios = {"growth", "grwoth"};
-  EXPECT_EQ(run_pressure(options, nullptr).end, ReplayEnd::bad_options);
+  const auto outcome = run_suite(options, nullptr);
+  ASSERT_TRUE(outcome.failure);
+  EXPECT_EQ(outcome.failure->end, RunEnd::bad_options);
+  EXPECT_EQ(outcome.failure->happened, "scenarios: found grwoth");
 }
 
 /// Breaks what it is told to when a scenario begins.
-class Saboteur : public PressureSink {
+class Saboteur : public ProgressSink {
  public:
   explicit Saboteur(Device& device) : device_(device) {}
   void on_begin(std::string_view, std::string_view) override {}
@@ -275,31 +298,70 @@ class Saboteur : public PressureSink {
 
 TEST(PressureRun, AScenarioThatFailsDoesNotEndTheRun) {
   const auto device = test::small_host();
-  auto options = small_pressure(*device);
+  auto options = small_suite(*device);
   options.scenarios = {"near-full", "concurrency"};
   Saboteur saboteur(*device);
-  const auto outcome = run_pressure(options, &saboteur);
-  EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
+  const auto outcome = run_suite(options, &saboteur);
+  ASSERT_TRUE(outcome.failure);
+  EXPECT_EQ(outcome.failure->end, RunEnd::check_failed);
   ASSERT_EQ(outcome.report.scenarios.size(), 2U);
   EXPECT_TRUE(outcome.report.scenarios[0].failed());
   EXPECT_TRUE(outcome.report.scenarios[1].passed()) << failures_of(outcome.report.scenarios[1]);
-  EXPECT_EQ(outcome.happened, "1 of 2 scenarios failed");
+  EXPECT_EQ(outcome.failure->happened, "1 of 2 scenarios failed");
+}
+
+/// Stops the run when a scenario has come to some point.
+class Stopper : public ProgressSink {
+ public:
+  explicit Stopper(std::string_view scenario) : scenario_(scenario) {}
+  void on_begin(std::string_view, std::string_view) override {}
+  void on_progress(std::string_view name, std::string_view) override {
+    if (name == scenario_) stop = true;
+  }
+  void on_end(const ScenarioReport&) override {}
+  std::atomic<bool> stop{false};
+
+ private:
+  std::string_view scenario_;
+};
+
+TEST(PressureRun, WhatWasFinishedBeforeAnInterruptionIsKept) {
+  for (const char* name : {"maximum-context", "near-full", "concurrency", "long-generation"}) {
+    const auto device = test::small_host();
+    auto options = small_suite(*device);
+    options.scenarios = {"growth", name, "neighbours"};
+    Stopper stopper(name);
+    options.stop = &stopper.stop;
+    const auto outcome = run_suite(options, &stopper);
+    ASSERT_TRUE(outcome.failure) << name;
+    EXPECT_EQ(outcome.failure->end, RunEnd::interrupted) << name;
+    ASSERT_EQ(outcome.report.scenarios.size(), name == std::string("maximum-context") ? 1U : 2U);
+    const ScenarioReport& last = outcome.report.scenarios.back();
+    EXPECT_TRUE(last.interrupted()) << name;
+    EXPECT_FALSE(last.passed() || last.failed()) << name;
+    if (last.name != "maximum-context") {
+      EXPECT_TRUE(outcome.report.scenarios[0].passed()) << name;
+    }
+    EXPECT_EQ(outcome.report.not_run.back(), "neighbours") << name;
+    EXPECT_TRUE(device->tracker().allocations().empty()) << name;
+  }
 }
 
 TEST(PressureFaults, TheMatchingCheckFails) {
   const struct {
-    PressureFault fault;
+    test::MemoryFault fault;
     const char* scenario;
     const char* check;
   } matches[] = {
-      {PressureFault::byte_count, "growth",
+      {test::MemoryFault::byte_count, "growth",
        "lengths whose KV bytes are not tokens x bytes a token, within one block"},
-      {PressureFault::residency, "maximum-context", "place of 4 K and V planes, before decode"},
-      {PressureFault::residency, "long-generation", "residency violations in all readings"}};
+      {test::MemoryFault::residency, "maximum-context", "place of 4 K and V planes, before decode"},
+      {test::MemoryFault::residency, "long-generation", "residency violations in all readings"}};
   for (const auto& match : matches) {
     const auto device = test::small_host();
-    PressureOptions options = small_pressure(*device);
-    options.fault = match.fault;
+    SuiteOptions options = small_suite(*device);
+    test::FaultyMemoryDevice faulty(*device, match.fault);
+    options.device = &faulty;
     const ScenarioReport report = report_of(options, match.scenario);
     EXPECT_TRUE(report.failed()) << match.scenario;
     EXPECT_FALSE(report.ended) << match.scenario << ": " << report.ended->happened;
@@ -311,19 +373,20 @@ TEST(PressureFaults, TheMatchingCheckFails) {
 
 TEST(PressureFaults, ALostPoolLeavesNoRoomForTheLargest) {
   const auto device = test::small_host();
-  PressureOptions options = small_pressure(*device);
-  options.fault = PressureFault::leak;
+  SuiteOptions options = small_suite(*device);
+  test::FaultyMemoryDevice faulty(*device, test::MemoryFault::leak);
+  options.device = &faulty;
   const ScenarioReport report = report_of(options, "near-full");
   EXPECT_TRUE(report.failed());
   ASSERT_TRUE(report.ended) << failures_of(report);
-  EXPECT_EQ(report.ended->end, ReplayEnd::does_not_fit) << report.ended->happened;
+  EXPECT_EQ(report.ended->end, RunEnd::does_not_fit) << report.ended->happened;
 }
 
-TEST(PressureModels, AreThePublishedNumbers) {
-  EXPECT_EQ(pressure_model_names(),
+TEST(ServedModels, AreThePublishedNumbers) {
+  EXPECT_EQ(served_model_names(),
             (std::vector<std::string>{"Phi-3-mini", "Phi-3-mini-4k-instruct", "Qwen2.5-0.5B"}));
   for (const char* name : {"Phi-3-mini", "Phi-3-mini-4k-instruct"}) {
-    const PressureModel phi = find_pressure_model(name).value();
+    const ServedModel phi = find_served_model(name).value();
     EXPECT_EQ(phi.name, "Phi-3-mini");
     EXPECT_EQ(phi.weights_bytes, 7'642'159'104);
     EXPECT_EQ(phi.shape.dtype, DType::f16);
@@ -334,13 +397,13 @@ TEST(PressureModels, AreThePublishedNumbers) {
     EXPECT_EQ(phi.num_q_heads, 32);
     EXPECT_EQ(phi.max_context_tokens, 4096);
   }
-  const PressureModel qwen = find_pressure_model("Qwen2.5-0.5B").value();
+  const ServedModel qwen = find_served_model("Qwen2.5-0.5B").value();
   EXPECT_EQ(qwen.weights_bytes, 988'065'536);
   EXPECT_EQ(KvLayout::create(qwen.shape)->bytes_per_token(), 12'288);
   EXPECT_EQ(qwen.num_q_heads, 14);
   EXPECT_EQ(qwen.max_context_tokens, 32'768);
-  EXPECT_FALSE(find_pressure_model("GPT-9"));
+  EXPECT_FALSE(find_served_model("GPT-9"));
 }
 
 }  // namespace
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

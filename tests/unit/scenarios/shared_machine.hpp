@@ -4,7 +4,7 @@
 /// A machine whose memory is shared with a neighbour alone, so that the scenario of neighbours does
 /// not depend on who else runs.
 
-#include "small_pressure.hpp"
+#include "small_suite.hpp"
 
 #include <unistd.h>
 
@@ -53,9 +53,8 @@ class SharedMachine final : public HostMemorySource {
 };
 
 /// Everything scaled down, with a neighbour on `machine`.
-inline replay::pressure::PressureOptions neighbour_options(Device& device,
-                                                           HostMemorySource& machine) {
-  replay::pressure::PressureOptions options = small_pressure(device);
+inline scenarios::SuiteOptions neighbour_options(Device& device, HostMemorySource& machine) {
+  scenarios::SuiteOptions options = small_suite(device);
   options.neighbour_command = kNeighbourProgram;
   options.machine = &machine;
   return options;

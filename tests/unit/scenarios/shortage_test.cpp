@@ -1,28 +1,35 @@
 // Scenarios allocation-failure and leaks, as they are and with defects planted.
 
-#include "small_pressure.hpp"
+#include "faulty_memory_device.hpp"
+#include "small_suite.hpp"
 
+#include "device/forwarding_device.hpp"
+#include "scenarios/memory_reading.hpp"
 #include "support/process_memory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
-namespace kvarena::replay::pressure {
+namespace kvarena::scenarios {
 namespace {
+
+using test::MemoryFault;
 
 constexpr std::uint64_t kCapacity = 48 << 20;
 
 /// Blocks of 4 KiB, sequences of 1 MiB and weights of 4 MiB, so that what a small cache needs fits
 /// into what is too small for them.
-PressureOptions options_for(Device& device, PressureFault fault = PressureFault::none) {
-  PressureOptions options = test::small_pressure(device);
+SuiteOptions options_for(Device& device) {
+  SuiteOptions options = test::small_suite(device);
   options.model.max_context_tokens = 4096;
   options.model.weights_bytes = 4 << 20;
   options.sizes.load_cycles = 4;
   options.sizes.sequence_cycles = 40;
-  options.fault = fault;
   return options;
 }
 
@@ -33,13 +40,19 @@ bool has_failed(const ScenarioReport& report, std::string_view words) {
   });
 }
 
-ScenarioReport run(Device& device, const char* scenario, PressureFault fault) {
-  return test::report_of(options_for(device, fault), scenario);
+ScenarioReport run(Device& device, const char* scenario) {
+  return test::report_of(options_for(device), scenario);
+}
+
+/// With a defect; all that was lost has been given back when it returns.
+ScenarioReport run(Device& device, const char* scenario, MemoryFault fault) {
+  test::FaultyMemoryDevice faulty(device, fault);
+  return run(faulty, scenario);
 }
 
 TEST(AllocationFailureScenario, PassesAndShowsWhatWasRequiredAndAvailable) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::none);
+  const ScenarioReport report = run(*device, "allocation-failure");
   EXPECT_TRUE(report.passed()) << test::failures_of(report);
   EXPECT_EQ(test::figure_of(report, "weights_required_bytes"), 4 << 20);
   EXPECT_EQ(test::figure_of(report, "weights_available_bytes"), (4 << 20) / 8 * 7);
@@ -55,7 +68,7 @@ TEST(AllocationFailureScenario, PassesAndShowsWhatWasRequiredAndAvailable) {
 
 TEST(AllocationFailureScenario, FindsBytesThatAreNotThoseAskedFor) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::byte_count);
+  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::byte_count);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "sequence: bytes required"));
   EXPECT_TRUE(has_failed(report, "arena: bytes required"));
@@ -63,15 +76,15 @@ TEST(AllocationFailureScenario, FindsBytesThatAreNotThoseAskedFor) {
 
 TEST(AllocationFailureScenario, FindsALeak) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", PressureFault::leak);
+  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::leak);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "first fill: tracked bytes, all instances dropped"));
-  EXPECT_EQ(device->tracker().breakdown().total.count, 0U) << "the fault ends with its scenario";
+  EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
 }
 
 TEST(LeaksScenario, Passes) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::none);
+  const ScenarioReport report = run(*device, "leaks");
   EXPECT_TRUE(report.passed()) << test::failures_of(report);
   EXPECT_EQ(test::figure_of(report, "load_cycles"), 4);
   EXPECT_EQ(test::figure_of(report, "load_first_cycle_bytes"), 0) << "a host device has no context";
@@ -82,7 +95,7 @@ TEST(LeaksScenario, Passes) {
 
 TEST(LeaksScenario, FindsALeak) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::leak);
+  const ScenarioReport report = run(*device, "leaks", MemoryFault::leak);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "load, cycles with other free bytes"));
   EXPECT_TRUE(has_failed(report, "load, last cycle against the first: tracked allocations"));
@@ -91,18 +104,76 @@ TEST(LeaksScenario, FindsALeak) {
 
 TEST(LeaksScenario, FindsAResidencyLie) {
   const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", PressureFault::residency);
+  const ScenarioReport report = run(*device, "leaks", MemoryFault::residency);
   EXPECT_TRUE(report.failed());
   EXPECT_TRUE(has_failed(report, "residency violations"));
 }
 
-TEST(LeaksScenario, HoldsTheProcessToItsBound) {
+/// A device that takes memory of the process when a model is unloaded, and keeps it.
+class GreedyDevice final : public ForwardingDevice {
+ public:
+  /// So many bytes in each unloading from the first to the last.
+  GreedyDevice(Device& inner, std::size_t bytes, int first, int last)
+      : ForwardingDevice(inner), bytes_(bytes), first_(first), last_(last) {}
+  Status free(void* pointer) override {
+    const Result<AllocationRecord> record = tracker().find(pointer);
+    if (record && record->purpose == MemoryPurpose::model_weights) {
+      ++unloaded_;
+      if (first_ <= unloaded_ && unloaded_ <= last_) kept_.emplace_back(bytes_, '\1');
+    }
+    return ForwardingDevice::free(pointer);
+  }
+
+ private:
+  const std::size_t bytes_;
+  const int first_, last_;
+  int unloaded_ = 0;
+  std::vector<std::string> kept_;
+};
+
+ScenarioReport leaks_with(std::size_t bytes, int first, int last) {
   const auto device = test::small_host(kCapacity);
-  PressureOptions options = options_for(*device);
-  options.sizes.resident_growth_bytes = -1;
-  const ScenarioReport report = test::report_of(options, "leaks");
-  EXPECT_TRUE(has_failed(report, "load, growth of the process's resident bytes"));
+  GreedyDevice greedy(*device, bytes, first, last);
+  SuiteOptions options = options_for(greedy);
+  options.sizes.load_cycles = 9;
+  return test::report_of(options, "leaks");
+}
+
+TEST(LeaksScenario, WhatTheProcessTakesOnceIsNoLeak) {
+  const ScenarioReport report = leaks_with(std::size_t{35} << 20, 2, 2);
+  EXPECT_TRUE(report.passed()) << test::failures_of(report);
+}
+
+TEST(LeaksScenario, WhatTheProcessTakesInEveryCycleIsALeak) {
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer's own memory grows, too";
+  const ScenarioReport report = leaks_with(64 << 10, 1, 9);
+  EXPECT_EQ(test::figure_of(report, "load_heap_bytes_per_cycle") / 1024, 64);
+  EXPECT_TRUE(has_failed(report, "load, bytes in use of the process's heap"));
+  EXPECT_TRUE(has_failed(report, "load, resident bytes of the process"));
+}
+
+TEST(LeaksScenario, CyclesThatAreAlikeAreOneRow) {
+  const auto device = test::small_host(kCapacity);
+  const ScenarioReport report = run(*device, "leaks");
+  for (const Figure& figure : report.figures) {
+    if (figure.name != "create_memory") continue;
+    const auto& table = std::get<FigureTable>(figure.value);
+    ASSERT_EQ(table.rows.size(), 1U);
+    EXPECT_EQ(table.rows[0][0], 0);
+    EXPECT_EQ(table.rows[0][1], 41);
+  }
+}
+
+TEST(ProcessGrowth, IsWhatGoesOnAfterTheFirstThird) {
+  const auto growth = [](std::vector<std::int64_t> values) { return growth_per_cycle(values); };
+  EXPECT_EQ(growth({}), 0);
+  EXPECT_EQ(growth({7}), 0);
+  EXPECT_EQ(growth({1, 4}), 3);
+  EXPECT_EQ(growth({0, 10, 20, 30, 40, 50, 60, 70, 80, 90}), 10);
+  EXPECT_EQ(growth({0, 35, 35, 35, 35, 35, 35, 35, 35, 35}), 0);
+  EXPECT_EQ(growth({0, 5, 1, 1, 90, 1, 1, 90, 1, 90}), 0) << "taken and given back";
+  EXPECT_EQ(growth({0, 0, 3, 3, 3, 6, 6, 6, 9}), 1) << "every third cycle";
 }
 
 }  // namespace
-}  // namespace kvarena::replay::pressure
+}  // namespace kvarena::scenarios

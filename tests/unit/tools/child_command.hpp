@@ -20,13 +20,14 @@ namespace kvarena::tools {
 /// The command in a process of its own; its messages can be read while it runs.
 class ChildCommand {
  public:
-  explicit ChildCommand(std::vector<std::string> arguments) {
+  /// `out` is its standard output; -1: nobody's.
+  explicit ChildCommand(std::vector<std::string> arguments, int out = -1) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) return;
     pid_ = ::fork();
     if (pid_ == 0) {
       ::dup2(ends[1], STDERR_FILENO);
-      ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
+      ::dup2(out >= 0 ? out : ::open("/dev/null", O_WRONLY), STDOUT_FILENO);
       ::close(ends[0]);
       std::vector<char*> argv;
       std::string program = KVARENA_PROGRAM;
@@ -56,9 +57,20 @@ class ChildCommand {
     }
     return "";
   }
-  /// Its exit code after `signal`.
+  /// Its exit code after `signal`; -1: it had none.
   int end(int signal) {
     ::kill(pid_, signal);
+    return wait();
+  }
+  /// All messages up to its end.
+  std::string messages() {
+    std::string text;
+    std::array<char, 1024> line{};
+    while (std::fgets(line.data(), line.size(), messages_) != nullptr) text += line.data();
+    return text;
+  }
+  /// Its exit code; -1: it had none.
+  int wait() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -102,9 +102,9 @@ TEST(ConfigAlternatives, WhatNeedsTheDisplacedGoesWithIt) {
   EXPECT_TRUE(contains(shown, "\n# url = ")) << shown;
   EXPECT_TRUE(contains(shown, "\n# http-token-file = ")) << shown;
   world.sources.environment["KVARENA_MONITOR_HTTP_TOKEN_FILE"] = "t";  // as strong as the device
-  const Outcome outcome = world.run({"config", "show"});
+  const Outcome outcome = world.run({"monitor", "--once"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "needs --url")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--http-token-file requires --url")) << outcome.err;
 }
 
 TEST(ConfigAlternatives, AModelAndNumbersOfOneYieldToTheStronger) {

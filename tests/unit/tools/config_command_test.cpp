@@ -45,7 +45,7 @@ json sample_of(const json& option) {
   };
   if (word == "true|false") return true;
   if (word.starts_with("auto|cpu")) return "cpu";
-  if (word.starts_with("NAME:{")) return json::array({other_than_default(word.substr(6), ',')});
+  if (option.at("option") == "scenario") return json::array({"leaks"});
   if (word == "SIZE") return "3GiB";
   if (word == "Q/KV") return "16/4";
   if (word.starts_with("FLOAT") || word == "US") return 0.5;
@@ -131,42 +131,34 @@ TEST(Config, WhatIsWrongInAFileIsNamedWithItsPlace) {
     std::vector<const char*> parts;
   };
   const std::vector<Case> cases = {
-      {"[replay]\nblok-size = 3\n", ":2:1: ", {"\"blok-size\"", "did you mean block-size?"}},
-      {"[replay]\nblock_size = 3\n", ":2:1: ", {"did you mean block-size?"}},
-      {"[replai]\nblock-size = 3\n", ":1:2: ", {"\"replai\"", "did you mean replay?"}},
-      {"[bench]\nbatch = 3\n", ":2:1: ", {"batch belongs to [bench.attention]"}},
-      {"block-size = 3\n", ":1:1: ", {"[replay]", "[bench.attention]", "[shapes]"}},
-      {"[bench.atention]\nbatch = 3\n", ":1:8: ", {"did you mean attention?"}},
-      {"[\"bench.attention\"]\nbatch = 3\n", ":1:2: ", {"\"bench.attention\""}},
-      {"temperature = 3\n", ":1:1: ", {"'kvarena --help' lists the options"}},
-      {"[replay]\nblock-size = \"32\"\n",
-       ":2:14: ",
-       {"the string \"32\"", "a whole number (N)", "take the quotes away"}},
-      {"[replay]\nblock-size = 3.5\n", ":2:14: ", {"the number 3.5", "a whole number (N)"}},
-      {"[replay]\nblock-size = true\n", ":2:14: ", {"is true", "a whole number (N)"}},
-      {"[replay]\nblock-size = [3]\n", ":2:14: ", {"an array", "a whole number (N)"}},
-      {"[replay]\nblock-size = 2024-01-01\n", ":2:14: ", {"a date or time"}},
-      {"[replay.block-size]\nx = 3\n", ":1:1: ", {"a table", "a whole number (N)"}},
-      {"[replay]\nmodel = 3\n", ":2:9: ", {"write model = \"3\"", "a string (MODEL)"}},
-      {"[replay]\nlinger = 1\n", ":2:10: ", {"the number 1", "true or false"}},
-      {"[replay]\nlinger = \"true\"\n", ":2:10: ", {"take the quotes away"}},
-      {"[replay]\npool-bytes = 1.5\n", ":2:14: ", {"a string or a whole number (SIZE)"}},
-      {"[monitor]\ninterval = inf\n", ":2:12: ", {"the number inf"}},
-      {"[pressure]\nscenario = []\n", ":2:12: ", {"an empty array"}},
-      {"[pressure]\nscenario = [\"leaks\",\n 3]\n", ":3:2: ", {"the number 3"}},
-      {"[bench.attention]\nbatch = [[3]]\n", ":2:10: ", {"an array"}},
-      {"replay = 3\n", ":1:10: ", {"write [replay]"}},
-      {"[[replay]]\nblock-size = 3\n", ":1:1: ", {"replay is an array"}},
+      {"[replay]\nblok-size = 3\n", ":2: ", {"\"blok-size\"", "did you mean block-size?"}},
+      {"[replay]\nblock_size = 3\n", ":2: ", {"did you mean block-size?"}},
+      {"[replai]\nblock-size = 3\n", ":1: ", {"\"replai\"", "did you mean replay?"}},
+      {"replai.block-size = 3\n", ":1: ", {"block-size belongs to [replay]"}},
+      {"[bench]\nbatch = 3\n", ":2: ", {"batch belongs to [bench.attention]"}},
+      {"block-size = 3\n", ":1: ", {"[replay]", "[bench.attention]", "[shapes]"}},
+      {"[shapes]\nquiet = true\n", ":2: ", {"quiet belongs to the lines before all tables"}},
+      {"[bench.atention]\nbatch = 3\n", ":1: ", {"did you mean bench.attention?"}},
+      {"[\"bench.attention\"]\nbatch = 3\n", ":1: ", {"[table], or key = value"}},
+      {"temperature = 3\n", ":1: ", {"'kvarena --help' lists the options"}},
+      {"[replay]\nblock-size = 2024-01-01\n", ":2: ", {"the value \"2024-01-01\"", "in quotes"}},
+      {"[replay.block-size]\nx = 3\n", ":1: ", {"\"replay.block-size\"", "the table of a command"}},
+      {"[pressure]\nscenario = []\n", ":2: ", {"the value \"[]\""}},
+      {"[bench.attention]\nbatch = [[3]]\n", ":2: ", {"an array of these"}},
+      {"replay = 3\n", ":1: ", {"\"replay\""}},
+      {"[[replay]]\nblock-size = 3\n", ":1: ", {"a table is [replay]"}},
       {"[replay]\njson = \"-\"\n",
-       ":2:1: ",
-       {"json of kvarena replay belongs on the command line"}},
-      {"[replay]\nTRACE = \"x\"\n", ":2:1: ", {"TRACE of kvarena replay belongs on the command"}},
-      {"[replay]\nhelp = true\n", ":2:1: ", {"belongs on the command line"}},
-      {"config = \"x\"\n", ":1:10: ", {"config is the string"}},
-      {"no-config = true\n", ":1:1: ", {"belongs on the command line"}},
-      {"[pressure]\nfault = \"leak\"\n", ":2:1: ", {"belongs on the command line"}},
-      {"[pressure-neighbour]\ndevice = \"cpu\"\n", ":1:2: ", {"\"pressure-neighbour\""}},
-      {"[config.show]\norigin = true\n", ":2:1: ", {"belongs on the command line"}},
+       ":2: ",
+       {"json of kvarena replay, which belongs on the command line"}},
+      {"[replay]\nTRACE = \"x\"\n",
+       ":2: ",
+       {"TRACE of kvarena replay, which belongs on the command"}},
+      {"[replay]\nhelp = true\n", ":2: ", {"belongs on the command line"}},
+      {"config = \"x\"\n", ":1: ", {"config of kvarena, which belongs on the command line"}},
+      {"no-config = true\n", ":1: ", {"belongs on the command line"}},
+      {"[pressure]\nfault = \"leak\"\n", ":2: ", {"belongs on the command line"}},
+      {"[pressure-neighbour]\ndevice = \"cpu\"\n", ":1: ", {"\"pressure-neighbour\""}},
+      {"[config.show]\norigin = true\n", ":2: ", {"belongs on the command line"}},
   };
   for (const Case& wrong : cases) {
     const ConfigWorld world;
@@ -187,13 +179,15 @@ TEST(Config, WhatIsWrongInAFileIsNamedWithItsPlace) {
 TEST(Config, ValuesOutOfTheirRangeAreNamedWhereTheyAreUsed) {
   for (const char* text : {"[shapes]\nblock-size = 0\n", "[shapes]\nblock-size = 65537\n",
                            "[shapes]\ndtype = \"f64\"\n", "[shapes]\npool-bytes = \"1gig\"\n",
-                           "[shapes]\npool-bytes = -1\n"}) {
+                           "[shapes]\npool-bytes = -1\n", "[shapes]\nblock-size = \"many\"\n",
+                           "[shapes]\nblock-size = 3.5\n", "[shapes]\nblock-size = true\n",
+                           "[shapes]\nblock-size = [3, 4]\n"}) {
     ConfigWorld world;
     const auto path = world.project(text);
     const auto outcome = world.run({"shapes"});
     EXPECT_EQ(outcome.code, ExitCode::bad_input) << text;
     EXPECT_TRUE(outcome.err.starts_with("error: " + path + ":2:")) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, ": --")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "--")) << outcome.err;
     EXPECT_EQ(world.run({"config", "show"}).code, ExitCode::bad_input) << text;
     EXPECT_EQ(world.run({"devices"}).code, ExitCode::ok) << text;  // not its option
     EXPECT_EQ(world.run({"shapes", "--no-config"}).code, ExitCode::ok) << text;
@@ -227,7 +221,7 @@ TEST(Config, VariablesOfCommandsAreOptionsAndOthersAreNotOurs) {
         {"KVARENA_REPLAY_JSON", "-", "unset KVARENA_REPLAY_JSON"},
         {"KVARENA_REPLAY_TRACE", "x", "unset KVARENA_REPLAY_TRACE"},
         {"KVARENA_CONFIG_SHOW_ORIGIN", "1", "belongs on the command line"},
-        {"KVARENA_QUIET", "perhaps", "1, true, yes, on"}}) {
+        {"KVARENA_QUIET", "perhaps", "--quiet = perhaps"}}) {
     ConfigWorld other;
     other.sources.environment[wrong.name] = wrong.value;
     const auto outcome = other.run({"shapes"});
@@ -242,21 +236,23 @@ TEST(Config, OptionsThatExcludeOrNeedOneAnotherAreNamedWithBothOrigins) {
   const auto path = world.project("[replay]\npool-bytes = \"24GiB\"\nblocks = 3\n");
   auto outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "--blocks (" + path + ":3)")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (" + path + ":2)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--blocks excludes --pool-bytes") ||
+              contains(outcome.err, "--pool-bytes excludes --blocks"))
+      << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "  configured: --blocks 3 (" + path + ":3)\n")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "  configured: --pool-bytes 24GiB (" + path + ":2)\n"));
   world.sources.environment["KVARENA_REPLAY_BLOCKS"] = "3";
   world.sources.environment["KVARENA_REPLAY_POOL_BYTES"] = "24GiB";
   outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "--blocks (env KVARENA_REPLAY_BLOCKS)")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "--pool-bytes (env KVARENA_REPLAY_POOL_BYTES)")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "--no-config")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--blocks 3 (env KVARENA_REPLAY_BLOCKS)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--pool-bytes 24GiB (env KVARENA_REPLAY_POOL_BYTES)"));
   world.project("");
   world.sources.environment = {{"KVARENA_REPLAY_LINGER", "yes"}};
   outcome = world.run({"replay", "x"});
   EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains(outcome.err, "--linger (env KVARENA_REPLAY_LINGER) needs --http"))
-      << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--linger requires --http")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "(env KVARENA_REPLAY_LINGER)")) << outcome.err;
   EXPECT_EQ(world.run({"replay", "/nonexistent", "--http", "127.0.0.1:0"}).code,
             ExitCode::bad_input);
 }
@@ -322,7 +318,7 @@ TEST(ConfigShow, IsAFileThatChangesNothing) {
   for (const char* line :
        {"quiet = true\n", "\nmodel = \"quo\\\"te\\n\\u007f\\\\\"\n", "\nwatermark = 7\n",
         "\npool-bytes = 1024\n", "\nprefill-us = 0.5\n", "\nlinger = false\n",
-        "\nbatch = \"8,4k\"\n", "\nscenario = [\"leaks\"]\n"}) {
+        "\nbatch = [8, 4096]\n", "\nscenario = [\"leaks\"]\n"}) {
     EXPECT_TRUE(contains(second.out, line)) << line << second.out;
   }
   world.project(second.out);
@@ -395,7 +391,7 @@ TEST(ConfigShow, OneCommand) {
     const auto outcome = world.run(arguments);
     EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
     EXPECT_TRUE(contains(outcome.out, "[bench.attention]\n"));
-    EXPECT_TRUE(contains(outcome.out, "\nbatch = 3\n"));
+    EXPECT_TRUE(contains(outcome.out, "\nbatch = [3]\n"));
     EXPECT_FALSE(contains(outcome.out, "[replay]"));
     EXPECT_FALSE(contains(outcome.out, "quiet"));
   }

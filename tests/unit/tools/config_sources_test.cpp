@@ -91,7 +91,6 @@ TEST(ConfigPrecedence, TheCommandLineTakesAFlagBackWithAllThatItNeeds) {
   world.sources.environment["KVARENA_REPLAY_LINGER"] = "1";
   EXPECT_EQ(world.run({"replay", "/nonexistent"}).code, ExitCode::usage);
   EXPECT_EQ(world.run({"replay", "/nonexistent", "--linger=false"}).code, ExitCode::bad_input);
-  EXPECT_EQ(world.run({"config", "show"}).code, ExitCode::usage);
 }
 
 TEST(ConfigFiles, TheNearestParentHasTheProjectsFile) {
@@ -112,7 +111,6 @@ TEST(ConfigFiles, AnotherOneIsNamedByOptionOrVariable) {
   world.write("home/kvarena/kvarena.toml", "[replay]\nsamples = 3\n[shapes]\nblock-size = 17\n");
   const auto other = world.write("other.toml", "[shapes]\nblock-size = 21\n");
   EXPECT_EQ(block_size_in(world, {"--config", other}), 21);
-  EXPECT_EQ(block_size_in(world, {"--config", "../other.toml"}), 21);  // from the current folder
   world.sources.environment["KVARENA_CONFIG"] = world.write("third.toml", "");
   EXPECT_EQ(block_size_in(world), 17);  // the user's stays below it
   EXPECT_EQ(block_size_in(world, {"--config", other}), 21);
@@ -135,22 +133,26 @@ TEST(ConfigFiles, TheUsersFileIsReadOnceWhereItIsTheProjects) {
 }
 
 TEST(ConfigFiles, WhatCannotBeReadIsNamed) {
-  const ConfigWorld world;
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {world.path("absent.toml"), "No such file"}, {world.path("work"), "is a directory"}};
-  for (const auto& [path, why] : cases) {
+  ConfigWorld world;
+  for (const std::string& path : {world.path("absent.toml"), world.path("work")}) {
     const auto outcome = world.run({"shapes", "--config", path});
     EXPECT_EQ(outcome.code, ExitCode::bad_input);
-    EXPECT_TRUE(contains(outcome.err, "error: " + path + ": ")) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, why)) << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("error: " + path + " was not readable")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "--no-config")) << outcome.err;
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(world.run({"shapes", "--help", "--config", path}).code, ExitCode::ok);
     EXPECT_EQ(world.run({"--version", "--config", path}).code, ExitCode::ok);
   }
+  world.sources.environment["KVARENA_CONFIG"] = world.path("absent.toml");
+  const auto outcome = world.run({"shapes"});
+  EXPECT_EQ(outcome.code, ExitCode::bad_input);
+  EXPECT_TRUE(contains(outcome.err, "KVARENA_CONFIG names ")) << outcome.err;
+  EXPECT_EQ(world.run({"shapes", "--no-config"}).code, ExitCode::ok);
   if (::geteuid() == 0) return;  // root reads everything
+  world.sources.environment.clear();
   const auto secret = world.project("");
   std::filesystem::permissions(secret, std::filesystem::perms::none);
-  EXPECT_EQ(world.run({"shapes"}).code, ExitCode::bad_input);
+  EXPECT_TRUE(contains(world.run({"shapes"}).err, "it cannot be read"));
 }
 
 TEST(ConfigFiles, OnesThatEverybodyMayWriteArePassedOverUnlessNamed) {

@@ -1,7 +1,6 @@
 // kvarena monitor --device: a GPU by NVML alone, the host by itself.
 
 #include "tools/monitor/device_source.hpp"
-#include "tools/monitor/nvml_view.hpp"
 
 #include "unit/tools/command_run.hpp"
 

@@ -1,6 +1,5 @@
 // kvarena monitor: what it shows of a server, and what it says of one that does not answer.
 
-#include "health/http/endpoints.hpp"
 #include "health/http/server.hpp"
 
 #include "support/manager_access.hpp"
@@ -8,25 +7,28 @@
 #include "support/test_files.hpp"
 #include "tools/http_address.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/monitor/health_client.hpp"
+#include "tools/monitor/server_source.hpp"
 #include "unit/health/sample_report.hpp"
 #include "unit/step/step_publisher_fixture.hpp"
 #include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
-#include "health/render/stats_json.hpp"
+#include "health/render/json.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 #include "kvarena/health/health_server.hpp"
 
 #include <gtest/gtest.h>
+#include <microhttpd.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -41,17 +43,21 @@ using Json = nlohmann::ordered_json;
 Json sample_stats() { return stats_json(test::sample_report(), test::sample_details()); }
 
 TEST(HttpAddress, AddressesAndUrls) {
-  EXPECT_EQ(parse_http_address("127.0.0.1:9400"), (HttpAddress{"127.0.0.1", 9400}));
+  EXPECT_EQ(parse_http_address("127.0.0.1:15858"), (HttpAddress{"127.0.0.1", 15858}));
   EXPECT_EQ(parse_http_address("localhost:0"), (HttpAddress{"localhost", 0}));
   EXPECT_EQ(parse_http_address("[::1]:65535"), (HttpAddress{"::1", 65535}));
-  for (const char* wrong : {"", ":", "9400", "host:", ":80", "host:65536", "host:-1", "host:80x",
+  for (const char* wrong : {"", ":", "15858", "host:", ":80", "host:65536", "host:-1", "host:80x",
                             "::1:80", "[::1:80", "host:+1"}) {
     EXPECT_EQ(parse_http_address(wrong), std::nullopt) << wrong;
   }
-  EXPECT_EQ(parse_http_url("http://h:1/"), (HttpAddress{"h", 1}));
-  EXPECT_EQ(parse_http_url("h:1"), std::nullopt);
-  EXPECT_EQ(parse_http_url("https://h:1"), std::nullopt);
-  EXPECT_EQ(parse_http_url("http://h:1/stats"), std::nullopt);
+  EXPECT_EQ(parse_http_url("http://h:1/"), "http://h:1");
+  EXPECT_EQ(parse_http_url("https://h:1"), "https://h:1");
+  EXPECT_EQ(parse_http_url("https://h/"), "https://h:443");
+  EXPECT_EQ(parse_http_url("https://[::1]"), "https://[::1]:443");
+  for (const char* wrong : {"h:1", "http://h", "https://", "http://h:1/stats", "https://h/stats",
+                            "ftp://h:1", "HTTP://h:1"}) {
+    EXPECT_EQ(parse_http_url(wrong), std::nullopt) << wrong;
+  }
 }
 
 /// A server whose /stats answers what a test wants.
@@ -66,19 +72,17 @@ class MonitorCommandTest : public testing::Test {
   }
   /// The first request gets the first step's answer, and so on; the last stays.
   void serve(std::vector<Step> steps, std::string token = "") {
-    http::EndpointsOptions options;
-    options.routes["/stats"] = [this, steps = std::move(steps)] {
+    http::Endpoints endpoints;
+    endpoints.routes["/stats"] = [this, steps = std::move(steps)] {
       const Step& step = steps[std::min<std::size_t>(asked_++, steps.size() - 1)];
       return http::Answer{step.status, "application/json", step.body};
     };
-    options.token = std::move(token);
-    endpoints_ = std::make_unique<http::Endpoints>(std::move(options));
+    endpoints.token = std::move(token);
     auto listener = http::Listener::bind("127.0.0.1", 0).value();
     url_ = listener.url;
-    server_ = std::make_unique<http::Server>(std::move(listener), http::Wakeup::create().value(),
-                                             *endpoints_,
-                                             http::Limits{.request = std::chrono::minutes(1)});
-    ASSERT_TRUE(server_->start());
+    server_ = http::Server::start(std::move(listener), std::move(endpoints),
+                                  {.request = std::chrono::minutes(1)})
+                  .value();
   }
   /// The next request is the first again.
   void restart() { asked_ = 0; }
@@ -94,7 +98,6 @@ class MonitorCommandTest : public testing::Test {
 
  private:
   std::atomic<std::size_t> asked_{0};
-  std::unique_ptr<http::Endpoints> endpoints_;
   std::unique_ptr<http::Server> server_;
 };
 
@@ -115,22 +118,38 @@ TEST_F(MonitorCommandTest, UnhealthyFailsOnce) {
 
 TEST_F(MonitorCommandTest, NobodyListens) {
   url_ = http::Listener::bind("127.0.0.1", 0).value().url;  // which it closes at once
-  expect_error("no connection");
+  expect_error("connection refused: the machine is there, and nobody listens on that port");
+}
+
+TEST_F(MonitorCommandTest, ANameThatNobodyHas) {
+  url_ = "http://no-such-machine.invalid:15858";
+  expect_error("the name of the machine is not known");
 }
 
 TEST_F(MonitorCommandTest, AToken) {
   serve(200, sample_stats().dump(), "0123456789abcdef");
   expect_error("401");
   const test::TempFile token("0123456789abcdef\n");
-  EXPECT_EQ(run({"monitor", "--url", url_, "--once", "--http-token-file", token.path()}).code,
-            ExitCode::ok);
+  const std::vector<std::string> with_token{"monitor",           "--url",     url_, "--once",
+                                            "--http-token-file", token.path()};
+  for (const mode_t mode : {0644U, 0604U, 0602U}) {
+    ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
+    const auto refused = run(with_token);
+    EXPECT_EQ(refused.code, ExitCode::bad_input) << mode;
+    EXPECT_TRUE(contains(refused.err, "everybody on this machine can ")) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "chmod 600 " + token.path())) << refused.err;
+  }
+  for (const mode_t mode : {0400U, 0600U, 0640U}) {
+    ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
+    EXPECT_EQ(run(with_token).code, ExitCode::ok) << mode;
+  }
   EXPECT_EQ(run({"monitor", "--url", url_, "--once", "--http-token-file", "/no/such"}).code,
             ExitCode::bad_input);
 }
 
 TEST_F(MonitorCommandTest, TooManyConnections) {
-  serve(503, "");
-  expect_error("503");
+  serve(429, "");
+  expect_error("429: the server is overloaded");
 }
 
 TEST_F(MonitorCommandTest, NoJson) {
@@ -188,7 +207,7 @@ class EndingBuffer : public std::stringbuf {
 };
 
 TEST_F(MonitorCommandTest, AServerThatGoesAwayIsALookToo) {
-  serve({{200, sample_stats().dump()}, {503, ""}, {200, sample_stats().dump()}});
+  serve({{200, sample_stats().dump()}, {429, ""}, {200, sample_stats().dump()}});
   for (const bool is_terminal : {false, true}) {
     restart();
     EndingBuffer buffer(3);
@@ -201,13 +220,16 @@ TEST_F(MonitorCommandTest, AServerThatGoesAwayIsALookToo) {
     EXPECT_EQ(run_command_line(static_cast<int>(arguments.size()), arguments.data(), console, {}),
               ExitCode::environment);
     EXPECT_TRUE(contains(err.str(), "standard output could not be written")) << err.str();
-    EXPECT_FALSE(contains(err.str(), "503")) << err.str();
+    EXPECT_FALSE(contains(err.str(), "429")) << err.str();
     const std::string shown = buffer.str();
     if (is_terminal) {
-      EXPECT_TRUE(contains(shown, url_ + ": 503: the server has too many connections")) << shown;
-      EXPECT_TRUE(contains(shown, "  as it was last seen:\n" + url_ + "  healthy")) << shown;
+      EXPECT_TRUE(contains(shown, url_ + ": 429: the server is overloaded by too many connections"))
+          << shown;
+      EXPECT_TRUE(contains(shown, "  the last answer came at 20")) << shown;
+      EXPECT_TRUE(contains(shown, " s ago:\n" + url_ + "  healthy")) << shown;
     } else {
-      EXPECT_TRUE(contains(shown, "Z unreachable reason=\"" + url_ + ": 503")) << shown;
+      EXPECT_TRUE(contains(shown, " reason=\"" + url_ + ": 429")) << shown;
+      EXPECT_TRUE(contains(shown, "Z unreachable since=20")) << shown;
       EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 3) << shown;
       EXPECT_TRUE(contains(shown, " steps/s=0.0 ")) << shown;
     }
@@ -251,8 +273,23 @@ TEST(Interrupt, IsCaughtOnce) {
 
 // ---- servers that do not answer -----------------------------------------------------------------
 
-HealthAnswer ask(const http::Listener& listener, std::chrono::milliseconds patience) {
-  return HealthClient({"127.0.0.1", listener.port}, "", patience).stats();
+HealthAnswer ask(const http::Listener& listener, std::chrono::milliseconds limit) {
+  return fetch_stats({.url = listener.url, .limit = limit});
+}
+
+/// What a server does with its one client.
+template <class Serve>
+std::thread serve_one(const http::Listener& listener, Serve serve) {
+  return std::thread([&listener, serve] {
+    pollfd waited{listener.socket.number(), POLLIN, 0};
+    ::poll(&waited, 1, -1);
+    const http::Descriptor client(::accept(listener.socket.number(), nullptr, nullptr));
+    serve(client.number());
+  });
+}
+
+bool says(int socket, std::string_view bytes) {
+  return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0;
 }
 
 TEST(HealthClient, AServerThatHangs) {
@@ -263,23 +300,103 @@ TEST(HealthClient, AServerThatHangs) {
   EXPECT_TRUE(contains(answer.advice, "look at the process")) << answer.advice;
 }
 
+TEST(HealthClient, AServerThatDripsHasOneLimitForItsWholeAnswer) {
+  const auto listener = http::Listener::bind("127.0.0.1", 0).value();
+  for (const std::string_view begin : {"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n\r\n"}) {
+    std::thread server = serve_one(listener, [begin](int client) {
+      bool listens = begin.empty() || says(client, begin);
+      while (listens) {
+        listens = says(client, "X");
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+    const auto before = std::chrono::steady_clock::now();
+    const HealthAnswer answer = ask(listener, std::chrono::milliseconds(200));
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(30));
+    server.join();
+    EXPECT_FALSE(answer.is_ok());
+    EXPECT_TRUE(contains(answer.happened, "0.2 s") || contains(answer.happened, "no answer: "))
+        << answer.happened;
+  }
+}
+
 TEST(HealthClient, AServerOfAnotherKind) {
   const auto listener = http::Listener::bind("127.0.0.1", 0).value();
-  std::thread server([&listener] {
-    pollfd waited{listener.socket.number(), POLLIN, 0};
-    ::poll(&waited, 1, -1);
-    const http::Descriptor client(::accept(listener.socket.number(), nullptr, nullptr));
-    static_cast<void>(::send(client.number(), "220 mail\r\n", 10, MSG_NOSIGNAL));
-  });
+  std::thread server = serve_one(listener, [](int client) { says(client, "220 mail\r\n"); });
   const HealthAnswer answer = ask(listener, std::chrono::minutes(10));
   server.join();
   EXPECT_TRUE(answer.happened.starts_with("no answer: ")) << answer.happened;
-  EXPECT_EQ(answer.advice, "is it a kvarena server?");
+  EXPECT_TRUE(answer.advice.starts_with("is it a kvarena server")) << answer.advice;
+}
+
+/// A server behind TLS with a certificate of its own for 127.0.0.1, as a proxy has it.
+class TlsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string make =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+        "-days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1 -keyout '" +
+        key_.path() + "' -out '" + certificate_.path() + "' 2> /dev/null";
+    if (std::system(make.c_str()) != 0) GTEST_SKIP() << "there is no openssl command";
+    static const std::string body = sample_stats().dump();
+    const auto answer = [](void*, MHD_Connection* connection, const char*, const char*, const char*,
+                           const char*, std::size_t*, void**) {
+      MHD_Response* response = MHD_create_response_from_buffer(
+          body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_PERSISTENT);
+      const MHD_Result queued = MHD_queue_response(connection, 200, response);
+      MHD_destroy_response(response);
+      return queued;
+    };
+    const std::string key = key_.content();
+    const std::string certificate = certificate_.content();
+    server_ = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_TLS, 0, nullptr, nullptr,
+                               answer, nullptr, MHD_OPTION_HTTPS_MEM_KEY, key.c_str(),
+                               MHD_OPTION_HTTPS_MEM_CERT, certificate.c_str(), MHD_OPTION_END);
+    ASSERT_NE(server_, nullptr);
+    address_ = "127.0.0.1:" +
+               std::to_string(MHD_get_daemon_info(server_, MHD_DAEMON_INFO_BIND_PORT)->port);
+  }
+  void TearDown() override {
+    if (server_ != nullptr) MHD_stop_daemon(server_);
+  }
+  Outcome once(const std::string& url, const std::string& ca_file) {
+    std::vector<std::string> arguments{"monitor", "--url", url, "--once"};
+    if (!ca_file.empty()) arguments.insert(arguments.end(), {"--http-ca-file", ca_file});
+    return run(arguments);
+  }
+
+  test::TempFile key_{""};
+  test::TempFile certificate_{""};
+  std::string address_;
+
+ private:
+  MHD_Daemon* server_ = nullptr;
+};
+
+TEST_F(TlsTest, ATrustedCertificateAndNoOther) {
+  const auto seen = once("https://" + address_, certificate_.path());
+  EXPECT_EQ(seen.code, ExitCode::ok) << seen.err;
+  EXPECT_TRUE(contains(seen.out, "pool default  step 41")) << seen.out;
+  const auto expect_refused = [&](const std::string& url, const std::string& ca_file,
+                                  const std::string& words) {
+    const auto refused = once(url, ca_file);
+    EXPECT_EQ(refused.code, ExitCode::environment);
+    EXPECT_TRUE(contains(refused.err, words)) << refused.err;
+  };
+  expect_refused("https://" + address_, "", "the server's certificate is not trusted");
+  expect_refused("https://" + address_, "/no/such", "--http-ca-file cannot be read");
+  expect_refused("http://" + address_, "", "no answer: ");
+}
+
+TEST_F(MonitorCommandTest, TlsWhereThereIsNone) {
+  serve(200, sample_stats().dump());
+  url_ = "https" + url_.substr(4);
+  expect_error("no TLS connection: the server speaks another protocol");
 }
 
 TEST(MonitorCommand, WrongUsage) {
   EXPECT_EQ(run({"monitor", "--url", "localhost"}).code, ExitCode::usage);
-  EXPECT_EQ(run({"monitor", "--url", "https://localhost:1"}).code, ExitCode::usage);
+  EXPECT_EQ(run({"monitor", "--url", "ftp://localhost:1"}).code, ExitCode::usage);
   EXPECT_EQ(run({"monitor", "--url", "http://h:1", "--device", "cpu"}).code, ExitCode::usage);
   EXPECT_EQ(run({"monitor", "--device", "cpu", "--interval", "0"}).code, ExitCode::usage);
 }

@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <sstream>
+#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -191,25 +193,25 @@ std::string trace_text() {
 }
 
 TEST(PlanCommand, ComparesWithoutWhatCannotBePlanned) {
-  const std::string words = "--model GLM-5,Llama-3.1-8B,GLM-4.5-Air --gpu H200-SXM --tp 8";
+  const std::string words =
+      "--model Qwen2.5-0.5B,GLM-5,Llama-3.1-8B,GLM-4.5-Air --gpu H200-SXM --tp 8";
   const Outcome seen = plan(words);
   EXPECT_EQ(seen.code, ExitCode::ok);
-  EXPECT_TRUE(contains(seen.out, "parameters unknown: no formula for the architecture"))
-      << seen.out;
+  EXPECT_TRUE(contains(seen.out, "cannot be split over 8 ranks")) << seen.out;
+  EXPECT_TRUE(contains(seen.out, "weights unknown")) << seen.out;
   EXPECT_TRUE(contains(seen.out, " ~")) << "weights from a rounded count\n" << seen.out;
   const json plans = planned(words).at("plans");
-  EXPECT_TRUE(contains(plans[0].at("refused"), "parameters unknown"));
+  EXPECT_TRUE(contains(plans[0].at("refused"), "14 query heads over 2 KV heads"));
   EXPECT_EQ(plans[0].at("fits"), false);
-  EXPECT_EQ(plans[1].at("refused"), nullptr);
-  EXPECT_EQ(plans[1].at("fits"), true);
-  EXPECT_EQ(plan("--model GLM-5 --gpu H200-SXM,B200").code, ExitCode::usage) << "none is planned";
+  EXPECT_EQ(plans[1].at("fits"), nullptr);
+  EXPECT_EQ(plans[2].at("refused"), nullptr);
+  EXPECT_EQ(plans[2].at("fits"), true);
+  EXPECT_EQ(plan("--model Qwen2.5-0.5B --tp 8 --gpu H200-SXM,B200").code, ExitCode::usage)
+      << "none is planned";
 }
 
 TEST(PlanCommand, TakesParametersThatNoFileTells) {
   const std::string words = "--gpu H200-SXM --tp 8 --context 8192 --model GLM-5 ";
-  EXPECT_EQ(plan(words).code, ExitCode::usage);
-  EXPECT_TRUE(contains(plan(words).err, "parameters unknown")) << plan(words).err;
-  EXPECT_TRUE(contains(plan(words).err, "--parameters")) << plan(words).err;
   const json p = planned(words + "--parameters 744000000000 --weights-dtype fp8_e4m3");
   EXPECT_EQ(p.at("parameters_about"), 744'000'000'000);
   EXPECT_EQ(p.at("parameters_source"), "--parameters");
@@ -218,6 +220,82 @@ TEST(PlanCommand, TakesParametersThatNoFileTells) {
   const json known = planned("--gpu L4 --context 8192 --model Llama-3.1-8B --parameters 1");
   EXPECT_EQ(known.at("parameters"), 8'030'261'248);
   EXPECT_TRUE(contains(known.at("notes")[0], "--parameters is not used"));
+  const json stated = planned(words + "--weights-bytes 756GB");
+  EXPECT_EQ(stated.at("weights_bytes"), 756'000'000'000 / 8);
+  EXPECT_EQ(stated.at("weights_exact"), true);
+  EXPECT_EQ(planned("--gpu L4 --model Llama-3.1-8B --weights-bytes 9GB").at("weights_bytes"),
+            9'000'000'000)
+      << "whatever else tells them";
+}
+
+TEST(PlanCommand, PlansKAndVWhereWeightsAreUnknown) {
+  const std::string words = "--gpu H200-SXM --tp 8 --context 8192 --model GLM-5";
+  const Outcome text = plan(words);
+  EXPECT_EQ(text.code, ExitCode::ok) << text.err;
+  EXPECT_TRUE(contains(text.out, "weights                        unknown\n")) << text.out;
+  EXPECT_TRUE(contains(text.out, "78 layers  0 + 100,152 B x tokens")) << text.out;
+  EXPECT_TRUE(contains(text.out, "give --weights-bytes, --parameters, or a folder")) << text.out;
+  EXPECT_FALSE(contains(text.out, "num_blocks")) << text.out;
+  EXPECT_FALSE(contains(text.out, "fits:")) << text.out;
+  const json p = planned(words);
+  EXPECT_EQ(p.at("kv_bytes_per_token"), 78 * (512 + 64) * 2);
+  for (const char* figure : {"weights_bytes", "total_bytes", "num_blocks", "max_batch", "fits",
+                             "limited_by", "settings"}) {
+    EXPECT_EQ(p.at(figure), nullptr) << figure;
+  }
+  EXPECT_TRUE(contains(p.at("weights_unknown"), "no formula for the architecture"));
+  const Outcome none = plan("--gpu 1GiB --context 202752 --model GLM-5");
+  EXPECT_EQ(none.code, ExitCode::does_not_fit);
+  EXPECT_TRUE(contains(none.out, "DOES NOT FIT, even without weights")) << none.out;
+}
+
+TEST(PlanCommand, PlansConfigurationsOfFamiliesWithoutAFormula) {
+  const std::string rest =
+      R"(, "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000,
+      "max_position_embeddings": 2048, "torch_dtype": "bfloat16"})";
+  for (const char* family : {"granite", "glm4", "internlm2", "opt", "gpt2"}) {
+    const test::TempFile config(R"({"head_dim": 32, "model_type": ")" + std::string(family) + '"' +
+                                rest);
+    const json p = planned("--gpu L4 --model " + config.path());
+    EXPECT_EQ(p.at("kv_bytes_per_token"), 4 * 2 * (32 + 32) * 2) << family;
+    EXPECT_EQ(p.at("weights_bytes"), nullptr) << family;
+  }
+}
+
+TEST(PlanCommand, ARefusalIsOneObjectToo) {
+  const auto refused = [](const std::string& words, ExitCode code, std::string_view says) {
+    const Outcome seen = plan(words + " --json -");
+    EXPECT_EQ(seen.code, code) << words;
+    const json object = json::parse(seen.out);
+    EXPECT_TRUE(contains(object.at("refused"), says)) << object;
+    EXPECT_EQ(object.at("fits"), false);
+    EXPECT_TRUE(object.contains("expected"));
+    EXPECT_TRUE(contains(seen.err, says)) << seen.err;
+  };
+  refused("--model Llama-3.1-8B --gpu L4 --pp 33", ExitCode::usage, "--pp 33");
+  refused("--model Llama-3.1-8B --gpu L4 --tp 3", ExitCode::usage, "cannot be split over 3 ranks");
+  refused("--model Lama --gpu L4", ExitCode::usage, "no built-in model is called");
+  refused("--model Llama-3.1-8B --gpu L5", ExitCode::usage, "--gpu L5");
+  refused("--gpu L4", ExitCode::usage, "no model to plan for");
+  refused("--model Llama-3.1-8B --gpu L4 --kv-dtype f17", ExitCode::usage, "--kv-dtype f17");
+  refused("--layers 3 --gpu L4", ExitCode::usage, "--kv-heads, --head-dim missing");
+  refused("--model Llama-3.1-8B --gpu L4 --trace /no/such/file", ExitCode::bad_input, "/no/such");
+}
+
+TEST(PlanCommand, SaysWhyAPathCannotBeRead) {
+  const ConfigWorld folder;
+  std::filesystem::create_symlink("b", folder.path("work/a"));
+  std::filesystem::create_symlink("a", folder.path("work/b"));
+  std::filesystem::create_symlink("nowhere", folder.path("work/dangling"));
+  for (const auto& [name, reason] :
+       {std::pair{"work/a", "symbolic links"}, std::pair{"work/a/config.json", "symbolic links"},
+        std::pair{"work/dangling", "No such file"}}) {
+    const Outcome seen = plan("--gpu L4 --json - --model " + folder.path(name));
+    EXPECT_EQ(seen.code, ExitCode::bad_input) << name;
+    EXPECT_TRUE(contains(seen.err, reason)) << seen.err;
+    EXPECT_TRUE(contains(json::parse(seen.out).at("refused"), reason)) << seen.out;
+  }
 }
 
 TEST(PlanCommand, PlansFilesOfLayersThatNoFormulaCounts) {
@@ -225,7 +303,6 @@ TEST(PlanCommand, PlansFilesOfLayersThatNoFormulaCounts) {
       "num_layers": 6, "num_decoder_layers": 6, "num_heads": 8, "vocab_size": 32128,
       "torch_dtype": "bfloat16"})");
   const std::string words = "--gpu L4 --context 512 --model " + config.path();
-  EXPECT_TRUE(contains(plan(words).err, "parameters unknown")) << plan(words).err;
   const json p = planned(words + " --parameters 60500000");
   EXPECT_EQ(p.at("groups")[1].at("kind"), "cross attention");
   EXPECT_EQ(p.at("kv_fixed_bytes_per_sequence"), 512 * 6 * 8 * (64 + 64) * 2);
@@ -347,13 +424,18 @@ TEST(PlanCommand, AFailedWriteWinsOverWhatDoesNotFit) {
   EXPECT_TRUE(contains(seen.out, "DOES NOT FIT"));
 }
 
-TEST(PlanCommand, SaysWhichHeadsCannotBeSplit) {
-  const auto notes = [](const char* ranks) {
-    return planned(std::string("--model Llama-3.1-8B --gpu RTX-4090 --tp ") + ranks).at("notes");
+TEST(PlanCommand, RefusesRanksThatTheHeadsCannotBeSplitOver) {
+  const auto tp = [](const std::string& ranks) {
+    return plan("--model Llama-3.1-8B --gpu RTX-4090 --context 4096 --tp " + ranks);
   };
-  EXPECT_EQ(notes("4"), json::array());
-  EXPECT_EQ(notes("3")[0], "32 query heads cannot be split over 3 ranks; engines refuse this");
-  EXPECT_EQ(notes("64")[0], "32 query heads cannot be split over 64 ranks; engines refuse this");
+  EXPECT_EQ(tp("4").code, ExitCode::ok);
+  for (const char* ranks : {"3", "64"}) {
+    const Outcome seen = tp(ranks);
+    EXPECT_EQ(seen.code, ExitCode::usage);
+    EXPECT_EQ(seen.out, "");
+    EXPECT_TRUE(contains(seen.err, "32 query heads over 8 KV heads cannot be split")) << seen.err;
+    EXPECT_TRUE(contains(seen.err, "expected: --tp with 1, 2, 4, 8, 16 or 32")) << seen.err;
+  }
 }
 
 TEST(PlanCommand, RefusesNonsenseInWords) {
@@ -383,7 +465,7 @@ TEST(PlanCommand, RefusesNonsenseInWords) {
   usage("--model Llama-3.1-8B --gpu L4 --kv-dtype q4_K",
         "K and V as q4_K: blocks of 256 elements do not divide heads of 128");
   usage("--layers 2 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4", "no --context");
-  usage("--layers 3 --gpu L4", "--kv-heads, --head-dim, --parameters");
+  usage("--layers 3 --gpu L4", "--kv-heads, --head-dim missing");
 }
 
 TEST(PlanCommand, SaysWhereNumbersEnd) {
@@ -400,6 +482,10 @@ TEST(PlanCommand, NamesWhatItKnows) {
   EXPECT_EQ(seen.code, ExitCode::ok);
   EXPECT_TRUE(contains(seen.out, "Phi-3-mini-4k-instruct"));
   EXPECT_TRUE(contains(seen.out, "H200-SXM"));
+  const json list = json::parse(plan("--list --json -").out);
+  EXPECT_EQ(list.at("models").size(), 35U);
+  EXPECT_EQ(list.at("gpus").size(), capacity::gpu_presets().size());
+  EXPECT_EQ(list.at("gpus")[0].at("name"), "A10");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // `kvarena pressure`: what it writes, its exit codes, its messages.
 
+#include "scenarios/neighbour.hpp"
 #include "tools/pressure/pressure_output.hpp"
+#include "unit/tools/child_command.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/base/version.hpp"
@@ -19,15 +21,15 @@ namespace kvarena::tools {
 namespace {
 
 using nlohmann::ordered_json;
-using replay::ReplayEnd;
-using replay::pressure::FigureTable;
-using replay::pressure::PressureOptions;
-using replay::pressure::PressureOutcome;
-using replay::pressure::ScenarioReport;
+using scenarios::FigureTable;
+using scenarios::RunEnd;
+using scenarios::ScenarioReport;
+using scenarios::SuiteOptions;
+using scenarios::SuiteOutcome;
 
-PressureOptions some_options() {
-  PressureOptions options;
-  options.model = replay::pressure::find_pressure_model("Phi-3-mini").value();
+SuiteOptions some_options() {
+  SuiteOptions options;
+  options.model = scenarios::find_served_model("Phi-3-mini").value();
   return options;
 }
 
@@ -35,12 +37,13 @@ PressureOrigin some_origin() {
   return {.started_utc = "2026-11-21T23:40:11Z", .driver_version = "580.159.04"};
 }
 
-PressureOutcome some_outcome() {
+SuiteOutcome some_outcome() {
   ScenarioReport good;
   good.name = "growth";
   good.title = "Memory while a sequence grows";
   good.add("bytes_per_token", std::int64_t{393'216});
   good.add("error", 0.25);
+  good.add("in_use", std::string("weights: 1\nKV: 2"));
   good.add("memory", FigureTable{{"tokens", "tracked_bytes"}, {{0, 5'000}, {16, 6'000}}});
   good.expect_equal("bytes a token", 393'216, 393'216);
   ScenarioReport bad;
@@ -52,9 +55,8 @@ PressureOutcome some_outcome() {
   ScenarioReport skipped;
   skipped.name = "neighbours";
   skipped.skipped = "no process can be started";
-  PressureOutcome outcome;
-  outcome.end = ReplayEnd::check_failed;
-  outcome.happened = "1 of 3 scenarios failed";
+  SuiteOutcome outcome;
+  outcome.failure = {RunEnd::check_failed, "1 of 3 scenarios failed", "", ""};
   outcome.has_report = true;
   outcome.report.model = "Phi-3-mini";
   outcome.report.device = "host";
@@ -105,40 +107,14 @@ TEST(PressureOutput, JsonHasOneObjectAScenario) {
   EXPECT_EQ(json["scenarios"][2]["skipped"], "no process can be started");
 }
 
-/// Those of an object, in order.
-std::vector<std::string> keys_of(const ordered_json& object) {
-  std::vector<std::string> keys;
-  for (const auto& [key, ignored] : object.items()) keys.push_back(key);
-  return keys;
-}
-
-TEST(PressureOutput, CommittedReportsHaveTodaysKeys) {
-  const std::filesystem::path folder = KVARENA_REPORTS;
-  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no " << folder;
-  const ordered_json fresh = json_of(some_origin(), some_options(), some_outcome());
-  int read = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (!name.ends_with(".json")) continue;
-    ++read;
-    const ordered_json committed = ordered_json::parse(content_of(entry.path()));
-    for (const char* path : {"", "/model", "/scenarios/0", "/scenarios/0/checks/0"}) {
-      const ordered_json::json_pointer object(path);
-      EXPECT_EQ(keys_of(committed.at(object)), keys_of(fresh.at(object)))
-          << name << path << ": run 'kvarena pressure' again";
-    }
-  }
-  EXPECT_GT(read, 0);
-}
-
 TEST(PressureOutput, MarkdownShowsFiguresTablesAndWhatDidNotHold) {
   const std::string text = markdown_of(some_origin(), some_options(), some_outcome());
   EXPECT_TRUE(text.starts_with("# Memory pressure: Phi-3-mini on host\n")) << text;
   for (const char* part :
        {"| bytes_per_token | 393,216 |", "| tokens | tracked_bytes |\n| ---: | ---: |\n",
         "| 16 | 6,000 |", "| place | a\\|b |", "| free bytes | 100 | 90 | **no** |",
-        "| held | 1 | 1 | yes |", "free bytes: expected 100, seen 90",
-        "Skipped: no process can be started"}) {
+        "| held | 1 | 1 | yes |", "| in_use | weights: 1<br>KV: 2 |",
+        "free bytes: expected 100, seen 90", "Skipped: no process can be started"}) {
     EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
   }
 }
@@ -155,9 +131,9 @@ TEST(PressureOutput, SummaryNamesTheFirstCheckThatDidNotHold) {
 }
 
 TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
-  PressureOutcome outcome = some_outcome();
-  outcome.report.scenarios[0].ended = replay::ReplayFailure{
-      ReplayEnd::does_not_fit, "no room for weights", "room for them", "give more with --memory"};
+  SuiteOutcome outcome = some_outcome();
+  outcome.report.scenarios[0].ended = scenarios::Failure{
+      RunEnd::does_not_fit, "no room for weights", "room for them", "give more with --memory"};
   const ordered_json json = json_of(some_origin(), some_options(), outcome);
   EXPECT_EQ(json["scenarios"][0]["passed"], false) << "although every check held";
   EXPECT_EQ(json["scenarios"][0]["ended"]["end"], "does_not_fit");
@@ -168,6 +144,24 @@ TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
        {"| [growth](#growth-failed) | FAILED |", "| ended early: no room for weights |",
         "\n## growth: FAILED\n", "\nEnded early (does_not_fit): no room for weights\n",
         "\nExpected: room for them\n", "\nTo do: give more with --memory\n"}) {
+    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
+  }
+}
+
+TEST(PressureOutput, AnInterruptedRunIsMarkedAsSuch) {
+  SuiteOutcome outcome = some_outcome();
+  outcome.failure = {RunEnd::interrupted, "interrupted after 2 of 4 scenarios", "", ""};
+  outcome.report.scenarios[1].ended = scenarios::interruption();
+  outcome.report.not_run = {"concurrency"};
+  const ordered_json json = json_of(some_origin(), some_options(), outcome);
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["not_run"], ordered_json::array({"concurrency"}));
+  EXPECT_EQ(json["scenarios"][0]["passed"], true);
+  EXPECT_TRUE(json["scenarios"][1]["passed"].is_null());
+  EXPECT_EQ(json["scenarios"][1]["ended"]["end"], "interrupted");
+  const std::string text = markdown_of(some_origin(), some_options(), outcome);
+  for (const char* part : {"**interrupted after 2 of 4 scenarios.** Not run: concurrency.\n",
+                           "| [leaks](#leaks-interrupted) | interrupted | "}) {
     EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
   }
 }
@@ -195,7 +189,7 @@ TEST(PressureOutput, BytesThatAreNoUtf8AreReplaced) {
   std::ostringstream err;
   const Console console{out, err};
   const TempFolder folder;
-  PressureOutcome outcome = some_outcome();
+  SuiteOutcome outcome = some_outcome();
   outcome.report.device = "host \xff";
   EXPECT_EQ(write_reports(console, folder.path().string(), some_origin(), some_options(), outcome),
             ExitCode::ok);
@@ -215,7 +209,7 @@ TEST(PressureOutput, AFolderThatCannotBeMadeIsTheEnvironment) {
 }
 
 TEST(PressureOutput, SaysWhereItComesFrom) {
-  PressureOptions options = some_options();
+  SuiteOptions options = some_options();
   PressureOrigin origin = some_origin();
   const ordered_json given_nothing = json_of(origin, options, some_outcome());
   EXPECT_EQ(given_nothing["kvarena_version"], KVARENA_VERSION_STRING);
@@ -271,10 +265,13 @@ TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
   const auto outcome = run({"pressure", "--device", "cpu", "--memory", "1GiB", "--json", "-"});
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
   EXPECT_EQ(outcome.out, "");
-  // Weights, and the blocks of one context and one more.
-  const std::int64_t required = 7'642'159'104 + 257LL * 16 * 393'216;
-  EXPECT_TRUE(contains(outcome.err, "required " + std::to_string(required) + " bytes"))
-      << outcome.err;
+  // Weights, the blocks of one context and one more, and workspaces of 1 MB, whole MiB.
+  const std::int64_t blocks = 7'642'159'104 + 257LL * 16 * 393'216;
+  for (const std::string& part :
+       {std::string("--memory leaves 1073741824 bytes (1.00 GiB)"), std::string(" (8.62 GiB) for "),
+        "--memory " + std::to_string((blocks >> 20) + 1) + "MiB or more"}) {
+    EXPECT_TRUE(contains(outcome.err, part)) << part << "\nin\n" << outcome.err;
+  }
 }
 
 TEST(PressureCommand, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
@@ -315,6 +312,25 @@ TEST(PressureCommand, MoreThanTheMachineHasIsExitCodeThree) {
   EXPECT_NE(outcome.err.find("bytes available"), std::string::npos) << outcome.err;
 }
 
+TEST(PressureCommand, AnInterruptedRunWritesWhatItHas) {
+  if (!has_free_memory()) GTEST_SKIP() << "less than 3 GiB";
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.path());
+  std::ofstream(folder.path() / "report.md") << "of an earlier run";
+  ChildCommand child({"pressure", "--device", "cpu", "--memory", "1536MiB", "--model",
+                      "Qwen2.5-0.5B", "--scenario", "growth", "--scenario", "long-generation",
+                      "--out", folder.path().string()});
+  ASSERT_NE(child.wait_for("long-generation: "), "");
+  EXPECT_EQ(content_of(folder.path() / "report.md"), "of an earlier run");
+  EXPECT_EQ(child.end(SIGINT), static_cast<int>(ExitCode::interrupted));
+  const ordered_json json = ordered_json::parse(content_of(folder.path() / "report.json"));
+  EXPECT_EQ(json["interrupted"], true);
+  ASSERT_EQ(json["scenarios"].size(), 2U);
+  EXPECT_EQ(json["scenarios"][0]["passed"], true);
+  EXPECT_EQ(json["scenarios"][1]["ended"]["end"], "interrupted");
+  EXPECT_TRUE(contains(content_of(folder.path() / "report.md"), "interrupted after 1 of 2"));
+}
+
 TEST(PressureCommand, OneScenarioForReal) {
   if (!has_free_memory()) GTEST_SKIP() << "less than 3 GiB";
   const TempFolder folder;
@@ -330,6 +346,17 @@ TEST(PressureCommand, OneScenarioForReal) {
   EXPECT_TRUE(json["started_utc"].is_string());
   EXPECT_EQ(ordered_json::parse(content_of(folder.path() / "report.json")), json);
   EXPECT_TRUE(contains(outcome.err, "growth: passed")) << outcome.err;
+}
+
+TEST(PressureNeighbourCommand, TakesFreesAndQuits) {
+  std::unique_ptr<scenarios::Neighbour> neighbour;
+  const auto failed = scenarios::Neighbour::start(
+      {KVARENA_PROGRAM, "pressure-neighbour", "--device", "cpu"}, &neighbour);
+  ASSERT_FALSE(failed) << failed->happened;
+  EXPECT_FALSE(contains(run({"--help"}).out, "pressure-neighbour")) << "not for people";
+  EXPECT_FALSE(neighbour->take(1 << 20));
+  EXPECT_FALSE(neighbour->free());
+  EXPECT_FALSE(neighbour->quit());
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(ReplayHttp, WhatIsWrongIsNamed) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   };
-  EXPECT_EQ(refused({"--http", "9400"}).code, ExitCode::usage);
+  EXPECT_EQ(refused({"--http", "15858"}).code, ExitCode::usage);
   EXPECT_EQ(refused({"--linger"}).code, ExitCode::usage);
   EXPECT_EQ(refused({"--http", "127.0.0.1:0", "--http-token-file", "/no/such"}).code,
             ExitCode::bad_input);

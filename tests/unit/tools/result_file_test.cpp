@@ -19,7 +19,7 @@ namespace {
 
 using std::filesystem::path;
 
-class ResultFile : public testing::Test {
+class ResultFiles : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "kvarena-probe-XXXXXX").string();
@@ -39,26 +39,26 @@ class ResultFile : public testing::Test {
   path root_;
 };
 
-TEST_F(ResultFile, AFileThatIsNotThereIsNotThereAfterwards) {
+TEST_F(ResultFiles, AFileThatIsNotThereIsNotThereAfterwards) {
   EXPECT_FALSE(probe_write(root_ / "new"));
   EXPECT_EQ(entries(), 0);
 }
 
-TEST_F(ResultFile, AFileThatIsThereKeepsItsContent) {
+TEST_F(ResultFiles, AFileThatIsThereKeepsItsContent) {
   write(root_ / "old", "content");
   EXPECT_FALSE(probe_write(root_ / "old"));
   EXPECT_EQ(content_of(root_ / "old"), "content");
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(ResultFile, WhatCannotBeWrittenIsSaid) {
+TEST_F(ResultFiles, WhatCannotBeWrittenIsSaid) {
   EXPECT_EQ(probe_write(root_), std::errc::is_a_directory);
   EXPECT_EQ(probe_write(root_ / "missing" / "file"), std::errc::no_such_file_or_directory);
   EXPECT_TRUE(probe_write("/proc/kvarena"));
   EXPECT_FALSE(probe_write("/dev/null"));
 }
 
-TEST_F(ResultFile, IsReplacedInOneStep) {
+TEST_F(ResultFiles, IsReplacedInOneStep) {
   const path file = root_ / "result";
   EXPECT_FALSE(write_whole(file, "the old text"));
   std::ifstream reader(file);
@@ -68,13 +68,41 @@ TEST_F(ResultFile, IsReplacedInOneStep) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(ResultFile, ALinkOrAPipeIsWrittenInItsPlace) {
+TEST_F(ResultFiles, StaysAsItWasUntilTheNewOneIsWhole) {
+  const path file = root_ / "result";
+  write(file, "old");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  {
+    ResultFile never;
+    ASSERT_FALSE(never.open(file));
+    write(never.place(), "half of the n");
+    EXPECT_EQ(content_of(file), "old");
+  }
+  EXPECT_EQ(entries(), 1) << "what came to nothing is gone";
+  ResultFile whole;
+  ASSERT_FALSE(whole.open(file));
+  write(whole.place(), "new");
+  EXPECT_EQ(content_of(file), "old");
+  ASSERT_FALSE(whole.commit());
+  EXPECT_EQ(content_of(file), "new");
+  EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms::owner_read);
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(ResultFiles, ALinkStaysAndWhatItNamesIsReplaced) {
   write(root_ / "target", "a longer old text");
-  std::filesystem::create_symlink(root_ / "target", root_ / "link");
+  std::filesystem::create_symlink("target", root_ / "link");
+  std::ifstream reader(root_ / "target");
   EXPECT_FALSE(probe_write(root_ / "link"));
   EXPECT_FALSE(write_whole(root_ / "link", "new"));
   EXPECT_TRUE(std::filesystem::is_symlink(root_ / "link"));
   EXPECT_EQ(content_of(root_ / "target"), "new");
+  EXPECT_EQ((std::string{std::istreambuf_iterator<char>(reader), {}}), "a longer old text");
+  std::filesystem::create_symlink("loop", root_ / "loop");
+  EXPECT_EQ(write_whole(root_ / "loop", "new"), std::errc::too_many_symbolic_link_levels);
+}
+
+TEST_F(ResultFiles, APipeIsWrittenInItsPlace) {
   const path pipe = root_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
@@ -87,14 +115,14 @@ TEST_F(ResultFile, ALinkOrAPipeIsWrittenInItsPlace) {
   ::close(reader);
 }
 
-TEST_F(ResultFile, WhatCannotBeWrittenStaysAsItWas) {
+TEST_F(ResultFiles, WhatCannotBeWrittenStaysAsItWas) {
   EXPECT_EQ(write_whole("/dev/full", "text"), std::errc::no_space_on_device);
   EXPECT_EQ(write_whole(root_, "text"), std::errc::is_a_directory);
   EXPECT_EQ(write_whole(root_ / "missing" / "file", ""), std::errc::no_such_file_or_directory);
   EXPECT_TRUE(std::filesystem::is_empty(root_));
 }
 
-TEST_F(ResultFile, AFolderWithoutResultsGoes) {
+TEST_F(ResultFiles, AFolderWithoutResultsGoes) {
   {
     ResultFolder folder;
     EXPECT_FALSE(folder.make(root_ / "a" / "b" / ""));
@@ -103,7 +131,7 @@ TEST_F(ResultFile, AFolderWithoutResultsGoes) {
   EXPECT_EQ(entries(), 0);
 }
 
-TEST_F(ResultFile, AFolderWithResultsStays) {
+TEST_F(ResultFiles, AFolderWithResultsStays) {
   {
     ResultFolder folder;
     EXPECT_FALSE(folder.make(root_ / "a" / "b"));
@@ -112,7 +140,7 @@ TEST_F(ResultFile, AFolderWithResultsStays) {
   EXPECT_EQ(content_of(root_ / "a" / "b" / "result"), "content");
 }
 
-TEST_F(ResultFile, AFolderThatWasThereStays) {
+TEST_F(ResultFiles, AFolderThatWasThereStays) {
   std::filesystem::create_directory(root_ / "a");
   {
     ResultFolder folder;
@@ -121,7 +149,7 @@ TEST_F(ResultFile, AFolderThatWasThereStays) {
   EXPECT_TRUE(std::filesystem::is_directory(root_ / "a"));
 }
 
-TEST_F(ResultFile, WhatWasMadeOnTheWayToAnErrorGoesToo) {
+TEST_F(ResultFiles, WhatWasMadeOnTheWayToAnErrorGoesToo) {
   write(root_ / "file", "content");
   {
     ResultFolder folder;

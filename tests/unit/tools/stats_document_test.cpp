@@ -5,7 +5,7 @@
 #include "unit/health/sample_report.hpp"
 #include "unit/tools/command_run.hpp"
 
-#include "health/render/stats_json.hpp"
+#include "health/render/json.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,0 +1,87 @@
+#pragma once
+
+/// @file
+/// `ScenarioReport`: what one pressure scenario saw. A verdict is the conjunction of checks, and
+/// each check shows what was expected and what was seen. Plain data; one thread at a time.
+
+#include "verify/failure.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace kvarena::scenarios {
+
+using verify::Failure;
+using verify::MaybeFailure;
+using verify::RunEnd;
+using verify::unexpected;
+
+/// Whether somebody asked for the end of a run; without a flag nobody does.
+inline bool is_stopped(const std::atomic<bool>* stop) noexcept { return stop != nullptr && *stop; }
+/// How a scenario ends then.
+inline Failure interruption() { return {RunEnd::interrupted, "interrupted", "", ""}; }
+
+/// Numbers in rows, such as readings one after another.
+struct FigureTable {
+  std::vector<std::string> columns;             ///< as names of figures
+  std::vector<std::vector<std::int64_t>> rows;  ///< [rows, columns]
+};
+
+/// A number, a word or a table. Its name is snake_case with the unit in it: `free_bytes_before`.
+struct Figure {
+  std::string name;
+  std::variant<std::int64_t, double, std::string, FigureTable> value;
+};
+
+/// One thing that had to hold.
+struct Check {
+  std::string what;
+  std::string expected;
+  std::string seen;
+  bool held = false;
+};
+
+/// Figures and checks of one scenario, in the order in which they came.
+struct ScenarioReport {
+  std::string name;   ///< as on the command line
+  std::string title;  ///< for people
+  std::vector<Figure> figures;
+  std::vector<Check> checks;
+  std::string skipped;   ///< why it could not apply; empty when it ran
+  MaybeFailure ended;    ///< why it could not come to its end; absent when it did
+  double seconds = 0.0;  ///< that it took
+
+  /// It came to its end, every check held, and there was one.
+  bool passed() const noexcept;
+  /// Somebody stopped it: neither passed nor failed.
+  bool interrupted() const noexcept { return ended && ended->end == RunEnd::interrupted; }
+  /// It ran, was not interrupted, and did not pass.
+  bool failed() const noexcept { return skipped.empty() && !interrupted() && !passed(); }
+
+  /// Adds a figure.
+  void add(std::string figure, std::int64_t value);
+  /// As above.
+  void add(std::string figure, double value);
+  /// As above.
+  void add(std::string figure, std::string value);
+  /// As above.
+  void add(std::string figure, FigureTable value);
+
+  /// `seen` must be `expected`. Returns whether it is, as the others do.
+  bool expect_equal(std::string what, std::int64_t expected, std::int64_t seen);
+  /// `seen` must be at most `limit`.
+  bool expect_at_most(std::string what, std::int64_t limit, std::int64_t seen);
+  /// As above.
+  bool expect_at_most(std::string what, double limit, double seen);
+  /// `seen` must be at least `least`.
+  bool expect_at_least(std::string what, std::int64_t least, std::int64_t seen);
+  /// `seen` must be `expected`.
+  bool expect_same(std::string what, std::string expected, std::string seen);
+  /// Anything else.
+  bool expect(std::string what, std::string expected, std::string seen, bool held);
+};
+
+}  // namespace kvarena::scenarios

@@ -1,0 +1,79 @@
+#pragma once
+
+/// @file
+/// `ServedModel`: what scenarios need to know of a model: the shape of its KV, the bytes of its
+/// weights, its longest context. No model is loaded: `ModelWeights` are bytes of the real size,
+/// filled piece by piece, each piece with a value of its own, so that whoever writes into them is
+/// found. One thread at a time.
+
+#include "kvarena/base/layout.hpp"
+#include "kvarena/device/device.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvarena::scenarios {
+
+/// A model as memory sees it.
+struct ServedModel {
+  std::string name;
+  UniformLayoutOptions shape;
+  std::int32_t num_q_heads = 0;
+  std::int64_t max_context_tokens = 0;  ///< prompt and output of one sequence
+  std::int64_t weights_bytes = 0;       ///< of all parameters
+};
+
+/// Blocks of one sequence of the longest context.
+inline std::int64_t context_blocks(const ServedModel& model) noexcept {
+  const std::int64_t block = model.shape.block_size_tokens;
+  return (model.max_context_tokens + block - 1) / block;
+}
+
+/// What find_served_model knows, the default first.
+std::vector<std::string> served_model_names();
+/// The model of that name here or among the presets of room 9, whose numbers it has; the whole
+/// context is kept, whatever the model's windows. Nothing when there is none.
+std::optional<ServedModel> find_served_model(std::string_view name);
+
+/// How large, and filled how.
+struct ModelWeightsOptions {
+  std::int64_t bytes = 0;
+  std::int64_t piece_bytes = 64 << 20;      ///< filled at a time
+  const std::atomic<bool>* stop = nullptr;  ///< once true, load fails; may be null
+};
+
+/// Bytes that stand for weights.
+class ModelWeights {
+ public:
+  /// Allocates, fills and reads once, and waits for it. Returns what Device::allocate,
+  /// create_stream and fill return, failed_precondition when it was stopped; nothing is left behind
+  /// then.
+  static Result<ModelWeights> load(Device& device, const ModelWeightsOptions& options);
+  ~ModelWeights();
+  ModelWeights(ModelWeights&& other) noexcept;
+  ModelWeights& operator=(ModelWeights&& other) noexcept;
+
+  /// First byte.
+  void* data() const noexcept { return data_; }
+  /// As asked for.
+  std::int64_t bytes() const noexcept { return options_.bytes; }
+  /// How many of the first and last bytes of all pieces are not what they were filled with. Waits
+  /// for the device.
+  Result<std::int64_t> count_wrong_bytes() const;
+
+ private:
+  ModelWeights(Device& device, const ModelWeightsOptions& options, void* data) noexcept
+      : device_(&device), options_(options), data_(data) {}
+  Status fill() const;
+
+  Device* device_;
+  ModelWeightsOptions options_;
+  void* data_;
+  StreamId stream_{};  // for filling and reading
+};
+
+}  // namespace kvarena::scenarios
