@@ -9,8 +9,9 @@ namespace kvarena::replay {
 ReplayFailure bad_trace(const trace::ParseFailure& defect) {
   return {ReplayEnd::bad_input, fmt::format("{}: found {}", place_of(defect), defect.found),
           defect.expected,
-          defect.advice.empty() ? "correct the trace; docs/traces.md describes the formats"
-                                : defect.advice};
+          defect.advice.empty()
+              ? "correct the trace; docs/reference/traces.md describes the formats"
+              : defect.advice};
 }
 
 ArrivalFeed::ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests)

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// `TraceReader`: the requests of a trace file, one at a time, in bounded memory. docs/traces.md
-/// has the formats. A malformed line ends the reading with parse_error and a ParseFailure that
-/// names file, line, column, what was found and what was expected. Move-only; one thread at a time.
+/// `TraceReader`: the requests of a trace file, one at a time, in bounded memory.
+/// docs/reference/traces.md has the formats. A malformed line ends the reading with parse_error and
+/// a ParseFailure that names file, line, column, what was found and what was expected. Move-only;
+/// one thread at a time.
 
 #include "trace/line_source.hpp"
 #include "trace/parse_failure.hpp"
