@@ -25,7 +25,7 @@ Examples:
 
 Values come, the strongest first, from the command line, from KVARENA_* variables, from kvarena.toml
 in this folder or its nearest parent (or --config FILE, KVARENA_CONFIG), from the user's
-~/.config/kvarena/kvarena.toml, and else are defaults. docs/cli.md has more.
+~/.config/kvarena/kvarena.toml, and else are defaults. docs/reference/command.md has more.
 )";
 
 constexpr const char* name_of(Source source) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// What the kvarena command's exit codes mean. docs/cli.md repeats this table for people.
+/// What the kvarena command's exit codes mean. docs/reference/command.md repeats this table for
+/// people.
 
 namespace kvarena::tools {
 

@@ -119,7 +119,7 @@ Status TraceReader::fail(std::int64_t column, std::string found, std::string exp
   std::string place = shown_path(options_.path);
   if (line_number_ > 0) place += fmt::format(":{}", line_number_);
   if (column > 0) place += fmt::format(":{}", column);
-  if (advice.empty()) advice = "correct the trace; docs/traces.md describes the formats";
+  if (advice.empty()) advice = "correct the trace; docs/reference/traces.md describes the formats";
   failure_ = {std::move(place), std::move(found), std::move(expected), std::move(advice)};
   return status_ = {StatusCode::parse_error,
                     Resource::file,

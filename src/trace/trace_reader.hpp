@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `TraceReader`: the requests of a trace, one at a time, in bounded memory. docs/traces.md has the
-/// formats. The first defect ends the reading with a Finding that names file, line, column, what
-/// was found and what was expected. Move-only; one thread at a time.
+/// `TraceReader`: the requests of a trace, one at a time, in bounded memory.
+/// docs/reference/traces.md has the formats. The first defect ends the reading with a Finding that
+/// names file, line, column, what was found and what was expected. Move-only; one thread at a time.
 
 #include "base/finding.hpp"
 #include "trace/trace_input.hpp"

@@ -63,7 +63,7 @@ def formula_problems(root):
         return []
     counted = set(re.findall(r'\{\.architecture = "(\w+)"', tree.read(root, FORMULAS_SOURCE)))
     text = tree.read(root, FORMULAS_PAGE) if (root / FORMULAS_PAGE).is_file() else ""
-    listed = re.search(r"A formula have ([\w\s,]+)\.", text)
+    listed = re.search(r"a formula for these architectures: ([\w\s,]+)\.", text)
     names = set(re.findall(r"\w+", listed.group(1))) if listed else set()
     return [
         f"{FORMULAS_PAGE}:1: `{name}` is listed or has a formula in {FORMULAS_SOURCE}, but not both"

@@ -9,7 +9,7 @@ import re
 
 import tree
 
-PAGE = "docs/operations.md"
+PAGE = "docs/reference/metrics.md"
 
 _CALL = re.compile(r'\blog_(?:line|text)\(\s*([^",]+(?:\([^)]*\))?),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')

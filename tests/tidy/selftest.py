@@ -280,14 +280,14 @@ class Pages(Sample):
 
     def test_formulas(self):
         self.write("src/capacity/parameters.cpp", '{.architecture = "a_1"},\n{.architecture = "b"},\n')
-        self.write("docs/capacity.md", "A formula have b,\na_1. More.\n")
+        self.write("docs/capacity.md", "There is a formula for these architectures: b,\na_1. More.\n")
         self.assertEqual(check_pages.check(self.root), [])
-        self.refuse("docs/capacity.md", "A formula have b, a_1, c.\n", "`c` is listed or has a formula")
+        self.refuse("docs/capacity.md", "There is a formula for these architectures: b, a_1, c.\n", "`c` is listed or has a formula")
         self.write("docs/capacity.md", "Nothing.\n")
         self.assertEqual(len(check_pages.check(self.root)), 2)
 
     def log_table(self, *rows):
-        self.write("docs/operations.md", "### Log lines\n\n" + "".join(f"| {row} |\n" for row in rows))
+        self.write("docs/reference/metrics.md", "### Log lines\n\n" + "".join(f"| {row} |\n" for row in rows))
 
     def test_log_lines(self):
         self.write("src/base/a.cpp", 'log_line(LogLevel::error, "arena \\"{}\\" of {:d} "\n "bytes: {}", a);\n')
@@ -299,11 +299,11 @@ class Pages(Sample):
     def test_level_of_a_log_line(self):
         self.write("src/base/a.cpp", 'log_text(LogLevel::error, "lost");\n')
         self.log_table("`lost` | warning or error | a")
-        self.refuse("docs/operations.md", "### Log lines\n| `lost` | warning | a |\n", "is error, says")
+        self.refuse("docs/reference/metrics.md", "### Log lines\n| `lost` | warning | a |\n", "is error, says")
 
     def test_row_of_a_log_line_that_is_gone(self):
         self.log_table()
-        self.refuse("docs/operations.md", "### Log lines\n| `stream N lost` | error | a |\n", "no log line has")
+        self.refuse("docs/reference/metrics.md", "### Log lines\n| `stream N lost` | error | a |\n", "no log line has")
 
     def test_link(self):
         self.refuse("README.md", "[x](docs/nowhere.md)\n", "leads to no file")

@@ -5,8 +5,8 @@
 /// configuration file, when it has read the command line; then they are results like any other, and
 /// ranges, needs and excludes hold for them as for the command line, which wins. Of options that
 /// exclude one another the one from the stronger source stays, and what needs only the other goes
-/// with it. (CLI11's own variables would lose against a file.) docs/cli.md has the order of
-/// sources. One thread.
+/// with it. (CLI11's own variables would lose against a file.) docs/reference/command.md has the
+/// order of sources. One thread.
 
 #include "tools/configuration/config_file.hpp"
 #include "tools/configuration/config_sources.hpp"

@@ -111,7 +111,7 @@ void add_pool(const StatsPool& pool, const Rates& rates, MonitorFrame& frame) {
       rates.of(&StatsPool::preemptions)));
 }
 
-/// The names are those of docs/cli.md: logs are searched for them.
+/// The names are those of docs/reference/command.md: logs are searched for them.
 void add_health(const StatsDocument& stats, LineFields& line) {
   std::string codes;
   for (const StatsReason& reason : stats.reasons) {

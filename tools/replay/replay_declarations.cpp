@@ -32,7 +32,7 @@ Examples:
       --prefill-us 100 --decode-us 20000 --json -
       the occupancy of an ideal device as one JSON object
 
-Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/traces.md).
+Traces: Mooncake JSONL, Azure CSV, agent JSONL, vLLM-run JSONL (docs/reference/traces.md).
 )";
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace kvarena::tools {
 
-/// One object; docs/cli.md describes every field.
+/// One object; docs/reference/command.md describes every field.
 nlohmann::ordered_json json_of(const replay::ReplayOptions& options,
                                const replay::ReplayOutcome& outcome);
 

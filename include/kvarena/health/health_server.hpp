@@ -17,7 +17,7 @@
 /// its place.
 ///
 /// One thread of its own; move-only; the monitor must outlive it, and stay where it is.
-/// docs/operations.md shows the answers.
+/// docs/reference/metrics.md shows the answers.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"

@@ -1,5 +1,5 @@
-// What docs/operations.md tells Prometheus, and what it scrapes, as its own checker sees them.
-// KVARENA_PROMTOOL names the program.
+// What docs/reference/metrics.md tells Prometheus, and what it scrapes, as its own checker sees
+// them. KVARENA_PROMTOOL names the program.
 
 #include "health/render/metrics.hpp"
 #include "support/test_files.hpp"
@@ -49,7 +49,7 @@ class Promtool : public testing::Test {
 };
 
 std::string page() {
-  std::ifstream in(KVARENA_OPERATIONS_PAGE, std::ios::binary);
+  std::ifstream in(KVARENA_METRICS_PAGE, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

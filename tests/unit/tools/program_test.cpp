@@ -166,7 +166,7 @@ TEST(Program, ReplaysStandardInputAsItDoesAFile) {
       output_of("echo none | " + program + "- --blocks 80 --quiet 2>&1; true"),
       "error: standard input:1:1: found \"none\"\n  expected: a JSON object (mooncake, agent, "
       "vllm) or the header TIMESTAMP,ContextTokens,GeneratedTokens\n  to do: correct the trace; "
-      "docs/traces.md describes the formats\n");
+      "docs/reference/traces.md describes the formats\n");
 }
 
 TEST(Program, AnInterruptedReplayWritesWhatItHasAndKeepsOldFilesUntilThen) {
