@@ -35,8 +35,8 @@ function(kvarena_compiles_fast target)
 endfunction()
 
 # What most tests include first, compiled once for each of the two ways in which tests are compiled. All of
-# them take it: a third of a test's compile time is GoogleTest and the containers.
-set(KVARENA_TEST_HEADERS <gtest/gtest.h> <array> <cstdint> <functional> <map> <memory> <random> <span> <sstream>
+# them take it: a third of a test's compile time is GoogleTest, JSON and the containers.
+set(KVARENA_TEST_HEADERS <gtest/gtest.h> <nlohmann/json.hpp> <array> <cstdint> <functional> <map> <memory> <random> <span> <sstream>
   <string> <string_view> <thread> <tuple> <vector>)
 function(kvarena_test_headers target)
   if(NOT TARGET ${target})

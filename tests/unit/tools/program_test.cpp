@@ -4,6 +4,8 @@
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/child_command.hpp"
 
+#include "tools/exit_codes.hpp"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
