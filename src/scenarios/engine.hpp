@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `CheckedEngine`: the smallest engine that fills a KvCache with real bytes and holds every result
-/// to account: sequences with a prompt and an output, steps of chunks and decodes, K and V made on
-/// the device and compared as in a replay (KvVerifier). It has no scheduler: scenarios say which
-/// sequences a step grows. `ServedInstance`: such an engine beside weights.
+/// `CheckedEngine`: a small engine that fills a KvCache with real bytes and verifies the results.
+/// It has sequences with a prompt and an output, and steps of chunks and decodes. K and V are made
+/// on the device and compared as in a replay (KvVerifier). It has no scheduler; scenarios choose
+/// the sequences that a step grows. `ServedInstance`: such an engine with weights.
 ///
 /// An engine borrows the device and owns cache and sequences. Not movable; one thread at a time.
 
@@ -39,7 +39,7 @@ struct Job : verify::WrittenSequence {
   bool is_finished() const noexcept { return length == final_length; }
 };
 
-/// How large the cache is, and how much of it is verified.
+/// The size of the cache, and the part of it that is verified.
 struct EngineOptions {
   PoolSize pool{};                             ///< of the cache
   std::int64_t watermark_blocks = 0;           ///< what admission leaves
@@ -59,7 +59,7 @@ inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
 /// H200's kept 7 and 11.
 inline constexpr std::int64_t kDriverPieces = 16;
 
-/// What a step is besides growth.
+/// The work of a step besides growth.
 enum class StepWork : std::uint8_t {
   write,   ///< writes K and V
   attend,  ///< writes, computes attention where the mode says so, and compares
@@ -90,8 +90,8 @@ class CheckedEngine {
 
   // ---- sequences -------------------------------------------------------------------------------
 
-  /// An empty sequence that is to get so many tokens. The model's context is its maximum. Returns
-  /// what KvCache::create_sequence returns.
+  /// Adds an empty sequence that is to get so many tokens. Its maximum is the model's context.
+  /// Returns what KvCache::create_sequence returns.
   Result<Job*> add(std::int64_t prompt_tokens, std::int64_t output_tokens);
   /// Compares the bytes of a sequence, as the mode says.
   MaybeFailure check(const Job& job) { return verifier_->check_sequence(job); }
@@ -99,10 +99,10 @@ class CheckedEngine {
   MaybeFailure remove(Job& job);
   /// check, then remove.
   MaybeFailure finish(Job& job);
-  /// Preemption: its blocks go, its tokens are to be computed again. `job` stays, without a
-  /// sequence, until resume.
+  /// Preempts a sequence: it loses its blocks, and its tokens must be computed again. `job` stays
+  /// without a sequence until resume.
   MaybeFailure preempt(Job& job);
-  /// An empty sequence again. Returns what KvCache::create_sequence returns.
+  /// Gives a preempted job an empty sequence. Returns what KvCache::create_sequence returns.
   Status resume(Job& job);
   /// All of them, in the order of add.
   std::vector<Job*> jobs() const;
@@ -119,8 +119,8 @@ class CheckedEngine {
   MaybeFailure decode(std::span<Job* const> jobs, std::int64_t steps, StepWork work);
   /// The next step is compared, also in the sample mode.
   void verify_next() noexcept { verifier_->verify_next(); }
-  /// A short sequence comes and goes: what a device allocates at the first launch of a kernel is
-  /// there afterwards.
+  /// Runs and destroys a short sequence, so that the device has allocated what it needs at the
+  /// first launch of a kernel.
   MaybeFailure warm_up();
 
   // ---- questions -------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class ServedInstance {
 /// returns.
 Result<std::int64_t> instance_bytes(const SuiteOptions& options, const EngineOptions& engine);
 
-/// What trying gave.
+/// The result of the search for the largest engine.
 struct LargestPool {
   std::int64_t num_blocks = 0;  ///< with so many an engine was made
   Status refused;               ///< what one block more gave: insufficient_vram
@@ -188,9 +188,9 @@ struct LargestPool {
   std::int64_t attempts = 0;
 };
 
-/// Makes engines of `options` and of larger pools, and unmakes them. Returns insufficient_vram when
-/// not even the blocks of `options` fit, or any other failure of CheckedEngine::create. O(log
-/// blocks) engines.
+/// Finds the largest pool by making and destroying engines of `options` and with larger pools.
+/// Returns insufficient_vram when even the blocks of `options` do not fit, or any other failure of
+/// CheckedEngine::create. O(log blocks) engines.
 Result<LargestPool> find_largest_pool(Device& device, const ServedModel& model,
                                       const EngineOptions& options);
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Memory at one moment, as the tracker, the driver and the operating system tell of it
-/// (`MemoryReading`), how this process grows (`ProcessGrowth`), and what has to be the same again
-/// when all that was taken has been given back (`MemoryBalance`). Plain values and functions.
+/// `MemoryReading`: the memory at one moment, by the tracker, the driver and the operating system.
+/// `ProcessGrowth`: the growth of this process. `MemoryBalance`: the figures that must be the same
+/// again after all memory has been given back. Plain values and functions.
 
 #include "scenarios/report.hpp"
 
@@ -98,12 +98,12 @@ struct MemoryBalance {
 /// Reads it. Waits for nothing. Returns what Device::memory_info returns.
 Result<MemoryBalance> read_balance(const Device& device);
 
-/// Four checks, one a figure: `after` must be `before`. The driver's free bytes may differ by
-/// `tolerance_bytes`, which is for others on the same machine.
+/// Makes four checks, one for each figure: `after` must be equal to `before`. The driver's free
+/// bytes may differ by `tolerance_bytes`, because other processes use the same machine.
 void expect_same(ScenarioReport& report, std::string_view when, const MemoryBalance& before,
                  const MemoryBalance& after, std::int64_t tolerance_bytes = 0);
 
-/// A refusal as it has to be.
+/// The expected refusal of a call.
 struct ExpectedRefusal {
   std::string name;                  ///< of its figures, snake_case
   std::int64_t required_bytes = 0;   ///< that the status must name

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The scenarios, one source file each, and what they are handed: what the suite is to do, where
-/// progress goes. A scenario makes what it needs on the device, writes figures and checks into its
-/// report, and leaves nothing behind. What it returns is why it could not come to its end, which
-/// fails it too.
+/// The scenarios, one source file each, and their arguments: the options of the suite and the
+/// receiver of progress. A scenario makes the objects that it needs on the device, writes figures
+/// and checks into its report, and frees everything. It returns a Failure when it cannot be
+/// completed, and has then failed.
 
 #include "scenarios/report.hpp"
 #include "scenarios/served_model.hpp"
@@ -99,7 +99,8 @@ struct Scenario {
   std::string_view name;
   std::string_view title;
   MaybeFailure (*run)(const ScenarioContext& context, ScenarioReport& report);
-  /// Free bytes of the device with which it comes to its end. Returns what cache_footprint returns.
+  /// Returns the free bytes of the device that the scenario needs. Returns what cache_footprint
+  /// returns.
   Result<std::int64_t> (*required_bytes)(const ScenarioContext& context);
 };
 
