@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What somebody may have meant by a name that does not exist. Pure.
+/// Suggestions for a name that does not exist. Pure functions.
 
 #include "base/finding.hpp"
 #include "kvarena/base/shapes.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a
+/// The options for the shape of a model's KV, which several commands share: a name, numbers, or a
 /// name with some numbers replaced.
 
 #include "tools/console.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `PlannedCase`: one model planned on one GPU, and what text and JSON both say of it. Plain
+/// `PlannedCase`: the plan of one model on one GPU, and the parts that text and JSON share. Plain
 /// values; pure functions.
 
 #include "tools/plan/plan_inputs.hpp"

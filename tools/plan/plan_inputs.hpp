@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What `kvarena plan` plans for, from words on the command line: models by name or file; memory by
-/// a GPU's name, the card present, or bytes; lengths from a trace.
+/// The inputs of `kvarena plan` from the command line: models by name or file; memory by a GPU's
+/// name, a present GPU or bytes; lengths from a trace.
 
 #include "tools/exit_codes.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What `kvarena plan` says: tables for people (plan_text.cpp) and JSON for programs
+/// The output of `kvarena plan`: tables for people (plan_text.cpp) and JSON for programs
 /// (plan_json.cpp). Pure functions.
 
 #include "tools/plan/plan_case.hpp"
