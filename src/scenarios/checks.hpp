@@ -20,7 +20,7 @@ namespace kvarena::scenarios {
 
 /// Makes the failure for weights or a cache of `model` that could not be made on `device`.
 Failure not_created(const Device& device, const ServedModel& model, const Status& status);
-/// As above, on the scenario's device.
+/// Does the same for the scenario's device.
 inline Failure not_created(const ScenarioContext& context, const Status& status) {
   return not_created(context.device(), context.model(), status);
 }
@@ -29,7 +29,7 @@ inline Failure not_created(const ScenarioContext& context, const Status& status)
 /// against it.
 std::int64_t model_bytes_per_token(const ServedModel& model) noexcept;
 
-/// Blocks and tables at one moment.
+/// The figures of blocks and tables at one moment.
 struct PoolState {
   std::int64_t free = 0;
   std::int64_t references = 0;
@@ -63,7 +63,7 @@ void expect_verified(ScenarioReport& report, const CheckedEngine& engine,
 std::optional<std::int64_t> due_on_gpu(const ScenarioContext& context, const CheckedEngine& engine);
 /// Returns the bytes that a driver may keep for its own use after the first run; 0 on a host.
 std::int64_t driver_may_keep(const ScenarioContext& context) noexcept;
-/// The same as the name of a check.
+/// Returns the same bytes as the name of a check.
 std::string what_driver_keeps(const ScenarioContext& context);
 /// Makes and destroys an engine of `options` with a pool for one context. A GPU loads code at the
 /// first launch of each kernel; this call makes it do so while memory is free.
@@ -73,7 +73,7 @@ void expect_idle(ScenarioReport& report, const CheckedEngine& engine);
 /// Checks that the weights have the values with which they were filled.
 MaybeFailure expect_weights_intact(ScenarioReport& report, const ModelWeights& weights);
 
-/// What asking for all planes gave.
+/// The result of asking for the places of all planes.
 struct PlaneResidency {
   std::int64_t planes = 0;      ///< K and V of all layers
   std::int64_t ranges = 0;      ///< asked about: each plane's range of the first and the last block
@@ -82,7 +82,8 @@ struct PlaneResidency {
   std::string first_violation;  ///< layer, kind and what the driver said; empty when none
 };
 
-/// Asks for the first and the last block of every plane. Returns what Device::place_of returns.
+/// Asks for the place of the first and the last block of every plane. Returns what Device::place_of
+/// returns.
 Result<PlaneResidency> check_planes(const Device& device, const Arena& arena);
 
 /// Checks that every plane and every tracked allocation is in the required memory. Figures and

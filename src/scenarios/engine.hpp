@@ -35,7 +35,7 @@ using verify::VerificationReport;
 struct Job : verify::WrittenSequence {
   std::int64_t final_length = 0;
 
-  /// Whether it has all its tokens.
+  /// Returns whether the sequence has all its tokens.
   bool is_finished() const noexcept { return length == final_length; }
 };
 
@@ -53,7 +53,7 @@ struct EngineOptions {
   const std::atomic<bool>* stop = nullptr;     ///< once true, a step fails as interrupted
 };
 
-/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
+/// The unit of memory of a GPU's driver; cudaMalloc rounds up to it.
 inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
 /// Pieces that a driver may keep for its own use: after the instances of allocation-failure an
 /// H200's kept 7 and 11.
@@ -65,7 +65,7 @@ enum class StepWork : std::uint8_t {
   attend,  ///< writes, computes attention where the mode says so, and compares
 };
 
-/// How a step ended. At most one of the two is set.
+/// The end of a step. At most one of the two is set.
 struct StepOutcome {
   Status refused;        ///< why append refused; nothing has changed then
   MaybeFailure failure;  ///< what went wrong afterwards
@@ -77,9 +77,9 @@ class CheckedEngine {
   /// Returns what KvCache::create and create_cuda_step_memory return.
   static Result<std::unique_ptr<CheckedEngine>> create(Device& device, const ServedModel& model,
                                                        const EngineOptions& options);
-  /// Bytes of device memory that create takes: what cache_footprint says of its cache, and on a GPU
-  /// what verification needs and what the driver adds to each allocation. Returns what
-  /// cache_footprint returns.
+  /// Returns the bytes of device memory that create takes: the cache_footprint of its cache and, on
+  /// a GPU, the memory of verification and the driver's rounding of each allocation. Returns the
+  /// failures of cache_footprint.
   static Result<std::int64_t> device_bytes(const Device& device, const ServedModel& model,
                                            const EngineOptions& options);
   /// Options of its cache.
@@ -104,7 +104,7 @@ class CheckedEngine {
   MaybeFailure preempt(Job& job);
   /// Gives a preempted job an empty sequence. Returns what KvCache::create_sequence returns.
   Status resume(Job& job);
-  /// All of them, in the order of add.
+  /// Returns all sequences, in the order of add.
   std::vector<Job*> jobs() const;
 
   // ---- steps -----------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ class CheckedEngine {
   const EngineOptions& options() const noexcept { return options_; }
   /// Results of attention, a token's in a layer each, that the full mode has compared by now.
   std::int64_t results_due() const noexcept { return results_due_; }
-  /// What was looked at so far.
+  /// Returns the counts of verification so far.
   VerificationReport verification() const { return verifier_->report(); }
-  /// Blocks for that many tokens of one sequence.
+  /// Returns the blocks for that many tokens of one sequence.
   std::int64_t blocks_of(std::int64_t tokens) const noexcept;
 
  private:

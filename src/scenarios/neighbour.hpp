@@ -45,7 +45,7 @@ class Neighbour {
   MaybeFailure free();
   /// Lets it end, and waits for that; a failure when it does not end well. The last call.
   MaybeFailure quit();
-  /// What it has now.
+  /// Returns the bytes that the child has now.
   std::int64_t held_bytes() const noexcept { return held_bytes_; }
   /// Its process.
   pid_t pid() const noexcept { return pid_; }

@@ -21,7 +21,7 @@ struct OverloadRequest {
   std::int64_t output_tokens = 0;
 };
 
-/// What happened.
+/// The counts of a run.
 struct OverloadFigures {
   std::int64_t finished = 0;            ///< sequences
   std::int64_t tokens_finished = 0;     ///< in them

@@ -27,19 +27,19 @@ struct ServedModel {
   std::int64_t weights_bytes = 0;       ///< of all parameters
 };
 
-/// Blocks of one sequence of the longest context.
+/// Returns the blocks of one sequence of the longest context.
 inline std::int64_t context_blocks(const ServedModel& model) noexcept {
   const std::int64_t block = model.shape.block_size_tokens;
   return (model.max_context_tokens + block - 1) / block;
 }
 
-/// What find_served_model knows, the default first.
+/// Returns the names of the models that find_served_model has here, the default first.
 std::vector<std::string> served_model_names();
 /// Returns the model with this name from here or from the capacity presets, with the preset's
 /// numbers; nullopt when there is none. The whole context is kept, also for models with windows.
 std::optional<ServedModel> find_served_model(std::string_view name);
 
-/// How large, and filled how.
+/// The size of the weights and how they are filled.
 struct ModelWeightsOptions {
   std::int64_t bytes = 0;
   std::int64_t piece_bytes = 64 << 20;      ///< filled at a time

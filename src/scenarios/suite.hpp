@@ -12,7 +12,7 @@
 
 namespace kvarena::scenarios {
 
-/// What a run found out.
+/// The report of a run.
 struct SuiteReport {
   std::string model;
   std::string device;                     ///< Device::name
@@ -23,7 +23,7 @@ struct SuiteReport {
   double seconds = 0.0;
 };
 
-/// How a run ended, and the report as far as it goes.
+/// The end of a run, and its report up to there.
 struct SuiteOutcome {
   MaybeFailure failure;             ///< absent: all came to their end, and every check held
   std::int64_t required_bytes = 0;  ///< free bytes that the scenarios chosen need
