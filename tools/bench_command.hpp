@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `kvarena bench attention`: how long decode attention takes on a device, beside the time to only
-/// read the same bytes.
+/// `kvarena bench attention`: measures how long decode attention takes on a device, and how long a
+/// plain read of the same bytes takes.
 
 #include "tools/attention_bench/attention_bench_options.hpp"
 #include "tools/console.hpp"
@@ -22,7 +22,7 @@ class BenchCommand {
  public:
   /// Declares `bench` with its benchmarks below `parent` and returns it.
   CLI::App* declare(CLI::App& parent);
-  /// Measures and prints a line a row. check_failed when a result is wrong.
+  /// Measures the rows and prints a line for each. Returns check_failed when a result is wrong.
   ExitCode run(const Console& console);
 
  private:

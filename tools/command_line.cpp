@@ -137,8 +137,8 @@ std::string refusal_text(const Finding& failure, ExitCode code) {
                     {"advice", failure.advice}});
 }
 
-/// Brings what was printed to standard output, and says when it could not be. Of a reader that has
-/// gone nobody is told: `kvarena ... | head -1` is no mistake.
+/// Flushes standard output and reports when it cannot be written. A reader that has closed it is
+/// not reported, because `kvarena ... | head -1` is not an error.
 ExitCode finish_output(const Console& console, ExitCode code) {
   console.out.flush();
   if (console.out) return code;

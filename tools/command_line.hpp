@@ -9,9 +9,9 @@
 
 namespace kvarena::tools {
 
-/// Parses the arguments, runs the command they name and returns the exit code. Options that they
-/// leave out may have values in `sources`. Data goes to `console.out`, messages to `console.err`.
-/// Throws nothing.
+/// Parses the arguments, runs the command they name and returns the exit code. `sources` may have
+/// values for options that are not among the arguments. Data goes to `console.out`, messages to
+/// `console.err`. Never throws.
 ExitCode run_command_line(int argc, const char* const* argv, Console& console,
                           const ConfigSources& sources = {}) noexcept;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `kvarena config show`: the value of every option, and where it came from.
+/// `kvarena config show`: prints the value and the source of every option.
 
 #include "tools/configuration/configuration.hpp"
 #include "tools/console.hpp"
@@ -15,11 +15,11 @@ namespace kvarena::tools {
 /// The command's options and its work.
 class ConfigCommand {
  public:
-  /// Looks at `configuration`, which outlives it.
+  /// Reads `configuration`, which must outlive it.
   explicit ConfigCommand(Configuration& configuration) : configuration_(configuration) {}
   /// Declares `config` with `show` below `parent` and returns it.
   CLI::App* declare(CLI::App& parent);
-  /// Prints TOML: what is set as it is, defaults as comments.
+  /// Prints TOML: configured values as settings, defaults as comments.
   ExitCode run(const Console& console);
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Console`: where a command's words go. Data on `out`, messages on `err`. Injected, so that tests
-/// read both. One thread at a time.
+/// `Console`: the output of a command. Data goes to `out`, messages to `err`. Both are injected, so
+/// tests can read them. One thread at a time.
 
 #include "base/finding.hpp"
 
@@ -43,7 +43,7 @@ struct Console {
   void error(const Finding& finding) const {
     error(headline(finding), finding.expected, finding.advice);
   }
-  /// Something the user should know although the command goes on.
+  /// Writes a warning: the command goes on, but the user should know about it.
   void warning(std::string_view message) const;
   /// A remark; silent when quiet.
   void note(std::string_view message) const;

@@ -1,9 +1,8 @@
 #pragma once
 
 /// @file
-/// `--device auto|cpu|cuda:N`: the one place where commands choose where to run. `auto` takes GPU 0
-/// where there is one that can be used, and else the host, with a warning; the others never fall
-/// back.
+/// `--device auto|cpu|cuda:N`: the option with which all commands choose their device. `auto` takes
+/// GPU 0 when it can be used, and else the host with a warning. The other values never fall back.
 
 #include "tools/console.hpp"
 
@@ -48,9 +47,9 @@ CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice);
 /// describe_cuda in one line, its parts separated by "; ".
 std::string describe_in_one_line(const Status& status);
 
-/// Opens the device. Reports why it cannot be used on the console and returns nothing
-/// (ExitCode::environment). Warns when `auto` takes the host, with `instead` saying what is done
-/// there. `host_bytes` is a host device's capacity; 0: what the machine has available.
+/// Opens the device. When it cannot be used, reports the reason on the console and returns nothing
+/// (ExitCode::environment). Warns when `auto` takes the host; `instead` says what the host does.
+/// `host_bytes` is a host device's capacity; 0: what the machine has available.
 std::optional<OpenedDevice> open_device(const Console& console, const DeviceChoice& choice,
                                         std::uint64_t host_bytes = 0,
                                         std::string_view instead = "running on the CPU");

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What the kvarena command's exit codes mean. docs/reference/command.md repeats this table for
-/// people.
+/// The exit codes of the kvarena command and their meaning. docs/reference/command.md repeats this
+/// table for people.
 
 namespace kvarena::tools {
 
@@ -11,12 +11,12 @@ enum class ExitCode : int {
   ok = 0,            ///< done, and every check that was asked for held
   check_failed = 1,  ///< the run finished or stopped because a check failed: verification, balance
   usage = 2,  ///< the command line is wrong: unknown option, value out of range, contradiction
-  does_not_fit = 3,  ///< the device's memory or the pool is too small for what was asked
-  bad_input = 4,     ///< an input file cannot be opened, or is not what it should be
-  environment = 5,   ///< the operating system refused something else, or there is a bug in kvarena
-  interrupted =
-      130,  ///< SIGINT or SIGTERM ended it early; what it had finished is written, and says so
-  reader_gone = 141,  ///< nobody reads standard output any more: `kvarena ... | head -1`
+  does_not_fit = 3,   ///< the device's memory or the pool is too small for what was asked
+  bad_input = 4,      ///< an input file cannot be opened, or is not what it should be
+  environment = 5,    ///< the operating system refused something else, or there is a bug in kvarena
+  interrupted = 130,  ///< SIGINT or SIGTERM ended it early; finished results are written and marked
+                      ///< as interrupted
+  reader_gone = 141,  ///< standard output was closed by its reader: `kvarena ... | head -1`
 };
 
 }  // namespace kvarena::tools

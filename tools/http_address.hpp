@@ -25,8 +25,8 @@ std::optional<HttpAddress> parse_http_address(std::string_view text);
 /// "http://HOST:PORT" or "https://HOST[:PORT]" (443), without the slash that may be behind; nothing
 /// for anything else.
 std::optional<std::string> parse_http_url(std::string_view text);
-/// The first line of a file that others cannot read or write; "" for no path. Reports a failure on
-/// the console and returns nothing.
+/// Returns the first line of a file that other users cannot read or write; "" for an empty path. On
+/// failure reports it on the console and returns nothing.
 std::optional<std::string> read_token(const Console& console, const std::string& path);
 
 }  // namespace kvarena::tools

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// `Interrupt`: the user ends a command early, and the command writes what it has finished.
+/// `Interrupt`: lets the user end a command early, so that the command can write its finished
+/// results.
 
 #include <signal.h>
 
@@ -11,9 +12,9 @@
 
 namespace kvarena::tools {
 
-/// Catches SIGINT and SIGTERM while it lives, whichever thread they reach; before and afterwards
-/// they do what they did. Of each the first is caught: who cannot wait sends a second, which ends
-/// the process. One at a time.
+/// Catches SIGINT and SIGTERM in any thread while it lives, and restores the old handlers
+/// afterwards. Only the first of each signal is caught; a second one ends the process. Only one
+/// Interrupt may live at a time.
 class Interrupt {
  public:
   Interrupt();
@@ -21,9 +22,10 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// Waits for a signal, at most for `time`. Whether one has come since construction.
+  /// Waits for a signal, at most for `time`. Returns whether one has come since construction.
   bool wait_for(std::chrono::milliseconds time);
-  /// True once one has come: what long work asks between two pieces. Any thread.
+  /// A flag that becomes true when a signal has come. Long work reads it between two pieces. Any
+  /// thread.
   const std::atomic<bool>& came() const noexcept;
 
   /// Does what a signal would: the command should end, for example because the reader of its output

@@ -19,7 +19,7 @@ namespace {
 
 using namespace kvarena::tools;
 
-/// Standard output, which remembers why it could not be written. A reader that has gone ends the
+/// The buffer of standard output. It keeps the error of a failed write. A closed reader ends the
 /// command as a signal would.
 class StandardOutput : public std::streambuf {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What somebody may have meant by a name that does not exist. Pure.
+/// Suggestions for a name that does not exist. Pure functions.
 
 #include "base/finding.hpp"
 #include "kvarena/base/shapes.hpp"
@@ -17,13 +17,15 @@ namespace kvarena::tools {
 /// of wanted x letters of all names).
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names);
 
-/// "did you mean Llama-3.1-8B, Llama-3.1-70B? ": those of `names` that begin most like `wanted`,
-/// punctuation and case aside: at least with its first four letters, or all of a shorter one; or
-/// the nearest one to a name of four or more. Empty when there is none.
+/// Returns "did you mean Llama-3.1-8B, Llama-3.1-70B? ". The suggestions are the `names` with the
+/// longest common begin with `wanted`, without regard to punctuation and case. The common begin has
+/// at least four letters, or all letters of a shorter name. Without such a name, the nearest name
+/// is suggested to a name of four or more letters. Empty when there is none.
 std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names);
 /// The same of the built-in GPUs, and all of them: "did you mean H100-SXM? one of A10, L4, ...".
 std::string expected_gpus(std::string_view wanted);
-/// What is wrong with `wanted`, which is no GPU's name: "H100" is those of two.
+/// Returns what is wrong with `wanted`, which is not the name of a GPU. "H100", for example, fits
+/// two GPUs.
 Finding gpu_finding(std::string_view wanted);
 /// The built-in name of a GPU that a driver calls "NVIDIA H100 80GB HBM3"; else `name` without its
 /// vendor.
@@ -32,7 +34,8 @@ std::string gpu_name_of(std::string_view name);
 /// words for a tuning, which change no shape ("Llama-3.1-8B"); where there is none, the
 /// repository's name without them.
 std::string model_name_of(std::string_view repository, const std::vector<std::string_view>& names);
-/// The built-in shape of that name, or of what model_name_of makes of it, or null.
+/// Returns the built-in shape with this name or with the name that model_name_of makes from it, or
+/// nullptr.
 const ModelShape* find_shape(std::string_view name);
 
 }  // namespace kvarena::tools

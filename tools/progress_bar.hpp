@@ -2,7 +2,7 @@
 
 /// @file
 /// `ProgressBar`: one line on a terminal's standard error, redrawn a few times a second: share
-/// done, rate, time left. Draws nothing where standard error is no terminal or the command is
+/// done, rate, time left. It draws nothing when standard error is not a terminal or the command is
 /// quiet.
 
 #include "replay/instruments.hpp"

@@ -14,8 +14,8 @@ namespace kvarena::tools {
 
 /// Bytes from "4096", "512KiB", "79.18GiB", "24gb", "80 GB": a decimal number and an optional
 /// suffix B, KiB, MiB, GiB, TiB (powers of 1024) or kB, MB, GB, TB (powers of 1000) in any case. A
-/// fraction of a byte is dropped; `is_rounded` says whether there was one. Nothing for anything
-/// else, and past 2^63 - 1.
+/// fraction of a byte is dropped, and `is_rounded` says whether there was one. Returns nullopt for
+/// any other text and past 2^63 - 1.
 std::optional<std::int64_t> parse_bytes(std::string_view text, bool* is_rounded = nullptr);
 
 /// Nanoseconds from microseconds such as "20000", "0.5", with at most three decimals, up to 10^9

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Files that a command writes its result to, whole, and whether it can, asked before the work
-/// whose result it is.
+/// Files for a command's results. A file appears complete or not at all. A command can check before
+/// its work whether it can write the file.
 
 #include <filesystem>
 #include <string_view>
@@ -11,8 +11,8 @@
 
 namespace kvarena::tools {
 
-/// A folder for results, made where it is missing. What of it was made and is still empty goes with
-/// its owner: a run without results leaves nothing behind.
+/// A folder for results, made when it is missing. The destructor removes the folders that it made
+/// and that are still empty, so a run without results leaves nothing behind.
 class ResultFolder {
  public:
   ResultFolder() = default;
@@ -26,10 +26,9 @@ class ResultFolder {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-/// A file that appears whole. Somebody writes `place()`, which lies beside it; `commit` brings that
-/// to the disk and gives it its name in one step. Until then, and where it never comes to that,
-/// what was there before stays. What else a name may lead to, a pipe, a device, /dev/stdout, is
-/// written in its place. Links are followed.
+/// A file that appears complete. The owner writes to `place()`, a file in the same folder. `commit`
+/// flushes that file to the disk and renames it in one step. Without a commit, the old file stays.
+/// A pipe, a device or /dev/stdout is written directly. Links are followed.
 class ResultFile {
  public:
   ResultFile() = default;
@@ -41,7 +40,8 @@ class ResultFile {
   std::error_code open(const std::filesystem::path& path);
   /// Where to write it.
   const std::filesystem::path& place() const noexcept { return place_; }
-  /// What was written has the name given to open. Once, after whoever wrote has closed the file.
+  /// Gives the written file the name that was given to open. Call it once, after the writer has
+  /// closed the file.
   std::error_code commit();
 
  private:
@@ -52,8 +52,8 @@ class ResultFile {
 /// Writes `text` as a ResultFile; no error: it is there.
 std::error_code write_whole(const std::filesystem::path& path, std::string_view text);
 
-/// Why write_whole could not write; no error: it can. Leaves the disk as it is, and opens neither
-/// device nor pipe.
+/// Returns the reason why write_whole could not write, or no error. Does not change the disk, and
+/// opens neither device nor pipe.
 std::error_code probe_write(const std::filesystem::path& path);
 
 }  // namespace kvarena::tools

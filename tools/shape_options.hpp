@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The options that say what a model's KV looks like, shared by commands: a name, numbers, or a
+/// The options for the shape of a model's KV, which several commands share: a name, numbers, or a
 /// name with some numbers replaced.
 
 #include "tools/console.hpp"
@@ -39,10 +39,10 @@ class ShapeOptions {
 
   /// Whether any number of a shape was given.
   bool any_number() const;
-  /// `model` ("" for none) with the numbers given put in its place. Reports what is wrong or
-  /// missing on the console and returns nothing.
+  /// Returns the shape of `model` ("" for none), in which given numbers replace the model's. On
+  /// failure reports the wrong or missing option on the console and returns nothing.
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
-  /// The same of a shape that is known.
+  /// Does the same for a known shape.
   std::optional<ChosenShape> choose(const Console& console, ChosenShape shape) const;
   /// Tokens a block.
   std::int32_t block_size() const { return block_size_; }
@@ -57,7 +57,7 @@ class ShapeOptions {
   std::int32_t block_size_ = 16;
 };
 
-/// The layout of a shape; reports what is wrong on the console and returns nothing.
+/// Returns the layout of a shape. On failure reports it on the console and returns nothing.
 std::optional<KvLayout> layout_of(const Console& console, const ChosenShape& shape);
 
 }  // namespace kvarena::tools

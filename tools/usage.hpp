@@ -1,9 +1,8 @@
 #pragma once
 
 /// @file
-/// How the command speaks of its own words: the help, wrapped for the terminal, and what is wrong
-/// with a command line, with the word that was probably meant. Pure functions of the declared
-/// commands.
+/// The texts about the command line: the help, wrapped for the terminal, and messages about a wrong
+/// command line with a suggestion for a misspelled word. Pure functions of the declared commands.
 
 #include "base/finding.hpp"
 
@@ -32,7 +31,7 @@ std::string words_of(const CLI::App& command);
 /// What an option takes, "N", "step|linear", "true|false" of one without a value.
 std::string type_word(const CLI::Option& option);
 
-/// What is wrong with the command line that `root` has refused.
+/// Returns what is wrong with the command line that `root` has refused.
 Finding usage_finding(const CLI::App& root, const CLI::ParseError& error);
 
 }  // namespace kvarena::tools

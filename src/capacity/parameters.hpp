@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Parameters from shapes: which parts an architecture has and how many numbers each. Exact, or not
-/// at all: an architecture that is not known here, or shapes that do not say enough, leave the
-/// count to what was published.
+/// Counts parameters from shapes: the parts of an architecture and the parameters of each part. A
+/// count is exact or absent. For an unknown architecture or incomplete shapes, the published number
+/// is used.
 
 #include "kvarena/capacity/model_spec.hpp"
 
@@ -13,14 +13,14 @@
 
 namespace kvarena::capacity {
 
-/// Fills in parts, parameters and parameters_source from architecture and shape. Where they do not
-/// tell, parts are what is known of the published total (parameters_about), or none, and the source
-/// says why.
+/// Sets parts, parameters and parameters_source from architecture and shape. When these are not
+/// enough, the parts come from the published total (parameters_about) or are empty, and
+/// parameters_source says why.
 void count_parameters(ModelSpec& model);
 
-/// Parts of a total of which no more is known than where it is from ("published, rounded"):
-/// experts, where the shapes tell how many they are, and everything else by layers, rounded up.
-/// Requires layers.
+/// Returns the parts of a `total` whose parts are unknown; `origin` is its source ("published,
+/// rounded"). The parts are the experts, when the shapes give their number, and everything else
+/// spread over the layers, rounded up. Requires layers.
 std::vector<ParameterPart> parts_of_total(const TransformerShape& shape, std::int64_t total,
                                           std::string_view origin);
 

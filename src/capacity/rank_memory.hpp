@@ -10,21 +10,21 @@
 
 namespace kvarena::capacity {
 
-/// Bytes and how they come about.
+/// Bytes with the lines of their arithmetic.
 struct RankMemory {
   std::int64_t bytes = 0;
   std::vector<PlanLine> lines;
 };
 
-/// Whether anything tells how large the weights are.
+/// Returns whether the size of the weights is known.
 bool has_weights(const ModelSpec& model) noexcept;
-/// Whether the weights are planned as they were published.
+/// Returns whether the weights are planned in their published formats.
 bool has_published_weights(const ModelSpec& model, const PlanOptions& options) noexcept;
-/// Weights of a rank of `stage`; none where nothing tells them.
+/// Returns the weights of a rank of `stage`; nothing when their size is unknown.
 RankMemory weights_of_rank(const ModelSpec& model, const PlanOptions& options, std::int32_t stage);
-/// The most that a step of max_step_tokens tokens keeps beside weights and KV, in 16-bit numbers:
-/// residual stream and its normalised copy, and the larger of attention's, the MLP's and the
-/// logits' intermediates, which are never there at the same time.
+/// Returns the most memory of a step of max_step_tokens tokens beside weights and KV, in 16-bit
+/// numbers. It is the residual stream, its normalised copy, and the largest of the intermediates of
+/// attention, the MLP and the logits, which never exist at the same time.
 RankMemory activations_of_rank(const ModelSpec& model, const PlanOptions& options);
 
 }  // namespace kvarena::capacity

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `DeviceWatch`: one watched device, and what the last look at it gave. Asking the device may take
-/// as long as its driver takes. check belongs to whoever has the monitor's turn.
+/// `DeviceWatch`: one watched device and the result of its last check. A question to the device
+/// takes as long as its driver needs. Only the thread that holds the monitor's `turn` calls check.
 
 #include "health/health_state.hpp"
 #include "health/usage_gate.hpp"
@@ -17,16 +17,16 @@
 
 namespace kvarena {
 
-/// What a check gave.
+/// The result of a check.
 struct DeviceCheck {
-  LastDeviceCheck seen;           ///< what the driver said
+  LastDeviceCheck seen;           ///< the driver's answers
   std::vector<Finding> findings;  ///< what is wrong
 };
 
-/// How much drift may grow. Bytes.
+/// The limits on the growth of drift, in bytes.
 struct DriftLimits {
-  std::uint64_t warning_bytes = 0;  ///< past this it is logged; 0: never
-  std::uint64_t limit_bytes = 0;    ///< past this it is a reason; 0: never
+  std::uint64_t warning_bytes = 0;  ///< growth past this is logged; 0: never
+  std::uint64_t limit_bytes = 0;    ///< growth past this is a reason; 0: never
 };
 
 /// One watched device.
@@ -43,13 +43,14 @@ class DeviceWatch {
   /// Asks the driver about every allocation, and about the device. Logs drift.
   DeviceCheck check();
 
-  const std::uint64_t id;        ///< of the watch
+  const std::uint64_t id;        ///< id of the watch
   Device& device;                ///< use it only behind the gate
   const std::string name;        ///< Device::name
   const ResidencyPolicy policy;  ///< Device::policy
   UsageGate gate;                ///< closed when the device is no longer watched
 
-  /// Written under the monitor's lock by whoever has its turn, who may read it without.
+  /// Written under the monitor's lock by the thread that holds the turn. That thread may read it
+  /// without the lock.
   LastDeviceCheck last;
 
  private:
@@ -57,7 +58,7 @@ class DeviceWatch {
   void judge_drift(const MemoryDrift& drift, std::vector<Finding>& findings) const;
 
   const DriftLimits drift_;
-  std::int64_t drift_logged_bytes_ = 0;  // growth when it was last logged; 0: it was not
+  std::int64_t drift_logged_bytes_ = 0;  // growth when it was last logged; 0: never logged
 };
 
 }  // namespace kvarena

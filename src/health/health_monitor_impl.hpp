@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// What HealthMonitor is made of; shared by its sources.
+/// The implementation of HealthMonitor, shared by its sources.
 ///
-/// Two locks. `turn` is held through a check or a look: those that ask devices come one at a time.
-/// `mutex` guards what is known and what is watched. It may be taken inside `turn`, and is never
-/// held while a driver is asked or the engine called back, so that a report waits for no check.
-/// What is being asked meanwhile stays there because of its gate.
+/// There are two locks. `turn` is held during a whole check or look, so one thread at a time asks
+/// the devices. `mutex` guards the state and the list of watches. A thread may take `mutex` inside
+/// `turn`. No thread holds `mutex` while it asks a driver or calls the engine back, so a report
+/// never waits for a check. The gate of a device or pool keeps the object alive while it is asked.
 
 #include "health/device_watch.hpp"
 #include "health/health_state.hpp"
@@ -24,10 +24,10 @@
 
 namespace kvarena {
 
-/// What the engine is told once no lock is held.
+/// The news for the engine's callbacks, which are called when no lock is held.
 struct HealthNews {
-  std::vector<HealthReason> reasons;                      ///< that have appeared
-  std::vector<std::pair<WatchId, PressureEvent>> events;  ///< of pools
+  std::vector<HealthReason> reasons;                      ///< reasons that have appeared
+  std::vector<std::pair<WatchId, PressureEvent>> events;  ///< changes of pools' levels
 };
 
 struct HealthMonitor::Impl {
@@ -36,16 +36,16 @@ struct HealthMonitor::Impl {
   Impl(const HealthOptions& its_options, const PressureGauge& its_gauge);
   ~Impl();
 
-  /// The thread's whole life.
+  /// The function of the thread.
   void run() noexcept;
-  /// One check of everything; throws only when host memory is out.
+  /// Makes one check of all devices and pools. Throws only when host memory is exhausted.
   void check();
-  /// One look at pressure and pools.
+  /// Makes one look at pressure and pools.
   void look();
-  /// Wakes the thread to read the clock anew, or for a check that is wanted.
+  /// Wakes the thread to read the clock again or to make a wanted check.
   void wake();
 
-  /// The watches as they are now.
+  /// Returns the present watches.
   std::vector<std::shared_ptr<DeviceWatch>> watched_devices() const;
   std::vector<std::shared_ptr<PoolWatch>> watched_pools() const;
   /// Requires `turn`.
@@ -53,10 +53,10 @@ struct HealthMonitor::Impl {
   void check_devices(HealthNews& news);
   void look_at_memory();
   void look_at_pools(HealthNews& news);
-  /// Takes over what was found of a watch; logs what is new at once, since the next device may
+  /// Takes over the findings of a watch. Logs new findings at once, because the next device may
   /// hang.
   void note(std::uint64_t watch, const std::vector<Finding>& findings, HealthNews& news);
-  /// Calls back. Requires that no lock is held.
+  /// Calls the engine's callbacks. Requires that no lock is held.
   void announce(const HealthNews& news) const;
   /// Adds a pool. Requires `mutex`.
   Result<WatchId> add_pool(StepPublisher& publisher, std::string name, const Device* device);
@@ -65,7 +65,7 @@ struct HealthMonitor::Impl {
 
   const HealthOptions options;
   const Clock& clock;
-  const PressureGauge gauge;  // as a new pool's begins
+  const PressureGauge gauge;  // each new pool begins with a copy of it
 
   std::mutex turn;
 
@@ -76,11 +76,11 @@ struct HealthMonitor::Impl {
   std::vector<std::shared_ptr<PoolWatch>> pools;
   std::uint64_t next_id = 1;
   std::int64_t next_look_ns;
-  bool is_check_wanted = false;  // something is watched that no check has seen
+  bool is_check_wanted = false;  // a watched object has not been seen by a check
   bool is_woken = false;
   bool is_stopping = false;
 
-  std::thread thread;  // last: everything is there when it begins
+  std::thread thread;  // last member: the thread uses all others
 };
 
 }  // namespace kvarena

@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// `HealthState`: what is wrong, since when, and whether anybody still looks. Pure: it asks nothing
-/// and has no clock; whoever looks tells it what was found and what time it is. One thread at a
+/// `HealthState`: the reasons why a process is unhealthy, their times, and the times of the checks.
+/// It has no clock and asks nothing. Its caller gives it the findings and the time. One thread at a
 /// time.
 ///
-/// Violations last until they are acknowledged; every other reason lasts as long as it is found. A
-/// check that does not end and checks that do not come are reasons that only the time tells.
+/// A violation lasts until it is acknowledged. Every other reason lasts as long as it is found. A
+/// hung check and missing checks are derived from the time.
 
 #include "kvarena/health/health_report.hpp"
 
@@ -20,56 +20,56 @@
 
 namespace kvarena {
 
-/// Names a reason: from look to look, the same trouble of the same object is the same reason.
+/// The identity of a reason. The same failure of the same object is the same reason in every look.
 struct ReasonKey {
   HealthReasonCode code = HealthReasonCode::not_checked;
   std::uint64_t watch = 0;    ///< the watched device or pool
-  std::uint64_t object = 0;   ///< of it: an allocation's serial, a ticket
-  std::uint64_t variant = 0;  ///< of the trouble: the place where the allocation is instead
+  std::uint64_t object = 0;   ///< part of it: an allocation's serial, a ticket
+  std::uint64_t variant = 0;  ///< variant of the failure: the wrong place of an allocation
 
   friend auto operator<=>(const ReasonKey&, const ReasonKey&) = default;
 };
 
-/// What a look found wrong.
+/// One failure that a look or check found.
 struct Finding {
-  ReasonKey key;     ///< which trouble
+  ReasonKey key;     ///< the identity of the failure
   std::string text;  ///< for people
 };
 
 /// The reasons of one monitor.
 class HealthState {
  public:
-  /// Nothing has been checked, from `now_ns` on.
+  /// Makes a state in which nothing has been checked, from `now_ns` on.
   HealthState(std::int64_t period_ns, std::int64_t check_limit_ns, std::int64_t now_ns)
       : period_ns_(period_ns), check_limit_ns_(check_limit_ns), created_ns_(now_ns) {}
 
-  /// A check has begun.
+  /// Says that a check has begun.
   void begin_check(std::int64_t now_ns);
-  /// It has looked at everything.
+  /// Says that the check has looked at everything.
   void complete_check(std::int64_t now_ns);
-  /// It has ended before that.
+  /// Says that the check has ended before it looked at everything.
   void abandon_check() { is_running_ = false; }
-  /// A look, which is less than a check, has begun; it may hang as well.
+  /// Says that a look has begun. A look can hang too.
   void begin_look(std::int64_t now_ns) { look_began_ns_ = now_ns; }
-  /// It has ended.
+  /// Says that the look has ended.
   void end_look() { look_began_ns_.reset(); }
-  /// When the next check should begin.
+  /// Returns when the next check should begin.
   std::int64_t next_check_ns() const;
 
-  /// `watch` counts as not checked until found says otherwise.
+  /// Counts `watch` as not checked until a call of found() for it.
   void expect(std::uint64_t watch, std::string text, std::int64_t now_ns);
-  /// All that is wrong with `watch` now, in place of what was found of it before. Returns the
-  /// reasons that have appeared. O(reasons).
+  /// Replaces the findings of `watch` by `findings`. Returns the reasons that have appeared.
+  /// O(reasons).
   std::vector<HealthReason> found(std::uint64_t watch, std::span<const Finding> findings,
                                   std::int64_t now_ns);
-  /// `watch` is no longer watched. Its violations stay.
+  /// Forgets a watch. Its violations stay.
   void forget(std::uint64_t watch);
-  /// Violations go.
+  /// Clears the violations.
   void acknowledge();
 
-  /// What is wrong at `now_ns`, by code. O(reasons).
+  /// Returns the reasons at `now_ns`, by code. O(reasons).
   std::vector<HealthReason> reasons(std::int64_t now_ns) const;
-  /// How checks went.
+  /// Returns the counts and times of the checks.
   const CheckFigures& checks() const noexcept { return checks_; }
 
  private:
@@ -81,9 +81,9 @@ class HealthState {
   bool is_running_ = false;
   bool has_found_ = false;  // since the last check began
   std::optional<std::int64_t> look_began_ns_;
-  std::int64_t begun_ns_ = 0;   // the last check; meaningless before the first
-  bool has_begun_ = false;      // whether there was one
-  std::int64_t looked_ns_ = 0;  // when the last complete check began
+  std::int64_t begun_ns_ = 0;   // begin of the last check; undefined before the first
+  bool has_begun_ = false;      // whether a check has begun
+  std::int64_t looked_ns_ = 0;  // begin of the last complete check
 };
 
 }  // namespace kvarena

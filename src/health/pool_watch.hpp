@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `PoolWatch`: one watched pool: judges what its publisher shows, and how short of memory it is.
-/// Time is the monitor's. look belongs to whoever has the monitor's turn.
+/// `PoolWatch`: one watched pool. It checks the publisher's snapshots and measures the pressure on
+/// memory. Times are by the monitor's clock. Only the thread that holds the monitor's `turn` calls
+/// look.
 
 #include "health/health_state.hpp"
 #include "health/pressure_log.hpp"
@@ -21,17 +22,17 @@
 
 namespace kvarena {
 
-/// The last publication that was seen, and since when a pool shows what it shows, by the monitor's
-/// clock. Of the publisher's clock, which may be another, only durations count.
+/// The last publication that a look saw, with the times by the monitor's clock at which its parts
+/// were first seen. The publisher may have another clock, so only durations by that clock are used.
 class Sighting {
  public:
-  /// The first.
+  /// Sees the first publication.
   Sighting(const PoolSnapshot& snapshot, std::int64_t now_ns) noexcept
       : step_(snapshot.step), stamp_ns_(snapshot.published_ns), published_ns_(now_ns) {
     see_ticket(snapshot, now_ns);
   }
 
-  /// Whether `snapshot` is another publication, which then is the last.
+  /// Sees a snapshot. Returns whether it is a new publication.
   bool see(const PoolSnapshot& snapshot, std::int64_t now_ns) noexcept {
     see_ticket(snapshot, now_ns);
     if (snapshot.step == step_ && snapshot.published_ns == stamp_ns_) return false;
@@ -40,9 +41,9 @@ class Sighting {
     published_ns_ = now_ns;
     return true;
   }
-  /// When it was first seen.
+  /// Returns when the last publication was first seen.
   std::int64_t published_ns() const noexcept { return published_ns_; }
-  /// Since when its oldest ticket is open; meaningless without one.
+  /// Returns since when the oldest ticket has been open; undefined without an open ticket.
   std::int64_t ticket_ns() const noexcept { return ticket_ns_; }
 
  private:
@@ -60,16 +61,16 @@ class Sighting {
   std::int64_t ticket_ns_ = 0;
 };
 
-/// What is late. Nanoseconds.
+/// The limits on times, in nanoseconds.
 struct PoolLimits {
-  std::int64_t ticket_ns = 0;        ///< a ticket is open for longer
-  std::int64_t holder_grace_ns = 0;  ///< past a holder's deadline
-  std::int64_t step_ns = 0;          ///< pending work without a publication
+  std::int64_t ticket_ns = 0;        ///< a ticket open for longer is late
+  std::int64_t holder_grace_ns = 0;  ///< a holder this long past its deadline is late
+  std::int64_t step_ns = 0;          ///< pending work without a publication for longer is stuck
 };
 
-/// What a look at a pool gave.
+/// The result of a look at a pool.
 struct PoolLook {
-  Sighting sighting;                     ///< of what was looked at
+  Sighting sighting;                     ///< of the snapshot that was read
   LastPoolLook seen{};                   ///< for reports
   std::optional<PressureEvent> event{};  ///< a change of level
   std::vector<Finding> findings{};       ///< what is wrong
@@ -78,29 +79,29 @@ struct PoolLook {
 /// One watched pool.
 class PoolWatch {
  public:
-  /// `publisher` is borrowed. `its_device` says whose VRAM counts; it is only compared.
+  /// Borrows `its_publisher`. The VRAM of `its_device` counts; the pointer is only compared.
   PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
             std::uint64_t its_id, const PressureGauge& gauge, std::int64_t now_ns);
-  /// Sums up in the log which changes of level were left out of it.
+  /// Logs a summary of the changes of level that were left out of the log.
   ~PoolWatch() { log_.close(gauge_.level()); }
   PoolWatch(const PoolWatch&) = delete;
   PoolWatch& operator=(const PoolWatch&) = delete;
 
-  /// Judges the pool; `memory` is its device's. Logs changes of level. O(holders).
+  /// Checks the pool. `memory` is the memory of its device. Logs changes of level. O(holders).
   PoolLook look(std::int64_t now_ns, const PoolLimits& limits, const MemoryInfo& memory);
-  /// Whether it has something to do, by its publisher or its engine.
+  /// Returns whether work is pending, by its publisher or its engine.
   bool has_pending_work() const noexcept;
 
-  const std::uint64_t id;                         ///< of the watch
+  const std::uint64_t id;                         ///< id of the watch
   StepPublisher& publisher;                       ///< use it only behind the gate
   const std::string name;                         ///< as given to watch
-  const Device* const device;                     ///< may be watched, or nullptr
+  const Device* const device;                     ///< its device, watched or not; nullptr: none
   UsageGate gate;                                 ///< closed when the pool is no longer watched
   std::atomic<std::int64_t> waiting_requests{0};  ///< reported by the engine
   std::atomic<std::uint64_t> preemptions{0};      ///< reported by the engine
 
-  /// Of the last look. Written under the monitor's lock by whoever has its turn, who may read it
-  /// without.
+  /// Results of the last look. Written under the monitor's lock by the thread that holds the turn.
+  /// That thread may read them without the lock.
   LastPoolLook last;
   Sighting sighting;
 
@@ -116,7 +117,7 @@ class PoolWatch {
 
   PressureGauge gauge_;
   PressureLog log_;
-  std::int64_t progress_ns_;           // when a look last saw that the engine is not stuck
+  std::int64_t progress_ns_;           // last look at which the engine was not stuck
   bool was_pending_ = false;           // at the last look
   std::uint64_t steps_lost_ = 0;       // at the last look
   std::uint64_t missed_launches_ = 0;  // the same

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `PressureLog`: a pool's changes of pressure as log lines. A change to or from a critical level
-/// is a warning, any other is a remark (info). Each severity has a budget of its own, so that a
-/// figure that trembles about a harmless threshold never uses up the lines of a shortage. One
-/// thread at a time; time is given.
+/// `PressureLog`: logs a pool's changes of pressure. A change to or from a critical level is a
+/// warning. Any other change is a remark (info). Each severity has its own budget of lines, so a
+/// figure that changes often at a harmless threshold leaves the lines for a shortage. One thread at
+/// a time. The caller gives the time.
 
 #include "kvarena/base/log.hpp"
 #include "kvarena/health/pressure.hpp"
@@ -17,14 +17,14 @@
 
 namespace kvarena {
 
-/// At most `kLines` log lines in `kWindowNs`; what is left out is counted, and the count is due
-/// when the window is over. Time is given.
+/// Admits at most `kLines` log lines in `kWindowNs`. Other lines are counted, and the count is
+/// reported after the window. The caller gives the time.
 class LineBudget {
  public:
   static constexpr std::int64_t kWindowNs = 10'000'000'000;  ///< from the first line of a burst
-  static constexpr std::int64_t kLines = 3;                  ///< written in a window
+  static constexpr std::int64_t kLines = 3;                  ///< lines written in a window
 
-  /// An event: whether its line is to be written.
+  /// Counts an event. Returns whether its line is to be written.
   bool admit(std::int64_t now_ns) noexcept {
     if (is_over(now_ns)) {
       begun_ns_ = now_ns;
@@ -34,11 +34,12 @@ class LineBudget {
     ++num_left_out_;
     return false;
   }
-  /// Lines left out in a window that is over and not reported yet; 0 then from the next call on.
+  /// Returns the lines left out in a window that is over, and resets the count; 0 while the window
+  /// lasts.
   std::int64_t take_left_out(std::int64_t now_ns) noexcept {
     return is_over(now_ns) ? take_left_out() : 0;
   }
-  /// The same of the window that is not over too.
+  /// Does the same, also before the window is over.
   std::int64_t take_left_out() noexcept { return std::exchange(num_left_out_, 0); }
 
  private:
@@ -51,16 +52,16 @@ class LineBudget {
   std::int64_t num_left_out_ = 0;  // not reported yet
 };
 
-/// The lines of one pool.
+/// The log lines of one pool.
 class PressureLog {
  public:
   explicit PressureLog(std::string pool) : pool_(std::move(pool)) {}
 
-  /// Each look: what it changed, and the level now. Sums up first what was left out in windows that
-  /// are over.
+  /// Logs the change of one look, with the present level. First logs a summary of the lines that
+  /// were left out in windows that are over. Call it at each look.
   void write(const std::optional<PressureEvent>& event, PressureLevel level, std::int64_t now_ns);
-  /// No look follows: sums up what has been left out, whether its window is over or not. What host
-  /// memory does not suffice for is lost.
+  /// Logs a summary of all lines that were left out, after the last look. The summary is lost when
+  /// host memory is exhausted.
   void close(PressureLevel level) noexcept;
 
  private:
@@ -68,7 +69,8 @@ class PressureLog {
   struct Channel {
     LogLevel severity;
     LineBudget budget{};
-    PressureLevel worst = PressureLevel::normal;  // of what was left out, entered or left
+    PressureLevel worst =
+        PressureLevel::normal;  // worst level entered or left in a line that was left out
   };
   void sum_up(Channel& channel, std::int64_t left_out, PressureLevel level);
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `UsageGate`: lets a thread that forgets an object wait until nobody uses it any more. Entering
-/// never blocks, so that a user who hangs keeps no other out. Thread-safe.
+/// `UsageGate`: counts the users of a borrowed object, so that a thread can wait until nobody uses
+/// the object. Entering never blocks, so a hung user does not stop other users. Thread-safe.
 
 #include <condition_variable>
 #include <cstdint>
@@ -10,27 +10,28 @@
 
 namespace kvarena {
 
-/// The door to one borrowed object.
+/// The gate of one borrowed object.
 class UsageGate {
  public:
-  /// Holds the gate open while it lives; false when the gate was closed already.
+  /// One use of the object, from construction to destruction. It is false when the gate was already
+  /// closed.
   class Use {
    public:
-    /// Enters unless the gate is closed.
+    /// Enters the gate unless it is closed.
     explicit Use(UsageGate& gate) : gate_(gate.enter() ? &gate : nullptr) {}
     ~Use() {
       if (gate_ != nullptr) gate_->leave();
     }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
-    /// Whether the object may be used.
+    /// Returns whether the object may be used.
     explicit operator bool() const noexcept { return gate_ != nullptr; }
 
    private:
     UsageGate* gate_;
   };
 
-  /// Nobody enters from now on; returns when everyone has left.
+  /// Closes the gate for new users and waits until all users have left.
   void close() {
     std::unique_lock lock(mutex_);
     is_closed_ = true;
@@ -46,7 +47,8 @@ class UsageGate {
   }
   void leave() {
     const std::scoped_lock lock(mutex_);
-    // Under the lock: the gate may be destroyed once the closing thread has seen the last one go.
+    // Notifies under the lock, because the closing thread may destroy the gate when the last user
+    // has left.
     if (--num_users_ == 0) left_.notify_all();
   }
 

@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// `Admission`: which request may run. First come, first served: the caller offers the head of its
-/// queue and stops at the first that has to wait. Secures blocks as `Reserve` says, under the
-/// manager's watermark; a sequence that was preempted comes back only when all that it lost fits,
-/// or it would be thrown out again at once. What others keep gives way. One thread at a time.
+/// `Admission`: decides which request may run, first come, first served. The caller offers the head
+/// of its queue and stops at the first request that must wait. Admission secures blocks as
+/// `Reserve` says, and leaves the manager's watermark free. A preempted sequence returns only when
+/// all its lost tokens fit, because it would otherwise be preempted again at once. Blocks that
+/// other preempted sequences keep are freed when they are needed. One thread at a time.
 
 #include "replay/engine_pool.hpp"
 #include "replay/job.hpp"
@@ -19,28 +20,30 @@ namespace kvarena::replay {
 /// The answer to one offer.
 enum class Admitted : std::uint8_t { yes, later, failed };
 
-/// Decides and secures.
+/// Decides about requests and secures their blocks.
 class Admission {
  public:
   Admission(const ReplayOptions& options, EnginePool& pool, PreemptedSequences& kept);
 
-  /// Why a request can never be served by this pool and these limits, or "".
+  /// Returns why this pool and these limits can never serve a request, or "".
   std::string reason_never(const TraceRequest& request) const;
 
-  /// Offers a job, which becomes a sequence of what it kept, empty for most, with its blocks
-  /// secured, or has to wait. `first_chunk` are the tokens it would start with, `pending_blocks`
-  /// what the running sequences take in the same step. `failed` leaves the cause in failure().
+  /// Offers a job. The job gets a sequence and secured blocks, or must wait. The sequence has the
+  /// tokens that the job kept; most jobs kept none. `first_chunk` is the number of tokens of the
+  /// job's first step. `pending_blocks` is the number of blocks that running sequences take in the
+  /// same step. After `failed`, failure() has the cause.
   Admitted offer(Job& job, std::int64_t first_chunk, std::int64_t pending_blocks);
-  /// Undoes an offer whose first chunk did not fit after all; the job has no tokens any more.
+  /// Undoes an offer whose first chunk did not fit. The job then has no tokens.
   Status withdraw(Job& job);
-  /// Hands what was secured for sequences to fork over to `child`, just forked from `parent`.
+  /// Gives `child`, just forked from `parent`, the blocks that were secured for it.
   void pass_on(const Job& parent, const Job& child);
-  /// Tokens that others lost to offers.
+  /// Returns the tokens that other jobs lost to offers.
   std::int64_t lost_tokens() const noexcept { return lost_tokens_; }
-  /// The Status that made offer() fail.
+  /// Returns the Status that made offer() fail.
   Status failure() const noexcept { return failure_; }
 
-  /// Blocks that a job's growth by `tokens` takes from those nobody has promised or taken.
+  /// Returns the blocks that a job's growth by `tokens` takes from the free blocks that are not
+  /// promised.
   std::int64_t growth_blocks(const Job& job, std::int64_t tokens) const noexcept;
 
  private:

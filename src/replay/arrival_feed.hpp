@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `ArrivalFeed`: the trace as an engine consumes it: one request of look-ahead, totals of what has
-/// been read, a limit on the number of requests. Move-only; one thread at a time.
+/// `ArrivalFeed`: gives the requests of a trace to an engine. It looks one request ahead, adds up
+/// the requests taken, and limits their number. Move-only; one thread at a time.
 
 #include "replay/failure.hpp"
 #include "trace/trace_reader.hpp"
@@ -18,11 +18,12 @@ class ArrivalFeed {
   /// `max_requests` 0 means all.
   ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests);
 
-  /// The next request, or nullptr after the last and after a failure. Valid until take().
+  /// Returns the next request, or nullptr after the last one and after a failure. Valid until
+  /// take().
   const TraceRequest* peek();
-  /// Takes what peek() showed. Requires that there is one.
+  /// Takes the request that peek() returned. Requires that there is one.
   std::shared_ptr<const TraceRequest> take();
-  /// Why the trace ended early.
+  /// Returns why the trace ended early.
   MaybeFailure failure() const;
 
   /// Requests taken so far.

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `EnginePool`: the memory of a replay. With attention on it is a KvCache on the device given;
-/// with attention off only a block manager and block tables, so that a pool of any size costs no
-/// bytes. The same calls serve both. Sized once, before the replay starts. Borrows the device. Not
-/// movable; one thread at a time.
+/// `EnginePool`: the memory of a replay. With attention on, the pool is a KvCache on the given
+/// device. With attention off, it is only a block manager and block tables, so a pool of any size
+/// needs no memory for KV. Both have the same calls. The size is fixed before the replay starts.
+/// Borrows the device. Not movable; one thread at a time.
 
 #include "replay/failure.hpp"
 #include "replay/replay_options.hpp"
@@ -23,11 +23,11 @@
 
 namespace kvarena::replay {
 
-/// Manager, tables and, with attention on, bytes.
+/// Manager, tables and, with attention on, the bytes of K and V.
 class EnginePool {
  public:
-  /// Sizes and creates everything; `*pool` is set when nothing failed. On a GPU an unlimited pool
-  /// gets what free memory holds where that is less than the worst case.
+  /// Sizes and creates everything; `*pool` is set when nothing failed. On a GPU, an unlimited pool
+  /// gets at most the blocks that fit into free memory.
   static MaybeFailure create(const ReplayOptions& options, const TraceSurvey& survey,
                              std::unique_ptr<EnginePool>* pool);
   EnginePool(const EnginePool&) = delete;
@@ -39,18 +39,18 @@ class EnginePool {
   const BlockTables& tables() const noexcept { return cache_ ? cache_->tables() : *tables_; }
   /// nullptr with attention off.
   KvCache* cache() noexcept { return cache_ ? &*cache_ : nullptr; }
-  /// What the cache is on. Only with attention on.
+  /// Returns the device of the cache. Only with attention on.
   Device& device() noexcept { return *device_; }
-  /// Blocks of the worst case where an unlimited pool has fewer; else 0.
+  /// Returns the blocks of the worst case when an unlimited pool has fewer; else 0.
   std::int64_t worst_case_blocks() const noexcept { return worst_case_blocks_; }
   /// The memory of the cache's steps; `*memory` is set when nothing failed. Only with attention on.
   MaybeFailure create_step_memory(std::unique_ptr<verify::StepMemory>* memory);
   /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
-  /// BlockTables::create_sequence, for a request: explanations name it. It holds since now by the
-  /// publisher's clock, not the replay's: who looks at the pool from outside is told ages in real
-  /// time.
+  /// Does BlockTables::create_sequence for a request, whose id is the owner in explanations.
+  /// `since` is the present time by the publisher's clock, not by the replay's, so observers of the
+  /// pool see ages in real time.
   Result<SequenceId> create_sequence(std::uint64_t owner);
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
@@ -63,19 +63,19 @@ class EnginePool {
   /// BlockTables::promise_capacity.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
 
-  /// What other threads see of the pool.
+  /// Returns the publisher that shows the pool to other threads.
   StepPublisher& publisher() noexcept { return cache_ ? cache_->publisher() : *publisher_; }
 
-  /// KvCache::begin_step; with attention off only publication is told.
+  /// Does KvCache::begin_step; with attention off, only tells the publisher.
   Status begin_step();
-  /// Grows the sequences of a step; once a step, again after a failure.
+  /// Grows the sequences of a step. Call it once a step, and again after a failure.
   Status append(std::span<const AppendDemand> demands);
-  /// KvCache::end_step; with attention off it publishes now and then.
+  /// Does KvCache::end_step; with attention off, publishes in some of the steps.
   Status end_step();
   /// Publishes between steps.
   Status publish();
 
-  /// The tables' explanation of why `blocks` more do not fit.
+  /// Returns the tables' explanation why `blocks` more blocks do not fit.
   std::string explain(std::int64_t blocks, Urgency urgency) const {
     return to_string(tables().explain(blocks, urgency));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Why a replay cannot go on: the words of verify/failure.hpp, and two failures of its own.
+/// The Failure of verify/failure.hpp for replays, and functions that make the failures of a replay.
 
 #include "trace/trace_request.hpp"
 #include "verify/failure.hpp"
@@ -16,20 +16,21 @@ using verify::unexpected;
 using ReplayFailure = verify::Failure;
 using ReplayEnd = verify::RunEnd;
 
-/// Virtual time does not fit 63 bits of nanoseconds.
+/// Makes the failure for virtual time that does not fit into 63 bits of nanoseconds.
 inline ReplayFailure time_overflow(const TraceRequest& request) {
   return {ReplayEnd::bad_options,
           "request " + std::to_string(request.index) + " ends past 2^63 ns of virtual time",
           "times that fit", "lower the costs of tokens and steps"};
 }
 
-/// Somebody asked the replay to stop.
+/// Makes the failure of a replay that was asked to stop.
 inline ReplayFailure interrupted() {
   return {ReplayEnd::interrupted, "the replay was interrupted: the figures are of what it had done",
           "", ""};
 }
 
-/// A request that fits an empty pool cannot run although nothing else does.
+/// Makes the failure for a request that fits an empty pool but cannot run although no other request
+/// runs.
 inline ReplayFailure lost_blocks(const TraceRequest& request, const std::string& explanation) {
   return {ReplayEnd::check_failed,
           "request " + std::to_string(request.index) +

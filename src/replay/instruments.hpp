@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What an engine reports to while it runs: occupancy, the ledger, progress, an observer, and with
-/// attention on the writer and verifier of KV. Borrowed by the engines, owned by run_replay.
+/// The receivers of an engine's reports while it runs: occupancy, the ledger, progress, an observer
+/// and, with attention on, the verifier of KV. run_replay owns them, the engines borrow them.
 
 #include "replay/occupancy.hpp"
 #include "replay/request_ledger.hpp"
@@ -27,7 +27,7 @@ namespace kvarena::replay {
 class EnginePool;
 struct Job;
 
-/// How far a replay is.
+/// The progress of a replay.
 struct ReplayProgress {
   std::int64_t requests_done = 0;   ///< completed or rejected
   std::int64_t requests_total = 0;  ///< 0: unknown
@@ -38,22 +38,23 @@ struct ReplayProgress {
   std::int64_t preemptions = 0;     ///< so far
 };
 
-/// Receives progress. Called very often: it limits itself.
+/// Receives progress. It is called very often and must limit its own work.
 class ProgressSink {
  public:
   virtual ~ProgressSink() = default;
-  /// The replay has come this far.
+  /// Receives the present progress.
   virtual void on_progress(const ReplayProgress& progress) = 0;
 };
 
-/// Sees a replay's pool from outside, for as long as it likes. Told by the replay's thread. What it
-/// throws, but for on_end, ends the replay.
+/// Observes a replay's pool. The replay's thread calls it. An exception ends the replay, except one
+/// from on_end.
 class ReplayObserver : public ProgressSink {
  public:
-  /// All memory of the run is there; `publisher` is valid until the pool of on_end goes.
+  /// All memory of the run is allocated. `publisher` is valid until the pool given to on_end is
+  /// destroyed.
   virtual void on_pool(StepPublisher& publisher) = 0;
-  /// The replay has ended, however it did: nobody else uses the pool any more. A replay that failed
-  /// before on_pool may have a pool too.
+  /// The replay has ended, well or not, and no longer uses the pool. A replay that failed before
+  /// on_pool may have a pool too.
   virtual void on_end(std::unique_ptr<EnginePool> pool) noexcept = 0;
 
   /// Before the sequences of a step grow.

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// What an engine schedules. A request becomes one job, or after its prompt as many as it has
-/// samples; from then on each is admitted, preempted and finished on its own. Plain data of the
-/// engines.
+/// The jobs that an engine schedules. A request is one job during its prompt. After the prompt
+/// there is one job for each sample, and each is admitted, preempted and finished on its own. Plain
+/// data of the engines.
 
 #include "trace/trace_request.hpp"
 #include "verify/sequence.hpp"
@@ -26,20 +26,20 @@ struct ActiveRequest {
   std::int64_t final_length() const noexcept { return trace->input_tokens + trace->output_tokens; }
 };
 
-/// One sequence of a request, waiting or running. It is to prefill its prompt, and what was lost of
+/// One sequence of a request, waiting or running. It must prefill its prompt and the lost part of
 /// its output.
 struct Job : verify::WrittenSequence {
   std::shared_ptr<ActiveRequest> request;
   std::int32_t to_fork = 0;  ///< sequences still to fork off after the prompt
   bool preempted = false;    ///< lost its blocks at least once
 
-  /// Brings the stream, if there is one, to the tokens in the tables. O(length).
+  /// Moves the stream, if there is one, to the end of the tokens in the tables. O(length).
   void rewind_stream() {
     if (request->content == nullptr) return;
     stream = stream.from_start();
     while (stream.position() < length) static_cast<void>(stream.next());
   }
-  /// Whether it has all its tokens.
+  /// Returns whether the sequence has all its tokens.
   bool is_finished() const noexcept { return length == request->final_length(); }
 };
 

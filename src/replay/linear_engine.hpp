@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// `LinearEngine`: the linear clock. Each request holds the blocks of its final length from its
-/// start for `prefill_ns * input + decode_ns * output`, as if it were alone; requests start on
-/// arrival, or when the blocks are there. At equal times ends come before starts. With an unlimited
-/// pool this is the hold model of the trace folder's README, through the real block manager.
+/// `LinearEngine`: the linear clock. Each request holds the blocks of its final length for
+/// `prefill_ns * input + decode_ns * output` from its start, as if it ran alone. A request starts
+/// on arrival, or later when the blocks are free. At equal times, ends come before starts. With an
+/// unlimited pool this is the hold model of the trace folder's README, computed with the real block
+/// manager.
 
 #include "replay/admission.hpp"
 #include "replay/arrival_feed.hpp"
@@ -38,7 +39,7 @@ class LinearEngine {
     }
   };
 
-  /// A step: what happens from the arrival before to this one.
+  /// Does the events from the arrival before to this one as one step.
   MaybeFailure arrive(std::int64_t arrival_ns);
   MaybeFailure end_holds_until(std::int64_t time_ns);
   MaybeFailure finish(Job& job);

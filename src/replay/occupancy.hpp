@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Occupancy over virtual time: the time-weighted mean and peak, and the series as CSV. The
-/// numbers are the block manager's; this only weighs them with time. One thread at a time.
+/// Occupancy over virtual time: the time-weighted mean and peak, and the series as CSV. The numbers
+/// come from the block manager; this class only weights them by time. One thread at a time.
 
 #include <cstdint>
 #include <ostream>
@@ -11,7 +11,7 @@ namespace kvarena::replay {
 
 /// The state of the engine at one instant.
 struct EngineState {
-  std::int64_t blocks = 0;       ///< in use: BlockManager's, less what is only kept
+  std::int64_t blocks = 0;       ///< blocks in use, without blocks that preempted sequences keep
   std::int64_t running = 0;      ///< sequences
   std::int64_t waiting = 0;      ///< requests, preempted sequences included
   std::int64_t tokens = 0;       ///< in those blocks
@@ -23,10 +23,11 @@ struct EngineState {
 /// Integrates EngineState over time.
 class OccupancyMeter {
  public:
-  /// Also writes a row to `out` for every `interval_ns` of virtual time in which something changed.
+  /// Makes an integrator that also writes a row to `out` for every `interval_ns` of virtual time in
+  /// which something changed.
   void write_timeline(std::ostream& out, std::int64_t interval_ns, std::int32_t block_size);
 
-  /// From `now_ns` on the state is `state`. Times never go back.
+  /// Records that the state is `state` from `now_ns` on. Times must not fall.
   void record(std::int64_t now_ns, const EngineState& state);
   /// Writes the last row.
   void finish(std::int64_t now_ns);

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// `PreemptedSequences`: what preempted sequences keep of their blocks until somebody needs them.
-/// The sequence that was preempted first loses first, from its end. Kept blocks count as free: no
-/// admission and no growth fails for want of them. Borrows pool and jobs. One thread at a time.
+/// `PreemptedSequences`: the blocks that preempted sequences keep until another sequence needs
+/// them. The sequence that was preempted first loses its blocks first, from its end. Kept blocks
+/// count as free, so they never make an admission or growth fail. Borrows pool and jobs. One thread
+/// at a time.
 
 #include "replay/engine_pool.hpp"
 #include "replay/job.hpp"
@@ -18,20 +19,21 @@ class PreemptedSequences {
  public:
   explicit PreemptedSequences(EnginePool& pool) : pool_(pool) {}
 
-  /// Keeps the full blocks of a job that was just preempted, but for the one with its last token,
-  /// which is computed again; what is left is its length. A job without any loses its sequence.
+  /// Keeps the full blocks of a job that was just preempted, except the block with its last token,
+  /// which is computed again. The job's length becomes the tokens in the kept blocks. A job without
+  /// such blocks loses its sequence.
   Status keep(Job& job);
-  /// The job runs again or its sequence goes.
+  /// Forgets a job that runs again or whose sequence is destroyed.
   void forget(const Job& job);
-  /// Makes up to `blocks` kept blocks free; `spared` (may be null) keeps all of its own. Tokens
-  /// that are lost are added to `*lost_tokens`. Returns how many became free.
+  /// Frees up to `blocks` kept blocks, but none of `spared` (may be null). Adds the lost tokens to
+  /// `*lost_tokens`. Returns the number of freed blocks.
   Result<std::int64_t> reclaim(std::int64_t blocks, const Job* spared, std::int64_t* lost_tokens);
 
-  /// Kept blocks, all in all.
+  /// Returns the number of all kept blocks.
   std::int64_t blocks() const noexcept { return blocks_; }
-  /// Tokens in them: they are full.
+  /// Returns the tokens in all kept blocks, which are full.
   std::int64_t tokens() const noexcept { return blocks_ * pool_.block_size(); }
-  /// Those of one waiting job.
+  /// Returns the kept blocks of one waiting job.
   std::int64_t blocks_of(const Job& job) const noexcept {
     return job.sequence == kNoSequence ? 0 : job.length / pool_.block_size();
   }

@@ -11,9 +11,10 @@
 
 namespace kvarena::replay {
 
-/// Replays the trace and proves the accounts. A trace without a size of the pool, or with attention
-/// on, is a file, which is read twice: once to know its size and worst case. `sink` and `observer`
-/// may be null. The outcome has a report as soon as the replay began, also when a check failed.
+/// Replays the trace and proves the accounts. The trace must be a file when the pool has no size or
+/// attention is on, because it is then read twice: the first pass finds the trace's size and worst
+/// case. `sink` and `observer` may be null. The outcome has a report when the replay has begun,
+/// also after a failed check.
 ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink = nullptr,
                          ReplayObserver* observer = nullptr);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What a replay is to do. A plain value with units in its names; validated by run_replay.
+/// The options of a replay. A plain value; run_replay validates it.
 
 #include "trace/trace_reader.hpp"
 #include "verify/verification.hpp"
@@ -17,14 +17,15 @@
 
 namespace kvarena::replay {
 
-/// How virtual time passes. `step`: an engine that runs one step after another, each with the
-/// decode tokens of all running sequences and chunks of prefill, at fixed costs. `roofline`: the
-/// same engine, whose steps take what a GPU needs. `linear`: every request lives on a time line of
-/// its own, as if it had the device for itself; it holds its final length from start to end.
+/// How virtual time passes. `step`: an engine runs one step after another, at fixed costs. Each
+/// step has the decode tokens of all running sequences and chunks of prefill. `roofline`: the same
+/// engine, with steps as long as a GPU needs for them. `linear`: each request runs on its own time
+/// line, as if it were alone on the device, and holds the blocks of its final length from start to
+/// end.
 enum class ClockKind : std::uint8_t { step, roofline, linear };
 
-/// What admission secures. `full`: the blocks of prompt and output are taken. `prompt`: the blocks
-/// of the prompt are promised. `none`: only the first chunk has to fit.
+/// The blocks that admission secures. `full`: it takes the blocks of prompt and output. `prompt`:
+/// it promises the blocks of the prompt. `none`: only the first chunk must fit.
 enum class Reserve : std::uint8_t { full, prompt, none };
 
 using verify::AttentionMode;
@@ -44,7 +45,8 @@ struct ReplayLimits {
   std::int64_t max_requests = 0;           ///< only the first so many of the trace
 };
 
-/// The pool. Neither count nor bytes means as many blocks as the trace can need at worst.
+/// The pool. Without a count and without bytes, the pool has the blocks that the trace needs in the
+/// worst case.
 struct ReplayPool {
   std::optional<std::int64_t> num_blocks;  ///< that many
   std::optional<std::int64_t> pool_bytes;  ///< or as many as fit

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What a replay found out. Plain values; deterministic but for what is measured: the same trace
-/// and options give the same report.
+/// The report of a replay. Plain values. The same trace and options give the same report, except
+/// for `measured`.
 
 #include "replay/failure.hpp"
 #include "verify/verification.hpp"
@@ -14,7 +14,7 @@
 
 namespace kvarena::replay {
 
-/// Nearest-rank percentiles of a set of durations, microseconds; all 0 of an empty one.
+/// Nearest-rank percentiles of a set of durations in microseconds; all 0 for an empty set.
 struct DurationSummary {
   std::int64_t count = 0;
   double mean_us = 0.0;
@@ -30,14 +30,14 @@ struct ReplayReport {
   std::int64_t requests = 0;       ///< read from the trace
   std::int64_t completed = 0;      ///< requests served to the end
   std::int64_t rejected = 0;       ///< requests that can never fit pool or context
-  std::string first_rejection;     ///< which was the first of them, and why
+  std::string first_rejection;     ///< the first rejected request, and why it was rejected
   std::int64_t input_tokens = 0;   ///< of the requests read
   std::int64_t output_tokens = 0;  ///< of the requests read
 
   std::int32_t block_size = 0;         ///< tokens
   std::int64_t num_blocks = 0;         ///< of the pool
   std::int64_t pool_bytes = 0;         ///< of the arena; 0 when no bytes exist
-  std::int64_t watermark_blocks = 0;   ///< that admission left
+  std::int64_t watermark_blocks = 0;   ///< blocks that admission left free
   std::int64_t worst_case_blocks = 0;  ///< of an unlimited pool that got fewer; else 0
 
   std::int64_t peak_blocks = 0;    ///< the manager's own peak
@@ -53,7 +53,7 @@ struct ReplayReport {
   std::int64_t steps = 0;              ///< of the step clock
   std::int64_t prefill_tokens = 0;     ///< computed, recomputed ones included
   std::int64_t decode_tokens = 0;      ///< generated
-  std::int64_t preemptions = 0;        ///< sequences thrown out for want of blocks
+  std::int64_t preemptions = 0;        ///< sequences that were preempted because blocks ran out
   std::int64_t recomputed_tokens = 0;  ///< tokens of KV that preempted sequences lost
   std::int64_t forks = 0;              ///< sequences forked
   std::int64_t copies_on_write = 0;    ///< blocks copied
@@ -64,7 +64,7 @@ struct ReplayReport {
   verify::MeasuredReport measured;          ///< of a GPU
 };
 
-/// How it ended, in words, and the figures as far as they go.
+/// The end of a replay in words, and its figures up to there.
 struct ReplayOutcome {
   ReplayEnd end = ReplayEnd::completed;
   std::string happened;     ///< empty when completed

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `RequestLedger`: what became of each request, in time and tokens. One thread at a time.
+/// `RequestLedger`: records the times and tokens of each request. One thread at a time.
 
 #include "replay/replay_report.hpp"
 #include "trace/trace_request.hpp"
@@ -19,20 +19,20 @@ class RequestLedger {
   /// From the first request on, keeps what write_times writes.
   void keep_times() noexcept { keeps_times_ = true; }
 
-  /// A request was read. They come in the order of their indices.
+  /// Records that a request was read. Requests come in the order of their indices.
   void arrive(const trace::TraceRequest& request);
-  /// It can never be served.
+  /// Records that the request can never be served.
   void reject(const trace::TraceRequest& request, const std::string& why);
-  /// It was admitted. Only the first time counts.
+  /// Records that the request was admitted. Only the first time counts.
   void start(const trace::TraceRequest& request, std::int64_t now_ns);
-  /// Its prompt has been computed. Only the first time counts.
+  /// Records that the prompt has been computed. Only the first time counts.
   void compute_prompt(const trace::TraceRequest& request, std::int64_t now_ns);
-  /// One sequence reached its final length, in that many blocks.
+  /// Records that one sequence reached its final length, in `blocks` blocks.
   void finish_sequence(std::int64_t tokens, std::int64_t blocks) {
     final_tokens_ += tokens;
     final_blocks_ += blocks;
   }
-  /// All sequences of a request have finished.
+  /// Records that all sequences of a request have finished.
   void finish_request(const trace::TraceRequest& request, std::int64_t now_ns);
 
   /// Requests finished so far.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `StepClock`: how long a step of the engine takes. Either its tokens at fixed costs, or what a
-/// GPU needs by its roofline. One thread at a time.
+/// `StepClock`: computes how long a step of the engine takes, by fixed costs of its tokens or by a
+/// GPU's roofline. One thread at a time.
 
 #include "replay/replay_options.hpp"
 
@@ -15,22 +15,23 @@
 
 namespace kvarena::replay {
 
-/// What a step computes.
+/// The work of a step.
 struct StepLoad {
   std::int64_t prompt_tokens = 0;               ///< of all sequences, recomputed ones included
   std::int64_t decode_tokens = 0;               ///< one for each sequence that decodes
   std::span<const capacity::StepTimeRow> rows;  ///< sequence by sequence
 };
 
-/// Times steps.
+/// Computes the times of steps.
 class StepClock {
  public:
   virtual ~StepClock() = default;
-  /// Nanoseconds of a step with at least one token; nullopt where they leave the range of 64 bits.
+  /// Returns the nanoseconds of a step with at least one token; nullopt when they leave the range
+  /// of 64 bits.
   virtual std::optional<std::int64_t> step_ns(const StepLoad& load) const = 0;
 };
 
-/// The clock that `options` choose; any but the linear one.
+/// Makes the clock that `options` choose. Requires a clock other than `linear`.
 std::unique_ptr<StepClock> make_step_clock(const ReplayOptions& options);
 
 }  // namespace kvarena::replay

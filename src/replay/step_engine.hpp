@@ -2,11 +2,11 @@
 
 /// @file
 /// `StepEngine`: the step and roofline clocks, continuous batching as serving engines do it. A step
-/// decodes one token of every running sequence past its prompt, gives what is left of the token
+/// decodes one token of every running sequence past its prompt. It gives the rest of the token
 /// budget to prompts (in chunks, oldest first) and to new requests (first come, first served), and
-/// grows all of them in one append. When blocks run out, the newest sequence is preempted: its
-/// blocks go, and it waits at the head of the queue to be computed again, but for what it could
-/// keep. How long a step takes says the clock; time in which nothing runs is skipped.
+/// grows all sequences in one append. When blocks run out, the newest sequence is preempted. It
+/// loses its blocks, except the blocks that it may keep, and waits at the head of the queue to be
+/// computed again. The clock decides how long a step takes. Idle time is skipped.
 
 #include "replay/admission.hpp"
 #include "replay/arrival_feed.hpp"

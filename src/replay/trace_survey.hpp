@@ -11,7 +11,7 @@
 
 namespace kvarena::replay {
 
-/// What a replay of the trace needs at worst.
+/// The most that a replay of the trace needs.
 struct TraceSurvey {
   std::int64_t requests = 0;         ///< those that will be replayed or rejected; 0: unknown
   std::int64_t tokens = 0;           ///< prompts and outputs of all samples; 0: unknown
@@ -25,11 +25,12 @@ constexpr std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) 
   return (tokens + block_size - 1) / block_size;
 }
 
-/// When a request that starts at `start_ns` ends on the linear clock; nothing past 2^63 - 1.
+/// Returns when a request that starts at `start_ns` ends on the linear clock; nullopt past 2^63 -
+/// 1.
 std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
                                           const ReplayCosts& costs) noexcept;
 
-/// Bounds that hold for every trace, of a pool whose size is given.
+/// Returns bounds that hold for every trace when the pool has a given size.
 TraceSurvey survey_without_reading(const ReplayOptions& options) noexcept;
 
 /// Reads `feed` to its end. For the linear clock without limits the worst case is exact (the peak

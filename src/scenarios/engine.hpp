@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `CheckedEngine`: the smallest engine that fills a KvCache with real bytes and holds every result
-/// to account: sequences with a prompt and an output, steps of chunks and decodes, K and V made on
-/// the device and compared as in a replay (KvVerifier). It has no scheduler: scenarios say which
-/// sequences a step grows. `ServedInstance`: such an engine beside weights.
+/// `CheckedEngine`: a small engine that fills a KvCache with real bytes and verifies the results.
+/// It has sequences with a prompt and an output, and steps of chunks and decodes. K and V are made
+/// on the device and compared as in a replay (KvVerifier). It has no scheduler; scenarios choose
+/// the sequences that a step grows. `ServedInstance`: such an engine with weights.
 ///
 /// An engine borrows the device and owns cache and sequences. Not movable; one thread at a time.
 
@@ -35,11 +35,11 @@ using verify::VerificationReport;
 struct Job : verify::WrittenSequence {
   std::int64_t final_length = 0;
 
-  /// Whether it has all its tokens.
+  /// Returns whether the sequence has all its tokens.
   bool is_finished() const noexcept { return length == final_length; }
 };
 
-/// How large the cache is, and how much of it is verified.
+/// The size of the cache, and the part of it that is verified.
 struct EngineOptions {
   PoolSize pool{};                             ///< of the cache
   std::int64_t watermark_blocks = 0;           ///< what admission leaves
@@ -53,19 +53,19 @@ struct EngineOptions {
   const std::atomic<bool>* stop = nullptr;     ///< once true, a step fails as interrupted
 };
 
-/// What a GPU's driver hands out at a time: cudaMalloc rounds up to it.
+/// The unit of memory of a GPU's driver; cudaMalloc rounds up to it.
 inline constexpr std::int64_t kDriverPieceBytes = std::int64_t{2} << 20;
 /// Pieces that a driver may keep for its own use: after the instances of allocation-failure an
 /// H200's kept 7 and 11.
 inline constexpr std::int64_t kDriverPieces = 16;
 
-/// What a step is besides growth.
+/// The work of a step besides growth.
 enum class StepWork : std::uint8_t {
   write,   ///< writes K and V
   attend,  ///< writes, computes attention where the mode says so, and compares
 };
 
-/// How a step ended. At most one of the two is set.
+/// The end of a step. At most one of the two is set.
 struct StepOutcome {
   Status refused;        ///< why append refused; nothing has changed then
   MaybeFailure failure;  ///< what went wrong afterwards
@@ -77,9 +77,9 @@ class CheckedEngine {
   /// Returns what KvCache::create and create_cuda_step_memory return.
   static Result<std::unique_ptr<CheckedEngine>> create(Device& device, const ServedModel& model,
                                                        const EngineOptions& options);
-  /// Bytes of device memory that create takes: what cache_footprint says of its cache, and on a GPU
-  /// what verification needs and what the driver adds to each allocation. Returns what
-  /// cache_footprint returns.
+  /// Returns the bytes of device memory that create takes: the cache_footprint of its cache and, on
+  /// a GPU, the memory of verification and the driver's rounding of each allocation. Returns the
+  /// failures of cache_footprint.
   static Result<std::int64_t> device_bytes(const Device& device, const ServedModel& model,
                                            const EngineOptions& options);
   /// Options of its cache.
@@ -90,8 +90,8 @@ class CheckedEngine {
 
   // ---- sequences -------------------------------------------------------------------------------
 
-  /// An empty sequence that is to get so many tokens. The model's context is its maximum. Returns
-  /// what KvCache::create_sequence returns.
+  /// Adds an empty sequence that is to get so many tokens. Its maximum is the model's context.
+  /// Returns what KvCache::create_sequence returns.
   Result<Job*> add(std::int64_t prompt_tokens, std::int64_t output_tokens);
   /// Compares the bytes of a sequence, as the mode says.
   MaybeFailure check(const Job& job) { return verifier_->check_sequence(job); }
@@ -99,12 +99,12 @@ class CheckedEngine {
   MaybeFailure remove(Job& job);
   /// check, then remove.
   MaybeFailure finish(Job& job);
-  /// Preemption: its blocks go, its tokens are to be computed again. `job` stays, without a
-  /// sequence, until resume.
+  /// Preempts a sequence: it loses its blocks, and its tokens must be computed again. `job` stays
+  /// without a sequence until resume.
   MaybeFailure preempt(Job& job);
-  /// An empty sequence again. Returns what KvCache::create_sequence returns.
+  /// Gives a preempted job an empty sequence. Returns what KvCache::create_sequence returns.
   Status resume(Job& job);
-  /// All of them, in the order of add.
+  /// Returns all sequences, in the order of add.
   std::vector<Job*> jobs() const;
 
   // ---- steps -----------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ class CheckedEngine {
   MaybeFailure decode(std::span<Job* const> jobs, std::int64_t steps, StepWork work);
   /// The next step is compared, also in the sample mode.
   void verify_next() noexcept { verifier_->verify_next(); }
-  /// A short sequence comes and goes: what a device allocates at the first launch of a kernel is
-  /// there afterwards.
+  /// Runs and destroys a short sequence, so that the device has allocated what it needs at the
+  /// first launch of a kernel.
   MaybeFailure warm_up();
 
   // ---- questions -------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ class CheckedEngine {
   const EngineOptions& options() const noexcept { return options_; }
   /// Results of attention, a token's in a layer each, that the full mode has compared by now.
   std::int64_t results_due() const noexcept { return results_due_; }
-  /// What was looked at so far.
+  /// Returns the counts of verification so far.
   VerificationReport verification() const { return verifier_->report(); }
-  /// Blocks for that many tokens of one sequence.
+  /// Returns the blocks for that many tokens of one sequence.
   std::int64_t blocks_of(std::int64_t tokens) const noexcept;
 
  private:
@@ -180,7 +180,7 @@ class ServedInstance {
 /// returns.
 Result<std::int64_t> instance_bytes(const SuiteOptions& options, const EngineOptions& engine);
 
-/// What trying gave.
+/// The result of the search for the largest engine.
 struct LargestPool {
   std::int64_t num_blocks = 0;  ///< with so many an engine was made
   Status refused;               ///< what one block more gave: insufficient_vram
@@ -188,9 +188,9 @@ struct LargestPool {
   std::int64_t attempts = 0;
 };
 
-/// Makes engines of `options` and of larger pools, and unmakes them. Returns insufficient_vram when
-/// not even the blocks of `options` fit, or any other failure of CheckedEngine::create. O(log
-/// blocks) engines.
+/// Finds the largest pool by making and destroying engines of `options` and with larger pools.
+/// Returns insufficient_vram when even the blocks of `options` do not fit, or any other failure of
+/// CheckedEngine::create. O(log blocks) engines.
 Result<LargestPool> find_largest_pool(Device& device, const ServedModel& model,
                                       const EngineOptions& options);
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Memory at one moment, as the tracker, the driver and the operating system tell of it
-/// (`MemoryReading`), how this process grows (`ProcessGrowth`), and what has to be the same again
-/// when all that was taken has been given back (`MemoryBalance`). Plain values and functions.
+/// `MemoryReading`: the memory at one moment, by the tracker, the driver and the operating system.
+/// `ProcessGrowth`: the growth of this process. `MemoryBalance`: the figures that must be the same
+/// again after all memory has been given back. Plain values and functions.
 
 #include "scenarios/report.hpp"
 
@@ -19,19 +19,19 @@
 
 namespace kvarena::scenarios {
 
-/// What this process has of the machine's memory, bytes.
+/// The memory of this process, in bytes.
 struct ProcessMemory {
   std::int64_t resident = 0;     ///< in pages of the machine
   std::int64_t heap_in_use = 0;  ///< of malloc's memory; 0 where the C library does not tell
 };
 
-/// Reads it, after malloc gave back what it keeps free: memory that was freed is no leak, however
-/// long the C library keeps it for the next allocation. Any thread.
+/// Reads the memory of this process. First makes malloc give back its free memory, because freed
+/// memory that the C library keeps is not a leak. Any thread.
 ProcessMemory read_process_memory();
 
-/// What `values`, one a cycle, grow by in a cycle once the first third of them is over: the least
-/// of the last third less the least of the middle third, by the cycles between. A leak goes on
-/// growing; what a process takes once, or takes and gives back, does not count.
+/// Returns the growth per cycle of `values`, one value a cycle, after the first third: the least
+/// value of the last third less the least of the middle third, divided by the cycles between. A
+/// leak grows on. Memory that a process takes once, or takes and gives back, does not count.
 std::int64_t growth_per_cycle(std::span<const std::int64_t> values) noexcept;
 
 /// This process over cycles of which none should leave anything behind.
@@ -39,8 +39,9 @@ class ProcessGrowth {
  public:
   /// After a cycle.
   void add(const ProcessMemory& memory);
-  /// Adds what resident and heap bytes grew by, and both per cycle. With `most_bytes` each may grow
-  /// by so many a cycle. Names of figures and checks begin with `kind`.
+  /// Adds the growth of resident and heap bytes, in all and per cycle. With `most_bytes`, checks
+  /// that each grows by at most so many bytes a cycle. Names of figures and checks begin with
+  /// `kind`.
   void conclude(ScenarioReport& report, const std::string& kind,
                 std::optional<std::int64_t> most_bytes) const;
 
@@ -95,15 +96,15 @@ struct MemoryBalance {
   bool operator==(const MemoryBalance&) const noexcept = default;
 };
 
-/// Reads it. Waits for nothing. Returns what Device::memory_info returns.
+/// Reads the memory of a device. Waits for nothing. Returns what Device::memory_info returns.
 Result<MemoryBalance> read_balance(const Device& device);
 
-/// Four checks, one a figure: `after` must be `before`. The driver's free bytes may differ by
-/// `tolerance_bytes`, which is for others on the same machine.
+/// Makes four checks, one for each figure: `after` must be equal to `before`. The driver's free
+/// bytes may differ by `tolerance_bytes`, because other processes use the same machine.
 void expect_same(ScenarioReport& report, std::string_view when, const MemoryBalance& before,
                  const MemoryBalance& after, std::int64_t tolerance_bytes = 0);
 
-/// A refusal as it has to be.
+/// The expected refusal of a call.
 struct ExpectedRefusal {
   std::string name;                  ///< of its figures, snake_case
   std::int64_t required_bytes = 0;   ///< that the status must name

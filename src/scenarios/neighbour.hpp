@@ -1,17 +1,17 @@
 #pragma once
 
 /// @file
-/// `Neighbour`: another process, ours to command, that takes and frees memory, and serve_neighbour,
-/// which that process runs: it does what it is told, a line at a time, on the same device:
+/// `Neighbour`: controls a child process that takes and frees memory. The child runs
+/// serve_neighbour, which executes one command a line on the same device:
 ///
 ///     <- ready
 ///     -> take BYTES      <- took TOTAL, or refused REQUIRED AVAILABLE
 ///     -> free            <- freed TOTAL
 ///     -> quit            it ends, as it does when nobody is there to write any more
 ///
-/// Memory that was taken is written to: on a host nothing is taken before. A Neighbour owns the
-/// process, which outlives neither this object, which waits for its end, nor this process. One
-/// thread at a time.
+/// The child writes to the memory that it takes, because a host commits memory only then. A
+/// Neighbour owns the child and waits for its end in the destructor. The child ends when this
+/// process ends. One thread at a time.
 
 #include "scenarios/report.hpp"
 
@@ -39,13 +39,13 @@ class Neighbour {
   Neighbour(const Neighbour&) = delete;
   Neighbour& operator=(const Neighbour&) = delete;
 
-  /// Lets it take so many bytes more, and write to them.
+  /// Makes the child take so many more bytes and write to them.
   MaybeFailure take(std::int64_t bytes);
-  /// Lets it free all that it has.
+  /// Makes the child free all its memory.
   MaybeFailure free();
   /// Lets it end, and waits for that; a failure when it does not end well. The last call.
   MaybeFailure quit();
-  /// What it has now.
+  /// Returns the bytes that the child has now.
   std::int64_t held_bytes() const noexcept { return held_bytes_; }
   /// Its process.
   pid_t pid() const noexcept { return pid_; }

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `Overload`: an engine under more work than its pool holds. Sequences wait until admission has
-/// secured their prompt; when blocks run out, the newest running one is preempted, waits at the
-/// head of the queue and is computed again. Every result is compared, every sequence comes to its
-/// end. Borrows the engine. One thread at a time.
+/// `Overload`: runs an engine with more work than its pool can hold. A sequence waits until
+/// admission has secured the blocks of its prompt. When blocks run out, the newest running sequence
+/// is preempted, waits at the head of the queue and is computed again. Every result is compared,
+/// and every sequence is finished. Borrows the engine. One thread at a time.
 
 #include "scenarios/engine.hpp"
 #include "verify/failure.hpp"
@@ -21,7 +21,7 @@ struct OverloadRequest {
   std::int64_t output_tokens = 0;
 };
 
-/// What happened.
+/// The counts of a run.
 struct OverloadFigures {
   std::int64_t finished = 0;            ///< sequences
   std::int64_t tokens_finished = 0;     ///< in them

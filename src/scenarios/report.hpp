@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `ScenarioReport`: what one pressure scenario saw. A verdict is the conjunction of checks, and
-/// each check shows what was expected and what was seen. Plain data; one thread at a time.
+/// `ScenarioReport`: the figures and checks of one pressure scenario. The scenario passes when
+/// every check holds. Each check shows the expected and the seen value. Plain data; one thread at a
+/// time.
 
 #include "verify/failure.hpp"
 
@@ -19,9 +20,9 @@ using verify::MaybeFailure;
 using verify::RunEnd;
 using verify::unexpected;
 
-/// Whether somebody asked for the end of a run; without a flag nobody does.
+/// Returns whether the run was asked to stop; false without a flag.
 inline bool is_stopped(const std::atomic<bool>* stop) noexcept { return stop != nullptr && *stop; }
-/// How a scenario ends then.
+/// Makes the failure of a scenario that was asked to stop.
 inline Failure interruption() { return {RunEnd::interrupted, "interrupted", "", ""}; }
 
 /// Numbers in rows, such as readings one after another.
@@ -36,7 +37,7 @@ struct Figure {
   std::variant<std::int64_t, double, std::string, FigureTable> value;
 };
 
-/// One thing that had to hold.
+/// One check.
 struct Check {
   std::string what;
   std::string expected;
@@ -54,11 +55,11 @@ struct ScenarioReport {
   MaybeFailure ended;    ///< why it could not come to its end; absent when it did
   double seconds = 0.0;  ///< that it took
 
-  /// It came to its end, every check held, and there was one.
+  /// Returns whether the scenario was completed with at least one check and every check held.
   bool passed() const noexcept;
-  /// Somebody stopped it: neither passed nor failed.
+  /// Returns whether the scenario was interrupted. It has then neither passed nor failed.
   bool interrupted() const noexcept { return ended && ended->end == RunEnd::interrupted; }
-  /// It ran, was not interrupted, and did not pass.
+  /// Returns whether the scenario ran, was not interrupted, and did not pass.
   bool failed() const noexcept { return skipped.empty() && !interrupted() && !passed(); }
 
   /// Adds a figure.

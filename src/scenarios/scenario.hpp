@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The scenarios, one source file each, and what they are handed: what the suite is to do, where
-/// progress goes. A scenario makes what it needs on the device, writes figures and checks into its
-/// report, and leaves nothing behind. What it returns is why it could not come to its end, which
-/// fails it too.
+/// The scenarios, one source file each, and their arguments: the options of the suite and the
+/// receiver of progress. A scenario makes the objects that it needs on the device, writes figures
+/// and checks into its report, and frees everything. It returns a Failure when it cannot be
+/// completed, and has then failed.
 
 #include "scenarios/report.hpp"
 #include "scenarios/served_model.hpp"
@@ -23,7 +23,7 @@
 
 namespace kvarena::scenarios {
 
-/// How much work the scenarios are. The defaults are the real thing; tests scale them down.
+/// The amount of work of the scenarios. The defaults are for real runs; tests use smaller numbers.
 struct SuiteSizes {
   std::int64_t chunk_tokens = 128;       ///< prompt tokens in a step
   std::int64_t decode_tokens = 96;       ///< maximum context: decoded, the rest is prefilled
@@ -46,7 +46,7 @@ struct SuiteSizes {
   std::int64_t neighbour_bytes = std::int64_t{4} << 30;  ///< that it takes at most
 };
 
-/// All of it.
+/// Options of the suite.
 struct SuiteOptions {
   Device* device = nullptr;  ///< where, open; outlives the run. A host device has its capacity
   ServedModel model;
@@ -71,9 +71,9 @@ class ProgressSink {
   virtual ~ProgressSink() = default;
   /// A scenario begins.
   virtual void on_begin(std::string_view name, std::string_view title) = 0;
-  /// It has come this far, in words.
+  /// The scenario reports its progress in words.
   virtual void on_progress(std::string_view name, std::string_view what) = 0;
-  /// It is over.
+  /// The scenario has ended.
   virtual void on_end(const ScenarioReport& report) = 0;
 };
 
@@ -99,7 +99,8 @@ struct Scenario {
   std::string_view name;
   std::string_view title;
   MaybeFailure (*run)(const ScenarioContext& context, ScenarioReport& report);
-  /// Free bytes of the device with which it comes to its end. Returns what cache_footprint returns.
+  /// Returns the free bytes of the device that the scenario needs. Returns what cache_footprint
+  /// returns.
   Result<std::int64_t> (*required_bytes)(const ScenarioContext& context);
 };
 
@@ -120,7 +121,7 @@ Scenario long_generation();
 /// A process that takes and frees memory meanwhile.
 Scenario neighbours();
 
-/// All of them, in the order in which they run.
+/// Returns all scenarios, in the order in which they run.
 std::span<const Scenario> scenarios();
 
 }  // namespace kvarena::scenarios

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `ServedModel`: what scenarios need to know of a model: the shape of its KV, the bytes of its
-/// weights, its longest context. No model is loaded: `ModelWeights` are bytes of the real size,
-/// filled piece by piece, each piece with a value of its own, so that whoever writes into them is
-/// found. One thread at a time.
+/// `ServedModel`: the figures of a model that scenarios use: the shape of its KV, the bytes of its
+/// weights, and its longest context. No model is loaded. `ModelWeights` are bytes of the real size.
+/// Each piece of them is filled with its own value, so a wrong write is found. One thread at a
+/// time.
 
 #include "kvarena/base/layout.hpp"
 #include "kvarena/device/device.hpp"
@@ -27,19 +27,19 @@ struct ServedModel {
   std::int64_t weights_bytes = 0;       ///< of all parameters
 };
 
-/// Blocks of one sequence of the longest context.
+/// Returns the blocks of one sequence of the longest context.
 inline std::int64_t context_blocks(const ServedModel& model) noexcept {
   const std::int64_t block = model.shape.block_size_tokens;
   return (model.max_context_tokens + block - 1) / block;
 }
 
-/// What find_served_model knows, the default first.
+/// Returns the names of the models that find_served_model has here, the default first.
 std::vector<std::string> served_model_names();
-/// The model of that name here or among the presets of room 9, whose numbers it has; the whole
-/// context is kept, whatever the model's windows. Nothing when there is none.
+/// Returns the model with this name from here or from the capacity presets, with the preset's
+/// numbers; nullopt when there is none. The whole context is kept, also for models with windows.
 std::optional<ServedModel> find_served_model(std::string_view name);
 
-/// How large, and filled how.
+/// The size of the weights and how they are filled.
 struct ModelWeightsOptions {
   std::int64_t bytes = 0;
   std::int64_t piece_bytes = 64 << 20;      ///< filled at a time
@@ -61,8 +61,7 @@ class ModelWeights {
   void* data() const noexcept { return data_; }
   /// As asked for.
   std::int64_t bytes() const noexcept { return options_.bytes; }
-  /// How many of the first and last bytes of all pieces are not what they were filled with. Waits
-  /// for the device.
+  /// Returns how many of the first and last bytes of all pieces have changed. Waits for the device.
   Result<std::int64_t> count_wrong_bytes() const;
 
  private:

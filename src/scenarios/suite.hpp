@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `run_suite`: runs scenarios on a device, each on its own, going on after one that failed.
+/// `run_suite`: runs scenarios on a device, one after another. It goes on after a failed scenario.
 
 #include "scenarios/scenario.hpp"
 #include "verify/failure.hpp"
@@ -12,7 +12,7 @@
 
 namespace kvarena::scenarios {
 
-/// What a run found out.
+/// The report of a run.
 struct SuiteReport {
   std::string model;
   std::string device;                     ///< Device::name
@@ -23,7 +23,7 @@ struct SuiteReport {
   double seconds = 0.0;
 };
 
-/// How a run ended, and the report as far as it goes.
+/// The end of a run, and its report up to there.
 struct SuiteOutcome {
   MaybeFailure failure;             ///< absent: all came to their end, and every check held
   std::int64_t required_bytes = 0;  ///< free bytes that the scenarios chosen need
@@ -31,8 +31,9 @@ struct SuiteOutcome {
   SuiteReport report;
 };
 
-/// Runs `options.scenarios`. does_not_fit when the device has not the free bytes that they need,
-/// before anything runs; interrupted after `options.stop`, with what was finished.
+/// Runs `options.scenarios`. Ends with does_not_fit, before any scenario runs, when the device has
+/// fewer free bytes than they need. Ends with interrupted after `options.stop`; the report then has
+/// the finished scenarios.
 SuiteOutcome run_suite(const SuiteOptions& options, ProgressSink* sink);
 
 }  // namespace kvarena::scenarios

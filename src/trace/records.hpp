@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// One line of a trace to its fields: the two notations (a JSON object, a row of Azure's CSV). Pure
-/// functions of the line; what a defect is called is decided here, where it lies in the file by the
-/// caller. Any thread.
+/// Parsers for one line of a trace, in two notations: a JSON object, or a row of Azure's CSV. Pure
+/// functions for any thread. A parser describes a defect in words and by its column; the caller
+/// adds the file and the line.
 
 #include <cstdint>
 #include <optional>
@@ -13,14 +13,14 @@
 
 namespace kvarena::trace {
 
-/// A defect within one line. Column counts bytes from 1.
+/// A defect within one line. `column` counts bytes from 1.
 struct LineDefect {
   std::int64_t column = 0;
   std::string found;
   std::string expected;
 };
 
-/// The fields of a JSON record that some format knows. Absent ones keep their defaults.
+/// The fields of a JSON record that any of the formats uses. Absent fields keep their defaults.
 struct JsonRecord {
   std::optional<std::int64_t> timestamp_us;   ///< "timestamp", milliseconds in the file
   std::optional<std::int64_t> input_tokens;   ///< "input_length"
@@ -28,12 +28,13 @@ struct JsonRecord {
   std::optional<std::int64_t> session;        ///< "session"
   std::optional<std::int64_t> turn;           ///< "turn"
   std::vector<std::int64_t> hash_ids;         ///< "hash_ids"
-  bool has_hash_ids = false;                  ///< "hash_ids" was there
-  bool has_scheduled_ms = false;              ///< "scheduled_ms" was there: a record of a real run
+  bool has_hash_ids = false;                  ///< whether "hash_ids" was present
+  bool has_scheduled_ms = false;  ///< whether "scheduled_ms" was present: a record of a real run
 };
 
-/// Parses one JSON object. Unknown fields are skipped; a known field given twice, a number outside
-/// its range and anything behind the object are defects. The column is the field's.
+/// Parses one JSON object. Unknown fields are skipped. A known field that occurs twice, a number
+/// outside its range, and text behind the object are defects. The column is the column of the
+/// field.
 std::optional<LineDefect> parse_json_record(std::string_view line, JsonRecord& record);
 
 /// The fields of a row of Azure's CSV.

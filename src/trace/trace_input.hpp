@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `TraceInput`: the bytes of a trace, as a stream buffer: a file, a pipe or standard input, as it
-/// is or compressed by gzip or zstd, which its first bytes tell. Bounded memory. Owns its
-/// descriptor. Not movable; one thread at a time.
+/// `TraceInput`: a stream buffer over the bytes of a trace. The trace is a file, a pipe or standard
+/// input. It is plain or compressed by gzip or zstd; its first bytes decide which. Memory is
+/// bounded. Owns its descriptor. Not movable; one thread at a time.
 
 #include <atomic>
 #include <cstddef>
@@ -15,34 +15,34 @@
 
 namespace kvarena::trace {
 
-/// Turns compressed bytes into plain ones.
+/// Decompresses bytes.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Decodes some of `in` into `out`; both move past what was used. Returns false for bytes that
-  /// cannot be what they should.
+  /// Decodes a part of `in` into `out`, and moves both past the used bytes. Returns false for bytes
+  /// that are not valid in the format.
   virtual bool decode(const char*& in, const char* in_end, char*& out, char* out_end) = 0;
-  /// Whether the compressed data may end here.
+  /// Returns whether the compressed data may end here.
   virtual bool may_end() const noexcept = 0;
 };
 
-/// Reads forward, once.
+/// Reads the bytes once, from first to last.
 class TraceInput final : public std::streambuf {
  public:
-  /// Where the bytes came to their end.
+  /// How the bytes ended.
   enum class End : std::uint8_t { none, complete, read_failed, truncated, corrupt };
 
-  /// Opens `path`, "-" being standard input. While a pipe has nothing to say and `*stop` (may be
-  /// null) is true, it ends.
+  /// Opens `path`; "-" is standard input. The input ends when `*stop` is true while a pipe has no
+  /// bytes. `stop` may be null.
   TraceInput(const std::string& path, const std::atomic<bool>* stop);
   ~TraceInput() override;
   TraceInput(const TraceInput&) = delete;
   TraceInput& operator=(const TraceInput&) = delete;
 
-  /// errno of opening or reading; 0: none.
+  /// Returns the errno of opening or reading; 0: no error.
   int error() const noexcept { return error_; }
   End end() const noexcept { return end_; }
-  /// Whether it is a file, which can be read again.
+  /// Returns whether the input is a file, which can be read again.
   bool is_file() const noexcept { return is_file_; }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// How far computed attention is from the exact one, and how far it may be. Pure functions.
+/// The error of computed attention, and the largest error that is accepted. Pure functions.
 
 #include "verify/step_memory.hpp"
 
@@ -13,20 +13,21 @@
 
 namespace kvarena::verify {
 
-/// Relative L2 distance of one query token's outputs in one layer, over all heads. NaN when one of
-/// them is.
+/// Returns the relative L2 distance of one query token's outputs in one layer, over all heads. The
+/// result is NaN when an output is NaN.
 inline double relative_error(const AttentionSums& sums) noexcept {
   return std::sqrt(sums.difference / sums.exact);
 }
 
-/// The largest distance accepted for outputs of `dtype`. Kernels of 16-bit types round weights and
-/// outputs once each: twice the unit roundoff. f32 sums thousands of terms of both signs.
+/// Returns the largest accepted distance for outputs of `dtype`. Kernels of 16-bit types round the
+/// weights once and the outputs once, so their limit is twice the unit roundoff. The limit of f32
+/// allows for sums of thousands of terms of both signs.
 constexpr double error_limit(DType dtype) noexcept {
   if (dtype == DType::bf16) return 0x1p-7;
   return dtype == DType::f16 ? 0x1p-10 : 0x1p-12;
 }
 
-/// Compares `found` of `dtype` with `wanted`.
+/// Compares the elements of `found`, of type `dtype`, with `wanted`.
 inline AttentionSums compare_rows(std::span<const float> wanted, const std::byte* found,
                                   DType dtype) noexcept {
   AttentionSums sums;
@@ -39,7 +40,7 @@ inline AttentionSums compare_rows(std::span<const float> wanted, const std::byte
   return sums;
 }
 
-/// Index of the element that differs most; a NaN differs most of all.
+/// Returns the index of the element that differs most. A NaN counts as the largest difference.
 inline std::int64_t worst_element(std::span<const float> wanted, const std::byte* found,
                                   DType dtype) noexcept {
   std::int64_t worst = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The arithmetic of token content, for host and device code alike: which 32-bit word a prefix,
-/// layer, kind, head and place in the row give. sequence.hpp says what it is for. Pure functions.
+/// The arithmetic of token content for host and device code: it computes a 32-bit word from a
+/// prefix, layer, kind, head and place in the row. sequence.hpp explains the use. Pure functions.
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/export.hpp"
@@ -12,7 +12,7 @@
 
 namespace kvarena::verify {
 
-/// What a row of elements is for.
+/// The kind of a row of elements.
 enum class RowKind : std::uint8_t { key, value, query };
 
 inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  ///< 2^64 by the golden ratio
@@ -26,11 +26,11 @@ KVARENA_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ (x >> 32);
 }
 
-/// Which bits of a lane are random and which are set, so that each element is a finite number with
-/// one of two exponents: sign, the lowest exponent bit and the mantissa are random.
+/// The random bits and the set bits of a lane. The sign, the lowest exponent bit and the mantissa
+/// are random, so each element is a finite number with one of two exponents.
 struct Pattern {
-  std::uint32_t random;  ///< kept of the lane's bits
-  std::uint32_t set;     ///< always 1
+  std::uint32_t random;  ///< bits that are random
+  std::uint32_t set;     ///< bits that are always 1
 };
 
 /// The pattern of two 16-bit elements or one f32.
@@ -43,13 +43,13 @@ KVARENA_HOST_DEVICE constexpr Pattern pattern_of(DType dtype, RowKind kind) noex
   }
 }
 
-/// What the lanes of one row are made from.
+/// The numbers from which the lanes of one row are computed.
 struct RowSeed {
-  std::uint32_t low;   ///< added to
-  std::uint32_t high;  ///< multiplied by: odd
+  std::uint32_t low;   ///< summand
+  std::uint32_t high;  ///< factor; odd
 };
 
-/// The seed of (prefix, layer, kind, head).
+/// Returns the seed of (prefix, layer, kind, head).
 KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::int32_t layer,
                                                RowKind kind, std::int32_t head) noexcept {
   const auto plane = (static_cast<std::uint64_t>(layer) << 32) |
@@ -58,7 +58,7 @@ KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::i
   return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) | 1U};
 }
 
-/// Bytes 4 * i .. 4 * i + 3 of a row.
+/// Returns bytes 4 * i .. 4 * i + 3 of a row.
 [[gnu::always_inline]] KVARENA_HOST_DEVICE constexpr std::uint32_t lane(RowSeed seed,
                                                                         std::uint32_t i,
                                                                         Pattern pattern) noexcept {
@@ -69,8 +69,8 @@ KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::i
   return (x & pattern.random) | pattern.set;
 }
 
-/// Fills `count` elements of (prefix, layer, kind, head) at `out`. K and V have magnitudes in
-/// [1/8, 1/2), queries in [2, 8); every value is exact in `dtype` (f32, f16 or bf16).
+/// Fills `count` elements of (prefix, layer, kind, head) at `out`. Magnitudes are in [1/8, 1/2) for
+/// K and V, and in [2, 8) for queries. Every value is exact in `dtype` (f32, f16 or bf16).
 void fill_row(DType dtype, std::uint64_t prefix_hash, std::int32_t layer, RowKind kind,
               std::int32_t head, std::int32_t count, std::byte* out) noexcept;
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `DeviceMemory`: one allocation of a device, freed with its owner. Move-only; the device must
-/// outlive it, and work that uses it be over when it goes.
+/// `DeviceMemory`: owns one allocation of a device and frees it. Move-only. The device must outlive
+/// it. Work that uses the memory must have ended before the destructor.
 
 #include "kvarena/device/device.hpp"
 
@@ -12,11 +12,11 @@
 
 namespace kvarena::verify {
 
-/// Bytes on a device, or pinned beside it.
+/// Bytes on a device, or pinned bytes on its host.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// At least one byte. Returns what Device::allocate returns.
+  /// Allocates `bytes` bytes, at least one. Returns what Device::allocate returns.
   static Result<DeviceMemory> create(Device& device, std::int64_t bytes, std::string_view purpose,
                                      MemoryKind kind = MemoryKind::device) {
     const auto count = static_cast<std::uint64_t>(bytes < 1 ? 1 : bytes);
@@ -39,12 +39,12 @@ class DeviceMemory {
     return *this;
   }
 
-  /// The first byte, or element.
+  /// Returns the first byte or element.
   template <class T = std::byte>
   T* data() const noexcept {
     return static_cast<T*>(data_);
   }
-  /// As asked for.
+  /// Returns the size that create was called with.
   std::int64_t bytes() const noexcept { return bytes_; }
 
  private:

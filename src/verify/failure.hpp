@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Failure`: why a run cannot go on, for a person. Functions of this room and of those above
-/// return an optional one: nothing means all is well.
+/// `Failure`: says to people why a run cannot go on. Functions of verify, replay and scenarios
+/// return an optional Failure; nullopt means success.
 
 #include "kvarena/device/cuda_device.hpp"
 
@@ -13,21 +13,21 @@
 
 namespace kvarena::verify {
 
-/// How a run ended.
+/// The end of a run.
 enum class RunEnd : std::uint8_t {
-  completed,     ///< all was done, and every check held
+  completed,     ///< all work was done, and every check held
   check_failed,  ///< verification or the accounts failed
-  bad_options,   ///< the options contradict one another or the input
+  bad_options,   ///< the options contradict each other or the input
   does_not_fit,  ///< the pool or the device's memory is too small
-  bad_input,     ///< a trace
-  interrupted,   ///< somebody asked it to stop; what was done until then is whole
-  environment,   ///< the operating system, or a bug
+  bad_input,     ///< a trace cannot be read or is not valid
+  interrupted,   ///< a stop was requested; the finished part is complete
+  environment,   ///< the operating system refused, or kvarena has a bug
 };
 
-/// "check_failed", ...
+/// Returns "check_failed" and so on.
 std::string_view name_of(RunEnd end) noexcept;
 
-/// What happened, what was expected, what to do.
+/// Says what happened, what was expected, and what to do.
 struct Failure {
   RunEnd end = RunEnd::environment;
   std::string happened;
@@ -35,10 +35,11 @@ struct Failure {
   std::string advice;
 };
 
-/// Nothing, or why not.
+/// nullopt, or why a run cannot go on.
 using MaybeFailure = std::optional<Failure>;
 
-/// A Status that cannot occur unless kvarena has a defect, with the call that returned it.
+/// Makes a Failure from a Status that only a defect of kvarena can cause. `call` returned the
+/// Status.
 inline Failure unexpected(const char* call, const Status& status) {
   return {RunEnd::environment, std::string(call) + " failed: " + describe_cuda(status), "",
           "this is a bug in kvarena; please report it with the command line"};

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// A sequence as far as its content goes. The K and V of a token are a pure function of the whole
-/// prefix of its sequence: a running hash over token ids, and elements expanded from it. Two
-/// sequences with the same prefix have the same bytes, any other prefix, layer, head or position
-/// has others. Nothing here reads a cache: what was written can be derived again without it.
+/// The content of a sequence. The K and V of a token are a pure function of the whole prefix of its
+/// sequence: a running hash over token ids, from which the elements are computed. Two sequences
+/// with the same prefix have the same bytes. Another prefix, layer, head or position gives other
+/// bytes. Nothing here reads a cache, so written bytes can be derived again without the cache.
 
 #include "kvarena/base/ids.hpp"
 
@@ -15,35 +15,36 @@
 
 namespace kvarena::verify {
 
-/// What the tokens of a sequence follow from. A plain value.
+/// The description from which the tokens of a sequence are derived. A plain value.
 struct SequenceContent {
-  std::int64_t owner = 0;  ///< the engine's request: messages name it. Its own tokens differ
-  std::int64_t prompt_tokens = 0;    ///< those behind them belong to one sample
-  std::int32_t block_tokens = 0;     ///< prompt tokens each id stands for; 0 when there are no ids
-  std::vector<std::int64_t> blocks;  ///< equal ids: equal prompts up to the end of that block
+  std::int64_t owner = 0;  ///< id of the engine's request, for messages and for its own tokens
+  std::int64_t prompt_tokens = 0;  ///< tokens of the prompt; later tokens belong to one sample
+  std::int32_t block_tokens =
+      0;  ///< prompt tokens of the block of each id; 0 when there are no ids
+  std::vector<std::int64_t> blocks;  ///< equal ids mean equal prompts up to the end of that block
 };
 
-/// The tokens of one sequence, first to last, as prefix hashes. Prompt tokens come from the ids of
-/// the content's blocks, the rest from its owner, those behind the prompt also from the sample. A
-/// cheap value. Any thread.
+/// The tokens of one sequence, from first to last, as prefix hashes. Prompt tokens come from the
+/// ids of the content's blocks, and from the owner where there are no ids. Tokens behind the prompt
+/// come from the owner and the sample. A value that is cheap to copy. Any thread.
 class TokenStream {
  public:
   TokenStream() = default;
-  /// At token 0.
+  /// Makes a stream at token 0.
   TokenStream(std::shared_ptr<const SequenceContent> content, std::int32_t sample) noexcept
       : content_(std::move(content)), sample_(sample) {}
 
-  /// The hash of the prefix that ends with the next token; moves on by one.
+  /// Returns the hash of the prefix that ends with the next token, and moves on by one token.
   std::uint64_t next() noexcept;
-  /// Tokens passed so far.
+  /// Returns the number of tokens passed so far.
   std::int64_t position() const noexcept { return position_; }
-  /// The same tokens so far, continued as another sample.
+  /// Returns a stream with the same tokens so far that continues as another sample.
   TokenStream as_sample(std::int32_t sample) const noexcept {
     TokenStream other = *this;
     other.sample_ = sample;
     return other;
   }
-  /// At token 0 again.
+  /// Returns the same stream at token 0.
   TokenStream from_start() const noexcept { return {content_, sample_}; }
 
   std::int64_t owner() const noexcept { return content_->owner; }
@@ -60,12 +61,12 @@ class TokenStream {
 
 /// A sequence whose K and V are written and verified. Plain data of an engine.
 struct WrittenSequence {
-  SequenceId sequence = kNoSequence;  ///< in the tables, while it has any
+  SequenceId sequence = kNoSequence;  ///< in the tables; kNoSequence when it has none
   std::int64_t length = 0;            ///< tokens in the tables
-  std::int64_t prefill_length = 0;    ///< tokens to prefill; behind them it decodes
-  TokenStream stream;                 ///< behind the tokens that were written
+  std::int64_t prefill_length = 0;    ///< tokens to prefill; later tokens are decoded
+  TokenStream stream;                 ///< positioned behind the written tokens
 
-  /// Whether its prefill is done.
+  /// Returns whether its prefill is done.
   bool decodes() const noexcept { return length >= prefill_length; }
 };
 
@@ -75,12 +76,12 @@ struct StepRow {
   std::int32_t tokens = 0;
 };
 
-/// Some layers of a model, one after the other.
+/// Consecutive layers of a model.
 struct LayerRange {
   std::int32_t first = 0;
   std::int32_t count = 0;
 
-  /// The layer past the last.
+  /// Returns the layer past the last.
   std::int32_t end() const noexcept { return first + count; }
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 
 /// @file
-/// `KvVerifier`: holds an engine's KV to account. The bytes that the tables lead to are compared
-/// with bytes derived again from the sequence's description, and attention through the tables with
-/// plain attention in double precision over K and V derived likewise. Nothing of what is compared
-/// against comes from the cache. On a GPU, `full` compares there, and what was sampled on the host
-/// too: so the GPU's comparison is itself held to the host's. One thread at a time.
+/// `KvVerifier`: verifies an engine's KV. It compares the bytes at the tables' blocks with bytes
+/// derived again from the sequence's description. It compares attention through the tables with
+/// plain attention in double precision over derived K and V. The derived side uses nothing from the
+/// cache. On a GPU, `full` compares everything on the GPU and a sample on the host too, which
+/// verifies the GPU's comparison. One thread at a time.
 
 #include "verify/derived_content.hpp"
 #include "verify/failure.hpp"
@@ -22,39 +22,39 @@
 
 namespace kvarena::verify {
 
-/// What of a cache is written and verified, and how much of it.
+/// The part of a cache that is written and verified.
 struct VerifierOptions {
   AttentionMode mode = AttentionMode::sample;
   UniformLayoutOptions shape;
   std::int32_t num_q_heads = 0;
   std::int64_t sample_every = 64;    ///< steps from one verified step to the next
   std::int64_t max_step_tokens = 0;  ///< new tokens in a step at most
-  LayerRange layers{};               ///< none: all. Others are neither written nor looked at
+  LayerRange layers{};               ///< layers to write and verify; count 0: all
 };
 
 /// Writes and verifies the KV of an engine's sequences.
 class KvVerifier {
  public:
-  /// Query tokens of a row that are compared, the last ones; K and V of all are compared when the
-  /// sequence ends.
+  /// The last query tokens of a row, which are compared. K and V of all tokens are compared when
+  /// the sequence ends.
   static constexpr std::int32_t kComparedQueries = 4;
 
-  /// `cache` outlives the verifier; `memory` is of that cache.
+  /// Makes a verifier. `cache` must outlive it; `memory` is the memory of that cache.
   KvVerifier(const VerifierOptions& options, const KvCache& cache,
              std::unique_ptr<StepMemory> memory);
 
-  /// After a successful append: writes K and V of the new tokens, computes attention where the
-  /// device does so in every step or it is the turn of this one, and compares.
+  /// Writes K and V of the new tokens, computes attention, and compares. A host computes attention
+  /// only in the verified steps, a GPU in every step. Call it after a successful append.
   MaybeFailure write_step(std::span<const StepRow> rows);
-  /// The next step is verified, also where its turn has not come yet.
+  /// Makes the next step that is small enough to verify a verified one, before its regular turn.
   void verify_next() noexcept { next_turn_ = steps_; }
-  /// write_step without attention: a step that only fills the cache.
+  /// Does write_step without attention, for a step that only fills the cache.
   MaybeFailure write_only(std::span<const StepRow> rows);
-  /// Before a finished sequence is destroyed: compares its bytes.
+  /// Compares the bytes of a finished sequence. Call it before the sequence is destroyed.
   MaybeFailure check_sequence(const WrittenSequence& sequence);
-  /// What was looked at so far.
+  /// Returns the counts so far.
   const VerificationReport& report() const noexcept { return report_; }
-  /// What the device took for attention so far. Waits for it.
+  /// Returns the device's time for attention so far. Waits for the device.
   Result<MeasuredReport> measure() { return memory_->measure(); }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What `kvarena bench attention` measures: heads, lengths and types from the command line, as
+/// The options of `kvarena bench attention`: heads, lengths and types from the command line become
 /// problems for a meter.
 
 #include "tools/console.hpp"
@@ -21,19 +21,19 @@ class Option;
 
 namespace kvarena::tools {
 
-/// Rows to measure, or why there are none.
+/// The rows to measure, or the exit code of the reported error.
 struct ChosenProblems {
   ExitCode code = ExitCode::ok;  ///< what was wrong has been reported
   std::vector<meter::AttentionProblem> problems;
 };
 
-/// The options and what they mean together.
+/// The options of the command.
 class AttentionBenchOptions {
  public:
   /// Declares --preset, --heads, --head-dim, --batch, --context, --lengths, --dtype, --block-size,
   /// --q-len and --window.
   void declare(CLI::App& command);
-  /// The rows in the order given; reports contradictions and bad files.
+  /// Returns the rows in the given order. Reports contradictions and bad files.
   ChosenProblems choose(const Console& console) const;
   /// Whether K and V are fp8.
   bool is_fp8() const { return dtype_ == "fp8"; }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What `kvarena bench attention` prints: the table's lines, the JSON of a row, and how kvarena is
-/// compared with other kernels. Pure functions.
+/// The output of `kvarena bench attention`: the table's lines, the JSON of a row, and the
+/// comparison of kvarena with other kernels. Pure functions.
 
 #include "tools/attention_meter/attention_meter.hpp"
 
@@ -24,13 +24,13 @@ std::string table_header();
 std::string table_line(const meter::AttentionProblem& problem,
                        const meter::AttentionFigures& figures, const meter::ReadCeiling& ceiling);
 
-/// One row: what was measured and what it gave. Numbers of µs and GB/s are not rounded.
+/// Returns a row as JSON: the problem and its measurement. Numbers of µs and GB/s are not rounded.
 nlohmann::ordered_json json_of(const meter::AttentionProblem& problem,
                                const meter::AttentionFigures& figures,
                                const meter::ReadCeiling& ceiling);
 
-/// How kvarena is compared with FlashInfer, cuDNN and others, and what the best of them took on the
-/// rows of `problems` that docs/benchmarks.md knows.
+/// Returns how to compare kvarena with FlashInfer, cuDNN and others, and the time of the best of
+/// them for each of `problems` that is in docs/benchmarks.md.
 std::string peers_text(std::span<const meter::AttentionProblem> problems);
 /// The same rows for programs.
 nlohmann::ordered_json peers_json(std::span<const meter::AttentionProblem> problems);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The rows of `kvarena bench attention`, measured one after another with whatever meter it is
-/// given, printed as they come, and written as JSON at the end.
+/// Measures the rows of `kvarena bench attention` one after another with a given meter. It prints
+/// each row after its measurement and writes JSON at the end.
 
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
@@ -21,8 +21,9 @@ struct AttentionBenchRun {
   std::span<const meter::AttentionProblem> problems;
   const std::string& json;  ///< target of `--json`
 
-  /// Measures and prints a line a row. Returns check_failed when a result is wrong; what ends the
-  /// run early is reported: does_not_fit, usage for what the device cannot compute, environment.
+  /// Measures the rows and prints a line for each. Returns check_failed when a result is wrong. An
+  /// early end is reported and returns does_not_fit, usage (the device cannot compute the row) or
+  /// environment.
   ExitCode run(const Console& console, meter::AttentionMeter& meter) const;
   /// Reports that `what` failed.
   ExitCode report(const Console& console, const std::string& what, const Status& status) const;

@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// `AttentionMeter`: how long decode attention takes on a device, beside the time to only read as
-/// many bytes, measured in the same run. Calls go back to back (on CUDA in a graph), over tables of
-/// random blocks that rotate so that no cache holds what a call reads; a time is the median of the
-/// rounds divided by their calls. Each row's result is compared with plain loops first.
+/// `AttentionMeter`: measures how long decode attention takes on a device, and how long a plain
+/// read of as many bytes takes in the same run. Calls run back to back, on CUDA in a graph. The
+/// calls rotate over tables of random blocks, so that no cache holds the bytes that a call reads. A
+/// time is the median of the rounds divided by the calls of a round. Each row's result is compared
+/// with plain loops first.
 ///
 /// Single-threaded; borrows its device, which must outlive it; owns its pool and gives it back.
 /// Every call waits for the device.
@@ -19,7 +20,7 @@
 
 namespace kvarena::meter {
 
-/// How to measure.
+/// Options of a meter.
 struct MeterOptions {
   std::int64_t pool_bytes = 0;                 ///< of KV, at least what pool_bytes(problem) says
   std::int64_t rotated_bytes = 1'000'000'000;  ///< of KV that the calls of a row go round
@@ -35,7 +36,7 @@ struct ReadCeiling {
   double us = 0.0;         ///< its time
 };
 
-/// What a row gave.
+/// The measurement of a row.
 struct AttentionFigures {
   std::int64_t kv_bytes = 0;     ///< of K and V that a call has to read
   double floor_us = 0.0;         ///< to only read as many bytes

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// What is measured: the shape of one attention layer, the lengths of a batch, and the arithmetic
-/// of the bytes that decoding it has to read. Plain values and pure functions; any thread.
+/// `AttentionProblem`: a measured problem: the shape of one attention layer and the lengths of a
+/// batch. The functions compute the bytes that decoding must read. Plain values and pure functions
+/// for any thread.
 
 #include "kvarena/base/dtype.hpp"
 
@@ -31,8 +32,9 @@ struct AttentionProblem {
   std::vector<std::int32_t> lengths;  ///< [sequences] tokens, each at least q_len
 };
 
-/// How the calls of a measurement go round: `num_tables` sets of block tables over disjoint blocks,
-/// so that caches hold nothing of a call when its turn comes again, and calls back to back.
+/// The rotation of a measurement's calls over `num_tables` sets of block tables. The sets have
+/// disjoint blocks, so caches hold nothing of a set when a call uses it again. Calls run back to
+/// back.
 struct Rotation {
   std::int32_t num_tables = 1;  ///< 1 .. 64
   std::int32_t num_calls = 1;   ///< in one measured round, at least num_tables

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// How far results are from the exact ones, and how far rounding alone would be; and which results
-/// of a batch are compared where all would take too long.
+/// The error of results, and the error of rounding alone. Also the choice of the results to compare
+/// when comparing all of a batch would take too long.
 
 #include "base/half.hpp"
 #include "tools/attention_meter/attention_problem.hpp"
@@ -44,8 +44,8 @@ class Comparison {
   double difference_ = 0.0;
 };
 
-/// Indices of `costs` in an order that starts with the dearest and goes on at random (always the
-/// same), as long as their sum is at most `budget`; the first is always there.
+/// Returns indices of `costs` whose costs add up to at most `budget`. The most expensive comes
+/// first and is always included. The others follow in a random order that is always the same.
 inline std::vector<std::int64_t> sampled(const std::vector<std::int64_t>& costs,
                                          std::int64_t budget) {
   std::vector<std::int64_t> order(costs.size());

@@ -16,7 +16,8 @@
 
 namespace kvarena::meter {
 
-/// Owns its arrays. Uninitialised: the meter fills them, and plans, before anything runs.
+/// Owns its arrays. The arrays are uninitialised. The meter fills them and makes the schedule
+/// before a kernel runs.
 class CudaBatch {
  public:
   /// K and V of block 0 begin at `pool`. Throws Failure.

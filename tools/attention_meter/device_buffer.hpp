@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `DeviceBuffer`: memory of a device that goes back with the object. Failures inside the meters
-/// are thrown as `Failure` and become the Status that their public calls return.
+/// `DeviceBuffer`: owns memory of a device and frees it. Failures inside the meters are thrown as
+/// `Failure`. The meters' public calls return them as a Status.
 
 #include "kvarena/device/device.hpp"
 

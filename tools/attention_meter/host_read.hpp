@@ -14,7 +14,7 @@ namespace kvarena::meter {
 
 inline constexpr std::int64_t kReadUnit = 512;  ///< bytes that every loop divides
 
-/// Reads `bytes`, a multiple of kReadUnit; returns something that depends on all of them.
+/// Reads `bytes` bytes, a multiple of kReadUnit. Returns a value that depends on all of them.
 using ReadKernel = std::uint64_t (*)(const std::byte* from, std::int64_t bytes);
 
 /// The loops that this machine can run. Static.

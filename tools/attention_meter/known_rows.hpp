@@ -2,7 +2,7 @@
 
 /// @file
 /// The rows of docs/benchmarks.md: shapes of public models with batches of one length, and one
-/// skewed batch, each with what the best public kernel was found to take. Static data.
+/// skewed batch. Each row has the measured time of the best public kernel. Static data.
 
 #include "tools/attention_meter/attention_problem.hpp"
 
@@ -31,7 +31,7 @@ struct KnownRow {
   double floor_us;               ///< to only read as many bytes
   double public_us;              ///< the best public kernel
   std::string_view public_name;  ///< which
-  double target_ratio;           ///< to the floor, what the project is after
+  double target_ratio;           ///< the project's target for the ratio to the floor
 };
 
 /// All presets.
@@ -45,8 +45,8 @@ std::span<const std::int32_t> skewed_lengths() noexcept;
 
 /// A row's lengths.
 std::vector<std::int32_t> lengths_of(const KnownRow& row);
-/// The row that `problem` is, or nullptr: the same heads, type and lengths; blocks of 16, one query
-/// token, no window.
+/// Returns the row with the heads, type and lengths of `problem`, or nullptr. Rows have blocks of
+/// 16, one query token and no window.
 const KnownRow* find_known_row(const AttentionProblem& problem);
 
 }  // namespace kvarena::meter

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// What a decode launch should have written, in plain loops: two passes over the logits, sums in
-/// double precision. One thread block computes one query token's head; any of a batch's may be
-/// asked for.
+/// Computes the right output of a decode launch in plain loops: two passes over the logits, sums in
+/// double precision. One thread block computes one head of a query token. Any heads of a batch may
+/// be chosen.
 
 #include "kernels/decode/decode.h"
 #include "kvarena/base/tile_order.hpp"

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// One line, or the lines of an array: comments are gone, and strings are those of JSON, as TOML's
-/// in double quotes are.
+/// One line, or the lines of an array, without comments. All strings are JSON strings; TOML's
+/// strings in double quotes already are.
 struct Line {
   std::string text;
   int open_brackets = 0;  // '[' without their ']'

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// kvarena.toml as a list of settings with their lines, and strings as TOML writes them. Of TOML
-/// this is what settings need: tables, and keys with a string, a number, a boolean or an array of
-/// these on one or more lines. The file is input from outside: what is wrong with it is one
-/// `ConfigError`. Knows nothing of commands and options. Pure functions.
+/// Reads kvarena.toml as a list of settings with their lines, and writes strings as TOML. The
+/// accepted part of TOML is tables, and keys with a string, a number, a boolean or an array of
+/// these on one or more lines. A wrong file gives one `ConfigError`. The functions know no commands
+/// or options. Pure functions.
 
 #include "tools/exit_codes.hpp"
 
@@ -20,11 +20,11 @@
 
 namespace kvarena::tools {
 
-/// Largest file, bytes: some twenty times what all options take.
+/// The largest file in bytes, about twenty times the size of all options.
 inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 18;
 
-/// Why a configuration cannot be used. Thrown while the command line is parsed, as CLI11's errors
-/// are; run_command_line reports it.
+/// Says why a configuration cannot be used. It is thrown while the command line is parsed, like
+/// CLI11's errors. run_command_line reports it.
 struct ConfigError : std::exception {
   ConfigError(ExitCode error_code, Finding why) : code(error_code), finding(std::move(why)) {}
 
@@ -36,11 +36,11 @@ struct ConfigError : std::exception {
 struct ConfigEntry {
   std::string table;                ///< "bench.attention"; empty: before the first table
   std::string key;                  ///< empty: the line of the table itself
-  std::vector<std::string> values;  ///< as a command line has them; of an array one each
+  std::vector<std::string> values;  ///< as on a command line; one for each element of an array
   std::uint32_t line = 0;           ///< from 1
 };
 
-/// The entries of a file that is called `path` in errors. Throws ConfigError (bad_input).
+/// Returns the entries of a file. Errors name it `path`. Throws ConfigError (bad_input).
 std::vector<ConfigEntry> parse_config(std::istream& text, const std::string& path);
 
 /// `text` as a TOML string in double quotes, on one line, control characters escaped; what is not

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Where configuration comes from besides the command line. Injected, so that no test depends on
-/// the environment and the folders of whoever runs it.
+/// The sources of configuration besides the command line. They are injected, so no test depends on
+/// the environment and the folders of its user.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace kvarena::tools {
 /// The name that is searched for.
 inline constexpr const char* kConfigFileName = "kvarena.toml";
 
-/// What a process finds around it. Empty: nothing but the command line.
+/// The environment and the files of a process. Empty: only the command line is used.
 struct ConfigSources {
   std::map<std::string, std::string> environment{};  ///< variables named KVARENA_...
   std::filesystem::path folder{};     ///< where the search begins; empty: there is none
@@ -41,10 +41,10 @@ struct FoundConfig {
   std::vector<std::string> user_warnings{};     ///< likewise of the user's
 };
 
-/// Looks for them, up to the root of the file system. A file is passed over, since it could name
-/// files to write, where it or its folder belongs neither to the user nor to root, or where
-/// everybody may write to it. Groups are trusted: many users have one of their own, which may write
-/// to all that they create.
+/// Searches for the files, up to the root of the file system. A file is skipped when the file or
+/// its folder belongs neither to the user nor to root, or when everybody may write to it. The
+/// reason is that a configuration can name files to write. Groups are trusted, because many users
+/// have their own group, which may write to all files that they create.
 FoundConfig find_config_files(const ConfigSources& sources);
 
 }  // namespace kvarena::tools

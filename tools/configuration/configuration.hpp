@@ -1,12 +1,12 @@
 #pragma once
 
 /// @file
-/// `Configuration`: options' values that are not on the command line. CLI11 asks for them as for a
-/// configuration file, when it has read the command line; then they are results like any other, and
-/// ranges, needs and excludes hold for them as for the command line, which wins. Of options that
-/// exclude one another the one from the stronger source stays, and what needs only the other goes
-/// with it. (CLI11's own variables would lose against a file.) docs/reference/command.md has the
-/// order of sources. One thread.
+/// `Configuration`: values of options that are not on the command line. CLI11 asks for them as for
+/// a configuration file, after it has read the command line. Ranges, needs and excludes then hold
+/// for them as for values of the command line. The command line wins over them. When two options
+/// exclude each other, the one from the stronger source stays. The other one is dropped, together
+/// with the options that need only it. (CLI11's own variables would lose against a file.)
+/// docs/reference/command.md has the order of sources. One thread.
 
 #include "tools/configuration/config_file.hpp"
 #include "tools/configuration/config_sources.hpp"
@@ -48,7 +48,7 @@ struct ConfigOrigin {
   std::string text() const;
 };
 
-/// What is configured, and from where.
+/// The configured values and their sources.
 class Configuration {
  public:
   Configuration(const Console& console, ConfigSources sources);
@@ -60,8 +60,9 @@ class Configuration {
   /// all commands, and else only those of the command chosen.
   void show_with(const CLI::App* command) { show_command_ = command; }
 
-  /// `option` has no place where `choice` is one of `values`, and so goes where a stronger source
-  /// than its own chooses one. From equal sources they meet, and the command complains.
+  /// Says that `option` must not be used when `choice` has one of `values`. The option is dropped
+  /// when a stronger source sets such a value. When both sources are equally strong, the command
+  /// reports the contradiction.
   void exclude_choice(CLI::Option& option, const CLI::Option& choice, std::set<std::string> values);
 
   /// All options and, as tables, all commands, but for hidden ones, in the order of their
@@ -72,11 +73,12 @@ class Configuration {
   const std::vector<std::string>& files() const noexcept { return files_; }
   /// Where the option's value came from.
   ConfigOrigin origin_of(const CLI::Option& option) const;
-  /// Where the value is from that CLI11 refuses with these words; "default" when it is from the
-  /// command line.
+  /// Returns the source of the value that CLI11 refuses with this message; "default" when it is
+  /// from the command line.
   ConfigOrigin origin_of_refused(const std::string& words) const;
-  /// For a complaint about the options of the command chosen: which of its own values are not from
-  /// the command line, and where they are from, a line each. Empty when all are.
+  /// Returns the values of the chosen command that are not from the command line, with their
+  /// sources, a line each. A report of an error shows them. Empty when all values are from the
+  /// command line.
   std::string remark() const;
 
   /// What CLI11 adds to the results of the command line; `file` is the one that it has opened.

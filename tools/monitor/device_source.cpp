@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A device's memory, whoever told it.
+/// A device's memory, from NVML or from the device.
 struct Figures {
   std::uint64_t total_bytes = 0;
   std::uint64_t used_bytes = 0;

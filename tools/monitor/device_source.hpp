@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Looks of `kvarena monitor` at a device: used and free memory and who uses it, as nvidia-smi
-/// shows them.
+/// The source of `kvarena monitor` for a device: used and free memory and the processes that use
+/// it, as nvidia-smi shows them.
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
@@ -50,9 +50,9 @@ class DeviceSource final : public MonitorSource {
   OpenedDevice device_;
 };
 
-/// What `choice` says, of `gpus` (identify_devices). A GPU is opened only where `ask` fails.
-/// Reports on the console why nothing can be watched and returns nothing; warns when `auto` takes
-/// the host.
+/// Returns the source that `choice` names, from `gpus` (identify_devices). A GPU is opened only
+/// when `ask` fails. When nothing can be watched, reports the reason on the console and returns
+/// nothing. Warns when `auto` takes the host.
 std::unique_ptr<MonitorSource> open_device_source(const Console& console,
                                                   const DeviceChoice& choice,
                                                   const CudaDeviceList& gpus, const NvmlQuery& ask);

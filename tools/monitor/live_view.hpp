@@ -11,18 +11,19 @@
 
 namespace kvarena::tools {
 
-/// `lines` as a terminal of that size holds them above the cursor's line: cut to its columns, and
-/// of more lines than its rows less one the first, with a last line that says how many are hidden.
-/// Nothing is cut where a size is 0 (unknown). Text is UTF-8, a column a code point.
+/// Returns the part of `lines` that fits on a terminal of that size above the cursor's line. Lines
+/// are cut to the columns. When there are too many lines, the first ones stay, and a last line says
+/// how many are hidden. Nothing is cut when a size is 0 (unknown). Text is UTF-8; a code point
+/// takes one column.
 std::vector<std::string> fit_lines(std::vector<std::string> lines, TerminalSize size);
 
-/// Draws looks over each other. One at a time on a terminal.
+/// Draws each look in the place of the one before. Only one LiveView at a time on a terminal.
 class LiveView {
  public:
   /// Draws on `out`, which is one of the console's.
   LiveView(const Console& console, std::ostream& out) : console_(console), out_(out) {}
 
-  /// Draws `lines` in the place of those before; the first is the title, green or red.
+  /// Draws `lines` in the place of the lines before. The first line is the title, green or red.
   void draw(const std::vector<std::string>& lines, bool good);
 
  private:

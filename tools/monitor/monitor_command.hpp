@@ -25,8 +25,8 @@ class MonitorCommand {
  public:
   /// Declares the command below `parent` and returns it.
   CLI::App* declare(CLI::App& parent);
-  /// Shows looks until it is interrupted, or one. Once there was one, failures are shown as looks
-  /// are.
+  /// Shows one look, or looks until it is interrupted. After the first successful look, failures
+  /// are shown in place of looks.
   ExitCode run(const Console& console);
 
  private:

@@ -19,7 +19,7 @@ struct MonitorFrame {
   std::string line;                 ///< the same in one line, for logs
   nlohmann::ordered_json document;  ///< the same for programs
   bool healthy = true;              ///< false: --once fails, the title is red
-  std::string happened;             ///< why there is nothing of the above; empty: there is
+  std::string happened;             ///< why there is no look; empty: there is one
   std::string advice;               ///< what to do then
 
   bool is_ok() const noexcept { return happened.empty(); }
@@ -29,7 +29,7 @@ struct MonitorFrame {
 class MonitorSource {
  public:
   virtual ~MonitorSource() = default;
-  /// What there is now.
+  /// Returns the present look.
   virtual MonitorFrame look() = 0;
 };
 

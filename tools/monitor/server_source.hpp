@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Looks of `kvarena monitor` at a kvarena HTTP server.
+/// The source of `kvarena monitor` for a kvarena HTTP server.
 
 #include "tools/monitor/monitor_frame.hpp"
 #include "tools/monitor/stats_document.hpp"
@@ -23,7 +23,7 @@ struct HealthServerAddress {
   std::chrono::milliseconds limit = std::chrono::seconds(10);  ///< for the whole answer
 };
 
-/// What a server answered, or why there is nothing.
+/// A server's answer, or why there is none.
 struct HealthAnswer {
   std::string body;      ///< of the answer, as it came
   std::string happened;  ///< why it failed; empty: it did not
@@ -32,8 +32,8 @@ struct HealthAnswer {
   bool is_ok() const noexcept { return happened.empty(); }
 };
 
-/// GET /stats of a server, by libcurl, and what went wrong in clear words. An answer has 64 MiB at
-/// most. Proxies of the environment are not used.
+/// Sends GET /stats to a server with libcurl. A failure is described in clear words. An answer has
+/// at most 64 MiB. Proxies of the environment are not used.
 HealthAnswer fetch_stats(const HealthServerAddress& server);
 
 /// A server's /stats.

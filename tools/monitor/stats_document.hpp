@@ -15,7 +15,8 @@
 
 namespace kvarena::tools {
 
-/// A JSON that is not an answer of /stats; what() says why, fit for a terminal.
+/// An error for JSON that is not an answer of /stats. what() says why, in text that is safe for a
+/// terminal.
 class NotStats : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -24,22 +25,22 @@ class NotStats : public std::runtime_error {
 /// Why the process is unhealthy.
 struct StatsReason {
   std::string code;      ///< "ticket_late"
-  std::string text;      ///< which object, which figures
+  std::string text;      ///< the object and its figures
   double since_s = 0.0;  ///< how long ago it was first seen
 };
 
-/// What the memory of one purpose is.
+/// The memory of one purpose.
 struct StatsUsage {
   std::string purpose;          ///< "KVCache"
   std::int64_t bytes = 0;       ///< now
   std::int64_t peak_bytes = 0;  ///< the most so far; 0 where it is not told
 };
 
-/// What the driver says is used, against what was recorded.
+/// The memory in use by the driver, and the recorded memory.
 struct StatsDrift {
   std::int64_t driver_used_bytes = 0;  ///< by anyone
   std::int64_t tracked_bytes = 0;      ///< recorded
-  std::int64_t growth_bytes = 0;       ///< come since the start and recorded by nobody
+  std::int64_t growth_bytes = 0;       ///< unrecorded growth since the start
 };
 
 /// One watched device.
@@ -51,8 +52,8 @@ struct StatsDevice {
   std::optional<StatsDrift> drift;  ///< absent before the first check
 };
 
-/// Blocks by state, and counters since the start. Of a pool whose accounts are violated they may be
-/// any numbers: below 0, not adding up; past 2^60 they are cut to that.
+/// Blocks by state, and counters since the start. When the accounts of a pool are violated, the
+/// numbers may be negative or inconsistent. Numbers past 2^60 are cut to 2^60.
 struct StatsBlocks {
   std::int64_t total = 0;        ///< of the pool
   std::int64_t referenced = 0;   ///< held by somebody
@@ -85,7 +86,7 @@ struct StatsPool {
   std::optional<double> oldest_ticket_s;  ///< the age of the oldest of them
 };
 
-/// All of it.
+/// The whole answer.
 struct StatsDocument {
   std::string status;                ///< "healthy", "unhealthy"
   bool resident = false;             ///< by the last check
@@ -98,11 +99,13 @@ struct StatsDocument {
   std::vector<StatsPool> pools;      ///< in order of watch
 };
 
-/// The answer's text as JSON. Throws NotStats where it is none, or nested deeper than /stats is.
+/// Parses the answer's text as JSON. Throws NotStats when it is not JSON or is nested deeper than
+/// /stats.
 nlohmann::ordered_json parse_stats(std::string_view text);
 
-/// Takes the JSON apart. Throws NotStats where something is missing, of another type, negative or
-/// too large to be true, accounts of pools aside. Members that it does not know are passed over.
+/// Reads the JSON into a StatsDocument. Throws NotStats when a member is missing, has another type,
+/// or is negative or impossibly large; the accounts of pools may be negative or large. Unknown
+/// members are skipped.
 StatsDocument read_stats(const nlohmann::ordered_json& json);
 
 }  // namespace kvarena::tools

@@ -10,13 +10,13 @@
 
 namespace kvarena::tools {
 
-/// An earlier answer, against which rates are told.
+/// An earlier answer, for the computation of rates.
 struct EarlierStats {
   const StatsDocument* stats = nullptr;  ///< null: none yet
   double elapsed_s = 0.0;                ///< since then
 };
 
-/// A look at `stats`; the frame's document stays null. `title` is shown as it is.
+/// Returns a look at `stats`. The frame's document stays null. `title` is shown as it is.
 MonitorFrame frame_of_stats(const std::string& title, const StatsDocument& stats,
                             const EarlierStats& earlier);
 

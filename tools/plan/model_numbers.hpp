@@ -27,8 +27,8 @@ class ModelNumbers {
   bool any() const noexcept;
   /// The model, or what is wrong or missing.
   std::optional<capacity::ModelSpec> model(Finding& refusal) const;
-  /// Gives a model of which neither parameters nor weights are known those of --parameters, and any
-  /// model the bytes of --weights-bytes. What is not used is noted.
+  /// Sets the parameters of --parameters when the model's parameters and weights are unknown, and
+  /// the bytes of --weights-bytes for any model. Adds a note about an option that is not used.
   void add_weights(capacity::ModelSpec& model) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `PlannedCase`: one model planned on one GPU, and what text and JSON both say of it. Plain
+/// `PlannedCase`: the plan of one model on one GPU, and the parts that text and JSON share. Plain
 /// values; pure functions.
 
 #include "tools/plan/plan_inputs.hpp"
@@ -16,7 +16,7 @@
 
 namespace kvarena::tools {
 
-/// How many requests of a trace's lengths fit.
+/// The number of requests with a trace's lengths that fit.
 struct PlannedTrace {
   /// At one length.
   struct Row {
@@ -38,31 +38,33 @@ struct PlannedCase {
   capacity::MemoryPlan plan;                  ///< the answer
   Status cache;                               ///< ok, or why a KvCache cannot hold it
   KvCacheOptions settings;                    ///< where cache is ok: those that were planned for
-  std::vector<capacity::PlanChange> changes;  ///< what would make it fit
+  std::vector<capacity::PlanChange> changes;  ///< changes that make it fit
   std::optional<PlannedTrace> trace;          ///< where one was given
 };
 
-/// Plans, and looks for changes that fit.
+/// Makes the plan and searches for changes that fit.
 PlannedCase plan_case(const capacity::ModelSpec& model, const PlannedMemory& memory,
                       const capacity::PlanOptions& options);
-/// How many requests of the lengths' median, and of their percentile, fit at a time.
+/// Returns how many requests with the median of the lengths, and with their percentile, fit at a
+/// time.
 PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile);
 
-/// The types of the weights as planned: "bf16", of files all that they have, "bf16 + f32".
+/// Returns the types of the planned weights: "bf16", or all types of a file, "bf16 + f32".
 std::string weights_types_of(const PlannedCase& planned);
 /// The format of K and V as planned.
 std::string_view kv_format_of(const PlannedCase& planned);
-/// The arithmetic, the weights of each type that headers tell before the plan's own lines.
+/// Returns the arithmetic. The weights of each type in file headers come before the plan's own
+/// lines.
 std::vector<capacity::PlanLine> lines_of(const PlannedCase& planned);
-/// What to give where the weights are not known.
+/// Returns the options to give when the weights are not known.
 std::string weights_advice_of(const PlannedCase& planned);
 /// A change as the command takes it: "--context 3072".
 std::string option_of(const capacity::PlanChange& change);
 /// "full" or "model".
 std::string_view name_of(capacity::KeptTokens kept);
-/// Why `settings` are none to set, in words; empty: they are.
+/// Returns in words why `settings` cannot be used; empty: they can.
 std::string settings_refusal_of(const PlannedCase& planned);
-/// What a reader should know of the figures, a line each.
+/// Returns notes about the figures, a line each.
 std::vector<std::string> notes_of(const PlannedCase& planned);
 
 }  // namespace kvarena::tools

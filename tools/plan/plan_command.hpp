@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `kvarena plan`: what models take of a GPU's memory, how many requests fit, what limits them, and
-/// what to set.
+/// `kvarena plan`: prints how much of a GPU's memory models take, how many requests fit, what
+/// limits their number, and which options to set.
 
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"

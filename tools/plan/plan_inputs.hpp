@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What `kvarena plan` plans for, from words on the command line: models by name or file; memory by
-/// a GPU's name, the card present, or bytes; lengths from a trace.
+/// The inputs of `kvarena plan` from the command line: models by name or file; memory by a GPU's
+/// name, a present GPU or bytes; lengths from a trace.
 
 #include "tools/exit_codes.hpp"
 
@@ -18,7 +18,7 @@
 
 namespace kvarena::tools {
 
-/// Why there is nothing to plan for, and the exit code of that.
+/// The reason why an input cannot be used, and its exit code.
 struct PlanRefusal {
   Finding what;
   ExitCode code = ExitCode::usage;
@@ -26,16 +26,17 @@ struct PlanRefusal {
 
 /// Memory to plan for.
 struct PlannedMemory {
-  std::string name;            ///< "H100-SXM", "cuda:0 (NVIDIA H200)", "24.00 GiB"
-  std::int64_t bytes = 0;      ///< as CUDA tells a process
-  std::int32_t num_sms = 132;  ///< of a size, those of an H100 or H200; 0: no CUDA there
-  bool from_driver = false;    ///< nvidia-smi's total: up to 2 % more than CUDA gives a process
+  std::string name;        ///< "H100-SXM", "cuda:0 (NVIDIA H200)", "24.00 GiB"
+  std::int64_t bytes = 0;  ///< as CUDA tells a process
+  std::int32_t num_sms =
+      132;  ///< multiprocessors; for a plain size those of an H100 or H200; 0: no CUDA
+  bool from_driver = false;  ///< nvidia-smi's total: up to 2 % more than CUDA gives a process
 };
 
-/// The memory that `text` names: a preset, auto or cuda:N, or a size; or why it cannot be known.
+/// Returns the memory that `text` names: a preset, auto or cuda:N, or a size; or why it is unknown.
 std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& refusal);
 
-/// The model that `text` names: a preset or a file; or why there is none.
+/// Returns the model that `text` names, a preset or a file; or why there is none.
 std::optional<capacity::ModelSpec> find_model(const std::string& text, PlanRefusal& refusal);
 
 /// Lengths of a trace's requests.

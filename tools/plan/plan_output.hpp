@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// What `kvarena plan` says: tables for people (plan_text.cpp) and JSON for programs
+/// The output of `kvarena plan`: tables for people (plan_text.cpp) and JSON for programs
 /// (plan_json.cpp). Pure functions.
 
 #include "tools/plan/plan_case.hpp"
@@ -13,15 +13,17 @@
 
 namespace kvarena::tools {
 
-/// The breakdown, what fits, what limits it and what to set. Of a case that has a plan.
+/// Returns the breakdown, the requests that fit, their limit, and the options to set. Requires a
+/// case with a plan.
 std::string text_of(const PlannedCase& planned);
 /// The arithmetic, line by line.
 std::string explanation_of(const PlannedCase& planned);
-/// Several cases, a line each; of those without a plan the reason.
+/// Returns several cases, a line each. A case without a plan has the reason.
 std::string comparison_of(const std::vector<PlannedCase>& cases);
-/// Why nothing is planned for, as an object of its own.
+/// Returns the reason why there is no plan, as a JSON object.
 nlohmann::ordered_json json_of(const Finding& refusal);
-/// All of it; the arithmetic where asked for. Of a case without a plan the model, the GPU and why.
+/// Returns the whole case, with the arithmetic when requested. A case without a plan has the model,
+/// the GPU and the reason.
 nlohmann::ordered_json json_of(const PlannedCase& planned, bool explain);
 
 }  // namespace kvarena::tools

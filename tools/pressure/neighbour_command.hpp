@@ -25,8 +25,8 @@ class NeighbourCommand {
   DeviceChoice device_;
 };
 
-/// Program and arguments that make this executable a neighbour on the device; empty where the
-/// console does not know the executable.
+/// Returns the program and arguments that run this executable as a neighbour on the device; empty
+/// when the console does not know the executable.
 std::vector<std::string> neighbour_command(const Console& console, const OpenedDevice& opened);
 
 }  // namespace kvarena::tools

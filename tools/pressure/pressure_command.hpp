@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `kvarena pressure`: run memory to its limits on a device, and report what was seen.
+/// `kvarena pressure`: runs the memory of a device to its limits and reports the results.
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"

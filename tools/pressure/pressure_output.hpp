@@ -18,7 +18,7 @@
 
 namespace kvarena::tools {
 
-/// What a report says of where it comes from, besides device and model.
+/// The origin of a report, besides device and model.
 struct PressureOrigin {
   std::string started_utc;     ///< "2026-11-21T23:40:11Z"
   std::string driver_version;  ///< the GPU's, by NVML; empty without one
@@ -38,11 +38,11 @@ nlohmann::ordered_json json_of(const PressureOrigin& origin, const scenarios::Su
 /// `report.md`.
 std::string markdown_of(const PressureOrigin& origin, const scenarios::SuiteOptions& options,
                         const scenarios::SuiteOutcome& outcome);
-/// Whether write_reports could write into `folder`, which `made` makes where it is missing. Reports
-/// a failure on the console.
+/// Returns whether write_reports could write into `folder`. `made` makes the folder when it is
+/// missing. Reports a failure on the console.
 ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made);
-/// Writes report.md and report.json into `folder`, made where it is missing: each file is there in
-/// full or as it was before. Reports a failure on the console.
+/// Writes report.md and report.json into `folder`, and makes the folder when it is missing. Each
+/// file is written completely or stays as before. Reports a failure on the console.
 ExitCode write_reports(const Console& console, const std::string& folder,
                        const PressureOrigin& origin, const scenarios::SuiteOptions& options,
                        const scenarios::SuiteOutcome& outcome);

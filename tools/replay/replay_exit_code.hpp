@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// How the end of a run of room 10, a replay or pressure scenarios, becomes an exit code.
+/// Turns the end of a replay or of pressure scenarios into an exit code.
 
 #include "tools/exit_codes.hpp"
 

@@ -2,8 +2,8 @@
 
 /// @file
 /// `ReplayServer`: `kvarena replay --http`: a health monitor and its HTTP server over a replay's
-/// pool. Keeps the pool after the run, so that it can be looked at. While it lives, the library's
-/// warnings and worse go to standard error.
+/// pool. It keeps the pool after the run, so clients can still read it. While it lives, the
+/// library's log lines from warning on go to standard error.
 
 #include "tools/console.hpp"
 #include "tools/exit_codes.hpp"
@@ -53,16 +53,16 @@ class ReplayServer final : public replay::ReplayObserver {
   ~ReplayServer() override = default;
   ReplayServer(const ReplayServer&) = delete;
   ReplayServer& operator=(const ReplayServer&) = delete;
-  /// Starts to serve, before there is a pool. `device` may be nullptr. Reports on the console why
-  /// it cannot, and returns nullptr with the exit code in `code`.
+  /// Starts to serve before there is a pool. `device` may be nullptr. On failure reports the reason
+  /// on the console, sets `code` and returns nullptr.
   static std::unique_ptr<ReplayServer> start(const Console& console, const HttpAddress& address,
                                              const std::string& token, Device* device,
                                              ExitCode* code);
 
-  /// Checks at once what the run has allocated: what a check before it saw was none of it.
+  /// Runs a check at once, because earlier checks did not see the run's allocations.
   void on_pool(StepPublisher& publisher) override;
   void on_progress(const replay::ReplayProgress& progress) override;
-  /// Checks again, for those who look at the pool afterwards.
+  /// Runs a check for clients that read the pool after the run.
   void on_end(std::unique_ptr<replay::EnginePool> pool) noexcept override;
   /// After the run: publishes the pool again, with the details that were asked for meanwhile.
   void publish();

@@ -24,8 +24,8 @@ class RooflineOptions {
   CLI::Option* declare(CLI::App& command);
   /// Whether a GPU was named.
   bool is_given() const { return !gpu_.empty(); }
-  /// Step times of the preset `model` on that GPU. Reports what is wrong on the console and returns
-  /// nothing.
+  /// Returns the step times of the preset `model` on the GPU. On failure reports it on the console
+  /// and returns nothing.
   std::optional<capacity::StepTimeModel> choose(const Console& console,
                                                 const std::string& model) const;
 

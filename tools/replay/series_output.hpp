@@ -17,8 +17,8 @@ class App;
 
 namespace kvarena::tools {
 
-/// One option `FILE|-` and what is written to it. The file appears whole, when commit says so;
-/// until then what it was stays. Not movable: others write to its stream.
+/// One option `FILE|-` and what is written to it. The complete file appears at commit; until then
+/// the old file stays. Not movable, because others write to its stream.
 class SeriesOutput {
  public:
   explicit SeriesOutput(const char* option) : option_(option) {}

@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// `GpuSpec`: what planning and the roofline clock need to know of a GPU, and 13 presets. Plain
-/// values; the presets are made on first use, never change, and may be read by any thread.
-/// Rates are the vendor's peaks in units of 10^9 and 10^12 (bytes or operations a second); sizes
-/// are exact bytes.
+/// `GpuSpec`: the figures of a GPU that plans and the roofline clock use, and 13 presets. Specs are
+/// plain values. The presets are made on first use, never change, and may be read by any thread.
+/// Rates are the vendor's peaks, where G is 10^9 and T is 10^12 (bytes or operations a second).
+/// Sizes are exact bytes.
 
 #include "kvarena/base/export.hpp"
 
@@ -21,28 +21,29 @@ namespace kvarena::capacity {
 struct GpuSpec {
   std::string name;    ///< "RTX-4090"
   std::string vendor;  ///< "NVIDIA"
-  /// All of its memory, as the driver reports it (nvidia-smi), before any context.
+  /// Its whole memory as the driver reports it (nvidia-smi), before any CUDA context.
   std::int64_t memory_bytes = 0;
-  /// All of its memory as CUDA reported it in a real run, up to 2 % less; absent where nobody
-  /// looked.
+  /// Its whole memory as CUDA reported it in a real run, up to 2 % less; absent when it was not
+  /// measured.
   std::optional<std::int64_t> cuda_memory_bytes;
-  std::int64_t bandwidth_bytes_per_second = 0;  ///< peak of its memory
-  /// Peak of its matrix units: bf16 in, f32 accumulated, dense (no sparsity). One multiply-add is
-  /// two operations.
+  std::int64_t bandwidth_bytes_per_second = 0;  ///< the memory's peak rate
+  /// The matrix units' peak rate for dense bf16 inputs and f32 sums. One multiply-add is two
+  /// operations.
   std::int64_t bf16_flops_per_second = 0;
-  std::int32_t num_sms = 0;      ///< its multiprocessors
-  std::string memory_source;     ///< where its memory was read
-  std::string bandwidth_source;  ///< where its bandwidth was read
-  std::string flops_source;      ///< where the peak was read
+  std::int32_t num_sms = 0;      ///< number of multiprocessors
+  std::string memory_source;     ///< source of the memory's size
+  std::string bandwidth_source;  ///< source of the bandwidth
+  std::string flops_source;      ///< source of bf16_flops_per_second
 };
 
-/// The presets, in the order of docs/capacity.md.
+/// Returns the presets, in the order of docs/capacity.md.
 KVARENA_EXPORT std::span<const GpuSpec> gpu_presets();
 
-/// Their names.
+/// Returns the names of the presets.
 KVARENA_EXPORT std::vector<std::string_view> gpu_preset_names();
 
-/// The preset of that name in any case ("rtx-4090"), or nullptr. Valid for the whole program.
+/// Returns the preset with this name, letter case ignored ("rtx-4090"), or nullptr. The preset is
+/// valid until the program ends.
 KVARENA_EXPORT const GpuSpec* find_gpu(std::string_view name);
 
 }  // namespace kvarena::capacity

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// `plan`: what a model takes of a GPU's memory, what fits into the rest, and what limits it. The
-/// pool's blocks come from plan_pool, which KvCache::create calls too: what is planned is what is
-/// allocated. Pure functions, any thread. docs/capacity.md has each formula with its source.
+/// `plan`: computes how much of a GPU's memory a model takes, how many sequences fit into the rest,
+/// and what limits their number. plan_pool computes the pool's blocks, and KvCache::create calls it
+/// too, so the plan and the allocation are equal. Pure functions for any thread. docs/capacity.md
+/// has each formula with its source.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
@@ -20,7 +21,7 @@
 
 namespace kvarena::capacity {
 
-/// One number with the arithmetic that made it.
+/// One number and how it is computed.
 struct PlanLine {
   std::string name;        ///< "key projection"
   std::string arithmetic;  ///< "24 layers x 896 x 128"
@@ -28,82 +29,84 @@ struct PlanLine {
   std::string unit;        ///< "parameters", "B", "blocks"
 };
 
-/// What limits a plan.
+/// The limit of a plan.
 enum class PlanLimit : std::uint8_t {
-  weights,        ///< weights, overhead and the activations of one sequence leave nothing
+  weights,        ///< weights, overhead and the activations of one sequence leave no memory
   kv_cache,       ///< memory for K and V
-  activations,    ///< logits and tables of so many sequences, which take more than their K and V
-  max_position,   ///< the model's longest context, or the longest that there is
+  activations,    ///< logits and tables of the sequences, which take more than their K and V
+  max_position,   ///< the longest context of the model, or of any model
   num_blocks,     ///< the most blocks a pool can have
   num_sequences,  ///< the most sequences of a plan
 };
-/// "weights", "kv_cache", "activations", "max_position", "num_blocks", "num_sequences".
+/// Returns "weights", "kv_cache", "activations", "max_position", "num_blocks" or "num_sequences".
 KVARENA_EXPORT std::string_view name_of(PlanLimit limit) noexcept;
 
 /// One group's pool.
 struct GroupPlan {
-  GroupMemory memory;                   ///< its arithmetic
+  GroupMemory memory;                   ///< the bytes of its units
   std::int64_t num_units = 0;           ///< blocks, or states
   std::int64_t units_per_sequence = 0;  ///< at most, up to the context
   std::int64_t pool_bytes = 0;          ///< num_units * unit_bytes
 };
 
-/// The answer, for the rank that has the least room; figures are of one GPU unless they say
-/// otherwise.
+/// The result of a plan, for the rank that has the least room. Figures are for one GPU unless the
+/// comment says otherwise.
 struct MemoryPlan {
-  std::int32_t stage = 0;                        ///< the pipeline stage that decides
-  std::int64_t context_tokens = 0;               ///< planned for
-  std::int64_t budget_bytes = 0;                 ///< what may be used
-  bool weights_known = true;                     ///< false: what is left is left for weights too
-  std::int64_t weights_bytes = 0;                ///< weights; 0 where they are not known
-  bool weights_exact = true;                     ///< from headers, or counted and kept as published
-  std::int64_t kv_cache_bytes = 0;               ///< all pools
-  std::int64_t activation_bytes = 0;             ///< peak of a step
-  std::int64_t table_bytes = 0;                  ///< block tables and workspaces of the cache
-  std::int64_t overhead_bytes = 0;               ///< context, graphs, tables
-  std::int64_t total_bytes = 0;                  ///< all of it
-  std::int64_t free_bytes = 0;                   ///< of the memory; negative when it does not fit
-  std::vector<GroupPlan> groups;                 ///< pools
-  std::int64_t num_blocks = 0;                   ///< of all groups
-  std::optional<std::int64_t> block_bytes;       ///< none: groups have blocks of different sizes
-  std::int64_t kv_bytes_per_token = 0;           ///< while all groups grow; a sparse index left out
-  std::int64_t index_bytes_per_token = 0;        ///< of a sparse-attention index
+  std::int32_t stage = 0;           ///< the pipeline stage with the least room
+  std::int64_t context_tokens = 0;  ///< the context of each sequence
+  std::int64_t budget_bytes = 0;    ///< the memory that may be used
+  bool weights_known = true;        ///< false: the memory that is left must also hold the weights
+  std::int64_t weights_bytes = 0;   ///< bytes of the weights; 0 when they are not known
+  bool weights_exact = true;        ///< true: from file headers, or counted and stored as published
+  std::int64_t kv_cache_bytes = 0;  ///< bytes of all pools
+  std::int64_t activation_bytes = 0;  ///< peak of a step
+  std::int64_t table_bytes = 0;       ///< block tables and workspaces of the cache
+  std::int64_t overhead_bytes = 0;    ///< CUDA context, graphs and table_bytes
+  std::int64_t total_bytes = 0;       ///< weights, pools, activations and overhead
+  std::int64_t free_bytes = 0;  ///< memory_bytes - total_bytes; negative when the plan does not fit
+  std::vector<GroupPlan> groups;  ///< pools
+  std::int64_t num_blocks = 0;    ///< blocks of all groups
+  std::optional<std::int64_t>
+      block_bytes;  ///< bytes of a block; absent when groups have different ones
+  std::int64_t kv_bytes_per_token = 0;           ///< while all groups grow, without a sparse index
+  std::int64_t index_bytes_per_token = 0;        ///< bytes of a sparse-attention index
   std::int64_t kv_fixed_bytes_per_sequence = 0;  ///< states
   std::int64_t bytes_per_sequence = 0;           ///< at most, up to the context
-  std::int64_t full_bytes_at_context = 0;        ///< of a sequence then, all tokens kept
-  std::int64_t model_bytes_at_context = 0;       ///< those kept that the model's layers can read
-  std::int64_t step_bytes = 0;      ///< of windows: blocks of a step's own tokens, see pool_units
-  std::int64_t asked_kv_bytes = 0;  ///< batch * bytes_per_sequence + step_bytes
-  std::int64_t asked_total_bytes = 0;                  ///< the total with that instead of the pools
-  std::int64_t max_batch = 0;                          ///< sequences at the context, a replica
-  std::int64_t max_context = 0;                        ///< tokens of each of `batch` sequences
-  PlanLimit batch_limited_by = PlanLimit::kv_cache;    ///< of max_batch
-  PlanLimit context_limited_by = PlanLimit::kv_cache;  ///< of max_context
-  bool fits = false;                                   ///< `batch` sequences at the context;
-                                                       ///< where weights are unknown: without them
-  std::vector<PlanLine> lines;                         ///< the arithmetic, in order
+  std::int64_t full_bytes_at_context =
+      0;  ///< of a sequence at the context when all tokens are kept
+  std::int64_t model_bytes_at_context = 0;  ///< the same when only readable tokens are kept
+  std::int64_t step_bytes = 0;         ///< windows: blocks of a step's own tokens, see pool_units
+  std::int64_t asked_kv_bytes = 0;     ///< batch * bytes_per_sequence + step_bytes
+  std::int64_t asked_total_bytes = 0;  ///< the total with asked_kv_bytes in place of the pools
+  std::int64_t max_batch = 0;          ///< most sequences at the context in a replica
+  std::int64_t max_context = 0;        ///< most tokens of each of `batch` sequences
+  PlanLimit batch_limited_by = PlanLimit::kv_cache;    ///< what limits max_batch
+  PlanLimit context_limited_by = PlanLimit::kv_cache;  ///< what limits max_context
+  bool fits =
+      false;  ///< whether `batch` sequences fit at the context; unknown weights are not counted
+  std::vector<PlanLine> lines;  ///< the arithmetic line by line, in order
 };
 
-/// Plans. A plan that does not fit is an answer, and so is one of a model of which neither
-/// parameters nor weights are known: all but the weights. Fails only for what makes no sense:
-/// invalid_argument naming the number, unsupported (num_q_heads) for ranks that are none of
-/// tensor_parallel_choices, unsupported (dtype) as group_memory returns it.
+/// Makes a plan. A plan that does not fit is a valid result. When neither parameters nor weights of
+/// the model are known, the plan has everything but the weights. Returns invalid_argument with the
+/// number that is out of range, unsupported (num_q_heads) when the number of ranks is not one of
+/// tensor_parallel_choices, or unsupported (dtype) as group_memory does.
 KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions& options);
 
-/// Numbers of ranks that the model's query and KV heads can be split over, ascending.
+/// Returns the numbers of ranks over which the model's query and KV heads can be split, ascending.
 KVARENA_EXPORT std::vector<std::int32_t> tensor_parallel_choices(const ModelSpec& model);
 
-/// The options of the KvCache of the rank that a plan is of: as many blocks, max_sequences and
-/// max_step_tokens of the options, sequences up to the context. Returns unsupported for what a
-/// KvCache cannot hold yet, naming what is missing: (num_groups) several groups of layers, (window)
-/// windows that are not kept whole, (num_planes) latents and states, (dtype) formats of blocks,
-/// (scale) scales in the pool, (none) weights that are not known; insufficient_vram for a plan
-/// without blocks.
+/// Returns the options of the KvCache of the planned rank: the plan's blocks, the options'
+/// max_sequences and max_step_tokens, and sequences up to the context. Returns unsupported with the
+/// part that a KvCache cannot hold: (num_groups) several groups of layers, (window) windows of
+/// which only the readable tokens are kept, (num_planes) latents, states and an encoder's tokens,
+/// (dtype) block formats, (scale) per_token_head scales for a type of one byte, (none) unknown
+/// weights. Returns insufficient_vram for a plan without blocks.
 KVARENA_EXPORT Result<KvCacheOptions> cache_options(const ModelSpec& model,
                                                     const PlanOptions& options,
                                                     const MemoryPlan& plan);
 
-/// The field of PlanOptions that a change is of.
+/// The field of PlanOptions that a change changes.
 enum class PlanField : std::uint8_t {
   context_tokens,
   batch,
@@ -117,16 +120,17 @@ enum class PlanField : std::uint8_t {
   pipeline_parallel,
 };
 
-/// A change that would make it fit.
+/// A change of the options that makes a plan fit.
 struct PlanChange {
-  PlanField field = PlanField::context_tokens;  ///< what is other
-  PlanOptions options;                          ///< with it
+  PlanField field = PlanField::context_tokens;  ///< the changed field
+  PlanOptions options;                          ///< all options, with the change
 };
-/// Single changes that would make a plan fit that does not, each the smallest of its kind: a
-/// shorter context, a smaller batch, fewer tokens or sequences of a step, more utilization (up to
-/// 0.98), the model's own retention, smaller types of K and V or weights (those of 8 bits, or 4
-/// where none helps), more ranks that the heads can be split over, more stages. In that order;
-/// empty when it fits or no single change helps.
+/// Returns the single changes that make a plan fit, each as small as possible, in this order: a
+/// shorter context, a smaller batch, fewer tokens of a step, fewer sequences of a step, more
+/// utilization (up to 0.98), KeptTokens::model, smaller types of K and V, smaller types of weights,
+/// more ranks over which the heads can be split, more stages. Every type of 8 bits that helps is in
+/// the list, and q4_0 when none of them does. Returns nothing when the plan fits or no single
+/// change helps.
 KVARENA_EXPORT std::vector<PlanChange> changes_that_fit(const ModelSpec& model,
                                                         const PlanOptions& options);
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `read_model`: a ModelSpec from a model's files. Only headers are read, never weights; what a
-/// file claims bounds neither memory nor time. Hostile or broken files give one clear error.
-/// Stateless; any thread.
+/// `read_model`: reads a ModelSpec from a model's files. It reads only headers, never weights.
+/// Numbers in a file cannot make it use unlimited memory or time. A hostile or broken file gives
+/// one clear error. Stateless; for any thread.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
@@ -13,14 +13,16 @@
 
 namespace kvarena::capacity {
 
-/// What `path` is, its content says:
-/// - a configuration of transformers (config.json): shapes; parameters where the family is known;
-/// - a folder with one: as well the exact bytes of the safetensors files in it, if any; or a folder
-///   with one .gguf file;
-/// - a .safetensors file or index with a config.json beside it: the same;
-/// - a .gguf file, or the first of a split one: shapes and exact bytes of weights.
-/// `model.notes` says what was assumed. On failure sets `why` to "FILE: PLACE: found ...; expected
-/// ...", in one line, and returns not_found, io_error or parse_error.
+/// Reads the model at `path`. The content of `path` decides its kind:
+/// - a transformers configuration (config.json) gives shapes, and parameters when the family is
+/// known;
+/// - a folder with a config.json also gives the exact bytes of the safetensors files in the folder;
+/// - a folder with one .gguf file gives what the file gives;
+/// - a .safetensors file or index with a config.json beside it gives what their folder gives;
+/// - a .gguf file, or the first of a split one, gives shapes and exact bytes of weights.
+///
+/// The notes of the model say what was assumed. On failure sets `why` to "FILE: PLACE: found ...;
+/// expected ...", in one line, and returns not_found, io_error or parse_error.
 KVARENA_EXPORT Result<ModelSpec> read_model(const std::string& path, std::string& why);
 
 }  // namespace kvarena::capacity

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Built-in models: the numbers of public configurations that decide what a model's memory is. A
-/// static table; any thread.
+/// Built-in models: the numbers of public configurations that decide how much memory a model takes.
+/// A static table for any thread.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/capacity/model_spec.hpp"
@@ -13,9 +13,9 @@
 
 namespace kvarena::capacity {
 
-/// The names of all presets, sorted without regard to the case of letters.
+/// Returns the names of all presets, sorted with letter case ignored.
 KVARENA_EXPORT std::vector<std::string_view> model_preset_names();
-/// The preset of that name, letter case ignored. O(number of presets).
+/// Returns the preset with this name, letter case ignored, or nullopt. O(number of presets).
 KVARENA_EXPORT std::optional<ModelSpec> find_model_preset(std::string_view name);
 
 }  // namespace kvarena::capacity

@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// `StepTimeModel`: how long a GPU needs for one step of an engine, by its roofline: the longer of
-/// the step's arithmetic at the GPU's peak and its weights and KV at the GPU's bandwidth, each at a
-/// stated share of the peak. docs/capacity.md has the formulas, where the shares are from, and a
-/// run of a real engine beside it. Values are plain; pure functions, any thread. Double arithmetic
-/// without fused operations: the same nanoseconds on every machine.
+/// `StepTimeModel`: estimates how long a GPU needs for one step of an engine, by the roofline
+/// model. One time is the step's arithmetic at a stated share of the GPU's peak. The other is the
+/// traffic of weights and KV at a stated share of the GPU's bandwidth. The step takes the longer
+/// time. docs/capacity.md has the formulas, the sources of the shares, and a comparison with a real
+/// engine. Plain values and pure functions for any thread. The arithmetic is double without fused
+/// operations, so every machine computes the same nanoseconds.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
@@ -22,75 +23,79 @@ namespace kvarena::capacity {
 /// fixed factors of perf_database.py at commit 8c399e56 (GEMM, context attention, generation
 /// attention) and mem_bw_empirical_scaling_factor of systems/*.yaml.
 struct StepEfficiency {
-  double matrices = 0.8;   ///< of the peak: multiplication by weights
-  double attention = 0.6;  ///< of the peak: attention
-  double bandwidth = 0.8;  ///< of the bandwidth: weights and KV
+  double matrices = 0.8;   ///< share of the peak: multiplication by weights
+  double attention = 0.6;  ///< share of the peak: attention
+  double bandwidth = 0.8;  ///< share of the bandwidth: weights and KV
 };
 
-/// Layers whose attention is alike.
+/// Layers with the same attention.
 struct AttentionLayers {
-  CacheKind kind = CacheKind::full;           ///< which tokens they see
-  std::int64_t num_layers = 0;                ///< those that share another's KV included
-  std::int64_t limit_tokens = 0;              ///< window, chunked, cross: as of CacheGroup
-  std::int64_t prompt_flops_per_pair = 0;     ///< a layer, a new token and a token it sees
-  std::int64_t decode_flops_per_pair = 0;     ///< the same for a single new token
-  std::int64_t kv_bytes_per_token = 0;        ///< a layer: read for each token seen
-  std::int64_t state_bytes_per_sequence = 0;  ///< a layer: read and written once a step
+  CacheKind kind = CacheKind::full;  ///< which tokens the layers see
+  std::int64_t num_layers = 0;       ///< layers, with those that read another layer's KV
+  std::int64_t limit_tokens = 0;     ///< window, chunked, cross: as CacheGroup::limit_tokens
+  std::int64_t prompt_flops_per_pair =
+      0;  ///< in one layer, for a new token and a token that it sees
+  std::int64_t decode_flops_per_pair = 0;     ///< the same for a sequence with one new token
+  std::int64_t kv_bytes_per_token = 0;        ///< read in one layer for each token seen
+  std::int64_t state_bytes_per_sequence = 0;  ///< read and written in one layer once a step
 };
 
-/// Experts of a mixture. Tokens are taken to choose theirs evenly and independently.
+/// Experts of a mixture. The model assumes that tokens choose their experts evenly and
+/// independently.
 struct ExpertLayers {
-  std::int64_t num_layers = 0;         ///< layers that have them
+  std::int64_t num_layers = 0;         ///< layers with these experts
   std::int64_t num_experts = 0;        ///< a layer
-  std::int64_t experts_per_token = 0;  ///< that a token visits
+  std::int64_t experts_per_token = 0;  ///< experts that a token visits
   std::int64_t parameters_each = 0;    ///< of one expert
   std::int64_t bytes_each = 0;         ///< of one expert
 };
 
-/// A model on a GPU as numbers.
+/// The numbers of a model and a GPU.
 struct StepTimeOptions {
-  std::int64_t layer_parameters = 0;       ///< that every token is multiplied by; experts apart
-  std::int64_t layer_bytes = 0;            ///< of those, read once a step
-  std::int64_t head_parameters = 0;        ///< of the output head: one row of logits a sequence
-  std::int64_t head_bytes = 0;             ///< of those, read once a step
-  std::vector<ExpertLayers> experts;       ///< may be empty
-  std::vector<AttentionLayers> attention;  ///< may be empty
-  std::int64_t bandwidth_bytes_per_second = 0;  ///< of the GPU, > 0
+  std::int64_t layer_parameters = 0;  ///< that every token is multiplied by, without experts
+  std::int64_t layer_bytes = 0;       ///< bytes of those parameters, read once a step
+  std::int64_t head_parameters = 0;   ///< of the output head; each sequence needs one row of logits
+  std::int64_t head_bytes = 0;        ///< bytes of those parameters, read once a step
+  std::vector<ExpertLayers> experts;  ///< may be empty
+  std::vector<AttentionLayers> attention;       ///< may be empty
+  std::int64_t bandwidth_bytes_per_second = 0;  ///< bandwidth of the GPU, > 0
   std::int64_t flops_per_second = 0;            ///< peak of its matrix units, > 0
-  StepEfficiency efficiency;                    ///< shares of the two
+  StepEfficiency efficiency;                    ///< reached shares of bandwidth and flops
 };
 
-/// The numbers of `model` in its own formats on `gpu`. A model whose parts are known only in sum
-/// has its embedding counted among the layers. Returns unsupported (name) where not even the sum is
-/// known, or of a mixture not what its experts are, or a storage format is none.
+/// Returns the numbers of `model` in its own formats on `gpu`. When only the sum of the model's
+/// parameters is known, the embedding counts as a part of the layers. Returns unsupported (name)
+/// when the sum is unknown, the experts of a mixture are unknown, or the model names an unknown
+/// storage format.
 KVARENA_EXPORT Result<StepTimeOptions> step_time_options(const ModelSpec& model,
                                                          const GpuSpec& gpu);
 
-/// One sequence of a step: `new_tokens` >= 1 after `context_tokens`.
+/// One sequence of a step, with `new_tokens` >= 1 new tokens.
 struct StepTimeRow {
-  std::int64_t context_tokens = 0;  ///< computed before the step
-  std::int64_t new_tokens = 0;      ///< computed in it
+  std::int64_t context_tokens = 0;  ///< tokens computed before the step
+  std::int64_t new_tokens = 0;      ///< tokens computed in the step
 };
 
-/// Nanoseconds of a step.
+/// The time of a step in nanoseconds.
 struct StepTime {
   double arithmetic_ns = 0.0;  ///< matrices and attention at their shares of the peak
   double traffic_ns = 0.0;     ///< weights and KV at their share of the bandwidth
 
-  /// The longer of the two, rounded; saturates.
+  /// Returns the longer of the two times, rounded. Saturates.
   KVARENA_EXPORT std::int64_t total_ns() const noexcept;
 };
 
-/// Times steps. Immutable.
+/// Estimates the time of steps. Immutable.
 class StepTimeModel {
  public:
-  /// Returns invalid_argument naming the option (efficiency in thousandths), exhausted
-  /// (host_memory).
+  /// Makes a model. Returns invalid_argument with the option (efficiency in thousandths), or
+  /// exhausted (host_memory).
   KVARENA_EXPORT static Result<StepTimeModel> create(const StepTimeOptions& options);
 
-  /// A step over `rows`, in any order. All zero without rows. O(rows x groups of layers).
+  /// Returns the time of a step with `rows`, in any order. Both times are 0 without rows. O(rows x
+  /// groups of layers).
   KVARENA_EXPORT StepTime time_of(std::span<const StepTimeRow> rows) const noexcept;
-  /// What it was made from.
+  /// Returns the options that the model was made from.
   const StepTimeOptions& options() const noexcept { return options_; }
 
  private:

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// Where a reader of headers gets its bytes: a file, of which it reads only what it asks for, or
-/// memory. `ByteCursor` reads from front to back, little endian, through a window of fixed size:
-/// what it holds does not depend on any count in the file. One reader at a time.
+/// `ByteSource`: the bytes of a file or of memory, for the readers of headers. Only the requested
+/// bytes of a file are read. `ByteCursor` reads a source from front to back, little endian, through
+/// a window of fixed size. Its memory does not depend on any count in the file. One reader at a
+/// time.
 
 #include "capacity/files/read_failure.hpp"
 #include "kvarena/base/status.hpp"
@@ -19,25 +20,25 @@
 
 namespace kvarena::capacity {
 
-/// Bytes of known number that can be read from anywhere.
+/// A known number of bytes that can be read at any offset.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  /// The name that errors use.
+  /// Returns the name that errors use.
   virtual const std::string& name() const noexcept = 0;
-  /// How many bytes there are.
+  /// Returns the number of bytes.
   virtual std::int64_t size_bytes() const noexcept = 0;
-  /// Fills `into` from byte `offset` on. Requires offset + into.size() <= size_bytes(). Returns
-  /// io_error, also when the file has become shorter; then fills `failure`.
+  /// Fills `into` from byte `offset` on. Requires offset + into.size() <= size_bytes(). On failure
+  /// fills `failure` and returns io_error; a file that has become shorter is a failure too.
   virtual Status read(std::int64_t offset, std::span<char> into, ReadFailure& failure) const = 0;
 };
 
-/// How much of all files of one model may be read: an index can name thousands of them, each with
-/// the largest header that is allowed.
+/// The most bytes that may be read of all files of one model. The limit is needed because an index
+/// can name thousands of files, each with the largest allowed header.
 inline constexpr std::int64_t kMaxHeaderBytesOfModel = std::int64_t{512} << 20;
 
-/// A regular file; anything else (a folder, a FIFO, a device) is refused without waiting for it.
-/// Owns its descriptor.
+/// A regular file. A folder, a FIFO or a device is refused without waiting for it. Owns its
+/// descriptor.
 class FileBytes final : public ByteSource {
  public:
   FileBytes() = default;
@@ -45,13 +46,15 @@ class FileBytes final : public ByteSource {
   FileBytes(const FileBytes&) = delete;
   FileBytes& operator=(const FileBytes&) = delete;
 
-  /// Opens `path`; once per object. Returns not_found, io_error, or parse_error (no regular file).
+  /// Opens `path`. Call it once per object. Returns not_found, io_error, or parse_error (not a
+  /// regular file).
   Status open(const std::string& path, ReadFailure& failure);
 
   const std::string& name() const noexcept override { return name_; }
   std::int64_t size_bytes() const noexcept override { return size_bytes_; }
   Status read(std::int64_t offset, std::span<char> into, ReadFailure& failure) const override;
-  /// Takes what has been read of the file from `bytes_left`; parse_error when that is not enough.
+  /// Subtracts the bytes read of the file from `bytes_left`. Returns parse_error when too few are
+  /// left.
   Status charge(std::int64_t& bytes_left, ReadFailure& failure) const;
 
  private:
@@ -61,10 +64,10 @@ class FileBytes final : public ByteSource {
   std::int64_t size_bytes_ = 0;
 };
 
-/// Bytes that the caller keeps.
+/// Bytes in the caller's memory.
 class MemoryBytes final : public ByteSource {
  public:
-  /// Refers to `bytes`, which errors call `name`.
+  /// Refers to `bytes`. Errors use `name`.
   MemoryBytes(std::string name, std::string_view bytes) : name_(std::move(name)), bytes_(bytes) {}
 
   const std::string& name() const noexcept override { return name_; }
@@ -78,19 +81,19 @@ class MemoryBytes final : public ByteSource {
   std::string_view bytes_;
 };
 
-/// Each function returns false after a failure, which failure() then tells; what follows one is
-/// not to be relied on. `what` names in errors what was being read.
+/// Reads values from front to back. A function returns false on failure, and failure() then has the
+/// reason. Do not use values read after a failure. `what` says in errors what was being read.
 class ByteCursor {
  public:
-  /// Reads `source`, which must stay, up to `max_bytes` of it.
+  /// Reads at most `max_bytes` of `source`, which must outlive the cursor.
   ByteCursor(const ByteSource& source, std::int64_t max_bytes);
 
-  /// Bytes read so far: where the next one is.
+  /// Returns the bytes read so far, which is the offset of the next byte.
   std::int64_t offset() const noexcept { return offset_; }
-  /// The reason why a function returned false.
+  /// Returns the reason why a function returned false.
   const ReadFailure& failure() const noexcept { return failure_; }
 
-  /// A number as stored.
+  /// Reads a number.
   template <class T>
   bool number(T& value, std::string_view what) {
     std::array<char, sizeof(T)> bytes;
@@ -99,14 +102,14 @@ class ByteCursor {
     std::memcpy(&value, bytes.data(), sizeof(T));
     return true;
   }
-  /// `size` bytes into `text`, which takes memory for all of them, but only if the source has as
-  /// many. Requires a bound on `size`.
+  /// Reads `size` bytes into `text`. Allocates memory for all of them only if the source has them.
+  /// The caller must limit `size`.
   bool text(std::string& text, std::uint64_t size, std::string_view what);
-  /// Whether `size` bytes more are there; a failure when not.
+  /// Returns whether `size` more bytes are present. Fewer bytes are a failure.
   bool has(std::uint64_t size, std::string_view what);
-  /// Passes over `size` bytes, which must be there.
+  /// Skips `size` bytes. Fewer bytes are a failure.
   bool skip(std::uint64_t size, std::string_view what);
-  /// Ends with: `found` at byte `place`, `expected`. Returns false.
+  /// Sets the failure: `found` at byte `place`, and what was `expected`. Returns false.
   bool refuse(std::int64_t place, std::string found, std::string expected, std::string advice = "");
 
  private:

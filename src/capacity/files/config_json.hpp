@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// A model from the configuration that Hugging Face's transformers keep beside its weights
-/// (config.json). Parameters are counted where the family's shapes are known. Pure functions, any
-/// thread.
+/// Reads a model from the configuration file (config.json) that Hugging Face's transformers store
+/// beside the weights. Parameters are counted when the family's shapes are known. Pure functions
+/// for any thread.
 
 #include "capacity/files/read_failure.hpp"
 #include "kvarena/base/status.hpp"
@@ -16,12 +16,12 @@
 
 namespace kvarena::capacity {
 
-/// Sets `model` to what `config`, the whole of `file`, describes; its name is what the
-/// configuration calls itself, which may be its family only. On failure fills `failure` and returns
+/// Sets `model` from `config`, the content of `file`. The model's name is the name in the
+/// configuration, which may be only the name of its family. On failure fills `failure` and returns
 /// parse_error.
 Status model_from_config(const nlohmann::json& config, const std::string& file, ModelSpec& model,
                          ReadFailure& failure);
-/// As above, from the file's text. Infinity and NaN, which Python writes, are taken for null.
+/// Does the same from the file's text. Infinity and NaN, which Python writes, count as null.
 Status model_from_config_text(std::string_view text, const std::string& file, ModelSpec& model,
                               ReadFailure& failure);
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The parts that a model's configuration is read in: what each layer is, by layer_types where it
-/// has them, else by its family's rule; what the layers keep for a sequence; how weights are
-/// stored.
+/// Readers for the parts of a model's configuration: the kind of each layer, the data that the
+/// layers keep for a sequence, and the formats of the weights. layer_types decides the kind of a
+/// layer; without it, the rule of the family does.
 
 #include "capacity/files/config_values.hpp"
 #include "capacity/files/families.hpp"
@@ -15,15 +15,16 @@
 
 namespace kvarena::capacity {
 
-/// What one layer has; `none`: an MLP alone.
+/// The kind of one layer. `none`: a layer with an MLP alone.
 enum class ConfigLayer : std::uint8_t { full, window, chunked, delta_net, mamba, cross, none };
 
-/// One for each of model.shape.num_layers; fewer when something was refused through `text`. A
-/// window or chunk that the longest context does not reach is full attention. Adds to model.notes
-/// what was assumed.
+/// Returns the kinds of the model.shape.num_layers layers; fewer when something was refused through
+/// `text`. A window or chunk that is not smaller than the longest context counts as full attention.
+/// Adds assumptions to model.notes.
 std::vector<ConfigLayer> config_layers(ConfigValues& text, const ModelFamily& family,
                                        ModelSpec& model);
-/// Tokens of the windows or chunks; 0: no limit that the model's longest context would reach.
+/// Returns the tokens of the windows or chunks; 0 when the model's longest context does not reach
+/// the limit.
 std::int64_t config_layer_limit(ConfigValues& text, const ModelFamily& family,
                                 const ModelSpec& model, ConfigLayer layer);
 
@@ -35,13 +36,12 @@ struct DecoderConfig {
   bool has_encoder = false;  ///< every layer also reads an encoder's tokens
 };
 
-/// Fills in model.groups, and model.notes with what was assumed. Requires model.shape. What cannot
-/// be told is refused through config.text.
+/// Sets model.groups and adds assumptions to model.notes. Requires model.shape. Unknown values are
+/// refused through config.text.
 void add_config_groups(DecoderConfig& config, ModelSpec& model);
 
-/// Fills in the formats of weights, experts and K and V from `text` and the object around it, and
-/// model.notes with what a format's scales are and what was assumed. An unknown quantisation is
-/// noted, not refused.
+/// Sets the formats of weights, experts, K and V from `text` and its enclosing object `outer`. Adds
+/// a format's scales and assumptions to model.notes. An unknown quantisation is noted, not refused.
 void add_config_formats(ConfigValues& text, ConfigValues& outer, ModelSpec& model);
 
 }  // namespace kvarena::capacity

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Typed look-ups in a model's configuration. The first that finds something wrong says so in the
-/// reader's failure; those after it return what stands for "nothing", so that a reader asks for all
-/// it needs and looks for a failure once. Not for several threads.
+/// Typed look-ups in a model's configuration. The first look-up that finds a wrong value sets the
+/// reader's failure. Later look-ups return empty values, so a reader may check for a failure once,
+/// after all look-ups. One thread at a time.
 
 #include "capacity/amount.hpp"
 #include "capacity/files/read_failure.hpp"
@@ -19,7 +19,7 @@
 
 namespace kvarena::capacity {
 
-/// Both ends are allowed.
+/// A range that includes both ends.
 struct IntegerRange {
   std::int64_t smallest = 0;
   std::int64_t largest = 0;
@@ -31,9 +31,9 @@ inline constexpr IntegerRange kWidthRange{1, kMostWidth};
 inline constexpr IntegerRange kVocabRange{1, std::int64_t{1} << 31};
 inline constexpr IntegerRange kTokenRange{1, kMostTokens};
 
-/// An object of a configuration; refers to it and to the failure that all its objects share. A key
-/// whose value is null is not there. Several keys are names of one thing: the first that is there
-/// counts.
+/// An object of a configuration. Refers to the object and to the failure that all objects of the
+/// configuration share. A key whose value is null counts as missing. Several keys are names of one
+/// value; the first present key is used.
 class ConfigValues {
  public:
   using Keys = std::initializer_list<std::string_view>;
@@ -42,17 +42,17 @@ class ConfigValues {
   ConfigValues(const nlohmann::json& object, std::string path, ReadFailure& failure)
       : object_(&object), path_(std::move(path)), failure_(&failure) {}
 
-  /// Nothing has been refused so far, in any object of the configuration.
+  /// Returns whether nothing has been refused so far, in any object of the configuration.
   bool ok() const noexcept { return failure_->what.is_empty(); }
   bool has(std::string_view key) const;
-  /// Whether the key is there, and null.
+  /// Returns whether the key is present and null.
   bool is_null(std::string_view key) const;
 
-  /// A whole number that must be there.
+  /// Returns a whole number. The key must be present.
   std::int64_t integer(Keys keys, IntegerRange range);
-  /// A whole number; `otherwise` when it is not there.
+  /// Returns a whole number, or `otherwise` when the key is missing.
   std::int64_t integer(Keys keys, IntegerRange range, std::int64_t otherwise);
-  /// As integer, of a range within 32 bits.
+  /// Does what integer does, for a range within 32 bits.
   std::int32_t number(Keys keys, IntegerRange range) {
     return static_cast<std::int32_t>(integer(keys, range));
   }
@@ -60,21 +60,22 @@ class ConfigValues {
     return static_cast<std::int32_t>(integer(keys, range, otherwise));
   }
   bool flag(std::string_view key, bool otherwise);
-  /// "" when it is not there.
+  /// Returns a string, or "" when the key is missing.
   std::string word(std::string_view key);
   std::vector<std::string> words(std::string_view key);
   std::vector<std::int64_t> integers(std::string_view key, IntegerRange range);
-  /// Whether the value is an array.
+  /// Returns whether the value is an array.
   bool is_array(std::string_view key) const;
-  /// The object at `key`; none when it is not there.
+  /// Returns the object at `key`, or nullopt when the key is missing.
   std::optional<ConfigValues> object(std::string_view key);
-  /// The one object among an object's values; none when there is none, or more.
+  /// Returns the only object among this object's values; nullopt when there is none or more than
+  /// one.
   std::optional<ConfigValues> only_object() const;
 
-  /// What is wrong at `key`, unless something was before. `found` empty: the value.
+  /// Sets the failure at `key`, unless there is one already. An empty `found` stands for the value.
   void refuse(std::string_view key, std::string found, std::string expected,
               std::string advice = {});
-  /// As refuse, of the object itself.
+  /// Does the same for the object itself.
   void refuse_object(std::string found, std::string expected);
 
  private:

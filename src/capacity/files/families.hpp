@@ -2,7 +2,7 @@
 
 /// @file
 /// Families of models, by the `model_type` of their configuration and by their architecture in GGUF
-/// files: which layers look at a part of the context, and what a key that is not there means. A
+/// files. A family says which layers see a part of the context, and the value of a missing key. A
 /// static table; pure functions.
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace kvarena::capacity {
 
-/// Which layers of a family keep what, where `layer_types` does not say.
+/// The kinds of a family's layers, when `layer_types` is missing.
 enum class LayerRule : std::uint8_t {
   full,                 ///< all tokens in every layer; a sliding_window has no effect
   window,               ///< sliding_window in every layer
@@ -25,17 +25,18 @@ enum class LayerRule : std::uint8_t {
   unknown,              ///< not in the table
 };
 
-/// A family. What GGUF files leave out is as llama.cpp has it (load_arch_hparams of src/models);
-/// for configurations defaults are those of transformers' configuration class (5.23), for keys that
-/// published files leave out; 0: none, or the general rule.
+/// A family of models with the values of missing keys. Values for GGUF files are from llama.cpp
+/// (load_arch_hparams of src/models). Values for configurations are the defaults of transformers'
+/// configuration class (5.23), for keys that published files leave out. 0: none, or the general
+/// rule.
 struct ModelFamily {
   std::string_view model_type;
-  std::string_view gguf = {};     ///< its architecture in GGUF files; "": none that is known
-  std::string_view mixture = {};  ///< model_type of those of that architecture that have experts
+  std::string_view gguf = {};     ///< its architecture in GGUF files; "": none is known
+  std::string_view mixture = {};  ///< model_type of the same architecture's models with experts
   LayerRule rule = LayerRule::full;
   bool tied_embeddings = false;
   std::int32_t period = 0;           ///< of the rule, or its max_window_layers
-  std::string_view period_key = {};  ///< what overrides the period
+  std::string_view period_key = {};  ///< key that overrides the period
   std::int32_t num_layers = 0;
   std::int32_t hidden = 0;
   std::int32_t ffn = 0;
@@ -45,18 +46,20 @@ struct ModelFamily {
   std::int64_t vocab = 0;
   std::int64_t max_position = 0;
   std::int64_t window = 0;
-  std::int64_t gguf_window = 0;     ///< of GGUF files that give none
-  bool has_single_kv_head = false;  ///< multi_query is true unless it says otherwise
+  std::int64_t gguf_window = 0;     ///< window of GGUF files that have no key for it
+  bool has_single_kv_head = false;  ///< multi_query is true when it is missing
   bool has_encoder = false;         ///< every layer also reads an encoder's tokens
-  bool has_shared_expert = false;   ///< beside its routed ones, whatever its file says
-  bool has_both = false;            ///< attention and a recurrent state side by side in each layer
+  bool has_shared_expert = false;   ///< always, beside the routed experts
+  bool has_both = false;            ///< each layer has attention and a recurrent state
   bool may_keep_nothing = false;    ///< layers without KV heads keep no state either
-  std::int32_t attentions = 1;      ///< of each that num_layers counts; num_hidden_layers has all
+  std::int32_t attentions =
+      1;  ///< attentions in each counted layer; num_hidden_layers counts attentions
 };
 
-/// The family of that name; one with LayerRule::unknown when there is none. O(number of families).
+/// Returns the family with this model_type, or a family with LayerRule::unknown. O(number of
+/// families).
 const ModelFamily& find_family(std::string_view model_type) noexcept;
-/// The family of that architecture of GGUF files, likewise.
+/// Returns the family with this architecture of GGUF files, or one with LayerRule::unknown.
 const ModelFamily& find_gguf_family(std::string_view architecture) noexcept;
 
 }  // namespace kvarena::capacity

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `GgufValue`: a value of a GGUF file's metadata, and the reader of names and values. Of the
-/// values only what fits a planner is kept: a tokenizer's arrays are passed over. One thread.
+/// `GgufValue`: a value of a GGUF file's metadata, and the reader of names and values. Only values
+/// that planning uses are kept; a tokenizer's arrays are skipped. One thread at a time.
 
 #include "capacity/files/byte_source.hpp"
 
@@ -19,31 +19,31 @@ namespace kvarena::capacity {
 /// An array of the metadata.
 struct GgufArray {
   std::int64_t length = 0;  ///< elements in the file
-  /// The elements of an array of whole numbers or bools (0, 1) that is not longer than any model
-  /// has layers; else empty.
+  /// The elements of an array of whole numbers or bools (0, 1) with at most as many elements as a
+  /// model may have layers; empty for any other array.
   std::vector<std::int64_t> numbers;
 };
 
-/// A whole number (past 2^63 - 1: that), a number, a bool, a text (empty where it is longer than a
-/// planner wants), or an array.
+/// A whole number (at most 2^63 - 1, larger ones become that), a number, a bool, a text (empty when
+/// it is too long for planning), or an array.
 using GgufValue = std::variant<std::int64_t, double, bool, std::string, GgufArray>;
 
 /// Values by key.
 using GgufMetadata = std::map<std::string, GgufValue, std::less<>>;
 
-/// "the number 12", "an array of 3", ...: for a message.
+/// Returns the description of a value for a message: "the number 12", "an array of 3", ...
 std::string name_of(const GgufValue& value);
 
-/// Reads at a cursor, which must stay. Each function returns false after a failure, which the
-/// cursor then tells.
+/// Reads at a cursor, which must outlive the reader. A function returns false on failure, and the
+/// cursor's failure() then has the reason.
 class GgufValueReader {
  public:
   explicit GgufValueReader(ByteCursor& in) : in_(in) {}
 
-  /// A key or a tensor's name of 1 .. `max_bytes` bytes: UTF-8 without control characters. `what`
-  /// says in errors which.
+  /// Reads a key or a tensor's name of 1 .. `max_bytes` bytes, in UTF-8 without control characters.
+  /// `what` says in errors which name it is.
   bool name(std::string& name, std::uint64_t max_bytes, std::string_view what);
-  /// A value behind its type.
+  /// Reads a type and the value behind it.
   bool value(GgufValue& value);
 
  private:

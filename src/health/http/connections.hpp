@@ -2,13 +2,14 @@
 
 /// @file
 /// `Connections`: the clients of a server, from accept to close. libmicrohttpd reads requests and
-/// writes answers; this adds what it has no option for: a limit on a connection's whole time, and
-/// room for the next client when all places are taken. Each connection answers one request. A slow
-/// or silent client costs a descriptor and a bounded buffer, never a thread. One thread at a time.
+/// writes answers. Connections adds a limit on a connection's whole time, and room for the next
+/// client when all connections are in use; libmicrohttpd has no option for these. Each connection
+/// answers one request. A slow or silent client takes a descriptor and a bounded buffer, never a
+/// thread. One thread at a time.
 ///
-/// Why libmicrohttpd: it runs any number of connections in the caller's thread, its memory for a
-/// connection is bounded, and it tells its descriptors. cpp-httplib and civetweb hold a thread for
-/// each client that is slow, and have no limit on a request's whole time.
+/// libmicrohttpd was chosen because it runs any number of connections in the caller's thread,
+/// bounds the memory of each connection, and gives out its descriptors. cpp-httplib and civetweb
+/// use a thread for each slow client and have no limit on a request's whole time.
 
 #include "health/http/endpoints.hpp"
 
@@ -23,10 +24,10 @@ struct MHD_Daemon;
 
 namespace kvarena::http {
 
-/// What a client may take.
+/// The limits on clients.
 struct Limits {
-  std::size_t max_connections = 32;          ///< at a time
-  std::size_t max_request_bytes = 8 << 10;   ///< of a request's head
+  std::size_t max_connections = 32;          ///< connections at a time
+  std::size_t max_request_bytes = 8 << 10;   ///< bytes of a request's head
   std::chrono::milliseconds request{5'000};  ///< from accept to the last byte
 };
 
@@ -35,23 +36,24 @@ class Connections {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Returns io_error (event) with errno.
+  /// Starts the daemon. Returns io_error (event) with errno.
   static Result<std::unique_ptr<Connections>> create(Endpoints endpoints, const Limits& limits);
-  /// Closes all as they are.
+  /// Closes all connections, finished or not.
   ~Connections();
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  /// Takes over a connected socket, which may close it at once.
+  /// Takes over a connected socket. May close it at once.
   void adopt(int socket);
-  /// Goes on with everything that can. Clients whose time is over are told so (408) or cut off;
-  /// those that are too many, the longest waiting first, get 429.
+  /// Does all work that does not wait. Clients whose time is over get 408 or are cut off. When
+  /// there are too many clients, the longest waiting ones get 429.
   void turn();
-  /// Becomes readable when turn has something to do,
+  /// Returns a descriptor that becomes readable when turn has work.
   int descriptor() const noexcept { return descriptor_; }
-  /// or in so many milliseconds; -1: never.
+  /// Returns the milliseconds after which turn has work even when the descriptor is not readable;
+  /// -1: none.
   int timeout_ms() const;
-  /// How many there are.
+  /// Returns the number of connections.
   std::size_t size() const noexcept { return clients_.size(); }
 
  private:
@@ -59,7 +61,7 @@ class Connections {
   struct Callbacks;
 
   Connections(Endpoints endpoints, const Limits& limits);
-  // Both return whether they have cut anyone off.
+  // Both return whether they have cut off a client.
   bool cut_off_late_ones();
   bool make_room();
 

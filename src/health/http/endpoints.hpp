@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `Endpoints`: which request gets which answer. Routes, who may read (a bearer token, or on
-/// loopback the Host header), methods and bodies. Pure; nothing here touches a socket.
+/// `Endpoints`: decides the answer to each request. It checks the path, the method, the body, and
+/// the permission to read: a bearer token, or on loopback the Host header. Pure functions without
+/// sockets.
 
 #include <cstddef>
 #include <functional>
@@ -15,45 +16,47 @@ namespace kvarena::http {
 inline constexpr std::size_t kMinTokenLength = 16;   ///< characters
 inline constexpr std::size_t kMaxTokenLength = 256;  ///< characters
 
-/// The body for a path and what it is.
+/// The answer to a request.
 struct Answer {
-  int status = 200;                         ///< of HTTP
-  const char* content_type = "text/plain";  ///< with charset or version
-  std::string body{};                       ///< whole
+  int status = 200;                         ///< HTTP status
+  const char* content_type = "text/plain";  ///< type with charset or version
+  std::string body{};                       ///< the whole body
 };
 
-/// Makes the answer of one path, at the moment it is asked for. May throw: 500.
+/// Makes the answer of one path when a client asks for it. When it throws, the client gets 500.
 using Route = std::function<Answer()>;
-/// All paths there are.
+/// All paths.
 using Routes = std::map<std::string, Route, std::less<>>;
 
-/// What matters of a request. Views of the connection's memory.
+/// The parts of a request that decide the answer. Views of the connection's memory.
 struct Request {
   std::string_view method;
-  std::string_view path;             ///< as sent, without the query; nothing is unescaped
+  std::string_view path;             ///< as sent, without the query and not unescaped
   std::string_view host{};           ///< the last Host header
   int num_hosts = 0;                 ///< how many there are
   std::string_view authorization{};  ///< the last Authorization header
   int num_authorizations = 0;        ///< how many there are
-  bool has_body = false;             ///< or says that it has one
+  bool has_body = false;             ///< whether it has a body or announces one
 };
 
-/// What is served to whom.
+/// The routes and the rules of access.
 struct Endpoints {
-  Routes routes;           ///< answered by GET and HEAD; anything else is 404
-  std::string token;       ///< asked for; empty: none
-  bool check_host = true;  ///< without a token: Host must name loopback
+  Routes routes;           ///< the paths for GET and HEAD; another path is 404
+  std::string token;       ///< the required token; empty: none
+  bool check_host = true;  ///< whether Host must name loopback when there is no token
 
-  /// 400, 401, 403, 404, 405, 413, or what the route says.
+  /// Returns 400, 401, 403, 404, 405, 413, or the answer of the route.
   Answer answer(const Request& request) const;
 };
 
-/// Whether `token` may be one: its length, and letters, digits and -._~+/= alone (RFC 6750).
+/// Returns whether `token` is valid: its length is in range, and it has only letters, digits and
+/// -._~+/= (RFC 6750).
 bool is_valid_token(std::string_view token) noexcept;
-/// Whether an Authorization header carries the token. Takes the same time wherever they differ.
+/// Returns whether an Authorization header carries the token. The time does not depend on where the
+/// two differ.
 bool carries_token(std::string_view authorization, std::string_view token) noexcept;
-/// Whether a Host header names this machine's loopback: localhost, 127.x.x.x or [::1], with or
-/// without a port. A page of another site that rebinds its name to loopback fails here.
+/// Returns whether a Host header names this machine's loopback: localhost, 127.x.x.x or [::1], with
+/// or without a port. The check stops a web page whose site rebinds its name to loopback.
 bool names_loopback(std::string_view host) noexcept;
 
 }  // namespace kvarena::http

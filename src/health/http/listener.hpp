@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Listener`: a bound TCP socket that never blocks, and `Wakeup`, which ends a wait from another
-/// thread. Own their descriptors, which children of this process do not inherit.
+/// `Listener`: a bound TCP socket that never blocks. `Wakeup`: ends a wait from another thread.
+/// Both own their descriptors. Child processes do not inherit the descriptors.
 
 #include "kvarena/base/result.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace kvarena::http {
 
-/// A file descriptor, closed at the end.
+/// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) noexcept : number_(number) {}
@@ -28,33 +28,35 @@ class Descriptor {
   int number_;
 };
 
-/// What an address is refused with.
+/// Returns the status of a refused address.
 constexpr Status no_address() noexcept { return invalid_option(Option::address, 0, 0, 0); }
 
-/// Where to listen.
+/// A listening socket with its address.
 struct Listener {
-  Descriptor socket;       ///< to wait for and accept from
-  std::uint16_t port = 0;  ///< that it has
+  Descriptor socket;       ///< the socket to poll and to accept from
+  std::uint16_t port = 0;  ///< its port
   std::string url;         ///< "http://127.0.0.1:15858"
 
-  /// Binds. `address` is "localhost" or a numeric IPv4 or IPv6 address: no name service is asked.
-  /// Returns invalid_argument (address) for anything else, io_error (address) with errno.
+  /// Binds a socket. `address` is "localhost" or a numeric IPv4 or IPv6 address. No name service is
+  /// asked. Returns invalid_argument (address) for any other address, or io_error (address) with
+  /// errno.
   static Result<Listener> bind(const std::string& address, std::uint16_t port);
 };
 
-/// Whether an address can be reached from this machine only; nothing for one that bind refuses.
+/// Returns whether an address can be reached only from this machine; nullopt for an address that
+/// bind refuses.
 std::optional<bool> is_loopback(const std::string& address);
 
 /// Ends a poll.
 class Wakeup {
  public:
-  /// Returns io_error (event) with errno.
+  /// Makes one. Returns io_error (event) with errno.
   static Result<Wakeup> create();
-  /// To wait for.
+  /// Returns the descriptor to poll.
   int number() const noexcept { return event_.number(); }
-  /// Makes it readable, for good. From any thread.
+  /// Makes the descriptor readable for ever. Any thread.
   void wake() noexcept;
-  /// Waits for wake, `limit` at most; whether it was called.
+  /// Waits for wake, at most for `limit`. Returns whether wake was called.
   bool await(std::chrono::milliseconds limit) const noexcept;
 
  private:

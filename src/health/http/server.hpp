@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `Server`: accepts clients of a listener and serves them, all in one thread. Want of descriptors
-/// or memory costs the connections of that moment, not the server.
+/// `Server`: accepts the clients of a listener and serves them in one thread. When descriptors or
+/// memory are short, connections fail, but the server goes on.
 
 #include "health/http/connections.hpp"
 #include "health/http/listener.hpp"
@@ -14,19 +14,19 @@
 
 namespace kvarena::http {
 
-/// A running server. Not movable: its thread refers to it.
+/// A running server. Not movable, because its thread refers to it.
 class Server {
  public:
-  /// Takes over the listener and starts the thread. Returns io_error (event) with errno, exhausted
-  /// (thread).
+  /// Takes over the listener and starts the thread. Returns io_error (event) with errno, or
+  /// exhausted (thread).
   static Result<std::unique_ptr<Server>> start(Listener listener, Endpoints endpoints,
                                                const Limits& limits);
-  /// Stops promptly; connections are closed as they are.
+  /// Stops promptly and closes all connections, finished or not.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// What is listened on.
+  /// Returns the listening socket.
   const Listener& listener() const noexcept { return listener_; }
 
  private:
@@ -37,7 +37,8 @@ class Server {
   Listener listener_;
   Wakeup wakeup_;
   std::unique_ptr<Connections> connections_;
-  std::chrono::steady_clock::time_point accept_again_{};  ///< not before this, after a shortage
+  std::chrono::steady_clock::time_point
+      accept_again_{};  ///< after a shortage: no accept before this time
   std::thread thread_;
 };
 

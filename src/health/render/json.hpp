@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The answers of `GET /health` and `GET /stats`. Pure functions.
+/// The JSON answers of `GET /health` and `GET /stats`. Pure functions.
 
 #include "kvarena/health/health_report.hpp"
 
@@ -12,31 +12,34 @@
 
 namespace kvarena {
 
-/// Keeps the order in which fields are written.
+/// JSON whose fields keep the order in which they are written.
 using Json = nlohmann::ordered_json;
 
-/// Text of a document on one line, with a newline; bytes that are not UTF-8 are replaced.
+/// Returns the text of a document on one line, with a newline. Bytes that are not UTF-8 are
+/// replaced.
 std::string to_text(const Json& document);
-/// Seconds from `since_ns` to `now_ns`, at least 0.
+/// Returns the seconds from `since_ns` to `now_ns`, at least 0.
 double seconds_between(std::int64_t since_ns, std::int64_t now_ns) noexcept;
 
-/// The account of a block manager, wherever one becomes JSON: in /stats and in reports of commands.
+/// Returns the account of a block manager, for /stats and for reports of commands.
 Json blocks_json(const BlockStats& blocks);
 
-/// Whether to trust this process, in few fields: status, resident, policy (null without a device),
-/// allocations_checked (by the last check: what `resident` speaks of), vram_bytes_used (all
-/// devices, tracked), last_check_secs (age of the last check; null before the first), usage by
-/// purpose, pressure (the highest level of the pools), reasons with code, text and since_secs.
+/// Returns the answer of GET /health: status, resident, policy (null without a device),
+/// allocations_checked (by the last check, the allocations that `resident` is about),
+/// vram_bytes_used (tracked, of all devices), last_check_secs (age of the last check; null before
+/// the first), usage by purpose, pressure (the highest level of the pools), reasons with code, text
+/// and since_secs.
 Json health_json(const HealthReport& report);
 
-/// Everything that is known: version, health (as GET /health), checks, devices, pools. A device's
-/// and a pool's details are found by name and order; those that `details` does not have are null.
+/// Returns the answer of GET /stats: version, health (as GET /health), checks, devices, pools. The
+/// details of a device or pool are found by name and order. Details that are missing in `details`
+/// are null.
 ///
-/// Of a pool: step, accounts, tables, tickets, audit, pressure (its cause is null when it is
-/// normal, its age before the first look), the explanation of one more block, and the leak report
-/// by holder. A holder's age, by the publisher's clock, and how long it is overdue, by the
-/// monitor's (null where since or deadline was not given, 0 before the deadline), are as of the
-/// details; every other age is by the monitor's clock.
+/// A pool has step, accounts, tables, tickets, audit, pressure (its cause is null at the normal
+/// level, its age is null before the first look), the explanation for one more block, and the leak
+/// report by holder. A holder's age is by the publisher's clock, and null without `since`. The time
+/// by which a holder is overdue is by the monitor's clock, null without a deadline, and 0 before
+/// the deadline. Both are from the time of the details. Every other age is by the monitor's clock.
 Json stats_json(const HealthReport& report, const HealthDetails& details);
 
 }  // namespace kvarena

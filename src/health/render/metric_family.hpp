@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// How families of metrics are put together: samples with labels.
+/// Functions that build families of metrics from samples with labels.
 
 #include "kvarena/health/health_report.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace kvarena {
 
-/// What a family is, before it has samples.
+/// The name and help of a family.
 struct MetricName {
   const char* name;  ///< "kvarena_..."
   const char* help;  ///< one line
@@ -28,20 +28,20 @@ struct MetricLabel {
   std::string_view value;
 };
 
-/// An empty family of gauges.
+/// Returns an empty family of gauges.
 prometheus::MetricFamily gauge(const MetricName& name);
-/// An empty family of counters.
+/// Returns an empty family of counters.
 prometheus::MetricFamily counter(const MetricName& name);
-/// Adds a sample; the family's type says which.
+/// Adds a sample of the family's type.
 void add_sample(prometheus::MetricFamily& family, double value,
                 std::initializer_list<MetricLabel> labels = {});
 
 /// Adds the families of `pools`: blocks by state, tables, tickets, steps, pressure, audit. Ages are
-/// told from `now_ns`.
+/// counted back from `now_ns`.
 void add_pool_families(const std::vector<PoolHealth>& pools, std::int64_t now_ns,
                        std::vector<prometheus::MetricFamily>& families);
 
-/// The names of `objects`, with "#2", "#3", ... behind those that came before.
+/// Returns the names of `objects`. A repeated name gets "#2", "#3", ... at its end.
 template <class Object>
 std::vector<std::string> unique_names(const std::vector<Object>& objects) {
   std::vector<std::string> names;

@@ -2,9 +2,9 @@
 
 /// @file
 /// The answer of `GET /metrics`: a HealthReport as Prometheus families, and their text. Pure
-/// functions. Names are under `kvarena_`, in base units; counters end in `_total`. A pool or device
-/// whose name another one has too gets a number behind its label ("default#2"), since a scrape may
-/// name a series once only.
+/// functions. Names begin with `kvarena_` and use base units; names of counters end in `_total`.
+/// When two pools or devices have the same name, the label of the second gets a number
+/// ("default#2"), because a scrape may have each series only once.
 
 #include "kvarena/health/health_report.hpp"
 
@@ -15,9 +15,9 @@
 
 namespace kvarena {
 
-/// All families of a report.
+/// Returns all families of a report.
 std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report);
-/// Their text exposition, for `Content-Type: text/plain; version=0.0.4`.
+/// Returns the families' text, for `Content-Type: text/plain; version=0.0.4`.
 std::string metrics_text(const HealthReport& report);
 
 }  // namespace kvarena

@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// Token content on a GPU: fills rows of K, V or q from prefix hashes, and compares rows with what
-/// the hashes give. The same bytes as fill_row of content_pattern.hpp. Queued on the caller's
-/// stream; no allocation, no synchronisation. Returns device_error when a launch fails.
+/// Token content on a GPU: kernels that fill rows of K, V or q from prefix hashes, and kernels that
+/// compare rows with the content from the hashes. The bytes are those of fill_row
+/// (content_pattern.hpp). Work is queued on the caller's stream. No allocation; only
+/// count_wrong_words synchronises.
 
 #include "verify/content_pattern.hpp"
 
@@ -16,7 +17,8 @@
 
 namespace kvarena::verify {
 
-/// Rows of one kind: [num_layers, num_tokens, num_heads, head_dim], layers `layer_stride` apart.
+/// Rows of one kind: [num_layers, num_tokens, num_heads, head_dim]. Two layers are `layer_stride`
+/// apart.
 struct ContentRows {
   const std::uint64_t* hashes = nullptr;  ///< [num_tokens] prefix hash of each token
   std::byte* rows = nullptr;              ///< aligned to 4 bytes
@@ -33,11 +35,12 @@ struct ContentRows {
 /// Queues filling the rows. Returns device_error when the launch fails.
 Status launch_fill_rows(const ContentRows& rows, cudaStream_t stream) noexcept;
 
-/// Device memory that count_wrong_words works in.
+/// Bytes of the workspace of count_wrong_words in device memory.
 inline constexpr std::int64_t kCountWorkspaceBytes = 1 << 20;
 
-/// How many words of the rows are not what the hashes give: words of 4 bytes, of 2 where rows are
-/// no multiple of 4. Waits for the stream. `workspace`: kCountWorkspaceBytes. Returns device_error.
+/// Returns the number of words that differ from the content of the hashes. A word has 4 bytes, or 2
+/// bytes when the bytes of a row are no multiple of 4. Waits for the stream. `workspace` has
+/// kCountWorkspaceBytes bytes. Returns device_error.
 Result<std::int64_t> count_wrong_words(const ContentRows& rows, std::byte* workspace,
                                        cudaStream_t stream) noexcept;
 

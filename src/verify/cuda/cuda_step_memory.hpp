@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// `CudaStepMemory`: a StepMemory on a GPU. All work is queued on the cache's home stream, so that
-/// staging may be used again at once. Its steps are in cuda_step_memory.cpp, what is compared in
-/// cuda_step_comparison.cpp.
+/// `CudaStepMemory`: a StepMemory on a GPU. All work is queued on the cache's home stream, so
+/// staging memory may be used again at once. cuda_step_memory.cpp has the steps,
+/// cuda_step_comparison.cpp the comparisons.
 
 #include "verify/cuda/content_kernels.h"
 #include "verify/cuda/cuda_step_timer.hpp"
@@ -21,7 +21,7 @@
 
 namespace kvarena::verify {
 
-/// Content and outputs in the memory of a GPU.
+/// Token content and outputs in the memory of a GPU.
 class CudaStepMemory final : public StepMemory {
  public:
   CudaStepMemory(CudaDevice& device, KvCache& cache, const StepMemoryOptions& options)
@@ -32,9 +32,9 @@ class CudaStepMemory final : public StepMemory {
         token_(options),
         timer_(device) {}
   ~CudaStepMemory() override { static_cast<void>(cache_.synchronize()); }
-  /// Returns what Device::allocate returns, or device_error.
+  /// Allocates all memory. Returns what Device::allocate returns, or device_error.
   Status allocate();
-  /// Bytes that allocate takes.
+  /// Returns the bytes that allocate takes.
   static std::int64_t bytes_of_all(const StepMemoryOptions& options) noexcept;
 
   Status begin(const StepTokens& tokens) override;
@@ -78,7 +78,7 @@ class CudaStepMemory final : public StepMemory {
     explicit Sizes(const StepMemoryOptions& options) noexcept;
     std::int64_t kv, attention, step_hashes, hashes, table, partials, items;
   };
-  /// Some of the tokens to compare, as many as memory takes, and their hashes.
+  /// As many of the tokens to compare as fit into memory, and their hashes.
   struct Batch {
     std::span<const QueryToken> tokens;
     std::int64_t first_hash = 0;
@@ -112,10 +112,10 @@ class CudaStepMemory final : public StepMemory {
   UniformLayoutOptions shape_;
   TokenBytes token_;
   CudaStepTimer timer_;
-  DeviceMemory kv_;         // K of some layers, then V; or what was gathered
+  DeviceMemory kv_;         // K of some layers, then V; or gathered K and V
   DeviceMemory attention_;  // q of some layers, then outputs
   DeviceMemory step_hashes_;
-  DeviceMemory staging_;    // pinned: the step's hashes on their way
+  DeviceMemory staging_;    // pinned: the step's hashes on their way to the GPU
   DeviceMemory hashes_;     // of sequences
   DeviceMemory table_;      // of the opened sequence
   DeviceMemory workspace_;  // of counting

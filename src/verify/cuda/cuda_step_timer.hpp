@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `CudaStepTimer`: the GPU's time for the attention of each step, by events around it. One thread
-/// at a time. The device must outlive it.
+/// `CudaStepTimer`: measures the GPU's time for the attention of each step with CUDA events. One
+/// thread at a time. The device must outlive it.
 
 #include "verify/verification.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace kvarena::verify {
 
-/// Sums up times by kind of step.
+/// Adds up times by the kind of step.
 class CudaStepTimer {
  public:
   explicit CudaStepTimer(const CudaDevice& device) noexcept : device_(device) {}
@@ -27,15 +27,17 @@ class CudaStepTimer {
   /// Makes events for `max_spans` spans a step. Returns device_error.
   Status create(std::int32_t max_spans);
 
-  /// A step begins: of decode attention alone that reads so many bytes, or with prompts (0).
+  /// Begins a step. `decode_kv_bytes` is what attention reads when all rows decode, and 0 for a
+  /// step with prompts.
   void begin_step(std::int64_t decode_kv_bytes) noexcept { decode_kv_bytes_ = decode_kv_bytes; }
-  /// Queues the beginning of a span. Returns device_error.
+  /// Queues the begin of a span. Returns device_error.
   Status start(StreamId stream) { return record(2 * spans_, stream); }
-  /// Queues its end.
+  /// Queues the end of the span. Returns device_error.
   Status stop(StreamId stream) { return record(2 * spans_++ + 1, stream); }
-  /// When the step's work has completed: adds its spans up. Returns device_error.
+  /// Adds up the spans of the step. Requires that the step's work has completed. Returns
+  /// device_error.
   Status collect();
-  /// The sums.
+  /// Returns the sums.
   const MeasuredReport& report() const noexcept { return report_; }
 
  private:
