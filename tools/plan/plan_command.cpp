@@ -33,7 +33,7 @@ Examples:
   kvarena plan --model GLM-5 --parameters 744000000000 --gpu H200-SXM --tp 16
 
 Exit code 3: what was asked for does not fit; the smallest changes that would are listed, and --json
-is written all the same. docs/capacity.md has every formula.
+is written all the same. docs/reference/capacity.md has every formula.
 )";
 
 std::vector<std::string> format_names() {

@@ -36,7 +36,7 @@ struct GpuSpec {
   std::string flops_source;      ///< where the peak was read
 };
 
-/// The presets, in the order of docs/capacity.md.
+/// The presets, in the order of `kvarena plan --list`.
 KVARENA_EXPORT std::span<const GpuSpec> gpu_presets();
 
 /// Their names.

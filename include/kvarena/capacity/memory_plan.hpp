@@ -3,7 +3,8 @@
 /// @file
 /// `plan`: what a model takes of a GPU's memory, what fits into the rest, and what limits it. The
 /// pool's blocks come from plan_pool, which KvCache::create calls too: what is planned is what is
-/// allocated. Pure functions, any thread. docs/capacity.md has each formula with its source.
+/// allocated. Pure functions, any thread. docs/reference/capacity.md has each formula with its
+/// source.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"

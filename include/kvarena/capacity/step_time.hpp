@@ -3,9 +3,10 @@
 /// @file
 /// `StepTimeModel`: how long a GPU needs for one step of an engine, by its roofline: the longer of
 /// the step's arithmetic at the GPU's peak and its weights and KV at the GPU's bandwidth, each at a
-/// stated share of the peak. docs/capacity.md has the formulas, where the shares are from, and a
-/// run of a real engine beside it. Values are plain; pure functions, any thread. Double arithmetic
-/// without fused operations: the same nanoseconds on every machine.
+/// stated share of the peak. docs/reference/capacity.md has the formulas and where the shares are
+/// from, docs/explanation/capacity.md a run of a real engine beside it. Values are plain; pure
+/// functions, any thread. Double arithmetic without fused operations: the same nanoseconds on every
+/// machine.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
