@@ -376,6 +376,7 @@ class Docs(Sample):
         self.write("include/kvarena/base/status.hpp", "#pragma once\n/// @file\n/// A page.\n")
         for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
             self.write(page, "# A page\n")
+        (self.root / "docs/pictures").mkdir(parents=True)
         self.expect(
             check_docs.check,
             "is not documented",
