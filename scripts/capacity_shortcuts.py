@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far usual estimates of a model's memory are off: the table of docs/capacity.md.
+"""How far usual estimates of a model's memory are off: the table of docs/explanation/capacity.md.
 
 usage: scripts/capacity_shortcuts.py [KVARENA]
 

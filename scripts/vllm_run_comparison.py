@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The roofline clock beside a real run of vLLM: figures and curves of docs/capacity.md.
+"""The roofline clock beside a real run of vLLM: figures and curves of docs/explanation/capacity.md.
 
 usage: vllm_run_comparison.py KVARENA DATA_DIR [--svg FILE] [OPTION...]
 

@@ -115,12 +115,8 @@ ExitCode ShapesCommand::show_model(const Console& console) const {
   PlanRefusal refusal;
   const auto model = find_model(model_, refusal);
   if (!model) {
-    console.error(headline(refusal.what), refusal.what.expected, refusal.what.advice);
-    const ExitCode written = write_json(console, json_,
-                                        {{"refused", headline(refusal.what)},
-                                         {"expected", refusal.what.expected},
-                                         {"to_do", refusal.what.advice}});
-    return written == ExitCode::ok ? refusal.code : written;
+    console.error(refusal.what);
+    return refusal.code;
   }
   if (const auto uniform = uniform_shape_of(*model)) {
     const auto shape = shape_.choose(console, *uniform);

@@ -14,7 +14,7 @@ import tree
 STATUS_HEADER = "include/kvarena/base/status.hpp"
 ERRORS_PAGE = "docs/reference/errors.md"
 FORMULAS_SOURCE = "src/capacity/parameters.cpp"
-FORMULAS_PAGE = "docs/capacity.md"
+FORMULAS_PAGE = "docs/reference/capacity.md"
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)

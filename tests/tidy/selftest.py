@@ -280,10 +280,10 @@ class Pages(Sample):
 
     def test_formulas(self):
         self.write("src/capacity/parameters.cpp", '{.architecture = "a_1"},\n{.architecture = "b"},\n')
-        self.write("docs/capacity.md", "There is a formula for these architectures: b,\na_1. More.\n")
+        self.write("docs/reference/capacity.md", "There is a formula for these architectures: b,\na_1. More.\n")
         self.assertEqual(check_pages.check(self.root), [])
-        self.refuse("docs/capacity.md", "There is a formula for these architectures: b, a_1, c.\n", "`c` is listed or has a formula")
-        self.write("docs/capacity.md", "Nothing.\n")
+        self.refuse("docs/reference/capacity.md", "There is a formula for these architectures: b, a_1, c.\n", "`c` is listed or has a formula")
+        self.write("docs/reference/capacity.md", "Nothing.\n")
         self.assertEqual(len(check_pages.check(self.root)), 2)
 
     def log_table(self, *rows):
@@ -376,6 +376,7 @@ class Docs(Sample):
         self.write("include/kvarena/base/status.hpp", "#pragma once\n/// @file\n/// A page.\n")
         for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
             self.write(page, "# A page\n")
+        (self.root / "docs/pictures").mkdir(parents=True)
         self.expect(
             check_docs.check,
             "is not documented",

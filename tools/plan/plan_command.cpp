@@ -33,7 +33,7 @@ Examples:
   kvarena plan --model GLM-5 --parameters 744000000000 --gpu H200-SXM --tp 16
 
 Exit code 3: what was asked for does not fit; the smallest changes that would are listed, and --json
-is written all the same. docs/capacity.md has every formula.
+is written all the same. docs/reference/capacity.md has every formula.
 )";
 
 std::vector<std::string> format_names() {
@@ -203,19 +203,16 @@ ExitCode PlanCommand::run(const Console& console) {
   if (list_) return list(console);
   PlanRefusal refusal;
   const auto planned = cases(refusal);
-  if (!planned) return refuse(console, refusal.what, refusal.code, json_of(refusal.what));
+  if (!planned) {
+    console.error(refusal.what);
+    return refusal.code;
+  }
   const PlannedCase& first = planned->front();
   if (planned->size() > 1 || !first.refusal) return report(console, *planned);
   Finding named = *first.refusal;
   named.found = fmt::format("{}: {}", first.model.name, named.found);
-  return refuse(console, named, ExitCode::usage, json_of(first, false));
-}
-
-ExitCode PlanCommand::refuse(const Console& console, const Finding& what, ExitCode code,
-                             const nlohmann::ordered_json& json) const {
-  console.error(headline(what), what.expected, what.advice);
-  const ExitCode written = write_json(console, json_, json);
-  return written == ExitCode::ok ? code : written;
+  console.error(named);
+  return ExitCode::usage;
 }
 
 ExitCode PlanCommand::list(const Console& console) const {

@@ -35,8 +35,6 @@ class PlanCommand {
   std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
   std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
   ExitCode list(const Console& console) const;
-  ExitCode refuse(const Console& console, const Finding& what, ExitCode code,
-                  const nlohmann::ordered_json& json) const;
   ExitCode report(const Console& console, const std::vector<PlannedCase>& cases) const;
 
   capacity::PlanOptions options_;

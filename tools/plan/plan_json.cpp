@@ -130,13 +130,6 @@ Json refused_json_of(const PlannedCase& p) {
 
 }  // namespace
 
-Json json_of(const Finding& refusal) {
-  return {{"refused", headline(refusal)},
-          {"expected", refusal.expected},
-          {"to_do", refusal.advice},
-          {"fits", false}};
-}
-
 Json json_of(const PlannedCase& p, bool explain) {
   if (p.refusal) return refused_json_of(p);
   Json json{{"model", p.model.name},

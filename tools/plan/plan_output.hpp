@@ -20,8 +20,6 @@ std::string text_of(const PlannedCase& planned);
 std::string explanation_of(const PlannedCase& planned);
 /// Returns several cases, a line each. A case without a plan has the reason.
 std::string comparison_of(const std::vector<PlannedCase>& cases);
-/// Returns the reason why there is no plan, as a JSON object.
-nlohmann::ordered_json json_of(const Finding& refusal);
 /// Returns the whole case, with the arithmetic when requested. A case without a plan has the model,
 /// the GPU and the reason.
 nlohmann::ordered_json json_of(const PlannedCase& planned, bool explain);

@@ -36,7 +36,7 @@ struct GpuSpec {
   std::string flops_source;      ///< source of bf16_flops_per_second
 };
 
-/// Returns the presets, in the order of docs/capacity.md.
+/// Returns the presets, in the order of `kvarena plan --list`.
 KVARENA_EXPORT std::span<const GpuSpec> gpu_presets();
 
 /// Returns the names of the presets.

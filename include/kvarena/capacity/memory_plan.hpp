@@ -3,8 +3,8 @@
 /// @file
 /// `plan`: computes how much of a GPU's memory a model takes, how many sequences fit into the rest,
 /// and what limits their number. plan_pool computes the pool's blocks, and KvCache::create calls it
-/// too, so the plan and the allocation are equal. Pure functions for any thread. docs/capacity.md
-/// has each formula with its source.
+/// too, so the plan and the allocation are equal. Pure functions for any thread.
+/// docs/explanation/capacity.md has each formula with its source.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"

@@ -4,9 +4,9 @@
 /// `StepTimeModel`: estimates how long a GPU needs for one step of an engine, by the roofline
 /// model. One time is the step's arithmetic at a stated share of the GPU's peak. The other is the
 /// traffic of weights and KV at a stated share of the GPU's bandwidth. The step takes the longer
-/// time. docs/capacity.md has the formulas, the sources of the shares, and a comparison with a real
-/// engine. Plain values and pure functions for any thread. The arithmetic is double without fused
-/// operations, so every machine computes the same nanoseconds.
+/// time. docs/explanation/capacity.md has the formulas, the sources of the shares, and a comparison
+/// with a real engine. Plain values and pure functions for any thread. The arithmetic is double
+/// without fused operations, so every machine computes the same nanoseconds.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"

@@ -181,7 +181,7 @@ TEST(CacheFootprint, RefusesOnCudaWhatCreateRefusesThere) {
       {kInvalid, Option::num_sms, [](auto&, auto& t) { t.num_sms = 0; }},
       {kInvalid, Option::num_sms, [](auto&, auto& t) { t.num_sms = 4097; }},
       {kInvalid, Option::bounce_bytes, [](auto&, auto& t) { t.bounce_bytes = -1; }},
-      {kInvalid, Option::num_blocks, [](auto& o, auto&) { o.size = {}; }},
+      {kInvalid, Option::size, [](auto& o, auto&) { o.size = {}; }},
       {kInvalid, Option::num_blocks, [](auto& o, auto&) { o.size = {.num_blocks = -1}; }},
       {kInvalid, Option::num_blocks, [](auto& o, auto&) { o.size = {.num_blocks = kHuge}; }},
       {kInvalid, Resource::num_blocks, [](auto& o, auto&) { o.size = {.budget_bytes = kHuge}; }},

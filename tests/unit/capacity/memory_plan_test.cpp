@@ -382,7 +382,7 @@ TEST(Plan, ShowsItsArithmetic) {
             "experts) / 92)");
 }
 
-// docs/capacity.md, two examples by hand.
+// docs/explanation/capacity.md, two examples by hand.
 TEST(Plan, WorksTheExamplesOfTheDocumentation) {
   const auto on = [](std::int64_t memory_bytes, std::int32_t num_sms, std::int64_t context) {
     return PlanOptions{.memory_bytes = memory_bytes,

@@ -1,6 +1,6 @@
 // The roofline clock beside a real engine: vLLM 0.19 with Llama-3.1-8B on an RTX 4090
-// (docs/capacity.md). Nothing is fitted to the run: the GPU's and the model's numbers are presets,
-// the efficiencies are published ones.
+// (docs/explanation/capacity.md). Nothing is fitted to the run: the GPU's and the model's numbers
+// are presets, the efficiencies are published ones.
 
 #include "replay/replay.hpp"
 
@@ -143,7 +143,7 @@ TEST_F(VllmRun, OccupancyPeaksAndEndAreThoseOfTheEngine) {
   EXPECT_EQ(report_.completed, 300);
 }
 
-// Not asked for, and what docs/capacity.md reports.
+// Not asked for, and what docs/explanation/capacity.md reports.
 TEST_F(VllmRun, SchedulingAndRunningFollowTheEngine) {
   const auto times = columns_of(std::istringstream(times_.str()));
   std::ifstream requests(run_file("requests.jsonl"));

@@ -74,7 +74,7 @@ TEST(CommandLine, WrongUsageIsExitCodeTwoAndSaysWhatIsWrong) {
       {{"replay", "x", "--samples", "0"}, "--samples: Value 0 not in range 1"},
       {{"replay", "x", "--device", "gpu"}, "--device: \"gpu\" is no device"},
       {{"replay", "x", "--device", "cuda:0", "--attention", "off"}, "--device"},
-      {{"shapes", "GPT-9"}, "no built-in model shape is called \"GPT-9\""},
+      {{"shapes", "GPT-9"}, "no built-in model is called \"GPT-9\""},
       {{"shapes", "--layers", "3"}, "--kv-heads, --head-dim missing"},
       {{"shapes", "--pool-bytes", "1GiB"}, "--pool-bytes and --context need a shape"},
       {{"shapes", "Llama-3.1-8B", "--dtype", "f64"}, "--dtype: f64 not in {f32,"},

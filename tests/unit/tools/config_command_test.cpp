@@ -156,7 +156,6 @@ TEST(Config, WhatIsWrongInAFileIsNamedWithItsPlace) {
       {"[replay]\nhelp = true\n", ":2: ", {"belongs on the command line"}},
       {"config = \"x\"\n", ":1: ", {"config of kvarena, which belongs on the command line"}},
       {"no-config = true\n", ":1: ", {"belongs on the command line"}},
-      {"[pressure]\nfault = \"leak\"\n", ":2: ", {"belongs on the command line"}},
       {"[pressure-neighbour]\ndevice = \"cpu\"\n", ":1: ", {"\"pressure-neighbour\""}},
       {"[config.show]\norigin = true\n", ":2: ", {"belongs on the command line"}},
   };

@@ -90,7 +90,7 @@ class MonitorCommandTest : public testing::Test {
   void expect_error(const std::string& words) {
     const auto seen = once();
     EXPECT_EQ(seen.code, ExitCode::environment);
-    EXPECT_EQ(seen.out, "");
+    EXPECT_FALSE(nlohmann::json::parse(seen.out).at("ok")) << seen.out;
     EXPECT_TRUE(contains(seen.err, words)) << seen.err;
   }
 

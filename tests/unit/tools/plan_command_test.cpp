@@ -268,8 +268,8 @@ TEST(PlanCommand, ARefusalIsOneObjectToo) {
     const Outcome seen = plan(words + " --json -");
     EXPECT_EQ(seen.code, code) << words;
     const json object = json::parse(seen.out);
-    EXPECT_TRUE(contains(object.at("refused"), says)) << object;
-    EXPECT_EQ(object.at("fits"), false);
+    EXPECT_TRUE(contains(object.at("failure"), says)) << object;
+    EXPECT_EQ(object.at("exit_code"), static_cast<int>(code));
     EXPECT_TRUE(object.contains("expected"));
     EXPECT_TRUE(contains(seen.err, says)) << seen.err;
   };
@@ -294,7 +294,7 @@ TEST(PlanCommand, SaysWhyAPathCannotBeRead) {
     const Outcome seen = plan("--gpu L4 --json - --model " + folder.path(name));
     EXPECT_EQ(seen.code, ExitCode::bad_input) << name;
     EXPECT_TRUE(contains(seen.err, reason)) << seen.err;
-    EXPECT_TRUE(contains(json::parse(seen.out).at("refused"), reason)) << seen.out;
+    EXPECT_TRUE(contains(json::parse(seen.out).at("failure"), reason)) << seen.out;
   }
 }
 
@@ -456,7 +456,7 @@ TEST(PlanCommand, RefusesNonsenseInWords) {
   usage("--model Llama-3.1-8B --gpu L4 --utilization 1.5", "--utilization");
   usage("--model Llama-3.1-8B --gpu L4 --context 0", "--context");
   usage("--model llama3 --gpu L4", "did you mean Llama-3.1-405B");
-  usage("--model Llama-3.1-8B --gpu h100", "did you mean H100-SXM, H100-PCIe?");
+  usage("--model Llama-3.1-8B --gpu h100", "one of H100-SXM, H100-PCIe");
   usage("--model Llama-3.1-8B --gpu 80", "--gpu 80 is 80 B, less than 1 MiB");
   usage("--model Llama-3.1-8B --gpu L4 --pp 33", "--pp 33: the model has 32 layers");
   usage("--model Llama-3.1-8B --gpu L4 --kv-scales per_token_head", "per_token_head for bf16");
