@@ -26,6 +26,9 @@ class HostStepMemory final : public StepMemory {
                                           layer_bytes));
   }
 
+  /// Steps that are queued read the ring: a run that ends early may leave some.
+  ~HostStepMemory() override { static_cast<void>(cache_.synchronize()); }
+
   Status begin(const StepTokens& tokens) override;
   Status write(std::int32_t first_layer, std::int32_t num_layers) override;
   Status attend(std::int32_t first_layer, std::int32_t num_layers) override;
