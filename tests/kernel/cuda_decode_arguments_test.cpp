@@ -52,7 +52,7 @@ TEST(CudaDecodeArguments, OfLimitsNameWhatIsWrongAndItsRange) {
   }
   for (const std::int32_t heads : {1, 3, 33}) {
     fails([=](L l) { l.num_kv_heads = 2, l.num_q_heads = heads; }, Resource::num_q_heads,
-          "2 to 32");
+          "a multiple of the 2 KV heads, up to 32");
   }
   for (const std::int32_t sms : {0, 4097}) {
     fails([=](L l) { l.num_sms = sms; }, Resource::device, "1 to 4096");
