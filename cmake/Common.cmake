@@ -16,6 +16,8 @@ function(kvarena_options target)
     POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Wold-style-cast;-Wcast-align;-Woverloaded-virtual>
+    # GCC 12 says that "text" + std::string may overlap itself (GCC bug 105651).
+    $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
     $<$<AND:$<BOOL:${KVARENA_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
   if(KVARENA_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${KVARENA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -71,6 +71,9 @@ ensure_packages() {
     die "could not install: ${missing[*]}"
 }
 
+# download FOLDER PACKAGE...: the .deb files, in a folder.
+download() { (cd "$1" && apt-get -qq download "${@:2}") > /dev/null 2>&1; }
+
 # unpack_package FOLDER PACKAGE...: the files of Debian packages in a folder of the build, without installing
 # what the packages need or start.
 unpack_package() {
@@ -78,8 +81,8 @@ unpack_package() {
   shift
   rm -rf "$folder.part"
   mkdir -p "$folder.part"
-  (cd "$folder.part" && apt-get -qq download "$@" && for package in ./*.deb; do dpkg -x "$package" .; done &&
-    rm -f ./*.deb) > /dev/null 2>&1 || return 1
+  download "$folder.part" "$@" || { as_root apt-get -qq update && download "$folder.part" "$@"; } || return 1
+  (cd "$folder.part" && for package in ./*.deb; do dpkg -x "$package" .; done && rm -f ./*.deb)
   rm -rf "$folder"
   mv "$folder.part" "$folder"
 }
@@ -89,12 +92,13 @@ unpack_package() {
 TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libprometheus-cpp-core1.0 libspdlog-dev libfmt-dev nlohmann-json3-dev
   libcli11-dev libcurl4-openssl-dev libmicrohttpd-dev zlib1g-dev libzstd-dev)
 
-# ensure_tool_packages FOLDER: the packages of the command. prometheus-cpp-dev depends on an HTTP server
-# program; kvarena needs its headers and the library of text formats alone, so these are unpacked into FOLDER
-# where the package is not installed.
+# ensure_tool_packages FOLDER [PACKAGE[=PROGRAM]...]: the packages of the command, and others. prometheus-cpp-dev
+# depends on an HTTP server program; kvarena needs its headers and the library of text formats alone, so these
+# are unpacked into FOLDER where the package is not installed.
 ensure_tool_packages() {
-  ensure_packages "${TOOL_PACKAGES[@]}"
   local folder=$1/prometheus-cpp
+  shift
+  ensure_packages "${TOOL_PACKAGES[@]}" "$@"
   if ! is_missing prometheus-cpp-dev || ! command -v apt-get > /dev/null; then return; fi
   if [[ ! -d $folder/usr/include ]]; then
     unpack_package "$folder" prometheus-cpp-dev || die "could not download prometheus-cpp-dev (apt-get download)"

@@ -81,16 +81,16 @@ std::string_view name_of_subject(const Status& status) noexcept {
 /// The accepted values of an argument or option: a range, or a sentence for options that have a
 /// stricter rule.
 std::string expectation(const Status& status) {
-  const std::string range =
-      fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
   if (status.option == Option::size) {
     return "expected exactly one of num_blocks, budget_bytes and all_free_but_bytes";
   }
   const bool is_q_heads =
       status.option == Option::num_q_heads || status.resource == Resource::num_q_heads;
-  if (!is_q_heads || status.required <= 1) return range;
-  return fmt::format("expected a multiple of the {} KV heads, up to {}", status.required,
-                     as_signed(status.available));
+  if (is_q_heads && status.required > 1) {
+    return fmt::format("expected a multiple of the {} KV heads, up to {}", status.required,
+                       as_signed(status.available));
+  }
+  return fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
 }
 
 /// The value that was given. For PoolSize: how many of its fields were set.

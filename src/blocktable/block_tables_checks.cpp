@@ -50,14 +50,19 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
       .owner = impl_->owners[SequenceTable::slot_of(id)]};
 }
 
-/// Calls `visit` with the block ids of each page of a sequence's table.
+/// Calls `visit` with all block ids that a sequence holds: page by page those of its table, then
+/// the ones that it keeps for an undo.
 template <class Visit>
-void BlockTables::Impl::for_each_page(const Sequence& sequence, Visit visit) const {
+void BlockTables::Impl::for_each_held(SequenceId id, const Sequence& sequence, Visit visit) const {
   for (std::int32_t leaf = 0; leaf < sequence.table.num_leaves(); ++leaf) {
     const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
     const std::int64_t left = sequence.table.num_entries - first;
     const auto count = static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, left));
     visit(std::span<const BlockId>(pages.ids(sequence.table.leaf_page(pages, leaf)), count));
+  }
+  for (std::size_t i = 0; i < num_kept_tails; ++i) {
+    const KeptTail& kept = kept_tails[i];
+    if (kept.id == id) visit(std::span<const BlockId>(&kept.block, 1));
   }
 }
 
@@ -74,14 +79,16 @@ void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
   for (; counted < e.num_largest; ++counted) {
     const Sequence* sequence = sequence_of(e.largest[counted]);
     if (sequence == nullptr) break;
-    for_each_page(*sequence, [&](std::span<const BlockId> ids) {
+    const SequenceId id(e.largest[counted].number);
+    for_each_held(id, *sequence, [&](std::span<const BlockId> ids) {
       returned += ReleaseProbe::lower(*manager, ids);
     });
     returned += e.largest[counted].reserved;
     e.returning[counted] = returned;
   }
   for (std::size_t i = 0; i < counted; ++i) {
-    for_each_page(*sequence_of(e.largest[i]),
+    const SequenceId id(e.largest[i].number);
+    for_each_held(id, *sequence_of(e.largest[i]),
                   [&](std::span<const BlockId> ids) { ReleaseProbe::raise(*manager, ids); });
   }
 }

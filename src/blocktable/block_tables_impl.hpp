@@ -37,7 +37,7 @@ struct BlockTables::Impl {
 
   // block_tables_checks.cpp
   template <class Visit>
-  void for_each_page(const Sequence& sequence, Visit visit) const;
+  void for_each_held(SequenceId id, const Sequence& sequence, Visit visit) const;
   const Sequence* sequence_of(const HolderReport& holder) const noexcept;
   void count_returning(Explanation& explanation) const noexcept;
 

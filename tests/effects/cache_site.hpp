@@ -193,7 +193,6 @@ class CacheSite {
                      std::size_t length);
   bool queue_reading(StreamId stream, Reading reading);
   void check_on_home(const Sequence& sequence);
-  std::vector<std::size_t> several(const Numbers& n) const;
   Ticket ticket_for(const std::optional<std::size_t>& reader, std::uint32_t number) const;
   std::string name_of_ticket(Ticket ticket) const;
   void forget_sequence(std::size_t index);

@@ -104,7 +104,7 @@ void CacheSite::open_reader(const Numbers& n, Work work, std::size_t stream) {
 std::vector<std::size_t> CacheSite::read_several(const Numbers& n, Reader& reader,
                                                  StreamId stream) {
   std::vector<std::size_t> read;
-  for (const std::size_t i : several(n)) {
+  for (const std::size_t i : several(n, sequences_.size())) {
     const Sequence& sequence = sequences_[i];
     if (sequence.reader) continue;
     const auto growth = std::find_if(growths_.begin(), growths_.end(),

@@ -46,16 +46,9 @@ void CacheSite::destroy(const Numbers& n) {
   forget_sequence(index);
 }
 
-std::vector<std::size_t> CacheSite::several(const Numbers& n) const {
-  std::vector<std::size_t> list;
-  const std::size_t count = std::min<std::size_t>(1 + n[1] % 4, sequences_.size());
-  for (std::size_t i = 0; i < count; ++i) list.push_back((n[0] + i) % sequences_.size());
-  return list;
-}
-
 void CacheSite::destroy_many(const Numbers& n) {
   if (sequences_.empty()) return;
-  std::vector<std::size_t> chosen = several(n);
+  std::vector<std::size_t> chosen = several(n, sequences_.size());
   const Ticket ticket = ticket_for(sequences_[chosen.front()].reader, n[2]);
   std::erase_if(chosen, [&](std::size_t i) {  // those whose reader has another ticket
     const auto& reader = sequences_[i].reader;

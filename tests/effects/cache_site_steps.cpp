@@ -98,7 +98,7 @@ void CacheSite::require_former(const char* name, bool with_blocks) {
 std::vector<AppendDemand> CacheSite::demands_of(const Numbers& n) const {
   std::vector<AppendDemand> demands;
   if (sequences_.empty()) return demands;
-  for (const std::size_t i : several(n)) {
+  for (const std::size_t i : several(n, sequences_.size())) {
     const auto tokens =
         static_cast<std::int32_t>((n[2] * (demands.size() + 1)) %
                                   static_cast<std::uint32_t>(2 * options_.block_size_tokens + 2));

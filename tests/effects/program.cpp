@@ -1,5 +1,6 @@
 #include "effects/program.hpp"
 
+#include <algorithm>
 namespace kvarena::test {
 namespace {
 
@@ -50,6 +51,13 @@ std::string to_text(const Program& program) {
   }
   text << "}}\n";
   return text.str();
+}
+
+std::vector<std::size_t> several(const std::array<std::uint32_t, 4>& numbers, std::size_t size) {
+  std::vector<std::size_t> list;
+  const std::size_t count = std::min<std::size_t>(1 + numbers[1] % 4, size);
+  for (std::size_t i = 0; i < count; ++i) list.push_back((numbers[0] + i) % size);
+  return list;
 }
 
 }  // namespace kvarena::test

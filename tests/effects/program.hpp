@@ -77,6 +77,9 @@ struct World {
 Program random_program(std::mt19937_64& random, std::span<const KindWeight> weights,
                        std::size_t length);
 
+/// Up to four neighbours among `size` things, which the first two numbers of an operation choose.
+std::vector<std::size_t> several(const std::array<std::uint32_t, 4>& numbers, std::size_t size);
+
 /// The program as the initializer of a Program.
 std::string to_text(const Program& program);
 

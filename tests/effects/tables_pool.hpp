@@ -163,7 +163,6 @@ class TablesPool {
   void carry_out(const AppendResult& result, std::span<const AppendDemand> demands, bool reversed);
   void try_append(std::span<const AppendDemand> demands, bool is_admission, bool reversed);
   std::vector<AppendDemand> demands_of(const Numbers& n) const;
-  std::vector<std::size_t> several(const Numbers& n) const;
   /// The ticket to release something against that `reader` reads: the reader's, or when nobody
   /// reads it none or any open one, as `number` says.
   Ticket ticket_for(const std::optional<std::size_t>& reader, std::uint32_t number) const;

@@ -103,8 +103,9 @@ void TablesPool::append_and_undo(const Numbers& n) {
   }
   const Status status =
       guarded("undo_append", [&] { return tables_.undo_append(copies_are_made); });
-  story_.tell(pool_, "an append of ", demands.size(), " sequence(s) from ", several(n).front(),
-              copies_are_made ? " makes its copies and" : "", status ? " is taken back" : " stays");
+  story_.tell(pool_, "an append of ", demands.size(), " sequence(s) from ",
+              several(n, sequences_.size()).front(), copies_are_made ? " makes its copies and" : "",
+              status ? " is taken back" : " stays");
   if (!status) fail("undo", "an append could not be taken back");
 }
 

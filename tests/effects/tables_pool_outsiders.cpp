@@ -184,7 +184,7 @@ void TablesPool::open_reader(const Numbers& n) {
   if (!index) return;
   Reader& reader = readers_[*index];
   memory_.wait(reader.stream, kHome);
-  for (const std::size_t i : several(n)) {
+  for (const std::size_t i : several(n, sequences_.size())) {
     Sequence& sequence = sequences_[i];
     if (sequence.reader) continue;
     story_.tell(pool_, "reader ", reader.name, " reads sequence ", sequence.name);

@@ -43,16 +43,9 @@ void TablesPool::destroy(const Numbers& n) {
   forget_sequence(index);
 }
 
-std::vector<std::size_t> TablesPool::several(const Numbers& n) const {
-  std::vector<std::size_t> list;
-  const std::size_t count = std::min<std::size_t>(1 + n[1] % 4, sequences_.size());
-  for (std::size_t i = 0; i < count; ++i) list.push_back((n[0] + i) % sequences_.size());
-  return list;
-}
-
 void TablesPool::destroy_many(const Numbers& n) {
   if (sequences_.empty()) return;
-  std::vector<std::size_t> chosen = several(n);
+  std::vector<std::size_t> chosen = several(n, sequences_.size());
   const std::optional<std::size_t> reader = sequences_[chosen.front()].reader;
   const Ticket ticket = ticket_for(reader, n[2]);
   std::erase_if(chosen, [&](std::size_t i) {  // those whose reader has another ticket
@@ -93,7 +86,7 @@ void TablesPool::truncate(const Numbers& n) {
 
 std::vector<AppendDemand> TablesPool::demands_of(const Numbers& n) const {
   std::vector<AppendDemand> demands;
-  for (const std::size_t i : several(n)) {
+  for (const std::size_t i : several(n, sequences_.size())) {
     const auto tokens = static_cast<std::int32_t>((n[2] * (demands.size() + 1)) %
                                                   static_cast<std::uint32_t>(2 * block_size_ + 2));
     if (sequences_[i].may_append) demands.push_back({sequences_[i].id, tokens});

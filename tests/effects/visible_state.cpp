@@ -1,5 +1,7 @@
 #include "effects/visible_state.hpp"
 
+#include "support/pool_snapshot.hpp"
+
 namespace kvarena::test {
 namespace {
 
@@ -8,35 +10,17 @@ std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(valu
 }  // namespace
 
 void VisibleState::look(const BlockManager& manager, const BlockTables& tables) {
-  seen_.clear();
   look_at_blocks(manager);
   look_at_tables(tables);
 }
 
-// All but `exhaustions`: a refused call may count itself.
 void VisibleState::look_at_blocks(const BlockManager& manager) {
-  const BlockStats s = manager.stats();
-  seen_.insert(seen_.end(), {s.num_blocks,
-                             s.free,
-                             s.referenced,
-                             s.fenced,
-                             s.evictable,
-                             s.offline,
-                             s.reserved,
-                             s.watermark,
-                             s.holders,
-                             s.references,
-                             s.fence_entries,
-                             s.peak_allocated,
-                             number(s.holders_ever),
-                             number(s.allocations),
-                             number(s.releases),
-                             number(s.evictions),
-                             manager.num_open_tickets(),
-                             manager.fence_entries_available(),
-                             number(manager.newest_ticket().value),
-                             number(manager.oldest_open_ticket().value)});
-  for (std::int32_t i = 0; i < s.num_blocks; ++i) {
+  const std::vector<std::int64_t> counts = counts_of(manager.stats());
+  seen_.assign(counts.begin(), counts.end());
+  seen_.insert(seen_.end(),
+               {manager.num_open_tickets(), manager.fence_entries_available(),
+                number(manager.newest_ticket().value), number(manager.oldest_open_ticket().value)});
+  for (std::int32_t i = 0; i < manager.num_blocks(); ++i) {
     const BlockId id(i);
     seen_.push_back(static_cast<std::int64_t>(manager.state(id)) << 32 |
                     manager.generation(id).value);

@@ -12,8 +12,7 @@
 
 namespace kvarena::test {
 
-/// A copy of the accounts, every block's state and count, and every holder's totals. Lifetime
-/// counters of refusals (`exhaustions`) are left out: a refused call may count itself.
+/// A copy of the accounts, every block's state and count, and every holder's totals.
 struct PoolSnapshot {
   using Holder =
       std::tuple<HolderId, std::uint64_t, std::uint64_t, std::string, std::int64_t, std::int64_t>;
@@ -26,27 +25,31 @@ struct PoolSnapshot {
   friend bool operator==(const PoolSnapshot&, const PoolSnapshot&) = default;
 };
 
+/// The accounts of a pool as numbers, without `exhaustions`: a refused call may count itself.
+inline std::vector<std::int64_t> counts_of(const BlockStats& s) {
+  return {s.num_blocks,
+          s.free,
+          s.referenced,
+          s.fenced,
+          s.evictable,
+          s.offline,
+          s.reserved,
+          s.watermark,
+          s.holders,
+          s.references,
+          s.fence_entries,
+          s.peak_allocated,
+          static_cast<std::int64_t>(s.holders_ever),
+          static_cast<std::int64_t>(s.allocations),
+          static_cast<std::int64_t>(s.releases),
+          static_cast<std::int64_t>(s.evictions)};
+}
+
 /// Reads a snapshot. O(num_blocks).
 inline PoolSnapshot snapshot_of(const BlockManager& manager) {
   PoolSnapshot snapshot;
-  const BlockStats s = manager.stats();
-  snapshot.counts = {s.num_blocks,
-                     s.free,
-                     s.referenced,
-                     s.fenced,
-                     s.evictable,
-                     s.offline,
-                     s.reserved,
-                     s.watermark,
-                     s.holders,
-                     s.references,
-                     s.fence_entries,
-                     s.peak_allocated,
-                     static_cast<std::int64_t>(s.holders_ever),
-                     static_cast<std::int64_t>(s.allocations),
-                     static_cast<std::int64_t>(s.releases),
-                     static_cast<std::int64_t>(s.evictions)};
-  for (std::int32_t i = 0; i < s.num_blocks; ++i) {
+  snapshot.counts = counts_of(manager.stats());
+  for (std::int32_t i = 0; i < manager.num_blocks(); ++i) {
     snapshot.states.push_back(manager.state(BlockId(i)));
     snapshot.references.push_back(manager.reference_count(BlockId(i)));
   }

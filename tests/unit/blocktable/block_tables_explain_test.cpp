@@ -65,6 +65,16 @@ TEST_F(TableExplainTest, FencedBlocksDoNotReturnAtOnceAndPromisedOnesDo) {
   ASSERT_OK(manager().retire(ticket));
 }
 
+TEST_F(TableExplainTest, ABlockThatIsKeptForAnUndoReturnsWithItsSequence) {
+  create({.num_blocks = 20}, {.block_size_tokens = 4, .max_sequences = 16, .can_undo = true});
+  const SequenceId root = sequence(6);
+  const SequenceId child = tables().fork(root, 6).value();
+  ASSERT_OK(grow(child, 1));
+  const Explanation e = tables().explain(30);
+  EXPECT_EQ(e.returning[1], 3) << "the shared block, both last blocks";
+  expect_true_promises(30);
+}
+
 TEST_F(TableExplainTest, HoldersThatAreNoSequencesAreNotGuessedAt) {
   create(20, 4);
   const HolderId transfer = manager().register_holder({.number = 9, .purpose = "transfer"}).value();
