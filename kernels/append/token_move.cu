@@ -118,13 +118,13 @@ TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* 
   TokenMove move{};
   move.map = map;
   const bool to_pool = map != TokenMap::gather && map != TokenMap::copies;
-  const auto add = [&](void* flat, const PlaneView& pool, PlaneKind kind, const float* scale) {
+  const auto add = [&](void* flat, const PlaneView& pool, const float* scale) {
     if (flat == nullptr) return;
     const PlaneView other = contiguous_plane(flat, pool, dtype);
-    move.planes[move.num_planes++] = {to_pool ? other : pool, to_pool ? pool : other, scale, kind};
+    move.planes[move.num_planes++] = {to_pool ? other : pool, to_pool ? pool : other, scale};
   };
-  add(key, kv.key, PlaneKind::key, scales.key);
-  add(value, kv.value, PlaneKind::value, scales.value);
+  add(key, kv.key, scales.key);
+  add(value, kv.value, scales.value);
   move.scale_per_head = scales.per_head;
   move.block_size = kv.block_size;
   const auto size = static_cast<unsigned>(kv.block_size);

@@ -2,8 +2,8 @@
 
 /// @file
 /// The kernel of token_move.h. A unit is a run of neighbouring dims of one token and head that
-/// fills 16 bytes of the narrower type. The elements of a unit lie together on both sides, in
-/// either tile order. (blockIdx.y, threadIdx.x) selects the unit within a token, (blockIdx.x,
+/// fills 16 bytes of the narrower type. On both sides it is one chunk of 16 bytes, or several whose
+/// distance is known. (blockIdx.y, threadIdx.x) selects the unit within a token, (blockIdx.x,
 /// threadIdx.y) the tokens, and blockIdx.z K or V. A thread finds all places and issues all loads
 /// of its tokens before its stores. Finding a place is a chain of dependent loads. The reads of new
 /// tokens do not wait for that chain, and an overlapping launch walks it before the kernel in front
@@ -147,14 +147,15 @@ struct VectorUnit {
 
   __device__ static int from_bytes(const PlaneMove&) { return kFromBytes; }
   __device__ static int to_bytes(const PlaneMove&) { return kToBytes; }
-  __device__ void read(const std::byte* at, const PlaneMove&) {
+  /// `step`: bytes from one chunk of the unit to the next.
+  __device__ void read(const std::byte* at, int step, const PlaneMove&) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kWidth * sizeof(From) / 16); ++i) {
-      in.words[i] = load_once(at + 16 * i);
+      in.words[i] = load_once(at + step * i);
     }
   }
   template <bool kOnce>
-  __device__ void write(std::byte* at, const PlaneMove&, float scale) const {
+  __device__ void write(std::byte* at, int step, const PlaneMove&, float scale) const {
     if constexpr (std::is_same_v<From, To>) {
       kOnce ? store_once(at, in.words[0]) : store(at, in.words[0]);
     } else {
@@ -166,7 +167,7 @@ struct VectorUnit {
       }
 #pragma unroll
       for (int i = 0; i < static_cast<int>(kWidth * sizeof(To) / 16); ++i) {
-        kOnce ? store_once(at + 16 * i, out.words[i]) : store(at + 16 * i, out.words[i]);
+        kOnce ? store_once(at + step * i, out.words[i]) : store(at + step * i, out.words[i]);
       }
     }
   }
@@ -186,7 +187,7 @@ struct ElementUnit {
   __device__ static int to_bytes(const PlaneMove& p) {
     return static_cast<int>(bytes_of(p.to.dtype));
   }
-  __device__ void read(const std::byte* at, const PlaneMove& p) {
+  __device__ void read(const std::byte* at, int, const PlaneMove& p) {
     if (p.from.dtype != p.to.dtype) {
       value = load_f32(at, p.from.dtype);
       return;
@@ -198,7 +199,7 @@ struct ElementUnit {
     }
   }
   template <bool kOnce>
-  __device__ void write(std::byte* at, const PlaneMove& p, float scale) const {
+  __device__ void write(std::byte* at, int, const PlaneMove& p, float scale) const {
     if (p.from.dtype != p.to.dtype) {
       store_f32(at, p.to.dtype, value * scale);
       return;
@@ -226,6 +227,14 @@ __device__ __forceinline__ std::byte* flat_at(const PlaneView& flat, const Plane
                                               int head, std::int64_t token, int dim) {
   const int bytes = &flat == &plane.from ? Unit::from_bytes(plane) : Unit::to_bytes(plane);
   return flat.base + head * flat.head_stride + token * flat.token_stride + dim * bytes;
+}
+
+/// Returns the bytes from the first chunk of a unit to the second one. `chunked` exchanges the two
+/// chunks of a pair for some tokens (tile_order.hpp).
+__device__ __forceinline__ int chunk_step(const PlaneView& plane, int element_bytes, int token) {
+  if (plane.tile_order == TileOrder::rows) return kChunkBytes;
+  const int row = plane.head_dim * element_bytes;
+  return chunked_bytes(row, token, kChunkBytes) - chunked_bytes(row, token, 0);
 }
 
 /// Returns `unit / per_head`. It multiplies when the launcher found that to be exact.
@@ -260,16 +269,17 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
   for (int i = 0; i < kTokens; ++i) {
     const std::int64_t token = first + i * step;
     if (kToPool && token < m.num_tokens) {
-      units[i].read(flat_at<Unit>(plane.from, plane, head, token, dim), plane);
+      units[i].read(flat_at<Unit>(plane.from, plane, head, token, dim), kChunkBytes, plane);
     }
   }
   if (!overlap) find_places<kMap>(m, first, step, places);
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     if (kToPool || places[i].block < 0) continue;
-    units[i].read(plane.from.base + element_offset(plane.from, plane.kind, Unit::from_bytes(plane),
-                                                   places[i].block, head, places[i].token, dim),
-                  plane);
+    const std::int64_t at = element_offset(plane.from, Unit::from_bytes(plane), places[i].block,
+                                           head, places[i].token, dim);
+    units[i].read(plane.from.base + at,
+                  chunk_step(plane.from, Unit::from_bytes(plane), places[i].token), plane);
   }
   const float factor = Unit::kScaled ? factor_of(m, plane, head) : 1.0F;
 #pragma unroll
@@ -277,6 +287,7 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
     if (places[i].block < 0) continue;
     const std::int64_t token = first + i * step;
     std::byte* at = nullptr;
+    int chunks_apart = kChunkBytes;
     if constexpr (kMap == TokenMap::gather) {
       at = flat_at<Unit>(plane.to, plane, head, token, dim);
     } else {
@@ -284,10 +295,11 @@ __global__ void __launch_bounds__(kMoveThreads, Unit::kBlocksPerSm)
         places[i].block = m.copies[split_position(m, token).block].target.value;
         if (places[i].block < 0 || places[i].block >= m.num_target_blocks) continue;
       }
-      at = plane.to.base + element_offset(plane.to, plane.kind, Unit::to_bytes(plane),
-                                          places[i].block, head, places[i].token, dim);
+      at = plane.to.base + element_offset(plane.to, Unit::to_bytes(plane), places[i].block, head,
+                                          places[i].token, dim);
+      chunks_apart = chunk_step(plane.to, Unit::to_bytes(plane), places[i].token);
     }
-    units[i].template write<(kTokens > 1)>(at, plane, factor);
+    units[i].template write<(kTokens > 1)>(at, chunks_apart, plane, factor);
   }
 }
 

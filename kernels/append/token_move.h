@@ -27,7 +27,6 @@ struct PlaneMove {
   PlaneView from;       ///< read
   PlaneView to;         ///< written
   const float* scales;  ///< of the side that is fp8; or null
-  PlaneKind kind;       ///< selects the chunked order
 };
 
 inline constexpr int kNumTokenMaps = 5;  ///< number of TokenMap values

@@ -17,7 +17,7 @@ std::string_view text_of(SupportedList list) noexcept {
       return "equal types; f32, f16 and bf16 to each other; fp8_e4m3 from and to those three";
     case SupportedList::tile_orders: return "rows; chunked where block_size is a multiple of 16";
     case SupportedList::chunked_dtypes: return "f16, bf16, fp8_e4m3, int8 in chunked order";
-    case SupportedList::chunked_head_dims: return "multiples of 32 in chunked order";
+    case SupportedList::chunked_head_dims: return "multiples of 32 bytes a token in chunked order";
     case SupportedList::prefill_dtypes: return "f32, f16, bf16";
     case SupportedList::prefill_kv_dtypes: return "f32, f16, bf16, fp8_e4m3";
     case SupportedList::prefill_head_dims: return "1 to 1024";
@@ -74,7 +74,7 @@ Status check_plane(const PlaneView& plane, std::int32_t block_size) noexcept {
   if (!has_chunked_order(plane.dtype)) {
     return unsupported_by(SupportedList::chunked_dtypes, plane.dtype);
   }
-  if (plane.head_dim % kChunkedDimStep != 0) {
+  if (!has_chunked_order(plane.dtype, plane.head_dim)) {
     return unsupported_by(SupportedList::chunked_head_dims, Resource::head_dim, plane.head_dim);
   }
   return {};

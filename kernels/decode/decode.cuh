@@ -4,7 +4,8 @@
 /// The decode kernel. The tokens of a tile are the rows of mma.m16n8k16, and the query columns are
 /// its eight columns. K and V go from global memory directly into mma operands; the `chunked` tile
 /// order exists for that. Lane `l` of a warp is (g, t) = (l / 4, l % 4), as in the PTX description
-/// of the fragments: S^T holds tokens g and g + 8 of columns 2t and 2t + 1.
+/// of the fragments: S^T holds tokens token_of(g) and token_of(g) + 8 of
+/// columns 2t and 2t + 1.
 
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/decode/decode.h"

@@ -159,7 +159,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4],
                                                                   int first_token) const {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int token = first_token + g + (i >> 1) * 8;
+    const int token = first_token + token_of(g) + (i >> 1) * 8;
     const int limit = limit_of(item, item.chunk * kColumns + 2 * t + (i & 1));
     const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
     if (token < start || token >= limit) s[i] = -INFINITY;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4],
   const int first_seen = p.window_tokens == 0 ? 0 : limit_of(item, 0) - p.window_tokens;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const int token = first_token + 2 * t + (j & 1) + (j >> 1) * 8;
+    const int token = first_token + value_token(t, j);
     if (token < first_seen || token >= item.part.seq_len) tile.clear_value(j);
   }
 }

@@ -52,9 +52,16 @@ __device__ __forceinline__ unsigned word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+/// Returns the token of rows g and k-slots g of the operands, within eight tokens. In this order
+/// the two k-slots 2t and 2t + 1 of a lane are tokens t and t + 4, so that a load of V by a warp is
+/// two runs of 256 bytes.
+__device__ __forceinline__ int token_of(int g) { return (g >> 1) + (g & 1) * 4; }
+/// Returns the token of V's slot `j` of a lane: tokens of k-slots 2t, 2t + 1, 2t + 8 and 2t + 9.
+__device__ __forceinline__ int value_token(int t, int j) { return t + (j & 1) * 4 + (j >> 1) * 8; }
+
 /// A tile of elements of type S with head_dim D. `Math` is the type of the operands. `dot` adds the
-/// logits of tokens g and g + 8 for columns 2t and 2t + 1. `weigh` adds the weighted values of dims
-/// dim_of(i, g) and the next dim, for the same columns, to o[i].
+/// logits of tokens token_of(g) and token_of(g) + 8 for columns 2t and 2t + 1. `weigh` adds the
+/// weighted values of dims dim_of(i, g) and the next dim, for the same columns, to o[i].
 template <class S, int D>
 struct Tile;
 
@@ -72,19 +79,27 @@ struct Tile16 {
 
   __device__ __forceinline__ void load_key(const char* tile, int g, int t) {
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) k[i] = load_stream(tile + i * 512 + (g * 4 + t) * 16);
+    for (int i = 0; i < kSteps; ++i) {
+      const int token = token_of(g) + (i & 1) * 8;
+      k[i] = load_stream(tile + chunked_bytes(D * 2, token, (i >> 1) * 64 + t * 16));
+    }
   }
-  /// Loads V. v[4 * group + j] holds dims 8g .. 8g + 7 of the group, of token 2t + (j & 1) + (j >>
-  /// 1) * 8. In the tail, the halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
+  /// Loads V. v[4 * group + j] holds dims 8g .. 8g + 7 of the group, of token value_token(t, j). In
+  /// the tail, the halves of v[4 * kWide ..] hold dims 4g .. 4g + 3 of the same tokens.
   __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
 #pragma unroll
-    for (int i = 0; i < kWide * 4; ++i) v[i] = load_stream(tile + i * 512 + (t * 8 + g) * 16);
+    for (int i = 0; i < kWide * 4; ++i) {
+      const int token = value_token(t, i & 3);
+      v[i] = load_stream(tile + chunked_bytes(D * 2, token, (i >> 2) * 128 + g * 16));
+    }
     if constexpr (kTail) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const char* at = tile + kWide * 2048 + j * 512 + t * 64 + g * 8;
-        const uint2 low = load_stream_half(at);
-        const uint2 high = load_stream_half(at + 256);
+        const int byte = kWide * 128 + g * 8;
+        const uint2 low =
+            load_stream_half(tile + chunked_bytes(D * 2, value_token(t, j * 2), byte));
+        const uint2 high =
+            load_stream_half(tile + chunked_bytes(D * 2, value_token(t, j * 2 + 1), byte));
         v[kWide * 4 + j] = make_uint4(low.x, low.y, high.x, high.y);
       }
     }
@@ -164,20 +179,22 @@ struct Tile<__nv_fp8_e4m3, D> {
   __device__ __forceinline__ void load_key(const char* tile, int g, int t) {
 #pragma unroll
     for (int i = 0; i < kGroups * 2; ++i) {
-      const uint4 chunk = load_stream(tile + i * 512 + (g * 4 + t) * 16);
+      const int token = token_of(g) + (i & 1) * 8;
+      const uint4 chunk = load_stream(tile + chunked_bytes(D, token, (i >> 1) * 64 + t * 16));
 #pragma unroll
       for (int w = 0; w < 4; ++w) k[i * 4 + w] = word(chunk, w);
     }
     if constexpr (kTail) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint2 part = load_stream_half(tile + kGroups * 1024 + half * 256 + g * 32 + t * 8);
+        const int token = token_of(g) + half * 8;
+        const uint2 part = load_stream_half(tile + chunked_bytes(D, token, kGroups * 64 + t * 8));
         k[kGroups * 8 + half * 2] = part.x;
         k[kGroups * 8 + half * 2 + 1] = part.y;
       }
     }
   }
-  /// Loads V. v[j] holds dims of token 2t + (j & 1) + (j >> 1) * 8: sixteen dims from 16g on of
+  /// Loads V. v[j] holds dims of token value_token(t, j): sixteen dims from 16g on of
   /// each group of 128, eight dims from 8g on of a group of 64, and four dims from 4g on of the
   /// tail.
   __device__ __forceinline__ void load_value(const char* tile, int g, int t) {
@@ -186,15 +203,19 @@ struct Tile<__nv_fp8_e4m3, D> {
       if constexpr (kWide) {
 #pragma unroll
         for (int i = 0; i < D / 128; ++i) {
-          const uint4 chunk = load_stream(tile + i * 2048 + j * 512 + (t * 8 + g) * 16);
+          const int byte = i * 128 + g * 16;
+          const uint4 chunk = load_stream(tile + chunked_bytes(D, value_token(t, j), byte));
 #pragma unroll
           for (int w = 0; w < 4; ++w) v[j][i * 4 + w] = word(chunk, w);
         }
       } else {
-        const uint2 part = load_stream_half(tile + j * 256 + (t * 8 + g) * 8);
+        const int token = value_token(t, j);
+        const uint2 part = load_stream_half(tile + chunked_bytes(D, token, g * 8));
         v[j][0] = part.x;
         v[j][1] = part.y;
-        if constexpr (kTail) v[j][2] = load_stream_word(tile + 1024 + j * 128 + (t * 8 + g) * 4);
+        if constexpr (kTail) {
+          v[j][2] = load_stream_word(tile + chunked_bytes(D, token, 64 + g * 4));
+        }
       }
     }
   }

@@ -68,10 +68,8 @@ struct PrefillBlock {
       if (token >= seen.begin && token < seen.end) {
         const std::int64_t block = a.batch.tables.block(row.row, token / a.kv.block_size).value;
         const int at = token % a.kv.block_size;
-        key = load_once(a.kv.key.base +
-                        element_offset(a.kv.key, PlaneKind::key, 2, block, kv_head, at, d));
-        value = load_once(a.kv.value.base +
-                          element_offset(a.kv.value, PlaneKind::value, 2, block, kv_head, at, d));
+        key = load_once(a.kv.key.base + element_offset(a.kv.key, 2, block, kv_head, at, d));
+        value = load_once(a.kv.value.base + element_offset(a.kv.value, 2, block, kv_head, at, d));
       }
       store(k + i / kChunks * kStride + d, key);
       store(v + i / kChunks * kStride + d, value);

@@ -37,9 +37,9 @@ __device__ inline float reduce_block(float x, float* scratch) {
 
 /// Element (token, dim) of K or V of a row.
 __device__ inline float paged_element(const AttentionParams& a, const PlaneView& plane,
-                                      PlaneKind kind, std::int64_t block, int head, int at, int d) {
+                                      std::int64_t block, int head, int at, int d) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
-  return load_f32(plane.base + element_offset(plane, kind, bytes, block, head, at, d), plane.dtype);
+  return load_f32(plane.base + element_offset(plane, bytes, block, head, at, d), plane.dtype);
 }
 
 __global__ void __launch_bounds__(kPlainThreads)
@@ -78,8 +78,7 @@ __global__ void __launch_bounds__(kPlainThreads)
       const std::int64_t block = a.batch.tables.block(row.row, token / a.kv.block_size).value;
       float dot = 0.0F;
       for (int d = 0; d < dim_k; ++d) {
-        dot += query[d] * paged_element(a, a.kv.key, PlaneKind::key, block, kv_head,
-                                        token % a.kv.block_size, d);
+        dot += query[d] * paged_element(a, a.kv.key, block, kv_head, token % a.kv.block_size, d);
       }
       logit = logit_of(a, dot * key_scale);
     }
@@ -97,8 +96,8 @@ __global__ void __launch_bounds__(kPlainThreads)
       for (int t = 0; t < tokens; ++t) {
         const std::int64_t block =
             a.batch.tables.block(row.row, (from + t) / a.kv.block_size).value;
-        x += weights[t] * paged_element(a, a.kv.value, PlaneKind::value, block, kv_head,
-                                        (from + t) % a.kv.block_size, d);
+        x += weights[t] *
+             paged_element(a, a.kv.value, block, kv_head, (from + t) % a.kv.block_size, d);
       }
       out[part] = x;
     }

@@ -18,7 +18,6 @@ struct PagedHead {
   std::int32_t row;
   std::int32_t block_size;
   std::int32_t head;
-  PlaneKind kind;
   float scale;
 
   double at(std::int64_t token, std::int32_t dim) const {
@@ -26,7 +25,7 @@ struct PagedHead {
     const auto in_block = static_cast<std::int32_t>(token % block_size);
     const auto bytes = static_cast<std::int32_t>(bytes_of(plane->dtype));
     const std::byte* element =
-        plane->base + element_offset(*plane, kind, bytes, block, head, in_block, dim);
+        plane->base + element_offset(*plane, bytes, block, head, in_block, dim);
     return static_cast<double>(load_element(element, plane->dtype, 0)) * static_cast<double>(scale);
   }
 };
@@ -105,15 +104,12 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int32_t head = 0; head < p.num_q_heads; ++head) {
         const std::int32_t kv_head = head / group;
-        const auto plane = [&](const PlaneView& of, PlaneKind kind, const float* scales) {
+        const auto plane = [&](const PlaneView& of, const float* scales) {
           const bool has_scale = of.dtype == DType::fp8_e4m3;
-          return PagedHead{&of,
-                           &p.batch.tables,
-                           row,
-                           p.kv.block_size,
-                           kv_head,
-                           kind,
-                           has_scale ? scale_of(scales, p.scales.per_head, kv_head) : 1.0F};
+          return PagedHead{
+              &of,     &p.batch.tables,
+              row,     p.kv.block_size,
+              kv_head, has_scale ? scale_of(scales, p.scales.per_head, kv_head) : 1.0F};
         };
         const Query query{p.q,
                           p.q_dtype,
@@ -125,8 +121,8 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
                           static_cast<double>(p.scale),
                           static_cast<double>(p.soft_cap),
                           p.sinks != nullptr ? p.sinks + head : nullptr};
-        const double lse = attend(query, plane(p.kv.key, PlaneKind::key, p.scales.key),
-                                  plane(p.kv.value, PlaneKind::value, p.scales.value), out.data());
+        const double lse = attend(query, plane(p.kv.key, p.scales.key),
+                                  plane(p.kv.value, p.scales.value), out.data());
         sink(first + i, head, out.data(), lse);
       }
     }

@@ -7,15 +7,15 @@ namespace kvarena::kernels::reference {
 namespace {
 
 /// Returns the address of an element of a pool.
-std::byte* element_of(const PlaneView& plane, PlaneKind kind, std::int64_t block, std::int32_t head,
+std::byte* element_of(const PlaneView& plane, std::int64_t block, std::int32_t head,
                       std::int32_t token, std::int32_t dim) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
-  return plane.base + element_offset(plane, kind, bytes, block, head, token, dim);
+  return plane.base + element_offset(plane, bytes, block, head, token, dim);
 }
 
 /// Calls visit(pool element, index in contiguous memory, head) for every element of the span.
 template <class Params, class Visit>
-void for_each_element(const Params& p, const PlaneView& plane, PlaneKind kind, Visit&& visit) {
+void for_each_element(const Params& p, const PlaneView& plane, Visit&& visit) {
   std::int64_t index = 0;
   for (std::int64_t i = 0; i < p.num_tokens; ++i) {
     const std::int64_t at = p.first_token + i;
@@ -27,27 +27,26 @@ void for_each_element(const Params& p, const PlaneView& plane, PlaneKind kind, V
     }
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
-        visit(element_of(plane, kind, block, head, token, d), index++, head);
+        visit(element_of(plane, block, head, token, d), index++, head);
       }
     }
   }
 }
 
 /// Reads one plane.
-void gather_plane(const GatherParams& p, const PlaneView& plane, PlaneKind kind, void* to,
-                  const float* scales) {
+void gather_plane(const GatherParams& p, const PlaneView& plane, void* to, const float* scales) {
   if (to == nullptr) return;
-  for_each_element(p, plane, kind, [&](const std::byte* from, std::int64_t i, std::int32_t head) {
+  for_each_element(p, plane, [&](const std::byte* from, std::int64_t i, std::int32_t head) {
     move_element(from, plane.dtype, static_cast<std::byte*>(to) + i * bytes_of(p.dtype), p.dtype,
                  scale_of(scales, p.scales.per_head, head));
   });
 }
 
 /// Writes one plane.
-void scatter_plane(const ScatterParams& p, const PlaneView& plane, PlaneKind kind, const void* from,
+void scatter_plane(const ScatterParams& p, const PlaneView& plane, const void* from,
                    const float* scales) {
   if (from == nullptr) return;
-  for_each_element(p, plane, kind, [&](std::byte* to, std::int64_t i, std::int32_t head) {
+  for_each_element(p, plane, [&](std::byte* to, std::int64_t i, std::int32_t head) {
     move_element(static_cast<const std::byte*>(from) + i * bytes_of(p.dtype), p.dtype, to,
                  plane.dtype, scale_of(scales, p.scales.per_head, head));
   });
@@ -55,13 +54,13 @@ void scatter_plane(const ScatterParams& p, const PlaneView& plane, PlaneKind kin
 
 /// Converts one block of one plane.
 void convert_block(const ConvertBlocksParams& p, const PlaneView& from, const PlaneView& to,
-                   PlaneKind kind, const BlockCopy& copy, const float* scales) {
+                   const BlockCopy& copy, const float* scales) {
   for (std::int32_t head = 0; head < to.num_heads; ++head) {
     const float scale = scale_of(scales, p.scales.per_head, head);
     for (std::int32_t token = 0; token < p.from.block_size; ++token) {
       for (std::int32_t d = 0; d < to.head_dim; ++d) {
-        move_element(element_of(from, kind, copy.source.value, head, token, d), from.dtype,
-                     element_of(to, kind, copy.target.value, head, token, d), to.dtype, scale);
+        move_element(element_of(from, copy.source.value, head, token, d), from.dtype,
+                     element_of(to, copy.target.value, head, token, d), to.dtype, scale);
       }
     }
   }
@@ -70,13 +69,13 @@ void convert_block(const ConvertBlocksParams& p, const PlaneView& from, const Pl
 }  // namespace
 
 void gather(const GatherParams& params) {
-  gather_plane(params, params.kv.key, PlaneKind::key, params.key, params.scales.key);
-  gather_plane(params, params.kv.value, PlaneKind::value, params.value, params.scales.value);
+  gather_plane(params, params.kv.key, params.key, params.scales.key);
+  gather_plane(params, params.kv.value, params.value, params.scales.value);
 }
 
 void scatter(const ScatterParams& params) {
-  scatter_plane(params, params.kv.key, PlaneKind::key, params.key, params.scales.key);
-  scatter_plane(params, params.kv.value, PlaneKind::value, params.value, params.scales.value);
+  scatter_plane(params, params.kv.key, params.key, params.scales.key);
+  scatter_plane(params, params.kv.value, params.value, params.scales.value);
 }
 
 void convert_blocks(const ConvertBlocksParams& p) {
@@ -85,8 +84,8 @@ void convert_blocks(const ConvertBlocksParams& p) {
     const std::int64_t target = p.copies[i].target.value;
     if (source < 0 || source >= p.from.num_blocks) continue;
     if (target < 0 || target >= p.to.num_blocks) continue;
-    convert_block(p, p.from.key, p.to.key, PlaneKind::key, p.copies[i], p.scales.key);
-    convert_block(p, p.from.value, p.to.value, PlaneKind::value, p.copies[i], p.scales.value);
+    convert_block(p, p.from.key, p.to.key, p.copies[i], p.scales.key);
+    convert_block(p, p.from.value, p.to.value, p.copies[i], p.scales.value);
   }
 }
 

@@ -9,7 +9,7 @@ namespace kvarena::kernels::reference {
 namespace {
 
 /// Writes K or V of all tokens.
-void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind, const void* from,
+void append_plane(const AppendParams& p, const PlaneView& plane, const void* from,
                   const float* scales) {
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
   for (std::int64_t token = 0; token < p.num_tokens; ++token) {
@@ -20,7 +20,7 @@ void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind,
       const std::int64_t first = (token * plane.num_heads + head) * plane.head_dim;
       const float scale = scale_of(scales, p.scales.per_head, head);
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
-        std::byte* to = plane.base + element_offset(plane, kind, bytes, block, head, offset, d);
+        std::byte* to = plane.base + element_offset(plane, bytes, block, head, offset, d);
         move_element(static_cast<const std::byte*>(from) + (first + d) * bytes_of(p.dtype), p.dtype,
                      to, plane.dtype, scale);
       }
@@ -29,8 +29,8 @@ void append_plane(const AppendParams& p, const PlaneView& plane, PlaneKind kind,
 }
 
 /// Copies the first tokens of a head and zeros the tokens behind them.
-void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
-                std::int32_t kept_tokens, const std::byte* from, std::byte* to) {
+void scrub_head(const PlaneView& plane, std::int32_t block_size, std::int32_t kept_tokens,
+                const std::byte* from, std::byte* to) {
   const auto token_bytes = static_cast<std::size_t>(plane.token_stride);
   const auto kept = static_cast<std::size_t>(kept_tokens);
   if (plane.tile_order == TileOrder::rows) {
@@ -42,7 +42,7 @@ void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
   for (std::int32_t token = 0; token < block_size; ++token) {
     for (std::int32_t dim = 0; dim < plane.head_dim; ++dim) {
-      const std::int64_t at = element_offset(plane, kind, bytes, 0, 0, token, dim);
+      const std::int64_t at = element_offset(plane, bytes, 0, 0, token, dim);
       for (std::int64_t byte = at; byte < at + bytes; ++byte) {
         to[byte] = token < kept_tokens ? from[byte] : std::byte{0};
       }
@@ -51,8 +51,8 @@ void scrub_head(const PlaneView& plane, PlaneKind kind, std::int32_t block_size,
 }
 
 /// Scrubs one block of one plane.
-void scrub_plane(const PlaneView& plane, PlaneKind kind, std::int64_t plane_bytes,
-                 std::int32_t block_size, std::int64_t layer_bytes, const BlockScrub& scrub) {
+void scrub_plane(const PlaneView& plane, std::int64_t plane_bytes, std::int32_t block_size,
+                 std::int64_t layer_bytes, const BlockScrub& scrub) {
   const std::byte* from = plane.base + layer_bytes + scrub.source.value * plane.block_stride;
   std::byte* to = plane.base + layer_bytes + scrub.target.value * plane.block_stride;
   if (scrub.kept_tokens == 0) {
@@ -60,7 +60,7 @@ void scrub_plane(const PlaneView& plane, PlaneKind kind, std::int64_t plane_byte
     return;
   }
   for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-    scrub_head(plane, kind, block_size, scrub.kept_tokens, from + head * plane.head_stride,
+    scrub_head(plane, block_size, scrub.kept_tokens, from + head * plane.head_stride,
                to + head * plane.head_stride);
   }
   const std::int64_t heads_bytes = plane.num_heads * plane.head_stride;
@@ -70,9 +70,9 @@ void scrub_plane(const PlaneView& plane, PlaneKind kind, std::int64_t plane_byte
 }  // namespace
 
 void append(const AppendParams& params) {
-  append_plane(params, params.kv.key, PlaneKind::key, params.key, params.scales.key);
+  append_plane(params, params.kv.key, params.key, params.scales.key);
   if (params.value != nullptr) {
-    append_plane(params, params.kv.value, PlaneKind::value, params.value, params.scales.value);
+    append_plane(params, params.kv.value, params.value, params.scales.value);
   }
 }
 
@@ -92,10 +92,9 @@ void scrub(const ScrubParams& p) {
   for (std::int64_t i = 0; i < p.num_scrubs; ++i) {
     for (std::int32_t layer = 0; layer < p.num_layers; ++layer) {
       const std::int64_t layer_bytes = layer * p.layer_stride;
-      scrub_plane(p.kv.key, PlaneKind::key, p.key_bytes, p.kv.block_size, layer_bytes, p.scrubs[i]);
+      scrub_plane(p.kv.key, p.key_bytes, p.kv.block_size, layer_bytes, p.scrubs[i]);
       if (p.value_bytes == 0) continue;
-      scrub_plane(p.kv.value, PlaneKind::value, p.value_bytes, p.kv.block_size, layer_bytes,
-                  p.scrubs[i]);
+      scrub_plane(p.kv.value, p.value_bytes, p.kv.block_size, layer_bytes, p.scrubs[i]);
     }
   }
 }

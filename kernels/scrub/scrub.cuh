@@ -29,8 +29,8 @@ struct ScrubUnit {
 
 /// Finds the place and the token of unit `index`.
 template <class Unit>
-__device__ __forceinline__ ScrubUnit unit_at(const PlaneView& plane, PlaneKind kind,
-                                             std::int32_t block_size, std::int64_t index) {
+__device__ __forceinline__ ScrubUnit unit_at(const PlaneView& plane, std::int32_t block_size,
+                                             std::int64_t index) {
   const auto a_token = static_cast<std::int32_t>(plane.token_stride / sizeof(Unit));
   const std::int64_t row = index / a_token;  // head * block_size + token
   const auto head = static_cast<std::int32_t>(row / block_size);
@@ -41,20 +41,20 @@ __device__ __forceinline__ ScrubUnit unit_at(const PlaneView& plane, PlaneKind k
   const auto bytes = static_cast<std::int32_t>(plane.token_stride / plane.head_dim);
   const auto at =
       static_cast<std::int32_t>(index % a_token) * static_cast<std::int32_t>(sizeof(Unit));
-  return {element_offset(plane, kind, bytes, 0, head, token, at / bytes) + at % bytes, token};
+  return {element_offset(plane, bytes, 0, head, token, at / bytes) + at % bytes, token};
 }
 
 /// Scrubs a piece of an entry that keeps tokens: copies kept tokens when source and target differ,
 /// and zeros the rest.
 template <class Unit>
-__device__ __forceinline__ void scrub_behind_tokens(const PlaneView& plane, PlaneKind kind,
-                                                    std::int32_t block_size, std::int64_t num_units,
-                                                    const BlockScrub& scrub, const std::byte* from,
-                                                    std::byte* to, std::int64_t first) {
+__device__ __forceinline__ void scrub_behind_tokens(const PlaneView& plane, std::int32_t block_size,
+                                                    std::int64_t num_units, const BlockScrub& scrub,
+                                                    const std::byte* from, std::byte* to,
+                                                    std::int64_t first) {
   for (int u = 0; u < kPieceUnits; ++u) {
     const std::int64_t index = first + std::int64_t{u} * blockDim.x;
     if (index >= num_units) return;
-    const ScrubUnit unit = unit_at<Unit>(plane, kind, block_size, index);
+    const ScrubUnit unit = unit_at<Unit>(plane, block_size, index);
     auto* target = reinterpret_cast<Unit*>(to + unit.offset);
     if (unit.token >= scrub.kept_tokens) {
       *target = Unit{};
@@ -71,11 +71,9 @@ __global__ void __launch_bounds__(kPieceThreads)
   const ScrubParams& p = batch.params;
   const std::int32_t planes_a_layer = p.value_bytes > 0 ? 2 : 1;
   const std::int32_t layer = static_cast<std::int32_t>(blockIdx.z) / planes_a_layer;
-  const PlaneKind kind = static_cast<std::int32_t>(blockIdx.z) % planes_a_layer == 0
-                             ? PlaneKind::key
-                             : PlaneKind::value;
-  const PlaneView& plane = kind == PlaneKind::key ? p.kv.key : p.kv.value;
-  const std::int64_t bytes = kind == PlaneKind::key ? p.key_bytes : p.value_bytes;
+  const bool is_key = static_cast<std::int32_t>(blockIdx.z) % planes_a_layer == 0;
+  const PlaneView& plane = is_key ? p.kv.key : p.kv.value;
+  const std::int64_t bytes = is_key ? p.key_bytes : p.value_bytes;
   const std::int64_t num_units = bytes / static_cast<std::int64_t>(sizeof(Unit));
   const BlockScrub scrub = batch.scrubs[blockIdx.y];
   std::byte* base = plane.base + layer * p.layer_stride;
@@ -83,7 +81,7 @@ __global__ void __launch_bounds__(kPieceThreads)
   const std::int64_t first = std::int64_t{blockIdx.x} * kPieceUnits * blockDim.x + threadIdx.x;
   if (scrub.kept_tokens > 0) {
     const std::byte* from = base + scrub.source.value * plane.block_stride;
-    scrub_behind_tokens<Unit>(plane, kind, p.kv.block_size, num_units, scrub, from, to, first);
+    scrub_behind_tokens<Unit>(plane, p.kv.block_size, num_units, scrub, from, to, first);
     return;
   }
 #pragma unroll

@@ -53,7 +53,7 @@ Status check_chunked(const PlaneSpec& plane) noexcept {
   if (!has_chunked_order(plane.dtype)) {
     return unsupported_option(Option::dtype, static_cast<std::uint64_t>(plane.dtype));
   }
-  if (plane.head_dim % kChunkedDimStep != 0) {
+  if (!has_chunked_order(plane.dtype, plane.head_dim)) {
     return unsupported_option(Option::head_dim, static_cast<std::uint64_t>(plane.head_dim));
   }
   return {};

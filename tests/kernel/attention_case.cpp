@@ -209,22 +209,21 @@ void AttentionProblem::fill_pool(Poison poison) {
   std::mt19937_64 random(case_.seed + 5);
   std::normal_distribution<float> normal(0.0F, 1.0F);
   const BatchView batch = args(nullptr, nullptr).batch;
-  const auto write = [&](const PlaneView& plane, PlaneKind kind, std::int32_t row,
-                         std::int32_t token) {
+  const auto write = [&](const PlaneView& plane, std::int32_t row, std::int32_t token) {
     const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
     const std::int64_t block = batch.tables.block(row, token / case_.block_size).value;
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
         const std::int64_t at =
-            element_offset(plane, kind, bytes, block, head, token % case_.block_size, d);
+            element_offset(plane, bytes, block, head, token % case_.block_size, d);
         store_element(plane.base + at, plane.dtype, 0, normal(random));
       }
     }
   };
   for (std::int32_t row = 0; row < batch.num_rows; ++row) {
     for (std::int32_t token = 0; token < batch.seq_lens[row]; ++token) {
-      write(kv_.key, PlaneKind::key, row, token);
-      if (!case_.value_aliases_key) write(kv_.value, PlaneKind::value, row, token);
+      write(kv_.key, row, token);
+      if (!case_.value_aliases_key) write(kv_.value, row, token);
     }
   }
 }

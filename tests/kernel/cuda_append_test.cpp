@@ -249,9 +249,8 @@ TEST_F(CudaAppend, Fp8DividesByItsScaleRoundsAndSaturates) {
         for (std::int32_t d = 0; d < 96; ++d) {
           const float x = load_f32(key.data(), DType::bf16, head * 96 + d) * factor;
           const auto bits = std::byte{__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)};
-          for (const auto& [plane, kind] : {std::pair{pool.host_view.key, PlaneKind::key},
-                                            std::pair{pool.host_view.value, PlaneKind::value}}) {
-            plane.base[element_offset(plane, kind, 1, 5, head, 9, d)] = bits;
+          for (const PlaneView& plane : {pool.host_view.key, pool.host_view.value}) {
+            plane.base[element_offset(plane, 1, 5, head, 9, d)] = bits;
           }
         }
       }

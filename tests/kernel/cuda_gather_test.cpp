@@ -189,8 +189,8 @@ TEST_F(CudaGather, Fp8IsMultipliedByItsScale) {
     const std::int32_t dim = i % 64;
     const std::int32_t head = i / 64 % 2;
     const std::int32_t token = i / 128;
-    const std::byte bits = plane.base[element_offset(plane, PlaneKind::value, 1, token < 16 ? 7 : 2,
-                                                     head, token % 16, dim)];
+    const std::byte bits =
+        plane.base[element_offset(plane, 1, token < 16 ? 7 : 2, head, token % 16, dim)];
     const __half_raw half =
         __nv_cvt_fp8_to_halfraw(std::to_integer<__nv_fp8_storage_t>(bits), __NV_E4M3);
     ASSERT_EQ(values[static_cast<std::size_t>(i)],

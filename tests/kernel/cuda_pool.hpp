@@ -150,9 +150,8 @@ inline std::string name_of(const PoolShape& s) {
 /// Whether the shape exists: chunked tiles have rules.
 inline bool is_valid(const PoolShape& s) {
   return s.order == TileOrder::rows ||
-         (s.block_size % kTileTokens == 0 && s.dim_k % kChunkedDimStep == 0 &&
-          s.dim_v % kChunkedDimStep == 0 && has_chunked_order(s.dtype_k) &&
-          has_chunked_order(s.dtype_v));
+         (s.block_size % kTileTokens == 0 && has_chunked_order(s.dtype_k, s.dim_k) &&
+          has_chunked_order(s.dtype_v, s.dim_v));
 }
 
 /// K and V of a shape; `base` is where the pool lies. Returns the pool's bytes in `bytes`.

@@ -29,8 +29,8 @@ AttentionCase ragged_case(std::uint64_t seed) {
 
 bool is_valid(const AttentionCase& c) {
   return c.tile_order == TileOrder::rows ||
-         (c.block_size % kTileTokens == 0 && c.head_dim_k % kChunkedDimStep == 0 &&
-          c.head_dim_v % kChunkedDimStep == 0 && has_chunked_order(c.key_dtype));
+         (c.block_size % kTileTokens == 0 && has_chunked_order(c.key_dtype, c.head_dim_k) &&
+          has_chunked_order(c.value_dtype, c.head_dim_v));
 }
 
 class CudaPrefill : public CudaTest {

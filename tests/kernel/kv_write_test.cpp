@@ -213,8 +213,7 @@ TEST(Scrub, KeepsTheFirstTokensOfTheSource) {
           const std::int32_t token = i / plane.head_dim % kept;
           const std::int32_t head = i / plane.head_dim / kept;
           const auto at = [&](std::int64_t block) {
-            return base +
-                   element_offset(plane, kind, bytes, block, head, token, i % plane.head_dim);
+            return base + element_offset(plane, bytes, block, head, token, i % plane.head_dim);
           };
           std::copy_n(at(7), bytes, at(4));
         }

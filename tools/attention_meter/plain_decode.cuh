@@ -64,12 +64,16 @@ __global__ void __launch_bounds__(kPlainThreads)
     return reinterpret_cast<const T*>(static_cast<const char*>(base) +
                                       block.value * p.block_stride + kv_head * p.head_stride);
   };
+  const auto place_of = [&](int token, int d) {
+    constexpr int kBytes = sizeof(T);
+    return chunked_bytes(dims * kBytes, token % p.block_size, d * kBytes) / kBytes;
+  };
   float highest = -INFINITY;
   for (int token = begin + static_cast<int>(threadIdx.x); token < end; token += kPlainThreads) {
     const T* k = head_of(p.key, token);
     double dot = 0.0;
     for (int d = 0; d < dims; ++d) {
-      const int at = chunked_offset(PlaneKind::key, sizeof(T), dims, token % p.block_size, d);
+      const int at = place_of(token, d);
       dot += static_cast<double>(as_float(q[d])) * as_float(k[at]);
     }
     logits[token] = static_cast<float>(dot * p.scale);
@@ -85,7 +89,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   for (int d = static_cast<int>(threadIdx.x); d < dims; d += kPlainThreads) {
     double value = 0.0;
     for (int token = begin; token < end; ++token) {
-      const int at = chunked_offset(PlaneKind::value, sizeof(T), dims, token % p.block_size, d);
+      const int at = place_of(token, d);
       value += static_cast<double>(logits[token]) * as_float(head_of(p.value, token)[at]);
     }
     out[blockIdx.x * static_cast<std::int64_t>(dims) + d] = value / sum;

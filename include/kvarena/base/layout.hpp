@@ -25,8 +25,8 @@ enum class PlaneKind : std::uint8_t { key, value };
 
 /// The order of elements inside one head's tile of a plane. `rows` is [block_size, head_dim].
 /// `chunked` keeps sixteen bytes of one token together, in the order of the tensor cores' operands
-/// (tile_order.hpp). It needs a block size that is a multiple of 16, a head_dim that is a multiple
-/// of 32 and elements of one or two bytes. The CPU kernels refuse it.
+/// (tile_order.hpp). It needs a block size that is a multiple of 16, elements of one or two bytes,
+/// and a multiple of 32 bytes a token and head. The CPU kernels refuse it.
 enum class TileOrder : std::uint8_t { rows, chunked };
 
 /// The order of planes and blocks in the arena. In `block_major` order a block's bytes for all

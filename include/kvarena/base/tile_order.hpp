@@ -5,16 +5,18 @@
 /// conversion kernels and attention all use these functions. They are pure constexpr functions for
 /// host and device code. They check no argument: `KvLayout::create` has refused what does not fit.
 ///
-/// `rows` is plain [block_size, head_dim]. `chunked` cuts a block into tiles of 16 tokens, one
-/// after another, and a tile into chunks of 16 bytes of one token. In this order the 16-byte loads
-/// of a warp are 512 contiguous bytes, and the loaded registers are operands of `mma.m16n8k16`. For
-/// K, thread `4 * (token % 8) + (chunk % 4)` gets the rows of its token. For V, thread `8 * (token
-/// % 8 / 2) + (chunk % 8)` gets, with four loads, two neighbouring tokens and the two tokens that
-/// lie eight further on.
+/// `rows` is plain [block_size, head_dim]. `chunked` cuts the tokens of a block into groups of
+/// eight, one after another, and the bytes of a token into pieces of 64 bytes. An atom is the same
+/// piece of the eight tokens of a group, token after token: 512 bytes. The atoms of a group follow
+/// each other. Within its piece, a token's four chunks of 16 bytes are exchanged by an exclusive or
+/// with token / 2 % 4. Where the bytes of a token are no multiple of 64, a piece has 32 bytes and
+/// an atom 256; then the two chunks are exchanged by token / 4 % 2.
 ///
-/// A chunk of 16-bit elements has eight dims, and head_dim is a multiple of 32. A chunk of one-byte
-/// elements has sixteen dims; they are widened to 16 bits before they are multiplied. Elements of
-/// other widths have no chunked order.
+/// The order is the same for K and V and for each type. A run of 16-token tiles, copied to shared
+/// memory as it lies, is an operand of Hopper's `wgmma`: for K with the layout that CUTLASS calls
+/// `Layout_K_SW64_Atom`, for V with `Layout_MN_SW64_Atom` (mma_sm90_desc.hpp; `SW32` for pieces of
+/// 32 bytes). A warp that loads 16 bytes a lane reads 512 contiguous bytes of K, or two runs of 256
+/// bytes of V.
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/views.hpp"
@@ -23,83 +25,35 @@
 
 namespace kvarena {
 
-inline constexpr std::int32_t kTileTokens = 16;      ///< tokens of one chunked tile
-inline constexpr std::int32_t kChunkBytes = 16;      ///< contiguous bytes of one token
-inline constexpr std::int32_t kChunkedDimStep = 32;  ///< chunked: head_dim is a multiple of this
+inline constexpr std::int32_t kTileTokens = 16;  ///< chunked: block sizes are multiples of this
+inline constexpr std::int32_t kChunkBytes = 16;  ///< contiguous bytes of one token
+inline constexpr std::int32_t kAtomTokens = 8;   ///< tokens of an atom
+inline constexpr std::int32_t kPieceBytes = 64;  ///< bytes of a token in an atom
+inline constexpr std::int32_t kSmallPiece = 32;  ///< where a token's bytes are no multiple of 64
 
 /// Returns whether elements of `dtype` have a chunked order.
 constexpr bool has_chunked_order(DType dtype) noexcept { return bytes_of(dtype) <= 2; }
-
-/// Element offset of a 16-bit K within its tile. 32 dims of 8 tokens are 256 contiguous elements.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_key_offset(std::int32_t token,
-                                                              std::int32_t dim) noexcept {
-  const std::int32_t load = (dim >> 5) * 2 + (token >> 3);
-  const std::int32_t lane = (token & 7) * 4 + ((dim >> 3) & 3);
-  return load * 256 + lane * 8 + (dim & 7);
+/// Returns whether heads of `head_dim` elements of `dtype` have one.
+constexpr bool has_chunked_order(DType dtype, std::int32_t head_dim) noexcept {
+  return has_chunked_order(dtype) && head_dim * bytes_of(dtype) % kSmallPiece == 0;
 }
 
-/// Element offset of a 16-bit V within its tile. A load is 256 contiguous elements: 64 dims of
-/// every second token of half a tile. A last group of 32 dims (head_dim 96) is packed in loads of
-/// half that size.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_value_offset(std::int32_t token,
-                                                                std::int32_t dim,
-                                                                std::int32_t head_dim) noexcept {
-  const std::int32_t group = dim >> 6;
-  const std::int32_t load = (token & 1) + ((token >> 3) * 2);
-  const std::int32_t pair = (token & 7) >> 1;
-  if (group * 64 + 64 <= head_dim) {
-    return (group * 4 + load) * 256 + (pair * 8 + ((dim >> 3) & 7)) * 8 + (dim & 7);
-  }
-  return group * 1024 + load * 128 + (pair * 4 + ((dim >> 3) & 3)) * 8 + (dim & 7);
+/// Returns the place of byte `byte` of a token in chunked order, in bytes from the start of one
+/// head's part of a block. `token` is 0 .. block_size - 1; a token has `row_bytes` bytes.
+KVARENA_HOST_DEVICE constexpr std::int32_t chunked_bytes(std::int32_t row_bytes, std::int32_t token,
+                                                         std::int32_t byte) noexcept {
+  const bool is_small = row_bytes % kPieceBytes != 0;
+  const std::int32_t shift = is_small ? 5 : 6;  // log2 of the bytes of a piece
+  const std::int32_t chunks = is_small ? 2 : 4;
+  const std::int32_t exchange = is_small ? token >> 2 : token >> 1;
+  const std::int32_t chunk = ((byte >> 4) ^ exchange) & (chunks - 1);
+  return (token >> 3) * kAtomTokens * row_bytes + ((byte >> shift) << (shift + 3)) +
+         ((token & 7) << shift) + (chunk << 4) + (byte & 15);
 }
 
-/// Element offset of a one-byte K within its tile. 64 dims of 8 tokens are 512 contiguous bytes. A
-/// last group of 32 dims is packed in loads of half that size.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_byte_key_offset(std::int32_t token,
-                                                                   std::int32_t dim,
-                                                                   std::int32_t head_dim) noexcept {
-  const std::int32_t group = dim >> 6;
-  const std::int32_t half = token >> 3;
-  const bool whole = group * 64 + 64 <= head_dim;
-  const std::int32_t chunks = whole ? 4 : 2;
-  const std::int32_t lane = (token & 7) * chunks + ((dim >> 4) & (chunks - 1));
-  return group * 1024 + half * chunks * 128 + lane * 16 + (dim & 15);
-}
-
-/// Element offset of a one-byte V within its tile. A load is 512 contiguous bytes: 128 dims of
-/// every second token of half a tile. Last groups of 64 and 32 dims are packed in loads of 64 and
-/// 32 dims.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_byte_value_offset(
-    std::int32_t token, std::int32_t dim, std::int32_t head_dim) noexcept {
-  const std::int32_t wide = dim & ~127;  // first dim of this group of up to 128
-  const std::int32_t left = head_dim - wide;
-  const bool in_tail = left < 128 && (left < 64 || dim - wide >= 64);
-  const std::int32_t dims = left >= 128 ? 128 : in_tail ? 32 : 64;
-  const std::int32_t first = wide + (in_tail && left >= 64 ? 64 : 0);
-  const std::int32_t load = (token & 1) + ((token >> 3) * 2);
-  const std::int32_t pair = (token & 7) >> 1;
-  return first * kTileTokens + (load * 4 + pair) * dims + (dim - first);
-}
-
-/// Element offset of (token, dim) in chunked order, from the start of one head's part of a block.
-/// `token` is 0 .. block_size - 1.
-KVARENA_HOST_DEVICE constexpr std::int32_t chunked_offset(PlaneKind kind,
-                                                          std::int32_t element_bytes,
-                                                          std::int32_t head_dim, std::int32_t token,
-                                                          std::int32_t dim) noexcept {
-  const std::int32_t tile = (token / kTileTokens) * kTileTokens * head_dim;
-  const std::int32_t in_tile = token % kTileTokens;
-  if (element_bytes == 1) {
-    return tile + (kind == PlaneKind::key ? chunked_byte_key_offset(in_tile, dim, head_dim)
-                                          : chunked_byte_value_offset(in_tile, dim, head_dim));
-  }
-  if (kind == PlaneKind::key) return tile + chunked_key_offset(in_tile, dim);
-  return tile + chunked_value_offset(in_tile, dim, head_dim);
-}
-
-/// Bytes from block 0 of `plane` to element (block, head, token, dim), in either tile order. `kind`
-/// says whether the plane is K or V.
-KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane, PlaneKind kind,
+/// Returns the bytes from block 0 of `plane` to element (block, head, token, dim), in either tile
+/// order.
+KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane,
                                                           std::int32_t element_bytes,
                                                           std::int64_t block, std::int32_t head,
                                                           std::int32_t token,
@@ -108,14 +62,7 @@ KVARENA_HOST_DEVICE constexpr std::int64_t element_offset(const PlaneView& plane
   if (plane.tile_order == TileOrder::rows) {
     return tile + token * plane.token_stride + std::int64_t{dim} * element_bytes;
   }
-  return tile + std::int64_t{chunked_offset(kind, element_bytes, plane.head_dim, token, dim)} *
-                    element_bytes;
+  return tile + chunked_bytes(plane.head_dim * element_bytes, token, dim * element_bytes);
 }
-
-static_assert(chunked_key_offset(15, 127) == 2047 && chunked_value_offset(15, 127, 128) == 2047);
-static_assert(chunked_value_offset(15, 95, 96) == 1535 &&
-              chunked_byte_key_offset(15, 95, 96) == 1535);
-static_assert(chunked_byte_value_offset(15, 95, 96) == 1535 &&
-              chunked_byte_value_offset(15, 127, 128) == 2047);
 
 }  // namespace kvarena

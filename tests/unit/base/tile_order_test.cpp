@@ -8,90 +8,88 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <span>
-#include <tuple>
 #include <vector>
 
 namespace kvarena::test {
 namespace {
 
-class ChunkedOrder
-    : public ::testing::TestWithParam<std::tuple<PlaneKind, std::int32_t, std::int32_t>> {};
+class ChunkedOrder : public ::testing::TestWithParam<std::int32_t> {};  // bytes of a token
 
 TEST_P(ChunkedOrder, IsABijectionOfABlock) {
-  const auto [kind, bytes, head_dim] = GetParam();
+  const std::int32_t row = GetParam();
   constexpr std::int32_t kBlockSize = 48;
-  std::vector<int> seen(static_cast<std::size_t>(kBlockSize * head_dim));
+  std::vector<int> seen(static_cast<std::size_t>(kBlockSize * row));
   for (std::int32_t token = 0; token < kBlockSize; ++token) {
-    for (std::int32_t dim = 0; dim < head_dim; ++dim) {
-      const std::int32_t at = chunked_offset(kind, bytes, head_dim, token, dim);
+    for (std::int32_t byte = 0; byte < row; ++byte) {
+      const std::int32_t at = chunked_bytes(row, token, byte);
       ASSERT_GE(at, 0);
-      ASSERT_LT(at, kBlockSize * head_dim);
-      EXPECT_EQ(seen[static_cast<std::size_t>(at)]++, 0) << token << ", " << dim;
+      ASSERT_LT(at, kBlockSize * row);
+      EXPECT_EQ(seen[static_cast<std::size_t>(at)]++, 0) << token << ", " << byte;
     }
   }
 }
 
 TEST_P(ChunkedOrder, KeepsSixteenAlignedBytesOfATokenTogether) {
-  const auto [kind, bytes, head_dim] = GetParam();
-  const std::int32_t width = kChunkBytes / bytes;
+  const std::int32_t row = GetParam();
   for (std::int32_t token = 0; token < 2 * kTileTokens; ++token) {
-    for (std::int32_t dim = 0; dim < head_dim; dim += width) {
-      const std::int32_t first = chunked_offset(kind, bytes, head_dim, token, dim);
-      EXPECT_EQ(first % width, 0);
-      for (std::int32_t i = 1; i < width; ++i) {
-        EXPECT_EQ(chunked_offset(kind, bytes, head_dim, token, dim + i), first + i);
+    for (std::int32_t byte = 0; byte < row; byte += kChunkBytes) {
+      const std::int32_t first = chunked_bytes(row, token, byte);
+      EXPECT_EQ(first % kChunkBytes, 0);
+      for (std::int32_t i = 1; i < kChunkBytes; ++i) {
+        EXPECT_EQ(chunked_bytes(row, token, byte + i), first + i);
       }
     }
   }
 }
 
 TEST_P(ChunkedOrder, PutsTilesOneAfterAnother) {
-  const auto [kind, bytes, head_dim] = GetParam();
+  const std::int32_t row = GetParam();
   for (std::int32_t token = 0; token < kTileTokens; ++token) {
-    const std::int32_t first = chunked_offset(kind, bytes, head_dim, token, 5);
-    EXPECT_LT(first, kTileTokens * head_dim);
-    EXPECT_EQ(chunked_offset(kind, bytes, head_dim, token + 3 * kTileTokens, 5),
-              first + 3 * kTileTokens * head_dim);
+    const std::int32_t first = chunked_bytes(row, token, 5);
+    EXPECT_LT(first, kTileTokens * row);
+    EXPECT_EQ(chunked_bytes(row, token + 3 * kTileTokens, 5), first + 3 * kTileTokens * row);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ChunkedOrder,
-                         ::testing::Combine(::testing::Values(PlaneKind::key, PlaneKind::value),
-                                            ::testing::Values(1, 2),
-                                            ::testing::Values(32, 64, 96, 128, 160, 256)));
-
-// The operand layout that attention's loads rely on, written out once more by hand.
-TEST(ChunkedOrderOperands, AWarpsLoadIsOneRunOfKOrV) {
-  EXPECT_EQ(chunked_key_offset(0, 0), 0);
-  EXPECT_EQ(chunked_key_offset(0, 8), 8);
-  EXPECT_EQ(chunked_key_offset(1, 0), 32);
-  EXPECT_EQ(chunked_key_offset(8, 0), 256);
-  EXPECT_EQ(chunked_key_offset(0, 32), 512);
-  EXPECT_EQ(chunked_value_offset(0, 8, 128), 8);
-  EXPECT_EQ(chunked_value_offset(2, 0, 128), 64);
-  EXPECT_EQ(chunked_value_offset(1, 0, 128), 256);
-  EXPECT_EQ(chunked_value_offset(8, 0, 128), 512);
-  EXPECT_EQ(chunked_value_offset(0, 64, 128), 1024);
-  EXPECT_EQ(chunked_value_offset(2, 64, 96), 1024 + 32);
-  EXPECT_EQ(chunked_value_offset(1, 64, 96), 1024 + 128);
+// What lets a kernel move 32 bytes of a token as two chunks whose distance is known.
+TEST_P(ChunkedOrder, TheChunksOfAPairAreNeighbours) {
+  const std::int32_t row = GetParam();
+  for (std::int32_t token = 0; token < kTileTokens; ++token) {
+    const std::int32_t step = chunked_bytes(row, token, 16) - chunked_bytes(row, token, 0);
+    EXPECT_EQ(std::abs(step), kChunkBytes);
+    for (std::int32_t byte = 0; byte < row; byte += 2 * kChunkBytes) {
+      EXPECT_EQ(chunked_bytes(row, token, byte + 16) - chunked_bytes(row, token, byte), step);
+    }
+  }
 }
 
-TEST(ChunkedOrderOperands, AWarpsLoadIsOneRunOfOneByteElementsToo) {
-  EXPECT_EQ(chunked_byte_key_offset(0, 16, 128), 16);
-  EXPECT_EQ(chunked_byte_key_offset(1, 0, 128), 64);
-  EXPECT_EQ(chunked_byte_key_offset(8, 0, 128), 512);
-  EXPECT_EQ(chunked_byte_key_offset(0, 64, 128), 1024);
-  EXPECT_EQ(chunked_byte_key_offset(1, 64, 96), 1024 + 32);
-  EXPECT_EQ(chunked_byte_value_offset(0, 112, 128), 112);
-  EXPECT_EQ(chunked_byte_value_offset(2, 0, 128), 128);
-  EXPECT_EQ(chunked_byte_value_offset(1, 0, 128), 512);
-  EXPECT_EQ(chunked_byte_value_offset(8, 0, 128), 1024);
-  EXPECT_EQ(chunked_byte_value_offset(0, 128, 256), 2048);
-  EXPECT_EQ(chunked_byte_value_offset(2, 0, 64), 64);
-  EXPECT_EQ(chunked_byte_value_offset(1, 8, 64), 256 + 8);
-  EXPECT_EQ(chunked_byte_value_offset(2, 64, 96), 1024 + 32);
-  EXPECT_EQ(chunked_byte_value_offset(1, 64, 96), 1024 + 128);
+INSTANTIATE_TEST_SUITE_P(RowBytes, ChunkedOrder,
+                         ::testing::Values(32, 64, 96, 128, 160, 192, 256, 384, 512, 1152));
+
+// The atoms that wgmma reads, written out by hand: 8 tokens x 64 bytes, or x 32 bytes.
+TEST(ChunkedOrderOperands, AtomsOf64Bytes) {
+  EXPECT_EQ(chunked_bytes(256, 0, 0), 0);
+  EXPECT_EQ(chunked_bytes(256, 0, 16), 16);
+  EXPECT_EQ(chunked_bytes(256, 1, 0), 64);
+  EXPECT_EQ(chunked_bytes(256, 2, 0), 128 + 16);
+  EXPECT_EQ(chunked_bytes(256, 2, 16), 128);
+  EXPECT_EQ(chunked_bytes(256, 7, 48), 7 * 64);
+  EXPECT_EQ(chunked_bytes(256, 0, 64), 512);
+  EXPECT_EQ(chunked_bytes(256, 8, 0), 2048);
+  EXPECT_EQ(chunked_bytes(192, 8, 0), 1536);
+  EXPECT_EQ(chunked_bytes(256, 16, 0), 4096);
+}
+
+TEST(ChunkedOrderOperands, AtomsOf32Bytes) {
+  EXPECT_EQ(chunked_bytes(160, 0, 16), 16);
+  EXPECT_EQ(chunked_bytes(160, 1, 0), 32);
+  EXPECT_EQ(chunked_bytes(160, 3, 16), 3 * 32 + 16);
+  EXPECT_EQ(chunked_bytes(160, 4, 0), 4 * 32 + 16);
+  EXPECT_EQ(chunked_bytes(160, 4, 16), 4 * 32);
+  EXPECT_EQ(chunked_bytes(160, 0, 32), 256);
+  EXPECT_EQ(chunked_bytes(160, 8, 0), 1280);
 }
 
 TEST(ElementOffset, FollowsTheStridesInBothOrders) {
@@ -100,13 +98,10 @@ TEST(ElementOffset, FollowsTheStridesInBothOrders) {
   plane.head_stride = 4096;
   plane.token_stride = 256;
   plane.head_dim = 128;
-  EXPECT_EQ(element_offset(plane, PlaneKind::key, 2, 3, 2, 5, 7),
-            3 * (1LL << 33) + 2 * 4096 + 5 * 256 + 14);
+  EXPECT_EQ(element_offset(plane, 2, 3, 2, 5, 7), 3 * (1LL << 33) + 2 * 4096 + 5 * 256 + 14);
   plane.tile_order = TileOrder::chunked;
-  EXPECT_EQ(element_offset(plane, PlaneKind::key, 2, 3, 2, 5, 7),
-            3 * (1LL << 33) + 2 * 4096 + 2 * chunked_key_offset(5, 7));
-  EXPECT_EQ(element_offset(plane, PlaneKind::value, 2, 3, 2, 5, 7),
-            3 * (1LL << 33) + 2 * 4096 + 2 * chunked_value_offset(5, 7, 128));
+  EXPECT_EQ(element_offset(plane, 2, 3, 2, 5, 7),
+            3 * (1LL << 33) + 2 * 4096 + chunked_bytes(256, 5, 14));
 }
 
 TEST(ChunkedLayout, RefusesWhatHasNoChunkedOrder) {
@@ -114,12 +109,17 @@ TEST(ChunkedLayout, RefusesWhatHasNoChunkedOrder) {
   options.tile_order = TileOrder::chunked;
   EXPECT_OK(KvLayout::create(options));
   options.head_dim_v = 80;
+  EXPECT_OK(KvLayout::create(options));
+  options.head_dim_v = 72;
   EXPECT_REFUSES(KvLayout::create(options), unsupported, head_dim);
   options.head_dim_v = 0;
   options.dtype = DType::f32;
   EXPECT_REFUSES(KvLayout::create(options), unsupported, dtype);
   options.dtype = DType::fp8_e4m3;
   EXPECT_OK(KvLayout::create(options));
+  options.head_dim_v = 80;
+  EXPECT_REFUSES(KvLayout::create(options), unsupported, head_dim);
+  options.head_dim_v = 0;
   options.block_size_tokens = 24;
   EXPECT_REFUSES(KvLayout::create(options), unsupported, tile_order);
 

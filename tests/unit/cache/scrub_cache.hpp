@@ -156,7 +156,7 @@ class ScrubCache {
         for (std::int32_t i = 0; i < plane.num_heads * plane.head_dim; ++i) {
           const std::int64_t at =
               (plane.base - cache.arena().base()) +
-              element_offset(plane, kind, bytes, block.value, i / plane.head_dim,
+              element_offset(plane, bytes, block.value, i / plane.head_dim,
                              static_cast<std::int32_t>(token), i % plane.head_dim);
           found.insert(found.end(), pool.begin() + at, pool.begin() + at + bytes);
         }

@@ -32,7 +32,7 @@ PlaneView ShadowEngine::view_of(const PlaneSpec& plane) const {
 /// Bytes from a block's plane to element `e` of [num_heads, head_dim] of one of its tokens.
 std::int64_t ShadowEngine::offset_of(const PlaneView& view, const PlaneSpec& plane,
                                      std::int64_t token, std::int64_t e) const {
-  return element_offset(view, plane.kind, static_cast<std::int32_t>(bytes_of(plane.dtype)), 0,
+  return element_offset(view, static_cast<std::int32_t>(bytes_of(plane.dtype)), 0,
                         static_cast<std::int32_t>(e / plane.head_dim),
                         static_cast<std::int32_t>(token),
                         static_cast<std::int32_t>(e % plane.head_dim));
