@@ -19,6 +19,13 @@ namespace kvarena::kernels::decode {
 
 inline constexpr float kLog2e = 1.4426950408889634F;
 
+/// Weights that are rounded to f16 are multiplied by two to this power. Without it, weights below
+/// 2^-24 of the largest one would vanish, and those of a long sequence together are not small. Sums
+/// of weights and outputs contain the factor, so it cancels except in the log-sum-exp and against
+/// sinks.
+template <class Math>
+inline constexpr int kWeightBits = std::is_same_v<Math, __half> ? 15 : 0;
+
 /// Returns 2^x by the hardware's approximation.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
@@ -110,24 +117,33 @@ struct Kernel {
   __device__ const DecodePart* parts() const {
     return reinterpret_cast<const DecodePart*>(workspace() + w.parts);
   }
-  __device__ int* counter(const WorkItem& item) const {
-    return reinterpret_cast<int*>(workspace() + w.counters) +
-           (static_cast<std::int64_t>(item.part.row) * heads + item.head * chunks + item.chunk) * 2;
+  /// Returns the counters of a slot: arrived parts of the group, and arrived groups of the item.
+  __device__ int* counters(std::int64_t slot) const {
+    return reinterpret_cast<int*>(workspace() + w.counters) + slot * 2;
   }
   __device__ std::int64_t slot(const WorkItem& item, int part) const {
     return (static_cast<std::int64_t>(item.part.first_slot) + part) * heads + item.head * chunks +
            item.chunk;
   }
-  __device__ float2* max_sum(std::int64_t slot) const {
-    return reinterpret_cast<float2*>(workspace() + w.max_sum) + slot * kColumns;
+  /// Returns where a part, or with `of_group` a group, that begins at a slot leaves its maxima and
+  /// sums.
+  __device__ float2* max_sum(std::int64_t slot, bool of_group = false) const {
+    return reinterpret_cast<float2*>(workspace() + w.max_sum) + (slot * 2 + of_group) * kColumns;
   }
   __device__ float* outputs(std::int64_t slot) const {
     return reinterpret_cast<float*>(workspace() + w.outputs) + slot * kColumns * D;
   }
 
+  /// Partial results to combine: of parts first, first + step, .. of an item.
+  struct Partials {
+    int first;
+    int step;
+    int count;
+    bool of_groups;  ///< results of the groups that begin there, not of the parts
+  };
+
   /// The place of a work item. `index` may be past the last item. The heads of one part are
   /// neighbours, so thread blocks that run together read neighbouring bytes.
-  /// The part, head and column chunk of a work item.
   struct Origin {
     const DecodePart* part;
     int head;
@@ -180,9 +196,7 @@ struct Kernel {
   __device__ std::int64_t q_row(const WorkItem& item, int column) const {
     const int token = column / group;
     const int head = item.head * group + column % group;
-    return (static_cast<std::int64_t>(item.part.row) * p.limits.q_len + token) *
-               p.limits.num_q_heads +
-           head;
+    return (static_cast<std::int64_t>(item.part.first_q) + token) * p.limits.num_q_heads + head;
   }
   __device__ int num_columns() const { return p.limits.q_len * group; }
   /// Returns one past the last position that a column sees.
@@ -196,10 +210,16 @@ struct Kernel {
     return scales[p.scales.per_head ? item.head : 0];
   }
 
-  /// Returns tile `u` of a unit, or the row's last tile when the unit has no tile `u`.
+  /// Returns the first token that some query token of the row sees.
+  __device__ int first_seen(const WorkItem& item) const {
+    return p.window_tokens == 0 ? 0 : max(0, limit_of(item, 0) - p.window_tokens);
+  }
+  /// Returns tile `u` of a unit. Where no query token sees a token of that tile, it is the row's
+  /// nearest tile that one sees, because the tables need not have other entries.
   __device__ int tile_at(const WorkItem& item, int unit, int u) const {
     if constexpr (kTiles == 1) return unit;
-    return min(unit * kTiles + u, (item.part.seq_len - 1) / kTileTokens);
+    const int tile = min(unit * kTiles + u, (item.part.seq_len - 1) / kTileTokens);
+    return max(tile, first_seen(item) / kTileTokens);
   }
 
   __device__ bool reads_new_tokens(const WorkItem& item) const;
@@ -214,16 +234,23 @@ struct Kernel {
   __device__ void load_query(float (&unit_logit)[2], const WorkItem& item) const;
   __device__ void narrow_query(unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const;
   __device__ void mask(float (&s)[4], Tile& tile, const WorkItem& item, int first_token) const;
+  __device__ unsigned seen_slots(const WorkItem& item, int query, int first_token) const;
+  __device__ void weigh_apart(Accumulator<D>& acc, const Tile (&tiles)[kTiles],
+                              const unsigned (&weights)[kTiles][2], const WorkItem& item,
+                              int unit) const;
   __device__ void multiply_queries(float (&s)[kTiles][4], const Tile (&tiles)[kTiles],
                                    const float (&unit_logit)[2]) const;
   __device__ void stream(Accumulator<D>& acc, Tile (&tiles)[kTiles], int (&next_blocks)[kTiles],
                          const WorkItem& item, bool takes, int& taken) const;
   __device__ void stage(const Accumulator<D>& acc) const;
   __device__ void merge_warps(const WorkItem& item) const;
-  __device__ void combine(const WorkItem& item, int first, int end) const;
+  __device__ void store_partial(std::int64_t slot, bool of_group, int column, int dim,
+                                float maximum, float sum, float4 o) const;
+  __device__ void combine(const WorkItem& item, const Partials& from, bool is_group) const;
   __device__ void write_output(const WorkItem& item, int column, int dim, float maximum, float sum,
                                float4 o) const;
-  __device__ void arrive(const WorkItem& item, bool all_at_once) const;
+  __device__ void arrive(const WorkItem& item) const;
+  __device__ bool is_last_of(int* arrived, int expected) const;
   /// Takes a work item that no thread block has taken yet, and returns its index.
   __device__ int take() const {
     return static_cast<int>(gridDim.x) + atomicAdd(&header()->next_work, 1);

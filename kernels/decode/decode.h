@@ -29,8 +29,11 @@ namespace kvarena::kernels {
 struct DecodeScheduleParams {
   DecodeLimits limits;
   const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row; null: row r has
-                                            ///< table row r
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row, -1: skip the row,
+                                            ///< its outputs are not written; null: row r has table
+                                            ///< row r
+  const std::int64_t* q_offsets = nullptr;  ///< [num_rows] first query token of each row in q and
+                                            ///< out; null: row r begins at r * q_len
   std::int32_t num_rows = 0;                ///< at most limits.max_rows
   std::int32_t window_tokens = 0;           ///< sliding window, 0: none
   void* workspace = nullptr;         ///< 256-byte aligned; must be zeroed once before the first use
@@ -40,9 +43,10 @@ struct DecodeScheduleParams {
 /// Attention of one layer. Device pointers; shapes in C order.
 struct DecodeParams {
   DecodeLimits limits;      ///< as scheduled
-  const void* q = nullptr;  ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  void* out = nullptr;      ///< [num_rows, q_len, num_q_heads, head_dim] dtype
-  float* lse = nullptr;  ///< [num_rows, q_len, num_q_heads] log-sum-exp, natural logarithm; or null
+  const void* q = nullptr;  ///< [tokens, num_q_heads, head_dim] dtype; q_len tokens a row, from
+                            ///< where the schedule's q_offsets say
+  void* out = nullptr;      ///< [tokens, num_q_heads, head_dim] dtype
+  float* lse = nullptr;     ///< [tokens, num_q_heads] log-sum-exp, natural logarithm; or null
   const float* sinks = nullptr;           ///< [num_q_heads] logits of the attention sinks; or null
   const void* key = nullptr;              ///< block 0 of the layer's K
   const void* value = nullptr;            ///< block 0 of the layer's V
@@ -72,8 +76,11 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
 /// before it on the stream is finishing. Before that kernel has completed, it reads the schedule,
 /// the tables, and K and V of tokens older than the query tokens. The kernel before may therefore
 /// be the append of the query tokens. It must not be the kernel that wrote the schedule or the
-/// tables, and not a copy of blocks. Returns invalid_argument, limit_exceeded (workspace),
-/// unsupported (head_dim, dtype, block_size) or device_error.
+/// tables, and not a copy of blocks. A kernel in front that was itself launched programmatically
+/// must wait for the one before it (griddepcontrol.wait) before it lets this one begin, as all
+/// kernels of this library do; ordinary kernels always may stand in front. Returns
+/// invalid_argument, limit_exceeded (workspace), unsupported (head_dim, dtype, block_size) or
+/// device_error.
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

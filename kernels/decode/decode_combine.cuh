@@ -7,9 +7,11 @@
 
 namespace kvarena::kernels::decode {
 
-/// From this many parts on, every part combines a slice of the output, if every part has its own
-/// thread block.
-inline constexpr int kSlicedParts = 24;
+/// Items of this many parts or more are combined in two rounds: first the parts of each group of
+/// kGroupParts, then the groups. The thread block that arrives last in a group, or in the item,
+/// combines it. So nobody waits for anybody, and the order of the sums is always the same.
+inline constexpr int kGroupedParts = 24;
+inline constexpr int kGroupParts = 12;
 
 __device__ __forceinline__ void add_scaled(float4& sum, float weight, const float4& v) {
   sum.x += weight * v.x;
@@ -35,14 +37,27 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
   // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
   const float* const sink =
       p.sinks == nullptr ? nullptr : p.sinks + item.head * group + global_column % group;
-  if (sink != nullptr && sum > 0.0F) sum += exp2f(*sink * kLog2e - maximum);
-  scale_by(o, sum > 0.0F ? head_scale(p.scales.value, item) / sum : 0.0F);
+  const bool is_empty = sum == 0.0F;  // no token is seen; a NaN stays one
+  constexpr float kBits = static_cast<float>(kWeightBits<Math>);
+  if (sink != nullptr && !is_empty) sum += exp2f(*sink * kLog2e - maximum + kBits);
+  scale_by(o, is_empty ? 0.0F : head_scale(p.scales.value, item) / sum);
   const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};
   *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + (row * D + dim) * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
-    const float lse = sum > 0.0F ? (maximum + log2f(sum)) / kLog2e : -INFINITY;
+    const float lse = is_empty ? -INFINITY : (maximum + log2f(sum) - kBits) / kLog2e;
     p.lse[row] = lse == INFINITY ? *sink : lse;
   }
+}
+
+/// Stores four adjacent dims of a column of a partial result.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::store_partial(std::int64_t slot,
+                                                                           bool of_group,
+                                                                           int column, int dim,
+                                                                           float maximum, float sum,
+                                                                           float4 o) const {
+  __stcg(reinterpret_cast<float4*>(outputs(slot) + column * D + dim), o);
+  if (dim == 0) __stcg(max_sum(slot, of_group) + column, make_float2(maximum, sum));
 }
 
 /// Adds up the results of the warps (staged in shared memory), and stores the output or a partial
@@ -71,25 +86,25 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
     if (whole) {
       write_output(item, column, dim, maximum, sum, o);
     } else {
-      __stcg(reinterpret_cast<float4*>(outputs(at) + column * D + dim), o);
-      if (dim == 0) __stcg(max_sum(at) + column, make_float2(maximum, sum));
+      store_partial(at, false, column, dim, maximum, sum, o);
     }
   }
 }
 
-/// Combines elements [first, end) of an item whose parts have all arrived. An element is four dims
-/// of a column. With many parts, several lanes share an element. The order depends on the shape
-/// alone.
+/// Combines the partial results `from` of an item. Stores the output, or with `is_group` the result
+/// of the group that begins at `from.first`. An element is four dims of a column. With many
+/// results, several lanes share an element. The order depends on the shape alone.
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkItem& item,
-                                                                     int first, int end) const {
+                                                                     const Partials& from,
+                                                                     bool is_group) const {
   constexpr int kAtOnce = 8;
-  const int parts = item.part.num_parts;
   int lanes = 1;
-  while (lanes < 32 && lanes * kAtOnce < parts) lanes *= 2;
+  while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
   const int stride = W * 32 / lanes;
   const int mine = thread % lanes;
-  for (int base = first; base < end; base += stride) {
+  const int end = min(kColumns, num_columns() - item.chunk * kColumns) * (D / 4);
+  for (int base = 0; base < end; base += stride) {
     const int wanted = base + thread / lanes;
     const int e = min(wanted, end - 1);
     const int column = e / (D / 4);
@@ -97,28 +112,28 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkI
     float maximum = -INFINITY;
     float sum = 0.0F;
     float4 o = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    for (int part0 = mine; part0 < parts; part0 += lanes * kAtOnce) {
+    for (int i0 = mine; i0 < from.count; i0 += lanes * kAtOnce) {
       float2 ms[kAtOnce];
       float4 v[kAtOnce];
       float highest = maximum;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const int part = part0 + i * lanes;
-        const std::int64_t at = slot(item, min(part, parts - 1));
-        ms[i] = __ldcg(max_sum(at) + column);
+        const int index = i0 + i * lanes;
+        const std::int64_t at = slot(item, from.first + from.step * min(index, from.count - 1));
+        ms[i] = __ldcg(max_sum(at, from.of_groups) + column);
         v[i] = __ldcg(reinterpret_cast<const float4*>(outputs(at) + column * D + dim));
-        if (part >= parts) ms[i] = make_float2(-INFINITY, 0.0F);
+        if (index >= from.count) ms[i] = make_float2(-INFINITY, 0.0F);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, ms[i].x);
-      if (highest == -INFINITY) continue;
-      const float keep = exp2_fast(maximum - highest);
+      const float zero = highest == -INFINITY ? 0.0F : highest;
+      const float keep = exp2_fast(maximum - zero);
       maximum = highest;
       sum *= keep;
       scale_by(o, keep);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const float weight = exp2_fast(ms[i].x - highest);
+        const float weight = exp2_fast(ms[i].x - zero);
         sum += weight * ms[i].y;
         if (weight > 0.0F) add_scaled(o, weight, v[i]);
       }
@@ -137,45 +152,46 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkI
       o.z += __shfl_xor_sync(~0U, o.z, offset);
       o.w += __shfl_xor_sync(~0U, o.w, offset);
     }
-    if (mine == 0 && wanted < end) write_output(item, column, dim, highest, sum, o);
+    if (mine != 0 || wanted >= end) continue;
+    if (!is_group) {
+      write_output(item, column, dim, highest, sum, o);
+    } else {
+      store_partial(slot(item, from.first), is_group, column, dim, highest, sum, o);
+    }
   }
 }
 
-/// Counts this part as arrived. The last part to arrive combines the item, or every part combines a
-/// slice.
+/// Counts an arrival. Returns, to all threads, whether it is the last of `expected`; the counter is
+/// 0 again then. What this thread block has stored is visible to the block that is last.
 template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkItem& item,
-                                                                    bool all_at_once) const {
-  const int parts = item.part.num_parts;
-  int* const arrived = counter(item);
-  const int elements = min(kColumns, num_columns() - item.chunk * kColumns) * (D / 4);
-  const bool sliced = parts >= kSlicedParts && all_at_once;
+__device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::is_last_of(int* arrived,
+                                                                        int expected) const {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    const int before = atomicAdd(arrived, 1);
-    shared.is_last = before == parts - 1;
-    if (!sliced && shared.is_last) *arrived = 0;
-    if (sliced) {
-      // Every part runs on its own thread block, so this wait ends.
-      int count = before + 1;
-      while (count < parts) {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
-      }
-    }
+    shared.is_last = atomicAdd(arrived, 1) == expected - 1;
+    if (shared.is_last) *arrived = 0;
     __threadfence();
   }
   __syncthreads();
-  if (!sliced) {
-    if (shared.is_last) combine(item, 0, elements);
+  return shared.is_last;
+}
+
+/// Counts this part as arrived, and combines what is complete then.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkItem& item) const {
+  const int parts = item.part.num_parts;
+  int* const arrived = counters(slot(item, 0));
+  if (parts < kGroupedParts) {
+    if (is_last_of(arrived, parts)) combine(item, {0, 1, parts, false}, false);
     return;
   }
-  combine(item, elements * item.part.part / parts, elements * (item.part.part + 1) / parts);
-  __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(arrived + 1, 1) == parts - 1) {
-    arrived[0] = 0;
-    arrived[1] = 0;
-  }
+  const int first = item.part.part / kGroupParts * kGroupParts;
+  const int count = min(kGroupParts, parts - first);
+  if (!is_last_of(counters(slot(item, first)), count)) return;
+  combine(item, {first, 1, count, false}, true);
+  const int groups = (parts + kGroupParts - 1) / kGroupParts;
+  if (is_last_of(arrived + 1, groups)) combine(item, {0, kGroupParts, groups, true}, false);
 }
 
 /// Stores this warp's result where merge_warps reads it.
@@ -247,7 +263,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
     __syncthreads();
     if (more && kernel.thread == 0) kernel.fetch_item(shared.items[turn ^ 1], next);
     kernel.merge_warps(shared.items[turn]);
-    if (shared.items[turn].part.num_parts > 1) kernel.arrive(shared.items[turn], !more);
+    if (shared.items[turn].part.num_parts > 1) kernel.arrive(shared.items[turn]);
     if (!more) return;
     if (kernel.thread == 0) {
       shared.next = next;

@@ -10,16 +10,16 @@
 
 namespace kvarena::kernels {
 
-/// The largest step that a workspace serves, and the shape that decides the schedule. The thread
-/// blocks that fill `num_sms` multiprocessors may wait for one another. When num_sms is larger than
-/// the device's number, a launch may hang.
+/// The largest step that a workspace serves, and the shape that decides the schedule. No thread
+/// block waits for another one, so a launch ends on any part of a device. It is fastest when
+/// `num_sms` is the number of multiprocessors that it gets.
 struct DecodeLimits {
   std::int32_t max_rows = 0;      ///< sequences
   std::int32_t q_len = 1;         ///< query tokens a row, 1 .. 8
   std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 0;  ///< KV heads
   std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
-  std::int32_t num_sms = 0;       ///< multiprocessors, at most those of the device
+  std::int32_t num_sms = 0;       ///< multiprocessors
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
 };
 

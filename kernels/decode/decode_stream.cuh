@@ -11,7 +11,8 @@ namespace kvarena::kernels::decode {
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::reads_new_tokens(
     const WorkItem& item) const {
-  return (item.part.first_unit + warp + 1) * kUnitTokens > item.part.seq_len - p.limits.q_len;
+  const int old_tokens = item.part.seq_len - p.limits.q_len;
+  return (item.part.first_unit + warp) * kUnitTokens > old_tokens - kUnitTokens;
 }
 
 /// Computes the bytes from a plane's base to each tile of a unit. The last unit of a row may lack
@@ -164,11 +165,51 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4],
     const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
     if (token < start || token >= limit) s[i] = -INFINITY;
   }
-  const int first_seen = p.window_tokens == 0 ? 0 : limit_of(item, 0) - p.window_tokens;
+  const int first = first_seen(item);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int token = first_token + value_token(t, j);
-    if (token < first_seen || token >= item.part.seq_len) tile.clear_value(j);
+    if (token < first || token >= item.part.seq_len) tile.clear_value(j);
+  }
+}
+
+/// Returns the slots of this lane's V, of the tile that begins at `first_token`, that query token
+/// `query` of the row sees.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ unsigned Kernel<T, S, D, W, OneTile>::seen_slots(const WorkItem& item,
+                                                                            int query,
+                                                                            int first_token) const {
+  const int limit = limit_of(item, query * group);
+  const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
+  unsigned seen = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int token = first_token + value_token(t, j);
+    if (token >= start && token < limit) seen |= 1U << j;
+  }
+  return seen;
+}
+
+/// Adds the weighted values of a unit that some query tokens of the row see in part only, each
+/// query token by itself. A weight of 0 is not enough there: 0 times an infinite value, or NaN, is
+/// NaN.
+template <class T, class S, int D, int W, bool OneTile>
+__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
+    Accumulator<D>& acc, const Tile (&tiles)[kTiles], const unsigned (&weights)[kTiles][2],
+    const WorkItem& item, int unit) const {
+  const int first_column = item.chunk * kColumns;
+  const int last_column = min(first_column + kColumns, num_columns()) - 1;
+  const int mine = (first_column + g) / group;  // the query token of the weights in this lane
+#pragma unroll 1
+  for (int query = first_column / group; query <= last_column / group; ++query) {
+#pragma unroll
+    for (int u = 0; u < kTiles; ++u) {
+      const unsigned seen = seen_slots(item, query, unit * kUnitTokens + u * kTileTokens);
+      const unsigned weight0 = mine == query ? weights[u][0] : 0;
+      const unsigned weight1 = mine == query ? weights[u][1] : 0;
+#pragma unroll
+      for (int i = 0; i < Tile::kSteps; ++i) tiles[u].weigh(acc.o[i], i, weight0, weight1, seen);
+    }
   }
 }
 
@@ -191,8 +232,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::multiply_queries(
 }
 
 /// Does a step of online softmax (Milakov and Gimelshein, 2018): turns logits into weights relative
-/// to the running maximum of columns 2t and 2t + 1. `keep` is the factor for earlier weights.
-template <int D, int kTiles>
+/// to the running maximum of columns 2t and 2t + 1, times 2^kBits. `keep` is the factor for earlier
+/// weights.
+template <int kBits, int D, int kTiles>
 __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[kTiles][4],
                                                float (&keep)[2]) {
 #pragma unroll
@@ -213,8 +255,8 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
     acc.sum[c] *= keep[c];
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) {
-      s[u][c] = exp2_fast(s[u][c] - base);
-      s[u][c + 2] = exp2_fast(s[u][c + 2] - base);
+      s[u][c] = exp2_fast(s[u][c] - (base - kBits));
+      s[u][c + 2] = exp2_fast(s[u][c + 2] - (base - kBits));
       acc.sum[c] += s[u][c] + s[u][c + 2];
     }
   }
@@ -250,27 +292,32 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
     multiply_queries(s, tiles, unit_logit);
     if (more) load_key(tiles, next);
     if (!more && takes && thread == 0) taken = take();
-    if (unit < first_whole || unit >= end_whole) {
+    const bool is_edge = unit < first_whole || unit >= end_whole;
+    if (is_edge) {
 #pragma unroll
       for (int u = 0; u < kTiles; ++u) {
         mask(s[u], tiles[u], item, unit * kUnitTokens + u * kTileTokens);
       }
     }
-    update_softmax(acc, s, keep);
+    update_softmax<kWeightBits<Math>>(acc, s, keep);
     unsigned weights[kTiles][2];
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) {
       weights[u][0] = transpose_8x8(pack_pair<Math>(s[u][0], s[u][1]));
       weights[u][1] = transpose_8x8(pack_pair<Math>(s[u][2], s[u][3]));
     }
+    const bool is_apart = is_edge && p.limits.q_len > 1;
 #pragma unroll
     for (int i = 0; i < Tile::kSteps; ++i) {
       float(&o)[4] = acc.o[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) o[j] *= keep[j & 1];
 #pragma unroll
-      for (int u = 0; u < kTiles; ++u) tiles[u].weigh(o, i, weights[u][0], weights[u][1]);
+      for (int u = 0; u < kTiles; ++u) {
+        if (!is_apart) tiles[u].weigh(o, i, weights[u][0], weights[u][1]);
+      }
     }
+    if (is_apart) weigh_apart(acc, tiles, weights, item, unit);
     if (more) load_value(tiles, next);
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) next_blocks[u] = after_next[u];

@@ -59,9 +59,17 @@ __device__ __forceinline__ int token_of(int g) { return (g >> 1) + (g & 1) * 4; 
 /// Returns the token of V's slot `j` of a lane: tokens of k-slots 2t, 2t + 1, 2t + 8 and 2t + 9.
 __device__ __forceinline__ int value_token(int t, int j) { return t + (j & 1) * 4 + (j >> 1) * 8; }
 
+/// A bit for each of V's four slots of a lane.
+inline constexpr unsigned kAllSlots = 15;
+/// Returns a word of slot `j`, or 0 when the slot is not in `seen`.
+__device__ __forceinline__ unsigned seen_word(unsigned value, unsigned seen, int j) {
+  return (seen >> j & 1) != 0 ? value : 0;
+}
+
 /// A tile of elements of type S with head_dim D. `Math` is the type of the operands. `dot` adds the
 /// logits of tokens token_of(g) and token_of(g) + 8 for columns 2t and 2t + 1. `weigh` adds the
-/// weighted values of dims dim_of(i, g) and the next dim, for the same columns, to o[i].
+/// weighted values of dims dim_of(i, g) and the next dim, for the same columns, to o[i]; values of
+/// slots that are not in `seen` count as 0.
 template <class S, int D>
 struct Tile;
 
@@ -136,12 +144,12 @@ struct Tile16 {
       mma_m16n8k16<S>(odd, {low.z, high.z, low.w, high.w}, q.z, q.w);
     }
   }
-  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0,
-                                        unsigned weight1) const {
-    const unsigned v0 = value_word(i, 0);
-    const unsigned v1 = value_word(i, 1);
-    const unsigned v2 = value_word(i, 2);
-    const unsigned v3 = value_word(i, 3);
+  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0, unsigned weight1,
+                                        unsigned seen = kAllSlots) const {
+    const unsigned v0 = seen_word(value_word(i, 0), seen, 0);
+    const unsigned v1 = seen_word(value_word(i, 1), seen, 1);
+    const unsigned v2 = seen_word(value_word(i, 2), seen, 2);
+    const unsigned v3 = seen_word(value_word(i, 3), seen, 3);
     // Places the halves of two tokens side by side: first the low dims, then the high dims.
     mma_m16n8k16<S>(o,
                     {__byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
@@ -241,12 +249,14 @@ struct Tile<__nv_fp8_e4m3, D> {
       step(odd, i + 1, q.z, q.w);
     }
   }
-  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0,
-                                        unsigned weight1) const {
+  __device__ __forceinline__ void weigh(float (&o)[4], int i, unsigned weight0, unsigned weight1,
+                                        unsigned seen = kAllSlots) const {
     // Places the bytes of two tokens side by side, for two adjacent dims.
     const unsigned order = (i & 1) == 0 ? 0x5140 : 0x7362;
-    const unsigned near = __byte_perm(v[0][i >> 1], v[1][i >> 1], order);
-    const unsigned far = __byte_perm(v[2][i >> 1], v[3][i >> 1], order);
+    const unsigned near =
+        __byte_perm(seen_word(v[0][i >> 1], seen, 0), seen_word(v[1][i >> 1], seen, 1), order);
+    const unsigned far =
+        __byte_perm(seen_word(v[2][i >> 1], seen, 2), seen_word(v[3][i >> 1], seen, 3), order);
     mma_m16n8k16<Math>(
         o, {widen(near & 0xffff), widen(near >> 16), widen(far & 0xffff), widen(far >> 16)},
         weight0, weight1);

@@ -24,7 +24,7 @@ constexpr std::int32_t unit_tokens(DType kv_dtype) noexcept {
 /// A contiguous run of units of one row; it applies to all KV heads. 32 bytes, loaded as two
 /// vectors.
 struct DecodePart {
-  std::int32_t row;         ///< batch row
+  std::int32_t first_q;     ///< the row's first query token in q and out
   std::int32_t first_unit;  ///< inclusive
   std::int32_t last_unit;   ///< exclusive
   std::int32_t part;        ///< index among the row's parts
@@ -89,12 +89,13 @@ Status check_decode_workspace(const DecodeLimits& limits, const void* workspace,
 
 /// The offsets of the arrays of a workspace, in bytes.
 struct DecodeWorkspace {
-  std::int64_t parts;      ///< DecodePart [max_parts]
-  std::int64_t counters;   ///< int32 [max_rows * num_kv_heads * chunks, 2] parts arrived, parts
-                           ///< combined
-  std::int64_t max_sum;    ///< float2 [slots, kColumns] running maximum (log2) and sum
-  std::int64_t outputs;    ///< float [slots, kColumns, head_dim] unnormalised outputs
-  std::int64_t bytes;      ///< size of the whole workspace
+  std::int64_t parts;     ///< DecodePart [max_parts]
+  std::int64_t counters;  ///< int32 [slots, 2] arrived parts of the group, and arrived groups of
+                          ///< the item, that begin at the slot; all are 0 between launches
+  std::int64_t max_sum;  ///< float2 [slots, 2, kColumns] running maximum (log2) and sum of a part,
+                         ///< and of the group that begins at the slot
+  std::int64_t outputs;  ///< float [slots, kColumns, head_dim] unnormalised outputs
+  std::int64_t bytes;    ///< size of the whole workspace
   std::int32_t max_parts;  ///< most parts of a schedule
   std::int32_t chunks;     ///< column chunks of a KV head
 };
@@ -114,8 +115,8 @@ inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
   w.chunks = column_chunks(limits);
   w.parts = 256;
   w.counters = align(w.parts + w.max_parts * static_cast<std::int64_t>(sizeof(DecodePart)));
-  w.max_sum = align(w.counters + limits.max_rows * per_row * 8);
-  w.outputs = align(w.max_sum + slots * kColumns * 8);
+  w.max_sum = align(w.counters + slots * 8);
+  w.outputs = align(w.max_sum + slots * 2 * kColumns * 8);
   w.bytes = align(w.outputs + slots * kColumns * limits.head_dim * 4);
   return w;
 }

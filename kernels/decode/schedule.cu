@@ -14,6 +14,7 @@ namespace {
 constexpr int kSizeClasses = 8;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
+constexpr int kSkipped = -1;  ///< the number of units of a skipped row
 
 /// Units [first, first + count) of a row.
 struct Units {
@@ -21,22 +22,35 @@ struct Units {
   int count;
 };
 
+/// Returns the table row of a row, -1 when the row is skipped.
+__device__ int table_row(const DecodeScheduleParams& p, int row) {
+  return p.row_slots == nullptr ? row : p.row_slots[row];
+}
+
+/// Returns the first query token of a row in q and out.
+__device__ int first_query(const DecodeScheduleParams& p, int row) {
+  return p.q_offsets == nullptr ? row * p.limits.q_len : static_cast<int>(p.q_offsets[row]);
+}
+
 /// Returns the units of a row that some query token sees.
 __device__ Units units_of(const DecodeScheduleParams& p, int seq_len) {
   const int tokens = unit_tokens(p.limits.kv_dtype);
-  const int end = (seq_len + tokens - 1) / tokens;
+  const int end = seq_len / tokens + (seq_len % tokens != 0 ? 1 : 0);
   const int first_seen =
       p.window_tokens == 0 ? 0 : max(0, seq_len - p.limits.q_len + 1 - p.window_tokens);
   const int first = first_seen / tokens;
   return {first, max(0, end - first)};
 }
 
-/// Returns the number of parts of a row. An empty row has one empty part, which writes zeros.
-__device__ int pieces_of(int count, int length) { return max(1, (count + length - 1) / length); }
+/// Returns the number of parts of a row. An empty row has one empty part, which writes zeros. A
+/// skipped row has none.
+__device__ int pieces_of(int count, int length) {
+  return count == kSkipped ? 0 : max(1, (count + length - 1) / length);
+}
 
 /// Returns the size class of a row: the length of its parts, in kSizeClasses-ths of `length`.
 __device__ int size_class_of(int count, int length) {
-  return count / pieces_of(count, length) * kSizeClasses / length;
+  return count == kSkipped ? 0 : count / pieces_of(count, length) * kSizeClasses / length;
 }
 
 /// A part length and its estimated cost.
@@ -48,10 +62,13 @@ struct Candidate {
 /// The numbers of units of this many first rows are kept, because they are read many times.
 constexpr int kCached = 2048;
 
-/// Returns the units of a row, from the kept numbers if possible.
+/// Returns the number of units of a row, or kSkipped, from the tables of the step.
+__device__ int load_count(const DecodeScheduleParams& p, int row) {
+  return table_row(p, row) < 0 ? kSkipped : units_of(p, p.seq_lens[row]).count;
+}
+/// Returns the same, from the kept numbers if possible.
 __device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
-  if (row < kCached) return cached[row];
-  return units_of(p, p.seq_lens[row]).count;
+  return row < kCached ? cached[row] : load_count(p, row);
 }
 
 /// Chooses the best part length, in units. It is a multiple of `warps`, so that the warps of a
@@ -74,7 +91,7 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
     const int tried = middle * warps;
     long long parts = 0;
     for (int row = lane; row < p.num_rows; row += 32) {
-      parts += (count_of(p, cached, row) + tried - 1) / tried;
+      parts += (max(0, count_of(p, cached, row)) + tried - 1) / tried;
     }
     for (int offset = 16; offset > 0; offset /= 2) parts += __shfl_xor_sync(~0U, parts, offset);
     if (parts * heads <= static_cast<long long>(waves) * places) {
@@ -88,7 +105,7 @@ __device__ int choose_length(const DecodeScheduleParams& p, const int* cached, i
   long long large = 0;        // parts longer than half of `length`
   long long large_units = 0;  // units of these parts
   for (int row = lane; row < p.num_rows; row += 32) {
-    const int units = count_of(p, cached, row);
+    const int units = max(0, count_of(p, cached, row));
     const int pieces = (units + length - 1) / length;
     const bool is_large = pieces > 0 && units / pieces * 2 > length;
     parts += pieces;
@@ -137,9 +154,9 @@ __global__ void __launch_bounds__(kThreads)
   long long sum = 0;
   long long most = 0;
   for (int row = threadIdx.x; row < p.num_rows; row += kThreads) {
-    const int units = units_of(p, p.seq_lens[row]).count;
+    const int units = load_count(p, row);
     if (row < kCached) cached[row] = units;
-    sum += units;
+    sum += max(0, units);
     most = max(most, static_cast<long long>(units));
   }
   const long long total = Reduce(scratch.reduce).Sum(sum);
@@ -203,14 +220,14 @@ __global__ void __launch_bounds__(kThreads)
         const int part = i - first_place[low];
         const int share = (units.count + its_pieces - 1) / its_pieces;
         const int step = min(length, (share + warps - 1) / warps * warps);
-        parts[next_part + i] = {its_row,
+        parts[next_part + i] = {first_query(p, its_row),
                                 units.first + min(units.count, step * part),
                                 units.first + min(units.count, step * (part + 1)),
                                 part,
                                 its_pieces,
                                 first_slot[low],
                                 seq_len,
-                                p.row_slots == nullptr ? its_row : max(0, p.row_slots[its_row])};
+                                table_row(p, its_row)};
       }
       next_part += all_parts;
       next_slot += all_slots;

@@ -27,7 +27,7 @@ class DecodeProblem {
   DecodeProblem(const AttentionProblem& problem, std::int32_t q_len, cudaStream_t stream,
                 std::int32_t num_sms = 132, const Elsewhere& elsewhere = {})
       : problem_(problem), stream_(stream), pool_(problem.pool()) {
-    upload_tables(elsewhere);
+    upload_tables(elsewhere, q_len);
     upload_arrays();
     fill_params(q_len, num_sms, elsewhere);
   }
@@ -54,7 +54,9 @@ class DecodeProblem {
  private:
   static constexpr std::ptrdiff_t kGuardBytes = 256;
 
-  void upload_tables(const Elsewhere& elsewhere) {
+  /// Entries that no query token needs are wild ids: before the first token that one sees, -1.
+  void upload_tables(const Elsewhere& elsewhere, std::int32_t q_len) {
+    const AttentionCase& c = problem_.shape();
     const BatchView batch = problem_.args(nullptr, nullptr).batch;
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
       most_ = std::max(most_, batch.num_blocks[row]);
@@ -65,7 +67,12 @@ class DecodeProblem {
     std::vector<std::int32_t> slots;
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
       slots.push_back(batch.num_rows - row);
+      const std::int32_t hidden = batch.seq_lens[row] - q_len + 1 - c.window_tokens;
       for (std::int32_t j = 0; j < batch.num_blocks[row]; ++j) {
+        if (c.window_tokens > 0 && (j + 1) * c.block_size <= hidden) {
+          tables[static_cast<std::size_t>((batch.num_rows - row) * most_ + j)] = BlockId{-1};
+          continue;
+        }
         const std::int32_t id = batch.tables.block(row, j).value;
         tables[static_cast<std::size_t>((batch.num_rows - row) * most_ + j)] =
             BlockId{elsewhere.base != nullptr ? elsewhere.ids[static_cast<std::size_t>(id)] : id};
