@@ -16,8 +16,8 @@
 namespace kvarena::test {
 namespace {
 
-using kernels::load_element;
-using kernels::store_element;
+using kernels::reference::load_element;
+using kernels::reference::store_element;
 
 class CudaDecodePromises : public CudaTest {
  protected:
