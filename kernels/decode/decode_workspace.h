@@ -92,10 +92,10 @@ struct DecodeWorkspace {
   std::int64_t parts;     ///< DecodePart [max_parts]
   std::int64_t counters;  ///< int32 [slots, 2] arrived parts of the group, and arrived groups of
                           ///< the item, that begin at the slot; all are 0 between launches
-  std::int64_t max_sum;  ///< float2 [slots, 2, kColumns] running maximum (log2) and sum of a part,
-                         ///< and of the group that begins at the slot
-  std::int64_t outputs;  ///< float [slots, kColumns, head_dim] unnormalised outputs
-  std::int64_t bytes;    ///< size of the whole workspace
+  std::int64_t max_sum;   ///< float2 [slots, 2, kColumns] running maximum (log2) and sum of a part,
+                          ///< and of the group that begins at the slot
+  std::int64_t outputs;   ///< float [slots, kColumns, head_dim] unnormalised outputs
+  std::int64_t bytes;     ///< size of the whole workspace
   std::int32_t max_parts;  ///< most parts of a schedule
   std::int32_t chunks;     ///< column chunks of a KV head
 };
