@@ -20,7 +20,10 @@
 /// the stream ends. The kernel then waits for the results of the one in front, but before that wait
 /// it reads the schedule, the tables, and K and V of older tokens. Set `overlap` only when the
 /// kernel in front writes none of these: in every launch of a step except the first after
-/// launch_schedule.
+/// launch_schedule. Kernels of the caller may stand between the launches. One that the caller
+/// itself launches programmatically must wait for the kernel before it (griddepcontrol.wait, or
+/// cudaGridDependencySynchronize) before it lets the next one begin, as all kernels of this library
+/// do. Otherwise a kernel could begin before the one two places ahead of it has ended.
 ///
 /// The same inputs give the same bits in every run. The last bits of a row may depend on the other
 /// rows of its batch, because the schedule cuts by the lengths of all rows. There is no mode with
@@ -46,8 +49,8 @@ struct AttentionShape {
   std::int32_t num_q_heads = 0;        ///< a multiple of the KV heads
   std::int32_t max_rows = 0;           ///< rows of decode attention, 1 .. 2^20
   std::int32_t max_decode_tokens = 1;  ///< most query tokens of a decode row, 1 .. 8
-  std::int32_t num_sms = 0;            ///< CudaDeviceInfo::num_sms; with a larger number, thread
-                                       ///< blocks that wait for one another may hang
+  std::int32_t num_sms = 0;            ///< multiprocessors that a launch gets, as in
+                                       ///< CudaDeviceInfo::num_sms
 };
 
 /// The host's figures of a step, and the place of its schedule.
@@ -82,8 +85,8 @@ KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape)
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;
 
 /// Queues the schedule of the step's decode rows for `args.window_tokens`, computed from the
-/// lengths on the device. Only batch.seq_lens, batch.num_rows and window_tokens of `args` matter.
-/// Returns invalid_argument, limit_exceeded (workspace) or device_error.
+/// lengths on the device. Only batch.seq_lens, batch.num_rows, q_offsets and window_tokens of
+/// `args` matter. Returns invalid_argument, limit_exceeded (workspace) or device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;
 

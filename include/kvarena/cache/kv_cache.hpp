@@ -110,7 +110,8 @@ class KVARENA_EXPORT KvCache {
   Status write_kv(const WriteKvArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
   /// returns, and failed_precondition (layer) when this step has not written their K and V of that
-  /// layer, unless args.kv_is_written is set.
+  /// layer, unless args.kv_is_written is set. On CUDA, write_kv and attend launch programmatically:
+  /// see `overlap` in cuda_attention.hpp for what that asks of the engine's own kernels.
   Status attend(const AttendArgs& args);
   /// Marks the end of the step's work and publishes. Does not wait. Returns failed_precondition
   /// (step) outside a step, or what Device::record returns; the step goes on then.
