@@ -185,6 +185,11 @@ Status check_prefill(const PrefillParams& p) noexcept {
 
 }  // namespace
 
+bool takes_hopper_kernel(const PrefillParams& p) noexcept {
+  const bool has_rows = p.attention.batch.num_rows > 0 && p.attention.kv.key.num_heads > 0;
+  return has_rows && find_hopper_instance(p, hopper_launch(p.attention)) != nullptr;
+}
+
 Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_prefill(p); !s) return s;
   const AttentionParams& a = p.attention;

@@ -23,6 +23,9 @@ namespace kvarena::kernels {
 /// device_error; nothing is queued then.
 Status launch_prefill(const PrefillParams& params, cudaStream_t stream) noexcept;
 
+/// Returns whether launch_prefill takes the Hopper kernel for these params.
+bool takes_hopper_kernel(const PrefillParams& params) noexcept;
+
 /// Queues the plan of the rows of `params` into `params.plan`, prefill_plan_bytes(num_rows) bytes.
 /// It serves every layer of a step that has the same rows and shape, with any window. Only the
 /// batch, q_offsets, num_q_heads and the shape of K matter. Queues nothing for up to
