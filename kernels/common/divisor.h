@@ -28,12 +28,12 @@ constexpr Divisor divisor_of(std::int32_t value) noexcept {
 
 /// Returns whether `divide` is exact for 0 .. largest: the error of `inverse` must not add up to 1.
 constexpr bool is_exact(Divisor divisor, std::int64_t largest) noexcept {
+  if (divisor.value == 1) return true;
   const std::uint64_t error =
-      static_cast<std::uint64_t>(divisor.inverse) * static_cast<std::uint64_t>(divisor.value) &
-      0xFFFFFFFFU;
-  return divisor.value == 1 || largest < (std::int64_t{1} << 31) &&
-                                   error * static_cast<std::uint64_t>(largest) < std::uint64_t{1}
-                                                                                     << 32;
+      static_cast<std::uint64_t>(divisor.inverse) * static_cast<std::uint64_t>(divisor.value) -
+      (std::uint64_t{1} << 32);
+  return largest < std::int64_t{1} << 31 &&
+         error * static_cast<std::uint64_t>(largest) < std::uint64_t{1} << 32;
 }
 
 }  // namespace kvarena::kernels

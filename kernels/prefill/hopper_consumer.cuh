@@ -34,7 +34,7 @@ struct Consumer {
   const int warp;
   const int g;
   const int t;
-  float scale;     ///< of logits, to base 2; 1 after a soft cap
+  float scale[2];  ///< of a row's logits, to base 2; with a soft cap the slope before it
   int keys = 0;    ///< tiles of K multiplied
   int values = 0;  ///< tiles of V multiplied
   SoftmaxRows softmax;
@@ -45,19 +45,35 @@ struct Consumer {
 
   __device__ __forceinline__ Consumer(const PrefillParams& p, const HopperLaunch& launch,
                                       HopperShared<Tile>& shared, int index, int warp, int lane)
-      : p(p),
-        launch(launch),
-        shared(shared),
-        index(index),
-        warp(warp),
-        g(lane / 4),
-        t(lane % 4),
-        scale(Tile::kHasCap ? 1.0F : launch.scale_log2) {}
+      : p(p), launch(launch), shared(shared), index(index), warp(warp), g(lane / 4), t(lane % 4) {
+    scale[0] = scale[1] = Tile::kHasCap ? launch.cap_slope : launch.scale_log2;
+  }
 
   /// Returns the packed row of h = 0 of an item.
   template <class AnyItem>
   __device__ __forceinline__ int row_of(const AnyItem& item) const {
     return item.rows_tile * Tile::kRows + index * Tile::kGroupRows + warp * 16 + g;
+  }
+
+  /// Returns the scale of a head of K or V, 1 for planes that have none.
+  __device__ __forceinline__ float stored_scale(const float* scales, int head) const {
+    if constexpr (!Tile::kIsFp8) return 1.0F;
+    return scales == nullptr ? 1.0F : __ldg(scales + (p.attention.scales.per_head ? head : 0));
+  }
+
+  /// Makes the loaded Q operands, and finds the scales of its rows. K and V of fp8 are multiplied
+  /// in f16.
+  __device__ __forceinline__ void prepare_query(int head) {
+    if constexpr (Tile::kIsFp8) {
+      const float base = (Tile::kHasCap ? launch.cap_slope : launch.scale_log2) *
+                         stored_scale(p.attention.scales.key, head);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        scale[h] = base;
+        if constexpr (std::is_same_v<T, __nv_bfloat16>) scale[h] *= narrow_query_row<D>(q, h);
+      }
+    }
+    transpose_query<D>(q, t);
   }
 
   /// Starts the loads of an item's Q. An item that is the end has no rows: zeros.
@@ -163,8 +179,23 @@ struct Consumer {
     }
   }
 
+  /// Applies the soft cap.
   __device__ __forceinline__ void cap() {
-    if constexpr (Tile::kHasCap) cap_logits(s, launch.cap_log2, launch.cap_slope);
+    if constexpr (Tile::kHasCap) {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) s[i] = cap_logit(s[i], launch.cap_log2, scale[i >> 1 & 1]);
+    }
+  }
+
+  /// Calls `weigh(scale)` with the scales of logits after the soft cap.
+  template <class Weigh>
+  __device__ __forceinline__ void with_scale(Weigh&& weigh) {
+    if constexpr (Tile::kHasCap) {
+      const float ones[2] = {1.0F, 1.0F};
+      weigh(ones);
+    } else {
+      weigh(scale);
+    }
   }
 
   /// The first tile of an item, which has no weights of a tile before.
@@ -182,7 +213,9 @@ struct Consumer {
     fence_registers(s);
     release(&shared.keys_empty[place.stage]);
     cap();
-    weigh_first_tile<Math, Tile::kHasWindow>(s, softmax, scale, tile * N + 2 * t, t);
+    with_scale([&](const float(&of_rows)[2]) {
+      weigh_first_tile<Math, Tile::kHasWindow>(s, softmax, of_rows, tile * N + 2 * t, t);
+    });
     round_weights();
   }
 
@@ -207,7 +240,9 @@ struct Consumer {
     fence_registers(s);
     release(&shared.keys_empty[key.stage]);
     cap();
-    weigh_tile<Math, kIsMasked, Tile::kHasWindow>(s, softmax, scale, tile * N + 2 * t);
+    with_scale([&](const float(&of_rows)[2]) {
+      weigh_tile<Math, kIsMasked, Tile::kHasWindow>(s, softmax, of_rows, tile * N + 2 * t);
+    });
     fence_registers(s);
     wait_products<0>();
     fence_registers(o);
@@ -261,6 +296,7 @@ struct Consumer {
   __device__ __forceinline__ void write_item() {
     const AttentionParams& a = p.attention;
     const KeptItem& item = shared.kept[index * 4 + warp];
+    const float value_scale = stored_scale(a.scales.value, item.head);
     bool is_bad[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -271,13 +307,17 @@ struct Consumer {
       const int query_head =
           item.head * launch.group.value + (row - launch.group.divide(row) * launch.group.value);
       const float* sink = a.sinks == nullptr ? nullptr : a.sinks + query_head;
-      const RowEnd end = end_row<Math>(softmax.top[h] * scale, softmax.sum[h], sink);
+      const float top = softmax.top[h] * (Tile::kHasCap ? 1.0F : scale[h]);
+      const RowEnd end = end_row<Math>(top, softmax.sum[h], sink);
       const std::int64_t at = output_row(item, launch, a.num_q_heads, row);
-      is_bad[h] = write_row(h, end.share, static_cast<char*>(a.out) + at * D * 2, exists);
+      is_bad[h] =
+          write_row(h, end.share * value_scale, static_cast<char*>(a.out) + at * D * 2, exists);
       if (a.lse != nullptr) store_word(a.lse + at, __float_as_uint(end.lse), exists && t == 0);
     }
     if (__any_sync(~0U, is_bad[0] || is_bad[1])) {
-      Repair<Tile>{p, launch, item, g * 4 + t}.run(row_of(item), is_bad, scale, 1.0F);
+      const float of_dot = (Tile::kHasCap ? launch.cap_slope : launch.scale_log2) *
+                           stored_scale(a.scales.key, item.head);
+      Repair<Tile>{p, launch, item, g * 4 + t}.run(row_of(item), is_bad, of_dot, value_scale);
     }
   }
 
@@ -312,6 +352,7 @@ struct Consumer {
       const int first_row = item.rows_tile * Tile::kRows;
       const int first_end = visible_end(item, launch, first_row);
       const int last_end = visible_end(item, launch, first_row + Tile::kRows - 1);
+      [[maybe_unused]] const int head = item.head;
       begin(item);
       __syncwarp();
       if (g == 0 && t == 0) arrive(&shared.item_empty[slot]);
@@ -326,7 +367,7 @@ struct Consumer {
       if constexpr (Tile::kHasSharedQuery) {
         stage_query(shared.kept[index * 4 + warp]);
       } else {
-        transpose_query<D>(q, t);
+        prepare_query(head);
       }
       multiply_first(end_tile - 1);
       int i = 1;

@@ -6,6 +6,8 @@
 /// gives each lane the pairs of dims that an operand of wgmma.cuh has in it. Outputs go the other
 /// way.
 
+#include "kernels/common/mma.cuh"
+
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -83,6 +85,38 @@ __device__ __forceinline__ void load_query_row(QueryRegisters<D>& q, int h, cons
       q[D / 16 - 1][2 * h + e] = exists ? __ldg(from) : 0;
     }
   }
+}
+
+/// Converts loaded row h from bf16 to f16, which has the precision of bf16 but not its range: the
+/// row is first divided by a power of two that brings its largest element near 1. Returns the
+/// power.
+template <int D>
+__device__ __forceinline__ float narrow_query_row(QueryRegisters<D>& q, int h) {
+  static_assert(D % 32 == 0);
+  const auto low = [](std::uint32_t pair) { return __uint_as_float(pair << 16); };
+  const auto high = [](std::uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000U); };
+  float largest = 0.0F;
+#pragma unroll
+  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      largest = fmaxf(largest, fmaxf(fabsf(low(q[i][j])), fabsf(high(q[i][j]))));
+    }
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
+  // The largest power of two that is not above it, limited to values whose inverse is a normal
+  // number.
+  const unsigned exponent = min(max(__float_as_uint(largest) >> 23, 32U), 222U);
+  const float inverse = __uint_as_float((254U - exponent) << 23);
+#pragma unroll
+  for (int i = h * (D / 32); i < (h + 1) * (D / 32); ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      q[i][j] = pack_pair<__half>(low(q[i][j]) * inverse, high(q[i][j]) * inverse);
+    }
+  }
+  return __uint_as_float(exponent << 23);
 }
 
 /// Makes loaded rows operands.

@@ -5,9 +5,12 @@
 /// products of the Hopper kernel break it: they give a token that some rows of an item see and
 /// others do not a weight of 0 for the others, and 0 times infinity or NaN is NaN. Outputs that are
 /// not finite show it. A warp then looks for the cause, and computes the rows that do not see it
-/// again, one by one. Included by hopper_consumer.cuh.
+/// again, one by one. All branches depend on values that are the same in all lanes, in a way that
+/// the compiler can see: otherwise it takes the main loop for divergent and keeps its addresses out
+/// of uniform registers. Included by hopper_consumer.cuh.
 
 #include "kernels/common/vector_io.cuh"
+#include "kernels/prefill/hopper_operands.cuh"
 #include "kernels/prefill/hopper_softmax.cuh"
 #include "kernels/prefill/hopper_tile.cuh"
 
@@ -55,6 +58,9 @@ __device__ __forceinline__ float2 load_pair(const char* from) {
   }
 }
 
+/// Returns `x`, which is the same in all lanes, so that the compiler knows that it is.
+__device__ __forceinline__ int same_in_warp(int x) { return __reduce_max_sync(~0U, x); }
+
 /// Tokens of which V is not finite: the first and the last.
 struct NotFinite {
   int first = INT_MAX;
@@ -85,63 +91,61 @@ struct Repair {
   }
 
   /// Looks at V of tokens begin .. end - 1.
-  __device__ void find(NotFinite& found, int begin, int end) const {
+  __device__ __forceinline__ void find(NotFinite& found, int begin, int end) const {
     constexpr int kPieces = kTokenBytes / kChunkBytes;
+    const int count = same_in_warp((end - begin) * kPieces);
 #pragma unroll 1
-    for (int i = lane; i < (end - begin) * kPieces; i += 32) {
+    for (int base = 0; base < count; base += 32) {
+      const int i = min(base + lane, count - 1);
       const int token = begin + i / kPieces;
       const uint4 piece = *reinterpret_cast<const uint4*>(
           element(p.attention.kv.value, token, i % kPieces * kChunkBytes));
-      if (has_finite<S>(piece.x) && has_finite<S>(piece.y) && has_finite<S>(piece.z) &&
-          has_finite<S>(piece.w)) {
-        continue;
-      }
-      found.first = min(found.first, token);
-      found.last = max(found.last, token);
+      const bool is_bad = !has_finite<S>(piece.x) | !has_finite<S>(piece.y) |
+                          !has_finite<S>(piece.z) | !has_finite<S>(piece.w);
+      found.first = is_bad ? min(found.first, token) : found.first;
+      found.last = is_bad ? max(found.last, token) : found.last;
     }
     found.first = __reduce_min_sync(~0U, found.first);
     found.last = __reduce_max_sync(~0U, found.last);
   }
 
-  /// Returns a logit in base 2 from this lane's part of a dot product.
+  /// Returns a logit in base 2 from this lane's part of a dot product. `scale` is cap_slope with a
+  /// soft cap, otherwise scale_log2; both with the scale of K.
   __device__ float logit(float part, float scale) const {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
       part += __shfl_xor_sync(~0U, part, distance);
     }
-    float capped[1] = {part};
     if constexpr (!Tile::kHasCap) return part * scale;
-    cap_logits(capped, launch.cap_log2, launch.cap_slope * scale);
-    return capped[0];
+    return cap_logit(part, launch.cap_log2, scale);
   }
 
   /// Computes output row `at` again from tokens begin .. end - 1. Stops when nothing of it can
-  /// become finite.
-  __device__ void attend(std::int64_t at, int begin, int end, float scale, float value_scale,
-                         const float* sink) const {
+  /// become finite. A lane has pairs of dims lane, lane + 32, ...; past the last, the last again.
+  __device__ __forceinline__ void attend(std::int64_t at, int begin, int end, float scale,
+                                         float value_scale, const float* sink) const {
     float2 q[kPairs];
     float2 o[kPairs] = {};
+    int pair[kPairs];
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const int pair = lane + 32 * i;
-      q[i] = make_float2(0.0F, 0.0F);
-      if (pair < D / 2) {
-        q[i] = load_pair<T>(static_cast<const char*>(p.attention.q) + (at * D + pair * 2) * 2);
-      }
+      pair[i] = min(lane + 32 * i, D / 2 - 1);
+      q[i] = load_pair<T>(static_cast<const char*>(p.attention.q) + (at * D + pair[i] * 2) * 2);
+      q[i].x = lane + 32 * i < D / 2 ? q[i].x : 0.0F;
+      q[i].y = lane + 32 * i < D / 2 ? q[i].y : 0.0F;
     }
     float top = -INFINITY;
     float sum = 0.0F;
 #pragma unroll 1
     for (int token = begin; token < end; ++token) {
       float part = 0.0F;
-      float2 v[kPairs] = {};
+      float2 v[kPairs];
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        const int byte = (lane + 32 * i) * 2 * static_cast<int>(sizeof(S));
-        if (byte >= kTokenBytes) continue;
+        const int byte = pair[i] * 2 * static_cast<int>(sizeof(S));
         const float2 k = load_pair<S>(element(p.attention.kv.key, token, byte));
         v[i] = load_pair<S>(element(p.attention.kv.value, token, byte));
-        part += q[i].x * k.x + q[i].y * k.y;
+        part += lane + 32 * i < D / 2 ? q[i].x * k.x + q[i].y * k.y : 0.0F;
       }
       const float x = logit(part, scale);
       const float most = fmaxf(top, x);
@@ -154,29 +158,26 @@ struct Repair {
       for (int i = 0; i < kPairs; ++i) {
         o[i].x = o[i].x * shrink + weight * v[i].x;
         o[i].y = o[i].y * shrink + weight * v[i].y;
-        const bool is_used = lane + 32 * i < D / 2;
-        is_lost = is_lost && (!is_used || (isnan(o[i].x) && isnan(o[i].y)));
+        is_lost = is_lost & isnan(o[i].x) & isnan(o[i].y);
       }
       if (__all_sync(~0U, is_lost)) break;
     }
     const float share = end_row<__nv_bfloat16>(top, sum, sink).share * value_scale;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      const int pair = lane + 32 * i;
-      if (pair >= D / 2) continue;
-      const std::uint32_t word = pack_pair<T>(o[i].x * share, o[i].y * share);
-      *reinterpret_cast<std::uint32_t*>(static_cast<char*>(p.attention.out) +
-                                        (at * D + pair * 2) * 2) = word;
+      store_word(static_cast<char*>(p.attention.out) + (at * D + pair[i] * 2) * 2,
+                 pack_pair<T>(o[i].x * share, o[i].y * share), lane + 32 * i < D / 2);
     }
   }
 
   /// Computes those of the warp's rows again that have outputs which are not finite and do not see
   /// every token of which V is not finite. `row` is the packed row of this thread's first row,
   /// whose outputs and those of the row eight further are in `is_bad`.
-  __device__ void run(int row, const bool (&is_bad)[2], float scale, float value_scale) const {
+  __device__ __forceinline__ void run(int row, const bool (&is_bad)[2], float scale,
+                                      float value_scale) const {
     const AttentionParams& a = p.attention;
     const int window = Tile::kHasWindow ? a.window_tokens : 0;
-    const int first_row = __shfl_sync(~0U, row, 0);
+    const int first_row = __reduce_min_sync(~0U, row);
     NotFinite found;
     find(found, max(visible_end(item, launch, first_row), item.from), item.end);
     if (window > 0) {
@@ -188,7 +189,7 @@ struct Repair {
 #pragma unroll 1
     for (int i = 0; i < 16; ++i) {
       if (((i < 8 ? bad[0] : bad[1]) >> (i % 8 * 4) & 0xF) == 0) continue;
-      const int end = visible_end(item, launch, first_row + i);
+      const int end = same_in_warp(visible_end(item, launch, first_row + i));
       const int begin = window > 0 ? max(end - window, 0) : 0;
       if (found.first >= begin && found.last < end) continue;
       const std::int64_t at = output_row(item, launch, a.num_q_heads, first_row + i);

@@ -48,15 +48,12 @@ struct SoftmaxRows {
   int end[2];
 };
 
-/// Applies a soft cap: cap * tanh(x), in base 2. `slope` times a dot product is 2 log2(e) x.
-template <int kCount>
-__device__ __forceinline__ void cap_logits(float (&s)[kCount], float cap_log2, float slope) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(s[i] * slope));
-    s[i] = fmaf(-2.0F * cap_log2, inverse_fast(1.0F + y), cap_log2);
-  }
+/// Returns a logit with a soft cap: cap * tanh(x), in base 2. `slope` times a dot product is 2
+/// log2(e) x.
+__device__ __forceinline__ float cap_logit(float dot, float cap_log2, float slope) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(dot * slope));
+  return fmaf(-2.0F * cap_log2, inverse_fast(1.0F + y), cap_log2);
 }
 
 /// Makes logits of columns 8n .. 8n + 7 that a row does not see minus infinity. `first` is the
@@ -75,11 +72,11 @@ __device__ __forceinline__ void mask_columns(float (&s)[kCount], int n, const So
   }
 }
 
-/// Turns logits into weights and updates `rows`. `scale` makes a logit of base 2. `first` is the
-/// token of this thread's column 0.
+/// Turns logits into weights and updates `rows`. `scale` makes logits of a row those of base 2.
+/// `first` is the token of this thread's column 0.
 template <class Math, bool kIsMasked, bool kHasWindow, int kCount>
-__device__ __forceinline__ void weigh_tile(float (&s)[kCount], SoftmaxRows& rows, float scale,
-                                           int first) {
+__device__ __forceinline__ void weigh_tile(float (&s)[kCount], SoftmaxRows& rows,
+                                           const float (&scale)[2], int first) {
   constexpr int kColumns8 = kCount / 4;
   if constexpr (kIsMasked) {
 #pragma unroll
@@ -99,16 +96,16 @@ __device__ __forceinline__ void weigh_tile(float (&s)[kCount], SoftmaxRows& rows
     most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
     const float old = rows.top[h];
     // Two minus infinities give NaN, which is not larger.
-    rows.top[h] = (most - old) * scale > kLazyBits ? most : old;
-    const float top = kIsMasked && rows.top[h] == -INFINITY ? 0.0F : rows.top[h] * scale;
+    rows.top[h] = (most - old) * scale[h] > kLazyBits ? most : old;
+    const float top = kIsMasked && rows.top[h] == -INFINITY ? 0.0F : rows.top[h] * scale[h];
     const float base = top - kWeightBias<Math>;
-    rows.keep[h] = exp2_fast(fmaf(old, scale, -top));
+    rows.keep[h] = exp2_fast(fmaf(old, scale[h], -top));
     float sum0 = 0.0F;
     float sum1 = 0.0F;
 #pragma unroll
     for (int n = 0; n < kColumns8; ++n) {
-      s[n * 4 + 2 * h] = exp2_fast(fmaf(s[n * 4 + 2 * h], scale, -base));
-      s[n * 4 + 2 * h + 1] = exp2_fast(fmaf(s[n * 4 + 2 * h + 1], scale, -base));
+      s[n * 4 + 2 * h] = exp2_fast(fmaf(s[n * 4 + 2 * h], scale[h], -base));
+      s[n * 4 + 2 * h + 1] = exp2_fast(fmaf(s[n * 4 + 2 * h + 1], scale[h], -base));
       sum0 += s[n * 4 + 2 * h];
       sum1 += s[n * 4 + 2 * h + 1];
     }
@@ -120,8 +117,8 @@ __device__ __forceinline__ void weigh_tile(float (&s)[kCount], SoftmaxRows& rows
 /// weigh_tile for an item's first tile, while no product is in flight: chunks of 32 columns that no
 /// row of the warp sees are left out.
 template <class Math, bool kHasWindow, int kCount>
-__device__ __forceinline__ void weigh_first_tile(float (&s)[kCount], SoftmaxRows& rows, float scale,
-                                                 int first, int t) {
+__device__ __forceinline__ void weigh_first_tile(float (&s)[kCount], SoftmaxRows& rows,
+                                                 const float (&scale)[2], int first, int t) {
   constexpr int kColumns8 = kCount / 4;
   constexpr int kChunks = (kColumns8 + 3) / 4;
   const int seen = __shfl_sync(~0U, rows.end[1], 31) - (first - 2 * t);
@@ -151,7 +148,7 @@ __device__ __forceinline__ void weigh_first_tile(float (&s)[kCount], SoftmaxRows
     most[h] = fmaxf(most[h], __shfl_xor_sync(~0U, most[h], 1));
     most[h] = fmaxf(most[h], __shfl_xor_sync(~0U, most[h], 2));
     rows.top[h] = most[h];
-    base[h] = (most[h] == -INFINITY ? 0.0F : most[h] * scale) - kWeightBias<Math>;
+    base[h] = (most[h] == -INFINITY ? 0.0F : most[h] * scale[h]) - kWeightBias<Math>;
   }
 #pragma unroll
   for (int q = 0; q < kChunks; ++q) {
@@ -164,7 +161,7 @@ __device__ __forceinline__ void weigh_first_tile(float (&s)[kCount], SoftmaxRows
     for (int n = q * 4; n < q * 4 + 4 && n < kColumns8; ++n) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        s[n * 4 + j] = exp2_fast(fmaf(s[n * 4 + j], scale, -base[j >> 1]));
+        s[n * 4 + j] = exp2_fast(fmaf(s[n * 4 + j], scale[j >> 1], -base[j >> 1]));
         sum[j >> 1] += s[n * 4 + j];
       }
     }
@@ -186,7 +183,7 @@ template <class Math>
 __device__ __forceinline__ RowEnd end_row(float top, float sum, const float* sink) {
   constexpr float kLog2e = 1.4426950408889634F;
   constexpr float kLn2 = 0.6931471805599453F;
-  if (sum == 0.0F) return {0.0F, -INFINITY};
+  const bool is_empty = sum == 0.0F;
   float shrink = 1.0F;
   if (sink != nullptr) {
     const float other = *sink * kLog2e;
@@ -195,7 +192,8 @@ __device__ __forceinline__ RowEnd end_row(float top, float sum, const float* sin
     sum = sum * shrink + exp2_fast(other - most + kWeightBias<Math>);
     top = most;
   }
-  return {shrink * inverse_fast(sum), (top - kWeightBias<Math> + log2_fast(sum)) * kLn2};
+  const float lse = (top - kWeightBias<Math> + log2_fast(sum)) * kLn2;
+  return {is_empty ? 0.0F : shrink * inverse_fast(sum), is_empty ? -INFINITY : lse};
 }
 
 }  // namespace kvarena::kernels

@@ -80,7 +80,8 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
   // Where several tile sizes fit, the first is for rows of fewer query tokens.
   const bool is_long = p.total_q / a.batch.num_rows >= kLongRow;
   const HopperInstance* found = nullptr;
-  for (const auto& list : {hopper_instances_bf16(), hopper_instances_f16()}) {
+  for (const auto& list :
+       {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
     for (const HopperInstance& instance : list) {
       if (instance.dtype != a.q_dtype || instance.kv_dtype != key.dtype ||
           instance.head_dim != key.head_dim || instance.has_window != has_window ||

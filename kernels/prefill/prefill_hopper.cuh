@@ -6,6 +6,7 @@
 
 #include "kernels/common/grid_dependency.cuh"
 #include "kernels/prefill/hopper_consumer.cuh"
+#include "kernels/prefill/hopper_convert.cuh"
 #include "kernels/prefill/hopper_copies.cuh"
 #include "kernels/prefill/hopper_items.cuh"
 
@@ -15,12 +16,21 @@ namespace kvarena::kernels::prefill {
 template <class Tile>
 __device__ void init_shared(HopperShared<Tile>& shared) {
   constexpr int kConsumerWarps = 8;
-  constexpr int kItemReaders = 1 + kConsumerWarps + (Tile::kHasSharedQuery ? 1 : 0);
+  constexpr int kConverterWarps = Tile::kIsFp8 ? 4 : 0;
+  constexpr int kItemReaders =
+      1 + kConsumerWarps + kConverterWarps + (Tile::kHasSharedQuery ? 1 : 0);
+  constexpr int kWriters = Tile::kIsFp8 ? kConverterWarps : 1;
   for (int i = 0; i < Tile::kStages; ++i) {
-    init_barrier(&shared.keys_full[i], 1);
-    init_barrier(&shared.values_full[i], 1);
+    init_barrier(&shared.keys_full[i], kWriters);
+    init_barrier(&shared.values_full[i], kWriters);
     init_barrier(&shared.keys_empty[i], 2);
     init_barrier(&shared.values_empty[i], 2);
+  }
+  for (int i = 0; i < Tile::kRawStages && Tile::kIsFp8; ++i) {
+    init_barrier(&shared.raw_keys_full[i], 1);
+    init_barrier(&shared.raw_values_full[i], 1);
+    init_barrier(&shared.raw_keys_empty[i], kConverterWarps);
+    init_barrier(&shared.raw_values_empty[i], kConverterWarps);
   }
   for (int i = 0; i < kItemSlots; ++i) {
     init_barrier(&shared.item_full[i], 1);
@@ -59,6 +69,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (warpgroup == 0) {
     give_registers<Tile::kProducerRegisters>();
     produce(p, launch, shared);
+  } else if (Tile::kIsFp8 && warpgroup == 3) {
+    if constexpr (Tile::kIsFp8) {
+      give_registers<Tile::kConverterRegisters>();
+      Converter<Tile>{shared, static_cast<int>(threadIdx.x) / 32 & 3,
+                      static_cast<int>(threadIdx.x) % 32}
+          .run();
+    }
   } else {
     take_registers<Tile::kConsumerRegisters>();
     Consumer<Tile> consumer(p, launch, shared, warpgroup - 1,

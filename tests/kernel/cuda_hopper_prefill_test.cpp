@@ -81,6 +81,32 @@ TEST_F(CudaHopperPrefill, AllDimsBlocksAndGroups) {
   expect_all_match(cases);
 }
 
+TEST_F(CudaHopperPrefill, Fp8WithEveryKindOfScales) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 500;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const std::int32_t dim : {64, 128}) {
+      for (const std::int32_t block_size : {16, 48, 64, 128}) {
+        for (const ScaleKind scales :
+             {ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head}) {
+          AttentionCase c = hopper_case(++seed, dtype, dim);
+          c.key_dtype = c.value_dtype = DType::fp8_e4m3;
+          c.scales = scales;
+          c.block_size = block_size;
+          c.group = 1 + static_cast<std::int32_t>(seed % 9);
+          add_ragged_rows(c);
+          if (seed % 3 == 0) {
+            c.seq_lens.push_back(700);
+            c.q_counts.push_back(60);
+          }
+          if (is_picked(seed)) cases.push_back(c);
+        }
+      }
+    }
+  }
+  expect_all_match(cases);
+}
+
 TEST_F(CudaHopperPrefill, ManyTilesOfTokens) {
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 1000;
