@@ -102,11 +102,19 @@ struct AttentionParams {
                                   ///< token has no sink; or null
 };
 
+struct PrefillCounters;  // prefill_plan.h
+struct PrefillPlan;
+
 /// Prefill on CUDA. attention.q_offsets and every other array is device memory.
 struct PrefillParams {
   AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
   std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound. The first one is
                               ///< q_offsets[0], so a batch may be the last rows of a larger one
+  std::int32_t num_sms = 0;   ///< multiprocessors of the device
+  std::int32_t compute_capability = 0;  ///< of the device: 90 for 9.0; 0: use the kernels for all
+  PrefillCounters* counters = nullptr;  ///< of the Hopper kernel, zeroed; null: it is not used
+  PrefillPlan* plan = nullptr;          ///< of these rows; null: it is not used for more than
+                                        ///< kRowsWithoutPlan rows
 };
 
 /// Attention over one sequence with contiguous K and V. It checks the paged reference.

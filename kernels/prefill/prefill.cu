@@ -1,9 +1,11 @@
 #include "kernels/prefill/prefill.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/prefill/hopper_instances.h"
 #include "kernels/prefill/prefill.cuh"
 #include "kernels/prefill/prefill_plain.cuh"
 
+#include <algorithm>
 #include <cmath>
 
 namespace kvarena::kernels {
@@ -11,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kMost = 0x7fffffff;
 constexpr int kSharedByDefault = 48 * 1024;
+/// Query tokens of a row, on average, from which larger tiles are faster; measured.
+constexpr std::int64_t kLongRow = 1536;
 
 /// The tensor core kernel of one type and head_dim.
 struct Instance {
@@ -50,6 +54,89 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
     if (instance.dtype == a.q_dtype && instance.head_dim == key.head_dim) return &instance;
   }
   return nullptr;
+}
+
+/// The Hopper kernel that takes these params, or null.
+const HopperInstance* find_hopper_instance(const PrefillParams& p,
+                                           const HopperLaunch& launch) noexcept {
+  const AttentionParams& a = p.attention;
+  const PlaneView& key = a.kv.key;
+  const PlaneView& value = a.kv.value;
+  const bool has_room = p.num_sms > 0 && p.counters != nullptr &&
+                        (a.batch.num_rows <= kRowsWithoutPlan || p.plan != nullptr);
+  const bool has_order = key.tile_order == TileOrder::chunked &&
+                         value.tile_order == TileOrder::chunked &&
+                         a.kv.block_size % kTileTokens == 0 && a.batch.tables.pages == nullptr;
+  const bool has_pieces = has_vectors(key) && has_vectors(value) && is_aligned(a.q, kChunkBytes) &&
+                          is_aligned(a.out, kChunkBytes);
+  const bool has_divisors = is_exact(launch.group, p.total_q * launch.group.value + kPlanRows) &&
+                            is_exact(launch.tiles_per_block, kMost / kTileTokens);
+  if (p.compute_capability / 10 != 9 || !has_room || !has_order || !has_pieces || !has_divisors ||
+      a.out_dtype != a.q_dtype || value.dtype != key.dtype || value.head_dim != key.head_dim) {
+    return nullptr;
+  }
+  const bool has_cap = a.soft_cap > 0.0F;
+  const bool has_window = has_cap || a.window_tokens > 0;
+  // Where several tile sizes fit, the first is for rows of fewer query tokens.
+  const bool is_long = p.total_q / a.batch.num_rows >= kLongRow;
+  const HopperInstance* found = nullptr;
+  for (const auto& list :
+       {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
+    for (const HopperInstance& instance : list) {
+      if (instance.dtype != a.q_dtype || instance.kv_dtype != key.dtype ||
+          instance.head_dim != key.head_dim || instance.has_window != has_window ||
+          instance.has_cap != has_cap) {
+        continue;
+      }
+      if (found == nullptr || is_long) found = &instance;
+    }
+  }
+  return found;
+}
+
+HopperLaunch hopper_launch(const AttentionParams& a) noexcept {
+  constexpr float kLog2e = 1.4426950408889634F;
+  const float cap_slope = a.soft_cap > 0.0F ? 2.0F * kLog2e * a.scale / a.soft_cap : 0.0F;
+  return {.group = divisor_of(a.num_q_heads / a.kv.key.num_heads),
+          .tiles_per_block = divisor_of(std::max(1, a.kv.block_size / kTileTokens)),
+          .scale_log2 = a.scale * kLog2e,
+          .cap_log2 = a.soft_cap * kLog2e,
+          .cap_slope = cap_slope};
+}
+
+/// Tells the current device how much shared memory an instance takes, once. Threads that come
+/// together may tell it twice.
+cudaError_t prepare(const HopperInstance& instance) noexcept {
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+  if ((instance.devices->load(std::memory_order_acquire) & bit) != 0) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(instance.kernel),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared_bytes);
+  if (error == cudaSuccess) instance.devices->fetch_or(bit, std::memory_order_release);
+  return error;
+}
+
+/// Queues the Hopper kernel. It may begin while the kernel in front ends, because it waits for that
+/// one's results before it reads anything.
+Status launch_hopper(const HopperInstance& instance, const PrefillParams& p,
+                     const HopperLaunch& launch, cudaStream_t stream) noexcept {
+  if (Status s = launch_status(prepare(instance)); !s) return s;
+  const AttentionParams& a = p.attention;
+  const std::int64_t tiles = p.total_q * launch.group.value / kPlanRows + a.batch.num_rows;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(
+      static_cast<unsigned>(std::min<std::int64_t>(p.num_sms, tiles * a.kv.key.num_heads)), 1, 1);
+  config.blockDim = dim3(static_cast<unsigned>(instance.threads), 1, 1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(instance.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return launch_status(cudaLaunchKernelEx(&config, instance.kernel, p, launch));
 }
 
 Status check_float(DType dtype) noexcept {
@@ -99,10 +186,19 @@ Status check_prefill(const PrefillParams& p) noexcept {
 
 }  // namespace
 
+bool takes_hopper_kernel(const PrefillParams& p) noexcept {
+  const bool has_rows = p.attention.batch.num_rows > 0 && p.attention.kv.key.num_heads > 0;
+  return has_rows && find_hopper_instance(p, hopper_launch(p.attention)) != nullptr;
+}
+
 Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_prefill(p); !s) return s;
   const AttentionParams& a = p.attention;
   if (a.batch.num_rows == 0 || p.total_q == 0) return {};
+  const HopperLaunch hopper = hopper_launch(a);
+  if (const HopperInstance* instance = find_hopper_instance(p, hopper); instance != nullptr) {
+    return launch_hopper(*instance, p, hopper, stream);
+  }
   const Instance* instance = find_instance(a);
   cudaLaunchConfig_t config{};
   config.stream = stream;

@@ -2,13 +2,17 @@
 
 /// @file
 /// Prefill attention on CUDA: causal attention of many query tokens a sequence over paged K and V,
-/// in chunks or all at once, in either tile order. There are two kernels. The tensor core kernel
-/// serves q, K and V of one 16-bit type, with K and V of one head_dim 64, 96, 128 or 256. The plain
-/// kernel computes in f32 and serves every other pair of types, with fp8 K and V and their scales,
-/// and any head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph
-/// stays right while they change. No allocation, no synchronisation, no workspace.
+/// in chunks or all at once, in either tile order. There are three kernels. The Hopper kernel
+/// serves devices of compute capability 9.0, q, K and V of one 16-bit type, and K and V in chunked
+/// order with one head_dim 64, 80, 96, 128, 192 or 256, through contiguous block tables. It needs
+/// zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves q, K and V of
+/// one 16-bit type, with K and V of one head_dim 64, 96, 128 or 256. The plain kernel computes in
+/// f32 and serves every other pair of types, with fp8 K and V and their scales, and any head_dim up
+/// to 1024. Lengths and offsets are read on the device, so a captured graph stays right while they
+/// change. No allocation, no synchronisation.
 
 #include "kernels/params.h"
+#include "kernels/prefill/prefill_plan.h"
 
 #include <cuda_runtime_api.h>
 
@@ -18,5 +22,14 @@ namespace kvarena::kernels {
 /// (pointer, alignment, num_q_heads, num_tokens, ...), unsupported (dtype, head_dim, tile_order) or
 /// device_error; nothing is queued then.
 Status launch_prefill(const PrefillParams& params, cudaStream_t stream) noexcept;
+
+/// Returns whether launch_prefill takes the Hopper kernel for these params.
+bool takes_hopper_kernel(const PrefillParams& params) noexcept;
+
+/// Queues the plan of the rows of `params` into `params.plan`, prefill_plan_bytes(num_rows) bytes.
+/// It serves every layer of a step that has the same rows and shape, with any window. Only the
+/// batch, q_offsets, num_q_heads and the shape of K matter. Queues nothing for up to
+/// kRowsWithoutPlan rows. Returns invalid_argument (pointer, alignment) or device_error.
+Status launch_prefill_plan(const PrefillParams& params, cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

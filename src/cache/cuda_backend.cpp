@@ -37,7 +37,9 @@ class CudaBackend final : public Backend {
         blocks_(arena, options.scrubs),
         shape_(cuda_shape(options, *arena.layer_view(0))),
         schedules_{{{.workspace = workspaces_.at(0)},
-                    {.workspace = workspaces_.at(1), .window_tokens = options.window_tokens}}} {}
+                    {.workspace = workspaces_.at(1), .window_tokens = options.window_tokens}}} {
+    shape_.compute_capability = 10 * device.info().major + device.info().minor;
+  }
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
@@ -177,10 +179,12 @@ AttentionArgs CudaBackend::args_for(const Schedule& schedule) const noexcept {
   return args;
 }
 
-/// Prepares the workspaces for a batch's shape. Does nothing while the shape stays the same.
+/// Prepares the workspaces for a batch's shape. Does nothing while the shape stays the same. A
+/// batch of prompts has no shape, but needs a workspace that was prepared once.
 Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
   for (Schedule& schedule : schedules_) {
-    if (schedule.workspace == nullptr || batch.decode_rows == 0) continue;
+    const bool is_prepared = batch.decode_rows == 0 && schedule.max_rows > 0;
+    if (schedule.workspace == nullptr || is_prepared) continue;
     const cuda::AttentionStep step = step_for(schedule, batch);
     if (schedule.max_rows == step.shape.max_rows && schedule.decode_tokens == step.decode_tokens) {
       continue;

@@ -3,6 +3,7 @@
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "kernels/decode/decode_workspace.h"
+#include "kernels/prefill/prefill_plan.h"
 
 #include <algorithm>
 #include <new>
@@ -80,7 +81,9 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
                                .head_dim = cache.layout.head_dim_k,
                                .num_sms = target.num_sms,
                                .kv_dtype = cache.layout.dtype};
-  const auto takes_all = [&] { return kernels::decode_workspace(limits).bytes == workspace_bytes; };
+  const std::int64_t decode_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
+                                    kernels::prefill_plan_bytes(cache.max_batch_rows);
+  const auto takes_all = [&] { return kernels::decode_workspace(limits).bytes == decode_bytes; };
   while (target.kind == DeviceKind::cuda && limits.max_rows > 0 && !takes_all()) --limits.max_rows;
   if (target.kind != DeviceKind::cuda || limits.max_rows == 0) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);

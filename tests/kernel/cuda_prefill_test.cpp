@@ -1,6 +1,7 @@
 // Prefill attention on the GPU against double precision over the KV as stored: ragged, causal,
 // chunked, with NaN in every slot that no sequence owns. Every case is run again with other garbage
-// there, for the same bits.
+// there, for the same bits. These are the kernels for every GPU; cuda_hopper_prefill_test.cpp has
+// those of the Hopper kernel.
 
 #include "kernel/campaign.hpp"
 #include "kernel/prefill_problem.hpp"
@@ -37,6 +38,7 @@ class CudaPrefill : public CudaTest {
  protected:
   void expect_matches(AttentionProblem& problem) {
     PrefillProblem device(problem, stream_);
+    device.params.compute_capability = 0;
     const AttentionOutput first = device.run();
     expect_close(problem, first, "prefill");
     EXPECT_TRUE(same_bytes(device.pool().download(), problem.pool())) << "the pool is only read";

@@ -8,21 +8,64 @@
 #include "kernels/prefill/prefill.h"
 #include "support/status_matchers.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace kvarena::test {
 
+/// The block tables of a problem, with -1 where no kernel may look.
+struct SpoiledTables {
+  explicit SpoiledTables(const AttentionProblem& problem)
+      : entries(problem.entries()), row_offsets(problem.row_offsets()) {
+    const AttentionCase& c = problem.shape();
+    if (c.paged_table) return;
+    entries.assign(1, kNone);
+    for (std::size_t row = 0; row < c.seq_lens.size(); ++row) {
+      const std::int32_t count = c.q_counts.empty() ? 1 : c.q_counts[row];
+      const std::int32_t first_end = std::max(0, c.seq_lens[row] - count + 1);
+      const std::int32_t first_seen =
+          c.window_tokens > 0 ? std::max(0, first_end - c.window_tokens) : 0;
+      row_offsets[row] = static_cast<std::int64_t>(entries.size());
+      const BlockId* from = problem.entries().data() + problem.row_offsets()[row];
+      for (std::int32_t token = 0; token < c.seq_lens[row]; token += c.block_size, ++from) {
+        entries.push_back(token + c.block_size > first_seen && count > 0 ? *from : kNone);
+      }
+      entries.insert(entries.end(), 40, kNone);
+    }
+  }
+
+  static constexpr BlockId kNone{-1};
+  std::vector<BlockId> entries;
+  std::vector<std::int64_t> row_offsets;
+};
+
+/// The GPU's figures for launches.
+struct GpuFigures {
+  GpuFigures() {
+    int major = 0;
+    int minor = 0;
+    int device = 0;
+    EXPECT_CUDA(cudaGetDevice(&device));
+    EXPECT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    EXPECT_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+    EXPECT_CUDA(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device));
+    compute_capability = 10 * major + minor;
+  }
+  std::int32_t num_sms = 0;
+  std::int32_t compute_capability = 0;
+};
+
 /// Keeps a reference to its problem.
 class PrefillProblem {
  public:
-  PrefillProblem(AttentionProblem& problem, cudaStream_t stream)
+  PrefillProblem(AttentionProblem& problem, cudaStream_t stream, const SpoiledTables& tables)
       : problem_(problem),
         stream_(stream),
         pool_(problem.pool()),
-        entries_(with_one(problem.entries())),
+        entries_(with_one(tables.entries)),
         pages_(with_one(problem.pages())),
-        row_offsets_(problem.row_offsets()),
+        row_offsets_(tables.row_offsets),
         q_offsets_(problem.q_offsets()),
         lengths_(problem.shape().seq_lens),
         q_(problem.q()),
@@ -31,7 +74,10 @@ class PrefillProblem {
         sinks_(problem.sinks()),
         out_(static_cast<std::size_t>(problem.out_elements() * bytes_of(problem.shape().out_dtype) +
                                       kGuardBytes)),
-        lse_(static_cast<std::size_t>(problem.lse_elements())) {
+        lse_(static_cast<std::size_t>(problem.lse_elements())),
+        counters_(static_cast<std::size_t>(kernels::kPrefillCounterBytes)),
+        plan_(static_cast<std::size_t>(kernels::prefill_plan_bytes(
+            static_cast<std::int64_t>(problem.shape().seq_lens.size())))) {
     kernels::AttentionParams& a = params.attention;
     a = problem.params();
     a.kv.key.base = pool_.data() + (a.kv.key.base - problem.pool().data());
@@ -49,10 +95,32 @@ class PrefillProblem {
     a.scales.value = value_scales_.data();
     a.sinks = sinks_.data();
     params.total_q = problem.q_offsets().back();
+    const GpuFigures gpu;
+    params.num_sms = gpu.num_sms;
+    params.compute_capability = gpu.compute_capability;
+    counters_.fill(0);
+    plan_.fill(0xFF);
+    params.counters = reinterpret_cast<kernels::PrefillCounters*>(counters_.data());
+    params.plan = reinterpret_cast<kernels::PrefillPlan*>(plan_.data());
   }
+  PrefillProblem(AttentionProblem& problem, cudaStream_t stream)
+      : PrefillProblem(problem, stream, SpoiledTables(problem)) {}
 
-  /// Queues the launch.
-  void launch() { EXPECT_OK(kernels::launch_prefill(params, stream_)); }
+  /// Leaves the first rows out, as when another kernel serves them.
+  void skip_rows(std::int32_t count) {
+    kernels::AttentionParams& a = params.attention;
+    params.total_q -= problem_.q_offsets()[static_cast<std::size_t>(count)];
+    a.batch.num_rows -= count;
+    a.batch.tables.num_rows -= count;
+    a.batch.tables.row_offsets += count;
+    a.batch.seq_lens += count;
+    a.q_offsets += count;
+  }
+  /// Queues the plan and the launch.
+  void launch() {
+    EXPECT_OK(kernels::launch_prefill_plan(params, stream_));
+    EXPECT_OK(kernels::launch_prefill(params, stream_));
+  }
   /// Fills the output with 0xFF.
   void clear() {
     out_.fill(0xFF);
@@ -100,6 +168,8 @@ class PrefillProblem {
   DeviceArray<float> sinks_;
   DeviceArray<std::byte> out_;
   DeviceArray<float> lse_;
+  DeviceArray<std::byte> counters_;
+  DeviceArray<std::byte> plan_;
 };
 
 }  // namespace kvarena::test

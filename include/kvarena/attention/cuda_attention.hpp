@@ -45,12 +45,14 @@ namespace kvarena::cuda {
 /// The largest step that a workspace serves. The schedule depends on this shape: the same shape
 /// gives the same bits.
 struct AttentionShape {
-  KvLayerView kv;                      ///< any layer's: only types, heads, dims and sizes matter
-  std::int32_t num_q_heads = 0;        ///< a multiple of the KV heads
-  std::int32_t max_rows = 0;           ///< rows of decode attention, 1 .. 2^20
-  std::int32_t max_decode_tokens = 1;  ///< most query tokens of a decode row, 1 .. 8
-  std::int32_t num_sms = 0;            ///< multiprocessors that a launch gets, as in
-                                       ///< CudaDeviceInfo::num_sms
+  KvLayerView kv;                       ///< any layer's: only types, heads, dims and sizes matter
+  std::int32_t num_q_heads = 0;         ///< a multiple of the KV heads
+  std::int32_t max_rows = 0;            ///< rows of decode attention, 1 .. 2^20
+  std::int32_t max_decode_tokens = 1;   ///< most query tokens of a decode row, 1 .. 8
+  std::int32_t num_sms = 0;             ///< multiprocessors that a launch gets, as in
+                                        ///< CudaDeviceInfo::num_sms
+  std::int32_t compute_capability = 0;  ///< 10 * CudaDeviceInfo::major + minor; 0: only the kernels
+                                        ///< that run on every GPU. Sizes do not depend on it
 };
 
 /// The host's figures of a step, and the place of its schedule.
@@ -76,17 +78,19 @@ struct AttentionStep {
 KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept;
 
 /// Returns the bytes of a workspace for this shape and every smaller max_rows and
-/// max_decode_tokens: a pure function. 0 when `takes_decode` is false. Returns invalid_argument
-/// with the member and its range. O(max_rows).
+/// max_decode_tokens: a pure function. 0 when `takes_decode` is false and no kernel of prompts
+/// needs memory. Returns invalid_argument with the member and its range. O(max_rows).
 KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept;
 
 /// Queues the preparation of a workspace for steps of this shape and decode_tokens. Call it before
 /// the first use and whenever one of them has changed. Returns what launch_schedule returns.
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;
 
-/// Queues the schedule of the step's decode rows for `args.window_tokens`, computed from the
-/// lengths on the device. Only batch.seq_lens, batch.num_rows, q_offsets and window_tokens of
-/// `args` matter. Returns invalid_argument, limit_exceeded (workspace) or device_error.
+/// Queues the schedule of the step's decode rows for `args.window_tokens`, and the plan of its
+/// other rows, computed from the lengths on the device. Only batch.seq_lens, batch.num_rows,
+/// batch.tables.row_offsets, q_offsets and window_tokens of `args` matter. Prompts of more than 32
+/// rows are slower without row_offsets and q_offsets, or when more rows than shape.max_rows come at
+/// once. Returns invalid_argument, limit_exceeded (workspace) or device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;
 

@@ -28,14 +28,46 @@ kernels::DecodeLimits limits_of(const AttentionStep& step) noexcept {
   return cuda::limits_of(step.shape, step.shape.max_rows, step.decode_tokens);
 }
 
+bool has_fast_path(const AttentionShape& shape) noexcept {
+  return cuda::takes_decode(shape.kv, shape.num_q_heads);
+}
+
+/// Returns whether the kernel for prompts needs counters.
+bool counts_items(const AttentionShape& shape) noexcept {
+  return shape.compute_capability / 10 == 9 && has_prompt_plan(shape.kv);
+}
+
+/// The parts of a step's workspace. The counters of prompts come first, so that their place is the
+/// same in every step.
+struct WorkspaceParts {
+  std::byte* counters;
+  std::byte* decode;
+  std::int64_t decode_bytes;  ///< at least
+  std::byte* plan;
+  std::int64_t plan_bytes;  ///< what is left
+};
+
+WorkspaceParts parts_of(const AttentionStep& step) noexcept {
+  auto* const base = static_cast<std::byte*>(step.workspace);
+  WorkspaceParts parts{.counters = base};
+  parts.decode = base + kernels::kPrefillCounterBytes;
+  if (has_fast_path(step.shape)) {
+    parts.decode_bytes = kernels::decode_workspace_bytes(limits_of(step));
+  }
+  parts.plan = parts.decode + parts.decode_bytes;
+  parts.plan_bytes = step.workspace_bytes - (parts.plan - base);
+  return parts;
+}
+
 /// Checks the address and the size of a step's workspace.
 Status check_workspace(const AttentionStep& step) noexcept {
   if (Status s = kernels::aligned_pointer(step.workspace, kWorkspaceAlignment); !s) return s;
-  const std::int64_t needed = kernels::decode_workspace_bytes(limits_of(step));
-  if (needed <= step.workspace_bytes) return {};
+  const WorkspaceParts parts = parts_of(step);
+  if (parts.plan_bytes >= 0) return {};
   return with(
       Check::workspace_bytes,
-      limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
+      limit_exceeded(Resource::workspace,
+                     static_cast<std::uint64_t>(kernels::kPrefillCounterBytes + parts.decode_bytes),
                      static_cast<std::uint64_t>(std::max<std::int64_t>(step.workspace_bytes, 0)),
                      Option::none));
 }
@@ -55,10 +87,6 @@ Status check_step(const AttentionStep& step, std::int64_t num_rows) noexcept {
   }
   const std::int64_t decode_q = std::int64_t{step.decode_rows} * step.decode_tokens;
   return in_range(Check::num_tokens, Resource::num_tokens, step.total_q, decode_q, 0x7fffffff);
-}
-
-bool has_fast_path(const AttentionShape& shape) noexcept {
-  return cuda::takes_decode(shape.kv, shape.num_q_heads);
 }
 
 /// Returns whether decode attention serves this layer's decode rows. Otherwise prefill does.
@@ -90,11 +118,11 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
           .scales = args.scales,
           .scale = args.scale,
           .soft_cap = args.soft_cap,
-          .workspace = step.workspace,
-          .workspace_bytes = step.workspace_bytes};
+          .workspace = parts_of(step).decode,
+          .workspace_bytes = parts_of(step).decode_bytes};
 }
 
-/// The rows from `first` on, for the prefill kernel.
+/// The rows from `first` on, for prefill.
 kernels::PrefillParams prefill_params(const AttentionStep& step, const AttentionArgs& args,
                                       std::int32_t first) noexcept {
   BatchView batch = args.batch;
@@ -102,7 +130,13 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
   batch.tables.num_rows = batch.num_rows;
   batch.tables.row_offsets += first;
   batch.seq_lens += first;
-  batch.num_blocks += first;
+  if (batch.num_blocks != nullptr) batch.num_blocks += first;
+  const bool has_counters = counts_items(step.shape);
+  const WorkspaceParts parts = has_counters ? parts_of(step) : WorkspaceParts{};
+  // launch_schedule plans the rows behind those that decode attention takes.
+  const bool has_plan = has_counters &&
+                        first == (has_fast_path(step.shape) ? step.decode_rows : 0) &&
+                        kernels::prefill_plan_bytes(batch.num_rows) <= parts.plan_bytes;
   return {.attention = {.kv = args.kv,
                         .batch = batch,
                         .q_offsets = args.q_offsets + first,
@@ -117,36 +151,63 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
                         .out_dtype = args.out_dtype,
                         .scales = args.scales,
                         .sinks = args.sinks},
-          .total_q = step.total_q - std::int64_t{first} * step.decode_tokens};
+          .total_q = step.total_q - std::int64_t{first} * step.decode_tokens,
+          .num_sms = step.shape.num_sms,
+          .compute_capability = step.shape.compute_capability,
+          .counters = reinterpret_cast<kernels::PrefillCounters*>(parts.counters),
+          .plan = has_plan ? reinterpret_cast<kernels::PrefillPlan*>(parts.plan) : nullptr};
+}
+
+/// Queues the plan of the rows that are no decode rows, if it has room.
+Status launch_plan(const AttentionStep& step, const AttentionArgs& args, void* stream) noexcept {
+  const std::int32_t first = has_fast_path(step.shape) ? step.decode_rows : 0;
+  if (args.batch.tables.row_offsets == nullptr || args.q_offsets == nullptr) return {};
+  AttentionArgs shaped = args;
+  shaped.kv = step.shape.kv;
+  shaped.num_q_heads = step.shape.num_q_heads;
+  const kernels::PrefillParams params = prefill_params(step, shaped, first);
+  return params.plan == nullptr ? Status{} : kernels::launch_prefill_plan(params, native(stream));
 }
 
 }  // namespace
 
 Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;
-  if (!has_fast_path(step.shape)) return {};
+  const bool is_fast = has_fast_path(step.shape);
+  if (!is_fast && !counts_items(step.shape)) return {};
   if (Status s = check_workspace(step); !s) return s;
+  const auto zero = [stream](std::byte* from, std::int64_t bytes) {
+    return kernels::launch_status(
+        cudaMemsetAsync(from, 0, static_cast<std::size_t>(bytes), native(stream)));
+  };
+  const WorkspaceParts parts = parts_of(step);
+  if (Status s = zero(parts.counters, kernels::kPrefillCounterBytes); !s || !is_fast) return s;
   // The counters return to 0 by themselves, but their place depends on the limits.
   const kernels::DecodeWorkspace w = kernels::decode_workspace(limits_of(step));
-  return kernels::launch_status(
-      cudaMemsetAsync(static_cast<std::byte*>(step.workspace) + w.counters, 0,
-                      static_cast<std::size_t>(w.max_sum - w.counters), native(stream)));
+  return zero(parts.decode + w.counters, w.max_sum - w.counters);
 }
 
 Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                        void* stream) noexcept {
   if (Status s = check_step(step, args.batch.num_rows); !s) return s;
-  if (step.decode_rows == 0 || !has_fast_path(step.shape)) return {};
+  const bool has_decode = step.decode_rows > 0 && has_fast_path(step.shape);
+  const bool has_prompts = step.decode_rows < args.batch.num_rows && counts_items(step.shape);
+  if (!has_decode && !has_prompts) return {};
   if (Status s = check_workspace(step); !s) return s;
   if (Status s = not_null(Check::seq_lens_pointer, args.batch.seq_lens); !s) return s;
+  if (has_prompts) {
+    if (Status s = launch_plan(step, args, stream); !s) return s;
+  }
+  if (!has_decode) return {};
+  const WorkspaceParts parts = parts_of(step);
   return kernels::launch_decode_schedule({.limits = limits_of(step),
                                           .seq_lens = args.batch.seq_lens,
                                           .row_slots = step.row_slots,
                                           .q_offsets = args.q_offsets,
                                           .num_rows = step.decode_rows,
                                           .window_tokens = args.window_tokens,
-                                          .workspace = step.workspace,
-                                          .workspace_bytes = step.workspace_bytes},
+                                          .workspace = parts.decode,
+                                          .workspace_bytes = parts.decode_bytes},
                                          native(stream));
 }
 
@@ -162,7 +223,8 @@ Status validate(const AttentionStep& step, const AttentionArgs& args) noexcept {
   if (Status s = not_null(Check::tables_pointer, args.batch.tables.entries); !s) return s;
   if (args.batch.tables.pages != nullptr) return unsupported(Resource::table_page);
   if (Status s = kernels::not_null(args.q_offsets); !s) return s;
-  return is_fast(step, args) ? check_workspace(step) : Status{};
+  const bool has_prompts = step.decode_rows < args.batch.num_rows && counts_items(step.shape);
+  return has_prompts || is_fast(step, args) ? check_workspace(step) : Status{};
 }
 
 /// The decode rows come first in the batch; prefill gets the batch from the next row on.

@@ -3,6 +3,7 @@
 #include "attention/validate.hpp"
 #include "base/range_checks.hpp"
 #include "kernels/common/launch_checks.h"
+#include "kernels/prefill/prefill_plan.h"
 
 #include <algorithm>
 
@@ -66,6 +67,15 @@ kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
           .kv_dtype = shape.kv.key.dtype};
 }
 
+bool has_prompt_plan(const KvLayerView& kv) noexcept {
+  const PlaneView& key = kv.key;
+  const PlaneView& value = kv.value;
+  const bool is_chunked =
+      key.tile_order == TileOrder::chunked && value.tile_order == TileOrder::chunked;
+  return is_chunked && kv.block_size % kTileTokens == 0 && value.dtype == key.dtype &&
+         value.head_dim == key.head_dim;
+}
+
 bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
   const PlaneView& key = kv.key;
   const PlaneView& value = kv.value;
@@ -81,12 +91,16 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
          has_vectors(key) && has_vectors(value);
 }
 
-/// The largest size over all numbers of rows and tokens that the shape serves.
+/// The counters of prompts, the largest size of decode attention over all numbers of rows and
+/// tokens that the shape serves, and the plan of prompts.
 Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
+  if (!has_prompt_plan(shape.kv)) return std::int64_t{0};
+  const std::int64_t prompts =
+      kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows);
   std::int64_t most = 0;
-  if (!takes_decode(shape.kv, shape.num_q_heads)) return most;
+  if (!takes_decode(shape.kv, shape.num_q_heads)) return prompts;
   // With the same launch shape, more rows never need less memory. Fewer rows may have another
   // launch shape that needs more.
   const std::int64_t shaped = kShapedItems * shape.num_sms / shape.kv.key.num_heads + 1;
@@ -98,7 +112,7 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
     for (std::int32_t rows = 1; rows <= few; ++rows) add(rows);
     add(shape.max_rows);
   }
-  return most;
+  return prompts + most;
 }
 
 }  // namespace kvarena::cuda

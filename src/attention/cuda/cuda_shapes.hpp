@@ -22,6 +22,10 @@ Status check_shape(const AttentionShape& shape) noexcept;
 /// Checks a layer's types, dims and tile order. It accepts what prefill can read, which reads the
 /// most.
 Status check_layer(const KvLayerView& kv) noexcept;
+/// Returns whether a workspace for this K and V has room for the counters and the plan of prompts:
+/// both planes have one type of one or two bytes, one head_dim and chunked order. Decode attention
+/// takes no other.
+bool has_prompt_plan(const KvLayerView& kv) noexcept;
 /// Returns the limits of decode attention for `rows` rows of `tokens` query tokens.
 kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
                                 std::int32_t tokens) noexcept;

@@ -94,12 +94,22 @@ TEST(CudaAttention, MoreThan16QueryHeadsAKvHeadArePrefills) {
   EXPECT_TRUE(cuda::takes_decode(s.args.kv, 16 * kv_heads));
   EXPECT_FALSE(cuda::takes_decode(s.args.kv, 17 * kv_heads));
   s.step.shape.num_q_heads = s.args.num_q_heads = 17 * kv_heads;
-  EXPECT_EQ(cuda::workspace_bytes(s.step.shape).value(), 0);
+  EXPECT_LT(cuda::workspace_bytes(s.step.shape).value(), s.step.workspace_bytes)
+      << "the plan of prompts alone";
   s.step.workspace = nullptr;
   s.step.workspace_bytes = 0;
   EXPECT_OK(cuda::launch_reset(s.step, nullptr)) << "nothing to make ready";
   EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr)) << "nothing to schedule";
   EXPECT_OK(cuda::validate(s.step, s.args)) << "prefill takes the rows";
+}
+
+TEST(CudaAttention, PromptsOnHopperNeedAWorkspace) {
+  Small s;
+  s.step.decode_rows = 0;
+  s.step.workspace = nullptr;
+  EXPECT_OK(cuda::validate(s.step, s.args)) << "the kernels for every GPU need none";
+  s.step.shape.compute_capability = 90;
+  EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), kInvalid, Resource::pointer));
 }
 
 TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {

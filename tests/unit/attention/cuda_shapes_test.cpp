@@ -3,6 +3,7 @@
 #include "attention/cuda/cuda_shapes.hpp"
 
 #include "kernels/decode/decode_workspace.h"
+#include "kernels/prefill/prefill_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -53,13 +54,26 @@ TEST(CudaShapes, AWorkspaceServesEveryNumberOfRows) {
             most = std::max(most, kernels::decode_workspace_bytes(
                                       cuda::limits_of(shape, shape.max_rows, tokens)));
           }
-          ASSERT_EQ(cuda::workspace_bytes(shape).value(), most)
+          const std::int64_t prompts =
+              kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows);
+          ASSERT_EQ(cuda::workspace_bytes(shape).value(), prompts + most)
               << heads << " heads of " << dim << ", " << num_sms << " SMs, " << shape.max_rows
               << " rows";
         }
       }
     }
   }
+}
+
+TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
+  cuda::AttentionShape shape = shape_of(2, 80, 132);
+  shape.max_rows = 300;
+  const std::int64_t prompts = kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(300);
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts) << "decode attention does not take it";
+  shape.compute_capability = 90;
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts) << "the same on every GPU";
+  shape.kv.value.head_dim = 96;
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), 0);
 }
 
 }  // namespace

@@ -368,7 +368,7 @@ TEST(Plan, ShowsItsArithmetic) {
             "2 x (2 x 4 x 28,366 blocks + 32 x 256 sequences) x 4 B + 8,192 tokens x 8 B + 9,856 B "
             "of the rows");
   EXPECT_EQ(line_of(p, "attention workspaces").arithmetic,
-            "(256 rows + 8 x 264 / 8 + 1) x 8 x 8 columns x (8 + 4 x 128) B + 33,536 B of the "
+            "(256 rows + 8 x 264 / 8 + 1) x 8 x 8 columns x (8 + 4 x 128) B + 42,240 B of the "
             "schedule");
   EXPECT_EQ(line_of(p, "total asked for").value, p.asked_total_bytes);
   EXPECT_EQ(line_of(p, "free").value, p.free_bytes);

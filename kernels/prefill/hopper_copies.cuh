@@ -1,0 +1,149 @@
+#pragma once
+
+/// @file
+/// The warp of the Hopper kernel that copies K and V into shared memory, one bulk copy for each
+/// 16-token tile. The tiles of an item come from the last to the first, K of each before V of the
+/// one before it. Included by prefill_hopper.cuh.
+
+#include "kernels/prefill/hopper_tile.cuh"
+
+namespace kvarena::kernels::prefill {
+
+/// The copying warp. Lane l has 16-token tile l of the tile that is copied.
+template <class Tile>
+struct Copier {
+  static constexpr int kBlocks = Tile::kBlocks;
+  static constexpr int kStages = Tile::kIsFp8 ? Tile::kRawStages : Tile::kStages;
+  static constexpr int kStageBytes = Tile::kIsFp8 ? Tile::kRawBytes : Tile::kStageBytes;
+  static constexpr int kBytes = Tile::kStoredTileBytes;
+
+  const PrefillParams& p;
+  const HopperLaunch& launch;
+  HopperShared<Tile>& shared;
+  int lane;
+  int keys = 0;         ///< tiles of K copied
+  int values = 0;       ///< tiles of V copied
+  int first_token = 0;  ///< of the current item: tokens first_token .. seq_len - 1 are seen
+  int seq_len = 0;
+
+  /// Returns the start of a 16-token tile. `block` is its table entry.
+  __device__ __forceinline__ const char* tile_at(const char* head, std::int64_t block_stride,
+                                                 int block, int tile) const {
+    const int in_block = tile - launch.tiles_per_block.divide(tile) * launch.tiles_per_block.value;
+    return head + block * block_stride + in_block * kBytes;
+  }
+
+  /// Copies K of tile `n`. Tiles that no row sees are not copied: their logits are masked.
+  __device__ __forceinline__ void copy_keys(const char* head, int n, int block) {
+    Barrier* const full = Tile::kIsFp8 ? shared.raw_keys_full : shared.keys_full;
+    Barrier* const empty = Tile::kIsFp8 ? shared.raw_keys_empty : shared.keys_empty;
+    char* const stages = Tile::kIsFp8 ? shared.raw_keys[0] : shared.keys[0];
+    const RingPlace<kStages> place(keys);
+    wait(&empty[place.stage], place.parity ^ 1);
+    ++keys;
+    if (lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = keys;
+    const int tile = n * kBlocks + lane;
+    const int token = tile * kTileTokens;
+    const bool is_seen = lane < kBlocks && token < seq_len && token + kTileTokens > first_token;
+    const int count = __popc(__ballot_sync(~0U, is_seen));
+    if (lane == 0) arrive_and_expect(&full[place.stage], count * kBytes);
+    __syncwarp();
+    if (is_seen) {
+      copy_bulk(shared_address(stages) + place.stage * kStageBytes + lane * kBytes,
+                tile_at(head, p.attention.kv.key.block_stride, block, tile), kBytes,
+                &full[place.stage]);
+    }
+  }
+
+  /// Writes the 16-token tiles that are not in `whole`: tokens that no row sees become zeros,
+  /// because a weight of 0 times NaN is NaN.
+  __device__ __forceinline__ void write_edges(const char* head, char* stage, int n, int block,
+                                              unsigned whole) {
+    constexpr int kGroupPieces = kBytes / 2 / kChunkBytes;  // of eight tokens
+    constexpr int kAtomPieces = kAtomTokens * Tile::kStoredPiece / kChunkBytes;
+    constexpr int kTokenPieces = Tile::kStoredPiece / kChunkBytes;
+#pragma unroll 1
+    for (int j = 0; j < kBlocks; ++j) {
+      if ((whole >> j & 1) != 0) continue;
+      const int tile = n * kBlocks + j;
+      const char* from =
+          tile_at(head, p.attention.kv.value.block_stride, __shfl_sync(~0U, block, j), tile);
+#pragma unroll 1
+      for (int i = lane; i < kBytes / kChunkBytes; i += 32) {
+        const int token =
+            tile * kTileTokens + i / kGroupPieces * kAtomTokens + i % kAtomPieces / kTokenPieces;
+        uint4 piece = make_uint4(0, 0, 0, 0);
+        if (token < seq_len && token >= first_token) {
+          piece = *reinterpret_cast<const uint4*>(from + i * kChunkBytes);
+        }
+        *reinterpret_cast<uint4*>(stage + j * kBytes + i * kChunkBytes) = piece;
+      }
+    }
+    fence_async_proxy();
+    __syncwarp();
+  }
+
+  /// Copies V of tile `n`.
+  __device__ __forceinline__ void copy_values(const char* head, int n, int block) {
+    Barrier* const full = Tile::kIsFp8 ? shared.raw_values_full : shared.values_full;
+    Barrier* const empty = Tile::kIsFp8 ? shared.raw_values_empty : shared.values_empty;
+    char* const stages = Tile::kIsFp8 ? shared.raw_values[0] : shared.values[0];
+    const RingPlace<kStages> place(values);
+    wait(&empty[place.stage], place.parity ^ 1);
+    ++values;
+    const int tile = n * kBlocks + lane;
+    const int token = tile * kTileTokens;
+    const bool is_whole = lane < kBlocks && token + kTileTokens <= seq_len && token >= first_token;
+    const unsigned whole = __ballot_sync(~0U, is_whole);
+    if (whole != (1U << kBlocks) - 1) {
+      write_edges(head, stages + place.stage * kStageBytes, n, block, whole);
+    }
+    if (lane == 0) arrive_and_expect(&full[place.stage], __popc(whole) * kBytes);
+    __syncwarp();
+    if (is_whole) {
+      copy_bulk(shared_address(stages) + place.stage * kStageBytes + lane * kBytes,
+                tile_at(head, p.attention.kv.value.block_stride, block, tile), kBytes,
+                &full[place.stage]);
+    }
+  }
+
+  __device__ void run() {
+    const AttentionParams& a = p.attention;
+    for (int n = 0;; ++n) {
+      const RingPlace<kItemSlots> place(n);
+      wait(&shared.item_full[place.stage], place.parity);
+      const Item& item = shared.items[place.stage];
+      const int end_tile = item.end_tile;
+      const int tiles = end_tile - item.first_tile;
+      if (tiles == 0) return;
+      const auto* key =
+          reinterpret_cast<const char*>(a.kv.key.base) + item.head * a.kv.key.head_stride;
+      const auto* value =
+          reinterpret_cast<const char*>(a.kv.value.base) + item.head * a.kv.value.head_stride;
+      const BlockId* table = a.batch.tables.entries + item.table;
+      first_token = item.from;
+      seq_len = item.seq_len;
+      int next = lane < kBlocks ? item.blocks[lane].value : 0;
+      __syncwarp();
+      if (lane == 0) arrive(&shared.item_empty[place.stage]);
+      int block_of_values = 0;
+      for (int i = 0; i <= tiles; ++i) {
+        const int block_of_keys = next;
+        if (i < tiles) {
+          const int tile = end_tile - 1 - i;
+          if (i + 1 < tiles) {
+            const int below = (tile - 1) * kBlocks + lane;
+            next = lane < kBlocks && below * kTileTokens + kTileTokens > first_token
+                       ? table[launch.tiles_per_block.divide(below)].value
+                       : 0;
+          }
+          copy_keys(key, tile, block_of_keys);
+        }
+        if (i > 0) copy_values(value, end_tile - i, block_of_values);
+        block_of_values = block_of_keys;
+      }
+    }
+  }
+};
+
+}  // namespace kvarena::kernels::prefill

@@ -1,0 +1,142 @@
+#pragma once
+
+/// @file
+/// The shape of the Hopper kernel of prefill.h, its shared memory, and its items.
+/// An item is a tile of packed rows of one KV head; packed row token * group + i is query
+/// head i of the KV head's group for a query token. A thread block has a producer warpgroup, which
+/// copies K and V and gives out items, and two consumer warpgroups, which have half of the tile's
+/// rows each. With fp8 K and V a fourth warpgroup converts them to f16.
+
+#include "kernels/common/hopper.cuh"
+#include "kernels/prefill/hopper_launch.h"
+#include "kernels/prefill/prefill_plan.h"
+
+#include "kvarena/base/tile_order.hpp"
+
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <type_traits>
+
+namespace kvarena::kernels::prefill {
+
+inline constexpr int kItemSlots = 4;   ///< items that are given out but not finished
+inline constexpr int kTilesAhead = 4;  ///< an item is taken when this many tiles are left to copy
+
+/// The kernel for q and out of type `T`, K and V of type `S` and `D` dims, in tiles of `N` tokens.
+template <class T_, class S_, int D_, int N_, bool kHasWindow_, bool kHasCap_>
+struct HopperTile {
+  using T = T_;
+  using S = S_;
+  static constexpr int D = D_;
+  static constexpr int N = N_;
+  static constexpr bool kHasWindow = kHasWindow_;
+  static constexpr bool kHasCap = kHasCap_;
+  static constexpr bool kIsFp8 = std::is_same_v<S, __nv_fp8_e4m3>;
+  using Math = std::conditional_t<kIsFp8, __half, T>;  ///< of the operands of products
+
+  static constexpr int kRows = kPlanRows;  ///< packed rows of an item
+  static constexpr int kGroupRows = kRows / 2;
+  static constexpr int kBlocks = N / kTileTokens;  ///< 16-token tiles
+  static constexpr int kStages = D == 192 ? 3 : 2;
+  /// Q of 256 dims does not fit into registers beside the outputs.
+  static constexpr bool kHasSharedQuery = D == 256;
+  /// The consumer warpgroups take turns at the tensor cores.
+  static constexpr bool kTakesTurns = D != 256 && !kIsFp8;
+
+  static constexpr int kTileBytes = kTileTokens * D * 2;  ///< of a 16-token operand
+  static constexpr int kStageBytes = N * D * 2;
+  static constexpr int kStoredTileBytes = kTileTokens * D * (kIsFp8 ? 1 : 2);
+  static constexpr int kRawBytes = kIsFp8 ? N * D : 0;
+  static constexpr int kRawStages = 2;
+  /// Bytes of a token in an atom of the pool, and of an operand.
+  static constexpr int kStoredPiece =
+      D * (kIsFp8 ? 1 : 2) % kPieceBytes ? kSmallPiece : kPieceBytes;
+  static constexpr int kPiece = D * 2 % kPieceBytes ? kSmallPiece : kPieceBytes;
+  static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
+  static constexpr int kGroupBytes = 8 * D * 2;  ///< of eight tokens or rows of an operand
+
+  static constexpr int kThreads = kIsFp8 ? 512 : 384;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = kIsFp8 ? 208 : 232;
+  static constexpr int kConverterRegisters = 56;
+};
+
+/// An item. Its tiles of N tokens are first_tile .. end_tile - 1; without tiles it is the end.
+struct Item {
+  std::int64_t table;      ///< the row's first entry in the block tables
+  std::int32_t rows_tile;  ///< of kRows packed rows
+  std::int32_t head;       ///< KV head
+  std::int32_t first_tile;
+  std::int32_t end_tile;
+  std::int32_t q_begin;  ///< first query token of the row
+  std::int32_t q_len;    ///< query tokens of the row
+  std::int32_t seq_len;  ///< tokens of the row
+  std::int32_t from;     ///< first token that some packed row sees
+  BlockId blocks[12];    ///< table entries of the last tile's 16-token tiles
+};
+
+/// What a consumer warp keeps of its item until the outputs are written. In shared memory, because
+/// the main loop needs the registers.
+struct KeptItem {
+  std::int64_t table;
+  std::int32_t rows_tile;
+  std::int32_t head;
+  std::int32_t q_begin;
+  std::int32_t q_len;
+  std::int32_t seq_len;
+  std::int32_t from;  ///< tokens from .. end - 1 were multiplied
+  std::int32_t end;
+};
+
+/// Shared memory. A `full` barrier says that a stage may be read, an `empty` one that it may be
+/// written.
+template <class Tile>
+struct alignas(1024) HopperShared {
+  char keys[Tile::kStages][Tile::kStageBytes];
+  char values[Tile::kStages][Tile::kStageBytes];
+  char query[Tile::kHasSharedQuery ? Tile::kRows * Tile::D * 2 : 16];
+  char raw_keys[Tile::kRawStages][Tile::kRawBytes + 16 * !Tile::kIsFp8];
+  char raw_values[Tile::kRawStages][Tile::kRawBytes + 16 * !Tile::kIsFp8];
+  Barrier keys_full[Tile::kStages];
+  Barrier keys_empty[Tile::kStages];
+  Barrier values_full[Tile::kStages];
+  Barrier values_empty[Tile::kStages];
+  Barrier raw_keys_full[Tile::kRawStages];
+  Barrier raw_keys_empty[Tile::kRawStages];
+  Barrier raw_values_full[Tile::kRawStages];
+  Barrier raw_values_empty[Tile::kRawStages];
+  Barrier item_full[kItemSlots];
+  Barrier item_empty[kItemSlots];
+  int tiles_copied;  ///< tiles of K for which copies were begun
+  Item items[kItemSlots];
+  KeptItem kept[8];  ///< one for each consumer warp
+};
+
+/// Returns the tokens that packed row `row` of an item sees: 0 .. result - 1, none when it is not
+/// positive.
+template <class AnyItem>
+__device__ __forceinline__ int visible_end(const AnyItem& item, const HopperLaunch& launch,
+                                           int row) {
+  return min(item.seq_len - item.q_len + launch.group.divide(row) + 1, item.seq_len);
+}
+
+/// Returns query token * query heads + query head of a packed row of an item.
+template <class AnyItem>
+__device__ __forceinline__ std::int64_t output_row(const AnyItem& item, const HopperLaunch& launch,
+                                                   int num_q_heads, int row) {
+  const int token = launch.group.divide(row);
+  const int query_head = item.head * launch.group.value + row - token * launch.group.value;
+  return std::int64_t{item.q_begin + token} * num_q_heads + query_head;
+}
+
+/// Returns the stage and the parity of its phase for the n-th use of a ring.
+template <int kStages>
+struct RingPlace {
+  int stage;
+  int parity;
+  __device__ __forceinline__ explicit RingPlace(int n)
+      : stage(n % kStages), parity((n / kStages) & 1) {}
+};
+
+}  // namespace kvarena::kernels::prefill
