@@ -30,7 +30,7 @@ namespace kvarena::kernels {
 /// The input of a schedule. Device pointers.
 struct ColumnsScheduleParams {
   ColumnsLimits limits;
-  const std::int32_t* seq_lens = nullptr;   ///< [num_rows] tokens of each row, with the query tokens
+  const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
   const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row, at
                                             ///< most limits.q_len a row; null: each has q_len
   std::int64_t first_q = 0;                 ///< without q_offsets: first query token of row 0
@@ -48,28 +48,29 @@ struct ColumnsScheduleParams {
 /// Attention of one layer. Device pointers; shapes in C order. The query tokens of a row are its
 /// last ones, and a query token sees the tokens up to itself.
 struct ColumnsParams {
-  ColumnsLimits limits;         ///< as scheduled
-  const void* q = nullptr;      ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
-  void* out = nullptr;          ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
-  float* lse = nullptr;         ///< [total_q, num_q_heads] log-sum-exp, natural logarithm; or null
-  const float* sinks = nullptr;              ///< [num_q_heads] logits of the attention sinks; or null
-  const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft tree as in AttentionParams; or null
-  const void* key = nullptr;                 ///< block 0 of the layer's K
-  const void* value = nullptr;               ///< block 0 of the layer's V
-  std::int64_t block_stride = 0;             ///< bytes from one block to the next
-  std::int64_t head_stride = 0;              ///< bytes from one head's tiles to the next
-  std::int32_t block_size = 16;              ///< tokens, a multiple of 16
-  const BlockId* block_tables = nullptr;     ///< [.., table_stride] rows of block ids; entries
-                                             ///< before a window and past a row's length are not
-                                             ///< read
-  std::int64_t table_stride = 0;             ///< entries from one row to the next
-  std::int32_t num_rows = 0;                 ///< as scheduled
-  std::int32_t window_tokens = 0;            ///< as scheduled
-  DType dtype = DType::bf16;                 ///< of q and out: the same as limits.kv_dtype
-  float scale = 1.0F;                        ///< of the logits, positive
-  float soft_cap = 0.0F;                     ///< of the logits, 0: none; not with tree_mask
-  void* workspace = nullptr;                 ///< as scheduled
-  std::int64_t workspace_bytes = 0;          ///< as scheduled
+  ColumnsLimits limits;          ///< as scheduled
+  const void* q = nullptr;       ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
+  void* out = nullptr;           ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
+  float* lse = nullptr;          ///< [total_q, num_q_heads] log-sum-exp, natural logarithm; or null
+  const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or null
+  const std::uint64_t* tree_mask =
+      nullptr;                            ///< [total_q] draft tree as in AttentionParams; or null
+  const void* key = nullptr;              ///< block 0 of the layer's K
+  const void* value = nullptr;            ///< block 0 of the layer's V
+  std::int64_t block_stride = 0;          ///< bytes from one block to the next
+  std::int64_t head_stride = 0;           ///< bytes from one head's tiles to the next
+  std::int32_t block_size = 16;           ///< tokens, a multiple of 16
+  const BlockId* block_tables = nullptr;  ///< [.., table_stride] rows of block ids; entries
+                                          ///< before a window and past a row's length are not
+                                          ///< read
+  std::int64_t table_stride = 0;          ///< entries from one row to the next
+  std::int32_t num_rows = 0;              ///< as scheduled
+  std::int32_t window_tokens = 0;         ///< as scheduled
+  DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype
+  float scale = 1.0F;                     ///< of the logits, positive
+  float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
+  void* workspace = nullptr;              ///< as scheduled
+  std::int64_t workspace_bytes = 0;       ///< as scheduled
 };
 
 static_assert(std::is_trivially_copyable_v<ColumnsParams>);

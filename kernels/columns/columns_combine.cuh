@@ -53,10 +53,9 @@ __device__ __forceinline__ void weigh_parts(Combined<C, kRows>& result, float (&
 
 /// Adds the outputs of up to 32 parts, kAtOnce loads in flight for each column.
 template <class C, int kRows, int kAtOnce>
-__device__ __forceinline__ void add_parts(Combined<C, kRows>& result,
-                                          const float (&weight)[kRows], const Launch& launch,
-                                          const ColumnsSegment& segment, int first_part,
-                                          int column, int columns, int lane) {
+__device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const float (&weight)[kRows],
+                                          const Launch& launch, const ColumnsSegment& segment,
+                                          int first_part, int column, int columns, int lane) {
   const int count = min(32, segment.num_parts - first_part);
   const std::int64_t first_slot = segment.first_slot + first_part;
   for (int part = 0; part < count; part += kAtOnce) {
@@ -77,8 +76,8 @@ __device__ __forceinline__ void add_parts(Combined<C, kRows>& result,
       for (int u = 0; u < kAtOnce; ++u) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          const float x = __shfl_sync(~0U, weight[r], (part + u) & 31) *
-                          (part + u < count ? 1.0F : 0.0F);
+          const float x =
+              __shfl_sync(~0U, weight[r], (part + u) & 31) * (part + u < count ? 1.0F : 0.0F);
           result.o[r][4 * e] += x * v[u][r].x;
           result.o[r][4 * e + 1] += x * v[u][r].y;
           result.o[r][4 * e + 2] += x * v[u][r].z;
@@ -149,8 +148,7 @@ template <class C>
 __device__ __forceinline__ void write_partial(const Launch& launch, const ColumnsSegment& segment,
                                               int column, const float (&o)[C::kDim / 2], int h,
                                               float maximum, float sum, int t) {
-  const std::int64_t row =
-      (std::int64_t{segment.first_slot} + segment.part) * C::kColumns + column;
+  const std::int64_t row = (std::int64_t{segment.first_slot} + segment.part) * C::kColumns + column;
   if (t == 0) __stcg(&launch.max_sum()[row], make_float2(maximum, sum));
   float* const to = launch.outputs() + row * C::kDim + 2 * t;
 #pragma unroll
@@ -176,8 +174,8 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
   sync_named<kPartBarrier>(C::kConsumers);
   if (shared.is_last != 0) {
     __threadfence();
-    const int columns = min(C::kColumns, segment.q_len * launch.constants.group -
-                                             segment.column_group * C::kColumns);
+    const int columns = min(
+        C::kColumns, segment.q_len * launch.constants.group - segment.column_group * C::kColumns);
     constexpr bool kIsLong = C::kDim > 128;
     if (segment.num_parts > 4) {
       combine<C, 2, kIsLong ? 8 : 16>(launch, segment, columns, warp, lane);

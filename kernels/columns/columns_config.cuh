@@ -35,7 +35,7 @@ struct Config {
   using T = T_;
   static constexpr ColumnsShape kShape = columns_shape(D, kWide);
   static constexpr int kDim = D;
-  static constexpr int kColumns = kShape.columns;    ///< query columns of a thread block
+  static constexpr int kColumns = kShape.columns;     ///< query columns of a thread block
   static constexpr int kTokens = kShape.slab_tokens;  ///< tokens of a slab
   static constexpr int kStages = kShape.stages;
   static constexpr int kPerSm = kShape.per_sm;
@@ -48,14 +48,16 @@ struct Config {
   static constexpr int kGroupBytes = kAtomTokens * D * 2;  ///< of eight tokens
   static constexpr int kPiece = D * 2 % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
   static constexpr int kAtomBytes = kAtomTokens * kPiece;
-  static constexpr Swizzle kSwizzle =
-      kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
+  static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kWindow = kVariant != Variant::plain;
   static constexpr bool kCap = kVariant == Variant::soft_cap;
   static constexpr bool kTree = kVariant == Variant::tree;
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
+  /// Products with V for all dims: ptxas wants the accumulators of one to fit the registers of a
+  /// thread at the launch.
+  static constexpr int kValueRuns = D > 192 && kPerSm == 2 ? 2 : 1;
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
 };

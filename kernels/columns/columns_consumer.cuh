@@ -82,8 +82,7 @@ __device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& s
 /// Issues s = Q K^T of a slab.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens / 2],
-                                                          const Query<C>& query,
-                                                          int stage) const {
+                                                          const Query<C>& query, int stage) const {
   const std::uint32_t key =
       operand_base(shared_address(shared.key[0]), 16) + stage * (C::kSlabBytes >> 4);
 #pragma unroll
@@ -91,8 +90,8 @@ __device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens 
     const int step = i * 32 / C::kPiece * C::kAtomBytes + i * 32 % C::kPiece;
     const std::uint64_t b = operand_at<C::kGroupBytes, C::kSwizzle>(key, step);
     if constexpr (C::kSharedQuery) {
-      const std::uint32_t a = operand_base(shared_address(shared.query), 16) +
-                              warp / 4 * (64 * C::kDim * 2 >> 4);
+      const std::uint32_t a =
+          operand_base(shared_address(shared.query), 16) + warp / 4 * (64 * C::kDim * 2 >> 4);
       Wgmma<T, C::kTokens>::ss(s, operand_at<C::kGroupBytes, C::kSwizzle>(a, step), b, i > 0);
     } else {
       std::uint32_t a[4];
@@ -106,19 +105,24 @@ __device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens 
 template <class C>
 __device__ __forceinline__ void Consumer<C>::multiply_value(
     float (&o)[C::kDim / 2], const std::uint32_t (&weights)[C::kTiles][4], int stage) const {
-  const std::uint32_t value = operand_base(shared_address(shared.value[0]), C::kAtomBytes) +
-                              stage * (C::kSlabBytes >> 4);
+  const std::uint32_t value =
+      operand_base(shared_address(shared.value[0]), C::kAtomBytes) + stage * (C::kSlabBytes >> 4);
+  constexpr int kDims = C::kDim / C::kValueRuns;
 #pragma unroll
   for (int i = 0; i < C::kTiles; ++i) {
-    Wgmma<T, C::kDim>::rs_mn(
-        o, weights[i], operand_at<C::kGroupBytes, C::kSwizzle>(value, i * C::kTileBytes));
+#pragma unroll
+    for (int run = 0; run < C::kValueRuns; ++run) {
+      const int step = i * C::kTileBytes + run * (kDims * 2 / C::kPiece * C::kAtomBytes);
+      Wgmma<T, kDims>::rs_mn(reinterpret_cast<float(&)[kDims / 2]>(o[run * (kDims / 2)]),
+                             weights[i], operand_at<C::kGroupBytes, C::kSwizzle>(value, step));
+    }
   }
 }
 
 /// Rounds weights to T. The accumulators of 16 tokens are a fragment of 16 columns of P.
 template <class C>
-__device__ __forceinline__ void Consumer<C>::round_weights(
-    std::uint32_t (&weights)[C::kTiles][4], const float (&s)[C::kTokens / 2]) const {
+__device__ __forceinline__ void Consumer<C>::round_weights(std::uint32_t (&weights)[C::kTiles][4],
+                                                           const float (&s)[C::kTokens / 2]) const {
 #pragma unroll
   for (int i = 0; i < C::kTiles; ++i) {
 #pragma unroll
@@ -154,8 +158,8 @@ __device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& seg
     const int token = launch.token_of(at);
     std::uint64_t path = 0;
     if (token < segment.q_len) {
-      path = launch.params.tree_mask[std::int64_t{segment.q_begin} + token] |
-             std::uint64_t{1} << token;
+      path = launch.params.tree_mask[std::int64_t{segment.q_begin} + token] | std::uint64_t{1}
+                                                                                  << token;
       path &= ~std::uint64_t{0} >> max(0, 64 - segment.q_len);
       while (window > 0 && __popcll(path) > window) path &= path - 1;
     }
@@ -168,14 +172,12 @@ __device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& seg
 /// Finds the slabs of a segment that need masks: the first `bottom` ones, because of the window,
 /// and those from `top` on, because of the row's new tokens.
 template <class C>
-__device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment,
-                                                         int& bottom, int& top) const {
+__device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment, int& bottom,
+                                                         int& top) const {
   const int slabs = segment.last_slab - segment.first_slab;
   const int first = segment.column_group * C::kColumns;
-  const int first_limit =
-      C::kTree ? segment.seq_len - segment.q_len : limit_of(segment, first);
-  const int last_limit =
-      C::kTree ? segment.seq_len : limit_of(segment, first + C::kColumns - 1);
+  const int first_limit = C::kTree ? segment.seq_len - segment.q_len : limit_of(segment, first);
+  const int last_limit = C::kTree ? segment.seq_len : limit_of(segment, first + C::kColumns - 1);
   const int window = launch.params.window_tokens;
   const int in_window = (last_limit - window + C::kTokens - 1) / C::kTokens - segment.first_slab;
   bottom = window > 0 ? min(slabs, in_window) : 0;
@@ -224,8 +226,7 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
 /// Writes the outputs of a whole item, or the thread block's part of it.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segment,
-                                                    const float (&o)[C::kDim / 2],
-                                                    Softmax& state) {
+                                                    const float (&o)[C::kDim / 2], Softmax& state) {
   const bool is_whole = segment.num_parts == 1;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

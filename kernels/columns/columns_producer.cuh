@@ -26,8 +26,8 @@ struct Producer {
 
   /// Returns the table entry's index of a tile. It is exact for tile < 2^32 / tiles_per_block.
   __device__ __forceinline__ unsigned table_index(int tile) const {
-    return static_cast<unsigned>(
-        static_cast<unsigned>(tile) * launch.constants.block_of_tile >> 32);
+    return static_cast<unsigned>(static_cast<unsigned>(tile) * launch.constants.block_of_tile >>
+                                 32);
   }
   /// Returns the bytes from a head's K or V to a tile, which lies in `block`.
   __device__ __forceinline__ std::int64_t tile_offset(int block, int tile) const {
@@ -110,8 +110,8 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
   const int stage = slab % C::kStages;
   const int token = (at * C::kTiles + lane) * kTileTokens;
   wait(&shared.value_empty[stage], ((slab / C::kStages) & 1) ^ 1);
-  const bool is_whole = lane < C::kTiles && token + kTileTokens <= segment.seq_len &&
-                        token >= segment.first_seen;
+  const bool is_whole =
+      lane < C::kTiles && token + kTileTokens <= segment.seq_len && token >= segment.first_seen;
   const unsigned whole = __ballot_sync(~0U, is_whole);
   if (whole != (1U << C::kTiles) - 1) {
 #pragma unroll 1
@@ -153,8 +153,7 @@ __device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
                                                     : 0;
       for (int i = first; i < min(slabs, first + kSlabsAhead); ++i, ++slab) {
         const int at = segment.first_slab + i;
-        const int block =
-            __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
+        const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
         const bool has_new_tokens = (at + 1) * C::kTokens > segment.seq_len - segment.q_len;
         if (!has_waited && (slab >= C::kStages || has_new_tokens)) follow();
         copy_key(segment, key, at, block);

@@ -134,8 +134,7 @@ __device__ __forceinline__ void begin_softmax(float (&s)[C::kTokens / 2], Softma
     maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(~0U, maximum[h], 1));
     maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(~0U, maximum[h], 2));
     state.maximum[h] = maximum[h];
-    base[h] =
-        (maximum[h] == -INFINITY ? 0.0F : maximum[h] * scale) - kWeightBias<typename C::T>;
+    base[h] = (maximum[h] == -INFINITY ? 0.0F : maximum[h] * scale) - kWeightBias<typename C::T>;
   }
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
@@ -216,8 +215,7 @@ template <class C>
 __device__ __forceinline__ float log_sum_exp(float sum, float maximum, float scale,
                                              const float* sink) {
   if (!(sum > 0.0F) || maximum == -INFINITY) return -INFINITY;
-  const float lse =
-      (maximum * scale - kWeightBias<typename C::T> + log2_fast(sum)) * kLn2;
+  const float lse = (maximum * scale - kWeightBias<typename C::T> + log2_fast(sum)) * kLn2;
   return lse == INFINITY && sink != nullptr ? *sink : lse;
 }
 

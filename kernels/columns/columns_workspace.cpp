@@ -20,8 +20,8 @@ constexpr std::int64_t kWorkspaceAlignment = 256;
 /// Checks that the step's items can be numbered.
 Status check_items(const ColumnsLimits& limits) noexcept {
   const std::int64_t per_row = std::int64_t{limits.num_kv_heads} * column_groups(limits);
-  if (Status s =
-          in_range(Resource::num_sequences, limits.max_rows, 1, std::max<std::int64_t>(1, kMaxItems / per_row));
+  if (Status s = in_range(Resource::num_sequences, limits.max_rows, 1,
+                          std::max<std::int64_t>(1, kMaxItems / per_row));
       !s) {
     return s;
   }
