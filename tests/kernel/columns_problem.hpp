@@ -40,7 +40,9 @@ class ColumnsProblem {
     lse_.fill(0xFF);
     EXPECT_OK(kernels::launch_columns_schedule(schedule, stream_));
     EXPECT_OK(kernels::launch_columns(params, false, stream_));
-    if (overlap) EXPECT_OK(kernels::launch_columns(params, true, stream_));
+    if (overlap) {
+      EXPECT_OK(kernels::launch_columns(params, true, stream_));
+    }
     EXPECT_CUDA(cudaStreamSynchronize(stream_));
     const std::vector<std::byte> all = out_.download();
     const std::vector<float> all_lse = lse_.download();
