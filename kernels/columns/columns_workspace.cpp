@@ -40,19 +40,19 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
     std::int64_t value, smallest, largest;
   };
   const std::int64_t heads = limits.num_kv_heads;
+  const std::int64_t most_heads = heads * (kMaxColumns / std::max(1, limits.q_len));
   const Range ranges[] = {
       {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
       {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
       {Resource::num_kv_heads, heads, 1, kMaxHeads},
-      {Resource::num_q_heads, limits.num_q_heads, heads, heads * (kMaxColumns / limits.q_len)},
+      {Resource::num_q_heads, limits.num_q_heads, heads, most_heads},
       {Resource::device, limits.num_sms, 1, kMaxSms},
   };
   for (const Range& r : ranges) {
     if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
   }
   if (limits.num_q_heads % heads != 0) {
-    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads,
-                            heads * (kMaxColumns / limits.q_len));
+    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, most_heads);
   }
   for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
     if (limits.head_dim == dim) return check_items(limits);
