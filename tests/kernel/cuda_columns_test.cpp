@@ -243,10 +243,11 @@ TEST_F(CudaColumns, FixedPartsGiveARowTheSameBitsInEveryBatch) {
   ColumnsOptions options;
   options.fixed_parts = true;
   for (const std::int32_t window : {0, 3000}) {
-    for (const std::int32_t q_len : {8, 32}) {
+    for (const std::int32_t q_len : {8, 20}) {
       AttentionCase c = columns_case(DType::bf16, 128, 4, 16, q_len);
       c.window_tokens = window;
-      c.seq_lens = {is_watched() ? 2500 : 9000};
+      c.num_kv_heads = 1;
+      c.seq_lens = {5000};
       c.q_counts = {q_len};
       const AttentionProblem problem(c);
       ColumnsProblem device(problem, stream_, options);
@@ -288,7 +289,7 @@ AttentionCase random_case(std::uint64_t seed) {
 
 TEST_F(CudaColumns, RandomShapes) {
   std::vector<AttentionCase> cases;
-  for (int i = 0; i < rounds(1000); ++i) {
+  for (int i = 0; i < rounds(500); ++i) {
     cases.push_back(random_case(first_seed() * 100000 + static_cast<std::uint64_t>(i)));
   }
   expect_all_match(cases);
