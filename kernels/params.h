@@ -100,6 +100,11 @@ struct AttentionParams {
   const float* sinks = nullptr;   ///< [num_q_heads] logit of the sink of each head; a sink adds to
                                   ///< the sum of weights but not to the output; a row that sees no
                                   ///< token has no sink; or null
+  const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees, at most 64 query tokens a
+                                             ///< row: bit j of query token i says whether it sees
+                                             ///< query token j of its row. It sees itself and all
+                                             ///< older tokens; with a window, the last
+                                             ///< window_tokens of these. Null: causal
 };
 
 struct PrefillCounters;  // prefill_plan.h

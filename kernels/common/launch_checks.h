@@ -28,6 +28,9 @@ enum class SupportedList : std::int32_t {
   decode_kv_dtypes,    ///< of K and V
   decode_head_dims,    ///< of K and V
   decode_block_sizes,  ///< tokens
+  columns_dtypes,      ///< of q, K, V and out: one type
+  columns_head_dims,   ///< of K and V
+  columns_devices,     ///< compute capability times ten
 };
 
 /// Returns unsupported with the value given and the list of supported values.

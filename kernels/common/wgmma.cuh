@@ -113,6 +113,7 @@ struct Wgmma;
     }                                                                                              \
   };
 #define KVARENA_WGMMA_ALL(T, type)                                                                 \
+  KVARENA_WGMMA(T, type, 32, 2, 16, 17, 18, 19, 20, 21)                                            \
   KVARENA_WGMMA(T, type, 48, 3, 24, 25, 26, 27, 28, 29)                                            \
   KVARENA_WGMMA(T, type, 64, 4, 32, 33, 34, 35, 36, 37)                                            \
   KVARENA_WGMMA(T, type, 80, 5, 40, 41, 42, 43, 44, 45)                                            \

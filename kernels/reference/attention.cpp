@@ -50,33 +50,59 @@ struct Query {
   std::int64_t first;  // index of the element of the head's dim 0
   std::int32_t head_dim_k;
   std::int32_t head_dim_v;
-  std::int64_t position;  // the last token that it sees; negative: none
+  std::int64_t position;  // of its own token; negative: it sees none
   std::int32_t window_tokens;
   double scale;
   double soft_cap;
-  const float* sink;  // logit, or null
+  const float* sink;            // logit, or null
+  bool has_tree = false;        // the query tokens are a draft tree
+  std::int64_t first_new = 0;   // tree: position of query token 0 of the row
+  std::int64_t num_new = 0;     // tree: query tokens of the row
+  std::uint64_t tree_mask = 0;  // tree: bit j: it sees query token j
 };
+
+/// Returns whether a query token sees the token at `position`, without a window.
+bool sees(const Query& query, std::int64_t position) {
+  if (!query.has_tree) return position <= query.position;
+  const std::int64_t j = position - query.first_new;
+  if (j < 0 || position == query.position) return true;
+  return j < query.num_new && (query.tree_mask >> j & 1) != 0;
+}
+
+/// Returns the positions of the tokens that a query token sees, in order.
+std::vector<std::int64_t> visible(const Query& query) {
+  std::vector<std::int64_t> tokens;
+  if (query.position < 0) return tokens;
+  const std::int64_t end = query.has_tree ? query.first_new + query.num_new : query.position + 1;
+  for (std::int64_t t = 0; t < end; ++t) {
+    if (sees(query, t)) tokens.push_back(t);
+  }
+  const auto window = static_cast<std::size_t>(query.window_tokens);
+  if (window > 0 && tokens.size() > window) {
+    tokens.erase(tokens.begin(), tokens.end() - query.window_tokens);
+  }
+  return tokens;
+}
 
 /// Sets out[dim] = sum_t softmax(logit)_t * value(t, dim) over the visible tokens. Returns the
 /// log-sum-exp.
 template <class Head>
 double attend(const Query& query, const Head& key, const Head& value, double* out) {
   std::fill_n(out, query.head_dim_v, 0.0);
-  const std::int64_t end = query.position + 1;
-  const std::int64_t begin =
-      query.window_tokens > 0 ? std::max<std::int64_t>(0, end - query.window_tokens) : 0;
-  if (end <= begin) return -std::numeric_limits<double>::infinity();
+  const std::vector<std::int64_t> tokens = visible(query);
+  if (tokens.empty()) return -std::numeric_limits<double>::infinity();
 
-  std::vector<double> weight(static_cast<std::size_t>(end - begin));
+  std::vector<double> weight;
+  weight.reserve(tokens.size());
   double largest = -std::numeric_limits<double>::infinity();
-  for (std::int64_t t = begin; t < end; ++t) {
+  for (const std::int64_t t : tokens) {
     double logit = 0.0;
     for (std::int32_t d = 0; d < query.head_dim_k; ++d) {
       logit += static_cast<double>(load_f32(query.q, query.dtype, query.first + d)) * key.at(t, d);
     }
     logit *= query.scale;
     if (query.soft_cap > 0.0) logit = query.soft_cap * std::tanh(logit / query.soft_cap);
-    weight[static_cast<std::size_t>(t - begin)] = logit;
+    weight.push_back(logit);
     largest = std::max(largest, logit);
   }
   double total = 0.0;
@@ -85,9 +111,9 @@ double attend(const Query& query, const Head& key, const Head& value, double* ou
     total += w;
   }
   if (query.sink != nullptr) total += std::exp(static_cast<double>(*query.sink) - largest);
-  for (std::int64_t t = begin; t < end; ++t) {
-    const double share = weight[static_cast<std::size_t>(t - begin)] / total;
-    for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * value.at(t, d);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const double share = weight[i] / total;
+    for (std::int32_t d = 0; d < query.head_dim_v; ++d) out[d] += share * value.at(tokens[i], d);
   }
   return largest + std::log(total);
 }
@@ -120,7 +146,11 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
                           p.window_tokens,
                           static_cast<double>(p.scale),
                           static_cast<double>(p.soft_cap),
-                          p.sinks != nullptr ? p.sinks + head : nullptr};
+                          p.sinks != nullptr ? p.sinks + head : nullptr,
+                          p.tree_mask != nullptr,
+                          seq_len - count,
+                          count,
+                          p.tree_mask != nullptr ? p.tree_mask[first + i] : 0};
         const double lse = attend(query, plane(p.kv.key, p.scales.key),
                                   plane(p.kv.value, p.scales.value), out.data());
         sink(first + i, head, out.data(), lse);

@@ -67,6 +67,7 @@ enum class Check : std::int32_t {
   plan_window,
   plan_kv_tokens,
   workspace_bytes,
+  tree_mask,
 };
 
 /// Returns `status` with the number of the check.

@@ -97,6 +97,7 @@ Status check_numbers(const AttentionArgs& args) noexcept {
       !s) {
     return s;
   }
+  if (args.tree_mask != nullptr) return with(Check::tree_mask, unsupported(Resource::pointer));
   const BatchView& batch = args.batch;
   if (Status s = in_range(Check::num_rows, Resource::num_sequences, batch.num_rows, 0,
                           std::min<std::int64_t>(kMaxRows, batch.tables.num_rows));

@@ -59,7 +59,7 @@ std::string to_string(const AttentionCase& c) {
       << " cap=" << c.soft_cap << " paged=" << c.paged_table << " block_major=" << c.block_major
       << " order=" << (c.tile_order == TileOrder::rows ? "rows" : "chunked")
       << " alias=" << c.value_aliases_key << " scales=" << static_cast<int>(c.scales)
-      << " sinks=" << c.has_sinks;
+      << " sinks=" << c.has_sinks << " tree=" << c.has_tree;
   print(out, "lens", c.seq_lens);
   print(out, "q", c.q_counts);
   return out.str();
@@ -92,6 +92,7 @@ AttentionProblem::AttentionProblem(const AttentionCase& c, Poison poison) : case
   for (std::int32_t i = 0; c.has_sinks && i < c.num_kv_heads * c.group; ++i) {
     sinks_.push_back(random() % 4 == 0 ? kHugeSink : 2.0F * normal(random));
   }
+  if (c.has_tree) grow_trees();
   exact_.resize(size(out_elements()));
   exact_lse_.resize(size(lse_elements()));
   kernels::reference::attention_paged_exact(params(), exact_.data());
@@ -114,7 +115,21 @@ kernels::AttentionParams AttentionProblem::params() {
       a.out_dtype,
       {key_scales_.empty() ? nullptr : key_scales_.data(),
        value_scales_.empty() ? nullptr : value_scales_.data(), case_.scales == ScaleKind::per_head},
-      sinks_.empty() ? nullptr : sinks_.data()};
+      sinks_.empty() ? nullptr : sinks_.data(),
+      tree_masks_.empty() ? nullptr : tree_masks_.data()};
+}
+
+// The parent of each query token is the row's last old token or a query token before it.
+void AttentionProblem::grow_trees() {
+  std::mt19937_64 random(case_.seed + 29);
+  for (std::size_t row = 0; row + 1 < q_offsets_.size(); ++row) {
+    const std::size_t first = tree_masks_.size();
+    for (std::int64_t i = 0; i < q_offsets_[row + 1] - q_offsets_[row]; ++i) {
+      const std::uint64_t parent = random() % static_cast<std::uint64_t>(i + 1);
+      const std::uint64_t path = parent == 0 ? 0 : tree_masks_[first + parent - 1];
+      tree_masks_.push_back(path | std::uint64_t{1} << i);
+    }
+  }
 }
 
 std::int64_t AttentionProblem::num_pool_blocks() const {

@@ -40,6 +40,7 @@ struct AttentionCase {
   bool value_aliases_key = false;      ///< needs head_dim_v <= head_dim_k and equal dtypes
   ScaleKind scales = ScaleKind::none;  ///< fp8 K and V only
   bool has_sinks = false;              ///< attention sinks
+  bool has_tree = false;               ///< the query tokens of each row are a random draft tree
 };
 
 /// All of a case in one line.
@@ -84,6 +85,8 @@ class AttentionProblem {
   const std::vector<float>& value_scales() const { return value_scales_; }
   /// Logits of the sinks, one for each query head; or empty.
   const std::vector<float>& sinks() const { return sinks_; }
+  /// The tokens that each query token of a draft tree sees, one word a query token; or empty.
+  const std::vector<std::uint64_t>& tree_masks() const { return tree_masks_; }
   /// Table entries, for tests that spoil them.
   std::vector<BlockId>& entries() { return entries_; }
   const std::vector<BlockId>& entries() const { return entries_; }
@@ -94,6 +97,7 @@ class AttentionProblem {
   void lay_out_planes();
   void build_tables();
   void fill_pool(Poison poison);
+  void grow_trees();
   std::int64_t num_pool_blocks() const;
 
   AttentionCase case_;
@@ -109,6 +113,7 @@ class AttentionProblem {
   std::vector<float> key_scales_;
   std::vector<float> value_scales_;
   std::vector<float> sinks_;
+  std::vector<std::uint64_t> tree_masks_;
   std::vector<double> exact_;
   std::vector<float> exact_lse_;
 };

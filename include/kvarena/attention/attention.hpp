@@ -45,6 +45,9 @@ struct AttentionArgs {
   float soft_cap = 0.0F;           ///< of the logits, 0: none
   QuantScales scales = {};         ///< of fp8 K and V; CUDA only
   const float* sinks = nullptr;    ///< [num_q_heads] logits of the attention sinks; or null
+  const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees: bit j of query token i says
+                                             ///< whether it sees query token j of its row; null:
+                                             ///< causal. Not supported yet
 };
 
 /// The code that runs on a CPU. `best` takes the fastest that the machine has.

@@ -148,6 +148,8 @@ const std::vector<BadArgument>& bad_arguments() {
       {kUnsupported, Resource::head_dim, [](Small& s) { s.args.kv.value.head_dim = 2048; }},
       {kUnsupported, Resource::table_page,
        [](Small& s) { s.args.batch.tables.pages = address<std::int32_t>(64); }},
+      {kUnsupported, Resource::pointer,
+       [](Small& s) { s.args.tree_mask = address<std::uint64_t>(64); }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.kv.key.base = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.q = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.out = nullptr; }},

@@ -158,6 +158,15 @@ TEST(AttentionValidate, NamesEachBadArgumentAndRunsNothing) {
   }
 }
 
+TEST(AttentionValidate, RefusesDraftTrees) {
+  Small small;
+  constexpr std::array<std::uint64_t, 2> kMasks{1, 1};
+  small.args.tree_mask = kMasks.data();
+  const Status status = validate(small.args);
+  EXPECT_EQ(status.code, StatusCode::unsupported);
+  EXPECT_NE(describe_attention(status).find("tree_mask"), std::string::npos);
+}
+
 TEST(AttentionValidate, RunRefusesWithoutWriting) {
   Small small;
   auto workers = CpuWorkers::create(2);

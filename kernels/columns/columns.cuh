@@ -1,0 +1,45 @@
+#pragma once
+
+/// @file
+/// The columns kernel. A thread block has a producer warp, which copies K and V, and one or two
+/// warpgroups of consumers. The tokens of a slab are the columns of the products of S, and 64 query
+/// columns of a KV head are their rows. The pool's chunked order is the order of the operands. The
+/// schedule gives each thread block its segments, so there is no counter and no order to compute.
+
+#include "kernels/columns/columns_config.cuh"
+#include "kernels/columns/columns_consumer.cuh"
+#include "kernels/columns/columns_producer.cuh"
+
+namespace kvarena::kernels::columns {
+
+/// Computes the segments of a thread block.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kPerSm)
+    columns_kernel(const __grid_constant__ Launch launch) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<Shared<C>*>(memory);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32 - 4;
+  if (thread < C::kStages) {
+    init_barrier(&shared.key_full[thread], 1);
+    init_barrier(&shared.key_empty[thread], C::kWarpgroups);
+    init_barrier(&shared.value_full[thread], 1);
+    init_barrier(&shared.value_empty[thread], C::kWarpgroups);
+  }
+  fence_barrier_init();
+  const ColumnsSegment segment = load_segment(launch.segments() + blockIdx.x);
+  if (warp < 0) {
+    give_registers<C::kProducerRegisters>();
+    if (warp != -4) return;
+    Producer<C>{launch, shared, thread % 32, evict_first_hint()}.run(segment);
+    return;
+  }
+  take_registers<C::kConsumerRegisters>();
+  Consumer<C>{launch, shared, warp, thread % 32}.run(segment);
+#else
+  __trap();
+#endif
+}
+
+}  // namespace kvarena::kernels::columns

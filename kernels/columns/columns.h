@@ -1,0 +1,91 @@
+#pragma once
+
+/// @file
+/// Attention with many query columns on Hopper: 9 to 128 query columns a row and KV head over paged
+/// K and V in `chunked` tile order, bound by memory. A query column is one query token with one
+/// query head. It serves the verification of speculated tokens and large groups. There are two
+/// launches, as for decode: `launch_columns_schedule` runs once a step and reads the lengths on the
+/// device; `launch_columns` runs for each layer with that schedule. Neither allocates,
+/// synchronises, or reads lengths on the host, so a captured graph stays right while sequences
+/// grow, join and leave. The kernel needs compute capability 9.0.
+///
+/// The schedule cuts the K and V of all rows evenly over the thread blocks that fill the device.
+/// The thread block whose part of an item arrives last combines its parts, always in their order.
+/// No thread block waits for another. The same inputs give the same bits. With fixed parts, the
+/// bits of a row do not depend on the other rows of the batch.
+
+#include "kernels/columns/columns_limits.h"
+#include "kernels/params.h"
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/result.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace kvarena::kernels {
+
+/// The input of a schedule. Device pointers.
+struct ColumnsScheduleParams {
+  ColumnsLimits limits;
+  const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
+  const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row, at
+                                            ///< most limits.q_len a row; null: each has q_len
+  std::int64_t first_q = 0;                 ///< without q_offsets: first query token of row 0
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row; -1: skip the row,
+                                            ///< its outputs are not written; null: row r has table
+                                            ///< row r
+  std::int32_t num_rows = 0;                ///< at most limits.max_rows
+  std::int32_t window_tokens = 0;           ///< sliding window, 0: none
+  bool fixed_parts = false;          ///< cut each row at multiples of a number of tokens that does
+                                     ///< not depend on the batch; needs limits.fixed_tokens
+  void* workspace = nullptr;         ///< 256-byte aligned; must be zeroed once before the first use
+  std::int64_t workspace_bytes = 0;  ///< at least columns_workspace_bytes(limits)
+};
+
+/// Attention of one layer. Device pointers; shapes in C order. The query tokens of a row are its
+/// last ones, and a query token sees the tokens up to itself.
+struct ColumnsParams {
+  ColumnsLimits limits;          ///< as scheduled
+  const void* q = nullptr;       ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
+  void* out = nullptr;           ///< [total_q, num_q_heads, head_dim] dtype, 16-byte aligned
+  float* lse = nullptr;          ///< [total_q, num_q_heads] log-sum-exp, natural logarithm; or null
+  const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or null
+  const std::uint64_t* tree_mask =
+      nullptr;                            ///< [total_q] draft tree as in AttentionParams; or null
+  const void* key = nullptr;              ///< block 0 of the layer's K
+  const void* value = nullptr;            ///< block 0 of the layer's V
+  std::int64_t block_stride = 0;          ///< bytes from one block to the next
+  std::int64_t head_stride = 0;           ///< bytes from one head's tiles to the next
+  std::int32_t block_size = 16;           ///< tokens, a multiple of 16
+  const BlockId* block_tables = nullptr;  ///< [.., table_stride] rows of block ids; entries
+                                          ///< before a window and past a row's length are not
+                                          ///< read
+  std::int64_t table_stride = 0;          ///< entries from one row to the next
+  std::int32_t num_rows = 0;              ///< as scheduled
+  std::int32_t window_tokens = 0;         ///< as scheduled
+  DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype
+  float scale = 1.0F;                     ///< of the logits, positive
+  float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
+  void* workspace = nullptr;              ///< as scheduled
+  std::int64_t workspace_bytes = 0;       ///< as scheduled
+};
+
+static_assert(std::is_trivially_copyable_v<ColumnsParams>);
+static_assert(std::is_trivially_copyable_v<ColumnsScheduleParams>);
+
+/// Queues the schedule of a step: one small thread block. Returns invalid_argument or unsupported
+/// with the limit, limit_exceeded (workspace), or device_error when the launch fails.
+Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t stream) noexcept;
+
+/// Queues one layer. With `overlap` the launch is programmatic: it may begin while the kernel
+/// before it on the stream is finishing. Before that kernel has completed, it reads the schedule,
+/// the tables, and K and V of tokens older than the query tokens. The kernel before may therefore
+/// be the append of the query tokens. It must not be the kernel that wrote the schedule or the
+/// tables, and not a copy of blocks. Returns invalid_argument, limit_exceeded (workspace),
+/// unsupported (head_dim, dtype, block_size, soft_cap with a tree, device) or device_error.
+Status launch_columns(const ColumnsParams& params, bool overlap, cudaStream_t stream) noexcept;
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,189 @@
+#pragma once
+
+/// @file
+/// The partial results of the columns kernel: a thread block writes the part of a cut item, and the
+/// one that arrives last combines all parts in their order. Included by columns.cuh.
+
+#include "kernels/columns/columns_config.cuh"
+#include "kernels/columns/columns_softmax.cuh"
+
+namespace kvarena::kernels::columns {
+
+/// The columns that a warp combines at once, and the sum of their parts so far. A lane has four
+/// neighbouring dims of each run of 128.
+template <class C, int kRows>
+struct Combined {
+  static constexpr int kRuns = (C::kDim + 127) / 128;
+  float maximum[kRows];
+  float sum[kRows];
+  float o[kRows][4 * kRuns];
+};
+
+/// Adds the next 32 parts to the maxima and sums. Lane i gets the weights of part first_part + i.
+template <class C, int kRows>
+__device__ __forceinline__ void weigh_parts(Combined<C, kRows>& result, float (&weight)[kRows],
+                                            const Launch& launch, const ColumnsSegment& segment,
+                                            int first_part, int column, int columns, float scale,
+                                            int lane) {
+  const int part = first_part + lane;
+  float2 its[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const std::int64_t slot = segment.first_slot + part;
+    its[r] = part < segment.num_parts && column + r < columns
+                 ? __ldcg(&launch.max_sum()[slot * C::kColumns + column + r])
+                 : make_float2(-INFINITY, 0.0F);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float maximum = its[r].x;
+    for (int d = 16; d > 0; d /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(~0U, maximum, d));
+    const float old = result.maximum[r];
+    const float to = fmaxf(old, maximum);
+    const float keep = old == -INFINITY ? 0.0F : exp2_fast((old - to) * scale);
+    weight[r] = its[r].x == -INFINITY ? 0.0F : exp2_fast((its[r].x - to) * scale);
+    float sum = weight[r] * its[r].y;
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0U, sum, d);
+    result.sum[r] = result.sum[r] * keep + sum;
+    result.maximum[r] = to;
+#pragma unroll
+    for (int e = 0; e < 4 * Combined<C, kRows>::kRuns; ++e) result.o[r][e] *= keep;
+  }
+}
+
+/// Adds the outputs of up to 32 parts, kAtOnce loads in flight for each column.
+template <class C, int kRows, int kAtOnce>
+__device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const float (&weight)[kRows],
+                                          const Launch& launch, const ColumnsSegment& segment,
+                                          int first_part, int column, int columns, int lane) {
+  const int count = min(32, segment.num_parts - first_part);
+  const std::int64_t first_slot = segment.first_slot + first_part;
+  for (int part = 0; part < count; part += kAtOnce) {
+#pragma unroll
+    for (int e = 0; e < Combined<C, kRows>::kRuns; ++e) {
+      const int dim = min(e * 128 + lane * 4, C::kDim - 4);
+      float4 v[kAtOnce][kRows];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const std::int64_t slot = first_slot + min(part + u, count - 1);
+          const std::int64_t row = slot * C::kColumns + min(column + r, columns - 1);
+          v[u][r] = __ldcg(reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim));
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float x =
+              __shfl_sync(~0U, weight[r], (part + u) & 31) * (part + u < count ? 1.0F : 0.0F);
+          result.o[r][4 * e] += x * v[u][r].x;
+          result.o[r][4 * e + 1] += x * v[u][r].y;
+          result.o[r][4 * e + 2] += x * v[u][r].z;
+          result.o[r][4 * e + 3] += x * v[u][r].w;
+        }
+      }
+    }
+  }
+}
+
+/// Normalises and writes one combined column.
+template <class C, int kRows>
+__device__ __forceinline__ void write_combined(const Combined<C, kRows>& result, int r,
+                                               const Launch& launch, const ColumnsSegment& segment,
+                                               int column, float scale, int lane) {
+  using T = typename C::T;
+  const ColumnsParams& p = launch.params;
+  const Place place = place_of(launch, segment, segment.column_group * C::kColumns + column);
+  float sum = result.sum[r];
+  const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
+  if (sink != nullptr) sum = with_sink<C>(sum, result.maximum[r], *sink, scale);
+  const float factor = sum > 0.0F ? 1.0F / sum : 0.0F;
+  if (p.lse != nullptr && lane == 0) {
+    p.lse[place.token * p.limits.num_q_heads + place.head] =
+        log_sum_exp<C>(sum, result.maximum[r], scale, sink);
+  }
+#pragma unroll
+  for (int e = 0; e < Combined<C, kRows>::kRuns; ++e) {
+    const int dim = e * 128 + lane * 4;
+    if (dim >= C::kDim) continue;
+    const float* const o = result.o[r] + 4 * e;
+    *reinterpret_cast<uint2*>(static_cast<T*>(p.out) + element_of<C>(launch, place) + dim) =
+        make_uint2(pack<T>(o[0] * factor, o[1] * factor), pack<T>(o[2] * factor, o[3] * factor));
+  }
+}
+
+/// Combines all parts of an item. A warp takes kRows columns at a time and loads kAtOnce parts of
+/// them at a time; neither number changes the order of the sums.
+template <class C, int kRows, int kAtOnce>
+__device__ __forceinline__ void combine(const Launch& launch, const ColumnsSegment& segment,
+                                        int columns, int warp, int lane) {
+  const float scale = C::kCap ? 1.0F : launch.constants.logit_scale;
+  for (int column = warp * kRows; column < columns; column += C::kConsumers / 32 * kRows) {
+    Combined<C, kRows> result;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      result.maximum[r] = -INFINITY;
+      result.sum[r] = 0.0F;
+#pragma unroll
+      for (int e = 0; e < 4 * Combined<C, kRows>::kRuns; ++e) result.o[r][e] = 0.0F;
+    }
+    for (int part = 0; part < segment.num_parts; part += 32) {
+      float weight[kRows];
+      weigh_parts(result, weight, launch, segment, part, column, columns, scale, lane);
+      add_parts<C, kRows, kAtOnce>(result, weight, launch, segment, part, column, columns, lane);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (column + r < columns) {
+        write_combined(result, r, launch, segment, column + r, scale, lane);
+      }
+    }
+  }
+}
+
+/// Writes a thread's column of a part: the output is not normalised.
+template <class C>
+__device__ __forceinline__ void write_partial(const Launch& launch, const ColumnsSegment& segment,
+                                              int column, const float (&o)[C::kDim / 2], int h,
+                                              float maximum, float sum, int t) {
+  const std::int64_t row = (std::int64_t{segment.first_slot} + segment.part) * C::kColumns + column;
+  if (t == 0) __stcg(&launch.max_sum()[row], make_float2(maximum, sum));
+  float* const to = launch.outputs() + row * C::kDim + 2 * t;
+#pragma unroll
+  for (int i = 0; i < C::kDim / 8; ++i) {
+    __stcg(reinterpret_cast<float2*>(to + i * 8),
+           make_float2(o[i * 4 + 2 * h], o[i * 4 + 2 * h + 1]));
+  }
+}
+
+/// Counts the thread block's part as arrived, after all its consumers have written theirs. The last
+/// part to arrive combines the item and resets the counter.
+template <class C>
+__device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& shared,
+                                            const ColumnsSegment& segment, int warp, int lane) {
+  sync_named<kPartBarrier>(C::kConsumers);
+  if (warp == 0 && lane == 0) {
+    __threadfence();  // after the barrier, so it covers the stores of all consumers
+    int* const counter = launch.counters() + segment.first_slot;
+    const bool is_last = atomicAdd(counter, 1) == segment.num_parts - 1;
+    shared.is_last = static_cast<int>(is_last);
+    if (is_last) *counter = 0;
+  }
+  sync_named<kPartBarrier>(C::kConsumers);
+  if (shared.is_last != 0) {
+    __threadfence();
+    const int columns = min(
+        C::kColumns, segment.q_len * launch.constants.group - segment.column_group * C::kColumns);
+    constexpr bool kIsLong = C::kDim > 128;
+    if (segment.num_parts > 4) {
+      combine<C, 2, kIsLong ? 8 : 16>(launch, segment, columns, warp, lane);
+    } else {
+      combine<C, kIsLong ? 4 : 8, 2>(launch, segment, columns, warp, lane);
+    }
+  }
+  sync_named<kPartBarrier>(C::kConsumers);
+}
+
+}  // namespace kvarena::kernels::columns

@@ -1,0 +1,158 @@
+#pragma once
+
+/// @file
+/// What the parts of the columns kernel share: the constants of an instance, its shared memory, and
+/// the place of a query column. Thread 128 * (1 + i) is the first of consumer warpgroup `i`; the
+/// first warpgroup has the producer warp. Lane `l` of a consumer warp is (g, t) = (l / 4, l % 4),
+/// as in the PTX description of the products: it holds columns g and g + 8 of its warp's 16.
+
+#include "kernels/columns/columns.h"
+#include "kernels/columns/columns_workspace.h"
+#include "kernels/common/hopper.cuh"
+#include "kernels/common/wgmma.cuh"
+#include "kvarena/base/tile_order.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace kvarena::kernels::columns {
+
+/// Named barriers.
+inline constexpr int kPartBarrier = 1;   ///< of all consumers: a part is written, or combined
+inline constexpr int kSetUpBarrier = 2;  ///< of consumers and producer: the barriers are set up
+inline constexpr int kQueryBarrier = 3;  ///< and the next: of a warpgroup that stores its queries
+inline constexpr float kLog2e = 1.4426950408889634F;
+inline constexpr float kLn2 = 0.6931471805599453F;
+
+/// What an instance can mask and do with logits. `soft_cap` and `tree` take a window too.
+enum class Variant { plain, window, soft_cap, tree };
+
+/// The constants of an instance. T is the type of q, K, V and out.
+template <class T_, int D, bool kWide, Variant kVariant>
+struct Config {
+  using T = T_;
+  static constexpr ColumnsShape kShape = columns_shape(D, kWide);
+  static constexpr int kDim = D;
+  static constexpr int kColumns = kShape.columns;     ///< query columns of a thread block
+  static constexpr int kTokens = kShape.slab_tokens;  ///< tokens of a slab
+  static constexpr int kStages = kShape.stages;
+  static constexpr int kPerSm = kShape.per_sm;
+  static constexpr int kWarpgroups = kColumns / 64;  ///< of consumers
+  static constexpr int kConsumers = kWarpgroups * 128;
+  static constexpr int kThreads = kConsumers + 128;
+  static constexpr int kTiles = kTokens / kTileTokens;  ///< of a slab
+  static constexpr int kTileBytes = kTileTokens * D * 2;
+  static constexpr int kSlabBytes = kTokens * D * 2;
+  static constexpr int kGroupBytes = kAtomTokens * D * 2;  ///< of eight tokens
+  static constexpr int kPiece = D * 2 % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
+  static constexpr int kAtomBytes = kAtomTokens * kPiece;
+  static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
+  static constexpr bool kWindow = kVariant != Variant::plain;
+  static constexpr bool kCap = kVariant == Variant::soft_cap;
+  static constexpr bool kTree = kVariant == Variant::tree;
+  /// With head_dim 256, registers hold the output and not the queries.
+  static constexpr bool kSharedQuery = D > 192;
+  static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
+  /// Products with V for all dims: ptxas wants the accumulators of one to fit the registers of a
+  /// thread at the launch.
+  static constexpr int kValueRuns = D > 192 && kPerSm == 2 ? 2 : 1;
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
+};
+
+/// The shared memory of a thread block.
+template <class C>
+struct alignas(1024) Shared {
+  char key[C::kStages][C::kSlabBytes];
+  char value[C::kStages][C::kSlabBytes];
+  char query[C::kQueryBytes];
+  Barrier key_full[C::kStages];
+  Barrier key_empty[C::kStages];
+  Barrier value_full[C::kStages];
+  Barrier value_empty[C::kStages];
+  int is_last;  ///< this thread block's part of the item arrived last
+};
+
+/// What a launch computes from its parameters.
+struct Constants {
+  std::int32_t group;             ///< query heads of a KV head
+  std::uint32_t group_inverse;    ///< ceil(2^32 / group)
+  std::uint32_t tiles_per_block;  ///< 16-token tiles
+  std::uint64_t block_of_tile;    ///< ceil(2^32 / tiles_per_block)
+  float logit_scale;              ///< of a product, to log2
+  float cap;                      ///< soft cap, in log2
+  float cap_slope;                ///< 2 log2(e) scale / soft_cap
+};
+
+/// All that a launch passes to the kernel.
+struct Launch {
+  ColumnsParams params;
+  ColumnsWorkspace workspace;
+  Constants constants;
+
+  __device__ __forceinline__ char* at(std::int64_t offset) const {
+    return static_cast<char*>(params.workspace) + offset;
+  }
+  __device__ __forceinline__ int* counters() const {
+    return reinterpret_cast<int*>(at(workspace.counters));
+  }
+  __device__ __forceinline__ float2* max_sum() const {
+    return reinterpret_cast<float2*>(at(workspace.max_sum));
+  }
+  __device__ __forceinline__ float* outputs() const {
+    return reinterpret_cast<float*>(at(workspace.outputs));
+  }
+  __device__ __forceinline__ const ColumnsSegment* segments() const {
+    return reinterpret_cast<const ColumnsSegment*>(at(workspace.segments));
+  }
+  /// Returns the query token of a column, counted in its row. `column` is less than 2^16.
+  __device__ __forceinline__ int token_of(int column) const {
+    if (constants.group == 1) return column;
+    return static_cast<int>(__umulhi(static_cast<unsigned>(column), constants.group_inverse));
+  }
+};
+
+/// The place of a query column in q, out and lse.
+struct Place {
+  std::int64_t token;  ///< query token
+  int head;            ///< query head
+};
+__device__ __forceinline__ Place place_of(const Launch& launch, const ColumnsSegment& segment,
+                                          int column) {
+  const int token = launch.token_of(column);
+  const int group = launch.constants.group;
+  return {std::int64_t{segment.q_begin} + token, segment.head * group + column - token * group};
+}
+/// Returns the index of the place's first element in q and out.
+template <class C>
+__device__ __forceinline__ std::int64_t element_of(const Launch& launch, const Place& place) {
+  return (place.token * launch.params.limits.num_q_heads + place.head) * C::kDim;
+}
+
+/// Loads a segment; the schedule wrote it before this kernel began.
+__device__ __forceinline__ ColumnsSegment load_segment(const ColumnsSegment* from) {
+  ColumnsSegment segment;
+  auto* const to = reinterpret_cast<int4*>(&segment);
+  const auto* const words = reinterpret_cast<const int4*>(from);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = __ldg(words + i);
+  return segment;
+}
+
+/// Returns two numbers as a pair of 16-bit ones.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high);
+template <>
+__device__ __forceinline__ std::uint32_t pack<__nv_bfloat16>(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+template <>
+__device__ __forceinline__ std::uint32_t pack<__half>(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return reinterpret_cast<const std::uint32_t&>(pair);
+}
+
+}  // namespace kvarena::kernels::columns

@@ -1,0 +1,320 @@
+#pragma once
+
+/// @file
+/// The consumers of the columns kernel. A warpgroup multiplies 64 query columns with a slab of K,
+/// turns the logits into weights, and multiplies these with V. The logits of the next slab are
+/// computed before the products with V of the last one, so that the softmax runs beside them.
+/// Included by columns.cuh.
+
+#include "kernels/columns/columns_combine.cuh"
+#include "kernels/columns/columns_config.cuh"
+#include "kernels/columns/columns_query.cuh"
+#include "kernels/columns/columns_softmax.cuh"
+#include "kernels/common/grid_dependency.cuh"
+
+#include <type_traits>
+
+namespace kvarena::kernels::columns {
+
+/// A consumer thread: its place, and the slabs of K and of V that it has used.
+template <class C>
+struct Consumer {
+  using T = typename C::T;
+  const Launch& launch;
+  Shared<C>& shared;
+  const int warp;  ///< among the consumers
+  const int lane;
+  const int g = lane / 4;
+  const int t = lane % 4;
+  const float scale = C::kCap ? 1.0F : launch.constants.logit_scale;
+  int keys = 0;
+  int values = 0;
+
+  /// The column of the thread block that this thread has as h = 0; h = 1 is 8 further.
+  __device__ __forceinline__ int column() const { return warp * 16 + g; }
+  /// One thread a warpgroup tells the producer that a stage may be overwritten.
+  __device__ __forceinline__ void release(Barrier* barrier) const {
+    if (threadIdx.x % 128 == 0) arrive(barrier);
+  }
+
+  __device__ __forceinline__ void load_query(Query<C>& query, const ColumnsSegment& segment) const {
+    query.load(launch, segment, segment.column_group * C::kColumns + column(), t);
+  }
+  __device__ __forceinline__ void stage_query(const ColumnsSegment& segment) const;
+  __device__ __forceinline__ void multiply_key(float (&s)[C::kTokens / 2], const Query<C>& query,
+                                               int stage) const;
+  __device__ __forceinline__ void multiply_value(float (&o)[C::kDim / 2],
+                                                 const std::uint32_t (&weights)[C::kTiles][4],
+                                                 int stage) const;
+  __device__ __forceinline__ void round_weights(std::uint32_t (&weights)[C::kTiles][4],
+                                                const float (&s)[C::kTokens / 2]) const;
+  __device__ __forceinline__ int limit_of(const ColumnsSegment& segment, int column) const;
+  __device__ __forceinline__ Sight sight_of(const ColumnsSegment& segment) const;
+  __device__ __forceinline__ void find_masked(const ColumnsSegment& segment, int& bottom,
+                                              int& top) const;
+  template <bool kMasked>
+  __device__ __forceinline__ void step(float (&o)[C::kDim / 2], float (&s)[C::kTokens / 2],
+                                       std::uint32_t (&weights)[C::kTiles][4], Softmax& state,
+                                       const Query<C>& query, const Sight& sight, int slab_token);
+  __device__ __forceinline__ void finish(const ColumnsSegment& segment,
+                                         const float (&o)[C::kDim / 2], Softmax& state);
+  __device__ __forceinline__ void run(ColumnsSegment segment);
+};
+
+/// Loads the queries of a segment and stores them as an operand in shared memory.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& segment) const {
+  const auto sync = [&] {
+    if (warp / 4 == 0) {
+      sync_named<kQueryBarrier>(128);
+    } else {
+      sync_named<kQueryBarrier + 1>(128);
+    }
+  };
+  Query<C> query;
+  load_query(query, segment);
+  sync();  // the products with the queries before have ended in all warps
+  query.store_operand(shared.query + warp * 2 * C::kGroupBytes, g, t);
+  fence_async_proxy();
+  sync();
+}
+
+/// Issues s = Q K^T of a slab.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::multiply_key(float (&s)[C::kTokens / 2],
+                                                          const Query<C>& query, int stage) const {
+  const std::uint32_t key =
+      operand_base(shared_address(shared.key[0]), 16) + stage * (C::kSlabBytes >> 4);
+#pragma unroll
+  for (int i = 0; i < C::kDim / 16; ++i) {
+    const int step = i * 32 / C::kPiece * C::kAtomBytes + i * 32 % C::kPiece;
+    const std::uint64_t b = operand_at<C::kGroupBytes, C::kSwizzle>(key, step);
+    if constexpr (C::kSharedQuery) {
+      const std::uint32_t a =
+          operand_base(shared_address(shared.query), 16) + warp / 4 * (64 * C::kDim * 2 >> 4);
+      Wgmma<T, C::kTokens>::ss(s, operand_at<C::kGroupBytes, C::kSwizzle>(a, step), b, i > 0);
+    } else {
+      std::uint32_t a[4];
+      query.fragment(a, i);
+      Wgmma<T, C::kTokens>::rs_k(s, a, b, i > 0);
+    }
+  }
+}
+
+/// Issues o += P V of a slab.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::multiply_value(
+    float (&o)[C::kDim / 2], const std::uint32_t (&weights)[C::kTiles][4], int stage) const {
+  const std::uint32_t value =
+      operand_base(shared_address(shared.value[0]), C::kAtomBytes) + stage * (C::kSlabBytes >> 4);
+  constexpr int kDims = C::kDim / C::kValueRuns;
+#pragma unroll
+  for (int i = 0; i < C::kTiles; ++i) {
+#pragma unroll
+    for (int run = 0; run < C::kValueRuns; ++run) {
+      const int step = i * C::kTileBytes + run * (kDims * 2 / C::kPiece * C::kAtomBytes);
+      Wgmma<T, kDims>::rs_mn(reinterpret_cast<float(&)[kDims / 2]>(o[run * (kDims / 2)]),
+                             weights[i], operand_at<C::kGroupBytes, C::kSwizzle>(value, step));
+    }
+  }
+}
+
+/// Rounds weights to T. The accumulators of 16 tokens are a fragment of 16 columns of P.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::round_weights(std::uint32_t (&weights)[C::kTiles][4],
+                                                           const float (&s)[C::kTokens / 2]) const {
+#pragma unroll
+  for (int i = 0; i < C::kTiles; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      weights[i][j] = pack<T>(s[i * 8 + 2 * j], s[i * 8 + 2 * j + 1]);
+    }
+  }
+}
+
+/// Returns one past the last token that a column sees, without a tree.
+template <class C>
+__device__ __forceinline__ int Consumer<C>::limit_of(const ColumnsSegment& segment,
+                                                     int column) const {
+  return min(segment.seq_len - segment.q_len + launch.token_of(column) + 1, segment.seq_len);
+}
+
+/// Returns what this thread's columns see. A window keeps the last tokens of a path in a tree, and
+/// new tokens before it are taken from the path.
+template <class C>
+__device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& segment) const {
+  Sight sight;
+  const int window = launch.params.window_tokens;
+  sight.first_new = segment.seq_len - segment.q_len;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int at = segment.column_group * C::kColumns + column() + 8 * h;
+    if constexpr (!C::kTree) {
+      sight.limit[h] = limit_of(segment, at);
+      sight.low[h] = window > 0 ? sight.limit[h] - window : 0;
+      continue;
+    }
+    sight.limit[h] = segment.seq_len;
+    const int token = launch.token_of(at);
+    std::uint64_t path = 0;
+    if (token < segment.q_len) {
+      path = launch.params.tree_mask[std::int64_t{segment.q_begin} + token] | std::uint64_t{1}
+                                                                                  << token;
+      path &= ~std::uint64_t{0} >> max(0, 64 - segment.q_len);
+      while (window > 0 && __popcll(path) > window) path &= path - 1;
+    }
+    sight.tree[h] = path;
+    sight.low[h] = window > 0 ? sight.first_new + __popcll(path) - window : 0;
+  }
+  return sight;
+}
+
+/// Finds the slabs of a segment that need masks: the first `bottom` ones, because of the window,
+/// and those from `top` on, because of the row's new tokens.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment, int& bottom,
+                                                         int& top) const {
+  const int slabs = segment.last_slab - segment.first_slab;
+  const int first = segment.column_group * C::kColumns;
+  const int first_limit = C::kTree ? segment.seq_len - segment.q_len : limit_of(segment, first);
+  const int last_limit = C::kTree ? segment.seq_len : limit_of(segment, first + C::kColumns - 1);
+  const int window = launch.params.window_tokens;
+  const int in_window = (last_limit - window + C::kTokens - 1) / C::kTokens - segment.first_slab;
+  bottom = window > 0 ? min(slabs, in_window) : 0;
+  top = max(1, min(first_limit / C::kTokens - segment.first_slab, slabs));
+}
+
+/// Multiplies with K of one slab and V of the slab before.
+template <class C>
+template <bool kMasked>
+__device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
+                                                  float (&s)[C::kTokens / 2],
+                                                  std::uint32_t (&weights)[C::kTiles][4],
+                                                  Softmax& state, const Query<C>& query,
+                                                  const Sight& sight, int slab_token) {
+  const int key = keys % C::kStages;
+  const int value = values % C::kStages;
+  wait(&shared.key_full[key], (keys / C::kStages) & 1);
+  fence_products();
+  fence_registers(s);
+  multiply_key(s, query, key);
+  commit_products();
+  wait(&shared.value_full[value], (values / C::kStages) & 1);
+  fence_registers(o);
+  fence_products();
+  multiply_value(o, weights, value);
+  commit_products();
+  ++keys;
+  ++values;
+  wait_products<1>();
+  fence_registers(s);
+  release(&shared.key_empty[key]);
+  cap_logits<C>(s, launch.constants);
+  float keep[2];
+  continue_softmax<C, kMasked>(s, state, keep, scale, sight, slab_token, t);
+  fence_registers(s);
+  wait_products<0>();
+  fence_registers(o);
+  release(&shared.value_empty[value]);
+  round_weights(weights, s);
+  if (__any_sync(~0U, keep[0] != 1.0F || keep[1] != 1.0F)) {
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) o[i] *= keep[(i >> 1) & 1];
+  }
+}
+
+/// Writes the outputs of a whole item, or the thread block's part of it.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segment,
+                                                    const float (&o)[C::kDim / 2], Softmax& state) {
+  const bool is_whole = segment.num_parts == 1;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    state.sum[h] += __shfl_xor_sync(~0U, state.sum[h], 1);
+    state.sum[h] += __shfl_xor_sync(~0U, state.sum[h], 2);
+    const int in_block = column() + 8 * h;
+    const int at = segment.column_group * C::kColumns + in_block;
+    const bool is_in = at < segment.q_len * launch.constants.group;
+    if (is_whole) {
+      write_column<C>(launch, place_of(launch, segment, at), is_in, o, h, state.maximum[h],
+                      state.sum[h], scale, t);
+    } else if (is_in) {
+      write_partial<C>(launch, segment, in_block, o, h, state.maximum[h], state.sum[h], t);
+    }
+  }
+  if (!is_whole) arrive_part(launch, shared, segment, warp, lane);
+}
+
+/// Computes all segments of the thread block. The queries of the next segment are on their way
+/// during the last product of the current one.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::run(ColumnsSegment segment) {
+  float o[C::kDim / 2];
+  float s[C::kTokens / 2];
+  std::uint32_t weights[C::kTiles][4];
+  Query<C> query;
+  sync_named<kSetUpBarrier>(32 + C::kConsumers);
+  wait_for_previous_kernel();
+  if (segment.last_slab == segment.first_slab) return;
+  if constexpr (!C::kSharedQuery) load_query(query, segment);
+  while (true) {
+    const int slabs = segment.last_slab - segment.first_slab;
+    ColumnsSegment next = segment;
+    if (segment.next >= 0) next = load_segment(launch.segments() + segment.next);
+    const Sight sight = sight_of(segment);
+    int bottom;
+    int top;
+    find_masked(segment, bottom, top);
+    Softmax state;
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0.0F;
+    if constexpr (C::kSharedQuery) {
+      stage_query(segment);
+    } else {
+      query.arrange(t);
+    }
+    const int first = keys % C::kStages;
+    wait(&shared.key_full[first], (keys / C::kStages) & 1);
+    ++keys;
+    fence_products();
+    fence_registers(s);
+    multiply_key(s, query, first);
+    commit_products();
+    wait_products<0>();
+    fence_registers(s);
+    release(&shared.key_empty[first]);
+    cap_logits<C>(s, launch.constants);
+    begin_softmax<C>(s, state, scale, sight, segment.first_slab * C::kTokens, t);
+    round_weights(weights, s);
+    int i = 1;
+    const auto step_at = [&](auto masked) {
+      step<decltype(masked)::value>(o, s, weights, state, query, sight,
+                                    (segment.first_slab + i) * C::kTokens);
+      ++i;
+    };
+#pragma unroll 1
+    while (i < bottom) step_at(std::true_type{});
+#pragma unroll 1
+    while (i < top) step_at(std::false_type{});
+#pragma unroll 1
+    while (i < slabs) step_at(std::true_type{});
+    const int last = values % C::kStages;
+    wait(&shared.value_full[last], (values / C::kStages) & 1);
+    ++values;
+    fence_products();
+    fence_registers(o);
+    multiply_value(o, weights, last);
+    commit_products();
+    if constexpr (!C::kSharedQuery) {
+      if (segment.next >= 0) load_query(query, next);
+    }
+    wait_products<0>();
+    fence_registers(o);
+    release(&shared.value_empty[last]);
+    finish(segment, o, state);
+    if (segment.next < 0) return;
+    segment = next;
+  }
+}
+
+}  // namespace kvarena::kernels::columns

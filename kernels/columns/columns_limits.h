@@ -1,0 +1,33 @@
+#pragma once
+
+/// @file
+/// The limits of attention with many query columns on Hopper, and the workspace that it needs for
+/// them. A query column is one query token with one query head: a KV head has q_len * group columns
+/// a row. The size is a pure function that needs no CUDA, so memory can be planned on any machine.
+
+#include "kvarena/base/dtype.hpp"
+
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+/// The largest step that a workspace serves, and the shape that decides the schedule.
+struct ColumnsLimits {
+  std::int32_t max_rows = 0;      ///< sequences, 1 .. 16384
+  std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 64
+  std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
+  std::int32_t num_kv_heads = 0;  ///< KV heads
+  std::int32_t head_dim = 0;      ///< 64, 80, 96, 128, 192 or 256
+  std::int32_t num_sms = 0;       ///< multiprocessors of the device, 1 .. 256
+  DType kv_dtype = DType::bf16;   ///< of K and V: bf16 or f16
+  std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
+                                  ///< with more tokens gets longer parts. 0: no fixed parts
+};
+
+/// Most query columns of a row for each KV head.
+inline constexpr std::int64_t kMaxColumns = 1024;
+
+/// Returns the bytes of workspace for `limits`: a pure function of them. 0 when they are refused.
+std::int64_t columns_workspace_bytes(const ColumnsLimits& limits) noexcept;
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,170 @@
+#pragma once
+
+/// @file
+/// The producer warp of the columns kernel. It copies the slabs of the thread block's segments into
+/// shared memory, first to last, K before V. A tile of 16 tokens is one bulk copy, and lane `i`
+/// copies tile `i` of a slab. Tokens older than the query tokens are copied before the kernel in
+/// front has completed. Included by columns.cuh.
+
+#include "kernels/columns/columns_config.cuh"
+#include "kernels/common/grid_dependency.cuh"
+
+namespace kvarena::kernels::columns {
+
+/// The producer warp.
+template <class C>
+struct Producer {
+  /// Slabs whose table entries the lanes hold.
+  static constexpr int kSlabsAhead = 32 / C::kTiles;
+
+  const Launch& launch;
+  Shared<C>& shared;
+  const int lane;
+  const std::uint64_t hint;  ///< of the copies: K and V are read once
+  int slab = 0;              ///< slabs so far, of all segments
+  bool has_waited = false;   ///< for the kernel in front
+
+  /// Returns the table entry's index of a tile. It is exact for tile < 2^32 / tiles_per_block.
+  __device__ __forceinline__ unsigned table_index(int tile) const {
+    return static_cast<unsigned>(static_cast<unsigned>(tile) * launch.constants.block_of_tile >>
+                                 32);
+  }
+  /// Returns the bytes from a head's K or V to a tile, which lies in `block`.
+  __device__ __forceinline__ std::int64_t tile_offset(int block, int tile) const {
+    const unsigned within = tile - table_index(tile) * launch.constants.tiles_per_block;
+    return block * launch.params.block_stride + within * C::kTileBytes;
+  }
+  /// Returns this lane's block of the kSlabsAhead slabs from `first` of a segment on. Entries that
+  /// no query token needs are not read.
+  __device__ __forceinline__ int load_entries(const ColumnsSegment& segment, int first) const {
+    const int at = segment.first_slab + first + lane / C::kTiles;
+    const int tile = at * C::kTiles + lane % C::kTiles;
+    const int token = tile * kTileTokens;
+    if (at >= segment.last_slab || token >= segment.seq_len ||
+        token + kTileTokens <= segment.first_seen) {
+      return 0;
+    }
+    const BlockId* const table =
+        launch.params.block_tables + segment.table_row * launch.params.table_stride;
+    return __ldg(reinterpret_cast<const int*>(table + table_index(tile)));
+  }
+  /// Waits for the kernel in front, then lets the next one begin.
+  __device__ __forceinline__ void follow() {
+    wait_for_previous_kernel();
+    let_next_kernel_begin();
+    has_waited = true;
+  }
+
+  __device__ __forceinline__ void copy_key(const ColumnsSegment& segment, const char* key, int at,
+                                           int block);
+  __device__ __forceinline__ void copy_value(const ColumnsSegment& segment, const char* value,
+                                             int at, int block);
+  __device__ __forceinline__ void write_edge_tile(const ColumnsSegment& segment, const char* from,
+                                                  char* to, int first_token);
+  __device__ __forceinline__ void run(ColumnsSegment segment);
+};
+
+/// Copies the tiles of K of slab `at` that some query token sees.
+template <class C>
+__device__ __forceinline__ void Producer<C>::copy_key(const ColumnsSegment& segment,
+                                                      const char* key, int at, int block) {
+  const int stage = slab % C::kStages;
+  const int token = (at * C::kTiles + lane) * kTileTokens;
+  wait(&shared.key_empty[stage], ((slab / C::kStages) & 1) ^ 1);
+  const bool is_seen =
+      lane < C::kTiles && token < segment.seq_len && token + kTileTokens > segment.first_seen;
+  const int count = __popc(__ballot_sync(~0U, is_seen));
+  if (lane == 0) arrive_and_expect(&shared.key_full[stage], count * C::kTileBytes);
+  __syncwarp();
+  if (is_seen) {
+    copy_bulk(shared_address(shared.key[stage]) + lane * C::kTileBytes,
+              key + tile_offset(block, at * C::kTiles + lane), C::kTileBytes,
+              &shared.key_full[stage], hint);
+  }
+}
+
+/// Writes a tile of V whose tokens are not all seen; those that no query token sees become zeros,
+/// because their slots may hold anything.
+template <class C>
+__device__ __forceinline__ void Producer<C>::write_edge_tile(const ColumnsSegment& segment,
+                                                             const char* from, char* to,
+                                                             int first_token) {
+  constexpr int kChunks = C::kTileBytes / kChunkBytes;
+  constexpr int kOfToken = C::kPiece / kChunkBytes;  // neighbouring chunks of a token
+#pragma unroll 1
+  for (int chunk = lane; chunk < kChunks; chunk += 32) {
+    const int token =
+        first_token + chunk / (kChunks / 2) * kAtomTokens + chunk / kOfToken % kAtomTokens;
+    uint4 content = make_uint4(0, 0, 0, 0);
+    if (token < segment.seq_len && token >= segment.first_seen) {
+      content = *reinterpret_cast<const uint4*>(from + chunk * kChunkBytes);
+    }
+    *reinterpret_cast<uint4*>(to + chunk * kChunkBytes) = content;
+  }
+}
+
+/// Copies the tiles of V of slab `at` whose tokens are all seen, and writes the others.
+template <class C>
+__device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& segment,
+                                                        const char* value, int at, int block) {
+  const int stage = slab % C::kStages;
+  const int token = (at * C::kTiles + lane) * kTileTokens;
+  wait(&shared.value_empty[stage], ((slab / C::kStages) & 1) ^ 1);
+  const bool is_whole =
+      lane < C::kTiles && token + kTileTokens <= segment.seq_len && token >= segment.first_seen;
+  const unsigned whole = __ballot_sync(~0U, is_whole);
+  if (whole != (1U << C::kTiles) - 1) {
+#pragma unroll 1
+    for (int i = 0; i < C::kTiles; ++i) {
+      if ((whole >> i & 1) != 0) continue;
+      const int tile = at * C::kTiles + i;
+      write_edge_tile(segment, value + tile_offset(__shfl_sync(~0U, block, i), tile),
+                      shared.value[stage] + i * C::kTileBytes, tile * kTileTokens);
+    }
+    fence_async_proxy();
+    __syncwarp();
+  }
+  if (lane == 0) arrive_and_expect(&shared.value_full[stage], __popc(whole) * C::kTileBytes);
+  __syncwarp();
+  if (is_whole) {
+    copy_bulk(shared_address(shared.value[stage]) + lane * C::kTileBytes,
+              value + tile_offset(block, at * C::kTiles + lane), C::kTileBytes,
+              &shared.value_full[stage], hint);
+  }
+}
+
+/// Copies all segments of the thread block. The entries of the next slabs are loaded while the
+/// current ones are copied.
+template <class C>
+__device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
+  int held = load_entries(segment, 0);
+  sync_named<kSetUpBarrier>(32 + C::kConsumers);
+  while (true) {
+    const int slabs = segment.last_slab - segment.first_slab;
+    const bool has_next = segment.next >= 0;
+    ColumnsSegment next = segment;
+    if (has_next) next = load_segment(launch.segments() + segment.next);
+    const std::int64_t to_head = segment.head * launch.params.head_stride;
+    const char* const key = static_cast<const char*>(launch.params.key) + to_head;
+    const char* const value = static_cast<const char*>(launch.params.value) + to_head;
+    for (int first = 0; first < slabs; first += kSlabsAhead) {
+      const int ahead = first + kSlabsAhead < slabs ? load_entries(segment, first + kSlabsAhead)
+                        : has_next                  ? load_entries(next, 0)
+                                                    : 0;
+      for (int i = first; i < min(slabs, first + kSlabsAhead); ++i, ++slab) {
+        const int at = segment.first_slab + i;
+        const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
+        const bool has_new_tokens = (at + 1) * C::kTokens > segment.seq_len - segment.q_len;
+        if (!has_waited && (slab >= C::kStages || has_new_tokens)) follow();
+        copy_key(segment, key, at, block);
+        copy_value(segment, value, at, block);
+      }
+      held = ahead;
+    }
+    if (!has_next) break;
+    segment = next;
+  }
+  if (!has_waited) follow();
+}
+
+}  // namespace kvarena::kernels::columns

@@ -1,0 +1,248 @@
+// The schedule of the columns kernel, made on the device by one thread block. The units of all rows
+// are cut evenly over the thread blocks of the attention kernel, and each gets a list of segments.
+
+#include "kernels/columns/columns_units.cuh"
+#include "kernels/common/launch_checks.h"
+
+namespace kvarena::kernels {
+namespace columns_schedule {
+namespace {
+
+/// Returns the first unit of thread block `block` of `blocks`, when units are cut evenly.
+__device__ int even_bound(const Context& c, int block, int blocks) {
+  return static_cast<int>(static_cast<long long>(block) * c.total / blocks);
+}
+
+/// Returns the cost of thread block `block` of `blocks`, in slabs: its units, and what each cut
+/// segment costs. An item of more than 32 parts is combined in two rounds.
+__device__ int cost_of(const Context& c, int block, int blocks) {
+  // The time to write and combine a part is that of 320 tokens with head_dim 128, about 5 us.
+  const int part_cost = 320 * 128 / (c.shape.slab_tokens * c.p.limits.head_dim);
+  const int first = even_bound(c, block, blocks);
+  const int units = even_bound(c, block + 1, blocks) - first;
+  int cost = units;
+  Unit unit = unit_at(c, first);
+  if (unit.slab > 0 || unit.slabs > units) cost += part_cost + (unit.slabs > 32 * units ? 4 : 0);
+  if (unit.slabs - unit.slab < units) {
+    unit = unit_at(c, first + units - 1);
+    if (unit.slab + 1 < unit.slabs) cost += part_cost;
+  }
+  return cost;
+}
+
+/// Chooses the number of thread blocks that get work: up to an eighth fewer than there are, when
+/// the most expensive one is then cheaper. Equal rows get whole items or equal parts so. Warp `w`
+/// tries `w` fewer.
+__device__ int choose_blocks(const Context& c) {
+  const int most = max(1, min(c.w.blocks, (c.total + 1) / 2));
+  if (c.part_slabs > 0 || c.total == 0) return most;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int tried = most - warp;
+  int worst = 0;
+  if (tried < 1 || warp > most / 8) {
+    worst = 0x7fffffff;
+  } else {
+    for (int block = static_cast<int>(threadIdx.x) % 32; block < tried; block += 32) {
+      worst = max(worst, cost_of(c, block, tried));
+    }
+  }
+  worst = __reduce_max_sync(~0U, worst);
+  if (threadIdx.x % 32 == 0) c.shared.cost[warp] = worst;
+  __syncthreads();
+  int best = 0;
+  for (int i = 1; i < kWarps; ++i) {
+    if (c.shared.cost[i] < c.shared.cost[best]) best = i;
+  }
+  return most - best;
+}
+
+/// Slabs begin .. end - 1 of an item.
+struct Span {
+  int begin;
+  int end;
+};
+/// Returns the fixed part of a unit. Without fixed parts, it is the whole item.
+__device__ Span part_span(const Context& c, const Unit& unit) {
+  if (c.part_slabs == 0) return {0, unit.slabs};
+  const int first = row_at(c, unit.row).first_seen / c.shape.slab_tokens;
+  const int begin = (first + unit.slab) / c.part_slabs * c.part_slabs - first;
+  return {max(0, begin), min(unit.slabs, begin + c.part_slabs)};
+}
+
+/// Returns the first unit of a thread block: an even cut, moved to the end of a fixed part, or to
+/// the end of an item when that is a slab away.
+__device__ int choose_bound(const Context& c, int block, int blocks) {
+  const int x = even_bound(c, block, blocks);
+  if (block == 0 || block == blocks) return x;
+  const Unit unit = unit_at(c, x);
+  if (c.part_slabs > 0) {
+    const Span span = part_span(c, unit);
+    const int down = unit.slab - span.begin;
+    const int up = span.end - unit.slab;
+    return down <= up ? x - down : x + up;
+  }
+  if (unit.slab <= 1 && unit.slab < unit.slabs / 4) return x - unit.slab;
+  if (unit.slabs - unit.slab <= 1 && unit.slabs >= 4) return x + unit.slabs - unit.slab;
+  return x;
+}
+
+/// Calls use(unit, first, length) for each segment of units begin .. end - 1: `length` units from
+/// `unit`, which is number `first`.
+template <class Use>
+__device__ void for_each_segment(const Context& c, int begin, int end, Use&& use) {
+  if (begin >= end) return;
+  Unit unit = unit_at(c, begin);
+  for (int x = begin; x < end;) {
+    const int length = min(part_span(c, unit).end - unit.slab, end - x);
+    use(unit, x, length);
+    x += length;
+    if (x < end) unit = unit_after(c, unit, x);
+  }
+}
+
+/// Returns the thread block that has unit `x`.
+__device__ int block_of(const Context& c, int blocks, int x) {
+  int low = 0;
+  int high = blocks;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (c.shared.bound[middle] <= x) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/// Finds the parts of the item of a segment and the place of their results. Without fixed parts, a
+/// thread block has one part of an item, and results are numbered by thread block: a block has at
+/// most two, of the item that it begins with and of the one that it ends with.
+__device__ void place_parts(const Context& c, ColumnsSegment& segment, const Unit& unit, int x,
+                            int length, int block, int blocks) {
+  segment.num_parts = 1;
+  if (c.part_slabs > 0) {
+    const int first = segment.first_seen / c.shape.slab_tokens;
+    segment.num_parts = parts_of(first, unit.slabs, c.part_slabs);
+    segment.part = (first + unit.slab) / c.part_slabs - first / c.part_slabs;
+    segment.first_slot = c.rows.first_slot[unit.row] + unit.item * segment.num_parts;
+    return;
+  }
+  if (length == unit.slabs) return;
+  const int start = x - unit.slab;
+  const int* const cut = c.shared.first_cut;
+  segment.first_slot = cut[block_of(c, blocks, start) + 1] - 1;
+  segment.num_parts = cut[block_of(c, blocks, start + unit.slabs - 1)] - segment.first_slot + 1;
+  segment.part = (unit.slab > 0 ? cut[block] : cut[block + 1] - 1) - segment.first_slot;
+}
+
+/// Writes a segment.
+__device__ ColumnsSegment segment_of(const Context& c, const Unit& unit, int x, int length,
+                                     int block, int blocks) {
+  const Row r = row_at(c, unit.row);
+  const int groups = (c.rows.first_unit[unit.row + 1] - c.rows.first_unit[unit.row]) /
+                     (unit.slabs * c.p.limits.num_kv_heads);
+  ColumnsSegment segment{};
+  segment.table_row = c.p.row_slots == nullptr ? unit.row : c.p.row_slots[unit.row];
+  segment.head = unit.item / groups;
+  segment.q_begin = r.q_begin;
+  segment.q_len = r.q_len;
+  segment.seq_len = r.seq_len;
+  segment.column_group = unit.item % groups;
+  segment.first_slab = r.first_seen / c.shape.slab_tokens + unit.slab;
+  segment.last_slab = segment.first_slab + length;
+  segment.first_seen = r.first_seen;
+  place_parts(c, segment, unit, x, length, block, blocks);
+  return segment;
+}
+
+/// Writes the lists of segments. Thread `b` writes that of thread block `b`: its first segment is
+/// number `b`, the others have the numbers after those of all first ones.
+__device__ void write_segments(const Context& c, int blocks) {
+  const int block = static_cast<int>(threadIdx.x);
+  const int begin = block < blocks ? c.shared.bound[block] : 0;
+  const int end = block < blocks ? c.shared.bound[block + 1] : 0;
+  int count = 0;
+  int cut = 0;
+  for_each_segment(c, begin, end, [&](const Unit& unit, int, int length) {
+    ++count;
+    cut += length < unit.slabs ? 1 : 0;
+  });
+  int next = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(max(0, count - 1), next);
+  __syncthreads();
+  int first_cut = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(cut, first_cut);
+  if (block <= blocks) c.shared.first_cut[block] = first_cut;  // the last one is their number
+  __syncthreads();
+  if (block >= c.w.blocks) return;
+  auto* const segments =
+      reinterpret_cast<ColumnsSegment*>(static_cast<char*>(c.p.workspace) + c.w.segments);
+  int at = block;
+  next += c.w.blocks;
+  if (count == 0) {
+    ColumnsSegment none{};
+    none.next = -1;
+    segments[at] = none;
+  }
+  for_each_segment(c, begin, end, [&](const Unit& unit, int x, int length) {
+    ColumnsSegment segment = segment_of(c, unit, x, length, block, blocks);
+    segment.next = x + length < end ? next : -1;
+    segments[at] = segment;
+    at = next++;
+  });
+}
+
+/// Makes the schedule of a step.
+__global__ void __launch_bounds__(kThreads)
+    write_schedule(const __grid_constant__ ColumnsScheduleParams p,
+                   const __grid_constant__ ColumnsWorkspace w, ColumnsShape shape,
+                   int items_per_row) {
+  extern __shared__ int row_memory[];
+  __shared__ Shared shared;
+  const Rows rows{row_memory, row_memory + p.num_rows + 1, row_memory + 2 * p.num_rows + 1};
+  Context c{p, w, shape, rows, shared, items_per_row, 0, 0};
+  c.total = number_units(c);
+  if (p.fixed_parts) {
+    c.part_slabs = choose_part_slabs(c);
+    number_slots(c);
+  }
+  const int blocks = choose_blocks(c);
+  for (int block = static_cast<int>(threadIdx.x); block <= blocks; block += kThreads) {
+    shared.bound[block] = c.total == 0 ? 0 : choose_bound(c, block, blocks);
+  }
+  __syncthreads();
+  write_segments(c, blocks);
+}
+
+/// Checks whether `p` can be scheduled.
+Status check(const ColumnsScheduleParams& p) noexcept {
+  if (Status s = check_columns_limits(p.limits); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, p.limits.max_rows); !s) return s;
+  if (Status s = in_range(Resource::window, p.window_tokens, 0, 0x7fffffff); !s) return s;
+  if (Status s = in_range(Resource::token_index, p.first_q, 0, 0x7fffffff); !s) return s;
+  if (p.num_rows > 0) {
+    if (Status s = aligned_pointer(p.seq_lens, alignof(std::int32_t)); !s) return s;
+  }
+  if (!is_aligned(p.q_offsets, alignof(std::int64_t))) return aligned_pointer(p.q_offsets, 8);
+  return check_columns_workspace(p.limits, p.workspace, p.workspace_bytes);
+}
+
+}  // namespace
+}  // namespace columns_schedule
+
+Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t stream) noexcept {
+  using columns_schedule::kThreads;
+  if (Status s = columns_schedule::check(params); !s) return s;
+  const auto kernel = columns_schedule::write_schedule;
+  const int bytes = (3 * params.num_rows + 2) * static_cast<int>(sizeof(int));
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return launch_status(error);
+  const int items_per_row = params.limits.num_kv_heads * column_groups(params.limits);
+  kernel<<<1, kThreads, static_cast<std::size_t>(bytes), stream>>>(
+      params, columns_workspace(params.limits), columns_shape(params.limits), items_per_row);
+  return launch_status(cudaGetLastError());
+}
+
+}  // namespace kvarena::kernels

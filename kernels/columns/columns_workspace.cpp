@@ -1,0 +1,76 @@
+// The checks of a workspace of the columns kernel. They need no CUDA, because sizes are planned on
+// machines without it.
+
+#include "kernels/columns/columns_workspace.h"
+
+#include "kernels/common/launch_checks.h"
+
+namespace kvarena::kernels {
+namespace {
+
+constexpr std::int64_t kMaxRows = 1 << 14;  // the schedule keeps three numbers a row in shared
+                                            // memory
+constexpr std::int64_t kMaxQueryTokens = 64;
+constexpr std::int64_t kMaxHeads = 4096;
+constexpr std::int64_t kMaxSms = 256;
+constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 32;
+constexpr std::int64_t kMaxItems = std::int64_t{1} << 24;
+constexpr std::int64_t kWorkspaceAlignment = 256;
+
+/// Checks that the step's items can be numbered.
+Status check_items(const ColumnsLimits& limits) noexcept {
+  const std::int64_t per_row = std::int64_t{limits.num_kv_heads} * column_groups(limits);
+  if (Status s = in_range(Resource::num_sequences, limits.max_rows, 1,
+                          std::max<std::int64_t>(1, kMaxItems / per_row));
+      !s) {
+    return s;
+  }
+  return in_range(Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedTokens / per_row);
+}
+
+}  // namespace
+
+Status check_columns_limits(const ColumnsLimits& limits) noexcept {
+  if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::int8); !s) return s;
+  if (limits.kv_dtype != DType::bf16 && limits.kv_dtype != DType::f16) {
+    return unsupported_by(SupportedList::columns_dtypes, limits.kv_dtype);
+  }
+  struct Range {
+    Resource argument;
+    std::int64_t value, smallest, largest;
+  };
+  const std::int64_t heads = limits.num_kv_heads;
+  const std::int64_t most_heads = heads * (kMaxColumns / std::max(1, limits.q_len));
+  const Range ranges[] = {
+      {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
+      {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
+      {Resource::num_kv_heads, heads, 1, kMaxHeads},
+      {Resource::num_q_heads, limits.num_q_heads, heads, most_heads},
+      {Resource::device, limits.num_sms, 1, kMaxSms},
+  };
+  for (const Range& r : ranges) {
+    if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;
+  }
+  if (limits.num_q_heads % heads != 0) {
+    return invalid_argument(Resource::num_q_heads, limits.num_q_heads, heads, most_heads);
+  }
+  for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
+    if (limits.head_dim == dim) return check_items(limits);
+  }
+  return unsupported_by(SupportedList::columns_head_dims, Resource::head_dim, limits.head_dim);
+}
+
+std::int64_t columns_workspace_bytes(const ColumnsLimits& limits) noexcept {
+  return check_columns_limits(limits) ? columns_workspace(limits).bytes : 0;
+}
+
+Status check_columns_workspace(const ColumnsLimits& limits, const void* workspace,
+                               std::int64_t bytes) noexcept {
+  if (Status s = aligned_pointer(workspace, kWorkspaceAlignment); !s) return s;
+  const std::int64_t needed = columns_workspace(limits).bytes;
+  if (bytes >= needed) return {};
+  return limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
+                        static_cast<std::uint64_t>(bytes), Option::none);
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,130 @@
+#pragma once
+
+/// @file
+/// The content of a workspace of the columns kernel and the shape of its launch. The schedule and
+/// the kernel share this header.
+
+#include "kernels/columns/columns_limits.h"
+#include "kvarena/base/status.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+/// The shape of a launch. A slab is the run of tokens that a thread block multiplies at once: a
+/// multiple of 16.
+struct ColumnsShape {
+  std::int32_t columns;      ///< query columns of a thread block: 64 for each warpgroup
+  std::int32_t slab_tokens;  ///< tokens of a slab
+  std::int32_t stages;       ///< slabs of K, and of V, in shared memory
+  std::int32_t per_sm;       ///< thread blocks of a multiprocessor
+};
+
+/// Most thread blocks of a launch.
+inline constexpr std::int32_t kMaxColumnsBlocks = 512;
+/// Tokens of a fixed part, rounded down to whole slabs.
+inline constexpr std::int32_t kFixedPartTokens = 2048;
+
+/// Chooses the launch shape. Two thread blocks of 64 columns keep about 96 KiB of copies in flight
+/// on a multiprocessor: more delays the stores at the end of a part, less leaves the memory idle.
+/// One block of 128 columns has nothing beside it at its ends and keeps about twice as many. With
+/// head_dim 256, the queries take shared memory too.
+constexpr ColumnsShape columns_shape(std::int32_t head_dim, bool is_wide) noexcept {
+  switch (head_dim) {
+    case 64: return is_wide ? ColumnsShape{128, 128, 6, 1} : ColumnsShape{64, 96, 2, 2};
+    case 80: return is_wide ? ColumnsShape{128, 96, 6, 1} : ColumnsShape{64, 80, 2, 2};
+    case 96: return is_wide ? ColumnsShape{128, 80, 6, 1} : ColumnsShape{64, 64, 2, 2};
+    case 128: return is_wide ? ColumnsShape{128, 64, 6, 1} : ColumnsShape{64, 48, 2, 2};
+    case 192: return is_wide ? ColumnsShape{128, 48, 5, 1} : ColumnsShape{64, 32, 2, 2};
+    default: return is_wide ? ColumnsShape{128, 32, 4, 1} : ColumnsShape{64, 32, 2, 2};
+  }
+}
+
+/// Returns whether the columns of a row need thread blocks of 128 columns.
+constexpr bool has_wide_columns(const ColumnsLimits& limits) noexcept {
+  return limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > 64;
+}
+
+/// Returns the launch shape for `limits`.
+constexpr ColumnsShape columns_shape(const ColumnsLimits& limits) noexcept {
+  return columns_shape(limits.head_dim, has_wide_columns(limits));
+}
+
+/// What a thread block does at a time: slabs of one row, KV head and column group. A column group
+/// is as many neighbouring columns as a thread block has; column c is query token c / group with
+/// query head c % group. All slabs of a (row, KV head, column group) are an item; an item that is
+/// cut has several parts. 64 bytes, loaded as four vectors.
+struct alignas(16) ColumnsSegment {
+  std::int32_t table_row;     ///< of the block tables
+  std::int32_t head;          ///< KV head
+  std::int32_t q_begin;       ///< first query token, in q and out
+  std::int32_t q_len;         ///< query tokens
+  std::int32_t seq_len;       ///< tokens of the row, with the query tokens
+  std::int32_t column_group;  ///< index of the group
+  std::int32_t first_slab;    ///< inclusive
+  std::int32_t last_slab;     ///< exclusive
+  std::int32_t first_slot;    ///< of the item's partial results, and its counter
+  std::int32_t part;          ///< index among the item's parts
+  std::int32_t num_parts;     ///< parts of the item; 1: there is no partial result
+  std::int32_t first_seen;    ///< first token that a query token sees, because of the window
+  std::int32_t next;          ///< next segment of this thread block; -1: none
+  std::int32_t unused[3];
+};
+static_assert(sizeof(ColumnsSegment) == 64);
+
+/// The offsets of the arrays of a workspace, in bytes.
+struct ColumnsWorkspace {
+  std::int64_t counters;   ///< int32 [max_slots] parts arrived, by the first slot of an item
+  std::int64_t max_sum;    ///< float2 [max_slots, columns] running maximum and sum
+  std::int64_t outputs;    ///< float [max_slots, columns, head_dim] unnormalised outputs
+  std::int64_t segments;   ///< ColumnsSegment [max_segments]; thread block b begins with segment b
+  std::int64_t bytes;      ///< size of the whole workspace
+  std::int32_t blocks;     ///< thread blocks of a launch
+  std::int32_t max_slots;  ///< most partial results
+};
+
+/// Returns the column groups of a row.
+inline std::int32_t column_groups(const ColumnsLimits& limits) noexcept {
+  const std::int32_t columns = limits.q_len * (limits.num_q_heads / limits.num_kv_heads);
+  const std::int32_t block = columns_shape(limits).columns;
+  return (columns + block - 1) / block;
+}
+
+/// Returns the slabs of a fixed part.
+constexpr std::int32_t fixed_part_slabs(const ColumnsShape& shape) noexcept {
+  return kFixedPartTokens / shape.slab_tokens;
+}
+
+/// Lays out a workspace. Without fixed parts, a thread block begins and ends with a part at most.
+inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept {
+  const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  const ColumnsShape shape = columns_shape(limits);
+  const std::int64_t per_row =
+      static_cast<std::int64_t>(limits.num_kv_heads) * column_groups(limits);
+  const std::int64_t part_tokens = std::int64_t{fixed_part_slabs(shape)} * shape.slab_tokens;
+  // A cut row of n tokens has at most n / part_tokens + 1 parts, and n > part_tokens.
+  const std::int64_t whole = limits.fixed_tokens / part_tokens;
+  const std::int64_t fixed = (whole + std::min<std::int64_t>(whole, limits.max_rows)) * per_row;
+  ColumnsWorkspace w{};
+  w.blocks = limits.num_sms * shape.per_sm;
+  const std::int64_t slots = std::max<std::int64_t>(2 * w.blocks, fixed);
+  const std::int64_t segments = limits.max_rows * per_row + slots + 2 * w.blocks;
+  w.max_slots = static_cast<std::int32_t>(slots);
+  w.counters = 0;
+  w.max_sum = align(slots * 4);
+  w.outputs = align(w.max_sum + slots * shape.columns * 8);
+  w.segments = align(w.outputs + slots * shape.columns * limits.head_dim * 4);
+  w.bytes = align(w.segments + segments * static_cast<std::int64_t>(sizeof(ColumnsSegment)));
+  return w;
+}
+
+/// Checks whether a workspace can serve `limits`. Returns invalid_argument or unsupported with the
+/// limit.
+Status check_columns_limits(const ColumnsLimits& limits) noexcept;
+/// Checks the address and size of a workspace. Returns invalid_argument (pointer, alignment) or
+/// limit_exceeded (workspace).
+Status check_columns_workspace(const ColumnsLimits& limits, const void* workspace,
+                               std::int64_t bytes) noexcept;
+
+}  // namespace kvarena::kernels
