@@ -1,4 +1,4 @@
-#include "capacity/rank_memory.hpp"
+#include "capacity/planning.hpp"
 
 #include "capacity/amount.hpp"
 #include "capacity/formula.hpp"

@@ -1,17 +1,59 @@
 #pragma once
 
 /// @file
-/// The memory that one stage of a pipeline takes of a GPU, and the sequences that fit into the
-/// rest.
+/// The parts from which plan() is made: the weights and activations of a rank, the KvCache that
+/// fits, the memory of a pipeline's stage with the sequences that fit into the rest, and the lines
+/// that show the arithmetic. Functions without state.
 
-#include "capacity/planned_cache.hpp"
+#include "capacity/formula.hpp"
+
 #include "kvarena/capacity/memory_plan.hpp"
 
 #include <cstdint>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace kvarena::capacity {
+
+/// Bytes with the lines of their arithmetic.
+struct RankMemory {
+  std::int64_t bytes = 0;
+  std::vector<PlanLine> lines;
+};
+
+bool has_weights(const ModelSpec& model) noexcept;
+/// Returns whether the weights are planned in their published formats.
+bool has_published_weights(const ModelSpec& model, const PlanOptions& options) noexcept;
+/// Returns the weights of a rank of `stage`; nothing when their size is unknown.
+RankMemory weights_of_rank(const ModelSpec& model, const PlanOptions& options, std::int32_t stage);
+/// Returns the most memory of a step of max_step_tokens tokens beside weights and KV, in 16-bit
+/// numbers. It is the residual stream, its normalised copy, and the largest of the intermediates of
+/// attention, the MLP and the logits, which never exist at the same time.
+RankMemory activations_of_rank(const ModelSpec& model, const PlanOptions& options);
+
+/// Returns the options of a cache for these groups, without its size. Returns unsupported as
+/// cache_options does.
+Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& options,
+                                   std::span<const GroupMemory> groups,
+                                   std::int64_t context_tokens);
+
+/// The most blocks of a cache that fits a budget, and the cache's memory beside its pool.
+struct FittedCache {
+  std::int64_t most_blocks = KvLayout::kMaxBlocks;  ///< most blocks of such a cache with any budget
+  std::int64_t num_blocks = KvLayout::kMaxBlocks;   ///< without a planned cache: no limit
+  std::int64_t table_bytes = 0;                     ///< tables and workspaces on the device
+  std::int64_t workspace_bytes = 0;  ///< the part of table_bytes for workspaces of attention
+};
+/// Fits a cache into a budget when the options name a target and a KvCache can hold the groups.
+/// Otherwise returns no limit.
+FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
+                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
+                              std::int64_t budget_bytes);
+/// Returns the formula of the attention workspaces of such a cache, with the numbers of the launch
+/// that needs `workspace_bytes`.
+Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
+                          std::int64_t workspace_bytes);
 
 inline constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;  ///< sequences of a plan
 
@@ -25,9 +67,7 @@ struct StageMemory {
   std::int64_t step_tokens = 0;  ///< new tokens of a step
   FittedCache cache;             ///< cache for sequences up to the context
 
-  /// Returns the budget of the pools alone.
   std::int64_t kv_budget_bytes() const noexcept { return cache_budget_bytes - cache.table_bytes; }
-  /// Returns the bytes of all groups' pool_units.
   std::int64_t pool_bytes(std::int64_t sequences, std::int64_t length_tokens) const noexcept;
   /// Returns whether `sequences` sequences of that length fit beside the tables of `its`.
   bool holds_beside(const FittedCache& its, std::int64_t sequences,
@@ -99,5 +139,19 @@ std::int64_t longest_that(Fits fits, std::int64_t does, std::int64_t does_not) {
   }
   return does;
 }
+
+/// The results from which a plan is made.
+struct PlanSources {
+  const StageMemory& memory;      ///< of the stage with the least room
+  const LongestContext& longest;  ///< of all stages
+  const LargestBatch& largest;    ///< of all stages
+};
+
+Formula budget_of(const PlanOptions& options);
+/// Returns the sum of a plan's weights, `kv_bytes` of K and V, activations and overhead.
+Formula total_of(const MemoryPlan& plan, std::int64_t kv_bytes);
+/// Returns the lines of a plan whose other fields are set.
+std::vector<PlanLine> lines_of(const ModelSpec& model, const PlanOptions& options,
+                               const PlanSources& sources, const MemoryPlan& plan);
 
 }  // namespace kvarena::capacity
