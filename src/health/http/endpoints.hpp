@@ -16,7 +16,6 @@ namespace kvarena::http {
 inline constexpr std::size_t kMinTokenLength = 16;   ///< characters
 inline constexpr std::size_t kMaxTokenLength = 256;  ///< characters
 
-/// The answer to a request.
 struct Answer {
   int status = 200;                         ///< HTTP status
   const char* content_type = "text/plain";  ///< type with charset or version
@@ -25,7 +24,6 @@ struct Answer {
 
 /// Makes the answer of one path when a client asks for it. When it throws, the client gets 500.
 using Route = std::function<Answer()>;
-/// All paths.
 using Routes = std::map<std::string, Route, std::less<>>;
 
 /// The parts of a request that decide the answer. Views of the connection's memory.

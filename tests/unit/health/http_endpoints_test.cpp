@@ -3,6 +3,7 @@
 #include "health/http/endpoints.hpp"
 
 #include "support/raw_client.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/health/http_exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -155,8 +156,7 @@ TEST(HttpEndpoints, WithoutATokenTheHostIsThisMachine) {
         "[::2]:80", "::1", "127.1", "[::1", "0.0.0.0", "localhost@example.org"}) {
     expect_statuses(*connections, {{of_host(host), 403}});
   }
-  EXPECT_NE(test::exchange(*connections, of_host("example.org")).find("reverse proxy"),
-            std::string::npos);
+  EXPECT_HAS(test::exchange(*connections, of_host("example.org")), "reverse proxy");
   EXPECT_EQ(status_of(test::exchange(*server("", false), of_host("example.org"))), 200);
 }
 

@@ -1,14 +1,26 @@
-#include "health/pool_watch.hpp"
+#include "health/watches.hpp"
 
 #include "base/excerpt.hpp"
+#include "base/log_internal.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace kvarena {
 namespace {
+
+/// "unknown" where NVML does not tell.
+std::string bytes_or_unknown(const std::optional<std::uint64_t>& bytes) {
+  return bytes ? std::to_string(*bytes) : "unknown";
+}
+
+/// A limit of 0 is never passed.
+bool is_past(std::uint64_t limit_bytes, std::int64_t growth_bytes) noexcept {
+  return limit_bytes != 0 && std::cmp_greater(growth_bytes, limit_bytes);
+}
 
 double seconds(std::int64_t ns) noexcept { return static_cast<double>(ns) / 1e9; }
 
@@ -23,6 +35,73 @@ std::uint64_t departed(const BlockStats& blocks) noexcept {
 }
 
 }  // namespace
+
+// ---- devices ------------------------------------------------------------------------------------
+
+DeviceCheck DeviceWatch::check() {
+  DeviceCheck result;
+  ResidencyReport residency = verify_residency(device);
+  const Result<MemoryInfo> memory = device.memory_info();
+  Result<MemoryDrift> drift = measure_drift(device);
+  result.seen.allocations_checked = residency.checked;
+  result.seen.resident = residency.resident && residency.status.is_ok();
+  result.seen.memory = memory ? *memory : last.memory;
+  if (drift) {
+    warn_of(*drift);
+    judge_drift(*drift, result.findings);
+    result.seen.drift = *drift;
+  }
+  for (const ResidencyViolation& violation : residency.violations) {
+    result.findings.push_back(
+        {{HealthReasonCode::residency_violated, id, violation.record.serial,
+          static_cast<std::uint64_t>(violation.placement.place)},
+         fmt::format("{} (device {}, policy {})", describe(violation), name, name_of(policy))});
+  }
+  const Status failed = residency.status.is_ok() ? memory.status() : residency.status;
+  if (const std::int32_t lost_to = device.lost_to(); lost_to != 0) {
+    const Status lost{StatusCode::device_error, Resource::device, Option::none, lost_to, 0, 0, 0};
+    result.seen.resident = false;
+    result.findings.push_back({{HealthReasonCode::device_lost, id},
+                               fmt::format("device {} is lost, only a new process gets it back: {}",
+                                           name, device.describe(lost))});
+  } else if (!failed) {
+    result.findings.push_back(
+        {{HealthReasonCode::device_unreachable, id},
+         fmt::format("device {} could not be asked: {}", name, device.describe(failed))});
+  }
+  return result;
+}
+
+void DeviceWatch::judge_drift(const MemoryDrift& drift,
+                              std::vector<HealthFinding>& findings) const {
+  if (!is_past(drift_.limit_bytes, drift.growth_bytes)) return;
+  findings.push_back(
+      {{HealthReasonCode::memory_drift, id},
+       fmt::format("device {}: {} bytes more are used than were recorded since it was opened, the "
+                   "limit is {}; own {}, of which {} not tracked, other processes {}",
+                   name, drift.growth_bytes, drift_.limit_bytes, bytes_or_unknown(drift.own_bytes),
+                   bytes_or_unknown(drift.context_bytes), bytes_or_unknown(drift.other_bytes))});
+}
+
+void DeviceWatch::warn_of(const MemoryDrift& drift) {
+  if (!is_past(drift_.warning_bytes, drift.growth_bytes)) {
+    drift_logged_bytes_ = 0;
+    return;
+  }
+  // Once, and again each time that as much has come on top.
+  const std::int64_t since_logged = drift.growth_bytes - drift_logged_bytes_;
+  if (!is_past(drift_.warning_bytes, since_logged)) return;
+  drift_logged_bytes_ = drift.growth_bytes;
+  log_line(LogLevel::warning,
+           "memory drift device=\"{}\" growth_bytes={} driver_used_bytes={} tracked_bytes={} "
+           "overhead_bytes={} own_bytes={} context_bytes={} other_bytes={}: memory is used that "
+           "nobody recorded",
+           name, drift.growth_bytes, drift.driver_used_bytes, drift.tracked_bytes,
+           drift.overhead_bytes, bytes_or_unknown(drift.own_bytes),
+           bytes_or_unknown(drift.context_bytes), bytes_or_unknown(drift.other_bytes));
+}
+
+// ---- pools --------------------------------------------------------------------------------------
 
 PoolWatch::PoolWatch(StepPublisher& its_publisher, std::string its_name, const Device* its_device,
                      std::uint64_t its_id, const PressureGauge& gauge, std::int64_t now_ns)
@@ -59,7 +138,8 @@ PoolLook PoolWatch::look(std::int64_t now_ns, const PoolLimits& limits, const Me
   return result;
 }
 
-void PoolWatch::judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const {
+void PoolWatch::judge_accounts(const PoolSnapshot& snapshot,
+                               std::vector<HealthFinding>& findings) const {
   constexpr std::uint64_t kAudit = 1;
   constexpr std::uint64_t kBalance = 2;
   if (!snapshot.audit.failure) {
@@ -80,7 +160,7 @@ void PoolWatch::judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding
 }
 
 /// Those that are new: a loss is found once, and stays until it is acknowledged.
-void PoolWatch::judge_steps(const PoolSnapshot& snapshot, std::vector<Finding>& findings) {
+void PoolWatch::judge_steps(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings) {
   const std::uint64_t lost = std::exchange(steps_lost_, snapshot.steps_lost);
   const std::uint64_t missed = std::exchange(missed_launches_, snapshot.missed_launches);
   if (lost == snapshot.steps_lost && missed == snapshot.missed_launches) return;
@@ -92,7 +172,7 @@ void PoolWatch::judge_steps(const PoolSnapshot& snapshot, std::vector<Finding>& 
 }
 
 void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns,
-                             std::int64_t limit_ns, std::vector<Finding>& findings) const {
+                             std::int64_t limit_ns, std::vector<HealthFinding>& findings) const {
   const Ticket ticket = snapshot.oldest_ticket;
   if (ticket == kNoTicket || age_ns <= limit_ns) return;
   findings.push_back(
@@ -104,7 +184,7 @@ void PoolWatch::judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns,
 }
 
 void PoolWatch::judge_progress(const PoolSnapshot& snapshot, bool has_moved, std::int64_t now_ns,
-                               std::int64_t limit_ns, std::vector<Finding>& findings) {
+                               std::int64_t limit_ns, std::vector<HealthFinding>& findings) {
   const bool is_pending = has_pending_work();
   // An engine that was idle at the last look may have begun just now.
   if (!is_pending || has_moved || !was_pending_) progress_ns_ = now_ns;
@@ -119,7 +199,7 @@ void PoolWatch::judge_progress(const PoolSnapshot& snapshot, bool has_moved, std
 }
 
 void PoolWatch::judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns,
-                              std::int64_t grace_ns, std::vector<Finding>& findings) {
+                              std::int64_t grace_ns, std::vector<HealthFinding>& findings) {
   const PoolDetails details = publisher.details();
   if (details.published_ns != details_ns_) {
     details_ns_ = details.published_ns;

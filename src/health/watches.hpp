@@ -1,26 +1,117 @@
 #pragma once
 
 /// @file
-/// `PoolWatch`: one watched pool. It checks the publisher's snapshots and measures the pressure on
-/// memory. Times are by the monitor's clock. Only the thread that holds the monitor's `turn` calls
-/// look.
+/// `DeviceWatch` and `PoolWatch`: what a monitor watches, and the results of the last check and
+/// look. Times are by the monitor's clock. Only the thread that holds the monitor's `turn` calls
+/// check and look. A question to a device takes as long as its driver needs.
 
 #include "health/health_state.hpp"
 #include "health/pressure_log.hpp"
-#include "health/usage_gate.hpp"
 
+#include "kvarena/device/device.hpp"
 #include "kvarena/health/health_report.hpp"
 #include "kvarena/health/pressure.hpp"
 #include "kvarena/step/step_publisher.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace kvarena {
+
+/// Counts the users of a borrowed object, so that a thread can wait until nobody uses the object.
+/// Entering never blocks, so a hung user does not stop other users. Thread-safe.
+class UsageGate {
+ public:
+  /// One use of the object, from construction to destruction. It is false when the gate was already
+  /// closed.
+  class Use {
+   public:
+    /// Enters the gate unless it is closed.
+    explicit Use(UsageGate& gate) : gate_(gate.enter() ? &gate : nullptr) {}
+    ~Use() {
+      if (gate_ != nullptr) gate_->leave();
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    explicit operator bool() const noexcept { return gate_ != nullptr; }
+
+   private:
+    UsageGate* gate_;
+  };
+
+  /// Closes the gate for new users and waits until all users have left.
+  void close() {
+    std::unique_lock lock(mutex_);
+    is_closed_ = true;
+    left_.wait(lock, [this] { return num_users_ == 0; });
+  }
+
+ private:
+  bool enter() {
+    const std::scoped_lock lock(mutex_);
+    if (is_closed_) return false;
+    ++num_users_;
+    return true;
+  }
+  void leave() {
+    const std::scoped_lock lock(mutex_);
+    // Notifies under the lock, because the closing thread may destroy the gate when the last user
+    // has left.
+    if (--num_users_ == 0) left_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::int64_t num_users_ = 0;
+  bool is_closed_ = false;
+};
+
+struct DeviceCheck {
+  LastDeviceCheck seen;                 ///< the driver's answers
+  std::vector<HealthFinding> findings;  ///< what is wrong
+};
+
+/// The limits on the growth of drift, in bytes.
+struct DriftLimits {
+  std::uint64_t warning_bytes = 0;  ///< growth past this is logged; 0: never
+  std::uint64_t limit_bytes = 0;    ///< growth past this is a reason; 0: never
+};
+
+class DeviceWatch {
+ public:
+  DeviceWatch(Device& watched, std::uint64_t its_id, const DriftLimits& drift)
+      : id(its_id),
+        device(watched),
+        name(watched.name()),
+        policy(watched.policy()),
+        drift_(drift) {}
+
+  /// Asks the driver about every allocation, and about the device. Logs drift.
+  DeviceCheck check();
+
+  const std::uint64_t id;        ///< id of the watch
+  Device& device;                ///< use it only behind the gate
+  const std::string name;        ///< Device::name
+  const ResidencyPolicy policy;  ///< Device::policy
+  UsageGate gate;                ///< closed when the device is no longer watched
+
+  /// Written under the monitor's lock by the thread that holds the turn. That thread may read it
+  /// without the lock.
+  LastDeviceCheck last;
+
+ private:
+  void warn_of(const MemoryDrift& drift);
+  void judge_drift(const MemoryDrift& drift, std::vector<HealthFinding>& findings) const;
+
+  const DriftLimits drift_;
+  std::int64_t drift_logged_bytes_ = 0;  // growth when it was last logged; 0: never logged
+};
 
 /// The last publication that a look saw, with the times by the monitor's clock at which its parts
 /// were first seen. The publisher may have another clock, so only durations by that clock are used.
@@ -68,15 +159,13 @@ struct PoolLimits {
   std::int64_t step_ns = 0;          ///< pending work without a publication for longer is stuck
 };
 
-/// The result of a look at a pool.
 struct PoolLook {
-  Sighting sighting;                     ///< of the snapshot that was read
-  LastPoolLook seen{};                   ///< for reports
-  std::optional<PressureEvent> event{};  ///< a change of level
-  std::vector<Finding> findings{};       ///< what is wrong
+  Sighting sighting;                      ///< of the snapshot that was read
+  LastPoolLook seen{};                    ///< for reports
+  std::optional<PressureEvent> event{};   ///< a change of level
+  std::vector<HealthFinding> findings{};  ///< what is wrong
 };
 
-/// One watched pool.
 class PoolWatch {
  public:
   /// Borrows `its_publisher`. The VRAM of `its_device` counts; the pointer is only compared.
@@ -106,14 +195,14 @@ class PoolWatch {
   Sighting sighting;
 
  private:
-  void judge_accounts(const PoolSnapshot& snapshot, std::vector<Finding>& findings) const;
-  void judge_steps(const PoolSnapshot& snapshot, std::vector<Finding>& findings);
+  void judge_accounts(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings) const;
+  void judge_steps(const PoolSnapshot& snapshot, std::vector<HealthFinding>& findings);
   void judge_ticket(const PoolSnapshot& snapshot, std::int64_t age_ns, std::int64_t limit_ns,
-                    std::vector<Finding>& findings) const;
+                    std::vector<HealthFinding>& findings) const;
   void judge_progress(const PoolSnapshot& snapshot, bool has_moved, std::int64_t now_ns,
-                      std::int64_t limit_ns, std::vector<Finding>& findings);
+                      std::int64_t limit_ns, std::vector<HealthFinding>& findings);
   void judge_holders(const PoolSnapshot& snapshot, std::int64_t now_ns, std::int64_t grace_ns,
-                     std::vector<Finding>& findings);
+                     std::vector<HealthFinding>& findings);
 
   PressureGauge gauge_;
   PressureLog log_;
