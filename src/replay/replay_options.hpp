@@ -55,7 +55,6 @@ struct ReplayPool {
   std::int32_t watermark_permille = 10;  ///< of the pool, where running sequences may grow
 };
 
-/// Verification of KV.
 struct ReplayAttention {
   AttentionMode mode = AttentionMode::off;
   Device* device = nullptr;        ///< where, open; outlives the replay. Only off needs none
@@ -65,7 +64,6 @@ struct ReplayAttention {
   std::int32_t num_threads = 1;    ///< host: for writing KV and for attention
 };
 
-/// All of it.
 struct ReplayOptions {
   trace::TraceReaderOptions trace;  ///< what its `stop` ends is the whole replay
   ClockKind clock = ClockKind::step;
@@ -84,7 +82,6 @@ struct ReplayOptions {
 
 /// The names of the command line.
 std::string_view name_of(ClockKind clock) noexcept;
-/// As above.
 std::string_view name_of(Reserve reserve) noexcept;
 
 }  // namespace kvarena::replay

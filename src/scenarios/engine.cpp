@@ -188,8 +188,10 @@ StepOutcome CheckedEngine::step(std::span<const StepRow> rows, StepWork work, Ur
 MaybeFailure CheckedEngine::grow(std::span<const StepRow> rows, StepWork work) {
   StepOutcome outcome = step(rows, work);
   if (outcome.refused) return std::move(outcome.failure);
-  return Failure{RunEnd::check_failed, "a step was refused: " + cache_->describe(outcome.refused),
-                 "room for its tokens", "blocks were lost, or the scenario is wrong"};
+  return Failure{RunEnd::check_failed,
+                 {.found = "a step was refused: " + cache_->describe(outcome.refused),
+                  .expected = "room for its tokens",
+                  .advice = "blocks were lost, or the scenario is wrong"}};
 }
 
 MaybeFailure CheckedEngine::extend(Job& job, std::int64_t length_tokens, StepWork work) {

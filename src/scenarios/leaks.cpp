@@ -1,7 +1,7 @@
 #include "scenarios/checks.hpp"
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/residency.hpp"
 
@@ -176,14 +176,13 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
                        [&context] { return create_destroy(context); });
 }
 
-Result<std::int64_t> required_bytes(const ScenarioContext& context) {
-  return instance_bytes(context.options, engine_of(context));
-}
-
 }  // namespace
 
 Scenario leaks() {
-  return {"leaks", "Loading and unloading, creating and destroying", run, required_bytes};
+  return {"leaks", "Loading and unloading, creating and destroying", run,
+          [](const ScenarioContext& context) {
+            return instance_bytes(context.options, engine_of(context));
+          }};
 }
 
 }  // namespace kvarena::scenarios

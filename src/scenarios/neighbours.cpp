@@ -2,7 +2,7 @@
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/neighbour.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/memory_drift.hpp"
 
@@ -207,7 +207,7 @@ void Neighbours::judge_drift(const MemoryDrift& before, const MemoryDrift& held)
 }
 
 MaybeFailure Neighbours::refuse_creation() {
-  const Status read = expect_refused(
+  return expect_refused(
       report_, device_,
       {.name = "creation",
        .required_bytes = blocks_ * layout_.block_bytes(),
@@ -215,8 +215,6 @@ MaybeFailure Neighbours::refuse_creation() {
       [this] {
         return CheckedEngine::create(device_, context_.model(), engine_of(blocks_)).status();
       });
-  if (!read) return unexpected("memory_info", read);
-  return std::nullopt;
 }
 
 MaybeFailure Neighbours::free() {

@@ -15,7 +15,6 @@
 
 namespace kvarena::trace {
 
-/// Decompresses bytes.
 class Decoder {
  public:
   virtual ~Decoder() = default;
@@ -29,7 +28,6 @@ class Decoder {
 /// Reads the bytes once, from first to last.
 class TraceInput final : public std::streambuf {
  public:
-  /// How the bytes ended.
   enum class End : std::uint8_t { none, complete, read_failed, truncated, corrupt };
 
   /// Opens `path`; "-" is standard input. The input ends when `*stop` is true while a pipe has no

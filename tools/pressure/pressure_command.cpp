@@ -8,7 +8,7 @@
 #include "tools/quantity.hpp"
 #include "tools/replay/replay_exit_code.hpp"
 
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -78,8 +78,8 @@ class ProgressLines final : public ProgressSink {
     console_.note(
         fmt::format("{}: {} after {:.1f} s", report.name, verdict_of(report), report.seconds));
     if (!report.ended || report.interrupted()) return;
-    console_.error(report.name + ": " + report.ended->happened, report.ended->expected,
-                   report.ended->advice);
+    const Finding& why = report.ended->why;
+    console_.error(fmt::format("{}: {}", report.name, headline(why)), why.expected, why.advice);
   }
 
  private:
@@ -155,21 +155,19 @@ ExitCode PressureCommand::run(const Console& console) {
 ExitCode PressureCommand::report_failure(const Console& console,
                                          const scenarios::SuiteOutcome& outcome) const {
   if (!outcome.failure) return ExitCode::ok;
-  const auto& [end, happened, expected, advice] = *outcome.failure;
-  if (end == RunEnd::does_not_fit) {
+  Finding why = outcome.failure->why;
+  if (outcome.failure->end == RunEnd::does_not_fit) {
     constexpr std::int64_t kMebibyte = 1 << 20;
     const std::int64_t enough = (outcome.required_bytes + kMebibyte - 1) / kMebibyte;
     const std::int64_t left = outcome.report.free_bytes;
-    console.error(
-        memory_bytes_ ? fmt::format("--memory leaves {} bytes ({})", left, human_bytes(left))
-                      : happened,
-        expected,
-        fmt::format("give --memory {}MiB or more, free memory, or choose a smaller --model",
-                    enough));
-  } else {
-    console.error(happened, expected, advice);
+    if (memory_bytes_) {
+      why.found = fmt::format("--memory leaves {} bytes ({})", left, human_bytes(left));
+    }
+    why.advice = fmt::format(
+        "give --memory {}MiB or more, free memory, or choose a smaller --model", enough);
   }
-  return exit_code_of(end);
+  console.error(why);
+  return exit_code_of(outcome.failure->end);
 }
 
 }  // namespace kvarena::tools

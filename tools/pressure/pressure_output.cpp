@@ -34,7 +34,7 @@ using scenarios::SuiteReport;
 std::string remark_of(const ScenarioReport& scenario) {
   if (!scenario.skipped.empty()) return scenario.skipped;
   if (scenario.interrupted()) return "stopped before its end";
-  if (scenario.ended) return "ended early: " + scenario.ended->happened;
+  if (scenario.ended) return "ended early: " + headline(scenario.ended->why);
   for (const Check& check : scenario.checks) {
     if (check.held) continue;
     return fmt::format("{}: expected {}, seen {}", check.what, check.expected, check.seen);
@@ -69,9 +69,9 @@ Json json_of(const Figure& figure) {
 Json json_of(const scenarios::MaybeFailure& ended) {
   if (!ended) return nullptr;
   return {{"end", name_of(ended->end)},
-          {"happened", ended->happened},
-          {"expected", ended->expected},
-          {"advice", ended->advice}};
+          {"happened", headline(ended->why)},
+          {"expected", ended->why.expected},
+          {"advice", ended->why.advice}};
 }
 
 Json json_of(const ScenarioReport& scenario) {
@@ -188,9 +188,9 @@ std::string anchor_of(std::string_view heading) {
 }
 
 void append_end(std::string& out, const scenarios::Failure& ended) {
-  out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), ended.happened);
-  if (!ended.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.expected);
-  if (!ended.advice.empty()) out += fmt::format("To do: {}\n\n", ended.advice);
+  out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), headline(ended.why));
+  if (!ended.why.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.why.expected);
+  if (!ended.why.advice.empty()) out += fmt::format("To do: {}\n\n", ended.why.advice);
 }
 
 void append_scenario(std::string& out, const ScenarioReport& scenario) {
@@ -257,7 +257,7 @@ Json json_of(const PressureOrigin& origin, const SuiteOptions& options,
   const bool ok = !outcome.failure;
   return {{"schema_version", 2},
           {"ok", ok},
-          {"failure", ok ? Json(nullptr) : Json(outcome.failure->happened)},
+          {"failure", ok ? Json(nullptr) : Json(headline(outcome.failure->why))},
           {"interrupted", !ok && outcome.failure->end == scenarios::RunEnd::interrupted},
           {"kvarena_version", KVARENA_VERSION_STRING},
           {"started_utc", origin.started_utc},
@@ -285,7 +285,7 @@ std::string markdown_of(const PressureOrigin& origin, const SuiteOptions& option
   append_origin(out, origin, options);
   if (outcome.failure && outcome.failure->end == scenarios::RunEnd::interrupted) {
     out += fmt::format(
-        "**{}.** Not run: {}.\n\n", outcome.failure->happened,
+        "**{}.** Not run: {}.\n\n", headline(outcome.failure->why),
         report.not_run.empty() ? "none" : fmt::format("{}", fmt::join(report.not_run, ", ")));
   }
   out += "| scenario | verdict | seconds | |\n| --- | --- | ---: | --- |\n";

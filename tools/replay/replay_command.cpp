@@ -223,9 +223,7 @@ ExitCode ReplayCommand::write_results(const Console& console, const ReplayOutcom
 }
 
 ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) {
-  if (outcome.end != ReplayEnd::completed) {
-    console.error(outcome.happened, outcome.expected, outcome.advice);
-  }
+  if (outcome.end != ReplayEnd::completed) console.error(outcome.why);
   if (!outcome.has_report) return exit_code_of(outcome.end);
   const auto& report = outcome.report;
   warn(console, report);

@@ -172,7 +172,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["format"] = r.trace_format;
   json["ok"] = outcome.end == replay::ReplayEnd::completed;
   if (outcome.end == replay::ReplayEnd::interrupted) json["interrupted"] = true;
-  if (!outcome.happened.empty()) json["failure"] = outcome.happened;
+  if (!outcome.why.is_empty()) json["failure"] = headline(outcome.why);
   json["options"] = options_json(options);
   json["requests"] = r.requests;
   json["completed"] = r.completed;

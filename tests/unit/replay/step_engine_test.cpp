@@ -3,6 +3,8 @@
 
 #include "unit/replay/trace_text.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -258,7 +260,7 @@ TEST(StepClock, PoolBytesBecomeBlocks) {
   options.pool.pool_bytes = 4095;
   const auto outcome = replay_of({{0, 30, 10}}, options);
   EXPECT_EQ(outcome.end, ReplayEnd::does_not_fit);
-  EXPECT_NE(outcome.expected.find("4096"), std::string::npos);
+  EXPECT_HAS(outcome.why.expected, "4096");
 }
 
 TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
@@ -267,7 +269,7 @@ TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
   options.trace.path = file.path();
   const auto outcome = run_replay(options);
   EXPECT_EQ(outcome.end, ReplayEnd::bad_input);
-  EXPECT_NE(outcome.happened.find(":3:16"), std::string::npos) << outcome.happened;
+  EXPECT_HAS(headline(outcome.why), ":3:16");
   options.limits.max_requests = 2;
   EXPECT_EQ(run_replay(options).end, ReplayEnd::completed) << "the bad line is not reached";
 }
@@ -316,7 +318,7 @@ TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
   lines.setstate(std::ios::badbit);  // the disk is full
   const auto outcome = replay_of({{0, 1, 1}}, options);
   EXPECT_EQ(outcome.end, ReplayEnd::environment);
-  EXPECT_EQ(outcome.happened, "the timeline cannot be written");
+  EXPECT_EQ(outcome.why.found, "the timeline cannot be written");
 }
 
 class CountingSink : public ProgressSink {

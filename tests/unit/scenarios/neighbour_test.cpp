@@ -5,6 +5,8 @@
 
 #include "scenarios/neighbour.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -73,7 +75,7 @@ TEST(NeighboursScenario, FailsWhenTheNeighbourDies) {
   EXPECT_TRUE(report.failed());
   ASSERT_TRUE(report.ended);
   EXPECT_EQ(report.ended->end, RunEnd::environment);
-  EXPECT_FALSE(report.ended->advice.empty());
+  EXPECT_FALSE(report.ended->why.advice.empty());
 }
 
 // ---- our side ----------------------------------------------------------------------------------
@@ -104,15 +106,14 @@ TEST(Neighbour, RefusalComesInItsWords) {
   ASSERT_FALSE(Neighbour::start(kNeighbourProgram, &neighbour));
   const MaybeFailure failure = neighbour->take(std::int64_t{1} << 47);
   ASSERT_TRUE(failure);
-  EXPECT_NE(failure->happened.find("refused 140737488355328 "), std::string::npos)
-      << failure->happened;
+  EXPECT_HAS(failure->why.found, "refused 140737488355328 ");
 }
 
 TEST(Neighbour, FailuresToStartAreInWords) {
   std::unique_ptr<Neighbour> neighbour;
   const auto happened = [&neighbour](const std::vector<std::string>& command) {
     const MaybeFailure failure = Neighbour::start(command, &neighbour);
-    return failure ? failure->happened : "started";
+    return failure ? failure->why.found : "started";
   };
   EXPECT_EQ(happened({"/no/such/program"}), "/no/such/program: No such file or directory");
   EXPECT_EQ(happened({"/bin/false"}),

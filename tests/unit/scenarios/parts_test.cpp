@@ -8,6 +8,8 @@
 #include "scenarios/step_times.hpp"
 #include "unit/scenarios/small_suite.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -122,8 +124,7 @@ TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
   const auto foreign = check_planes(*elsewhere, (*engine)->cache().arena());
   ASSERT_TRUE(foreign);
   EXPECT_EQ(foreign->permitted, 0);
-  EXPECT_NE(foreign->first_violation.find("K of layer 0, block 0"), std::string::npos)
-      << foreign->first_violation;
+  EXPECT_HAS(foreign->first_violation, "K of layer 0, block 0");
   ScenarioReport report;
   EXPECT_FALSE(expect_resident(report, "now", *elsewhere, (*engine)->cache().arena()));
   EXPECT_FALSE(report.passed());
@@ -173,8 +174,7 @@ TEST_F(EngineTest, AWrongByteIsFound) {
   *byte ^= std::byte{1};
   const auto failure = engine_->check(**job);
   ASSERT_TRUE(failure);
-  EXPECT_NE(failure->happened.find("token 16, layer 1, head 0, byte 0"), std::string::npos)
-      << failure->happened;
+  EXPECT_HAS(failure->why.found, "token 16, layer 1, head 0, byte 0");
 }
 
 TEST_F(EngineTest, APreemptedSequenceIsComputedAgainWithTheSameBytes) {

@@ -56,7 +56,7 @@ SuiteOutcome some_outcome() {
   skipped.name = "neighbours";
   skipped.skipped = "no process can be started";
   SuiteOutcome outcome;
-  outcome.failure = {RunEnd::check_failed, "1 of 3 scenarios failed", "", ""};
+  outcome.failure = {RunEnd::check_failed, {.found = "1 of 3 scenarios failed"}};
   outcome.has_report = true;
   outcome.report.model = "Phi-3-mini";
   outcome.report.device = "host";
@@ -133,8 +133,10 @@ TEST(PressureOutput, SummaryNamesTheFirstCheckThatDidNotHold) {
 
 TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
   SuiteOutcome outcome = some_outcome();
-  outcome.report.scenarios[0].ended = scenarios::Failure{
-      RunEnd::does_not_fit, "no room for weights", "room for them", "give more with --memory"};
+  outcome.report.scenarios[0].ended = scenarios::Failure{RunEnd::does_not_fit,
+                                                         {.found = "no room for weights",
+                                                          .expected = "room for them",
+                                                          .advice = "give more with --memory"}};
   const ordered_json json = json_of(some_origin(), some_options(), outcome);
   EXPECT_EQ(json["scenarios"][0]["passed"], false) << "although every check held";
   EXPECT_EQ(json["scenarios"][0]["ended"]["end"], "does_not_fit");
@@ -151,7 +153,7 @@ TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
 
 TEST(PressureOutput, AnInterruptedRunIsMarkedAsSuch) {
   SuiteOutcome outcome = some_outcome();
-  outcome.failure = {RunEnd::interrupted, "interrupted after 2 of 4 scenarios", "", ""};
+  outcome.failure = {RunEnd::interrupted, {.found = "interrupted after 2 of 4 scenarios"}};
   outcome.report.scenarios[1].ended = scenarios::interruption();
   outcome.report.not_run = {"concurrency"};
   const ordered_json json = json_of(some_origin(), some_options(), outcome);
@@ -355,7 +357,7 @@ TEST(PressureNeighbourCommand, TakesFreesAndQuits) {
   std::unique_ptr<scenarios::Neighbour> neighbour;
   const auto failed = scenarios::Neighbour::start(
       {KVARENA_PROGRAM, "pressure-neighbour", "--device", "cpu"}, &neighbour);
-  ASSERT_FALSE(failed) << failed->happened;
+  ASSERT_FALSE(failed) << failed->why.found;
   EXPECT_FALSE(contains(run({"--help"}).out, "pressure-neighbour")) << "not for people";
   EXPECT_FALSE(neighbour->take(1 << 20));
   EXPECT_FALSE(neighbour->free());

@@ -2,6 +2,7 @@
 
 #include "trace/trace_reader.hpp"
 #include "support/test_files.hpp"
+#include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -134,7 +135,7 @@ TEST(TraceReader, FormatCanBeGiven) {
   EXPECT_EQ(read_all(kVllmLine, TraceFormat::vllm).requests.size(), 1U);
   const auto reading = read_all(kMooncakeLine, TraceFormat::azure);
   EXPECT_EQ(reading.status.code, StatusCode::parse_error);
-  EXPECT_NE(to_string(reading.failure).find("header TIMESTAMP"), std::string::npos);
+  EXPECT_HAS(to_string(reading.failure), "header TIMESTAMP");
   EXPECT_EQ(trace_format_of("agent"), TraceFormat::agent);
   EXPECT_FALSE(trace_format_of("Agent").has_value());
 }
@@ -165,9 +166,8 @@ TEST_P(MalformedTrace, NamesPlaceFoundAndExpected) {
   if (c.line > 0) place += ":" + std::to_string(c.line);
   if (c.column > 0) place += ":" + std::to_string(c.column);
   EXPECT_TRUE(reading.failure.subject.ends_with(".txt" + place)) << to_string(reading.failure);
-  EXPECT_NE(reading.failure.found.find(c.found), std::string::npos) << to_string(reading.failure);
-  EXPECT_NE(reading.failure.expected.find(c.expected), std::string::npos)
-      << to_string(reading.failure);
+  EXPECT_HAS(reading.failure.found, c.found) << to_string(reading.failure);
+  EXPECT_HAS(reading.failure.expected, c.expected) << to_string(reading.failure);
   EXPECT_EQ(to_string(reading.failure).find('\n'), std::string::npos);
 }
 
@@ -262,7 +262,7 @@ TEST(TraceReader, MissingFileAndDirectory) {
   ASSERT_FALSE(reader.is_ok());
   EXPECT_EQ(reader.status().code, StatusCode::io_error);
   EXPECT_EQ(reader.status().native, ENOENT);
-  EXPECT_NE(to_string(failure).find("/nonexistent/trace.jsonl"), std::string::npos);
+  EXPECT_HAS(to_string(failure), "/nonexistent/trace.jsonl");
   EXPECT_EQ(TraceReader::open({"/tmp"}, &failure).status().native, EISDIR);
   EXPECT_EQ(TraceReader::open({"/tmp"}, nullptr).status().native, EISDIR);
 }
@@ -273,7 +273,7 @@ TEST(TraceReader, LineLimitIsExact) {
     EXPECT_EQ(read_all(line + end, TraceFormat::detect, line.size()).requests.size(), 1U) << end;
     const auto reading = read_all(line + end, TraceFormat::detect, line.size() - 1);
     EXPECT_EQ(reading.status.subject, 1U);
-    EXPECT_NE(reading.failure.found.find("longer than"), std::string::npos) << end;
+    EXPECT_HAS(reading.failure.found, "longer than") << end;
   }
 }
 
@@ -293,7 +293,7 @@ TEST(TraceReader, HundredMegabyteLineIsOneErrorInBoundedMemory) {
   const auto second = reader->next();
   EXPECT_EQ(second.status().code, StatusCode::parse_error);
   EXPECT_EQ(second.status().subject, 2U);
-  EXPECT_NE(to_string(reader->failure()).find("longer than 8388608 bytes"), std::string::npos);
+  EXPECT_HAS(to_string(reader->failure()), "longer than 8388608 bytes");
   rusage after{};
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024) << "KiB of resident memory";
@@ -365,8 +365,7 @@ TEST(CompressedTrace, OneThatIsCutOrDamagedIsOneClearError) {
     for (const std::size_t left : {std::size_t{6}, whole.size() / 2, whole.size() - 1}) {
       const auto cut = read_all(std::string_view(whole).substr(0, left));
       EXPECT_EQ(cut.status.code, StatusCode::parse_error) << left;
-      EXPECT_NE(to_string(cut.failure).find("ends in its middle"), std::string::npos)
-          << to_string(cut.failure);
+      EXPECT_HAS(to_string(cut.failure), "ends in its middle");
     }
     std::string damaged = whole;
     for (std::size_t i = whole.size() / 2; i < whole.size() / 2 + 64; ++i) damaged[i] ^= 0x5a;
@@ -374,16 +373,14 @@ TEST(CompressedTrace, OneThatIsCutOrDamagedIsOneClearError) {
     EXPECT_EQ(wrong.status.code, StatusCode::parse_error);
     EXPECT_LT(wrong.requests.size(), 5000U);
     const auto tail = read_all(whole + "{}");
-    EXPECT_NE(to_string(tail.failure).find("damaged"), std::string::npos)
-        << to_string(tail.failure);
+    EXPECT_HAS(to_string(tail.failure), "damaged");
   }
 }
 
 TEST(CompressedTrace, ABombIsAnErrorInBoundedMemory) {
   // A line of 200 MB in 200 kB.
   const auto bomb = read_all(gzipped(std::string(200'000'000, ' ')));
-  EXPECT_NE(bomb.failure.found.find("longer than 8388608 bytes"), std::string::npos)
-      << to_string(bomb.failure);
+  EXPECT_HAS(bomb.failure.found, "longer than 8388608 bytes") << to_string(bomb.failure);
 }
 
 TEST(PipedTrace, IsReadOnceAndStopsWhenAsked) {

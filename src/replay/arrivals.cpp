@@ -1,4 +1,4 @@
-#include "replay/trace_survey.hpp"
+#include "replay/arrivals.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -56,6 +56,31 @@ class LargestSum {
 };
 
 }  // namespace
+
+ArrivalFeed::ArrivalFeed(trace::TraceReader reader, std::int64_t max_requests)
+    : reader_(std::move(reader)), max_requests_(max_requests) {}
+
+const TraceRequest* ArrivalFeed::peek() {
+  if (next_ != nullptr) return next_.get();
+  if (ended_ || (max_requests_ > 0 && requests_ == max_requests_)) return nullptr;
+  auto read = reader_.next();
+  failed_ = !read.is_ok();
+  ended_ = failed_ || !read->has_value();
+  if (!ended_) next_ = std::make_shared<TraceRequest>(std::move(**read));
+  return next_.get();
+}
+
+std::shared_ptr<const TraceRequest> ArrivalFeed::take() {
+  ++requests_;
+  input_tokens_ += next_->input_tokens;
+  output_tokens_ += next_->output_tokens;
+  return std::exchange(next_, nullptr);
+}
+
+MaybeFailure ArrivalFeed::failure() const {
+  if (!failed_) return std::nullopt;
+  return ReplayFailure{ReplayEnd::bad_input, reader_.failure()};
+}
 
 std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
                                           const ReplayCosts& costs) noexcept {
