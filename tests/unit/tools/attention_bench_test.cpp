@@ -147,7 +147,6 @@ TEST(BenchAttention, WhyARunEndedDecidesTheExitCode) {
   const meter::MeterOptions meter_options;
   const std::string json_target;
   const AttentionBenchRun bench_run{**host, meter_options, {}, json_target};
-  const Console console{out, err};
   EXPECT_EQ(bench_run.report(test.console, "row", unsupported(Resource::dtype, 3)),
             ExitCode::usage);
   EXPECT_EQ(bench_run.report(test.console, "row", insufficient_vram(2, 1)), ExitCode::does_not_fit);
@@ -190,20 +189,20 @@ TEST(BenchAttention, AWrongResultFailsTheCommandAfterAllRows) {
   const std::string target = "-";
   const std::vector<AttentionProblem> problems(2, {{}, std::vector<std::int32_t>(64, 1024)});
   for (const double error : {1.7e-3, 0.5, std::nan("")}) {
-    std::ostringstream out;
-    std::ostringstream err;
+    TestConsole test;
     FixedMeter fixed(llama_figures(error));
     const AttentionBenchRun bench_run{**host, options, problems, target};
-    const ExitCode code = bench_run.run(Console{out, err}, fixed);
+    const ExitCode code = bench_run.run(test.console, fixed);
     const bool right = error < 3e-3;
     EXPECT_EQ(code, right ? ExitCode::ok : ExitCode::check_failed) << error;
-    const auto object = json::parse(out.str());
+    const auto object = json::parse(test.out.str());
     EXPECT_EQ(object.at("correct"), right);
     EXPECT_EQ(object.at("rows").size(), 2U);
     EXPECT_EQ(object.at("rows").at(1).at("correct"), right);
-    EXPECT_EQ(contains(err.str(), "WRONG"), !right);
-    EXPECT_EQ(contains(err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
-              !right);
+    EXPECT_EQ(contains(test.err.str(), "WRONG"), !right);
+    EXPECT_EQ(
+        contains(test.err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
+        !right);
   }
 }
 
