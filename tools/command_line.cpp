@@ -1,17 +1,8 @@
 #include "tools/command_line.hpp"
 
-#include "tools/bench_command.hpp"
-#include "tools/config_command.hpp"
 #include "tools/configuration/configuration.hpp"
-#include "tools/devices_command.hpp"
-#include "tools/json_output.hpp"
-#include "tools/monitor/monitor_command.hpp"
-#include "tools/plan/plan_command.hpp"
-#include "tools/pressure/neighbour_command.hpp"
-#include "tools/pressure/pressure_command.hpp"
-#include "tools/quantity.hpp"
-#include "tools/replay/replay_command.hpp"
-#include "tools/shapes_command.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 #include "tools/usage.hpp"
 
 #include "kvarena/base/version.hpp"
@@ -22,7 +13,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,12 +41,6 @@ Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory;
 5 the operating system refused, or a bug; 130 interrupted; 141 nobody reads standard output any
 more. Data goes to standard output, messages to standard error.
 )";
-
-/// A command that may be chosen.
-struct Command {
-  const CLI::App* app;
-  std::function<ExitCode()> run;
-};
 
 /// The code to end with at once, or nothing: then a command is to be run.
 std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
@@ -128,13 +112,21 @@ bool asks_for_json(int argc, const char* const* argv) {
   return false;
 }
 
+/// The target of the chosen command's `--json`; empty: none. Without a value it is standard output.
+std::string json_target(const CLI::App& app) {
+  const CLI::Option* json = chosen_command(app).get_option_no_throw("--json");
+  if (json == nullptr || json->count() == 0) return {};
+  const std::string target = json->as<std::string>();
+  return target.empty() ? "-" : target;
+}
+
 /// The refusal as programs read it.
-std::string refusal_text(const Finding& failure, ExitCode code) {
-  return json_text({{"ok", false},
-                    {"exit_code", static_cast<int>(code)},
-                    {"failure", headline(failure)},
-                    {"expected", failure.expected},
-                    {"advice", failure.advice}});
+nlohmann::ordered_json refusal_json(const Finding& failure, ExitCode code) {
+  return {{"ok", false},
+          {"exit_code", static_cast<int>(code)},
+          {"failure", headline(failure)},
+          {"expected", failure.expected},
+          {"advice", failure.advice}};
 }
 
 /// Flushes standard output and reports when it cannot be written. A reader that has closed it is
@@ -152,8 +144,10 @@ ExitCode finish_output(const Console& console, ExitCode code) {
   return is_explained ? code : ExitCode::environment;
 }
 
+/// Leaves in `json` where a refusal goes as JSON. A file is named only by a command line that has
+/// been understood: a word behind a misplaced --json may be anything.
 ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
-                       const ConfigSources& sources) {
+                       const ConfigSources& sources, std::string& json) {
   CLI::App app{"kvarena: a paged KV-cache memory manager for engines that serve language models",
                "kvarena"};
   app.set_version_flag("--version", "kvarena " KVARENA_VERSION_STRING,
@@ -170,33 +164,18 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
   app.add_flag("--no-color", no_color, "No colours (also: NO_COLOR set in the environment)");
   app.add_flag("--quiet,-q", console.quiet, "Only errors, warnings and the data asked for");
 
-  ConfigCommand config(configuration);
-  ReplayCommand replay;
-  ShapesCommand shapes;
-  DevicesCommand devices;
-  BenchCommand bench;
-  MonitorCommand monitor;
-  PlanCommand plan;
-  PressureCommand pressure;
-  NeighbourCommand neighbour;
   const std::vector<Command> commands = {
-      {replay.declare(app), [&] { return replay.run(console); }},
-      {devices.declare(app), [&] { return devices.run(console); }},
-      {bench.declare(app), [&] { return bench.run(console); }},
-      {monitor.declare(app), [&] { return monitor.run(console); }},
-      {plan.declare(app), [&] { return plan.run(console); }},
-      {pressure.declare(app), [&] { return pressure.run(console); }},
-      {neighbour.declare(app), [&] { return neighbour.run(console); }},
-      {shapes.declare(app), [&] { return shapes.run(console); }},
-      {config.declare(app), [&] { return config.run(console); }},
-  };
+      replay_command(app),    devices_command(app), bench_command(app),
+      monitor_command(app),   plan_command(app),    pressure_command(app),
+      neighbour_command(app), shapes_command(app),  config_command(app, configuration)};
   exclude_choices(app, configuration);
   if (const auto ended = parse(app, argc, argv, configuration, console)) return *ended;
+  json = json_target(app);
   if (no_color) console.color = false;
   note_rounded_sizes(app, console);
-  const auto chosen = std::find_if(commands.begin(), commands.end(),
-                                   [](const Command& command) { return command.app->parsed(); });
-  const ExitCode code = chosen->run();
+  const auto chosen =
+      std::ranges::find_if(commands, [](const Command& command) { return command.app->parsed(); });
+  const ExitCode code = chosen->run(console);
   if (code == ExitCode::usage) console.err << configuration.remark() << std::flush;
   return code;
 }
@@ -206,15 +185,15 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
 ExitCode run_command_line(int argc, const char* const* argv, Console& console,
                           const ConfigSources& sources) noexcept {
   ExitCode code = ExitCode::environment;
+  std::string json = asks_for_json(argc, argv) ? "-" : "";
   try {
-    code = parse_and_run(argc, argv, console, sources);
+    code = parse_and_run(argc, argv, console, sources, json);
   } catch (const std::exception& error) {
     console.error(fmt::format("unexpected: {}", error.what()), "",
                   "this is a bug in kvarena, or the machine is out of memory; please report it");
   }
-  if (!console.failure.is_empty() && !console.has_json && code != ExitCode::ok &&
-      asks_for_json(argc, argv)) {
-    console.out << refusal_text(console.failure, code);
+  if (!console.failure.is_empty() && !console.has_json && code != ExitCode::ok) {
+    static_cast<void>(write_json(console, json, refusal_json(console.failure, code)));
   }
   return finish_output(console, code);
 }

@@ -1,6 +1,22 @@
 #include "tools/console.hpp"
 
+#include "verify/failure.hpp"
+
 namespace kvarena::tools {
+
+ExitCode exit_code_of(verify::RunEnd end) noexcept {
+  using enum verify::RunEnd;
+  switch (end) {
+    case completed: return ExitCode::ok;
+    case check_failed: return ExitCode::check_failed;
+    case bad_options: return ExitCode::usage;
+    case does_not_fit: return ExitCode::does_not_fit;
+    case bad_input: return ExitCode::bad_input;
+    case interrupted: return ExitCode::interrupted;
+    case environment: break;
+  }
+  return ExitCode::environment;
+}
 
 std::string_view Console::code(const std::ostream& stream, std::string_view sequence) const {
   const bool terminal = &stream == &out ? out_is_terminal : err_is_terminal;

@@ -1,18 +1,39 @@
 #pragma once
 
 /// @file
-/// `Console`: the output of a command. Data goes to `out`, messages to `err`. Both are injected, so
-/// tests can read them. One thread at a time.
+/// `Console`: the output of a command, and `ExitCode`. Data goes to `out`, messages to `err`. Both
+/// are injected, so tests can read them. One thread at a time.
 
 #include "base/finding.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+namespace kvarena::verify {
+enum class RunEnd : std::uint8_t;
+}
+
 namespace kvarena::tools {
+
+/// Exit codes of every command. docs/reference/command.md repeats this table for people.
+enum class ExitCode : int {
+  ok = 0,            ///< done, and every check that was asked for held
+  check_failed = 1,  ///< the run finished or stopped because a check failed: verification, balance
+  usage = 2,  ///< the command line is wrong: unknown option, value out of range, contradiction
+  does_not_fit = 3,   ///< the device's memory or the pool is too small for what was asked
+  bad_input = 4,      ///< an input file cannot be opened, or is not what it should be
+  environment = 5,    ///< the operating system refused something else, or there is a bug in kvarena
+  interrupted = 130,  ///< SIGINT or SIGTERM ended it early; finished results are written and marked
+                      ///< as interrupted
+  reader_gone = 141,  ///< standard output was closed by its reader: `kvarena ... | head -1`
+};
+
+/// The exit code of a replay or of pressure scenarios that end like this.
+ExitCode exit_code_of(verify::RunEnd end) noexcept;
 
 /// A terminal's size in characters; 0: unknown.
 struct TerminalSize {
@@ -34,7 +55,7 @@ struct Console {
   std::function<TerminalSize()> terminal_size{};  ///< asks now; empty: the size is not known
   std::function<std::error_code()> out_error{};   ///< why `out` failed; empty: nobody knows
   mutable Finding failure{};      ///< the first error: what programs are told of a refusal
-  mutable bool has_json = false;  ///< `out` has the JSON object that it was asked for
+  mutable bool has_json = false;  ///< the JSON object asked for is written, or cannot be
 
   /// An error: what happened, what was expected, what to do. Empty parts are left out.
   void error(std::string_view happened, std::string_view expected = {},

@@ -3,9 +3,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
-#include <fstream>
 
 namespace kvarena::tools {
 namespace {
@@ -63,6 +64,20 @@ std::error_code sync(const path& at) {
   const std::error_code error = ::fsync(file) == 0 ? std::error_code{} : last_error();
   ::close(file);
   return error;
+}
+
+/// Reports the failure of `option`'s target, if there is one.
+ExitCode exit_code_of(const Console& console, const char* option, const std::string& target,
+                      const std::error_code& error) {
+  if (!error) return ExitCode::ok;
+  console.error(fmt::format("{} {}: {}", option, target, error.message()), "a writable file",
+                "check the folder, its permissions and the disk, or write to '-'");
+  return ExitCode::environment;
+}
+
+/// Standard output may be a terminal, and names may be of others: a process's, a server's.
+std::string dump(const nlohmann::ordered_json& document, int indent) {
+  return document.dump(indent, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -130,6 +145,68 @@ std::error_code ResultFolder::make(const path& folder) {
   }
   std::filesystem::create_directories(target, error);
   return error;
+}
+
+void SeriesOutput::declare(CLI::App& command, const char* help) {
+  command.add_option(option_, path_, help)->type_name("FILE|-");
+}
+
+ExitCode SeriesOutput::open(const Console& console) {
+  if (path_.empty()) return ExitCode::ok;
+  stream_ = &console.out;
+  if (is_on_stdout()) return ExitCode::ok;
+  std::error_code error = result_.open(path_);
+  if (!error) {
+    errno = 0;
+    file_.open(result_.place(), std::ios::binary | std::ios::trunc);
+    if (!file_) error = last_error();
+  }
+  stream_ = &file_;
+  return exit_code_of(console, option_, path_, error);
+}
+
+ExitCode SeriesOutput::commit(const Console& console) {
+  if (path_.empty() || is_on_stdout()) return ExitCode::ok;
+  errno = 0;
+  file_.close();
+  return exit_code_of(console, option_, path_, file_ ? result_.commit() : last_error());
+}
+
+std::string json_line(const nlohmann::ordered_json& document) { return dump(document, -1); }
+
+std::string json_text(const nlohmann::ordered_json& document) { return dump(document, 2) + '\n'; }
+
+void declare_json_option(CLI::App& command, std::string& target) {
+  command
+      .add_option("--json", target,
+                  "Write the result as one JSON object to FILE, or to standard output for '-' "
+                  "(everything else then goes to standard error)")
+      ->type_name("FILE|-")
+      ->configurable(false);  // who reads the result asks for it, once
+}
+
+ExitCode probe_json(const Console& console, const std::string& target) {
+  if (target.empty() || json_on_stdout(target)) return ExitCode::ok;
+  const std::error_code error = probe_write(target);
+  if (error) console.has_json = true;
+  return exit_code_of(console, "--json", target, error);
+}
+
+ExitCode write_json(const Console& console, const std::string& target,
+                    const nlohmann::ordered_json& document) {
+  if (target.empty()) return ExitCode::ok;
+  console.has_json = true;
+  if (json_on_stdout(target)) {
+    console.out << json_text(document) << std::flush;
+    return ExitCode::ok;  // run_command_line reports what could not be written
+  }
+  return exit_code_of(console, "--json", target, write_whole(target, json_text(document)));
+}
+
+ExitCode print_result(const Console& console, const std::string& target, std::string_view text,
+                      const nlohmann::ordered_json& document) {
+  if (!json_on_stdout(target)) console.out << text;
+  return write_json(console, target, document);
 }
 
 }  // namespace kvarena::tools

@@ -1,13 +1,25 @@
 #pragma once
 
 /// @file
-/// Files for a command's results. A file appears complete or not at all. A command can check before
-/// its work whether it can write the file.
+/// Where a command's results go: files that appear complete or not at all, `--json FILE|-`, and
+/// tables that are written while the command works. A command can check before its work whether it
+/// can write a file.
+
+#include "tools/console.hpp"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace kvarena::tools {
 
@@ -55,5 +67,54 @@ std::error_code write_whole(const std::filesystem::path& path, std::string_view 
 /// Returns the reason why write_whole could not write, or no error. Does not change the disk, and
 /// opens neither device nor pipe.
 std::error_code probe_write(const std::filesystem::path& path);
+
+/// One option `FILE|-` and what is written to it. The complete file appears at commit; until then
+/// the old file stays. Not movable, because others write to its stream.
+class SeriesOutput {
+ public:
+  explicit SeriesOutput(const char* option) : option_(option) {}
+
+  /// Declares the option on `command`.
+  void declare(CLI::App& command, const char* help);
+  bool is_on_stdout() const noexcept { return path_ == "-"; }
+  /// Before the work: makes ready what stream() returns. Reports a failure on the console.
+  ExitCode open(const Console& console);
+  /// Where to write; nullptr without the option.
+  std::ostream* stream() noexcept { return stream_; }
+  /// After the work: the file has its name. Reports a failure on the console.
+  ExitCode commit(const Console& console);
+
+ private:
+  const char* option_;
+  std::string path_;
+  ResultFile result_;
+  std::ofstream file_;
+  std::ostream* stream_ = nullptr;
+};
+
+/// Declares `--json FILE|-` on `command`.
+void declare_json_option(CLI::App& command, std::string& target);
+
+/// Whether `--json` claims standard output for itself.
+inline bool json_on_stdout(const std::string& target) { return target == "-"; }
+
+/// Whether write_json could write to `target`; leaves it as it is. For commands that work for
+/// minutes before they write. Reports a failure on the console.
+ExitCode probe_json(const Console& console, const std::string& target);
+
+/// Writes json_text to `target`: "" writes nothing, "-" is standard output, anything else a file,
+/// as write_whole does. Reports a failure on the console.
+ExitCode write_json(const Console& console, const std::string& target,
+                    const nlohmann::ordered_json& document);
+
+/// Prints `text` on standard output where `--json` does not claim it, and calls write_json.
+ExitCode print_result(const Console& console, const std::string& target, std::string_view text,
+                      const nlohmann::ordered_json& document);
+
+/// `document` in one line. Here and in json_text text is ASCII, with escapes for the rest, and
+/// bytes that are no UTF-8 are replaced.
+std::string json_line(const nlohmann::ordered_json& document);
+/// `document` for a file: indented, with a newline at the end.
+std::string json_text(const nlohmann::ordered_json& document);
 
 }  // namespace kvarena::tools

@@ -1,15 +1,13 @@
 #include "tools/shape_options.hpp"
 
 #include "tools/nearest_name.hpp"
-#include "tools/option_types.hpp"
+#include "tools/option_values.hpp"
 
 #include "base/excerpt.hpp"
-#include "kvarena/base/shapes.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -36,10 +34,22 @@ std::optional<DType> dtype_of(std::string_view name) {
 
 }  // namespace
 
+ChosenShape chosen_shape_of(const ModelShape& model) {
+  ChosenShape shape;
+  shape.name = model.name;
+  shape.num_layers = model.num_layers;
+  shape.num_q_heads = model.num_q_heads;
+  shape.num_kv_heads = model.num_kv_heads;
+  shape.head_dim_k = shape.head_dim_v = model.head_dim;
+  shape.dtype = model.dtype;
+  shape.max_position = model.max_position;
+  return shape;
+}
+
 void ShapeOptions::declare(CLI::App& command) {
-  constexpr const char* kGroup = "Model shape";
+  const OptionGroup group(command, "Model shape");
   const auto number = [&](const char* name, std::int32_t& value, const char* help) {
-    add_count_option(command, name, value, 1, kMaxShapeNumber, help)->group(kGroup);
+    add_count_option(command, name, value, 1, kMaxShapeNumber, help);
   };
   number("--layers", layers_, "Attention layers");
   number("--kv-heads", kv_heads_, "KV heads");
@@ -47,12 +57,9 @@ void ShapeOptions::declare(CLI::App& command) {
   number("--head-dim", head_dim_, "Elements a head");
   number("--head-dim-v", head_dim_v_, "Elements a head of V, where it differs from K");
   std::vector<std::string> names;
-  names.reserve(kTypes.size());
   for (const DType dtype : kTypes) names.emplace_back(name_of(dtype));
-  add_choice_option(command, "--dtype", dtype_, names, "Type of K and V")->group(kGroup);
-  add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block")
-      ->capture_default_str()
-      ->group(kGroup);
+  add_choice_option(command, "--dtype", dtype_, names, "Type of K and V");
+  add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block");
 }
 
 bool ShapeOptions::any_number() const {
@@ -72,13 +79,7 @@ std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
                     "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
       return std::nullopt;
     }
-    shape.name = known->name;
-    shape.num_layers = known->num_layers;
-    shape.num_q_heads = known->num_q_heads;
-    shape.num_kv_heads = known->num_kv_heads;
-    shape.head_dim_k = shape.head_dim_v = known->head_dim;
-    shape.dtype = known->dtype;
-    shape.max_position = known->max_position;
+    shape = chosen_shape_of(*known);
   }
   return choose(console, shape);
 }

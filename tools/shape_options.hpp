@@ -5,9 +5,9 @@
 /// name with some numbers replaced.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 
 #include "kvarena/base/layout.hpp"
+#include "kvarena/base/shapes.hpp"
 
 #include <optional>
 #include <string>
@@ -30,6 +30,9 @@ struct ChosenShape {
   std::int32_t block_size = 16;
   std::int64_t max_position = 0;  ///< tokens the model was published for; 0 when unknown
 };
+
+/// A built-in shape, in blocks of the usual size.
+ChosenShape chosen_shape_of(const ModelShape& model);
 
 /// What was given on the command line; zeros and empty strings mean "not given".
 class ShapeOptions {

@@ -1,7 +1,7 @@
 #include "tools/attention_bench/attention_bench_options.hpp"
 
 #include "tools/nearest_name.hpp"
-#include "tools/option_types.hpp"
+#include "tools/option_values.hpp"
 
 #include "kvarena/base/shapes.hpp"
 #include "tools/attention_meter/known_rows.hpp"
@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -113,7 +112,6 @@ void AttentionBenchOptions::declare(CLI::App& command) {
   heads->type_name("Q/KV")->default_str("32/8");
   auto* head_dim =
       add_count_option(command, "--head-dim", shape_.head_dim, 1, kMaxHeadDim, "Elements a head");
-  head_dim->capture_default_str();
   command
       .add_option("--preset", preset_,
                   "Heads of a model: " + preset_names() +
@@ -123,47 +121,38 @@ void AttentionBenchOptions::declare(CLI::App& command) {
       ->excludes(heads)
       ->excludes(head_dim);
   declare_counts(command);
-  add_choice_option(command, "--dtype", dtype_, {"bf16", "f16", "fp8"}, "Type of K and V")
-      ->capture_default_str();
-  add_count_option(command, "--block-size", shape_.block_size, 1, kMaxBlockSize, "Tokens a block")
-      ->capture_default_str();
-  add_count_option(command, "--q-len", shape_.q_len, 1, kMaxQueries, "Query tokens a sequence")
-      ->capture_default_str();
+  add_choice_option(command, "--dtype", dtype_, {"bf16", "f16", "fp8"}, "Type of K and V");
+  add_count_option(command, "--block-size", shape_.block_size, 1, kMaxBlockSize, "Tokens a block");
+  add_count_option(command, "--q-len", shape_.q_len, 1, kMaxQueries, "Query tokens a sequence");
   add_count_option(command, "--window", shape_.window_tokens, 0, kMaxContext,
-                   "Sliding window, tokens; 0: none")
-      ->capture_default_str();
+                   "Sliding window, tokens; 0: none");
 }
 
 bool AttentionBenchOptions::has_lengths() const {
   return !lengths_path_.empty() || batch_option_->count() > 0 || context_option_->count() > 0;
 }
 
-AttentionShape AttentionBenchOptions::with_options(AttentionShape shape) const {
-  shape.block_size = shape_.block_size;
-  shape.q_len = shape_.q_len;
-  shape.window_tokens = shape_.window_tokens;
+template <class Heads>
+AttentionShape AttentionBenchOptions::with_heads_of(const Heads& heads) const {
+  AttentionShape shape = shape_;
+  shape.num_q_heads = heads.num_q_heads;
+  shape.num_kv_heads = heads.num_kv_heads;
+  shape.head_dim = heads.head_dim;
   shape.dtype = is_fp8() ? DType::fp8_e4m3 : dtype_ == "f16" ? DType::f16 : DType::bf16;
   return shape;
 }
 
 std::optional<std::vector<AttentionShape>> AttentionBenchOptions::shapes(
     const Console& console) const {
-  const auto shape_of = [this](std::int32_t q_heads, std::int32_t kv_heads, std::int32_t dim) {
-    AttentionShape shape;
-    shape.num_q_heads = q_heads;
-    shape.num_kv_heads = kv_heads;
-    shape.head_dim = dim;
-    return with_options(shape);
-  };
-  if (preset_.empty()) return std::vector{with_options(shape_)};
+  if (preset_.empty()) return std::vector{with_heads_of(shape_)};
   std::vector<AttentionShape> shapes;
   for (const meter::Preset& preset : meter::presets()) {
     if (preset_ != "all" && preset_ != preset.name) continue;
-    shapes.push_back(shape_of(preset.num_q_heads, preset.num_kv_heads, preset.head_dim));
+    shapes.push_back(with_heads_of(preset));
   }
   if (!shapes.empty()) return shapes;
   if (const ModelShape* model = find_shape(preset_)) {
-    return std::vector{shape_of(model->num_q_heads, model->num_kv_heads, model->head_dim)};
+    return std::vector{with_heads_of(*model)};
   }
   console.error(fmt::format("--preset {}: there is no such preset", preset_),
                 preset_names() + "all, or a model's name from 'kvarena shapes'",
@@ -176,12 +165,7 @@ std::vector<AttentionProblem> AttentionBenchOptions::rows_of_presets() const {
   for (const meter::KnownRow& row : meter::known_rows()) {
     const bool fp8_row = row.dtype == DType::fp8_e4m3;
     if (fp8_row != is_fp8() || (preset_ != "all" && preset_ != row.preset)) continue;
-    const meter::Preset& preset = *meter::find_preset(row.preset);
-    AttentionShape shape;
-    shape.num_q_heads = preset.num_q_heads;
-    shape.num_kv_heads = preset.num_kv_heads;
-    shape.head_dim = preset.head_dim;
-    problems.push_back({with_options(shape), lengths_of(row)});
+    problems.push_back({with_heads_of(*meter::find_preset(row.preset)), lengths_of(row)});
   }
   return problems;
 }

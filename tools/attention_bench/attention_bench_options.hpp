@@ -5,7 +5,6 @@
 /// problems for a meter.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 
 #include "tools/attention_meter/attention_problem.hpp"
 
@@ -42,7 +41,9 @@ class AttentionBenchOptions {
   void declare_counts(CLI::App& command);
   std::optional<std::vector<meter::AttentionShape>> shapes(const Console& console) const;
   std::vector<meter::AttentionProblem> rows_of_presets() const;
-  meter::AttentionShape with_options(meter::AttentionShape shape) const;
+  /// The options' shape with the heads of a shape, a preset or a model.
+  template <class Heads>
+  meter::AttentionShape with_heads_of(const Heads& heads) const;
   bool has_lengths() const;
   bool is_valid(const Console& console, const meter::AttentionProblem& problem) const;
 

@@ -9,7 +9,6 @@
 /// docs/reference/command.md has the order of sources. One thread.
 
 #include "tools/configuration/config_file.hpp"
-#include "tools/configuration/config_sources.hpp"
 #include "tools/console.hpp"
 
 #include <istream>

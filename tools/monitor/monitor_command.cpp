@@ -1,10 +1,8 @@
-#include "tools/monitor/monitor_command.hpp"
-
-#include "tools/http_address.hpp"
+#include "tools/command_line.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/monitor/device_source.hpp"
-#include "tools/monitor/server_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -58,7 +56,27 @@ MonitorFrame unreachable(const MonitorFrame& failed, const LastLook& last) {
   return frame;
 }
 
-}  // namespace
+class MonitorCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  /// Shows one look, or looks until it is interrupted. After the first successful look, failures
+  /// are shown in place of looks.
+  ExitCode run(const Console& console);
+
+ private:
+  std::unique_ptr<MonitorSource> open(const Console& console, ExitCode* code) const;
+  void show(const Console& console, const MonitorFrame& frame, LiveView& live) const;
+  ExitCode write(const Console& console, const MonitorFrame& frame) const;
+
+  std::string url_;
+  const CLI::Option* url_option_ = nullptr;
+  std::string token_path_;
+  std::string ca_file_;
+  DeviceChoice device_;
+  double interval_s_ = 2.0;
+  bool once_ = false;
+  std::string json_;
+};
 
 CLI::App* MonitorCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
@@ -162,5 +180,9 @@ ExitCode MonitorCommand::run(const Console& console) {
     }
   }
 }
+
+}  // namespace
+
+Command monitor_command(CLI::App& parent) { return make_command<MonitorCommand>(parent); }
 
 }  // namespace kvarena::tools

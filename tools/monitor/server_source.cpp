@@ -1,7 +1,6 @@
-#include "tools/monitor/server_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
 
 #include "base/excerpt.hpp"
-#include "tools/monitor/stats_view.hpp"
 
 #include <curl/curl.h>
 #include <fmt/format.h>

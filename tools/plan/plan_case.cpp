@@ -1,6 +1,6 @@
 #include "tools/plan/plan_case.hpp"
 
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,7 @@
-#include "tools/plan/plan_command.hpp"
-
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
-#include "tools/quantity.hpp"
+#include "tools/command_line.hpp"
+#include "tools/option_values.hpp"
+#include "tools/plan/plan_case.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
 #include "kvarena/capacity/model_presets.hpp"
@@ -64,7 +63,38 @@ bool take_format(const char* option, const std::string& name,
   return false;
 }
 
-}  // namespace
+class PlanCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  void declare_engine(CLI::App& command);
+  bool take_formats(Finding& refusal);
+  std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
+  std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
+  ExitCode list(const Console& console) const;
+  ExitCode report(const Console& console, const std::vector<PlannedCase>& cases) const;
+
+  capacity::PlanOptions options_;
+  std::vector<std::string> model_names_;
+  std::vector<std::string> gpu_names_;
+  ModelNumbers numbers_;
+  std::string weights_;
+  std::string kv_;
+  std::string scales_ = "none";
+  std::string kept_ = "full";
+  double utilization_ = 0.9;
+  std::optional<std::int64_t> context_overhead_;
+  std::optional<std::int64_t> graph_bytes_;
+  std::string trace_path_;
+  std::string trace_format_ = "auto";
+  double percentile_ = 95.0;
+  std::optional<TraceLengths> lengths_;
+  std::string json_;
+  bool explain_ = false;
+  bool list_ = false;
+};
 
 CLI::App* PlanCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
@@ -81,13 +111,11 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
       ->type_name("NAME|SIZE");
   add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
                    "Tokens of each sequence; without it the model's longest");
-  add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for")
-      ->capture_default_str();
+  add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for");
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
   add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
-                    "The trace's format")
-      ->capture_default_str();
+                    "The trace's format");
   command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
@@ -99,22 +127,16 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
 }
 
 void PlanCommand::declare_engine(CLI::App& command) {
-  constexpr const char* kGroup = "Engine";
-  command
-      .add_option("--weights-dtype", weights_, "Weights as they are kept; default: as published")
-      ->group(kGroup);
-  command.add_option("--kv-dtype", kv_, "K and V as they are kept; default: the model's")
-      ->group(kGroup);
+  const OptionGroup group(command, "Engine");
+  command.add_option("--weights-dtype", weights_,
+                     "Weights as they are kept; default: as published");
+  command.add_option("--kv-dtype", kv_, "K and V as they are kept; default: the model's");
   add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
-                    "Scales of 8-bit K and V that take memory of the pool")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "Scales of 8-bit K and V that take memory of the pool");
   add_choice_option(command, "--retention", kept_, {"full", "model"},
-                    "Tokens kept: all, as kvarena does, or those in the layers' windows")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "Tokens kept: all, as kvarena does, or those in the layers' windows");
   const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
-    add_count_option(command, name, value, 1, largest, help)->capture_default_str()->group(kGroup);
+    add_count_option(command, name, value, 1, largest, help);
   };
   count("--block-size", options_.block_size_tokens, 65536, "Tokens a block");
   count("--tp", options_.tensor_parallel, 4096, "Ranks that split each layer");
@@ -126,14 +148,11 @@ void PlanCommand::declare_engine(CLI::App& command) {
       .add_option("--utilization", utilization_,
                   "Share of the memory that may be used, in whole thousandths")
       ->check(CLI::Range(0.001, 1.0))
-      ->capture_default_str()
-      ->group(kGroup);
+      ->capture_default_str();
   add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels", 0)
-      ->default_str("536MiB")
-      ->group(kGroup);
+      ->default_str("536MiB");
   add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs", 0)
-      ->default_str("0B")
-      ->group(kGroup);
+      ->default_str("0B");
 }
 
 bool PlanCommand::take_formats(Finding& refusal) {
@@ -233,8 +252,7 @@ ExitCode PlanCommand::list(const Console& console) const {
                             {"bandwidth_source", gpu.bandwidth_source},
                             {"flops_source", gpu.flops_source}});
   }
-  if (!json_on_stdout(json_)) console.out << text;
-  return write_json(console, json_, json);
+  return print_result(console, json_, text, json);
 }
 
 ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCase>& cases) const {
@@ -264,5 +282,9 @@ ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCa
       std::ranges::any_of(cases, [](const PlannedCase& p) { return !p.refusal; });
   return any_planned ? ExitCode::does_not_fit : ExitCode::usage;
 }
+
+}  // namespace
+
+Command plan_command(CLI::App& parent) { return make_command<PlanCommand>(parent); }
 
 }  // namespace kvarena::tools

@@ -1,7 +1,7 @@
-#include "tools/plan/plan_output.hpp"
+#include "tools/plan/plan_case.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 

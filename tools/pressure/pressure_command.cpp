@@ -1,13 +1,11 @@
-#include "tools/pressure/pressure_command.hpp"
-
+#include "tools/command_line.hpp"
+#include "tools/device_option.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
-#include "tools/pressure/neighbour_command.hpp"
+#include "tools/option_values.hpp"
 #include "tools/pressure/pressure_output.hpp"
-#include "tools/quantity.hpp"
-#include "tools/replay/replay_exit_code.hpp"
+#include "tools/result_file.hpp"
 
+#include "scenarios/neighbour.hpp"
 #include "scenarios/suite.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -17,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -86,7 +85,53 @@ class ProgressLines final : public ProgressSink {
   const Console& console_;
 };
 
-}  // namespace
+constexpr const char* kNeighbour = "pressure-neighbour";
+
+class NeighbourCommand {
+ public:
+  CLI::App* declare(CLI::App& parent) {
+    CLI::App* command =
+        parent.add_subcommand(kNeighbour, "Take and free memory, as lines of standard input say");
+    command->group("");
+    add_device_option(*command, device_);
+    return command;
+  }
+  ExitCode run(const Console& console) const {
+    const auto opened = open_device(console, device_);
+    if (!opened) return ExitCode::environment;
+    const bool understood = scenarios::serve_neighbour(*opened->device, std::cin, console.out);
+    return understood ? ExitCode::ok : ExitCode::bad_input;
+  }
+
+ private:
+  DeviceChoice device_;
+};
+
+/// The program and arguments that run this executable as a neighbour on the device; empty when the
+/// console does not know the executable.
+std::vector<std::string> neighbour_of(const Console& console, const OpenedDevice& opened) {
+  if (console.program.empty()) return {};
+  const std::string device =
+      opened.cuda == nullptr ? "cpu" : fmt::format("cuda:{}", opened.cuda->info().ordinal);
+  return {console.program, kNeighbour, "--device", device};
+}
+
+class PressureCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  /// Says why, and returns the exit code.
+  ExitCode report_failure(const Console& console, const scenarios::SuiteOutcome& outcome) const;
+
+  scenarios::SuiteOptions options_;
+  DeviceChoice device_;
+  std::string model_;
+  std::optional<std::int64_t> memory_bytes_;
+  std::string out_;
+  std::string json_;
+};
 
 CLI::App* PressureCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
@@ -98,8 +143,7 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
                    "the machine has available; GPU: all that is free]");
   const std::vector<std::string> models = scenarios::served_model_names();
   model_ = models.front();
-  add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights")
-      ->capture_default_str();
+  add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights");
   std::vector<std::string> names;
   for (const auto& scenario : scenarios::scenarios()) names.emplace_back(scenario.name);
   command
@@ -108,8 +152,7 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
   add_count_option(*command, "--seed", options_.seed, 0, std::numeric_limits<std::int32_t>::max(),
-                   "Of lengths and contents")
-      ->capture_default_str();
+                   "Of lengths and contents");
   command->add_option("--out", out_, "Write report.md and report.json into DIR, made where missing")
       ->type_name("DIR");
   declare_json_option(*command, json_);
@@ -131,7 +174,7 @@ ExitCode PressureCommand::run(const Console& console) {
   }
   options_.device = opened->device.get();
   options_.memory_bytes = memory_bytes_;
-  options_.neighbour_command = neighbour_command(console, *opened);
+  options_.neighbour_command = neighbour_of(console, *opened);
   const PressureOrigin origin = origin_now(*options_.device);
   ProgressLines progress(console);
   const Interrupt interrupt;
@@ -169,5 +212,11 @@ ExitCode PressureCommand::report_failure(const Console& console,
   console.error(why);
   return exit_code_of(outcome.failure->end);
 }
+
+}  // namespace
+
+Command neighbour_command(CLI::App& parent) { return make_command<NeighbourCommand>(parent); }
+
+Command pressure_command(CLI::App& parent) { return make_command<PressureCommand>(parent); }
 
 }  // namespace kvarena::tools

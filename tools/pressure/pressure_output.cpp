@@ -1,7 +1,7 @@
 #include "tools/pressure/pressure_output.hpp"
 
-#include "tools/json_output.hpp"
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/base/version.hpp"
 #include "kvarena/device/memory_drift.hpp"

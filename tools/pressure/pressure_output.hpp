@@ -5,7 +5,6 @@
 /// that write_reports writes.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 #include "tools/result_file.hpp"
 
 #include "scenarios/suite.hpp"

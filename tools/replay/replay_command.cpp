@@ -1,10 +1,7 @@
 #include "tools/replay/replay_command.hpp"
 
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/progress_bar.hpp"
-#include "tools/quantity.hpp"
-#include "tools/replay/replay_exit_code.hpp"
+#include "tools/option_values.hpp"
 #include "tools/replay/replay_output.hpp"
 
 #include "replay/replay.hpp"

@@ -69,19 +69,17 @@ void print_line(LogLevel level, std::string_view message) {
 }  // namespace
 
 void HttpOptions::declare(CLI::App& command) {
-  constexpr const char* kGroup = "Health over HTTP";
+  const OptionGroup group(command, "Health over HTTP");
   auto* http = command.add_option("--http", http_,
                                   "Serve /health, /metrics and /stats during the run; port 0: any "
                                   "free one");
-  http->type_name("ADDRESS:PORT")->group(kGroup);
+  http->type_name("ADDRESS:PORT");
   command
       .add_option("--http-token-file", token_path_,
                   "Ask for the token in the first line of FILE; loopback alone may do without")
       ->type_name("FILE")
-      ->group(kGroup)
       ->needs(http);
   command.add_flag("--linger", linger_, "Serve on after the run, until SIGINT or SIGTERM")
-      ->group(kGroup)
       ->needs(http);
 }
 
@@ -94,10 +92,6 @@ bool HttpOptions::take(const Console& console) {
   }
   address_ = *address;
   return true;
-}
-
-std::optional<std::string> HttpOptions::token(const Console& console) const {
-  return read_token(console, token_path_);
 }
 
 ReplayServer::LogLines::LogLines() { set_log_sink(print_line, LogLevel::warning); }

@@ -6,8 +6,7 @@
 /// library's log lines from warning on go to standard error.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
-#include "tools/http_address.hpp"
+#include "tools/option_values.hpp"
 
 #include "replay/engine_pool.hpp"
 #include "replay/instruments.hpp"
@@ -34,7 +33,9 @@ class HttpOptions {
   bool take(const Console& console);
   /// The first line of the token's file, empty without one; nullopt where it cannot be read, which
   /// it reports.
-  std::optional<std::string> token(const Console& console) const;
+  std::optional<std::string> token(const Console& console) const {
+    return read_token(console, token_path_);
+  }
 
   bool is_given() const noexcept { return !http_.empty(); }
   bool lingers() const noexcept { return linger_; }

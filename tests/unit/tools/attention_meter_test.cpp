@@ -10,11 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <set>
-#include <string>
 #include <vector>
 
 namespace kvarena::meter {

@@ -1,6 +1,7 @@
 // kvarena.toml as bytes: what is in it, and every way in which it can be no settings.
 
 #include "tools/configuration/config_file.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include <gtest/gtest.h>
 
@@ -82,38 +83,15 @@ TEST(ConfigFile, ByteOrderMarkLineEndsAndNothingAtAll) {
 }
 
 TEST(ConfigFile, WhatIsNoSettingNamesTheLine) {
-  for (const char* text : {"ok = 1\na = ",
-                           "\na = 10GiB",
-                           "\na = \"x",
-                           "\na = 'x",
-                           "\na = \"x\" y",
-                           "\na = [1",
-                           "\na = [1, [2]]",
-                           "\na = []",
-                           "\na = [1] ]",
-                           "\na = [1\n2]",
-                           "\na = {b = 1}",
-                           "\na = 2024-01-01",
-                           "\na = 0x20",
-                           "\na = null",
-                           "\na = \"\\q\"",
-                           "\na = \"\xff\"",
-                           "\nkey",
-                           "\n= 3",
-                           "\n\"a b\" = 3",
-                           "\na b = 3",
-                           "\n[a",
-                           "\n[]",
-                           "\n[[a]]",
-                           "\n[[[",
-                           "\n[a b]",
-                           "\n[a]]",
-                           "\n.a = 3",
-                           "\n\xff\xfe"
-                           "a",
-                           "a = 1\na = 2\n",
-                           "[a]\n[a]\n",
-                           "a.b = 1\na.b = 2"}) {
+  for (const std::string& text :
+       texts("ok = 1\na = ", "\na = 10GiB", "\na = \"x", "\na = 'x", "\na = \"x\" y", "\na = [1",
+             "\na = [1, [2]]", "\na = []", "\na = [1] ]", "\na = [1\n2]", "\na = {b = 1}",
+             "\na = 2024-01-01", "\na = 0x20", "\na = null", "\na = \"\\q\"", "\na = \"\xff\"",
+             "\nkey", "\n= 3", "\n\"a b\" = 3", "\na b = 3", "\n[a", "\n[]", "\n[[a]]", "\n[[[",
+             "\n[a b]", "\n[a]]", "\n.a = 3",
+             "\n\xff\xfe"
+             "a",
+             "a = 1\na = 2\n", "[a]\n[a]\n", "a.b = 1\na.b = 2")) {
     EXPECT_TRUE(error_of(text).starts_with("f:2: found ")) << text << ": " << error_of(text);
   }
   EXPECT_TRUE(error_of(std::string_view("a = \"\0\"", 7)).starts_with("f:1: "));

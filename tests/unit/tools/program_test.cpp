@@ -4,7 +4,7 @@
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/child_command.hpp"
 
-#include "tools/exit_codes.hpp"
+#include "tools/console.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

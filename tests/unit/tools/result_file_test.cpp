@@ -2,6 +2,7 @@
 // trace.
 
 #include "tools/result_file.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -21,12 +21,6 @@ using std::filesystem::path;
 
 class ResultFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "kvarena-probe-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   std::ptrdiff_t entries() const {
     return std::distance(std::filesystem::recursive_directory_iterator(root_), {});
   }
@@ -36,7 +30,8 @@ class ResultFiles : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  path root_;
+  const ConfigWorld world_;
+  const path root_ = world_.path("work/inner");
 };
 
 TEST_F(ResultFiles, AFileThatIsNotThereIsNotThereAfterwards) {

@@ -1,7 +1,8 @@
-#include "tools/config_command.hpp"
+#include "tools/command_line.hpp"
 
-#include "tools/json_output.hpp"
+#include "tools/configuration/configuration.hpp"
 #include "tools/nearest_name.hpp"
+#include "tools/result_file.hpp"
 #include "tools/usage.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +78,27 @@ std::string one_line(const std::string& text) {
   return quoted.size() == text.size() + 2 ? text : quoted;
 }
 
-}  // namespace
+class ConfigCommand {
+ public:
+  explicit ConfigCommand(Configuration& configuration) : configuration_(configuration) {}
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  bool is_chosen(const CommandOption& option) const {
+    return option.is_configurable &&
+           (table_.empty() || option.table == table_ || option.table.starts_with(table_ + "."));
+  }
+  bool find_table(const Console& console);
+  std::string toml() const;
+  std::string line_of(const CommandOption& named) const;
+
+  Configuration& configuration_;
+  std::vector<std::string> words_;  // of the command whose options are shown
+  std::string table_;               // the same as a table; empty: all
+  bool origin_ = false;
+  std::string json_;
+};
 
 CLI::App* ConfigCommand::declare(CLI::App& parent) {
   CLI::App* config = parent.add_subcommand("config", "Look at the configuration");
@@ -90,11 +111,6 @@ CLI::App* ConfigCommand::declare(CLI::App& parent) {
   declare_json_option(*show, json_);
   configuration_.show_with(show);
   return config;
-}
-
-bool ConfigCommand::is_chosen(const CommandOption& option) const {
-  return option.is_configurable &&
-         (table_.empty() || option.table == table_ || option.table.starts_with(table_ + "."));
 }
 
 bool ConfigCommand::find_table(const Console& console) {
@@ -141,7 +157,6 @@ std::string ConfigCommand::toml() const {
 
 ExitCode ConfigCommand::run(const Console& console) {
   if (!find_table(console)) return ExitCode::usage;
-  if (!json_on_stdout(json_)) console.out << toml();
   Json options = Json::array();
   for (const CommandOption& named : configuration_.options()) {
     if (!is_chosen(named)) continue;
@@ -156,7 +171,13 @@ ExitCode ConfigCommand::run(const Console& console) {
   }
   Json files = Json::array();
   for (const std::string& file : configuration_.files()) files.push_back(text_json(file));
-  return write_json(console, json_, {{"files", files}, {"options", options}});
+  return print_result(console, json_, toml(), {{"files", files}, {"options", options}});
+}
+
+}  // namespace
+
+Command config_command(CLI::App& parent, Configuration& configuration) {
+  return make_command<ConfigCommand>(parent, configuration);
 }
 
 }  // namespace kvarena::tools

@@ -1,18 +1,23 @@
 #pragma once
 
 /// @file
-/// The source of `kvarena monitor` for a device: used and free memory and the processes that use
-/// it, as nvidia-smi shows them.
+/// The sources of `kvarena monitor`. A device: used and free memory and the processes that use it,
+/// as nvidia-smi shows them (device_source.cpp). A kvarena HTTP server (server_source.cpp).
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
 #include "tools/monitor/monitor_frame.hpp"
+#include "tools/monitor/stats_view.hpp"
 
+#include "kvarena/base/clock.hpp"
 #include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/memory_drift.hpp"
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,21 +45,46 @@ class GpuSource final : public MonitorSource {
   NvmlQuery ask_;
 };
 
-/// An open device: the host, or a GPU of which NVML tells nothing.
-class DeviceSource final : public MonitorSource {
- public:
-  explicit DeviceSource(OpenedDevice device) : device_(std::move(device)) {}
-  MonitorFrame look() override;
-
- private:
-  OpenedDevice device_;
-};
-
 /// Returns the source that `choice` names, from `gpus` (identify_devices). A GPU is opened only
 /// when `ask` fails. When nothing can be watched, reports the reason on the console and returns
 /// nothing. Warns when `auto` takes the host.
 std::unique_ptr<MonitorSource> open_device_source(const Console& console,
                                                   const DeviceChoice& choice,
                                                   const CudaDeviceList& gpus, const NvmlQuery& ask);
+
+/// Which server, and how to ask it.
+struct HealthServerAddress {
+  std::string url;        ///< as parse_http_url gives it
+  std::string token{};    ///< empty: none
+  std::string ca_file{};  ///< of certificate authorities, PEM; empty: the system's
+  std::chrono::milliseconds limit = std::chrono::seconds(10);  ///< for the whole answer
+};
+
+/// A server's answer, or why there is none.
+struct HealthAnswer {
+  std::string body;      ///< of the answer, as it came
+  std::string happened;  ///< why it failed; empty: it did not
+  std::string advice;    ///< what to do
+
+  bool is_ok() const noexcept { return happened.empty(); }
+};
+
+/// Sends GET /stats to a server with libcurl. A failure is described in clear words. An answer has
+/// at most 64 MiB. Proxies of the environment are not used.
+HealthAnswer fetch_stats(const HealthServerAddress& server);
+
+/// A server's /stats.
+class ServerSource final : public MonitorSource {
+ public:
+  ServerSource(HealthServerAddress server, const Clock& clock)
+      : server_(std::move(server)), clock_(clock) {}
+  MonitorFrame look() override;
+
+ private:
+  HealthServerAddress server_;
+  const Clock& clock_;
+  std::optional<StatsDocument> before_;
+  std::int64_t before_ns_ = 0;
+};
 
 }  // namespace kvarena::tools

@@ -1,10 +1,9 @@
-#include "tools/bench_command.hpp"
-
-#include "tools/attention_bench/attention_bench_output.hpp"
+#include "tools/attention_bench/attention_bench_options.hpp"
 #include "tools/attention_bench/attention_bench_run.hpp"
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
-#include "tools/quantity.hpp"
+#include "tools/command_line.hpp"
+#include "tools/device_option.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/attention/cpu_workers.hpp"
 
@@ -38,7 +37,23 @@ error. Exit code 1: an error above twice that of rounding.
 constexpr std::int64_t kCudaCeilingTurns = 8;  // of the rotated bytes: 8 GB
 constexpr std::int64_t kCeilingUnit = 4096;
 
-}  // namespace
+class BenchCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  bool complete(const Console& console, const Device& device);
+
+  AttentionBenchOptions rows_;
+  ChosenProblems chosen_;
+  DeviceChoice device_;
+  meter::MeterOptions options_;
+  std::optional<std::int64_t> rotated_bytes_;
+  std::int32_t threads_ = 0;
+  bool peers_ = false;
+  std::string json_;
+};
 
 CLI::App* BenchCommand::declare(CLI::App& parent) {
   CLI::App* bench = parent.add_subcommand("bench", "Measure kernels on this machine");
@@ -50,25 +65,17 @@ CLI::App* BenchCommand::declare(CLI::App& parent) {
   add_device_option(*command, device_);
   rows_.declare(*command);
   add_count_option(*command, "--layers-per-schedule", options_.layers_per_schedule, 1, 1 << 16,
-                   "Layers that share one schedule's time")
-      ->capture_default_str();
+                   "Layers that share one schedule's time");
   add_count_option(*command, "--replays", options_.replays, 1, 1 << 16,
-                   "Rounds that a median is taken of")
-      ->capture_default_str();
+                   "Rounds that a median is taken of");
   add_bytes_option(*command, "--rotate", rotated_bytes_,
                    "K and V that the calls go round, so that caches hold nothing [default: 1GB]");
   add_count_option(*command, "--threads", threads_, 0, CpuWorkers::kMaxThreads,
-                   "Threads on the CPU; 0: one a core")
-      ->capture_default_str();
+                   "Threads on the CPU; 0: one a core");
   command->add_flag("--peers", peers_,
                     "Only print how kvarena is compared with public kernels, and what those take");
   declare_json_option(*command, json_);
   return bench;
-}
-
-ExitCode BenchCommand::print_peers(const Console& console) const {
-  if (!json_on_stdout(json_)) console.out << peers_text(chosen_.problems);
-  return write_json(console, json_, peers_json(chosen_.problems));
 }
 
 // The sizes that depend on the device. Reports when the largest row does not fit.
@@ -101,7 +108,9 @@ bool BenchCommand::complete(const Console& console, const Device& device) {
 ExitCode BenchCommand::run(const Console& console) {
   chosen_ = rows_.choose(console);
   if (chosen_.code != ExitCode::ok) return chosen_.code;
-  if (peers_) return print_peers(console);
+  if (peers_) {
+    return print_result(console, json_, peers_text(chosen_.problems), peers_json(chosen_.problems));
+  }
   if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
   const auto opened = open_device(console, device_);
   if (!opened) return ExitCode::environment;
@@ -117,5 +126,9 @@ ExitCode BenchCommand::run(const Console& console) {
   if (!meter) return rows.report(console, "the pool", meter.status());
   return rows.run(console, **meter);
 }
+
+}  // namespace
+
+Command bench_command(CLI::App& parent) { return make_command<BenchCommand>(parent); }
 
 }  // namespace kvarena::tools
