@@ -83,7 +83,7 @@ Finding memory_finding(const std::string& text) {
                          : unknown.found,
           .expected = fmt::format("{}; auto or cuda:N for the card present; or a size with its "
                                   "unit (MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
-                                  expected_gpus(text))};
+                                  unknown.expected)};
 }
 
 std::optional<ModelSpec> find_model(const std::string& text, PlanRefusal& refusal) {

@@ -46,17 +46,19 @@ json sample_of(const json& option) {
   };
   if (word == "true|false") return true;
   if (word.starts_with("auto|cpu")) return "cpu";
-  const std::map<std::string, json> samples = {{"scenario", json::array({"leaks"})},
-                                               {"gpu", "L40S"},
-                                               {"model", "Llama-3.1-8B"},
-                                               {"http", "127.0.0.1:0"},
-                                               {"url", "http://localhost:1"},
-                                               {"preset", "phi-3-mini"},
-                                               {"weights-dtype", "q8_0"},
-                                               {"kv-dtype", "q8_0"}};
-  const auto known = samples.find(option.at("option"));
-  if (known != samples.end() && word.find('|') == word.npos) return known->second;
-  if (known != samples.end() && word.find("HOST") != word.npos) return known->second;
+  const std::map<std::string, json> samples = {{"pressure.scenario", json::array({"leaks"})},
+                                               {"replay.gpu", "L40S"},
+                                               {"replay.model", "Llama-3.1-8B"},
+                                               {"replay.http", "127.0.0.1:0"},
+                                               {"plan.gpu", "L40S"},
+                                               {"plan.model", "Llama-3.1-8B"},
+                                               {"plan.weights-dtype", "q8_0"},
+                                               {"plan.kv-dtype", "q8_0"},
+                                               {"monitor.url", "http://localhost:1"},
+                                               {"bench.attention.preset", "phi-3-mini"}};
+  const auto known =
+      samples.find(std::string(option.at("command")) + "." + std::string(option.at("option")));
+  if (known != samples.end()) return known->second;
   if (word == "SIZE") return "3GiB";
   if (word == "Q/KV") return "16/4";
   if (word.starts_with("FLOAT") || word == "US") return 0.5;
