@@ -226,8 +226,8 @@ TEST(BenchOutput, PeersAreKnownRowsAndNothingIsMeasured) {
   EXPECT_TRUE(
       contains_all(one.out, {"NOTHING BELOW WAS MEASURED IN THIS RUN", "71.0   1.181  cuDNN\n"}));
   EXPECT_EQ(one.err, "") << "no device is opened";
-  const auto none = run_line("bench attention --peers --batch 3");
-  EXPECT_TRUE(contains(none.out, "None of the chosen rows"));
+  EXPECT_TRUE(
+      contains(run_line("bench attention --peers --batch 3").out, "None of the chosen rows"));
   const auto peers = [](std::vector<std::string> more) {
     std::vector<std::string> all{"bench", "attention", "--peers", "--json", "-"};
     all.insert(all.end(), more.begin(), more.end());

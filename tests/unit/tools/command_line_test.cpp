@@ -131,8 +131,7 @@ TEST(DevicesCommand, JsonGoesToStandardOutputUnlessAFileIsNamed) {
     EXPECT_EQ(list.at("cuda_error").is_null(), list.at("devices").size() > 1);
   }
   const TempFile file("");
-  const auto outcome = run({"devices", "--json", file.path()});
-  EXPECT_TRUE(contains(outcome.out, "host"));
+  EXPECT_TRUE(contains(run({"devices", "--json", file.path()}).out, "host"));
   std::ifstream written(file.path());
   EXPECT_EQ(json::parse(written).at("devices").at(0).at("kind"), "host");
   EXPECT_EQ(run_line("devices --json /nonexistent/x").code, ExitCode::environment);

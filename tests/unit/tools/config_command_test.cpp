@@ -392,8 +392,7 @@ TEST(ConfigShow, OneCommand) {
 TEST(ConfigShow, BytesThatAreNotUtf8DoNotBreakIt) {
   ConfigWorld world;
   world.sources.environment["KVARENA_REPLAY_MODEL"] = "a\xff\x01";
-  const auto outcome = world.run({"config", "show"});
-  EXPECT_TRUE(contains(outcome.out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n"));
+  EXPECT_TRUE(contains(world.run({"config", "show"}).out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n"));
   EXPECT_EQ(option_in(shown(world), "replay", "model").at("value"), "a\xef\xbf\xbd\x01");
 }
 
