@@ -258,8 +258,7 @@ TEST(PlanCommand, SaysWhyAPathCannotBeRead) {
        {std::pair{"work/a", "symbolic links"}, std::pair{"work/a/config.json", "symbolic links"},
         std::pair{"work/dangling", "No such file"}}) {
     const Outcome seen = plan("--gpu L4 --json - --model " + folder.path(name));
-    EXPECT_EQ(seen.code, ExitCode::bad_input) << name;
-    EXPECT_TRUE(contains(seen.err, reason));
+    EXPECT_TRUE(ended(seen, ExitCode::bad_input, {reason})) << name;
     EXPECT_TRUE(contains(json::parse(seen.out).at("failure"), reason)) << seen.out;
   }
 }
