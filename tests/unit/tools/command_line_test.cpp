@@ -131,8 +131,7 @@ TEST(DevicesCommand, JsonGoesToStandardOutputUnlessAFileIsNamed) {
     EXPECT_EQ(list.at("cuda_error").is_null(), list.at("devices").size() > 1);
   }
   const TempFile file("");
-  const auto outcome = run({"devices", "--json", file.path()});
-  EXPECT_TRUE(contains(outcome.out, "host"));
+  EXPECT_TRUE(contains(run({"devices", "--json", file.path()}).out, "host"));
   std::ifstream written(file.path());
   EXPECT_EQ(json::parse(written).at("devices").at(0).at("kind"), "host");
   EXPECT_EQ(run_line("devices --json /nonexistent/x").code, ExitCode::environment);
@@ -193,8 +192,7 @@ TEST(CommandLine, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
     const std::string option = given.back();
     given.push_back("/proc/kvarena.out");
     const auto outcome = run(given);
-    EXPECT_EQ(outcome.code, ExitCode::environment) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, option + " /proc/kvarena.out: "));
+    EXPECT_TRUE(ended(outcome, ExitCode::environment, {option + " /proc/kvarena.out: "}));
     EXPECT_EQ(outcome.err.rfind("error: "), 0U) << "one error: " << outcome.err;
     EXPECT_EQ(outcome.out, "") << "it ran";
   }
@@ -220,9 +218,9 @@ TEST(ReplayCommand, RejectedRequestsAreAWarning) {
 
 TEST(ReplayCommand, AReplayThatServesNobodyFailsAndHasNoPercentiles) {
   const auto outcome = replay("--max-context 10 --json -");
-  EXPECT_EQ(outcome.code, ExitCode::check_failed);
-  EXPECT_TRUE(contains_all(outcome.err, {"all 3 requests were rejected; the first, request 0: ",
-                                         "past the context of 10"}));
+  EXPECT_TRUE(
+      ended(outcome, ExitCode::check_failed,
+            {"all 3 requests were rejected; the first, request 0: ", "past the context of 10"}));
   EXPECT_FALSE(contains(outcome.err, "median"));
   const auto object = json::parse(outcome.out);
   EXPECT_EQ(object.at("ok"), false);

@@ -217,9 +217,8 @@ TEST(Config, VariablesOfCommandsAreOptionsAndOthersAreNotOurs) {
         {"KVARENA_QUIET", "perhaps", "--quiet = perhaps"}}) {
     ConfigWorld other;
     other.sources.environment[wrong.name] = wrong.value;
-    const auto outcome = other.run({"shapes"});
-    EXPECT_EQ(outcome.code, ExitCode::usage) << wrong.name;
-    EXPECT_TRUE(contains_all(outcome.err, {wrong.name, wrong.part}));
+    EXPECT_TRUE(ended(other.run({"shapes"}), ExitCode::usage, {wrong.name, wrong.part}))
+        << wrong.name;
   }
 }
 
@@ -236,15 +235,14 @@ TEST(Config, OptionsThatExcludeOrNeedOneAnotherAreNamedWithBothOrigins) {
   world.sources.environment["KVARENA_REPLAY_BLOCKS"] = "3";
   world.sources.environment["KVARENA_REPLAY_POOL_BYTES"] = "24GiB";
   outcome = world.run({"replay", "x"});
-  EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains_all(outcome.err, {"--blocks 3 (env KVARENA_REPLAY_BLOCKS)",
-                                         "--pool-bytes 24GiB (env KVARENA_REPLAY_POOL_BYTES)"}));
+  EXPECT_TRUE(ended(outcome, ExitCode::usage,
+                    {"--blocks 3 (env KVARENA_REPLAY_BLOCKS)",
+                     "--pool-bytes 24GiB (env KVARENA_REPLAY_POOL_BYTES)"}));
   world.project("");
   world.sources.environment = {{"KVARENA_REPLAY_LINGER", "yes"}};
   outcome = world.run({"replay", "x"});
-  EXPECT_EQ(outcome.code, ExitCode::usage);
   EXPECT_TRUE(
-      contains_all(outcome.err, {"--linger requires --http", "(env KVARENA_REPLAY_LINGER)"}));
+      ended(outcome, ExitCode::usage, {"--linger requires --http", "(env KVARENA_REPLAY_LINGER)"}));
   EXPECT_EQ(world.run({"replay", "/nonexistent", "--http", "127.0.0.1:0"}).code,
             ExitCode::bad_input);
 }
@@ -254,9 +252,9 @@ TEST(Config, WhatACommandRefusesItselfComesWithTheOrigins) {
   const auto path =
       world.project("quiet = true\n[replay]\nblocks = \"many\"\nmodel = \"x\\u001b\"\n");
   const auto outcome = world.run({"replay", "x", "--samples", "2"});
-  EXPECT_EQ(outcome.code, ExitCode::usage);
-  EXPECT_TRUE(contains_all(outcome.err, {"  configured: --blocks many (" + path + ":3)\n",
-                                         "  configured: --model x? (" + path + ":4)\n"}));
+  EXPECT_TRUE(ended(outcome, ExitCode::usage,
+                    {"  configured: --blocks many (" + path + ":3)\n",
+                     "  configured: --model x? (" + path + ":4)\n"}));
   EXPECT_FALSE(contains(outcome.err, "--samples"));
   EXPECT_EQ(contains(world.run({"replay", "x", "--blocks", "0", "--no-config"}).err, "configured"),
             false);
@@ -392,8 +390,7 @@ TEST(ConfigShow, OneCommand) {
 TEST(ConfigShow, BytesThatAreNotUtf8DoNotBreakIt) {
   ConfigWorld world;
   world.sources.environment["KVARENA_REPLAY_MODEL"] = "a\xff\x01";
-  const auto outcome = world.run({"config", "show"});
-  EXPECT_TRUE(contains(outcome.out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n"));
+  EXPECT_TRUE(contains(world.run({"config", "show"}).out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n"));
   EXPECT_EQ(option_in(shown(world), "replay", "model").at("value"), "a\xef\xbf\xbd\x01");
 }
 

@@ -108,8 +108,7 @@ TEST(Usage, ALineThatIsNotUnderstoodWritesIntoNoFile) {
 }
 
 TEST(Usage, ARefusalThatCannotBeWrittenKeepsItsExitCode) {
-  const auto seen = run_line("shapes GPT-9 --json /nonexistent/x");
-  EXPECT_TRUE(ended(seen, ExitCode::usage,
+  EXPECT_TRUE(ended(run_line("shapes GPT-9 --json /nonexistent/x"), ExitCode::usage,
                     {"no built-in model is called \"GPT-9\"", "error: --json /nonexistent/x: "}));
 }
 
@@ -153,10 +152,8 @@ TEST(Names, GpusAsDriversCallThem) {
   for (const auto& name : capacity::gpu_preset_names()) EXPECT_EQ(gpu_name_of(name), name);
   EXPECT_EQ(run({"plan", "--model", "Qwen2.5-0.5B", "--gpu", "NVIDIA H100 80GB HBM3"}).code,
             ExitCode::ok);
-  const auto ambiguous = run_line("plan --model Qwen2.5-0.5B --gpu H100");
-  EXPECT_EQ(ambiguous.code, ExitCode::usage);
-  EXPECT_TRUE(
-      contains_all(ambiguous.err, {"--gpu H100 is not one GPU", "one of H100-SXM, H100-PCIe"}));
+  EXPECT_TRUE(ended(run_line("plan --model Qwen2.5-0.5B --gpu H100"), ExitCode::usage,
+                    {"--gpu H100 is not one GPU", "one of H100-SXM, H100-PCIe"}));
   EXPECT_TRUE(contains(run_line("plan --model Qwen2.5-0.5B --gpu H300").err,
                        "no built-in GPU is called that"));
 }
