@@ -1,17 +1,23 @@
 // The reader against well-formed files of each format and against every way a line can be wrong.
 
 #include "trace/trace_reader.hpp"
+#include "support/process_memory.hpp"
 #include "support/test_files.hpp"
 #include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -377,6 +383,58 @@ TEST(CompressedTrace, OneThatIsCutOrDamagedIsOneClearError) {
   }
 }
 
+TEST(CompressedTrace, ZerosBehindGzipArePadding) {
+  const std::string whole = gzipped(many_lines(5));
+  for (const std::size_t zeros : {std::size_t{1}, std::size_t{512}, std::size_t{200'000}}) {
+    const auto padded = read_all(whole + std::string(zeros, '\0'));
+    EXPECT_TRUE(padded.status.is_ok()) << to_string(padded.failure);
+    EXPECT_EQ(padded.requests.size(), 5U);
+    EXPECT_HAS(to_string(read_all(whole + std::string(zeros, '\0') + whole).failure), "damaged");
+  }
+}
+
+/// A zstd frame that holds `text` and says that it needs a window of 2^`log` bytes.
+std::string zstandard_with_window(int log, std::string_view text) {
+  const auto block = static_cast<std::uint32_t>(text.size() << 3 | 1);  // the last one, raw
+  std::string frame{"\x28\xb5\x2f\xfd\0", 5};
+  frame += static_cast<char>((log - 10) << 3);
+  for (int byte = 0; byte < 3; ++byte) frame += static_cast<char>(block >> 8 * byte);
+  return frame.append(text);
+}
+
+TEST(CompressedTrace, AWindowAboveTheLimitIsNotCalledDamage) {
+  const auto at_limit = read_all(zstandard_with_window(27, many_lines(5)));
+  EXPECT_EQ(at_limit.requests.size(), 5U) << to_string(at_limit.failure);
+  const auto above = read_all(zstandard_with_window(28, many_lines(5)));
+  EXPECT_EQ(above.status.code, StatusCode::parse_error);
+  EXPECT_HAS(to_string(above.failure), "window above 128 MiB");
+  EXPECT_HAS(to_string(above.failure), "zstd -d");
+}
+
+TEST(CompressedTrace, NoMemoryForItsWindowIsNotCalledDamage) {
+  if (test::kSanitized) GTEST_SKIP() << "a sanitizer needs the address space";
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit low{pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (64 << 20),
+                   before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &low), 0);
+  const auto reading = read_all(zstandard_with_window(27, many_lines(5)));
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(reading.status.code, StatusCode::io_error);
+  EXPECT_EQ(reading.status.native, ENOMEM);
+  EXPECT_HAS(to_string(reading.failure), "more memory");
+}
+
+TEST(CompressedTrace, BlankLinesWithoutEndAreStopped) {
+  const TempFile file(gzipped(std::string(100'000'000, '\n') + many_lines(1)));
+  const std::atomic<bool> stop{true};
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_FALSE(TraceReader::open({.path = file.path(), .stop = &stop}, nullptr).is_ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+}
+
 TEST(CompressedTrace, ABombIsAnErrorInBoundedMemory) {
   // A line of 200 MB in 200 kB.
   const auto bomb = read_all(gzipped(std::string(200'000'000, ' ')));
@@ -400,6 +458,61 @@ TEST(PipedTrace, IsReadOnceAndStopsWhenAsked) {
   EXPECT_FALSE(reader->next().value().has_value());
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+/// A named pipe without a writer.
+struct NamedPipe {
+  NamedPipe() {
+    std::filesystem::remove(path);
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  }
+  ~NamedPipe() { std::filesystem::remove(path); }
+  const std::string path = testing::TempDir() + "kvarena_pipe_" + std::to_string(::getpid());
+};
+
+TEST(PipedTrace, IsStoppedWhileItHasNoWriter) {
+  const NamedPipe pipe;
+  std::atomic<bool> stop{false};
+  std::atomic<bool> ended{false};
+  std::thread reading([&] {
+    EXPECT_FALSE(TraceReader::open({.path = pipe.path, .stop = &stop}, nullptr).is_ok());
+    ended = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(ended) << "a pipe without a writer is not an empty one";
+  stop = true;
+  for (int n = 0; n < 100 && !ended; ++n)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(ended);
+  if (!ended) ::close(::open(pipe.path.c_str(), O_WRONLY));
+  reading.join();
+}
+
+TEST(PipedTrace, WaitsForItsWriter) {
+  const NamedPipe pipe;
+  std::atomic<bool> stop{false};
+  for (const std::atomic<bool>* flag : {static_cast<std::atomic<bool>*>(nullptr), &stop}) {
+    std::jthread writer([&pipe] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::ofstream(pipe.path) << many_lines(3);
+    });
+    auto reader = TraceReader::open({.path = pipe.path, .stop = flag}, nullptr);
+    ASSERT_TRUE(reader.is_ok());
+    EXPECT_FALSE(reader->is_rereadable());
+    for (int n = 0; n < 3; ++n) EXPECT_TRUE(reader->next().value().has_value());
+    EXPECT_FALSE(reader->next().value().has_value());
+  }
+}
+
+TEST(PipedTrace, AFailureToReadStandardInputNamesIt) {
+  const int kept = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  Finding failure;
+  const auto reader = TraceReader::open({.path = "-"}, &failure);
+  ::dup2(kept, STDIN_FILENO);
+  ::close(kept);
+  EXPECT_EQ(reader.status().native, EBADF);
+  EXPECT_HAS(to_string(failure), "standard input: ");
 }
 
 TEST(TraceReader, RealFilesHaveTheTotalsOfTheirReference) {
