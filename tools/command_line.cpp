@@ -42,9 +42,27 @@ Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory;
 more. Data goes to standard output, messages to standard error.
 )";
 
-/// The code to end with at once, or nothing: then a command is to be run.
+/// The target of the chosen command's `--json`; empty: none. Without a value it is standard output.
+std::string json_target(const CLI::App& app) {
+  const CLI::Option* json = chosen_command(app).get_option_no_throw("--json");
+  if (json == nullptr || json->count() == 0) return {};
+  const std::string target = json->results().back();
+  return target.empty() ? "-" : target;
+}
+
+/// Whether every word of the command line was taken, and none is missing.
+bool is_understood(const CLI::App& app) {
+  return app.remaining_size(true) == 0 &&
+         std::ranges::all_of(chosen_command(app).get_options(), [](const CLI::Option* option) {
+           return !option->get_required() || option->count() > 0;
+         });
+}
+
+/// The code to end with at once, or nothing: then a command is to be run. Leaves in `json` where
+/// the refusal of a value goes.
 std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
-                              const Configuration& configuration, const Console& console) {
+                              const Configuration& configuration, const Console& console,
+                              std::string& json) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -54,13 +72,14 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
     static_cast<void>(app.exit(version, console.out, console.err));
     return ExitCode::ok;
   } catch (const CLI::FileError& error) {
-    console.error(error.what(), "a TOML file", "check --config, or use --no-config");
+    console.error(printable(error.what()), "a TOML file", "check --config, or use --no-config");
     return ExitCode::bad_input;
   } catch (const CLI::ParseError& error) {
     Finding finding = usage_finding(app, error);
     const ConfigOrigin origin = configuration.origin_of_refused(error.what());
     const bool is_value =
         error.get_name() == "ValidationError" || error.get_name() == "ConversionError";
+    if (is_value && is_understood(app)) json = json_target(app);
     const bool is_configured = is_value && origin.source != ConfigOrigin::Source::default_value;
     if (is_configured)
       finding.found = fmt::format("{}: {}", printable(origin.place), finding.found);
@@ -78,7 +97,7 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
 /// What commands refuse together with a choice, where excludes() cannot say it.
 void exclude_choices(CLI::App& app, Configuration& configuration) {
   CLI::App& replay = *app.get_subcommand("replay");
-  const CLI::Option& clock = *replay.get_option("--clock");
+  CLI::Option& clock = *replay.get_option("--clock");
   configuration.exclude_choice(*replay.get_option("--gpu"), clock, {"step", "linear"});
   configuration.exclude_choice(*replay.get_option("--prefill-us"), clock, {"roofline"});
   configuration.exclude_choice(*replay.get_option("--decode-us"), clock, {"roofline"});
@@ -110,14 +129,6 @@ bool asks_for_json(int argc, const char* const* argv) {
     }
   }
   return false;
-}
-
-/// The target of the chosen command's `--json`; empty: none. Without a value it is standard output.
-std::string json_target(const CLI::App& app) {
-  const CLI::Option* json = chosen_command(app).get_option_no_throw("--json");
-  if (json == nullptr || json->count() == 0) return {};
-  const std::string target = json->as<std::string>();
-  return target.empty() ? "-" : target;
 }
 
 /// The refusal as programs read it.
@@ -169,7 +180,7 @@ ExitCode parse_and_run(int argc, const char* const* argv, Console& console,
       monitor_command(app),   plan_command(app),    pressure_command(app),
       neighbour_command(app), shapes_command(app),  config_command(app, configuration)};
   exclude_choices(app, configuration);
-  if (const auto ended = parse(app, argc, argv, configuration, console)) return *ended;
+  if (const auto ended = parse(app, argc, argv, configuration, console, json)) return *ended;
   json = json_target(app);
   if (no_color) console.color = false;
   note_rounded_sizes(app, console);

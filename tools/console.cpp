@@ -1,8 +1,19 @@
 #include "tools/console.hpp"
 
+#include "base/excerpt.hpp"
 #include "verify/failure.hpp"
 
 namespace kvarena::tools {
+namespace {
+
+/// The lines of a text, each printable: names of files and devices may have anything in them.
+std::string shown(std::string_view text) {
+  const auto end = text.find('\n');
+  const std::string line = printable(text.substr(0, end));
+  return end == text.npos ? line : line + '\n' + shown(text.substr(end + 1));
+}
+
+}  // namespace
 
 ExitCode exit_code_of(verify::RunEnd end) noexcept {
   using enum verify::RunEnd;
@@ -31,20 +42,20 @@ void Console::error(std::string_view happened, std::string_view expected,
                .advice = std::string(advice)};
   }
   out.flush();
-  err << bold(err) << red(err) << "error: " << plain(err) << happened << '\n';
-  if (!expected.empty()) err << "  expected: " << expected << '\n';
-  if (!advice.empty()) err << "  to do: " << advice << '\n';
+  err << bold(err) << red(err) << "error: " << plain(err) << shown(happened) << '\n';
+  if (!expected.empty()) err << "  expected: " << shown(expected) << '\n';
+  if (!advice.empty()) err << "  to do: " << shown(advice) << '\n';
   err.flush();
 }
 
 void Console::warning(std::string_view message) const {
-  err << yellow(err) << "warning: " << plain(err) << message << '\n';
+  err << yellow(err) << "warning: " << plain(err) << shown(message) << '\n';
   err.flush();
 }
 
 void Console::note(std::string_view message) const {
   if (quiet) return;
-  err << message << '\n';
+  err << shown(message) << '\n';
   err.flush();
 }
 

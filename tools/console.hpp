@@ -57,7 +57,8 @@ struct Console {
   mutable Finding failure{};      ///< the first error: what programs are told of a refusal
   mutable bool has_json = false;  ///< the JSON object asked for is written, or cannot be
 
-  /// An error: what happened, what was expected, what to do. Empty parts are left out.
+  /// An error: what happened, what was expected, what to do. Empty parts are left out. Here and in
+  /// warnings and notes control characters but the ends of lines become '?'.
   void error(std::string_view happened, std::string_view expected = {},
              std::string_view advice = {}) const;
   /// As above; the subject, if any, comes first.

@@ -1,5 +1,7 @@
 #include "tools/option_values.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <CLI/CLI.hpp>
@@ -22,7 +24,7 @@ struct Decimal {
   std::string_view rest;   // behind the number
 };
 
-// At most 18 digits before the point and 9 behind it.
+// At most 19 digits before the point and 9 behind it.
 std::optional<Decimal> parse_decimal(std::string_view text) {
   Decimal number;
   std::size_t i = 0;
@@ -48,6 +50,8 @@ std::optional<Decimal> parse_decimal(std::string_view text) {
   return number;
 }
 
+constexpr std::size_t kMaxTokenBytes = 4096;  // servers take less
+
 constexpr std::array<std::pair<std::string_view, std::int64_t>, 10> kByteUnits{{
     {"", 1},
     {"b", 1},
@@ -71,7 +75,8 @@ std::optional<std::int64_t> parse_bytes(std::string_view text, bool* is_rounded)
   std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const auto& [name, factor] : kByteUnits) {
     if (name != unit) continue;
-    const Wide scaled = number->digits * factor;
+    Wide scaled = 0;
+    if (__builtin_mul_overflow(number->digits, Wide{factor}, &scaled)) return std::nullopt;
     if (is_rounded != nullptr) *is_rounded = scaled % number->scale != 0;
     const Wide bytes = scaled / number->scale;
     if (bytes > INT64_MAX) return std::nullopt;
@@ -107,13 +112,50 @@ OptionGroup::OptionGroup(CLI::App& command, const std::string& name)
 
 OptionGroup::~OptionGroup() { command_.option_defaults()->group(before_); }
 
+std::string refusal_text(const Finding& why) {
+  return why.is_empty() ? "" : fmt::format("{}; expected {}", why.found, why.expected);
+}
+
+std::optional<std::int64_t> parse_whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> list_elements(const std::string& option,
+                                       const std::vector<std::string>& lists) {
+  std::vector<std::string> elements;
+  for (const std::string& list : lists) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(',', at), list.size());
+      elements.push_back(list.substr(at, end - at));
+      if (end == at)
+        throw CLI::ValidationError(
+            option, refusal_text({.found = "an empty name or number",
+                                  .expected = "elements with one comma between them"}));
+      at = end + 1;
+    }
+  }
+  return elements;
+}
+
 template <class Number>
 CLI::Option* add_count_option(CLI::App& command, const std::string& name, Number& value,
                               std::int64_t smallest, std::int64_t largest,
                               const std::string& help) {
   CLI::Option* option = command.add_option(name, value, help);
   if (value >= smallest) option->capture_default_str();
-  return option->type_name("N")->check(CLI::Range(smallest, largest).description(""));
+  // CLI11 reads numbers as C does, 010 as 8: it gets them without leading zeros.
+  const auto in_range = [smallest, largest](std::string& text) {
+    const auto number = parse_whole_number(text);
+    if (!number || *number < smallest || *number > largest) {
+      return fmt::format("Value {} not in range {} to {}", printable(text), smallest, largest);
+    }
+    text = fmt::format("{}", *number);
+    return std::string();
+  };
+  return option->type_name("N")->transform(CLI::Validator(in_range, ""));
 }
 
 template CLI::Option* add_count_option(CLI::App&, const std::string&, std::int32_t&, std::int64_t,
@@ -122,6 +164,21 @@ template CLI::Option* add_count_option(CLI::App&, const std::string&, std::int64
                                        std::int64_t, const std::string&);
 template CLI::Option* add_count_option(CLI::App&, const std::string&, std::optional<std::int64_t>&,
                                        std::int64_t, std::int64_t, const std::string&);
+
+CLI::Option* add_number_option(CLI::App& command, const std::string& name, double& value,
+                               double smallest, double largest, const std::string& help) {
+  const auto in_range = [smallest, largest](std::string& text) {
+    double number = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc{} && end == text.data() + text.size();
+    if (is_number && number >= smallest && number <= largest) return std::string();  // no NaN
+    return refusal_text({.found = fmt::format("\"{}\" is not in the range", printable(text)),
+                         .expected = fmt::format("a number {} .. {}", smallest, largest)});
+  };
+  return command.add_option(name, value, help)
+      ->check(CLI::Validator(in_range, fmt::format("FLOAT in [{} - {}]", smallest, largest)))
+      ->capture_default_str();
+}
 
 CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::string& value,
                                const std::vector<std::string>& choices, const std::string& help) {
@@ -140,7 +197,7 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& name,
     throw CLI::ValidationError(name, fmt::format("\"{}\" is no size of {} B or more; expected a "
                                                  "number with a suffix, such as 512MiB, 79.18GiB, "
                                                  "80GB",
-                                                 text, smallest));
+                                                 printable(text), smallest));
   };
   return command.add_option_function<std::string>(name, take, help)->type_name("SIZE");
 }
@@ -153,7 +210,7 @@ CLI::Option* add_microseconds_option(CLI::App& command, const std::string& name,
       throw CLI::ValidationError(
           name, fmt::format("\"{}\" is not a time; expected microseconds 0 .. 1000000000 with at "
                             "most three decimals, such as 20000 or 0.5",
-                            text));
+                            printable(text)));
     }
     ns = *value;
   };
@@ -185,6 +242,10 @@ std::optional<HttpAddress> parse_http_address(std::string_view text) {
 
 std::optional<std::string> parse_http_url(std::string_view text) {
   if (text.ends_with('/')) text.remove_suffix(1);
+  const auto is_of_no_host = [](unsigned char c) { return c <= ' ' || c == 0x7f; };
+  if (text.find_first_of("?#@\\") != text.npos || std::ranges::any_of(text, is_of_no_host)) {
+    return std::nullopt;
+  }
   if (std::ranges::count(text, '/') != 2) return std::nullopt;  // a path
   std::string url(text);
   if (url.starts_with("https://")) {
@@ -204,20 +265,24 @@ std::optional<std::string> read_token(const Console& console, const std::string&
   if (::stat(path.c_str(), &file_status) == 0 && S_ISREG(file_status.st_mode) &&
       (file_status.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     console.error(
-        fmt::format("--http-token-file {}: everybody on this machine can {} it (mode {:04o})", path,
-                    (file_status.st_mode & S_IROTH) != 0 ? "read" : "change",
+        fmt::format("--http-token-file {}: everybody on this machine can {} it (mode {:04o})",
+                    printable(path), (file_status.st_mode & S_IROTH) != 0 ? "read" : "change",
                     file_status.st_mode & 07777),
-        "a file for its owner, or its group, alone", fmt::format("chmod 600 {}", path));
+        "a file for its owner, or its group, alone", fmt::format("chmod 600 {}", printable(path)));
     return std::nullopt;
   }
   std::ifstream file(path);
-  if (std::getline(file, token)) {
+  std::array<char, kMaxTokenBytes + 1> line{};
+  if (file.getline(line.data(), line.size())) {
+    token = line.data();
     while (token.ends_with('\r') || token.ends_with(' ')) token.pop_back();
     if (!token.empty()) return token;
   }
   console.error(
-      fmt::format("--http-token-file {}: cannot be read, or its first line is empty", path),
-      "a file whose first line is the token", "");
+      fmt::format("--http-token-file {}: cannot be read, or its first line is empty or too long",
+                  printable(path)),
+      fmt::format("a file whose first line is the token, of less than {} bytes", kMaxTokenBytes),
+      "");
   return std::nullopt;
 }
 

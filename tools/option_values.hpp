@@ -4,6 +4,7 @@
 /// Values as people write them on a command line and read them in a table, and the options that
 /// take such values. An option refuses anything else while the command line is parsed.
 
+#include "base/finding.hpp"
 #include "base/grouped.hpp"
 #include "tools/console.hpp"
 
@@ -48,11 +49,26 @@ class OptionGroup {
   std::string before_;
 };
 
+/// What an option's check answers: "" where nothing was found, else what was found and expected.
+std::string refusal_text(const Finding& why);
+
+/// A whole number >= 0 in decimal digits; leading zeros mean nothing. Nothing for any other text.
+std::optional<std::int64_t> parse_whole_number(std::string_view text);
+
+/// The elements of lists that are separated by commas. Throws CLI::ValidationError, which names
+/// `option`, where one is empty.
+std::vector<std::string> list_elements(const std::string& option,
+                                       const std::vector<std::string>& lists);
+
 /// `--name N`, a whole number `smallest` .. `largest`. The help shows the default when it is such a
 /// number; any other stands for "not given".
 template <class Number>
 CLI::Option* add_count_option(CLI::App& command, const std::string& name, Number& value,
                               std::int64_t smallest, std::int64_t largest, const std::string& help);
+
+/// `--name X`, a number `smallest` .. `largest` in decimal digits; the help shows the default.
+CLI::Option* add_number_option(CLI::App& command, const std::string& name, double& value,
+                               double smallest, double largest, const std::string& help);
 
 /// `--name CHOICE`, one of `choices`; the help names them and the default.
 CLI::Option* add_choice_option(CLI::App& command, const std::string& name, std::string& value,

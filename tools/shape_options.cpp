@@ -3,8 +3,6 @@
 #include "tools/nearest_name.hpp"
 #include "tools/option_values.hpp"
 
-#include "base/excerpt.hpp"
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -18,12 +16,6 @@ constexpr std::int32_t kMaxShapeNumber = 4096;
 constexpr std::int32_t kMaxBlockSize = 65536;
 constexpr std::array<DType, 5> kTypes{DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
                                       DType::int8};
-
-std::vector<std::string_view> shape_names() {
-  std::vector<std::string_view> names;
-  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
-  return names;
-}
 
 std::optional<DType> dtype_of(std::string_view name) {
   for (const DType dtype : kTypes) {
@@ -69,19 +61,8 @@ bool ShapeOptions::any_number() const {
 
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
                                                 const std::string& model) const {
-  ChosenShape shape;
-  if (!model.empty()) {
-    const ModelShape* known = find_shape(model);
-    if (known == nullptr) {
-      console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
-                    similar_names(model_name_of(model, shape_names()), shape_names()) +
-                        "a name from 'kvarena shapes'",
-                    "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
-      return std::nullopt;
-    }
-    shape = chosen_shape_of(*known);
-  }
-  return choose(console, shape);
+  const ModelShape* known = model.empty() ? nullptr : find_shape(model);
+  return choose(console, known != nullptr ? chosen_shape_of(*known) : ChosenShape());
 }
 
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console, ChosenShape shape) const {

@@ -42,8 +42,9 @@ class ShapeOptions {
 
   /// Whether any number of a shape was given.
   bool any_number() const;
-  /// Returns the shape of `model` ("" for none), in which given numbers replace the model's. On
-  /// failure reports the wrong or missing option on the console and returns nothing.
+  /// Returns the shape of `model` (a built-in name, or "" for none), in which given numbers replace
+  /// the model's. On failure reports the wrong or missing option on the console and returns
+  /// nothing.
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
   /// Does the same for a known shape.
   std::optional<ChosenShape> choose(const Console& console, ChosenShape shape) const;

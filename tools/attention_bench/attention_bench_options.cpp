@@ -3,6 +3,8 @@
 #include "tools/nearest_name.hpp"
 #include "tools/option_values.hpp"
 
+#include "base/excerpt.hpp"
+
 #include "kvarena/base/shapes.hpp"
 #include "tools/attention_meter/known_rows.hpp"
 
@@ -12,7 +14,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
 
 namespace kvarena::tools {
 namespace {
@@ -56,7 +57,7 @@ std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
   const char* what = !file                     ? "cannot be read"
                      : document.is_discarded() ? "is not JSON"
                                                : "holds no lengths";
-  console.error(fmt::format("--lengths {}: {}", path, what),
+  console.error(fmt::format("--lengths {}: {}", printable(path), what),
                 fmt::format("a JSON array of 1 .. {} whole numbers 1 .. {}, or an object with "
                             "such an array as \"lengths\"",
                             kMaxBatch, kMaxContext),
@@ -64,17 +65,46 @@ std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
   return std::nullopt;
 }
 
+/// Numbers such as "512", "4k" (x 1024), in lists with commas.
+std::vector<std::int32_t> counts_in(const std::string& option,
+                                    const std::vector<std::string>& texts, std::int32_t largest) {
+  std::vector<std::int32_t> counts;
+  for (std::string_view text : list_elements(option, texts)) {
+    const bool is_kilo = text.ends_with('k');
+    const auto count = parse_whole_number(text.substr(0, text.size() - (is_kilo ? 1 : 0)));
+    const std::int32_t most = is_kilo ? largest / 1024 : largest;
+    if (!count || *count < 1 || *count > most) {
+      throw CLI::ValidationError(
+          option, refusal_text({.found = fmt::format("\"{}\" is not in the range", printable(text)),
+                                .expected = fmt::format("whole numbers 1 .. {}, such as 512 or 4k",
+                                                        largest)}));
+    }
+    counts.push_back(static_cast<std::int32_t>(is_kilo ? *count * 1024 : *count));
+  }
+  return counts;
+}
+
+/// What is wrong with the name of a preset; nothing: it is one.
+Finding preset_finding(const std::string& name) {
+  const bool is_known =
+      name == "all" || meter::find_preset(name) != nullptr || find_shape(name) != nullptr;
+  if (is_known) return {};
+  return {
+      .found = fmt::format("there is no preset \"{}\"", printable(name)),
+      .expected = preset_names() +
+                  "all, or a model's name from 'kvarena shapes'; or numbers, as in --heads 32/8 "
+                  "--head-dim 128"};
+}
+
 }  // namespace
 
 void AttentionBenchOptions::declare_counts(CLI::App& command) {
   const auto list = [&](const char* name, std::vector<std::int32_t>& counts, std::int32_t largest,
                         const char* help) {
-    const CLI::AsNumberWithUnit kilo(std::map<std::string, std::int32_t>{{"k", 1024}},
-                                     CLI::AsNumberWithUnit::CASE_SENSITIVE);
-    return command.add_option(name, counts, help)
-        ->delimiter(',')
-        ->transform(CLI::Validator(kilo).description(""))
-        ->check(CLI::Range(1, largest).description(""))
+    const auto take = [=, &counts](const std::vector<std::string>& texts) {
+      counts = counts_in(name, texts, largest);
+    };
+    return command.add_option_function<std::vector<std::string>>(name, take, help)
         ->type_name("N[,N...]")
         ->default_str(fmt::format("{}", counts.front()));
   };
@@ -94,18 +124,16 @@ void AttentionBenchOptions::declare_counts(CLI::App& command) {
 void AttentionBenchOptions::declare(CLI::App& command) {
   const auto take_heads = [this](const std::string& text) {
     const auto parts = CLI::detail::split(text, '/');
-    std::int32_t q = 0;
-    std::int32_t kv = 0;
-    const bool are_numbers = parts.size() <= 2 && CLI::detail::lexical_cast(parts.front(), q) &&
-                             CLI::detail::lexical_cast(parts.back(), kv);
-    if (!are_numbers || q < 1 || kv < 1 || q > kMaxHeads || q % kv != 0) {
+    const std::int64_t q = parse_whole_number(parts.front()).value_or(0);
+    const std::int64_t kv = parse_whole_number(parts.back()).value_or(0);
+    if (parts.size() > 2 || q < 1 || kv < 1 || q > kMaxHeads || q % kv != 0) {
       throw CLI::ValidationError(
           "--heads", fmt::format("\"{}\" are no heads; expected query heads / KV heads such as "
                                  "32/8, the first a multiple of the second, at most {}",
-                                 text, kMaxHeads));
+                                 printable(text), kMaxHeads));
     }
-    shape_.num_q_heads = q;
-    shape_.num_kv_heads = kv;
+    shape_.num_q_heads = static_cast<std::int32_t>(q);
+    shape_.num_kv_heads = static_cast<std::int32_t>(kv);
   };
   auto* heads =
       command.add_option_function<std::string>("--heads", take_heads, "Query heads / KV heads");
@@ -118,6 +146,7 @@ void AttentionBenchOptions::declare(CLI::App& command) {
                       "all (of these), or a model of 'kvarena shapes'. Without --batch, --context "
                       "and --lengths also the rows of docs/benchmarks.md")
       ->type_name("NAME")
+      ->check([](const std::string& text) { return refusal_text(preset_finding(text)); })
       ->excludes(heads)
       ->excludes(head_dim);
   declare_counts(command);
@@ -142,22 +171,15 @@ AttentionShape AttentionBenchOptions::with_heads_of(const Heads& heads) const {
   return shape;
 }
 
-std::optional<std::vector<AttentionShape>> AttentionBenchOptions::shapes(
-    const Console& console) const {
-  if (preset_.empty()) return std::vector{with_heads_of(shape_)};
+std::vector<AttentionShape> AttentionBenchOptions::shapes() const {
+  if (preset_.empty()) return {with_heads_of(shape_)};
   std::vector<AttentionShape> shapes;
   for (const meter::Preset& preset : meter::presets()) {
     if (preset_ != "all" && preset_ != preset.name) continue;
     shapes.push_back(with_heads_of(preset));
   }
-  if (!shapes.empty()) return shapes;
-  if (const ModelShape* model = find_shape(preset_)) {
-    return std::vector{with_heads_of(*model)};
-  }
-  console.error(fmt::format("--preset {}: there is no such preset", preset_),
-                preset_names() + "all, or a model's name from 'kvarena shapes'",
-                "or give numbers: --heads 32/8 --head-dim 128");
-  return std::nullopt;
+  if (shapes.empty()) shapes.push_back(with_heads_of(*find_shape(preset_)));
+  return shapes;
 }
 
 std::vector<AttentionProblem> AttentionBenchOptions::rows_of_presets() const {
@@ -181,16 +203,15 @@ bool AttentionBenchOptions::is_valid(const Console& console,
 }
 
 ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
-  const auto chosen = shapes(console);
-  if (!chosen) return {ExitCode::usage, {}};
+  const std::vector<AttentionShape> chosen = shapes();
   ChosenProblems result;
   if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();
   if (!lengths_path_.empty()) {
     const auto lengths = read_lengths(console, lengths_path_);
     if (!lengths) return {ExitCode::bad_input, {}};
-    for (const AttentionShape& shape : *chosen) result.problems.push_back({shape, *lengths});
+    for (const AttentionShape& shape : chosen) result.problems.push_back({shape, *lengths});
   } else if (result.problems.empty()) {
-    for (const AttentionShape& shape : *chosen) {
+    for (const AttentionShape& shape : chosen) {
       for (const std::int32_t batch : batches_) {
         for (const std::int32_t context : contexts_) {
           result.problems.push_back(

@@ -39,7 +39,7 @@ class AttentionBenchOptions {
 
  private:
   void declare_counts(CLI::App& command);
-  std::optional<std::vector<meter::AttentionShape>> shapes(const Console& console) const;
+  std::vector<meter::AttentionShape> shapes() const;
   std::vector<meter::AttentionProblem> rows_of_presets() const;
   /// The options' shape with the heads of a shape, a preset or a model.
   template <class Heads>

@@ -1,7 +1,6 @@
 #include "tools/attention_bench/attention_bench_run.hpp"
 
 #include "tools/attention_meter/known_rows.hpp"
-#include "tools/interrupt.hpp"
 #include "tools/option_values.hpp"
 #include "tools/result_file.hpp"
 
@@ -81,14 +80,15 @@ ExitCode exit_code_of(const Status& status) {
   }
 }
 
-/// What holds for all rows.
+/// What holds for all rows. `ceiling`: nullptr where the large read was interrupted.
 Json header_json(const Device& device, const meter::MeterOptions& options,
-                 const ReadCeiling& ceiling) {
+                 const ReadCeiling* ceiling) {
   const bool is_host = device.kind() == DeviceKind::host;
   return {{"device", device.name()},
           {"threads", is_host ? Json(options.num_threads) : Json()},
-          {"read_ceiling_gb_per_s", gb_per_s(ceiling.bytes, ceiling.us)},
-          {"read_ceiling_bytes", ceiling.bytes},
+          {"read_ceiling_gb_per_s",
+           ceiling != nullptr ? Json(gb_per_s(ceiling->bytes, ceiling->us)) : Json()},
+          {"read_ceiling_bytes", ceiling != nullptr ? Json(ceiling->bytes) : Json()},
           {"replays", options.replays},
           {"layers_per_schedule", options.layers_per_schedule},
           {"rotated_bytes", options.rotated_bytes}};
@@ -195,28 +195,32 @@ ExitCode AttentionBenchRun::report(const Console& console, const std::string& wh
 }
 
 ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& meter) const {
+  const auto is_stopped = [this] { return options.stop != nullptr && *options.stop; };
   const Result<ReadCeiling> ceiling = meter.read_ceiling();
-  if (!ceiling) return report(console, "the large read", ceiling.status());
+  if (!ceiling && !is_stopped()) return report(console, "the large read", ceiling.status());
   const auto print = [&](const std::string& text) {
     if (json_on_stdout(json) && console.quiet) return;
     (json_on_stdout(json) ? console.err : console.out) << text << std::flush;
   };
-  print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", device.name(),
-                    gb_per_s(ceiling->bytes, ceiling->us), human_bytes(ceiling->bytes),
-                    table_header()));
+  if (ceiling) {
+    print(fmt::format("{}: reads {:.1f} GB/s ({} at once)\n{}", device.name(),
+                      gb_per_s(ceiling->bytes, ceiling->us), human_bytes(ceiling->bytes),
+                      table_header()));
+  }
   Json rows = Json::array();
   ExitCode code = ExitCode::ok;
   bool is_correct = true;
-  const Interrupt interrupt;
   for (const AttentionProblem& problem : problems) {
-    if (interrupt.came()) {
+    const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
+    const auto figures = is_stopped()
+                             ? Result<AttentionFigures>(failed_precondition(Resource::none))
+                             : meter.measure(problem);
+    if (!figures && is_stopped()) {
       console.warning(
           fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
       code = ExitCode::interrupted;
       break;
     }
-    const std::string name = heads_text(problem.shape) + ", " + batch_text(problem.lengths);
-    const auto figures = meter.measure(problem);
     if (!figures) {
       code = report(console, name, figures.status());
       break;
@@ -231,7 +235,7 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
         "do not use this build on this device; run the kernel tests and report it");
   }
   const bool is_refused = code != ExitCode::ok && code != ExitCode::interrupted;
-  Json document = header_json(device, options, *ceiling);
+  Json document = header_json(device, options, ceiling ? &*ceiling : nullptr);
   document["interrupted"] = code == ExitCode::interrupted;
   document["failure"] = is_refused ? Json(console.failure.found) : Json();
   document["correct"] = is_correct;

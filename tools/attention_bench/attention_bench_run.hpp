@@ -23,9 +23,9 @@ struct AttentionBenchRun {
   std::span<const meter::AttentionProblem> problems;
   const std::string& json;  ///< target of `--json`
 
-  /// Measures the rows and prints a line for each. Returns check_failed when a result is wrong. An
-  /// early end is reported and returns does_not_fit, usage (the device cannot compute the row) or
-  /// environment.
+  /// Measures the rows and prints a line for each, until options.stop. Returns check_failed when a
+  /// result is wrong. An early end is reported and returns interrupted, does_not_fit, usage (the
+  /// device cannot compute the row) or environment.
   ExitCode run(const Console& console, meter::AttentionMeter& meter) const;
   /// Reports that `what` failed.
   ExitCode report(const Console& console, const std::string& what, const Status& status) const;

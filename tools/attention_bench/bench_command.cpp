@@ -2,6 +2,7 @@
 #include "tools/attention_bench/attention_bench_run.hpp"
 #include "tools/command_line.hpp"
 #include "tools/device_option.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/option_values.hpp"
 #include "tools/result_file.hpp"
 
@@ -112,6 +113,8 @@ ExitCode BenchCommand::run(const Console& console) {
     return print_result(console, json_, peers_text(chosen_.problems), peers_json(chosen_.problems));
   }
   if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
+  const Interrupt interrupt;
+  options_.stop = &interrupt.came();
   const auto opened = open_device(console, device_);
   if (!opened) return ExitCode::environment;
   if (rows_.is_fp8() && opened->cuda == nullptr) {

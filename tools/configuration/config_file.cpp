@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -58,12 +59,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-/// "replay", "bench.attention".
-bool is_name(std::string_view text) {
+/// "block-size"; a table's name may have dots within it: "bench.attention".
+bool is_name(std::string_view text, bool may_have_dots) {
   constexpr std::string_view kLetters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-  return !text.empty() && text.find_first_not_of(kLetters) == text.npos && text.front() != '.' &&
+      ".abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  const std::string_view allowed = kLetters.substr(may_have_dots ? 0 : 1);
+  return !text.empty() && text.find_first_not_of(allowed) == text.npos && text.front() != '.' &&
          text.back() != '.';
+}
+
+/// The bytes of a file, of one that is too large no more than one byte past the limit.
+std::string read_limited(std::istream& file) {
+  std::string bytes(kMaxConfigBytes + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
 }
 
 /// A string, number or boolean as a command line has it.
@@ -76,15 +86,16 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
 
-  std::vector<ConfigEntry> read(std::istream& text) {
-    std::size_t bytes = 0;
+  std::vector<ConfigEntry> read(std::istream& file) {
+    std::istringstream text(read_limited(file));
+    if (file.bad()) refuse(1, "bytes that cannot be read");
+    if (text.view().size() > kMaxConfigBytes)
+      refuse(1, fmt::format("more than {} bytes", kMaxConfigBytes));
     Line line;
     std::uint32_t number = 1;
     std::uint32_t first = 1;
     for (std::string raw; std::getline(text, raw); ++number) {
-      bytes += raw.size() + 1;
-      if (bytes > kMaxConfigBytes + 1)
-        refuse(number, fmt::format("more than {} bytes", kMaxConfigBytes));
+      if (raw.find('\0') != raw.npos) refuse(number, "a NUL byte");
       if (number == 1 && raw.starts_with("\xef\xbb\xbf")) raw.erase(0, 3);
       if (line.text.empty()) first = number;
       add(line, raw);
@@ -112,23 +123,17 @@ class Reader {
     if (text.empty()) return;
     if (text.front() == '[') {
       const std::string_view name = trimmed(text.substr(1, text.size() - 2));
-      if (text.back() != ']' || !is_name(name)) refuse(line, excerpt_of(text));
+      if (text.back() != ']' || !is_name(name, true)) refuse(line, excerpt_of(text));
       table_ = name;
       take_once(line, table_ + "]", "[" + table_ + "]");
       entries_.push_back({table_, "", {}, line});
       return;
     }
     const auto equals = text.find('=');
-    std::string_view key = trimmed(text.substr(0, equals));
-    if (equals == text.npos || !is_name(key)) refuse(line, excerpt_of(text));
-    std::string table = table_;  // "replay.block-size" is block-size of [replay]
-    if (const auto dot = key.rfind('.'); dot != key.npos) {
-      table += fmt::format("{}{}", table.empty() ? "" : ".", key.substr(0, dot));
-      key.remove_prefix(dot + 1);
-    }
-    take_once(line, table + "." + std::string(key), std::string(key));
-    entries_.push_back(
-        {table, std::string(key), values_of(line, trimmed(text.substr(equals + 1))), line});
+    const std::string key(trimmed(text.substr(0, equals)));
+    if (equals == text.npos || !is_name(key, false)) refuse(line, excerpt_of(text));
+    take_once(line, table_ + "." + key, key);
+    entries_.push_back({table_, key, values_of(line, trimmed(text.substr(equals + 1))), line});
   }
 
   void take_once(std::uint32_t line, const std::string& name, const std::string& words) {
@@ -182,15 +187,17 @@ std::string distrust(const fs::path& path, const std::string& name, ::uid_t user
 
 /// Whether `file` is there and `user` may trust it.
 bool is_usable(const fs::path& file, ::uid_t user, std::vector<std::string>& warnings) {
-  std::error_code absent;
-  if (!fs::is_regular_file(file, absent)) return false;
-  std::string reason = distrust(file, "it", user);
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(file, error))) return false;
+  const bool is_file = fs::is_regular_file(file, error);
+  std::string reason = is_file ? distrust(file, "it", user) : "it is no file";
   const fs::path folder = file.parent_path();
   if (reason.empty()) reason = distrust(folder, folder.string(), user);
   if (reason.empty() && ::access(file.c_str(), R_OK) != 0) reason = "it cannot be read";
   if (reason.empty()) return true;
-  warnings.push_back(printable(fmt::format("{} is passed over: {}; name it with --config to use it",
-                                           file.string(), reason)));
+  const char* advice = is_file ? "; name it with --config to use it" : "";
+  warnings.push_back(
+      printable(fmt::format("{} is passed over: {}{}", file.string(), reason, advice)));
   return false;
 }
 

@@ -4,6 +4,8 @@
 #include "tools/option_values.hpp"
 #include "tools/result_file.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -69,7 +71,6 @@ class MonitorCommand {
   ExitCode write(const Console& console, const MonitorFrame& frame) const;
 
   std::string url_;
-  const CLI::Option* url_option_ = nullptr;
   std::string token_path_;
   std::string ca_file_;
   DeviceChoice device_;
@@ -82,9 +83,19 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "monitor", "Watch a kvarena process over HTTP, or a device by its driver");
   command->footer(kFooter);
-  auto* url = command->add_option("--url", url_, "Of the server");
+  const auto take_url = [this](const std::string& text) {
+    const auto parsed = parse_http_url(text);
+    if (!parsed) {
+      throw CLI::ValidationError(
+          "--url",
+          refusal_text({.found = fmt::format("\"{}\" is no address of a server", printable(text)),
+                        .expected = "http://HOST:PORT or https://HOST[:PORT], such as "
+                                    "http://127.0.0.1:15858"}));
+    }
+    url_ = *parsed;
+  };
+  auto* url = command->add_option_function<std::string>("--url", take_url, "Of the server");
   url->type_name("http://HOST:PORT|https://HOST[:PORT]");
-  url_option_ = url;
   command->add_option("--http-token-file", token_path_, "The server's token: first line of FILE")
       ->type_name("FILE")
       ->needs(url);
@@ -96,9 +107,8 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
   add_device_option(*command, device_)
       ->description("What to watch. auto: the first GPU, or with a warning the host")
       ->excludes(url);
-  command->add_option("--interval", interval_s_, "Seconds from look to look")
-      ->check(CLI::Range(0.05, 86400.0))
-      ->capture_default_str();
+  add_number_option(*command, "--interval", interval_s_, 0.05, 86400.0,
+                    "Seconds from look to look");
   command->add_flag("--once", once_, "One look; exit code 1 when unhealthy");
   declare_json_option(*command, json_);
   command->get_option("--json")->description(
@@ -108,23 +118,16 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
 }
 
 std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, ExitCode* code) const {
-  if (url_option_->count() == 0) {
+  if (url_.empty()) {
     *code = ExitCode::environment;
     return open_device_source(console, device_, identify_devices(),
                               [](const CudaDeviceInfo& gpu) { return nvml_memory(gpu); });
   }
-  *code = ExitCode::usage;
-  auto url = parse_http_url(url_);
-  if (!url) {
-    console.error(fmt::format("--url {}", url_),
-                  "http://HOST:PORT or https://HOST[:PORT], such as http://127.0.0.1:15858");
-    return nullptr;
-  }
   *code = ExitCode::bad_input;
   auto token = read_token(console, token_path_);
   if (!token) return nullptr;
-  return std::make_unique<ServerSource>(
-      HealthServerAddress{std::move(*url), std::move(*token), ca_file_}, steady_clock());
+  return std::make_unique<ServerSource>(HealthServerAddress{url_, std::move(*token), ca_file_},
+                                        steady_clock());
 }
 
 void MonitorCommand::show(const Console& console, const MonitorFrame& frame, LiveView& live) const {

@@ -33,6 +33,13 @@ std::optional<Finding> refusal_of(const PlannedCase& p) {
                                         shape.num_layers),
                    .expected = "at least a layer for each stage"};
   }
+  if (shape.num_kv_heads > 0 && shape.num_q_heads % shape.num_kv_heads != 0) {
+    return Finding{.found = fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
+                                        shape.num_kv_heads),
+                   .expected = "a multiple of the KV heads",
+                   .advice = p.model.source == "numbers" ? "change --q-heads or --kv-heads"
+                                                         : "look at the model's file"};
+  }
   const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format_of(p));
   const bool has_8_bits = kv != nullptr && kv->elements == 1 && kv->bytes == 1;
   if (o.kv_scale != ScaleKind::none && !has_8_bits) {
@@ -109,7 +116,7 @@ PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
 }
 
 std::string weights_types_of(const PlannedCase& p) {
-  if (p.options.weights) return std::string(p.options.weights->name);
+  if (p.options.weights && !p.model.weights_stated) return std::string(p.options.weights->name);
   std::string types;
   for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
     const capacity::StorageFormat* format = capacity::find_storage_format(total.type);
@@ -199,6 +206,9 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
         : p.model.parameters_source == "--parameters"
             ? "weights are estimated from --parameters"
             : fmt::format("weights are estimated: {}", p.model.parameters_source));
+  }
+  if (p.model.weights_stated && p.options.weights) {
+    notes.emplace_back("--weights-dtype is not used: the weights are those of --weights-bytes");
   }
   notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
   if (p.memory.from_driver) {

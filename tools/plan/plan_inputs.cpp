@@ -69,14 +69,21 @@ std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& r
   if (bytes && *bytes >= kLeastMemory) {
     return PlannedMemory{.name = human_bytes(*bytes), .bytes = *bytes};
   }
-  const Finding unknown = gpu_finding(text);
-  refusal.what = {
-      .found = bytes ? fmt::format("--gpu {} is {}, less than 1 MiB", text, human_bytes(*bytes))
-                     : unknown.found,
-      .expected = fmt::format("{}; auto or cuda:N for the card present; or a size with its unit "
-                              "(MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
-                              unknown.expected)};
+  refusal.what = memory_finding(text);
   return std::nullopt;
+}
+
+Finding memory_finding(const std::string& text) {
+  const Finding unknown = gpu_finding(text);
+  const auto choice = parse_device(text);
+  const bool is_card = choice && choice->kind != DeviceChoice::Kind::cpu;
+  const auto bytes = parse_bytes(text);
+  if (unknown.is_empty() || is_card || (bytes && *bytes >= kLeastMemory)) return {};
+  return {.found = bytes ? fmt::format("{} is {}, less than 1 MiB", text, human_bytes(*bytes))
+                         : unknown.found,
+          .expected = fmt::format("{}; auto or cuda:N for the card present; or a size with its "
+                                  "unit (MiB, GiB, TiB; MB, GB, TB), such as 80GiB",
+                                  expected_gpus(text))};
 }
 
 std::optional<ModelSpec> find_model(const std::string& text, PlanRefusal& refusal) {
@@ -90,12 +97,20 @@ std::optional<ModelSpec> find_model(const std::string& text, PlanRefusal& refusa
   }
   const std::string name = model_name_of(text, capacity::model_preset_names());
   if (auto preset = capacity::find_model_preset(name)) return preset;
-  refusal.what = {
-      .found = fmt::format("no built-in model is called \"{}\", and no file", printable(text)),
-      .expected = similar_names(name, capacity::model_preset_names()) +
-                  "a built-in name, or a file or folder of a model",
-      .advice = "'kvarena plan --list' names all models and GPUs"};
+  refusal.what = model_finding(text);
   return std::nullopt;
+}
+
+Finding model_finding(const std::string& text) {
+  const std::string name = model_name_of(text, capacity::model_preset_names());
+  const auto is_preset = [](const std::string& one) {
+    return capacity::find_model_preset(one).has_value();
+  };
+  if (is_preset(text) || is_there(text) || is_preset(name)) return {};
+  return {.found = fmt::format("no built-in model is called \"{}\", and no file", printable(text)),
+          .expected = similar_names(name, capacity::model_preset_names()) +
+                      "a built-in name, or a file or folder of a model",
+          .advice = "'kvarena plan --list' names all models and GPUs"};
 }
 
 void ModelNumbers::declare(CLI::App& command, CLI::Option& model) {
@@ -141,12 +156,7 @@ bool ModelNumbers::is_complete(Finding& refusal) const {
         .advice = "'kvarena plan --help' lists them"};
     return false;
   }
-  if (shape_.num_q_heads % shape_.num_kv_heads == 0) return true;
-  refusal = {.found = fmt::format("{} query heads over {} KV heads", shape_.num_q_heads,
-                                  shape_.num_kv_heads),
-             .expected = "a multiple of the KV heads",
-             .advice = "change --q-heads or --kv-heads"};
-  return false;
+  return true;
 }
 
 std::optional<ModelSpec> ModelNumbers::model(Finding& refusal) const {
@@ -172,6 +182,7 @@ std::optional<ModelSpec> ModelNumbers::model(Finding& refusal) const {
     model.parameters_source = "--parameters";
   }
   model.weights_bytes = weights_bytes_;
+  model.weights_stated = weights_bytes_.has_value();
   const bool has_mlp = shape_.ffn > 0;
   const bool has_logits = shape_.vocab > 0;
   if (!has_mlp || !has_logits) {
@@ -187,6 +198,7 @@ std::optional<ModelSpec> ModelNumbers::model(Finding& refusal) const {
 void ModelNumbers::add_weights(ModelSpec& model) const {
   if (weights_bytes_) {
     model.weights_bytes = weights_bytes_;
+    model.weights_stated = true;
     model.weights_by_dtype.clear();
     model.notes.emplace_back("weights are those of --weights-bytes");
   }

@@ -40,9 +40,13 @@ struct PlannedMemory {
 
 /// Returns the memory that `text` names: a preset, auto or cuda:N, or a size; or why it is unknown.
 std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& refusal);
+/// What is wrong with `text` as a name of memory, before any card is asked; nothing: it is one.
+Finding memory_finding(const std::string& text);
 
 /// Returns the model that `text` names, a preset or a file; or why there is none.
 std::optional<capacity::ModelSpec> find_model(const std::string& text, PlanRefusal& refusal);
+/// What is wrong with `text` as a name of a model; nothing: it is a preset, or names what is there.
+Finding model_finding(const std::string& text);
 
 /// `ModelNumbers`: a model by the numbers of its layers on the command line, and the weights of
 /// models whose files and presets do not tell them. Zeros mean "not given".

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <thread>
 
@@ -26,48 +25,7 @@ using replay::Reserve;
 
 constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-// Permille of "2%", "0.5%".
-std::optional<std::int32_t> permille(std::string_view text) {
-  if (!text.ends_with('%')) return std::nullopt;
-  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
-  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
-  return static_cast<std::int32_t>(*thousandths / 100);
-}
-
 }  // namespace
-
-bool ReplayCommand::take_blocks(const Console& console) {
-  if (blocks_.empty() || blocks_ == "unlimited") return true;
-  const auto count = whole_number(blocks_);
-  if (count && *count >= 1 && *count <= KvLayout::kMaxBlocks) {
-    options_.pool.num_blocks = *count;
-    return true;
-  }
-  console.error(fmt::format("--blocks {}", blocks_),
-                fmt::format("a whole number 1 .. {}, or unlimited", KvLayout::kMaxBlocks),
-                "for a size in bytes use --pool-bytes");
-  return false;
-}
-
-bool ReplayCommand::take_watermark(const Console& console) {
-  if (watermark_.empty()) return true;
-  if (const auto share = permille(watermark_)) {
-    options_.pool.watermark_permille = *share;
-    return true;
-  }
-  options_.pool.watermark_blocks = whole_number(watermark_);
-  if (options_.pool.watermark_blocks) return true;
-  console.error(fmt::format("--watermark {}", watermark_),
-                "a number of blocks, or a share of the pool such as 2% (at most 90%)", "");
-  return false;
-}
 
 bool ReplayCommand::take_roofline(const Console& console) {
   if (!roofline_.is_given()) return true;
@@ -116,8 +74,7 @@ bool ReplayCommand::take_device(const Console& console) {
 
 bool ReplayCommand::complete(const Console& console) {
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
-      !take_roofline(console) || !take_outputs(console) || !http_.take(console)) {
+  if (!shape || !take_device(console) || !take_roofline(console) || !take_outputs(console)) {
     return false;
   }
   model_name_ = shape->name;

@@ -50,8 +50,6 @@ class ReplayCommand {
   void declare_pool(CLI::App& command);
   void declare_attention(CLI::App& command);
   bool complete(const Console& console);
-  bool take_blocks(const Console& console);
-  bool take_watermark(const Console& console);
   bool take_device(const Console& console);
   bool take_roofline(const Console& console);
   bool take_outputs(const Console& console) const;
@@ -74,8 +72,6 @@ class ReplayCommand {
   std::string preempted_ = "drop";
   std::string attention_ = "off";
   DeviceChoice device_;
-  std::string blocks_;
-  std::string watermark_;
   std::optional<std::int64_t> max_running_;
   std::int64_t timeline_ms_ = 1000;
   std::int32_t threads_ = 0;

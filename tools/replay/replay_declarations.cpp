@@ -3,6 +3,8 @@
 #include "tools/option_values.hpp"
 #include "tools/replay/replay_command.hpp"
 
+#include "base/excerpt.hpp"
+
 #include "kvarena/capacity/gpu_spec.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 
@@ -13,6 +15,40 @@ namespace kvarena::tools {
 namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+
+/// Permille of "2%", "0.5%".
+std::optional<std::int32_t> permille(std::string_view text) {
+  if (!text.ends_with('%')) return std::nullopt;
+  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
+  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
+  return static_cast<std::int32_t>(*thousandths / 100);
+}
+
+[[noreturn]] void refuse(const char* option, const std::string& text, const char* is,
+                         std::string expected) {
+  throw CLI::ValidationError(
+      option, refusal_text({.found = fmt::format("\"{}\" is {}", printable(text), is),
+                            .expected = std::move(expected)}));
+}
+
+void take_blocks(const std::string& text, replay::ReplayPool& pool) {
+  pool.num_blocks.reset();
+  if (text == "unlimited") return;
+  pool.num_blocks = parse_whole_number(text);
+  if (pool.num_blocks && *pool.num_blocks >= 1 && *pool.num_blocks <= KvLayout::kMaxBlocks) return;
+  refuse("--blocks", text, "no number of blocks",
+         fmt::format("a whole number 1 .. {}, or unlimited (--pool-bytes takes a size)",
+                     KvLayout::kMaxBlocks));
+}
+
+void take_watermark(const std::string& text, replay::ReplayPool& pool) {
+  const auto share = permille(text);
+  pool.watermark_blocks = parse_whole_number(text);
+  if (share) pool.watermark_permille = *share;
+  if (share || pool.watermark_blocks) return;
+  refuse("--watermark", text, "no watermark",
+         "a number of blocks, or a share of the pool such as 2% (at most 90%)");
+}
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -107,17 +143,18 @@ void ReplayCommand::declare_engine(CLI::App& command) {
 
 void ReplayCommand::declare_pool(CLI::App& command) {
   const OptionGroup group(command, "Pool");
-  auto* blocks = command.add_option("--blocks", blocks_,
-                                    "Blocks, or unlimited: the trace's own worst case "
-                                    "[default: unlimited]");
+  auto* blocks = command.add_option_function<std::string>(
+      "--blocks", [this](const std::string& text) { take_blocks(text, options_.pool); },
+      "Blocks, or unlimited: the trace's own worst case [default: unlimited]");
   blocks->type_name("N|unlimited");
   add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
                    "Or as many blocks of the model shape as fit")
       ->excludes(blocks);
   command
-      .add_option("--watermark", watermark_,
-                  "Blocks that admission leaves for running sequences "
-                  "[default: 1%; none with --reserve full or an unlimited pool]")
+      .add_option_function<std::string>(
+          "--watermark", [this](const std::string& text) { take_watermark(text, options_.pool); },
+          "Blocks that admission leaves for running sequences "
+          "[default: 1%; none with --reserve full or an unlimited pool]")
       ->type_name("N|P%");
 }
 
@@ -129,6 +166,7 @@ void ReplayCommand::declare_attention(CLI::App& command) {
   add_device_option(command, device_);
   command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
       ->type_name("MODEL")
+      ->check([](const std::string& text) { return refusal_text(shape_finding(text)); })
       ->capture_default_str()
       ->group("Model shape");
   add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
@@ -140,26 +178,20 @@ void ReplayCommand::declare_attention(CLI::App& command) {
 CLI::Option* RooflineOptions::declare(CLI::App& command) {
   const OptionGroup group(command, "Roofline clock");
   const auto share = [&](const char* name, double& value, const char* help) {
-    command.add_option(name, value, help)
-        ->check(CLI::Range(0.01, 1.0))
-        ->type_name("SHARE")
-        ->capture_default_str();
+    add_number_option(command, name, value, 0.01, 1.0, help)->type_name("SHARE");
   };
   share("--efficiency-matrices", efficiency_.matrices, "Of its peak that matrices reach");
   share("--efficiency-attention", efficiency_.attention, "Of its peak that attention reaches");
   share("--efficiency-bandwidth", efficiency_.bandwidth,
         "Of its bandwidth at which weights and KV are read");
   return command.add_option("--gpu", gpu_, "The GPU that serves --model, e.g. H200-SXM")
-      ->type_name("GPU");
+      ->type_name("GPU")
+      ->check([](const std::string& text) { return refusal_text(gpu_finding(text)); });
 }
 
 std::optional<capacity::StepTimeModel> RooflineOptions::choose(const Console& console,
                                                                const std::string& model) const {
   const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_name_of(gpu_));
-  if (gpu == nullptr) {
-    console.error(gpu_finding(gpu_));
-    return std::nullopt;
-  }
   const auto spec =
       capacity::find_model_preset(model_name_of(model, capacity::model_preset_names()));
   if (!spec) {

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -201,6 +202,50 @@ TEST(BenchAttention, AWrongResultFailsTheCommandAfterAllRows) {
     EXPECT_EQ(
         contains(test.err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
         !right);
+  }
+}
+
+/// Interrupts the run in its row of this number.
+class InterruptedMeter final : public meter::AttentionMeter {
+ public:
+  InterruptedMeter(std::atomic<bool>& stop, int row) : stop_(stop), left_(row) {}
+  Result<ReadCeiling> read_ceiling() override {
+    if (left_ == 0) return interrupted();
+    return ReadCeiling{1'000'000'000, 1000.0};
+  }
+  Result<AttentionFigures> measure(const AttentionProblem& /*problem*/) override {
+    if (--left_ == 0) return interrupted();
+    return llama_figures(1.7e-3);
+  }
+
+ private:
+  Status interrupted() {
+    stop_ = true;
+    return failed_precondition(Resource::none);
+  }
+
+  std::atomic<bool>& stop_;
+  int left_;
+};
+
+TEST(BenchAttention, AnInterruptLeavesTheRowsBeforeIt) {
+  auto host = HostDevice::create();
+  ASSERT_TRUE(host.is_ok());
+  const std::string target = "-";
+  const std::vector<AttentionProblem> problems(3, {{}, std::vector<std::int32_t>(64, 1024)});
+  for (const int row : {0, 1, 3}) {
+    std::atomic<bool> stop{false};
+    meter::MeterOptions options;
+    options.stop = &stop;
+    InterruptedMeter meter(stop, row);
+    TestConsole test;
+    EXPECT_EQ(AttentionBenchRun({**host, options, problems, target}).run(test.console, meter),
+              ExitCode::interrupted);
+    const auto object = json::parse(test.out.str());
+    EXPECT_EQ(object.at("interrupted"), true);
+    EXPECT_TRUE(object.at("failure").is_null());
+    EXPECT_EQ(object.at("rows").size(), static_cast<std::size_t>(std::max(row - 1, 0)));
+    EXPECT_EQ(object.at("read_ceiling_bytes").is_null(), row == 0);
   }
 }
 

@@ -4,11 +4,14 @@
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/command_run.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -43,7 +46,17 @@ json sample_of(const json& option) {
   };
   if (word == "true|false") return true;
   if (word.starts_with("auto|cpu")) return "cpu";
-  if (option.at("option") == "scenario") return json::array({"leaks"});
+  const std::map<std::string, json> samples = {{"scenario", json::array({"leaks"})},
+                                               {"gpu", "L40S"},
+                                               {"model", "Llama-3.1-8B"},
+                                               {"http", "127.0.0.1:0"},
+                                               {"url", "http://localhost:1"},
+                                               {"preset", "phi-3-mini"},
+                                               {"weights-dtype", "q8_0"},
+                                               {"kv-dtype", "q8_0"}};
+  const auto known = samples.find(option.at("option"));
+  if (known != samples.end() && word.find('|') == word.npos) return known->second;
+  if (known != samples.end() && word.find("HOST") != word.npos) return known->second;
   if (word == "SIZE") return "3GiB";
   if (word == "Q/KV") return "16/4";
   if (word.starts_with("FLOAT") || word == "US") return 0.5;
@@ -128,7 +141,7 @@ TEST(Config, WhatIsWrongInAFileIsNamedWithItsPlace) {
       {"[replay]\nblok-size = 3\n", ":2: ", {"\"blok-size\"", "did you mean block-size?"}},
       {"[replay]\nblock_size = 3\n", ":2: ", {"did you mean block-size?"}},
       {"[replai]\nblock-size = 3\n", ":1: ", {"\"replai\"", "did you mean replay?"}},
-      {"replai.block-size = 3\n", ":1: ", {"block-size belongs to [replay]"}},
+      {"replay.block-size = 3\n", ":1: ", {"\"replay.block-size = 3\"", "[table], or key"}},
       {"[bench]\nbatch = 3\n", ":2: ", {"batch belongs to [bench.attention]"}},
       {"block-size = 3\n", ":1: ", {"[replay]", "[bench.attention]", "[shapes]"}},
       {"[shapes]\nquiet = true\n", ":2: ", {"quiet belongs to the lines before all tables"}},
@@ -249,12 +262,11 @@ TEST(Config, OptionsThatExcludeOrNeedOneAnotherAreNamedWithBothOrigins) {
 
 TEST(Config, WhatACommandRefusesItselfComesWithTheOrigins) {
   ConfigWorld world;
-  const auto path =
-      world.project("quiet = true\n[replay]\nblocks = \"many\"\nmodel = \"x\\u001b\"\n");
+  const auto path = world.project("quiet = true\n[replay]\nq-heads = 3\ntimeline = \"x\\u001b\"\n");
   const auto outcome = world.run({"replay", "x", "--samples", "2"});
-  EXPECT_TRUE(ended(outcome, ExitCode::usage,
-                    {"  configured: --blocks many (" + path + ":3)\n",
-                     "  configured: --model x? (" + path + ":4)\n"}));
+  EXPECT_EQ(outcome.code, ExitCode::usage);
+  EXPECT_TRUE(contains_all(outcome.err, {"  configured: --q-heads 3 (" + path + ":3)\n",
+                                         "  configured: --timeline x? (" + path + ":4)\n"}));
   EXPECT_FALSE(contains(outcome.err, "--samples"));
   EXPECT_EQ(contains(world.run({"replay", "x", "--blocks", "0", "--no-config"}).err, "configured"),
             false);
@@ -265,11 +277,11 @@ TEST(Config, NothingThatItSaysOfASourceReachesATerminalAsAControl) {
   const std::string folder = world.path("work/a\x1b\xc2\x9b");
   std::filesystem::create_directories(folder);
   world.sources.folder = folder;
-  std::ofstream(folder + "/kvarena.toml") << "[replay]\nblocks = \"many\"\nmodel = \"\xc2\x9b\"\n";
+  std::ofstream(folder + "/kvarena.toml") << "[replay]\nq-heads = 3\ntimeline = \"\xc2\x9b\"\n";
   std::string told = world.run({"replay", "x"}).err;
-  EXPECT_TRUE(contains(told, "configured: --model ? ("));
+  EXPECT_TRUE(contains(told, "configured: --timeline ? ("));
   told += world.run({"config", "show", "--origin"}).out;
-  EXPECT_TRUE(contains(told, "\nmodel = \"\\u009b\""));
+  EXPECT_TRUE(contains(told, "\ntimeline = \"\\u009b\""));
   std::filesystem::permissions(folder, std::filesystem::perms::all);
   const std::string warning = world.run({"shapes"}).err;
   EXPECT_TRUE(contains(warning, "is passed over"));
@@ -299,15 +311,15 @@ TEST(ConfigShow, IsAFileThatChangesNothing) {
   world.project(first.out);
   EXPECT_EQ(world.run({"config", "show"}).out, first.out);
   world.project(
-      "quiet = true\n[replay]\nmodel = \"quo\\\"te\\n\\u007f\\\\\"\nwatermark = 7\n"
+      "quiet = true\n[replay]\ntimeline = \"quo\\\"te\\n\\u007f\\\\\"\nwatermark = 7\n"
       "pool-bytes = 1024\nprefill-us = 0.5\nlinger = false\n"
       "[bench.attention]\nbatch = [8, \"4k\"]\n[pressure]\nscenario = [\"leaks\"]\n");
   const auto second = world.run({"config", "show"});
   EXPECT_EQ(second.code, ExitCode::ok) << second.err;
   EXPECT_TRUE(contains_all(
-      second.out, {"quiet = true\n", "\nmodel = \"quo\\\"te\\n\\u007f\\\\\"\n", "\nwatermark = 7\n",
-                   "\npool-bytes = 1024\n", "\nprefill-us = 0.5\n", "\nlinger = false\n",
-                   "\nbatch = [8, 4096]\n", "\nscenario = [\"leaks\"]\n"}));
+      second.out, {"quiet = true\n", "\ntimeline = \"quo\\\"te\\n\\u007f\\\\\"\n",
+                   "\nwatermark = 7\n", "\npool-bytes = 1024\n", "\nprefill-us = 0.5\n",
+                   "\nlinger = false\n", "\nbatch = [8, \"4k\"]\n", "\nscenario = [\"leaks\"]\n"}));
   world.project(second.out);
   EXPECT_EQ(world.run({"config", "show"}).out, second.out);
   const auto with_origins = world.run({"config", "show", "--origin"});
@@ -389,9 +401,57 @@ TEST(ConfigShow, OneCommand) {
 
 TEST(ConfigShow, BytesThatAreNotUtf8DoNotBreakIt) {
   ConfigWorld world;
-  world.sources.environment["KVARENA_REPLAY_MODEL"] = "a\xff\x01";
-  EXPECT_TRUE(contains(world.run({"config", "show"}).out, "\nmodel = \"a\xef\xbf\xbd\\u0001\"\n"));
-  EXPECT_EQ(option_in(shown(world), "replay", "model").at("value"), "a\xef\xbf\xbd\x01");
+  world.sources.environment["KVARENA_REPLAY_TIMELINE"] = "a\xff\x01";
+  const auto outcome = world.run({"config", "show"});
+  EXPECT_TRUE(contains(outcome.out, "\ntimeline = \"a\xef\xbf\xbd\\u0001\"\n"));
+  EXPECT_EQ(option_in(shown(world), "replay", "timeline").at("value"), "a\xef\xbf\xbd\x01");
+}
+
+/// A setting of a table that its command cannot use.
+struct BadSetting {
+  const char* table;
+  const char* line;
+};
+
+TEST(ConfigShow, ChecksEveryValueAsItsCommandDoes) {
+  for (const auto& [table, line] : {BadSetting{"replay", "blocks = -4"},
+                                    {"replay", "blocks = \"abc\""},
+                                    {"replay", "blocks = 0"},
+                                    {"replay", "watermark = \"x%\""},
+                                    {"replay", "gpu = \"zzz\""},
+                                    {"replay", "model = \"nonsense\""},
+                                    {"replay", "http = \"no\""},
+                                    {"replay", "efficiency-bandwidth = \"nan\""},
+                                    {"plan", "gpu = \"zzz\""},
+                                    {"plan", "gpu = \"1KiB\""},
+                                    {"plan", "model = \"nonsense\""},
+                                    {"plan", "weights-dtype = \"zzz\""},
+                                    {"plan", "kv-dtype = \"zzz\""},
+                                    {"plan", "utilization = \"nan\""},
+                                    {"plan", "percentile = \"nan\""},
+                                    {"monitor", "url = \"localhost\""},
+                                    {"monitor", "interval = \"nan\""},
+                                    {"bench.attention", "preset = \"zzz\""}}) {
+    const ConfigWorld world;
+    const auto path = world.project(fmt::format("[{}]\n{}\n", table, line));
+    std::string command = table;
+    std::ranges::replace(command, '.', ' ');
+    for (const std::string& words :
+         {std::string("config show"), command + (command == "replay" ? " /nonexistent" : "")}) {
+      const Outcome seen = world.run(tools::words(words));
+      EXPECT_EQ(seen.code, ExitCode::bad_input) << words << ": " << line << '\n' << seen.err;
+      EXPECT_TRUE(seen.err.starts_with("error: " + path + ":2: ")) << words << '\n' << seen.err;
+      EXPECT_TRUE(contains(seen.err, "  expected: ")) << line;
+    }
+  }
+}
+
+TEST(ConfigShow, NamesTheLineOfTheOptionThatIsWrongAmongTheSameOfOthers) {
+  const ConfigWorld world;
+  const auto path =
+      world.project("[replay]\nmodel = \"Qwen2.5-0.5B\"\n[plan]\nmodel = \"nonsense\"\n");
+  const Outcome seen = world.run({"config", "show"});
+  EXPECT_TRUE(seen.err.starts_with("error: " + path + ":4: ")) << seen.err;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "unit/tools/command_run.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -361,6 +362,54 @@ TEST(ConfigAlternatives, TheDeviceYieldsToAStrongerAttentionOff) {
   EXPECT_EQ(world.run(replay).code, ExitCode::ok);
   world.project("[replay]\nattention = \"off\"\n");
   EXPECT_EQ(world.run({"replay", trace.path(), "--device", "cuda:1023"}).code, ExitCode::usage);
+}
+
+TEST(ConfigFiles, OneWithoutEndIsReadNoFurtherThanTheLimit) {
+  EXPECT_TRUE(ended(ConfigWorld().run({"shapes", "--config", "/dev/zero"}), ExitCode::bad_input,
+                    {"/dev/zero:1: ", "more than 262144 bytes"}));
+}
+
+TEST(ConfigFiles, AnEmptyNameIsRefused) {
+  ConfigWorld world;
+  world.project("[shapes]\nblock-size = 18\n");
+  EXPECT_TRUE(ended(world.run({"shapes", "--config", ""}), ExitCode::usage,
+                    {"--config: \"\" is no file name"}));
+}
+
+TEST(ConfigFiles, WhatIsNoFileIsPassedOverWithAWarning) {
+  namespace fs = std::filesystem;
+  const auto make = [](const char* kind, const std::string& path) {
+    const std::string_view name = kind;
+    if (name == "pipe") ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    if (name == "folder") fs::create_directory(path);
+    if (name == "loop") fs::create_symlink(path, path);
+    if (name == "device") fs::create_symlink("/dev/null", path);
+    if (name == "broken") fs::create_symlink("/nonexistent", path);
+  };
+  for (const char* kind : {"pipe", "folder", "loop", "device", "broken"}) {
+    for (const char* name : {"work/kvarena.toml", "home/kvarena/kvarena.toml"}) {
+      const ConfigWorld world;
+      make(kind, world.path(name));
+      EXPECT_TRUE(ended(world.run({"shapes"}), ExitCode::ok,
+                        {"warning: " + world.path(name) + " is passed over: it is no file"}))
+          << kind;
+      EXPECT_EQ(world.run({"shapes", "--no-config"}).err, "");
+    }
+  }
+}
+
+TEST(ConfigAlternatives, TheClockYieldsWithItsGpuToAStrongerCost) {
+  const test::TempFile trace(test::mooncake_trace({{0, 10, 1}}));
+  for (const char* cost : {"--prefill-us", "--decode-us"}) {
+    ConfigWorld world;
+    world.project("[replay]\nclock = \"roofline\"\ngpu = \"H200-SXM\"\n");
+    const json replayed = parsed(world.run({"replay", trace.path(), cost, "20", "--json", "-"}));
+    EXPECT_EQ(replayed.value(json::json_pointer("/options/clock"), "none"), "step");
+    world.sources
+        .environment[cost == std::string_view("--prefill-us") ? "KVARENA_REPLAY_PREFILL_US"
+                                                              : "KVARENA_REPLAY_DECODE_US"] = "20";
+    EXPECT_TRUE(contains_all(show(world, "replay"), {"\n# clock = \"step\"\n", "\n# gpu = "}));
+  }
 }
 
 }  // namespace

@@ -151,6 +151,16 @@ TEST_F(MonitorCommandTest, TooManyConnections) {
   expect_error("429: the server is overloaded");
 }
 
+TEST_F(MonitorCommandTest, EveryRefusalOfOurServerHasItsOwnWords) {
+  for (const int status : {408, 431, 500}) {
+    serve(status, "");
+    const auto seen = once();
+    EXPECT_EQ(seen.code, ExitCode::environment);
+    EXPECT_TRUE(contains(seen.err, std::to_string(status) + ": the "));
+    EXPECT_FALSE(contains(seen.err, "is it a kvarena server"));
+  }
+}
+
 TEST_F(MonitorCommandTest, NoJson) {
   serve(200, "{\"health\":");
   expect_error("not the JSON of /stats: it is no JSON");
@@ -177,7 +187,7 @@ TEST_F(MonitorCommandTest, JsonDeeperThanAnyStackHolds) {
 TEST_F(MonitorCommandTest, NothingOfAServerIsACommandToTheTerminal) {
   const std::string hostile =
       "x\x1b[2J\r\n\xc2\x9b"
-      "31m\x7f";
+      "31m\x7f\xe2\x80\xae\xe2\x80\xa8\xef\xbb\xbf";
   Json stats = sample_stats();
   stats["pools"][0]["name"] = hostile;
   stats["devices"][0]["name"] = hostile;
@@ -188,7 +198,7 @@ TEST_F(MonitorCommandTest, NothingOfAServerIsACommandToTheTerminal) {
     const auto seen = run(arguments);
     const std::string shown = seen.out + seen.err;
     EXPECT_TRUE(contains(shown, "[2J"));
-    EXPECT_EQ(shown.find_first_of("\x1b\r\x7f\x9b"), shown.npos) << shown;
+    EXPECT_EQ(shown.find_first_of("\x1b\r\x7f\x9b\xe2\xef"), shown.npos) << shown;
   }
   EXPECT_EQ(Json::parse(once().out), stats) << "for programs nothing is lost";
 }
@@ -311,6 +321,21 @@ TEST(HealthClient, AServerThatDripsHasOneLimitForItsWholeAnswer) {
     EXPECT_FALSE(answer.is_ok());
     EXPECT_TRUE(contains(answer.happened, "0.2 s") || contains(answer.happened, "no answer: "))
         << answer.happened;
+  }
+}
+
+TEST(HealthClient, HeadersWithoutEnd) {
+  const auto listener = http::Listener::bind("127.0.0.1", 0).value();
+  for (const std::string_view more : {"X: y\r\n", "XXXXXXXX"}) {
+    std::thread server = serve_one(listener, [more](int client) {
+      std::string part = more == "XXXXXXXX" ? "X: " : "";
+      for (int n = 0; n < 1000; ++n) part += more;
+      bool listens = says(client, "HTTP/1.1 200 OK\r\n");
+      while (listens) listens = says(client, part);
+    });
+    const HealthAnswer answer = ask(listener, std::chrono::minutes(10));
+    server.join();
+    EXPECT_TRUE(contains(answer.happened, "too large")) << answer.happened;
   }
 }
 

@@ -144,5 +144,58 @@ TEST(DeviceOption, TheGpuThatWasNamedOpens) {
   EXPECT_EQ(opened->cuda->ordinal(), 0);
 }
 
+TEST(ParseBytes, NeverWraps) {
+  EXPECT_FALSE(parse_bytes("309485009821345069.724781056TiB").has_value());
+  EXPECT_FALSE(parse_bytes("9999999999999999999.999999999TiB").has_value());
+  EXPECT_TRUE(ended(run_line("shapes Qwen2.5-0.5B --pool-bytes 309485009821345069.724781056TiB"),
+                    ExitCode::usage, {"is no size"}));
+}
+
+TEST(Counts, AreDecimalWhateverTheyBeginWith) {
+  const auto context = [](const std::string& digits) {
+    return run_line("plan --model Qwen2.5-0.5B --gpu L4 -q --json - --context " + digits);
+  };
+  EXPECT_EQ(parsed(context("010")).at("context"), 10);
+  EXPECT_TRUE(ended(context("0x10"), ExitCode::usage, {"--context", "0x10", "2147483647"}));
+  for (const std::string& words :
+       texts("bench attention --peers --batch 0x10", "bench attention --peers --batch 8,,8",
+             "bench attention --peers --batch , --context 4",
+             "bench attention --peers --heads 0x20/8", "monitor --device cpu --interval 0x1p3")) {
+    EXPECT_EQ(run_line(words).code, ExitCode::usage) << words;
+  }
+  const auto bench = run_line("bench attention --peers --heads 032/08 --batch 010,1k --json -");
+  EXPECT_EQ(bench.code, ExitCode::ok) << bench.err;
+}
+
+TEST(Numbers, NanIsNone) {
+  struct Case {
+    const char* words;
+    const char* option;
+    const char* range;
+  };
+  for (const Case& wrong :
+       {Case{"monitor --device cpu --once --interval nan", "--interval", "0.05"},
+        {"plan --list --percentile nan", "--percentile", "0 .. 100"},
+        {"plan --list --utilization nan", "--utilization", "0.001 .. 1"},
+        {"replay x --efficiency-bandwidth nan", "--efficiency-bandwidth", "0.01 .. 1"}}) {
+    EXPECT_TRUE(ended(run_line(wrong.words), ExitCode::usage, {wrong.option, "nan", wrong.range}));
+  }
+}
+
+TEST(ParseHttpUrl, HasAHostAndNothingElse) {
+  EXPECT_EQ(parse_http_url("http://127.0.0.1:80/"), "http://127.0.0.1:80");
+  EXPECT_EQ(parse_http_url("https://example.org"), "https://example.org:443");
+  for (const std::string& url :
+       texts("http://127.0.0.1#x:80", "http://127.0.0.1?x:80", "http://a b:80", "http://a@b:80",
+             "http://a\tb:80", "http://a:80#x", "https://a?b", "http://a\n:80")) {
+    EXPECT_FALSE(parse_http_url(url).has_value()) << url;
+  }
+}
+
+TEST(ReadToken, OneWithoutEndIsReadNoFurtherThanItsLimit) {
+  EXPECT_TRUE(ended(run_line("monitor --url http://127.0.0.1:1 --http-token-file /dev/zero --once"),
+                    ExitCode::bad_input, {"--http-token-file /dev/zero", "4096"}));
+}
+
 }  // namespace
 }  // namespace kvarena::tools

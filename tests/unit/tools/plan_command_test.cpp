@@ -422,14 +422,19 @@ TEST(PlanCommand, RefusesNonsenseInWordsAndAsOneObject) {
   refused("--parameters 1 --gpu L4", "no model to plan for");
   refused("--model Lama --gpu L4", "no built-in model");
   refused("--model Llama-3.9 --gpu L4", "did you mean Llama-3.1-405B");
+  refused("--model , --gpu L4", "an empty name");
+  refused("--model Qwen3-8B --gpu L4,,A10", "an empty name");
+  const test::TempFile config(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 5, "vocab_size": 128,
+      "num_hidden_layers": 2, "intermediate_size": 64, "max_position_embeddings": 2048})");
+  refused("--model " + config.path() + " --gpu L4", "24 query heads over 5 KV heads");
   refused("--model Llama-3.1-8B --gpu L5", "H200-SXM");
   refused("--model Llama-3.1-8B --gpu 0B", "one of A10");
   refused("--model Llama-3.1-8B --gpu L4 --kv-dtype f17", "q8_0");
   refused("--model Llama-3.1-8B --gpu L4 --utilization 1.5", "--utilization");
   refused("--model Llama-3.1-8B --gpu L4 --context 0", "--context");
-  refused("--model llama3 --gpu L4", "did you mean Llama-3.1-405B");
   refused("--model Llama-3.1-8B --gpu h100", "one of H100-SXM, H100-PCIe");
-  refused("--model Llama-3.1-8B --gpu 80", "--gpu 80 is 80 B, less than 1 MiB");
+  refused("--model Llama-3.1-8B --gpu 80", "80 is 80 B, less than 1 MiB");
   refused("--model Llama-3.1-8B --gpu L4 --pp 33", "--pp 33: the model has 32 layers");
   refused("--model Llama-3.1-8B --gpu L4 --kv-scales per_token_head", "per_token_head for bf16");
   refused("--layers 2 --q-heads 14 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4",
@@ -439,8 +444,6 @@ TEST(PlanCommand, RefusesNonsenseInWordsAndAsOneObject) {
   refused("--layers 2 --kv-heads 3 --head-dim 64 --parameters 9 --gpu L4", "no --context");
   refused("--layers 3 --gpu L4", "--kv-heads, --head-dim missing");
   refused("--model Llama-3.1-8B --gpu L4 --tp 3", "cannot be split over 3 ranks");
-  refused("--model Llama-3.1-8B --gpu L4 --kv-dtype f17", "--kv-dtype f17");
-  refused("--model Llama-3.1-8B --gpu L5", "--gpu L5");
   refused("--model Llama-3.1-8B --gpu L4 --trace /no/such/file", "/no/such", ExitCode::bad_input);
 }
 
@@ -459,6 +462,34 @@ TEST(PlanCommand, NamesWhatItKnows) {
   EXPECT_EQ(list.at("models").size(), 35U);
   EXPECT_EQ(list.at("gpus").size(), capacity::gpu_presets().size());
   EXPECT_EQ(list.at("gpus")[0].at("name"), "A10");
+}
+
+TEST(PlanCommand, StatedWeightsHoldWhateverTheirType) {
+  for (const std::string& model :
+       texts("--layers 32 --kv-heads 8 --head-dim 128", "--model Llama-3.1-8B")) {
+    const std::string words = model + " --gpu L4 --weights-bytes 100GiB --context 10";
+    const Outcome wide = plan(words);
+    EXPECT_EQ(wide.code, ExitCode::does_not_fit) << wide.err;
+    EXPECT_FALSE(contains(wide.out, "--weights-dtype"));
+    const json narrow = planned(words + " --weights-dtype q8_0");
+    EXPECT_EQ(narrow.at("weights_bytes"), std::int64_t{100} << 30) << model;
+    EXPECT_EQ(narrow.at("fits"), false);
+    EXPECT_TRUE(contains(narrow.at("notes").dump(), "--weights-dtype is not used"));
+  }
+}
+
+TEST(PlanCommand, SumsPastSixtyThreeBitsAreNeverLessThanTheirParts) {
+  const Outcome seen = plan("--model Llama-3.1-8B --gpu L4 --weights-bytes 9223372036854775807");
+  std::istringstream lines(seen.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_rest = line.starts_with("  free of budget");
+    if (!is_rest && !line.starts_with("  subtotal") && !line.starts_with("  total")) continue;
+    ++rows;
+    const std::string figure = is_rest ? "none" : "more than 2^63 - 1";
+    EXPECT_NE(line.find(figure), line.rfind(figure)) << line;  // in both columns
+  }
+  EXPECT_EQ(rows, 3) << seen.out;
 }
 
 }  // namespace

@@ -46,6 +46,8 @@ TEST(Usage, AWordThatWasMeantIsNamed) {
             "'kvarena devices --help' lists the options"},
            {"bench", "'kvarena bench' needs a command",
             "'kvarena bench --help' lists the commands"},
+           {"--json - replay t.jsonl", "--json stands before 'replay'",
+            "'kvarena replay --help' lists the options"},
            {"replay x --zzz", "--zzz is no option", "  to do: 'kvarena replay --help'"},
        }) {
     EXPECT_TRUE(ended(run_line(wrong.words), ExitCode::usage, {wrong.happened, wrong.advice}))
@@ -54,6 +56,22 @@ TEST(Usage, AWordThatWasMeantIsNamed) {
   EXPECT_FALSE(contains(run({"pressure-neighbor"}).err, "did you mean pressure-neighbour"))
       << "hidden";
   EXPECT_FALSE(contains(run({"a\x1b[31m"}).err, "\x1b"));
+}
+
+TEST(Usage, NoByteOfANameReachesATerminalAsAControl) {
+  const std::string name = "/nonexistent/a\x1b[31mred\nX\xff\xe2\x80\xae";
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"replay", name},
+        {"plan", "--model", "Qwen3-8B", "--gpu", "L4", "--trace", name},
+        {"bench", "attention", "--lengths", name},
+        {"monitor", "--url", "http://127.0.0.1:1", "--http-token-file", name},
+        {"shapes", name},
+        {"--config", name, "shapes"},
+        {"shapes", "--block-size", name}}) {
+    const std::string seen = run(line).err;
+    EXPECT_TRUE(contains(seen, "a?[31mred?X??")) << line.front();
+    EXPECT_EQ(seen.find_first_of("\x1b\xff\xe2"), seen.npos) << line.front();
+  }
 }
 
 TEST(Usage, ARefusalIsOneJsonObjectWhereOneWasAskedFor) {
@@ -152,10 +170,12 @@ TEST(Names, GpusAsDriversCallThem) {
   for (const auto& name : capacity::gpu_preset_names()) EXPECT_EQ(gpu_name_of(name), name);
   EXPECT_EQ(run({"plan", "--model", "Qwen2.5-0.5B", "--gpu", "NVIDIA H100 80GB HBM3"}).code,
             ExitCode::ok);
-  EXPECT_TRUE(ended(run_line("plan --model Qwen2.5-0.5B --gpu H100"), ExitCode::usage,
-                    {"--gpu H100 is not one GPU", "one of H100-SXM, H100-PCIe"}));
+  const auto ambiguous = run_line("plan --model Qwen2.5-0.5B --gpu H100");
+  EXPECT_EQ(ambiguous.code, ExitCode::usage);
+  EXPECT_TRUE(contains_all(ambiguous.err,
+                           {"--gpu: \"H100\" is not one GPU", "one of H100-SXM, H100-PCIe"}));
   EXPECT_TRUE(contains(run_line("plan --model Qwen2.5-0.5B --gpu H300").err,
-                       "no built-in GPU is called that"));
+                       "\"H300\" is no built-in GPU"));
 }
 
 /// The help of a command on a terminal of so many columns.
