@@ -210,8 +210,10 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
   const Interrupt interrupt;
   for (const AttentionProblem& problem : problems) {
     if (interrupt.came()) {
-      console.warning(
-          fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      if (!console.is_unread()) {
+        console.warning(
+            fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      }
       code = ExitCode::interrupted;
       break;
     }
