@@ -249,6 +249,7 @@ bool are_different_files(const Console& console, const std::vector<NamedFile>& o
     console.error(
         fmt::format("{} {} and {} {} are the same file", a->option, a->path, b->option, b->path),
         "another file for each, and '-' at most once", "name another file");
+    if (a->option == "--json" && a->path != "-") console.has_json = true;  // not a word into it
     return false;
   }
   return true;

@@ -92,8 +92,8 @@ struct NamedFile {
   std::string_view option;
   std::string path;  ///< "": none; "-": a standard stream
 };
-/// Whether no output is the file of another output or of `input`. Reports two that are the same.
-/// Devices may be given twice.
+/// Whether no output is the file of another output or of `input`. Reports two that are the same,
+/// but not to a `--json`, the first output, that is one of them. Devices may be given twice.
 bool are_different_files(const Console& console, const std::vector<NamedFile>& outputs,
                          const NamedFile& input = {});
 

@@ -109,9 +109,10 @@ bool ReplayCommand::take_device(const Console& console) {
 }
 
 bool ReplayCommand::complete(const Console& console) {
+  if (!take_outputs(console)) return false;  // first: other refusals are written to --json
   const auto shape = shape_.choose(console, model_);
   if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
-      !take_roofline(console) || !take_outputs(console) || !http_.take(console)) {
+      !take_roofline(console) || !http_.take(console)) {
     return false;
   }
   model_name_ = shape->name;

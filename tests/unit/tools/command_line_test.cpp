@@ -227,7 +227,8 @@ TEST(CommandLine, OneFileForTwoThingsIsRefusedBeforeAnythingRuns) {
                     ExitCode::usage, {"are the same file"}));
   EXPECT_TRUE(ended(replay_with({"--json", "-", "--timeline", "-"}), ExitCode::usage,
                     {"--json - and --timeline - are the same file"}));
-  EXPECT_TRUE(ended(replay_with({"--json", trace}), ExitCode::usage, {"and the trace " + trace}));
+  EXPECT_TRUE(ended(replay_with({"--json", trace, "--watermark", "none"}), ExitCode::usage,
+                    {"and the trace " + trace}));
   EXPECT_TRUE(ended(
       world.run({"pressure", "--out", world.path("out"), "--json", world.path("out/report.json")}),
       ExitCode::usage, {"--json ", " and --out "}));
