@@ -216,8 +216,10 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
                              ? Result<AttentionFigures>(failed_precondition(Resource::none))
                              : meter.measure(problem);
     if (!figures && is_stopped()) {
-      console.warning(
-          fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      if (!console.is_unread()) {
+        console.warning(
+            fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      }
       code = ExitCode::interrupted;
       break;
     }

@@ -198,6 +198,48 @@ TEST(CommandLine, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
   }
 }
 
+TEST(CommandLine, AnEmptyNameOfAFileIsRefused) {
+  const TempFile trace(small_trace());
+  for (const char* option : {"--json", "--timeline", "--request-times"}) {
+    EXPECT_TRUE(ended(run({"replay", trace.path(), option, ""}), ExitCode::usage,
+                      {"error: " + std::string(option) + ": an empty name"}));
+  }
+  EXPECT_TRUE(ended(run({"pressure", "--out", ""}), ExitCode::usage, {"--out: an empty name"}));
+}
+
+TEST(CommandLine, OneFileForTwoThingsIsRefusedBeforeAnythingRuns) {
+  const ConfigWorld world;
+  const std::string trace = world.write("trace.jsonl", small_trace());
+  const std::string file = world.path("file");
+  std::filesystem::create_symlink("file", world.path("link"));
+  const auto replay_with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"replay", trace});
+    return world.run(more);
+  };
+  const std::string dotted = world.path("work/../file");
+  EXPECT_TRUE(ended(replay_with({"--timeline", file, "--request-times", file}), ExitCode::usage,
+                    {"--timeline " + file + " and --request-times " + file + " are the same"}));
+  EXPECT_TRUE(ended(replay_with({"--json", file, "--timeline", dotted}), ExitCode::usage,
+                    {"--json " + file + " and --timeline " + dotted}));
+  EXPECT_TRUE(ended(replay_with({"--json", world.path("link"), "--timeline", file}),
+                    ExitCode::usage, {"are the same file"}));
+  EXPECT_TRUE(ended(replay_with({"--json", "-", "--timeline", "-"}), ExitCode::usage,
+                    {"--json - and --timeline - are the same file"}));
+  EXPECT_TRUE(ended(replay_with({"--json", trace, "--watermark", "none"}), ExitCode::usage,
+                    {"and the trace " + trace}));
+  EXPECT_TRUE(ended(
+      world.run({"pressure", "--out", world.path("out"), "--json", world.path("out/report.json")}),
+      ExitCode::usage, {"--json ", " and --out "}));
+  EXPECT_TRUE(ended(world.run({"bench", "attention", "--lengths", trace, "--json", trace}),
+                    ExitCode::usage, {"and --lengths"}));
+  EXPECT_TRUE(
+      ended(world.run({"shapes", trace, "--json", trace}), ExitCode::usage, {"and the model"}));
+  EXPECT_EQ(replay_with({"--json", "/dev/null", "--timeline", "/dev/null"}).code, ExitCode::ok);
+  EXPECT_EQ(world.read("trace.jsonl"), small_trace());
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_FALSE(std::filesystem::exists(world.path("out")));
+}
+
 TEST(ReplayCommand, ExitCodesTellWhy) {
   EXPECT_EQ(run_line("replay /nonexistent").code, ExitCode::bad_input);
   const TempFile broken(small_trace() + "{\"timestamp\": x}\n");

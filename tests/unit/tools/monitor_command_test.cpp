@@ -266,13 +266,26 @@ TEST_F(MonitorCommandTest, IsInterruptedBetweenLooks) {
 }
 
 TEST(Interrupt, IsCaughtOnce) {
-  Interrupt interrupt;
-  EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
-  ASSERT_EQ(::raise(SIGINT), 0);
-  EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
-  struct sigaction second {};
-  ASSERT_EQ(::sigaction(SIGINT, nullptr, &second), 0);
-  EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Interrupt interrupt;
+    EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
+    ASSERT_EQ(::raise(signal), 0);
+    EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
+    EXPECT_EQ(Interrupt::hung_up(), signal == SIGHUP);
+    struct sigaction second {};
+    ASSERT_EQ(::sigaction(signal, nullptr, &second), 0);
+    EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  }
+}
+
+TEST(Interrupt, AHangUpThatIsIgnoredStaysIgnored) {
+  ASSERT_NE(::signal(SIGHUP, SIG_IGN), SIG_ERR);
+  {
+    Interrupt interrupt;
+    ASSERT_EQ(::raise(SIGHUP), 0);
+    EXPECT_FALSE(interrupt.came());
+  }
+  EXPECT_EQ(::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
 // ---- servers that do not answer -----------------------------------------------------------------
