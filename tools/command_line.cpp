@@ -1,6 +1,7 @@
 #include "tools/command_line.hpp"
 
 #include "tools/configuration/configuration.hpp"
+#include "tools/interrupt.hpp"
 #include "tools/option_values.hpp"
 #include "tools/result_file.hpp"
 #include "tools/usage.hpp"
@@ -38,8 +39,8 @@ Examples:
 Options may also be set in kvarena.toml and KVARENA_* variables: 'kvarena config show --help'.
 
 Exit codes: 0 done; 1 a check failed; 2 wrong usage; 3 does not fit into memory; 4 bad input file;
-5 the operating system refused, or a bug; 130 interrupted; 141 nobody reads standard output any
-more. Data goes to standard output, messages to standard error.
+5 the operating system refused, or a bug; 129 and 130 interrupted; 141 nobody reads standard
+output any more. Data goes to standard output, messages to standard error.
 )";
 
 /// The target of the chosen command's `--json`; empty: none. Without a value it is standard output.
@@ -124,9 +125,10 @@ bool asks_for_json(int argc, const char* const* argv) {
   for (int n = 1; n < argc; ++n) {
     const std::string_view word = argv[n];
     const std::string_view value = n + 1 < argc ? argv[n + 1] : "--";
-    if (word == "--json=-" || (word == "--json" && (value == "-" || value.starts_with("--")))) {
+    if (word == "--json" && (value.starts_with("--") || is_standard_output(std::string(value)))) {
       return true;
     }
+    if (word.starts_with("--json=") && is_standard_output(std::string(word.substr(7)))) return true;
   }
   return false;
 }
@@ -144,15 +146,16 @@ nlohmann::ordered_json refusal_json(const Finding& failure, ExitCode code) {
 /// not reported, because `kvarena ... | head -1` is not an error.
 ExitCode finish_output(const Console& console, ExitCode code) {
   console.out.flush();
+  if (code == ExitCode::interrupted && Interrupt::hung_up()) code = ExitCode::hung_up;
   if (console.out) return code;
+  const bool is_explained = !console.failure.is_empty();
+  if (console.is_unread()) return is_explained ? code : ExitCode::reader_gone;
   const std::error_code why =
       console.out_error ? console.out_error() : std::make_error_code(std::errc::io_error);
-  const bool is_explained = !console.failure.is_empty();
-  if (why == std::errc::broken_pipe) return is_explained ? code : ExitCode::reader_gone;
-  console.error(fmt::format("standard output could not be written: {}", why.message()),
-                "an open file, pipe or terminal with room",
-                "what was printed is not complete; look at where it goes, and at the disk");
-  return is_explained ? code : ExitCode::environment;
+  console.output_error(fmt::format("standard output could not be written: {}", why.message()),
+                       "an open file, pipe or terminal with room",
+                       "what was printed is not complete; look at where it goes, and at the disk");
+  return ExitCode::environment;
 }
 
 /// Leaves in `json` where a refusal goes as JSON. A file is named only by a command line that has

@@ -43,7 +43,7 @@ Command make_command(CLI::App& parent, Arguments&... arguments) {
 /// same bytes takes. check_failed when a result is wrong.
 Command bench_command(CLI::App& parent);
 /// `config show`: the value and the source of every option in `configuration`, as TOML: configured
-/// values as settings, defaults as comments.
+/// values as settings, defaults as comments. `configuration` must outlive the command.
 Command config_command(CLI::App& parent, Configuration& configuration);
 /// `devices`: the host and each GPU with its memory, or why there is no GPU, which is no failure.
 Command devices_command(CLI::App& parent);

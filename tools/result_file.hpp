@@ -10,7 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -19,7 +19,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace kvarena::tools {
 
@@ -38,9 +39,11 @@ class ResultFolder {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-/// A file that appears complete. The owner writes to `place()`, a file in the same folder. `commit`
-/// flushes that file to the disk and renames it in one step. Without a commit, the old file stays.
-/// A pipe, a device or /dev/stdout is written directly. Links are followed.
+/// A file that appears complete. The owner writes to `stream()`, which is a temporary file in the
+/// same folder. `commit` flushes it to the disk and renames it in one step. Without a commit, the
+/// old file stays. Links are followed. The file keeps its owner and permissions: where a new file
+/// cannot have them, or cannot take the place of the old one, `commit` writes into the old file.
+/// What is no file (a pipe, a device, a name of /proc) is written directly, at its end.
 class ResultFile {
  public:
   ResultFile() = default;
@@ -48,25 +51,54 @@ class ResultFile {
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
 
-  /// Makes the file at `place()`, empty, or says why it cannot.
+  /// Opens what `stream()` writes to, or says why it cannot. Call it once.
   std::error_code open(const std::filesystem::path& path);
-  /// Where to write it.
-  const std::filesystem::path& place() const noexcept { return place_; }
-  /// Gives the written file the name that was given to open. Call it once, after the writer has
-  /// closed the file.
+  /// Where to write, after open.
+  std::ostream& stream() noexcept { return stream_; }
+  /// Writes what the stream still has, and returns why something could not be written, or no error.
+  std::error_code flush();
+  /// Gives what was written the name that was given to open, or says why it cannot. Call it once.
   std::error_code commit();
+  /// After a failed commit: where the complete text is; empty: nowhere.
+  const std::filesystem::path& left_at() const noexcept { return left_at_; }
 
  private:
+  std::error_code open_temporary();
+  std::error_code replace();
+
   std::filesystem::path target_;
-  std::filesystem::path place_;  // target_ itself where it is written in its place
+  std::filesystem::path temporary_;  // empty: the target itself is written
+  std::filesystem::path left_at_;
+  bool keeps_owner_ = true;  // the temporary file is what the target was
+  int file_ = -1;
+  std::optional<DescriptorBuffer> buffer_;
+  std::ostream stream_{nullptr};
 };
 
-/// Writes `text` as a ResultFile; no error: it is there.
-std::error_code write_whole(const std::filesystem::path& path, std::string_view text);
+/// Writes `text` as a ResultFile; no error: it is there. `left_at`: as ResultFile::left_at.
+std::error_code write_whole(const std::filesystem::path& path, std::string_view text,
+                            std::filesystem::path* left_at = nullptr);
 
-/// Returns the reason why write_whole could not write, or no error. Does not change the disk, and
-/// opens neither device nor pipe.
+/// Returns the reason why write_whole could not write, as far as it can be known, or no error. For
+/// a file it makes the temporary file and removes it. It opens neither device nor pipe.
 std::error_code probe_write(const std::filesystem::path& path);
+
+/// Whether text for `name` goes to this process's standard output: `-`, `/dev/stdout`, or the file
+/// that a shell opened as standard output.
+bool is_standard_output(const std::string& name);
+
+/// Where an option or argument writes to, or reads from.
+struct NamedFile {
+  std::string_view option;
+  std::string path;  ///< "": none; "-": a standard stream
+};
+/// Whether no output is the file of another output or of `input`. Reports two that are the same,
+/// but not to a `--json`, the first output, that is one of them. Devices may be given twice.
+bool are_different_files(const Console& console, const std::vector<NamedFile>& outputs,
+                         const NamedFile& input = {});
+
+/// Makes `option` refuse an empty value.
+CLI::Option* refuse_empty(CLI::Option* option);
 
 /// One option `FILE|-` and what is written to it. The complete file appears at commit; until then
 /// the old file stays. Not movable, because others write to its stream.
@@ -77,6 +109,7 @@ class SeriesOutput {
   /// Declares the option on `command`.
   void declare(CLI::App& command, const char* help);
   bool is_on_stdout() const noexcept { return path_ == "-"; }
+  NamedFile file() const { return {option_, path_}; }
   /// Before the work: makes ready what stream() returns. Reports a failure on the console.
   ExitCode open(const Console& console);
   /// Where to write; nullptr without the option.
@@ -88,7 +121,6 @@ class SeriesOutput {
   const char* option_;
   std::string path_;
   ResultFile result_;
-  std::ofstream file_;
   std::ostream* stream_ = nullptr;
 };
 

@@ -100,6 +100,9 @@ CLI::App* ShapesCommand::declare(CLI::App& parent) {
 }
 
 ExitCode ShapesCommand::run(const Console& console) const {
+  if (!are_different_files(console, {{"--json", json_}}, {"the model", model_})) {
+    return ExitCode::usage;
+  }
   if (model_.empty() && !shape_.any_number()) {
     if (!pool_bytes_ && context_ == 0) return list_all(console);
     console.error("--pool-bytes and --context need a shape", "a MODEL or the numbers of a shape",

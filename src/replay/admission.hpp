@@ -28,8 +28,6 @@ struct ActiveRequest {
   std::int32_t unfinished = 1;  ///< sequences that have not reached their final length
   bool started = false;         ///< was admitted once
 
-  /// Virtual nanoseconds.
-  std::int64_t arrival_ns() const noexcept { return trace->arrival_us * 1000; }
   /// Prompt and output.
   std::int64_t final_length() const noexcept { return trace->input_tokens + trace->output_tokens; }
 };

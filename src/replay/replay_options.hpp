@@ -75,7 +75,7 @@ struct ReplayOptions {
   ReplayAttention attention;
   bool keep_preempted = false;       ///< preempted sequences keep blocks until somebody needs them
   std::int32_t samples = 1;          ///< sequences a request forks into after its prompt
-  std::ostream* timeline = nullptr;  ///< gets the series as CSV; null: nobody does
+  std::ostream* timeline = nullptr;  ///< gets the series as CSV; its owner checks it
   std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between its rows
   std::ostream* request_times = nullptr;     ///< gets when each request was served; null: nobody
 };

@@ -13,6 +13,7 @@
 #include "verify/failure.hpp"
 #include "verify/verifier.hpp"
 
+#include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 
 #include <atomic>
@@ -79,6 +80,9 @@ class CheckedEngine {
   /// a GPU, the memory of verification and the driver's rounding of each allocation. Returns the
   /// failures of cache_footprint.
   static Result<std::int64_t> device_bytes(const Device& device, const ServedModel& model,
+                                           const EngineOptions& options);
+  /// The same for a device of such facts.
+  static Result<std::int64_t> device_bytes(const CacheTarget& target, const ServedModel& model,
                                            const EngineOptions& options);
   static KvCacheOptions cache_options(const ServedModel& model, const EngineOptions& options);
   ~CheckedEngine();

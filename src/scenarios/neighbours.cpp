@@ -280,14 +280,15 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return Neighbours(context, report, device, *layout).run();
 }
 
-/// Ours, and so much that the neighbour's share, a quarter of it, is a piece of the driver's or
-/// more.
+/// Ours, the neighbour's context (as large as ours), and so much that the neighbour's share, a
+/// quarter of it, is a piece of the driver's or more.
 Result<std::int64_t> required_bytes(const ScenarioContext& context) {
   if (context.options.neighbour_command.empty()) return 0;
   const auto bytes =
       CheckedEngine::device_bytes(context.device(), context.model(), our_engine(context));
   if (!bytes) return bytes.status();
-  return *bytes + 4 * kPieces * kDriverPieceBytes;
+  return *bytes + static_cast<std::int64_t>(context.device().overhead_bytes()) +
+         4 * kPieces * kDriverPieceBytes;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -109,8 +110,10 @@ Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, Finding
 }
 
 Status TraceReader::fail_io(int error, std::string found) {
-  failure_ = {options_.path, fmt::format("{} ({})", found, std::generic_category().message(error)),
-              "a readable trace", "check the path and its permissions"};
+  failure_ = {
+      shown_path(options_.path),
+      fmt::format("{} ({})", found, std::generic_category().message(error)), "a readable trace",
+      error == ENOMEM ? "give the process more memory" : "check the path and its permissions"};
   return status_ = {StatusCode::io_error, Resource::file, Option::none, error, 0, 0, 0};
 }
 
@@ -155,7 +158,7 @@ bool TraceReader::next_line() {
 }
 
 bool TraceReader::next_content_line() {
-  while (next_line()) {
+  while (!options_.is_stopped() && next_line()) {
     if (!is_blank(line_)) return true;
   }
   return false;
@@ -166,6 +169,11 @@ Status TraceReader::fail_without_line() {
   using enum TraceInput::End;
   const TraceInput::End end = too_long_ ? none : input_->end();
   if (end == read_failed) return fail_io(input_->error(), "no way to read on");
+  if (end == large_window) {
+    ++line_number_;
+    return fail(0, fmt::format("zstd data with a window above {} MiB", kMaxWindowBytes >> 20),
+                "a smaller window", "decompress the trace first: zstd -d --long=31");
+  }
   if (end == truncated || end == corrupt) {
     ++line_number_;
     return fail(0,

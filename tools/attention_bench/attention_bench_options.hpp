@@ -36,6 +36,8 @@ class AttentionBenchOptions {
   ChosenProblems choose(const Console& console) const;
   /// Whether K and V are fp8.
   bool is_fp8() const { return dtype_ == "fp8"; }
+  /// The file of --lengths; empty: none.
+  const std::string& lengths_path() const { return lengths_path_; }
 
  private:
   void declare_counts(CLI::App& command);

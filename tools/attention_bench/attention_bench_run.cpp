@@ -194,6 +194,16 @@ ExitCode AttentionBenchRun::report(const Console& console, const std::string& wh
   return code;
 }
 
+namespace {
+
+/// Says how far an interrupted run came.
+void warn_of_interrupt(const Console& console, std::size_t measured, std::size_t all) {
+  if (console.is_unread()) return;
+  console.warning(fmt::format("interrupted: {} of {} rows were measured", measured, all));
+}
+
+}  // namespace
+
 ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& meter) const {
   const auto is_stopped = [this] { return options.stop != nullptr && *options.stop; };
   const Result<ReadCeiling> ceiling = meter.read_ceiling();
@@ -216,8 +226,7 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
                              ? Result<AttentionFigures>(failed_precondition(Resource::none))
                              : meter.measure(problem);
     if (!figures && is_stopped()) {
-      console.warning(
-          fmt::format("interrupted: {} of {} rows were measured", rows.size(), problems.size()));
+      warn_of_interrupt(console, rows.size(), problems.size());
       code = ExitCode::interrupted;
       break;
     }

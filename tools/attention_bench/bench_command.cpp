@@ -107,6 +107,9 @@ bool BenchCommand::complete(const Console& console, const Device& device) {
 }
 
 ExitCode BenchCommand::run(const Console& console) {
+  if (!are_different_files(console, {{"--json", json_}}, {"--lengths", rows_.lengths_path()})) {
+    return ExitCode::usage;
+  }
   chosen_ = rows_.choose(console);
   if (chosen_.code != ExitCode::ok) return chosen_.code;
   if (peers_) {

@@ -153,7 +153,8 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
       ->type_name("NAME");
   add_count_option(*command, "--seed", options_.seed, 0, std::numeric_limits<std::int32_t>::max(),
                    "Of lengths and contents");
-  command->add_option("--out", out_, "Write report.md and report.json into DIR, made where missing")
+  refuse_empty(command->add_option("--out", out_,
+                                   "Write report.md and report.json into DIR, made where missing"))
       ->type_name("DIR");
   declare_json_option(*command, json_);
   return command;
@@ -162,7 +163,9 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
 ExitCode PressureCommand::run(const Console& console) {
   // What a run of minutes finds out must not be lost for want of a place to write it to.
   ResultFolder folder;
-  if (const ExitCode code = probe_reports(console, out_, folder); code != ExitCode::ok) return code;
+  if (const ExitCode code = probe_reports(console, out_, json_, folder); code != ExitCode::ok) {
+    return code;
+  }
   if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
   options_.model = *scenarios::find_served_model(model_);
   const auto host_bytes =

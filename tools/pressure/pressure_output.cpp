@@ -213,9 +213,10 @@ void append_scenario(std::string& out, const ScenarioReport& scenario) {
 constexpr const char* kReports[] = {"report.md", "report.json"};
 
 ExitCode not_written(const Console& console, const std::string& folder,
-                     const std::error_code& error) {
-  console.error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
-                "check its permissions and the disk");
+                     const std::error_code& error, const std::filesystem::path& left_at = {}) {
+  console.output_error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
+                       left_at.empty() ? "check its permissions and the disk"
+                                       : fmt::format("the report is in {}", left_at.string()));
   return ExitCode::environment;
 }
 
@@ -300,13 +301,18 @@ std::string markdown_of(const PressureOrigin& origin, const SuiteOptions& option
   return out;
 }
 
-ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made) {
+ExitCode probe_reports(const Console& console, const std::string& folder, const std::string& json,
+                       ResultFolder& made) {
   if (folder.empty()) return ExitCode::ok;
   std::error_code error = made.make(folder);
   for (const char* name : kReports) {
     if (!error) error = probe_write(std::filesystem::path(folder) / name);
   }
-  return error ? not_written(console, folder, error) : ExitCode::ok;
+  if (error) return not_written(console, folder, error);
+  const bool is_clear = are_different_files(console, {{"--json", json},
+                                                      {"--out", folder + "/" + kReports[0]},
+                                                      {"--out", folder + "/" + kReports[1]}});
+  return is_clear ? ExitCode::ok : ExitCode::usage;
 }
 
 ExitCode write_reports(const Console& console, const std::string& folder,
@@ -314,11 +320,17 @@ ExitCode write_reports(const Console& console, const std::string& folder,
                        const SuiteOutcome& outcome) {
   if (folder.empty()) return ExitCode::ok;
   const std::filesystem::path path(folder);
+  const std::string reports[] = {markdown_of(origin, options, outcome),
+                                 json_text(json_of(origin, options, outcome))};
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (!error) error = write_whole(path / kReports[0], markdown_of(origin, options, outcome));
-  if (!error) error = write_whole(path / kReports[1], json_text(json_of(origin, options, outcome)));
-  return error ? not_written(console, folder, error) : ExitCode::ok;
+  ExitCode code = error ? not_written(console, folder, error) : ExitCode::ok;
+  for (int n = 0; n < 2 && !error; ++n) {
+    std::filesystem::path left_at;
+    const std::error_code failed = write_whole(path / kReports[n], reports[n], &left_at);
+    if (failed) code = not_written(console, folder, failed, left_at);
+  }
+  return code;
 }
 
 }  // namespace kvarena::tools

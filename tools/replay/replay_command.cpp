@@ -43,14 +43,8 @@ bool ReplayCommand::uses_stdout() const noexcept {
 }
 
 bool ReplayCommand::take_outputs(const Console& console) const {
-  const int given = (json_on_stdout(json_) ? 1 : 0) + (timeline_.is_on_stdout() ? 1 : 0) +
-                    (request_times_.is_on_stdout() ? 1 : 0);
-  if (given <= 1) return true;
-  console.error("two outputs on standard output",
-                "'-' for one of --json, --timeline and "
-                "--request-times",
-                "write the others to files");
-  return false;
+  return are_different_files(console, {{"--json", json_}, timeline_.file(), request_times_.file()},
+                             {"the trace", options_.trace.path});
 }
 
 // What cannot be written is refused before anything runs.
@@ -73,8 +67,9 @@ bool ReplayCommand::take_device(const Console& console) {
 }
 
 bool ReplayCommand::complete(const Console& console) {
+  if (!take_outputs(console)) return false;  // first: other refusals are written to --json
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_device(console) || !take_roofline(console) || !take_outputs(console)) {
+  if (!shape || !take_device(console) || !take_roofline(console)) {
     return false;
   }
   model_name_ = shape->name;
@@ -154,9 +149,9 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
 
 ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
+  Interrupt interrupt;
   ExitCode code = open_outputs(console);
   if (code != ExitCode::ok) return code;
-  Interrupt interrupt;
   options_.trace.stop = &interrupt.came();
   const auto replayed = replay(console, &code);
   if (!replayed) return code;
@@ -177,17 +172,19 @@ ExitCode ReplayCommand::write_results(const Console& console, const ReplayOutcom
 }
 
 ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) {
-  if (outcome.end != ReplayEnd::completed) console.error(outcome.why);
+  const bool is_cut = outcome.end == ReplayEnd::interrupted && console.is_unread();
+  if (outcome.end != ReplayEnd::completed && !is_cut) console.error(outcome.why);
   if (!outcome.has_report) return exit_code_of(outcome.end);
   const auto& report = outcome.report;
-  warn(console, report);
-  if (!console.quiet) {
+  if (!is_cut) warn(console, report);
+  if (!console.quiet && !is_cut) {
     std::ostream& stream = uses_stdout() ? console.err : console.out;
     stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
+    const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
+    const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
+    console.note(
+        fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
   }
-  const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
-  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
-  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
   const ExitCode written = write_results(console, outcome);
   const ExitCode code = exit_code_of(outcome.end);
   return code == ExitCode::ok ? written : code;

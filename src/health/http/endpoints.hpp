@@ -29,12 +29,14 @@ using Routes = std::map<std::string, Route, std::less<>>;
 /// The parts of a request that decide the answer. Views of the connection's memory.
 struct Request {
   std::string_view method;
-  std::string_view path;             ///< as sent, without the query and not unescaped
+  std::string_view path;             ///< as sent (http://HOST/... too), without the query
   std::string_view host{};           ///< the last Host header
   int num_hosts = 0;                 ///< how many there are
+  bool needs_host = true;            ///< HTTP/1.1
   std::string_view authorization{};  ///< the last Authorization header
   int num_authorizations = 0;        ///< how many there are
   bool has_body = false;             ///< whether it has a body or announces one
+  bool is_malformed = false;         ///< whether its line or a header is no HTTP
 };
 
 /// The routes and the rules of access.
@@ -44,7 +46,7 @@ struct Endpoints {
   bool check_host = true;  ///< whether Host must name loopback when there is no token
 
   /// Returns 400, 401, 403, 404, 405, 413, or the answer of the route.
-  Answer answer(const Request& request) const;
+  Answer answer(Request request) const;
 };
 
 /// Returns whether `token` is valid: its length is in range, and it has only letters, digits and

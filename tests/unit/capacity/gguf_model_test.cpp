@@ -427,7 +427,8 @@ TEST(GgufModel, ItsNameHasNoControlCharacters) {
   ASSERT_EQ(outcome.failure, "");
   EXPECT_EQ(outcome.model.name, "M\xc3\xa4 ?[2J??2J");
   const std::string letters(127, 'm');
-  const Outcome longer = model_of(tiny("llama").string("general.name", letters + "\xc3\xa4"));
+  const Outcome longer =
+      model_of(tiny("llama").string("general.name", fmt::format("{}\xc3\xa4", letters)));
   EXPECT_EQ(longer.model.name, letters) << "no letter is cut in two";
 }
 

@@ -315,10 +315,8 @@ TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
   EXPECT_EQ(rows[1], "1.000000,1,0,7,101,0.098214,0,0");
   EXPECT_EQ(rows.back(), "601.010000,0,0,0,0,0.000000,0,2");
   EXPECT_EQ(report.completed, 2);
-  lines.setstate(std::ios::badbit);  // the disk is full
-  const auto outcome = replay_of({{0, 1, 1}}, options);
-  EXPECT_EQ(outcome.end, ReplayEnd::environment);
-  EXPECT_EQ(outcome.why.found, "the timeline cannot be written");
+  lines.setstate(std::ios::badbit);  // who gave the stream says so: it may be nobody's loss
+  EXPECT_EQ(replay_of({{0, 1, 1}}, options).end, ReplayEnd::completed);
 }
 
 class CountingSink : public ProgressSink {

@@ -46,6 +46,26 @@ TEST(NeighboursScenario, PassesWithARealProcess) {
   EXPECT_EQ(errno, ECHILD);
 }
 
+TEST(NeighboursScenario, NeedsWhatItRequiresAndNoMore) {
+  if (!std::ifstream(list_of_children())) GTEST_SKIP() << "no " << list_of_children();
+  const auto probe = test::small_host();
+  SharedMachine machine(std::uint64_t{1} << 30);
+  SuiteOptions options = neighbour_options(*probe, machine);
+  options.scenarios = {"neighbours"};
+  std::int64_t required = 0;
+  for (const Scenario& scenario : scenarios()) {
+    if (scenario.name != "neighbours") continue;
+    required = scenario.required_bytes({.options = options, .scenario = scenario.name}).value();
+  }
+  const auto enough = test::small_host(static_cast<std::uint64_t>(required));
+  options.device = enough.get();
+  const ScenarioReport report = test::report_of(options, "neighbours");
+  EXPECT_TRUE(report.passed()) << test::failures_of(report);
+  const auto small = test::small_host(static_cast<std::uint64_t>(required - 1));
+  options.device = small.get();
+  EXPECT_FALSE(run_suite(options, nullptr).has_report);
+}
+
 /// Takes memory only on paper.
 TEST(NeighboursScenario, FindsANeighbourThatTakesNothing) {
   const auto device = test::small_host(256 << 20);

@@ -8,6 +8,10 @@
 #include "scenarios/step_times.hpp"
 #include "unit/scenarios/small_suite.hpp"
 
+#include "verify/step_memory.hpp"
+
+#include "kvarena/cache/cache_footprint.hpp"
+
 #include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
@@ -107,6 +111,28 @@ TEST(PoolSearch, LessThanAskedForIsInsufficientVram) {
       find_largest_pool(*device, small_model(), {.pool = {.num_blocks = 1'000}, .num_threads = 1});
   ASSERT_FALSE(found);
   EXPECT_EQ(found.status().code, StatusCode::insufficient_vram);
+}
+
+TEST(EngineRequirement, OfAGpuHoldsWhateverCreateAsksFor) {
+  const EngineOptions options{.pool = {.num_blocks = 2'048}, .mode = AttentionMode::full};
+  const CacheTarget target{.kind = DeviceKind::cuda, .num_sms = 132};
+  const ServedModel model = find_served_model("Qwen2.5-0.5B").value();
+  const auto cache = cache_footprint(CheckedEngine::cache_options(model, options), target);
+  ASSERT_TRUE(cache);
+  EXPECT_GT(cache->workspace_bytes, 0);
+  EXPECT_GT(cache->table_bytes, 0);
+  const std::int64_t verification =
+      verify::cuda_step_memory_bytes({.shape = model.shape,
+                                      .num_q_heads = model.num_q_heads,
+                                      .max_step_tokens = options.max_step_tokens,
+                                      .longest_tokens = model.max_context_tokens,
+                                      .compares_attention = true});
+  constexpr std::int64_t kVerificationAllocations = 9;
+  const auto required = CheckedEngine::device_bytes(target, model, options);
+  ASSERT_TRUE(required);
+  EXPECT_GE(*required,
+            cache->pool_bytes + cache->workspace_bytes + cache->table_bytes + verification +
+                (cache->device_allocations + kVerificationAllocations) * kDriverPieceBytes);
 }
 
 TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {

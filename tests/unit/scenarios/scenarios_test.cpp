@@ -338,6 +338,25 @@ TEST(PressureRun, WhatWasFinishedBeforeAnInterruptionIsKept) {
   }
 }
 
+TEST(PressureRun, LeaksSaysNothingOfAFirstCycleThatWasNotDone) {
+  class StopsAtOnce final : public Stopper {
+   public:
+    StopsAtOnce() : Stopper("") {}
+    void on_begin(std::string_view, std::string_view) override { stop = true; }
+  } stopper;
+  const auto device = test::small_host();
+  auto options = small_suite(*device);
+  options.scenarios = {"leaks"};
+  options.stop = &stopper.stop;
+  const auto outcome = run_suite(options, &stopper);
+  ASSERT_EQ(outcome.report.scenarios.size(), 1U);
+  const ScenarioReport& leaks = outcome.report.scenarios[0];
+  EXPECT_TRUE(leaks.interrupted());
+  EXPECT_EQ(figure_of(leaks, "load_cycles"), 0);
+  EXPECT_EQ(figure_of(leaks, "load_free_bytes_after_first"), -1);
+  EXPECT_TRUE(leaks.checks.empty()) << failures_of(leaks);
+}
+
 TEST(PressureFaults, TheMatchingCheckFails) {
   const struct {
     test::MemoryFault fault;

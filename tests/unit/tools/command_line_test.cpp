@@ -131,8 +131,7 @@ TEST(DevicesCommand, JsonGoesToStandardOutputUnlessAFileIsNamed) {
     EXPECT_EQ(list.at("cuda_error").is_null(), list.at("devices").size() > 1);
   }
   const TempFile file("");
-  const auto outcome = run({"devices", "--json", file.path()});
-  EXPECT_TRUE(contains(outcome.out, "host"));
+  EXPECT_TRUE(contains(run({"devices", "--json", file.path()}).out, "host"));
   std::ifstream written(file.path());
   EXPECT_EQ(json::parse(written).at("devices").at(0).at("kind"), "host");
   EXPECT_EQ(run_line("devices --json /nonexistent/x").code, ExitCode::environment);
@@ -193,11 +192,52 @@ TEST(CommandLine, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
     const std::string option = given.back();
     given.push_back("/proc/kvarena.out");
     const auto outcome = run(given);
-    EXPECT_EQ(outcome.code, ExitCode::environment) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, option + " /proc/kvarena.out: "));
+    EXPECT_TRUE(ended(outcome, ExitCode::environment, {option + " /proc/kvarena.out: "}));
     EXPECT_EQ(outcome.err.rfind("error: "), 0U) << "one error: " << outcome.err;
     EXPECT_EQ(outcome.out, "") << "it ran";
   }
+}
+
+TEST(CommandLine, AnEmptyNameOfAFileIsRefused) {
+  const TempFile trace(small_trace());
+  for (const char* option : {"--json", "--timeline", "--request-times"}) {
+    EXPECT_TRUE(ended(run({"replay", trace.path(), option, ""}), ExitCode::usage,
+                      {"error: " + std::string(option) + ": an empty name"}));
+  }
+  EXPECT_TRUE(ended(run({"pressure", "--out", ""}), ExitCode::usage, {"--out: an empty name"}));
+}
+
+TEST(CommandLine, OneFileForTwoThingsIsRefusedBeforeAnythingRuns) {
+  const ConfigWorld world;
+  const std::string trace = world.write("trace.jsonl", small_trace());
+  const std::string file = world.path("file");
+  std::filesystem::create_symlink("file", world.path("link"));
+  const auto replay_with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"replay", trace});
+    return world.run(more);
+  };
+  const std::string dotted = world.path("work/../file");
+  EXPECT_TRUE(ended(replay_with({"--timeline", file, "--request-times", file}), ExitCode::usage,
+                    {"--timeline " + file + " and --request-times " + file + " are the same"}));
+  EXPECT_TRUE(ended(replay_with({"--json", file, "--timeline", dotted}), ExitCode::usage,
+                    {"--json " + file + " and --timeline " + dotted}));
+  EXPECT_TRUE(ended(replay_with({"--json", world.path("link"), "--timeline", file}),
+                    ExitCode::usage, {"are the same file"}));
+  EXPECT_TRUE(ended(replay_with({"--json", "-", "--timeline", "-"}), ExitCode::usage,
+                    {"--json - and --timeline - are the same file"}));
+  EXPECT_TRUE(ended(replay_with({"--json", trace, "--watermark", "none"}), ExitCode::usage,
+                    {"and the trace " + trace}));
+  EXPECT_TRUE(ended(
+      world.run({"pressure", "--out", world.path("out"), "--json", world.path("out/report.json")}),
+      ExitCode::usage, {"--json ", " and --out "}));
+  EXPECT_TRUE(ended(world.run({"bench", "attention", "--lengths", trace, "--json", trace}),
+                    ExitCode::usage, {"and --lengths"}));
+  EXPECT_TRUE(
+      ended(world.run({"shapes", trace, "--json", trace}), ExitCode::usage, {"and the model"}));
+  EXPECT_EQ(replay_with({"--json", "/dev/null", "--timeline", "/dev/null"}).code, ExitCode::ok);
+  EXPECT_EQ(world.read("trace.jsonl"), small_trace());
+  EXPECT_FALSE(std::filesystem::exists(file));
+  EXPECT_FALSE(std::filesystem::exists(world.path("out")));
 }
 
 TEST(ReplayCommand, ExitCodesTellWhy) {
@@ -220,9 +260,9 @@ TEST(ReplayCommand, RejectedRequestsAreAWarning) {
 
 TEST(ReplayCommand, AReplayThatServesNobodyFailsAndHasNoPercentiles) {
   const auto outcome = replay("--max-context 10 --json -");
-  EXPECT_EQ(outcome.code, ExitCode::check_failed);
-  EXPECT_TRUE(contains_all(outcome.err, {"all 3 requests were rejected; the first, request 0: ",
-                                         "past the context of 10"}));
+  EXPECT_TRUE(
+      ended(outcome, ExitCode::check_failed,
+            {"all 3 requests were rejected; the first, request 0: ", "past the context of 10"}));
   EXPECT_FALSE(contains(outcome.err, "median"));
   const auto object = json::parse(outcome.out);
   EXPECT_EQ(object.at("ok"), false);

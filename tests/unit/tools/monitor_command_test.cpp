@@ -134,10 +134,9 @@ TEST_F(MonitorCommandTest, AToken) {
                                             "--http-token-file", token.path()};
   for (const mode_t mode : {0644U, 0604U, 0602U}) {
     ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
-    const auto refused = run(with_token);
-    EXPECT_EQ(refused.code, ExitCode::bad_input) << mode;
-    EXPECT_TRUE(
-        contains_all(refused.err, {"everybody on this machine can ", "chmod 600 " + token.path()}));
+    EXPECT_TRUE(ended(run(with_token), ExitCode::bad_input,
+                      {"everybody on this machine can ", "chmod 600 " + token.path()}))
+        << mode;
   }
   for (const mode_t mode : {0400U, 0600U, 0640U}) {
     ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
@@ -267,13 +266,26 @@ TEST_F(MonitorCommandTest, IsInterruptedBetweenLooks) {
 }
 
 TEST(Interrupt, IsCaughtOnce) {
-  Interrupt interrupt;
-  EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
-  ASSERT_EQ(::raise(SIGINT), 0);
-  EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
-  struct sigaction second {};
-  ASSERT_EQ(::sigaction(SIGINT, nullptr, &second), 0);
-  EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Interrupt interrupt;
+    EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
+    ASSERT_EQ(::raise(signal), 0);
+    EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
+    EXPECT_EQ(Interrupt::hung_up(), signal == SIGHUP);
+    struct sigaction second {};
+    ASSERT_EQ(::sigaction(signal, nullptr, &second), 0);
+    EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  }
+}
+
+TEST(Interrupt, AHangUpThatIsIgnoredStaysIgnored) {
+  ASSERT_NE(::signal(SIGHUP, SIG_IGN), SIG_ERR);
+  {
+    Interrupt interrupt;
+    ASSERT_EQ(::raise(SIGHUP), 0);
+    EXPECT_FALSE(interrupt.came());
+  }
+  EXPECT_EQ(::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
 // ---- servers that do not answer -----------------------------------------------------------------
@@ -399,9 +411,7 @@ TEST_F(TlsTest, ATrustedCertificateAndNoOther) {
   EXPECT_TRUE(contains(seen.out, "pool default  step 41"));
   const auto expect_refused = [&](const std::string& url, const std::string& ca_file,
                                   const std::string& words) {
-    const auto refused = once(url, ca_file);
-    EXPECT_EQ(refused.code, ExitCode::environment);
-    EXPECT_TRUE(contains(refused.err, words));
+    EXPECT_TRUE(ended(once(url, ca_file), ExitCode::environment, {words}));
   };
   expect_refused("https://" + address_, "", "the server's certificate is not trusted");
   expect_refused("https://" + address_, "/no/such", "--http-ca-file cannot be read");

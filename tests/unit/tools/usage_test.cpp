@@ -127,8 +127,9 @@ TEST(Usage, ALineThatIsNotUnderstoodWritesIntoNoFile) {
 
 TEST(Usage, ARefusalThatCannotBeWrittenKeepsItsExitCode) {
   const auto seen = run_line("shapes GPT-9 --json /nonexistent/x");
-  EXPECT_TRUE(ended(seen, ExitCode::usage,
-                    {"no built-in model is called \"GPT-9\"", "error: --json /nonexistent/x: "}));
+  EXPECT_TRUE(
+      ended(seen, ExitCode::usage,
+            {"no built-in model is called \"GPT-9\"", "\n  also: --json /nonexistent/x: "}));
 }
 
 TEST(Names, ModelsWithAnOrganisation) {
