@@ -1,6 +1,7 @@
 #include "kernels/prefill/prefill.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/prefill/prefill.cuh"
 #include "kernels/prefill/prefill_plain.cuh"
 
@@ -98,6 +99,14 @@ Status check_prefill(const PrefillParams& p) noexcept {
 }
 
 }  // namespace
+
+Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
+  for (const Instance& instance : kInstances) {
+    if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (Status s = load_kernels(instance.kernel); !s) return s;
+  }
+  return load_kernels(prefill_plain);
+}
 
 Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_prefill(p); !s) return s;

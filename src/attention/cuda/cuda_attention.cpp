@@ -122,6 +122,15 @@ kernels::PrefillParams prefill_params(const AttentionStep& step, const Attention
 
 }  // namespace
 
+Status load_kernels(const KvLayerView& kv) noexcept {
+  for (const PlaneView* plane : {&kv.key, &kv.value}) {
+    if (Status s = kernels::load_append(plane->dtype); !s) return s;
+    if (Status s = kernels::load_decode(plane->dtype, plane->head_dim); !s) return s;
+    if (Status s = kernels::load_prefill(plane->dtype, plane->head_dim); !s) return s;
+  }
+  return {};
+}
+
 Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;
   if (!has_fast_path(step.shape)) return {};

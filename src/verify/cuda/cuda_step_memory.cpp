@@ -116,7 +116,24 @@ Status CudaStepMemory::allocate() {
     if (!memory) return memory.status();
     *request.memory = std::move(*memory);
   }
+  if (Status status = load_code(); !status) return status;
   return timer_.create(shape_.num_layers);
+}
+
+/// Runs or loads each kernel once, so that CUDA loads its code before the device is full
+/// (kernels/common/load_kernel.h).
+Status CudaStepMemory::load_code() {
+  if (Status s = device_.fill(hashes_.data(), 0, 8, cache_.home_stream()); !s) return s;
+  const auto* const hashes = hashes_.data<std::uint64_t>();
+  return on_gpu([&](cudaStream_t stream) -> Status {
+    for (const RowKind kind : {RowKind::key, RowKind::value}) {
+      const ContentRows rows = rows_of(kind, hashes, kv_.data(), 1);
+      if (Status s = launch_fill_rows(rows, stream); !s) return s;
+      const auto counted = count_wrong_words(rows, workspace_.data(), stream);
+      if (!counted) return counted.status();
+    }
+    return load_exact_attention();
+  });
 }
 
 // ---- a step ------------------------------------------------------------------------------------

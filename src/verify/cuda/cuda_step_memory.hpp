@@ -71,6 +71,7 @@ class CudaStepMemory final : public StepMemory {
   ~CudaStepMemory() override { static_cast<void>(cache_.synchronize()); }
   /// Allocates all memory. Returns what Device::allocate returns, or device_error.
   Status allocate();
+  Status load_code();
   /// Returns the bytes that allocate takes.
   static std::int64_t bytes_of_all(const StepMemoryOptions& options) noexcept;
 
