@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,11 +52,18 @@ std::string json_target(const CLI::App& app) {
   return target.empty() ? "-" : target;
 }
 
-/// Whether every word of the command line was taken, and none is missing.
-bool is_understood(const CLI::App& app) {
+/// Whether every word of the command line was taken, none is missing, and only --json names the
+/// file `json`.
+bool is_understood(const CLI::App& app, const std::string& json) {
+  const auto is_file = [&json](const std::string& text) {
+    std::error_code absent;
+    return text == json || std::filesystem::equivalent(text, json, absent);
+  };
   return app.remaining_size(true) == 0 &&
-         std::ranges::all_of(chosen_command(app).get_options(), [](const CLI::Option* option) {
-           return !option->get_required() || option->count() > 0;
+         std::ranges::all_of(chosen_command(app).get_options(), [&](const CLI::Option* option) {
+           if (option->check_name("--json")) return true;
+           return (!option->get_required() || option->count() > 0) &&
+                  std::ranges::none_of(option->results(), is_file);
          });
 }
 
@@ -80,7 +88,8 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, const char* const* argv,
     const ConfigOrigin origin = configuration.origin_of_refused(error.what());
     const bool is_value =
         error.get_name() == "ValidationError" || error.get_name() == "ConversionError";
-    if (is_value && is_understood(app)) json = json_target(app);
+    const std::string target = json_target(app);
+    if (is_value && is_understood(app, target)) json = target;
     const bool is_configured = is_value && origin.source != ConfigOrigin::Source::default_value;
     if (is_configured)
       finding.found = fmt::format("{}: {}", printable(origin.place), finding.found);

@@ -82,7 +82,7 @@ void Console::error(std::string_view happened, std::string_view expected,
 void Console::output_error(std::string_view happened, std::string_view expected,
                            std::string_view advice) const {
   if (failure.is_empty()) return error(happened, expected, advice);
-  err << "  also: " << happened << "; " << advice << std::endl;
+  err << "  also: " << shown(happened) << "; " << shown(advice) << std::endl;
 }
 
 void Console::warning(std::string_view message) const {

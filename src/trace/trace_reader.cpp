@@ -1,5 +1,6 @@
 #include "trace/trace_reader.hpp"
 
+#include "base/excerpt.hpp"
 #include "trace/records.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +29,9 @@ constexpr std::string_view kAnyFormat =
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == text.npos; }
 
-std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
+std::string shown_path(const std::string& path) {
+  return path == "-" ? "standard input" : printable(path);
+}
 
 std::optional<LineDefect> missing_field(const JsonRecord& record, TraceFormat format,
                                         std::string_view line) {

@@ -281,8 +281,10 @@ void Configuration::displace_weaker(Source source) {
     const std::string& value = settings_.at(&option).values.back();
     for (const ChoiceRule& rule : choice_rules_) {
       if (rule.choice == &option && rule.values.contains(value)) displace(*rule.option, source);
+      // The other way round where the choice's default goes with the option.
       if (rule.option == &option && is_set(*rule.choice) &&
-          rule.values.contains(settings_.at(rule.choice).values.back())) {
+          rule.values.contains(settings_.at(rule.choice).values.back()) &&
+          !rule.values.contains(rule.choice->get_default_str())) {
         displace(*rule.choice, source);
       }
     }

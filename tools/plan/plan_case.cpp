@@ -24,6 +24,13 @@ std::string rank_choices(const ModelSpec& model) {
 std::optional<Finding> refusal_of(const PlannedCase& p) {
   const PlanOptions& o = p.options;
   const capacity::TransformerShape& shape = p.model.shape;
+  if (shape.num_kv_heads > 0 && shape.num_q_heads % shape.num_kv_heads != 0) {
+    return Finding{.found = fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
+                                        shape.num_kv_heads),
+                   .expected = "a multiple of the KV heads",
+                   .advice = p.model.source == "numbers" ? "change --q-heads or --kv-heads"
+                                                         : "look at the model's file"};
+  }
   if (o.context_tokens == 0 && shape.max_position == 0) {
     return Finding{.found = "no --context, and the model's longest is not known",
                    .expected = "--context, or --max-position with a model's numbers"};
@@ -32,13 +39,6 @@ std::optional<Finding> refusal_of(const PlannedCase& p) {
     return Finding{.found = fmt::format("--pp {}: the model has {} layers", o.pipeline_parallel,
                                         shape.num_layers),
                    .expected = "at least a layer for each stage"};
-  }
-  if (shape.num_kv_heads > 0 && shape.num_q_heads % shape.num_kv_heads != 0) {
-    return Finding{.found = fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
-                                        shape.num_kv_heads),
-                   .expected = "a multiple of the KV heads",
-                   .advice = p.model.source == "numbers" ? "change --q-heads or --kv-heads"
-                                                         : "look at the model's file"};
   }
   const capacity::StorageFormat* kv = capacity::find_storage_format(kv_format_of(p));
   const bool has_8_bits = kv != nullptr && kv->elements == 1 && kv->bytes == 1;

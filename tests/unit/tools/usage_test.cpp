@@ -122,6 +122,8 @@ TEST(Usage, ARefusalIsTheSameObjectInAFile) {
 TEST(Usage, ALineThatIsNotUnderstoodWritesIntoNoFile) {
   const test::TempFile trace("a trace, given without the file for --json");
   EXPECT_EQ(run_line("replay --json " + trace.path()).code, ExitCode::usage);
+  const std::string twice = "replay " + trace.path() + " --json " + trace.path();
+  EXPECT_EQ(run_line(twice + " --blocks many").code, ExitCode::usage);
   EXPECT_EQ(trace.content(), "a trace, given without the file for --json");
 }
 
