@@ -129,7 +129,7 @@ Status CudaStepMemory::load_code() {
     for (const RowKind kind : {RowKind::key, RowKind::value}) {
       const ContentRows rows = rows_of(kind, hashes, kv_.data(), 1);
       if (Status s = launch_fill_rows(rows, stream); !s) return s;
-      const auto counted = count_wrong_words(rows, workspace_.data(), stream);
+      const auto counted = verify::count_wrong_words(rows, workspace_.data(), stream);
       if (!counted) return counted.status();
     }
     return load_exact_attention();
