@@ -78,8 +78,9 @@ ScenarioReport run_scenario(const Scenario& scenario, const SuiteOptions& option
   if (sink != nullptr) sink->on_begin(scenario.name, scenario.title);
   const std::int64_t start_ns = context.now_ns();
   report.ended = scenario.run(context, report);
-  // A signal may end the neighbour, too, which looks like a failure.
-  if (report.ended && is_stopped(options.stop)) report.ended = interruption();
+  // A signal may end the neighbour, too, or cut off the work behind a check: both look like
+  // failures.
+  if (is_stopped(options.stop) && report.failed()) report.ended = interruption();
   report.seconds = static_cast<double>(context.now_ns() - start_ns) / 1e9;
   if (sink != nullptr) sink->on_end(report);
   return report;

@@ -338,12 +338,29 @@ TEST(PressureRun, WhatWasFinishedBeforeAnInterruptionIsKept) {
   }
 }
 
+/// Interrupts each scenario as it begins.
+class StopsAtOnce final : public Stopper {
+ public:
+  StopsAtOnce() : Stopper("") {}
+  void on_begin(std::string_view, std::string_view) override { stop = true; }
+};
+
+TEST(PressureRun, AnInterruptedScenarioHasNotFailed) {
+  for (const Scenario& scenario : scenarios()) {
+    StopsAtOnce stopper;
+    const auto device = test::small_host();
+    auto options = small_suite(*device);
+    options.scenarios = {std::string(scenario.name)};
+    options.stop = &stopper.stop;
+    const auto outcome = run_suite(options, &stopper);
+    for (const ScenarioReport& report : outcome.report.scenarios) {
+      EXPECT_FALSE(report.failed()) << scenario.name << ": " << failures_of(report);
+    }
+  }
+}
+
 TEST(PressureRun, LeaksSaysNothingOfAFirstCycleThatWasNotDone) {
-  class StopsAtOnce final : public Stopper {
-   public:
-    StopsAtOnce() : Stopper("") {}
-    void on_begin(std::string_view, std::string_view) override { stop = true; }
-  } stopper;
+  StopsAtOnce stopper;
   const auto device = test::small_host();
   auto options = small_suite(*device);
   options.scenarios = {"leaks"};
