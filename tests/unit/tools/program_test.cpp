@@ -108,14 +108,20 @@ TEST(Program, AClosedOutputIsAnErrorAndNoFileTakesItsPlace) {
   EXPECT_EQ(series.content().find("balanced"), std::string::npos) << "the summary is in it";
 }
 
+/// Runs the program with a standard output that nobody reads any more.
+auto run_unread(const std::vector<std::string>& arguments) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  ::close(ends[0]);
+  auto ended = run_into(ends[1], arguments);
+  ::close(ends[1]);
+  return ended;
+}
+
 TEST(Program, AReaderThatHasGoneEndsItQuietly) {
   const TempFile trace(small_trace());
   for (const auto& arguments : commands_that_print(trace.path())) {
-    std::array<int, 2> ends{};
-    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-    ::close(ends[0]);
-    const auto [code, messages] = run_into(ends[1], arguments);
-    ::close(ends[1]);
+    const auto [code, messages] = run_unread(arguments);
     EXPECT_EQ(code, 141) << testing::PrintToString(arguments);
     EXPECT_EQ(messages.find("error"), std::string::npos) << messages;
   }
@@ -131,11 +137,7 @@ TEST(Program, AReaderThatGoesMidwayEndsItQuietly) {
       {"bench", "attention", "--device", "cpu", "--batch", "1,1", "--context", "2k", "--rotate",
        "1MB", "--replays", "3"}};
   for (const auto& arguments : commands) {
-    std::array<int, 2> ends{};
-    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-    ::close(ends[0]);
-    const auto [code, messages] = run_into(ends[1], arguments);
-    ::close(ends[1]);
+    const auto [code, messages] = run_unread(arguments);
     EXPECT_EQ(code, 141) << testing::PrintToString(arguments);
     EXPECT_EQ(messages, "");
   }
