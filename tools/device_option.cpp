@@ -1,5 +1,7 @@
 #include "tools/device_option.hpp"
 
+#include "base/excerpt.hpp"
+
 #include "kvarena/device/host_device.hpp"
 
 #include <fmt/format.h>
@@ -52,7 +54,7 @@ CLI::Option* add_device_option(CLI::App& command, DeviceChoice& choice) {
       throw CLI::ValidationError(
           "--device", fmt::format("\"{}\" is no device; expected auto, cpu, or cuda:N such as "
                                   "cuda:0 ('kvarena devices' lists them)",
-                                  text));
+                                  printable(text)));
     }
     choice = *parsed;
   };

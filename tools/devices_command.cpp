@@ -1,10 +1,10 @@
-#include "tools/devices_command.hpp"
+#include "tools/command_line.hpp"
 
 #include "base/excerpt.hpp"
 #include "tools/device_option.hpp"
-#include "tools/json_output.hpp"
-#include "tools/monitor/device_source.hpp"
-#include "tools/quantity.hpp"
+#include "tools/monitor/monitor_sources.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
 #include "kvarena/device/host_device.hpp"
@@ -88,16 +88,22 @@ std::string line_of(const CudaDeviceInfo& gpu) {
          lines_of(nvml_memory(gpu));
 }
 
-}  // namespace
+class DevicesCommand {
+ public:
+  CLI::App* declare(CLI::App& parent) {
+    CLI::App* command = parent.add_subcommand(
+        "devices", "The host and each GPU with its memory, or why there is no GPU");
+    command->footer(kFooter);
+    declare_json_option(*command, json_);
+    json_option_ = command->get_option("--json")->expected(0, 1);
+    return command;
+  }
+  ExitCode run(const Console& console) const;
 
-CLI::App* DevicesCommand::declare(CLI::App& parent) {
-  CLI::App* command = parent.add_subcommand(
-      "devices", "The host and each GPU with its memory, or why there is no GPU");
-  command->footer(kFooter);
-  declare_json_option(*command, json_);
-  json_option_ = command->get_option("--json")->expected(0, 1);
-  return command;
-}
+ private:
+  std::string json_;
+  const CLI::Option* json_option_ = nullptr;  // may be given without a value: standard output
+};
 
 ExitCode DevicesCommand::run(const Console& console) const {
   const auto host = HostDevice::create();
@@ -118,11 +124,14 @@ ExitCode DevicesCommand::run(const Console& console) const {
   }
   if (!gpus.error.empty()) text += fmt::format("No GPU: {}\n", gpus.error);
   const std::string target = json_.empty() && json_option_->count() > 0 ? "-" : json_;
-  if (!json_on_stdout(target)) console.out << text;
-  return write_json(console, target,
-                    {{"cuda_built", gpus.cuda_built},
-                     {"devices", devices},
-                     {"cuda_error", gpus.error.empty() ? Json() : Json(gpus.error)}});
+  return print_result(console, target, text,
+                      {{"cuda_built", gpus.cuda_built},
+                       {"devices", devices},
+                       {"cuda_error", gpus.error.empty() ? Json() : Json(gpus.error)}});
 }
+
+}  // namespace
+
+Command devices_command(CLI::App& parent) { return make_command<DevicesCommand>(parent); }
 
 }  // namespace kvarena::tools

@@ -12,27 +12,38 @@ namespace {
 
 std::atomic<int> write_end{-1};  // of the pipe that a handler may write to
 std::atomic<bool> has_come{false};
+std::atomic<bool> has_hung_up{false};
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-void on_signal(int) { Interrupt::request(); }
+void on_signal(int signal) {
+  if (signal == SIGHUP) has_hung_up = true;
+  Interrupt::request();
+}
 
 }  // namespace
 
 Interrupt::Interrupt() {
   has_come = false;
+  has_hung_up = false;
   if (::pipe2(pipe_.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
   write_end = pipe_[1];
   struct sigaction wake {};
   wake.sa_handler = on_signal;
   wake.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
-  ::sigaction(SIGINT, &wake, &interrupt_);
-  ::sigaction(SIGTERM, &wake, &terminate_);
+  for (std::size_t n = 0; n < kSignals.size(); ++n) {
+    ::sigaction(kSignals[n], &wake, &before_[n]);
+    if (kSignals[n] == SIGHUP && before_[n].sa_handler == SIG_IGN) {
+      ::sigaction(SIGHUP, &before_[n], nullptr);
+    }
+  }
 }
 
 Interrupt::~Interrupt() {
   if (pipe_[0] < 0) return;
-  ::sigaction(SIGINT, &interrupt_, nullptr);
-  ::sigaction(SIGTERM, &terminate_, nullptr);
+  for (std::size_t n = 0; n < kSignals.size(); ++n) {
+    ::sigaction(kSignals[n], &before_[n], nullptr);
+  }
   write_end = -1;
   ::close(pipe_[0]);
   ::close(pipe_[1]);
@@ -46,6 +57,8 @@ bool Interrupt::wait_for(std::chrono::milliseconds time) {
 }
 
 const std::atomic<bool>& Interrupt::came() const noexcept { return has_come; }
+
+bool Interrupt::hung_up() noexcept { return has_hung_up; }
 
 void Interrupt::request() noexcept {
   const int error = errno;

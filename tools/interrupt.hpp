@@ -12,9 +12,10 @@
 
 namespace kvarena::tools {
 
-/// Catches SIGINT and SIGTERM in any thread while it lives, and restores the old handlers
-/// afterwards. Only the first of each signal is caught; a second one ends the process. Only one
-/// Interrupt may live at a time.
+/// Catches SIGINT, SIGTERM and SIGHUP in any thread while it lives, and restores the old handlers
+/// afterwards. Only the first of each signal is caught; a second one ends the process. A SIGHUP
+/// that the process ignores, as `nohup` has it, stays ignored. Only one Interrupt may live at a
+/// time.
 class Interrupt {
  public:
   Interrupt();
@@ -31,11 +32,12 @@ class Interrupt {
   /// Does what a signal would: the command should end, for example because the reader of its output
   /// has gone. Does nothing where no Interrupt lives. Any thread, and signal handlers.
   static void request() noexcept;
+  /// Whether SIGHUP has come to the last Interrupt.
+  static bool hung_up() noexcept;
 
  private:
   std::array<int, 2> pipe_{-1, -1};
-  struct sigaction interrupt_ {};  // what there was before
-  struct sigaction terminate_ {};
+  std::array<struct sigaction, 3> before_{};  // one for each signal
 };
 
 }  // namespace kvarena::tools

@@ -2,16 +2,12 @@
 #include "tools/interrupt.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <streambuf>
 #include <string_view>
 #include <system_error>
 
@@ -19,43 +15,17 @@ namespace {
 
 using namespace kvarena::tools;
 
-/// The buffer of standard output. It keeps the error of a failed write. A closed reader ends the
-/// command as a signal would.
-class StandardOutput : public std::streambuf {
+/// The buffer of standard output. A closed reader ends the command as a signal would.
+class StandardOutput : public DescriptorBuffer {
  public:
-  StandardOutput() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
-  std::error_code error() const { return {error_, std::generic_category()}; }
+  StandardOutput() : DescriptorBuffer(STDOUT_FILENO) {}
 
  protected:
-  int_type overflow(int_type c) override {
-    if (sync() != 0) return traits_type::eof();
-    if (!traits_type::eq_int_type(c, traits_type::eof())) {
-      *pptr() = traits_type::to_char_type(c);
-      pbump(1);
-    }
-    return traits_type::not_eof(c);
-  }
   int sync() override {
-    const char* at = pbase();
-    while (at < pptr() && error_ == 0) {
-      const ssize_t written = ::write(STDOUT_FILENO, at, static_cast<std::size_t>(pptr() - at));
-      if (written >= 0) {
-        at += written;
-      } else if (errno == EAGAIN) {
-        pollfd writable{STDOUT_FILENO, POLLOUT, 0};
-        ::poll(&writable, 1, -1);
-      } else if (errno != EINTR) {
-        error_ = errno;
-      }
-    }
-    setp(bytes_.data(), bytes_.data() + bytes_.size());
-    if (error_ == EPIPE) Interrupt::request();
-    return error_ == 0 ? 0 : -1;
+    const int result = DescriptorBuffer::sync();
+    if (error() == std::errc::broken_pipe) Interrupt::request();
+    return result;
   }
-
- private:
-  std::array<char, 1 << 14> bytes_{};
-  int error_ = 0;
 };
 
 TerminalSize ask_terminal_size() {

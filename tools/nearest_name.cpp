@@ -80,6 +80,12 @@ std::vector<std::string_view> alike_names(std::string_view wanted,
   return alike;
 }
 
+std::vector<std::string_view> shape_names() {
+  std::vector<std::string_view> names;
+  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
+  return names;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
@@ -114,16 +120,17 @@ std::string expected_gpus(std::string_view wanted) {
 }
 
 Finding gpu_finding(std::string_view wanted) {
+  if (capacity::find_gpu(gpu_name_of(wanted)) != nullptr) return {};
   const std::string letters = letters_of(wanted);
   std::vector<std::string_view> variants;
   for (const std::string_view name : capacity::gpu_preset_names()) {
     if (!letters.empty() && letters_of(name).starts_with(letters)) variants.push_back(name);
   }
   if (variants.size() < 2) {
-    return {.found = fmt::format("--gpu {}: no built-in GPU is called that", printable(wanted)),
+    return {.found = fmt::format("\"{}\" is no built-in GPU", printable(wanted)),
             .expected = expected_gpus(wanted)};
   }
-  return {.found = fmt::format("--gpu {} is not one GPU", printable(wanted)),
+  return {.found = fmt::format("\"{}\" is not one GPU", printable(wanted)),
           .expected = fmt::format("one of {}", fmt::join(variants, ", "))};
 }
 
@@ -153,10 +160,17 @@ std::string model_name_of(std::string_view repository, const std::vector<std::st
 }
 
 const ModelShape* find_shape(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
   const ModelShape* exact = find_model_shape(name);
-  return exact != nullptr ? exact : find_model_shape(model_name_of(name, names));
+  return exact != nullptr ? exact : find_model_shape(model_name_of(name, shape_names()));
+}
+
+Finding shape_finding(std::string_view wanted) {
+  if (find_shape(wanted) != nullptr) return {};
+  const auto names = shape_names();
+  return {.found = fmt::format("no built-in model shape is called \"{}\"", printable(wanted)),
+          .expected = similar_names(model_name_of(wanted, names), names) +
+                      "a name from 'kvarena shapes', or numbers (--layers, --kv-heads, "
+                      "--head-dim, --dtype)"};
 }
 
 }  // namespace kvarena::tools

@@ -24,8 +24,8 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
 std::string similar_names(std::string_view wanted, const std::vector<std::string_view>& names);
 /// The same of the built-in GPUs, and all of them: "did you mean H100-SXM? one of A10, L4, ...".
 std::string expected_gpus(std::string_view wanted);
-/// Returns what is wrong with `wanted`, which is not the name of a GPU. "H100", for example, fits
-/// two GPUs.
+/// Returns what is wrong with `wanted` as the name of a GPU; nothing where it is one. "H100", for
+/// example, fits two GPUs.
 Finding gpu_finding(std::string_view wanted);
 /// The built-in name of a GPU that a driver calls "NVIDIA H100 80GB HBM3"; else `name` without its
 /// vendor.
@@ -37,5 +37,7 @@ std::string model_name_of(std::string_view repository, const std::vector<std::st
 /// Returns the built-in shape with this name or with the name that model_name_of makes from it, or
 /// nullptr.
 const ModelShape* find_shape(std::string_view name);
+/// Returns what is wrong with `wanted` as the name of a shape; nothing where find_shape finds one.
+Finding shape_finding(std::string_view wanted);
 
 }  // namespace kvarena::tools

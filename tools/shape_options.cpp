@@ -1,15 +1,11 @@
 #include "tools/shape_options.hpp"
 
 #include "tools/nearest_name.hpp"
-#include "tools/option_types.hpp"
-
-#include "base/excerpt.hpp"
-#include "kvarena/base/shapes.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -21,12 +17,6 @@ constexpr std::int32_t kMaxBlockSize = 65536;
 constexpr std::array<DType, 5> kTypes{DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3,
                                       DType::int8};
 
-std::vector<std::string_view> shape_names() {
-  std::vector<std::string_view> names;
-  for (const ModelShape& shape : model_shapes()) names.push_back(shape.name);
-  return names;
-}
-
 std::optional<DType> dtype_of(std::string_view name) {
   for (const DType dtype : kTypes) {
     if (name_of(dtype) == name) return dtype;
@@ -36,10 +26,22 @@ std::optional<DType> dtype_of(std::string_view name) {
 
 }  // namespace
 
+ChosenShape chosen_shape_of(const ModelShape& model) {
+  ChosenShape shape;
+  shape.name = model.name;
+  shape.num_layers = model.num_layers;
+  shape.num_q_heads = model.num_q_heads;
+  shape.num_kv_heads = model.num_kv_heads;
+  shape.head_dim_k = shape.head_dim_v = model.head_dim;
+  shape.dtype = model.dtype;
+  shape.max_position = model.max_position;
+  return shape;
+}
+
 void ShapeOptions::declare(CLI::App& command) {
-  constexpr const char* kGroup = "Model shape";
+  const OptionGroup group(command, "Model shape");
   const auto number = [&](const char* name, std::int32_t& value, const char* help) {
-    add_count_option(command, name, value, 1, kMaxShapeNumber, help)->group(kGroup);
+    add_count_option(command, name, value, 1, kMaxShapeNumber, help);
   };
   number("--layers", layers_, "Attention layers");
   number("--kv-heads", kv_heads_, "KV heads");
@@ -47,12 +49,9 @@ void ShapeOptions::declare(CLI::App& command) {
   number("--head-dim", head_dim_, "Elements a head");
   number("--head-dim-v", head_dim_v_, "Elements a head of V, where it differs from K");
   std::vector<std::string> names;
-  names.reserve(kTypes.size());
   for (const DType dtype : kTypes) names.emplace_back(name_of(dtype));
-  add_choice_option(command, "--dtype", dtype_, names, "Type of K and V")->group(kGroup);
-  add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block")
-      ->capture_default_str()
-      ->group(kGroup);
+  add_choice_option(command, "--dtype", dtype_, names, "Type of K and V");
+  add_count_option(command, "--block-size", block_size_, 1, kMaxBlockSize, "Tokens a block");
 }
 
 bool ShapeOptions::any_number() const {
@@ -62,25 +61,8 @@ bool ShapeOptions::any_number() const {
 
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console,
                                                 const std::string& model) const {
-  ChosenShape shape;
-  if (!model.empty()) {
-    const ModelShape* known = find_shape(model);
-    if (known == nullptr) {
-      console.error(fmt::format("no built-in model shape is called \"{}\"", printable(model)),
-                    similar_names(model_name_of(model, shape_names()), shape_names()) +
-                        "a name from 'kvarena shapes'",
-                    "or give numbers: --layers, --kv-heads, --head-dim, --dtype");
-      return std::nullopt;
-    }
-    shape.name = known->name;
-    shape.num_layers = known->num_layers;
-    shape.num_q_heads = known->num_q_heads;
-    shape.num_kv_heads = known->num_kv_heads;
-    shape.head_dim_k = shape.head_dim_v = known->head_dim;
-    shape.dtype = known->dtype;
-    shape.max_position = known->max_position;
-  }
-  return choose(console, shape);
+  const ModelShape* known = model.empty() ? nullptr : find_shape(model);
+  return choose(console, known != nullptr ? chosen_shape_of(*known) : ChosenShape());
 }
 
 std::optional<ChosenShape> ShapeOptions::choose(const Console& console, ChosenShape shape) const {

@@ -5,9 +5,9 @@
 /// name with some numbers replaced.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 
 #include "kvarena/base/layout.hpp"
+#include "kvarena/base/shapes.hpp"
 
 #include <optional>
 #include <string>
@@ -31,6 +31,9 @@ struct ChosenShape {
   std::int64_t max_position = 0;  ///< tokens the model was published for; 0 when unknown
 };
 
+/// A built-in shape, in blocks of the usual size.
+ChosenShape chosen_shape_of(const ModelShape& model);
+
 /// What was given on the command line; zeros and empty strings mean "not given".
 class ShapeOptions {
  public:
@@ -39,8 +42,9 @@ class ShapeOptions {
 
   /// Whether any number of a shape was given.
   bool any_number() const;
-  /// Returns the shape of `model` ("" for none), in which given numbers replace the model's. On
-  /// failure reports the wrong or missing option on the console and returns nothing.
+  /// Returns the shape of `model` (a built-in name, or "" for none), in which given numbers replace
+  /// the model's. On failure reports the wrong or missing option on the console and returns
+  /// nothing.
   std::optional<ChosenShape> choose(const Console& console, const std::string& model) const;
   /// Does the same for a known shape.
   std::optional<ChosenShape> choose(const Console& console, ChosenShape shape) const;

@@ -1,9 +1,9 @@
-#include "tools/shapes_command.hpp"
+#include "tools/command_line.hpp"
 
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
+#include "tools/option_values.hpp"
 #include "tools/plan/plan_inputs.hpp"
-#include "tools/quantity.hpp"
+#include "tools/result_file.hpp"
+#include "tools/shape_options.hpp"
 
 #include "kvarena/base/shapes.hpp"
 #include "kvarena/capacity/kv_memory.hpp"
@@ -11,9 +11,6 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-
-#include <utility>
-#include <vector>
 
 namespace kvarena::tools {
 namespace {
@@ -29,19 +26,6 @@ Examples:
   kvarena shapes ./model/config.json                a model's file: config.json, GGUF, a folder
   kvarena shapes --layers 24 --kv-heads 2 --head-dim 64 --dtype bf16 --json -
 )";
-
-ChosenShape chosen(const ModelShape& model, std::int32_t block_size) {
-  ChosenShape shape;
-  shape.name = model.name;
-  shape.num_layers = model.num_layers;
-  shape.num_q_heads = model.num_q_heads;
-  shape.num_kv_heads = model.num_kv_heads;
-  shape.head_dim_k = shape.head_dim_v = model.head_dim;
-  shape.dtype = model.dtype;
-  shape.block_size = block_size;
-  shape.max_position = model.max_position;
-  return shape;
-}
 
 Json json_of(const ChosenShape& shape, const KvLayout& layout) {
   Json json;
@@ -81,7 +65,23 @@ std::optional<ChosenShape> uniform_shape_of(const capacity::ModelSpec& model) {
   return shape;
 }
 
-}  // namespace
+class ShapesCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console) const;
+
+ private:
+  ExitCode list_all(const Console& console) const;
+  ExitCode show_one(const Console& console, const ChosenShape& shape) const;
+  ExitCode show_model(const Console& console) const;
+  ExitCode show_groups(const Console& console, const capacity::ModelSpec& model) const;
+
+  std::string model_;
+  std::string json_;
+  ShapeOptions shape_;
+  std::optional<std::int64_t> pool_bytes_;
+  std::int64_t context_ = 0;
+};
 
 CLI::App* ShapesCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
@@ -100,6 +100,9 @@ CLI::App* ShapesCommand::declare(CLI::App& parent) {
 }
 
 ExitCode ShapesCommand::run(const Console& console) const {
+  if (!are_different_files(console, {{"--json", json_}}, {"the model", model_})) {
+    return ExitCode::usage;
+  }
   if (model_.empty() && !shape_.any_number()) {
     if (!pool_bytes_ && context_ == 0) return list_all(console);
     console.error("--pool-bytes and --context need a shape", "a MODEL or the numbers of a shape",
@@ -169,8 +172,7 @@ ExitCode ShapesCommand::show_groups(const Console& console,
     text += fmt::format("  {} tokens take {}\n", grouped(tokens), human_bytes(bytes));
     if (tokens == context_) json["context"] = {{"tokens", tokens}, {"bytes", bytes}};
   }
-  if (!json_on_stdout(json_)) console.out << text;
-  return write_json(console, json_, json);
+  return print_result(console, json_, text, json);
 }
 
 ExitCode ShapesCommand::list_all(const Console& console) const {
@@ -179,7 +181,8 @@ ExitCode ShapesCommand::list_all(const Console& console) const {
       fmt::format("{:<26} {:>6} {:>7} {:>8} {:>8} {:>5} {:>13} {:>14}\n", "model", "layers",
                   "q heads", "kv heads", "head dim", "type", "bytes / token", "bytes / block");
   for (const ModelShape& model : model_shapes()) {
-    const ChosenShape shape = chosen(model, shape_.block_size());
+    ChosenShape shape = chosen_shape_of(model);
+    shape.block_size = shape_.block_size();
     const auto layout = layout_of(console, shape);
     if (!layout) return ExitCode::usage;
     list.push_back(json_of(shape, *layout));
@@ -189,8 +192,8 @@ ExitCode ShapesCommand::list_all(const Console& console) const {
                         grouped(layout->block_bytes()));
   }
   text += fmt::format("A block holds {} tokens (--block-size).\n", shape_.block_size());
-  if (!json_on_stdout(json_)) console.out << text;
-  return write_json(console, json_, {{"block_size", shape_.block_size()}, {"shapes", list}});
+  return print_result(console, json_, text,
+                      {{"block_size", shape_.block_size()}, {"shapes", list}});
 }
 
 ExitCode ShapesCommand::show_one(const Console& console, const ChosenShape& shape) const {
@@ -239,8 +242,11 @@ ExitCode ShapesCommand::show_one(const Console& console, const ChosenShape& shap
       return ExitCode::does_not_fit;
     }
   }
-  if (!json_on_stdout(json_)) console.out << text;
-  return write_json(console, json_, json);
+  return print_result(console, json_, text, json);
 }
+
+}  // namespace
+
+Command shapes_command(CLI::App& parent) { return make_command<ShapesCommand>(parent); }
 
 }  // namespace kvarena::tools

@@ -220,7 +220,11 @@ Finding unexpected(const CLI::App& command, const std::string& word) {
     finding.expected = fmt::format("one of {}", fmt::join(commands, ", "));
   }
   const std::string nearest = nearest_name(name, names);
-  if (!nearest.empty()) finding.advice = fmt::format("did you mean {}? ", nearest);
+  if (nearest == name) {  // it stands before the command
+    finding.found = fmt::format("{} stands before '{}'", printable(name), command.get_name());
+    finding.expected = "the options of a command behind it";
+  } else if (!nearest.empty())
+    finding.advice = fmt::format("did you mean {}? ", nearest);
   return finding;
 }
 
@@ -263,6 +267,11 @@ Finding usage_finding(const CLI::App& root, const CLI::ParseError& error) {
   const bool is_command = !names.empty() || option == left_over.end();  // that is wrong
   const auto first = is_command ? left_over.begin() : option;
   Finding finding{.found = error.what()};
+  constexpr std::string_view kExpected = "; expected ";  // as refusal_text has it
+  if (const auto at = finding.found.find(kExpected); at != std::string::npos) {
+    finding.expected = finding.found.substr(at + kExpected.size());
+    finding.found.resize(at);
+  }
   if (!left_over.empty() && (is_missing || is_extra)) {
     finding = unexpected(command, *first);
   } else if (is_missing && !names.empty()) {

@@ -23,6 +23,8 @@ void* readable(const void* from) noexcept { return const_cast<void*>(from); }
 
 }  // namespace
 
+Status load_append(DType kv_dtype) noexcept { return load_token_move(TokenMap::slots, kv_dtype); }
+
 Status launch_append(const AppendParams& p, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check_new_tokens(p.kv, p.key, p.value, p.dtype, p.num_tokens); !s) return s;
   if (p.num_tokens > 0) {

@@ -18,6 +18,9 @@
 
 namespace kvarena::kernels {
 
+/// Loads the kernels of the append by slot mapping to a pool of this type (load_kernel.h).
+Status load_append(DType kv_dtype) noexcept;
+
 /// Queues the append by slot mapping. Slots must be distinct. Returns invalid_argument (pointer,
 /// alignment, num_tokens, block_size, ...), unsupported (dtype, tile_order, head_dim) or
 /// device_error; nothing is queued then.

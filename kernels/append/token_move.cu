@@ -1,6 +1,7 @@
 #include "kernels/append/token_move.cuh"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 
 #include <algorithm>
 #include <bit>
@@ -112,6 +113,15 @@ PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype) noexc
 }
 
 }  // namespace
+
+Status load_token_move(TokenMap map, DType to) noexcept {
+  const auto index = static_cast<int>(map);
+  for (const Instance& instance : kInstances) {
+    if (instance.to != to) continue;
+    if (Status s = load_kernels(instance.one[index], instance.many[index]); !s) return s;
+  }
+  return load_kernels(kElementInstance.one[index], kElementInstance.many[index]);
+}
 
 TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
                           const QuantScales& scales) noexcept {

@@ -60,6 +60,9 @@ struct TokenMove {
 TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
                           const QuantScales& scales) noexcept;
 
+/// Loads the kernels of moves to this type (load_kernel.h).
+Status load_token_move(TokenMap map, DType to) noexcept;
+
 /// Queues a move whose planes and map have been checked. Does nothing without tokens or planes.
 /// Returns unsupported (dtype) for a pair of types without a kernel, invalid_argument (num_tokens),
 /// or device_error.

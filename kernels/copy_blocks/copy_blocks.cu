@@ -1,8 +1,13 @@
 #include "kernels/copy_blocks/copy_blocks.h"
 
+#include "kernels/common/load_kernel.h"
 #include "kernels/copy_blocks/copy_blocks.cuh"
 
 namespace kvarena::kernels {
+
+Status load_copy_blocks() noexcept {
+  return load_kernels(copy_block_pieces<uint4>, copy_block_pieces<std::uint8_t>);
+}
 
 Status launch_copy_blocks(const CopyBlocksParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_blocks(p, p.copies, p.num_copies); !s) return s;

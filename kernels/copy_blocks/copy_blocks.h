@@ -11,6 +11,9 @@
 
 namespace kvarena::kernels {
 
+/// Loads the kernels (load_kernel.h).
+Status load_copy_blocks() noexcept;
+
 /// Queues the copies. Targets must be distinct, and no target may be the source of another copy.
 /// Returns invalid_argument (pointer, block_bytes, num_blocks, num_planes, capacity) or
 /// device_error; nothing is queued then.

@@ -1,4 +1,5 @@
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/decode/decode.cuh"
 
 #include <algorithm>
@@ -29,6 +30,13 @@ cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace,
   return cudaLaunchKernelEx(&config, kernel, params, workspace, constants);
 }
 
+/// Loads the kernels of one instance.
+template <class T, class S, int D, int W, int PerSm>
+Status load() noexcept {
+  return load_kernels(decode::decode_kernel<T, S, D, W, PerSm, true>,
+                      decode::decode_kernel<T, S, D, W, PerSm, false>);
+}
+
 /// The DType of a CUDA type.
 template <class T>
 constexpr DType kTypeOf = DType::bf16;
@@ -44,11 +52,17 @@ struct Instance {
   std::int32_t head_dim;
   DecodeShape shape;
   Launch launch;
+  Status (*load)() noexcept;
 };
 
 constexpr Instance kInstances[] = {
 #define DECODE_INSTANCE(type, stored, dim, warps, per_sm) \
-  {kTypeOf<type>, kTypeOf<stored>, dim, {warps, per_sm}, launch<type, stored, dim, warps, per_sm>},
+  {kTypeOf<type>,                                         \
+   kTypeOf<stored>,                                       \
+   dim,                                                   \
+   {warps, per_sm},                                       \
+   launch<type, stored, dim, warps, per_sm>,              \
+   load<type, stored, dim, warps, per_sm>},
 #include "kernels/decode/instances.def"
 #undef DECODE_INSTANCE
 };
@@ -77,6 +91,14 @@ Status check(const DecodeParams& p) noexcept {
 }
 
 }  // namespace
+
+Status load_decode(DType kv_dtype, std::int32_t head_dim) noexcept {
+  for (const Instance& instance : kInstances) {
+    if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (Status s = instance.load(); !s) return s;
+  }
+  return load_decode_schedule();
+}
 
 Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check(params); !s) return s;

@@ -68,6 +68,11 @@ struct DecodeParams {
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);
 
+/// Loads the kernels of both launches for K and V of this type and head_dim (load_kernel.h).
+Status load_decode(DType kv_dtype, std::int32_t head_dim) noexcept;
+/// Loads the kernel of the schedule.
+Status load_decode_schedule() noexcept;
+
 /// Queues the schedule of a step: one small thread block. Returns invalid_argument or unsupported
 /// with the limit, or device_error when the launch fails.
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept;

@@ -2,6 +2,7 @@
 // and the row and place of each part. It reads only the lengths of all rows.
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_workspace.h"
 
@@ -238,6 +239,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+Status load_decode_schedule() noexcept { return load_kernels(decode_schedule); }
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
   const DecodeLimits& limits = params.limits;

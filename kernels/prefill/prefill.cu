@@ -1,6 +1,7 @@
 #include "kernels/prefill/prefill.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/prefill/hopper_instances.h"
 #include "kernels/prefill/prefill.cuh"
 #include "kernels/prefill/prefill_plain.cuh"
@@ -189,6 +190,21 @@ Status check_prefill(const PrefillParams& p) noexcept {
 bool takes_hopper_kernel(const PrefillParams& p) noexcept {
   const bool has_rows = p.attention.batch.num_rows > 0 && p.attention.kv.key.num_heads > 0;
   return has_rows && find_hopper_instance(p, hopper_launch(p.attention)) != nullptr;
+}
+
+Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
+  for (const Instance& instance : kInstances) {
+    if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (Status s = load_kernels(instance.kernel); !s) return s;
+  }
+  for (const auto& list :
+       {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
+    for (const HopperInstance& instance : list) {
+      if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
+      if (Status s = load_kernels(instance.kernel); !s) return s;
+    }
+  }
+  return load_kernels(prefill_plain);
 }
 
 Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {

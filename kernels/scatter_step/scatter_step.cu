@@ -1,9 +1,12 @@
 #include "kernels/scatter_step/scatter_step.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/scatter_step/scatter_step.cuh"
 
 namespace kvarena::kernels {
+
+Status load_scatter_step() noexcept { return load_kernels(scatter_step); }
 
 Status launch_scatter_step(const ScatterStepParams& p, cudaStream_t stream) noexcept {
   for (const void* pointer :

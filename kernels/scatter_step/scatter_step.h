@@ -17,6 +17,9 @@
 
 namespace kvarena::kernels {
 
+/// Loads the kernel (load_kernel.h).
+Status load_scatter_step() noexcept;
+
 /// Queues the scatter of a step. Returns invalid_argument (pointer, alignment) or device_error;
 /// nothing is queued then.
 Status launch_scatter_step(const ScatterStepParams& params, cudaStream_t stream) noexcept;

@@ -1,6 +1,7 @@
 #include "kernels/scrub/scrub.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/scrub/scrub.cuh"
 
 #include <algorithm>
@@ -52,6 +53,10 @@ bool has_wide_units(const PlaneView& plane, std::int64_t bytes,
 }
 
 }  // namespace
+
+Status load_scrub() noexcept {
+  return load_kernels(scrub_block_pieces<uint4>, scrub_block_pieces<std::uint8_t>);
+}
 
 Status launch_scrub(const ScrubParams& p, cudaStream_t stream) noexcept {
   if (Status s = check_scrub(p); !s) return s;

@@ -16,6 +16,9 @@ namespace kvarena::kernels {
 /// parameters.
 inline constexpr int kMaxScrubs = 320;
 
+/// Loads the kernels (load_kernel.h).
+Status load_scrub() noexcept;
+
 /// Queues the scrubbing. Returns invalid_argument (num_planes for the layers, block_bytes,
 /// alignment, capacity, pointer, what check_layer returns, or block_index and num_tokens of an
 /// entry) with nothing queued, or device_error, after which some entries may be queued.

@@ -31,6 +31,17 @@ constexpr std::size_t utf8_length(std::string_view text) noexcept {
   return overlong || past_the_end || !follows(3) ? 0 : 4;
 }
 
+/// Returns the character of a sequence that utf8_length accepts whole.
+constexpr char32_t utf8_character(std::string_view sequence) noexcept {
+  constexpr unsigned kFirstMasks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+  char32_t character = 0;
+  for (std::size_t i = 0; i < sequence.size(); ++i) {
+    const unsigned mask = i == 0 ? kFirstMasks[sequence.size()] : 0x3fU;
+    character = character << 6U | (static_cast<unsigned char>(sequence[i]) & mask);
+  }
+  return character;
+}
+
 /// Returns the place of the first byte that is not part of UTF-8, or text.size(). O(size).
 constexpr std::size_t utf8_end(std::string_view text) noexcept {
   std::size_t at = 0;
@@ -42,6 +53,7 @@ constexpr std::size_t utf8_end(std::string_view text) noexcept {
   return at;
 }
 
+static_assert(utf8_character("\xe2\x80\xae") == 0x202e && utf8_character("a") == 'a');
 static_assert(utf8_end("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80") == 10);
 static_assert(utf8_end("a\xc0\x80") == 1 && utf8_end("\xed\xa0\x80") == 0);
 static_assert(utf8_end("\xf4\x90\x80\x80") == 0 && utf8_end("ab\xe2\x82") == 2);

@@ -12,6 +12,11 @@
 
 namespace kvarena {
 
+/// Loads the code of every kernel that a CUDA backend for this layout launches
+/// (kernels/common/load_kernel.h). Nothing of the layout is checked. Returns unsupported (device)
+/// as create_cuda_backend does, or device_error.
+Status load_cuda_backend(Device& device, const UniformLayoutOptions& layout) noexcept;
+
 /// Makes a CUDA backend. Returns unsupported (device) for a device that is not a CudaDevice and in
 /// a build without CUDA, or what DeviceTables::create and Device::allocate return.
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena& arena,

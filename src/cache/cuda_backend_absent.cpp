@@ -4,6 +4,10 @@
 
 namespace kvarena {
 
+Status load_cuda_backend(Device&, const UniformLayoutOptions&) noexcept {
+  return unsupported(Resource::device);
+}
+
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device&, const Arena&, StreamId,
                                                      const BackendOptions&) {
   return unsupported(Resource::device);

@@ -81,6 +81,9 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
+  if (device.kind() == DeviceKind::cuda) {
+    if (Status status = load_cuda_backend(device, given.layout); !status) return status;
+  }
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
   if (!free_bytes) return free_bytes.status();
   const Result<CachePlan> plan = plan_cache(given, *target, *free_bytes);

@@ -29,7 +29,6 @@ constexpr std::int64_t times(std::int64_t a, std::int64_t b) noexcept {
   std::int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? kMostAmount : product;
 }
-/// Returns the product of all arguments. Saturates.
 template <class... Rest>
 constexpr std::int64_t times(std::int64_t a, std::int64_t b, Rest... rest) noexcept {
   return times(times(a, b), static_cast<std::int64_t>(rest)...);

@@ -59,7 +59,6 @@ Formula rounded_down(const Formula& a, const Formula& b);
 Formula least(std::initializer_list<Formula> of);
 Formula largest(std::initializer_list<Formula> of);
 
-/// Makes a line of a plan.
 inline PlanLine line_of(std::string name, const Formula& formula, std::string unit = "B") {
   return {std::move(name), formula.text(), formula.value(), std::move(unit)};
 }

@@ -3,10 +3,8 @@
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
-#include "capacity/plan_lines.hpp"
-#include "capacity/rank_memory.hpp"
+#include "capacity/planning.hpp"
 #include "capacity/share.hpp"
-#include "capacity/stage_memory.hpp"
 #include "kvarena/allocator/arena.hpp"
 
 #include <algorithm>

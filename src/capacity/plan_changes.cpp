@@ -1,7 +1,7 @@
 #include "kvarena/capacity/memory_plan.hpp"
 
+#include "capacity/planning.hpp"
 #include "capacity/share.hpp"
-#include "capacity/stage_memory.hpp"
 
 namespace kvarena::capacity {
 namespace {

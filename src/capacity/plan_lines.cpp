@@ -1,8 +1,7 @@
-#include "capacity/plan_lines.hpp"
+#include "capacity/planning.hpp"
 
 #include "base/grouped.hpp"
 #include "capacity/amount.hpp"
-#include "capacity/rank_memory.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "capacity/rank_memory.hpp"
+#include "capacity/planning.hpp"
 
 #include "capacity/amount.hpp"
 #include "capacity/formula.hpp"
@@ -139,7 +139,7 @@ bool has_weights(const ModelSpec& model) noexcept {
 }
 
 bool has_published_weights(const ModelSpec& model, const PlanOptions& o) noexcept {
-  if (!o.weights) return true;
+  if (!o.weights || (model.weights_stated && model.weights_bytes)) return true;
   return o.weights->name == model.weights_format && model.expert_weights_format.empty() &&
          model.ends_weights_format.empty();
 }

@@ -23,7 +23,6 @@ constexpr std::int64_t layers_of_stage(std::int64_t num_layers, std::int32_t sta
                                        std::int32_t stage) noexcept {
   return num_layers / stages + (stage < num_layers % stages ? 1 : 0);
 }
-/// Returns the first layer of a stage.
 constexpr std::int64_t first_layer_of_stage(std::int64_t num_layers, std::int32_t stages,
                                             std::int32_t stage) noexcept {
   return num_layers / stages * stage + std::min<std::int64_t>(stage, num_layers % stages);

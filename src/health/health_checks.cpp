@@ -214,7 +214,7 @@ void HealthMonitor::Impl::check_devices(HealthNews& news) {
   }
 }
 
-void HealthMonitor::Impl::note(std::uint64_t watch, const std::vector<Finding>& findings,
+void HealthMonitor::Impl::note(std::uint64_t watch, const std::vector<HealthFinding>& findings,
                                HealthNews& news) {
   std::vector<HealthReason> appeared;
   {

@@ -8,9 +8,8 @@
 /// `turn`. No thread holds `mutex` while it asks a driver or calls the engine back, so a report
 /// never waits for a check. The gate of a device or pool keeps the object alive while it is asked.
 
-#include "health/device_watch.hpp"
 #include "health/health_state.hpp"
-#include "health/pool_watch.hpp"
+#include "health/watches.hpp"
 
 #include "kvarena/health/health_monitor.hpp"
 
@@ -36,16 +35,13 @@ struct HealthMonitor::Impl {
   Impl(const HealthOptions& its_options, const PressureGauge& its_gauge);
   ~Impl();
 
-  /// The function of the thread.
   void run() noexcept;
   /// Makes one check of all devices and pools. Throws only when host memory is exhausted.
   void check();
-  /// Makes one look at pressure and pools.
   void look();
   /// Wakes the thread to read the clock again or to make a wanted check.
   void wake();
 
-  /// Returns the present watches.
   std::vector<std::shared_ptr<DeviceWatch>> watched_devices() const;
   std::vector<std::shared_ptr<PoolWatch>> watched_pools() const;
   /// Requires `turn`.
@@ -55,7 +51,7 @@ struct HealthMonitor::Impl {
   void look_at_pools(HealthNews& news);
   /// Takes over the findings of a watch. Logs new findings at once, because the next device may
   /// hang.
-  void note(std::uint64_t watch, const std::vector<Finding>& findings, HealthNews& news);
+  void note(std::uint64_t watch, const std::vector<HealthFinding>& findings, HealthNews& news);
   /// Calls the engine's callbacks. Requires that no lock is held.
   void announce(const HealthNews& news) const;
   /// Adds a pool. Requires `mutex`.

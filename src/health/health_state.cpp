@@ -62,16 +62,17 @@ void HealthState::expect(std::uint64_t watch, std::string text, std::int64_t now
   reasons_.insert_or_assign(key, HealthReason{key.code, std::move(text), now_ns});
 }
 
-std::vector<HealthReason> HealthState::found(std::uint64_t watch, std::span<const Finding> findings,
+std::vector<HealthReason> HealthState::found(std::uint64_t watch,
+                                             std::span<const HealthFinding> findings,
                                              std::int64_t now_ns) {
   has_found_ = has_found_ || !findings.empty();
   std::set<ReasonKey> still;
-  for (const Finding& finding : findings) still.insert(finding.key);
+  for (const HealthFinding& finding : findings) still.insert(finding.key);
   std::erase_if(reasons_, [&](const auto& entry) {
     return entry.first.watch == watch && !lasts(entry.first.code) && !still.contains(entry.first);
   });
   std::vector<HealthReason> appeared;
-  for (const Finding& finding : findings) {
+  for (const HealthFinding& finding : findings) {
     const auto [it, is_new] =
         reasons_.try_emplace(finding.key, HealthReason{finding.key.code, finding.text, now_ns});
     if (is_new) {

@@ -31,7 +31,7 @@ struct ReasonKey {
 };
 
 /// One failure that a look or check found.
-struct Finding {
+struct HealthFinding {
   ReasonKey key;     ///< the identity of the failure
   std::string text;  ///< for people
 };
@@ -43,7 +43,6 @@ class HealthState {
   HealthState(std::int64_t period_ns, std::int64_t check_limit_ns, std::int64_t now_ns)
       : period_ns_(period_ns), check_limit_ns_(check_limit_ns), created_ns_(now_ns) {}
 
-  /// Says that a check has begun.
   void begin_check(std::int64_t now_ns);
   /// Says that the check has looked at everything.
   void complete_check(std::int64_t now_ns);
@@ -51,25 +50,21 @@ class HealthState {
   void abandon_check() { is_running_ = false; }
   /// Says that a look has begun. A look can hang too.
   void begin_look(std::int64_t now_ns) { look_began_ns_ = now_ns; }
-  /// Says that the look has ended.
   void end_look() { look_began_ns_.reset(); }
-  /// Returns when the next check should begin.
   std::int64_t next_check_ns() const;
 
   /// Counts `watch` as not checked until a call of found() for it.
   void expect(std::uint64_t watch, std::string text, std::int64_t now_ns);
   /// Replaces the findings of `watch` by `findings`. Returns the reasons that have appeared.
   /// O(reasons).
-  std::vector<HealthReason> found(std::uint64_t watch, std::span<const Finding> findings,
+  std::vector<HealthReason> found(std::uint64_t watch, std::span<const HealthFinding> findings,
                                   std::int64_t now_ns);
   /// Forgets a watch. Its violations stay.
   void forget(std::uint64_t watch);
-  /// Clears the violations.
   void acknowledge();
 
   /// Returns the reasons at `now_ns`, by code. O(reasons).
   std::vector<HealthReason> reasons(std::int64_t now_ns) const;
-  /// Returns the counts and times of the checks.
   const CheckFigures& checks() const noexcept { return checks_; }
 
  private:

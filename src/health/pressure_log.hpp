@@ -65,7 +65,6 @@ class PressureLog {
   void close(PressureLevel level) noexcept;
 
  private:
-  /// The lines of one severity.
   struct Channel {
     LogLevel severity;
     LineBudget budget{};

@@ -1,6 +1,7 @@
 #pragma once
 
 /// @file
+/// `Job`: what an engine schedules. `PreemptedSequences`: the blocks that preempted sequences keep.
 /// `Admission`: decides which request may run, first come, first served. The caller offers the head
 /// of its queue and stops at the first request that must wait. Admission secures blocks as
 /// `Reserve` says, and leaves the manager's watermark free. A preempted sequence returns only when
@@ -8,19 +9,80 @@
 /// other preempted sequences keep are freed when they are needed. One thread at a time.
 
 #include "replay/engine_pool.hpp"
-#include "replay/job.hpp"
-#include "replay/preempted_sequences.hpp"
 #include "replay/replay_options.hpp"
+#include "trace/trace_request.hpp"
+#include "verify/sequence.hpp"
 
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <string>
 
 namespace kvarena::replay {
 
+/// A request under way. It is one job during its prompt. After the prompt there is one job for each
+/// sample, and each is admitted, preempted and finished on its own. Plain data of the engines.
+struct ActiveRequest {
+  std::shared_ptr<const trace::TraceRequest> trace;
+  std::shared_ptr<const verify::SequenceContent> content;  ///< null with attention off
+  std::int32_t unfinished = 1;  ///< sequences that have not reached their final length
+  bool started = false;         ///< was admitted once
+
+  /// Prompt and output.
+  std::int64_t final_length() const noexcept { return trace->input_tokens + trace->output_tokens; }
+};
+
+/// One sequence of a request, waiting or running. It must prefill its prompt and the lost part of
+/// its output.
+struct Job : verify::WrittenSequence {
+  std::shared_ptr<ActiveRequest> request;
+  std::int32_t to_fork = 0;  ///< sequences still to fork off after the prompt
+  bool preempted = false;    ///< lost its blocks at least once
+
+  /// Moves the stream, if there is one, to the end of the tokens in the tables. O(length).
+  void rewind_stream() {
+    if (request->content == nullptr) return;
+    stream = stream.from_start();
+    while (stream.position() < length) static_cast<void>(stream.next());
+  }
+  bool is_finished() const noexcept { return length == request->final_length(); }
+};
+
+/// The blocks that preempted sequences keep until another sequence needs them. The sequence that
+/// was preempted first loses its blocks first, from its end. Kept blocks count as free, so they
+/// never make an admission or growth fail. Borrows pool and jobs.
+class PreemptedSequences {
+ public:
+  explicit PreemptedSequences(EnginePool& pool) : pool_(pool) {}
+
+  /// Keeps the full blocks of a job that was just preempted, except the block with its last token,
+  /// which is computed again. The job's length becomes the tokens in the kept blocks. A job without
+  /// such blocks loses its sequence.
+  Status keep(Job& job);
+  /// Forgets a job that runs again or whose sequence is destroyed.
+  void forget(const Job& job);
+  /// Frees up to `blocks` kept blocks, but none of `spared` (may be null). Adds the lost tokens to
+  /// `*lost_tokens`. Returns the number of freed blocks.
+  Result<std::int64_t> reclaim(std::int64_t blocks, const Job* spared, std::int64_t* lost_tokens);
+
+  std::int64_t blocks() const noexcept { return blocks_; }
+  /// Returns the tokens in all kept blocks, which are full.
+  std::int64_t tokens() const noexcept { return blocks_ * pool_.block_size(); }
+  std::int64_t blocks_of(const Job& job) const noexcept {
+    return job.sequence == kNoSequence ? 0 : job.length / pool_.block_size();
+  }
+
+ private:
+  Status cut(Job& job, std::int64_t blocks);
+
+  EnginePool& pool_;
+  std::deque<Job*> jobs_;  // preempted first, first
+  std::int64_t blocks_ = 0;
+};
+
 /// The answer to one offer.
 enum class Admitted : std::uint8_t { yes, later, failed };
 
-/// Decides about requests and secures their blocks.
 class Admission {
  public:
   Admission(const ReplayOptions& options, EnginePool& pool, PreemptedSequences& kept);
@@ -39,7 +101,6 @@ class Admission {
   void pass_on(const Job& parent, const Job& child);
   /// Returns the tokens that other jobs lost to offers.
   std::int64_t lost_tokens() const noexcept { return lost_tokens_; }
-  /// Returns the Status that made offer() fail.
   Status failure() const noexcept { return failure_; }
 
   /// Returns the blocks that a job's growth by `tokens` takes from the free blocks that are not

@@ -39,12 +39,13 @@ ReplayFailure pool_failure(const char* what, const Status& status, std::string t
   const bool options_wrong =
       (status.code == StatusCode::invalid_argument && status.resource != Resource::pool_bytes) ||
       status.code == StatusCode::unsupported;
-  return {options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
-          fmt::format("{}: {}", what, text), "",
-          options_wrong
-              ? "change the number of blocks, their size, the watermark or the model shape"
-              : "give a smaller pool, choose a smaller model shape, or turn attention off, "
-                "which needs no memory for KV"};
+  return {
+      options_wrong ? ReplayEnd::bad_options : ReplayEnd::does_not_fit,
+      {.found = fmt::format("{}: {}", what, text),
+       .advice = options_wrong
+                     ? "change the number of blocks, their size, the watermark or the model shape"
+                     : "give a smaller pool, choose a smaller model shape, or turn attention off, "
+                       "which needs no memory for KV"}};
 }
 
 }  // namespace
@@ -58,11 +59,11 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
     if (!layout) return pool_failure("the model shape", layout.status(), describe(layout.status()));
     num_blocks = *options.pool.pool_bytes / layout->block_bytes();
     if (num_blocks == 0) {
-      return ReplayFailure{
-          ReplayEnd::does_not_fit,
-          fmt::format("a pool of {} bytes does not hold one block", *options.pool.pool_bytes),
-          fmt::format("at least {} bytes", layout->block_bytes()),
-          "give the pool more bytes, or blocks fewer tokens"};
+      return ReplayFailure{ReplayEnd::does_not_fit,
+                           {.found = fmt::format("a pool of {} bytes does not hold one block",
+                                                 *options.pool.pool_bytes),
+                            .expected = fmt::format("at least {} bytes", layout->block_bytes()),
+                            .advice = "give the pool more bytes, or blocks fewer tokens"}};
     }
   }
   std::unique_ptr<EnginePool> made(new EnginePool);
@@ -123,11 +124,11 @@ MaybeFailure EnginePool::fit_unlimited(const ReplayOptions& options, const Trace
   if (fitting < 1) {
     return ReplayFailure{
         ReplayEnd::does_not_fit,
-        fmt::format("{} has {} bytes free, of which a pool can have none", device_->name(),
-                    free_bytes),
-        fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
-                    verify::cuda_step_memory_bytes(step_memory_), tables),
-        "lower the batched tokens or the running sequences, or choose a smaller model"};
+        {.found = fmt::format("{} has {} bytes free, of which a pool can have none",
+                              device_->name(), free_bytes),
+         .expected = fmt::format("room for steps ({} bytes), tables ({} bytes) and blocks",
+                                 verify::cuda_step_memory_bytes(step_memory_), tables),
+         .advice = "lower the batched tokens or the running sequences, or choose a smaller model"}};
   }
   worst_case_blocks_ = std::exchange(*num_blocks, fitting);
   return std::nullopt;

@@ -6,9 +6,9 @@
 /// needs no memory for KV. Both have the same calls. The size is fixed before the replay starts.
 /// Borrows the device. Not movable; one thread at a time.
 
+#include "replay/arrivals.hpp"
 #include "replay/failure.hpp"
 #include "replay/replay_options.hpp"
-#include "replay/trace_survey.hpp"
 #include "verify/step_memory.hpp"
 
 #include "kvarena/allocator/block_manager.hpp"
@@ -33,9 +33,7 @@ class EnginePool {
   EnginePool(const EnginePool&) = delete;
   EnginePool& operator=(const EnginePool&) = delete;
 
-  /// The accounts.
   const BlockManager& manager() const noexcept { return cache_ ? cache_->manager() : *manager_; }
-  /// The tables.
   const BlockTables& tables() const noexcept { return cache_ ? cache_->tables() : *tables_; }
   /// nullptr with attention off.
   KvCache* cache() noexcept { return cache_ ? &*cache_ : nullptr; }
@@ -45,7 +43,6 @@ class EnginePool {
   std::int64_t worst_case_blocks() const noexcept { return worst_case_blocks_; }
   /// The memory of the cache's steps; `*memory` is set when nothing failed. Only with attention on.
   MaybeFailure create_step_memory(std::unique_ptr<verify::StepMemory>* memory);
-  /// Tokens a block.
   std::int32_t block_size() const noexcept { return block_size_; }
 
   /// Does BlockTables::create_sequence for a request, whose id is the owner in explanations.
@@ -54,13 +51,10 @@ class EnginePool {
   Result<SequenceId> create_sequence(std::uint64_t owner);
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
-  /// BlockTables::destroy.
   Status destroy(SequenceId sequence);
-  /// BlockTables::truncate.
   Status truncate(SequenceId sequence, std::int64_t length_tokens);
   /// BlockTables::reserve_capacity, as admission.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens);
-  /// BlockTables::promise_capacity.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
 
   /// Returns the publisher that shows the pool to other threads.

@@ -1,4 +1,4 @@
-#include "replay/linear_engine.hpp"
+#include "replay/engines.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,6 @@
 #include "replay/replay.hpp"
 
-#include "replay/linear_engine.hpp"
-#include "replay/step_engine.hpp"
+#include "replay/engines.hpp"
 #include "verify/verifier.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +15,9 @@ namespace {
 constexpr std::int64_t kMaxSamples = 256;
 
 ReplayFailure contradiction(std::string happened, std::string expected, std::string advice) {
-  return {ReplayEnd::bad_options, std::move(happened), std::move(expected), std::move(advice)};
+  return {
+      ReplayEnd::bad_options,
+      {.found = std::move(happened), .expected = std::move(expected), .advice = std::move(advice)}};
 }
 
 MaybeFailure check_linear(const ReplayOptions& options) {
@@ -111,7 +112,7 @@ MaybeFailure check_options(const ReplayOptions& options) {
 MaybeFailure open_feed(const ReplayOptions& options, std::optional<ArrivalFeed>& feed) {
   Finding defect;
   auto reader = trace::TraceReader::open(options.trace, &defect);
-  if (!reader) return bad_trace(defect);
+  if (!reader) return ReplayFailure{ReplayEnd::bad_input, std::move(defect)};
   feed.emplace(std::move(*reader), options.limits.max_requests);
   return std::nullopt;
 }
@@ -204,16 +205,15 @@ class Replay {
     balanced_ = proof.is_ok() && (!served || everything_free(*pool_));
     instruments_.meter.finish(end_ns_);
     if (options_.request_times != nullptr) instruments_.ledger.write_times(*options_.request_times);
-    if (auto failure = check_written(options_.timeline, "timeline")) return failure;
-    if (auto failure = check_written(options_.request_times, "request times")) return failure;
     if (!served) return std::nullopt;
     if (balanced_) return check_served();
     const std::string account =
         proof ? pool_->explain(0, Urgency::growth) : "invariants: " + describe(proof);
-    return ReplayFailure{ReplayEnd::check_failed,
-                         "the account does not balance after the last request\n" + account,
-                         "every block free, no sequence and no holder left",
-                         "a release was lost; this is a bug in kvarena, please report it"};
+    return ReplayFailure{
+        ReplayEnd::check_failed,
+        {.found = "the account does not balance after the last request\n" + account,
+         .expected = "every block free, no sequence and no holder left",
+         .advice = "a release was lost; this is a bug in kvarena, please report it"}};
   }
 
   void write_report(const ArrivalFeed& feed, ReplayReport& report) {
@@ -259,17 +259,12 @@ class Replay {
     if (instruments_.ledger.completed() > 0 || instruments_.ledger.rejected() == 0) return {};
     ReplayReport report;
     instruments_.ledger.write_to(report);
-    return ReplayFailure{ReplayEnd::check_failed,
-                         fmt::format("all {} requests were rejected; the first, {}",
-                                     report.rejected, report.first_rejection),
-                         "a request that can be served",
-                         "give a larger pool or a longer context, or replay another trace"};
-  }
-
-  static MaybeFailure check_written(std::ostream* out, const char* what) {
-    if (out == nullptr || out->flush()) return std::nullopt;
-    return ReplayFailure{ReplayEnd::environment, fmt::format("the {} cannot be written", what),
-                         "room for it", "check the disk, or the reader of the pipe"};
+    return ReplayFailure{
+        ReplayEnd::check_failed,
+        {.found = fmt::format("all {} requests were rejected; the first, {}", report.rejected,
+                              report.first_rejection),
+         .expected = "a request that can be served",
+         .advice = "give a larger pool or a longer context, or replay another trace"}};
   }
 
   const ReplayOptions& options_;
@@ -286,9 +281,7 @@ class Replay {
 void put(MaybeFailure failure, ReplayOutcome& outcome) {
   if (!failure || outcome.end != ReplayEnd::completed) return;
   outcome.end = failure->end;
-  outcome.happened = std::move(failure->happened);
-  outcome.expected = std::move(failure->expected);
-  outcome.advice = std::move(failure->advice);
+  outcome.why = std::move(failure->why);
 }
 
 }  // namespace
@@ -322,8 +315,8 @@ ReplayOutcome run_replay(const ReplayOptions& options, ProgressSink* sink,
   // A trace that is none is refused before the pool is made.
   if (!failure && feed->peek() == nullptr) failure = feed->failure();
   if (failure && options.trace.is_stopped()) {
-    failure =
-        ReplayFailure{ReplayEnd::interrupted, "the replay was interrupted before it began", "", ""};
+    failure = ReplayFailure{ReplayEnd::interrupted,
+                            {.found = "the replay was interrupted before it began"}};
   }
   if (failure) {
     put(std::move(failure), outcome);

@@ -55,7 +55,6 @@ struct ReplayPool {
   std::int32_t watermark_permille = 10;  ///< of the pool, where running sequences may grow
 };
 
-/// Verification of KV.
 struct ReplayAttention {
   AttentionMode mode = AttentionMode::off;
   Device* device = nullptr;        ///< where, open; outlives the replay. Only off needs none
@@ -65,7 +64,6 @@ struct ReplayAttention {
   std::int32_t num_threads = 1;    ///< host: for writing KV and for attention
 };
 
-/// All of it.
 struct ReplayOptions {
   trace::TraceReaderOptions trace;  ///< what its `stop` ends is the whole replay
   ClockKind clock = ClockKind::step;
@@ -77,14 +75,13 @@ struct ReplayOptions {
   ReplayAttention attention;
   bool keep_preempted = false;       ///< preempted sequences keep blocks until somebody needs them
   std::int32_t samples = 1;          ///< sequences a request forks into after its prompt
-  std::ostream* timeline = nullptr;  ///< gets the series as CSV; null: nobody does
+  std::ostream* timeline = nullptr;  ///< gets the series as CSV; its owner checks it
   std::int64_t timeline_ns = 1'000'000'000;  ///< virtual time between its rows
   std::ostream* request_times = nullptr;     ///< gets when each request was served; null: nobody
 };
 
 /// The names of the command line.
 std::string_view name_of(ClockKind clock) noexcept;
-/// As above.
 std::string_view name_of(Reserve reserve) noexcept;
 
 }  // namespace kvarena::replay

@@ -24,7 +24,6 @@ struct DurationSummary {
   std::int64_t max_us = 0;
 };
 
-/// The figures.
 struct ReplayReport {
   std::string trace_format;        ///< "mooncake", ...
   std::int64_t requests = 0;       ///< read from the trace
@@ -67,9 +66,7 @@ struct ReplayReport {
 /// The end of a replay in words, and its figures up to there.
 struct ReplayOutcome {
   ReplayEnd end = ReplayEnd::completed;
-  std::string happened;     ///< empty when completed
-  std::string expected;     ///< may be empty
-  std::string advice;       ///< may be empty
+  Finding why;              ///< empty when completed
   bool has_report = false;  ///< whether the replay began
   ReplayReport report;
 };

@@ -15,14 +15,12 @@
 
 namespace kvarena::replay {
 
-/// The work of a step.
 struct StepLoad {
   std::int64_t prompt_tokens = 0;               ///< of all sequences, recomputed ones included
   std::int64_t decode_tokens = 0;               ///< one for each sequence that decodes
   std::span<const capacity::StepTimeRow> rows;  ///< sequence by sequence
 };
 
-/// Computes the times of steps.
 class StepClock {
  public:
   virtual ~StepClock() = default;

@@ -1,4 +1,4 @@
-#include "replay/step_engine.hpp"
+#include "replay/engines.hpp"
 
 #include "verify/verifier.hpp"
 

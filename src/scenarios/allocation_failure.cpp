@@ -1,7 +1,7 @@
 #include "scenarios/checks.hpp"
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "verify/device_memory.hpp"
 
@@ -94,10 +94,9 @@ MaybeFailure AllocationFailure::leave_free(std::int64_t bytes, verify::DeviceMem
 
 MaybeFailure AllocationFailure::expect_refused(const ExpectedRefusal& expected,
                                                const std::function<Status()>& call) {
-  const Status read = scenarios::expect_refused(report_, context_.device(), expected, call);
-  if (!read) return unexpected("memory_info", read);
-  expect_small_cache("after " + expected.name);
-  return std::nullopt;
+  auto failure = scenarios::expect_refused(report_, context_.device(), expected, call);
+  if (!failure) expect_small_cache("after " + expected.name);
+  return failure;
 }
 
 /// The process goes on: a small cache is created, used, verified and destroyed.
@@ -108,7 +107,7 @@ void AllocationFailure::expect_small_cache(std::string_view when) {
       !made) {
     seen = context_.device().describe(made.status());
   } else if (auto failure = (*made)->warm_up()) {
-    seen = failure->happened;
+    seen = headline(failure->why);
   }
   report_.expect_same(fmt::format("a small cache {}", when), "works", seen);
 }
@@ -257,14 +256,13 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return AllocationFailure(context, report, *layout).run();
 }
 
-Result<std::int64_t> required_bytes(const ScenarioContext& context) {
-  return instance_bytes(context.options, engine_of(context, context_blocks(context.model())));
-}
-
 }  // namespace
 
 Scenario allocation_failure() {
-  return {"allocation-failure", "Budgets that are too small", run, required_bytes};
+  return {
+      "allocation-failure", "Budgets that are too small", run, [](const ScenarioContext& context) {
+        return instance_bytes(context.options, engine_of(context, context_blocks(context.model())));
+      }};
 }
 
 }  // namespace kvarena::scenarios

@@ -29,9 +29,10 @@ std::string refusal(const Status& status) {
 Failure not_created(const Device& device, const ServedModel& model, const Status& status) {
   const bool no_room = status.code == StatusCode::insufficient_vram;
   return {no_room ? RunEnd::does_not_fit : RunEnd::environment,
-          fmt::format("weights or cache of {} could not be made: {}", model.name,
-                      device.describe(status)),
-          "room for them", "give it more memory, or free some"};
+          {.found = fmt::format("weights or cache of {} could not be made: {}", model.name,
+                                device.describe(status)),
+           .expected = "room for them",
+           .advice = "give it more memory, or free some"}};
 }
 
 std::int64_t model_bytes_per_token(const ServedModel& model) noexcept {

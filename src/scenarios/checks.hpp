@@ -6,7 +6,7 @@
 
 #include "scenarios/engine.hpp"
 #include "scenarios/report.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 #include "verify/failure.hpp"
 
 #include "kvarena/allocator/arena.hpp"
@@ -20,7 +20,6 @@ namespace kvarena::scenarios {
 
 /// Makes the failure for weights or a cache of `model` that could not be made on `device`.
 Failure not_created(const Device& device, const ServedModel& model, const Status& status);
-/// Does the same for the scenario's device.
 inline Failure not_created(const ScenarioContext& context, const Status& status) {
   return not_created(context.device(), context.model(), status);
 }
@@ -41,7 +40,6 @@ struct PoolState {
 
   friend bool operator==(const PoolState&, const PoolState&) = default;
 };
-/// The state now.
 PoolState pool_state(const CheckedEngine& engine);
 /// Checks that nothing changed from `before` to now and that the accounts are right. `what` names
 /// the check.

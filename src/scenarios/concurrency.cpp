@@ -5,7 +5,7 @@
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/overload.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "verify/device_memory.hpp"
 
@@ -119,13 +119,13 @@ class Concurrency {
     report_.add("pool_blocks", pool->num_blocks);
     report_.add("pool_limited_by", std::string(pool->limited_by));
     report_.add("longest_sequence_tokens", longest_);
-    if (auto failure = read_memory_at(0, 0)) return failure;
+    if (auto failure = memory_.read({0, 0}, context_.device())) return failure;
     FigureTable batches{{"sequences", "tokens", "blocks_in_use", "decode_steps"}, {}};
     for (const std::int64_t asked : {std::int64_t{1}, std::int64_t{4}, std::int64_t{64},
                                      std::numeric_limits<std::int64_t>::max()}) {
       if (auto failure = run_batch(engine, asked, batches)) return failure;
     }
-    if (auto failure = read_memory_at(0, 0)) return failure;
+    if (auto failure = memory_.read({0, 0}, context_.device())) return failure;
     report_.add("batches", std::move(batches));
     report_.add("memory", memory_.table());
     expect_verified(report_, engine, engine.results_due());
@@ -163,7 +163,7 @@ class Concurrency {
     const std::int64_t tokens = engine.cache().tables().stats().tokens;
     batches.rows.push_back(
         {count, tokens, engine.cache().manager().stats().referenced, kDecodeSteps});
-    if (auto failure = read_memory_at(count, tokens)) return failure;
+    if (auto failure = memory_.read({count, tokens}, context_.device())) return failure;
     if (asked == std::numeric_limits<std::int64_t>::max()) {
       report_.expect("admission past the pool", "exhausted, required more than available",
                      fmt::format("{}, required {}, available {}", name_of(refused.code),
@@ -209,11 +209,6 @@ class Concurrency {
       rows = rows.subspan(count);
     }
     return std::nullopt;
-  }
-
-  MaybeFailure read_memory_at(std::int64_t sequences, std::int64_t tokens) {
-    const Status status = memory_.read({sequences, tokens}, context_.device());
-    return status ? MaybeFailure{} : unexpected("memory_info", status);
   }
 
   MaybeFailure run_overload() {

@@ -1,7 +1,5 @@
 #include "scenarios/engine.hpp"
 
-#include "kvarena/cache/cache_footprint.hpp"
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -48,9 +46,15 @@ Result<std::int64_t> CheckedEngine::device_bytes(const Device& device, const Ser
                                                  const EngineOptions& options) {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
-  const auto cache = cache_footprint(cache_options(model, options), *target);
+  return device_bytes(*target, model, options);
+}
+
+Result<std::int64_t> CheckedEngine::device_bytes(const CacheTarget& target,
+                                                 const ServedModel& model,
+                                                 const EngineOptions& options) {
+  const auto cache = cache_footprint(cache_options(model, options), target);
   if (!cache) return cache.status();
-  if (device.kind() == DeviceKind::host) return cache->device_bytes();
+  if (target.kind == DeviceKind::host) return cache->device_bytes();
   return cache->device_bytes() + verify::cuda_step_memory_bytes(step_memory_of(model, options)) +
          (cache->device_allocations + kDriverPieces) * kDriverPieceBytes;
 }
@@ -188,8 +192,10 @@ StepOutcome CheckedEngine::step(std::span<const StepRow> rows, StepWork work, Ur
 MaybeFailure CheckedEngine::grow(std::span<const StepRow> rows, StepWork work) {
   StepOutcome outcome = step(rows, work);
   if (outcome.refused) return std::move(outcome.failure);
-  return Failure{RunEnd::check_failed, "a step was refused: " + cache_->describe(outcome.refused),
-                 "room for its tokens", "blocks were lost, or the scenario is wrong"};
+  return Failure{RunEnd::check_failed,
+                 {.found = "a step was refused: " + cache_->describe(outcome.refused),
+                  .expected = "room for its tokens",
+                  .advice = "blocks were lost, or the scenario is wrong"}};
 }
 
 MaybeFailure CheckedEngine::extend(Job& job, std::int64_t length_tokens, StepWork work) {

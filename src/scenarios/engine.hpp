@@ -8,11 +8,12 @@
 ///
 /// An engine borrows the device and owns cache and sequences. Not movable; one thread at a time.
 
-#include "scenarios/scenario.hpp"
 #include "scenarios/served_model.hpp"
+#include "scenarios/suite.hpp"
 #include "verify/failure.hpp"
 #include "verify/verifier.hpp"
 
+#include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/cache/kv_cache.hpp"
 
 #include <atomic>
@@ -35,7 +36,6 @@ using verify::VerificationReport;
 struct Job : verify::WrittenSequence {
   std::int64_t final_length = 0;
 
-  /// Returns whether the sequence has all its tokens.
   bool is_finished() const noexcept { return length == final_length; }
 };
 
@@ -71,7 +71,6 @@ struct StepOutcome {
   MaybeFailure failure;  ///< what went wrong afterwards
 };
 
-/// KvCache, sequences and verification.
 class CheckedEngine {
  public:
   /// Returns what KvCache::create and create_cuda_step_memory return.
@@ -82,7 +81,9 @@ class CheckedEngine {
   /// failures of cache_footprint.
   static Result<std::int64_t> device_bytes(const Device& device, const ServedModel& model,
                                            const EngineOptions& options);
-  /// Options of its cache.
+  /// The same for a device of such facts.
+  static Result<std::int64_t> device_bytes(const CacheTarget& target, const ServedModel& model,
+                                           const EngineOptions& options);
   static KvCacheOptions cache_options(const ServedModel& model, const EngineOptions& options);
   ~CheckedEngine();
   CheckedEngine(const CheckedEngine&) = delete;
@@ -97,7 +98,6 @@ class CheckedEngine {
   MaybeFailure check(const Job& job) { return verifier_->check_sequence(job); }
   /// Destroys a sequence; `job` is gone then.
   MaybeFailure remove(Job& job);
-  /// check, then remove.
   MaybeFailure finish(Job& job);
   /// Preempts a sequence: it loses its blocks, and its tokens must be computed again. `job` stays
   /// without a sequence until resume.
@@ -132,7 +132,6 @@ class CheckedEngine {
   const EngineOptions& options() const noexcept { return options_; }
   /// Results of attention, a token's in a layer each, that the full mode has compared by now.
   std::int64_t results_due() const noexcept { return results_due_; }
-  /// Returns the counts of verification so far.
   VerificationReport verification() const { return verifier_->report(); }
   /// Returns the blocks for that many tokens of one sequence.
   std::int64_t blocks_of(std::int64_t tokens) const noexcept;
@@ -158,7 +157,6 @@ class CheckedEngine {
 /// The weights of the model. Returns what ModelWeights::load returns.
 Result<ModelWeights> load_weights(const SuiteOptions& options);
 
-/// Weights and an engine.
 class ServedInstance {
  public:
   /// Loads the weights of `options.model` on `options.device`, then creates the engine. Returns

@@ -3,8 +3,8 @@
 
 #include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario.hpp"
 #include "scenarios/step_times.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/residency.hpp"
 
@@ -233,14 +233,13 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return expect_weights_intact(report, instance->weights());
 }
 
-Result<std::int64_t> required_bytes(const ScenarioContext& context) {
-  return instance_bytes(context.options, engine_of(context, 1));
-}
-
 }  // namespace
 
 Scenario long_generation() {
-  return {"long-generation", "A long generation with turnover", run, required_bytes};
+  return {"long-generation", "A long generation with turnover", run,
+          [](const ScenarioContext& context) {
+            return instance_bytes(context.options, engine_of(context, 1));
+          }};
 }
 
 }  // namespace kvarena::scenarios

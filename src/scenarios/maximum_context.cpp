@@ -2,7 +2,7 @@
 
 #include "scenarios/checks.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include <fmt/format.h>
 
@@ -13,19 +13,13 @@ namespace {
 constexpr std::int64_t kSampleEvery = 4;
 constexpr std::int64_t kResidencySteps = 10;
 
-/// A row at so many tokens.
-MaybeFailure read(const ScenarioContext& context, std::int64_t tokens, MemoryTable& memory) {
-  const Status status = memory.read({tokens}, context.device());
-  return status ? MaybeFailure{} : unexpected("memory_info", status);
-}
-
 MaybeFailure generate(const ScenarioContext& context, CheckedEngine& engine, Job& job,
                       ScenarioReport& report, MemoryTable& memory) {
   const std::int64_t longest = context.model().max_context_tokens;
   Job* const one = &job;
   context.progress(fmt::format("prefill of {} tokens", job.prefill_length));
   if (auto failure = engine.extend(job, job.prefill_length, StepWork::attend)) return failure;
-  if (auto failure = read(context, job.length, memory)) return failure;
+  if (auto failure = memory.read({job.length}, context.device())) return failure;
   const Arena& arena = engine.cache().arena();
   if (auto failure = expect_resident(report, "before decode", context.device(), arena)) {
     return failure;
@@ -42,7 +36,7 @@ MaybeFailure generate(const ScenarioContext& context, CheckedEngine& engine, Job
   }
   engine.verify_next();  // the last token sees the whole context
   if (auto failure = engine.decode({&one, 1}, 1, StepWork::attend)) return failure;
-  return read(context, job.length, memory);
+  return memory.read({job.length}, context.device());
 }
 
 MaybeFailure refuse(const ScenarioContext& context, CheckedEngine& engine, Job& job,
@@ -87,7 +81,7 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   const Result<Job*> job = engine.add(longest - decoded, decoded);
   if (!job) return unexpected("create_sequence", job.status());
   MemoryTable memory({"tokens"});
-  if (auto failure = read(context, 0, memory)) return failure;
+  if (auto failure = memory.read({0}, context.device())) return failure;
   if (auto failure = generate(context, engine, **job, report, memory)) return failure;
 
   const auto info = engine.cache().tables().info((*job)->sequence);
@@ -100,22 +94,20 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   report.expect_equal("blocks held", engine.blocks_of(longest), info->num_blocks);
   if (auto failure = refuse(context, engine, **job, report)) return failure;
   if (auto failure = engine.finish(**job)) return failure;
-  if (auto failure = read(context, 0, memory)) return failure;
+  if (auto failure = memory.read({0}, context.device())) return failure;
   report.add("memory", memory.table());
   expect_verified(report, engine, due_on_gpu(context, engine));
   expect_idle(report, engine);
   return expect_weights_intact(report, instance->weights());
 }
 
-Result<std::int64_t> required_bytes(const ScenarioContext& context) {
-  return instance_bytes(context.options, engine_of(context));
-}
-
 }  // namespace
 
 Scenario maximum_context() {
   return {"maximum-context", "The longest context, and what is refused past it", run,
-          required_bytes};
+          [](const ScenarioContext& context) {
+            return instance_bytes(context.options, engine_of(context));
+          }};
 }
 
 }  // namespace kvarena::scenarios

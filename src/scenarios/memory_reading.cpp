@@ -102,10 +102,11 @@ MemoryTable::MemoryTable(std::vector<std::string> first_columns) {
   }
 }
 
-Status MemoryTable::read(std::vector<std::int64_t> firsts, const Device& device) {
+MaybeFailure MemoryTable::read(std::vector<std::int64_t> firsts, const Device& device) {
   const Result<MemoryReading> reading = read_memory(device);
-  if (reading) add(std::move(firsts), *reading);
-  return reading.status();
+  if (!reading) return unexpected("memory_info", reading.status());
+  add(std::move(firsts), *reading);
+  return std::nullopt;
 }
 
 void MemoryTable::add(std::vector<std::int64_t> firsts, const MemoryReading& r) {
@@ -159,13 +160,13 @@ void expect_same(ScenarioReport& report, std::string_view when, const MemoryBala
   report.expect_equal(name("tracked allocations"), before.allocations, after.allocations);
 }
 
-Status expect_refused(ScenarioReport& report, const Device& device, const ExpectedRefusal& expected,
-                      const std::function<Status()>& call) {
+MaybeFailure expect_refused(ScenarioReport& report, const Device& device,
+                            const ExpectedRefusal& expected, const std::function<Status()>& call) {
   const Result<MemoryBalance> before = read_balance(device);
-  if (!before) return before.status();
+  if (!before) return unexpected("memory_info", before.status());
   const Status status = call();
   const Result<MemoryBalance> after = read_balance(device);
-  if (!after) return after.status();
+  if (!after) return unexpected("memory_info", after.status());
   const auto required = static_cast<std::int64_t>(status.required);
   const auto available = static_cast<std::int64_t>(status.available);
   report.add(expected.name + "_required_bytes", required);
@@ -184,7 +185,7 @@ Status expect_refused(ScenarioReport& report, const Device& device, const Expect
                 fmt::format("{}", available), low <= available && available <= high);
   report.expect_at_most(name("bytes available, where less than required"), required - 1, available);
   expect_same(report, expected.name, *before, *after, expected.tolerance_bytes);
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace kvarena::scenarios

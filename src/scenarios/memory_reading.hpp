@@ -37,7 +37,6 @@ std::int64_t growth_per_cycle(std::span<const std::int64_t> values) noexcept;
 /// This process over cycles of which none should leave anything behind.
 class ProcessGrowth {
  public:
-  /// After a cycle.
   void add(const ProcessMemory& memory);
   /// Adds the growth of resident and heap bytes, in all and per cycle. With `most_bytes`, checks
   /// that each grows by at most so many bytes a cycle. Names of figures and checks begin with
@@ -50,7 +49,6 @@ class ProcessGrowth {
   std::vector<std::int64_t> heap_;
 };
 
-/// Bytes at one moment.
 struct MemoryReading {
   std::int64_t tracked = 0;      ///< kind device, all purposes
   std::int64_t weights = 0;      ///< tracked as ModelWeights
@@ -77,9 +75,8 @@ class MemoryTable {
   /// As add, for a table that begins with a cycle and how often it was read: a row that differs
   /// from the one before in what the process has at most takes its place, and is counted with it.
   void fold(std::int64_t cycle, const MemoryReading& reading);
-  /// Reads the memory now, and adds that. Returns what read_memory returns.
-  Status read(std::vector<std::int64_t> firsts, const Device& device);
-  /// The table so far.
+  /// Reads the memory now, and adds that.
+  MaybeFailure read(std::vector<std::int64_t> firsts, const Device& device);
   const FigureTable& table() const noexcept { return table_; }
 
  private:
@@ -114,8 +111,8 @@ struct ExpectedRefusal {
 
 /// Makes the call and adds figures and checks: insufficient_vram naming what was required and what
 /// was available (the driver's free bytes less `held_bytes`, and less than required), and nothing
-/// else changed. Returns what read_balance returns.
-Status expect_refused(ScenarioReport& report, const Device& device, const ExpectedRefusal& expected,
-                      const std::function<Status()>& call);
+/// else changed.
+MaybeFailure expect_refused(ScenarioReport& report, const Device& device,
+                            const ExpectedRefusal& expected, const std::function<Status()>& call);
 
 }  // namespace kvarena::scenarios

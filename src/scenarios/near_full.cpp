@@ -3,7 +3,7 @@
 #include "scenarios/checks.hpp"
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include <fmt/format.h>
 
@@ -108,8 +108,7 @@ class NearFull {
     report_.add(fmt::format("round_{}_headroom_bytes", round), created->driver_free);
     if (auto failure = fill(engine)) return failure;
     const BlockStats stats = engine.cache().manager().stats();
-    const Status read = memory_.read({round, stats.referenced}, context_.device());
-    if (!read) return unexpected("memory_info", read);
+    if (auto failure = memory_.read({round, stats.referenced}, context_.device())) return failure;
     report_.expect_equal(fmt::format("round {}: blocks in use", round), found_.num_blocks,
                          stats.referenced);
     if (auto failure = refuse_one_more(engine, round)) return failure;
@@ -173,14 +172,13 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return NearFull(context, report).run();
 }
 
-Result<std::int64_t> required_bytes(const ScenarioContext& context) {
-  return instance_bytes(context.options, engine_of(context));
-}
-
 }  // namespace
 
 Scenario near_full() {
-  return {"near-full", "Filled to the last block that fits", run, required_bytes};
+  return {"near-full", "Filled to the last block that fits", run,
+          [](const ScenarioContext& context) {
+            return instance_bytes(context.options, engine_of(context));
+          }};
 }
 
 }  // namespace kvarena::scenarios

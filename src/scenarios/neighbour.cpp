@@ -29,8 +29,10 @@ constexpr time_t kSilenceSeconds = 120;  // of a process that writes to all the 
 constexpr std::size_t kMostLine = 256;
 
 Failure neighbour_failure(std::string happened) {
-  return {RunEnd::environment, std::move(happened), "a neighbour that takes and frees memory",
-          "run the scenario neighbours again, with nothing else on the machine"};
+  return {RunEnd::environment,
+          {.found = std::move(happened),
+           .expected = "a neighbour that takes and frees memory",
+           .advice = "run the scenario neighbours again, with nothing else on the machine"}};
 }
 
 Failure system_failure(const char* call, int error) {

@@ -28,7 +28,6 @@
 
 namespace kvarena::scenarios {
 
-/// A child process.
 class Neighbour {
  public:
   /// Starts `command`, program and arguments, and waits until it is ready. What fails is in words.
@@ -41,13 +40,11 @@ class Neighbour {
 
   /// Makes the child take so many more bytes and write to them.
   MaybeFailure take(std::int64_t bytes);
-  /// Makes the child free all its memory.
   MaybeFailure free();
   /// Lets it end, and waits for that; a failure when it does not end well. The last call.
   MaybeFailure quit();
   /// Returns the bytes that the child has now.
   std::int64_t held_bytes() const noexcept { return held_bytes_; }
-  /// Its process.
   pid_t pid() const noexcept { return pid_; }
 
  private:

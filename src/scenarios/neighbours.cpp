@@ -2,7 +2,7 @@
 #include "scenarios/engine.hpp"
 #include "scenarios/memory_reading.hpp"
 #include "scenarios/neighbour.hpp"
-#include "scenarios/scenario.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/memory_drift.hpp"
 
@@ -207,7 +207,7 @@ void Neighbours::judge_drift(const MemoryDrift& before, const MemoryDrift& held)
 }
 
 MaybeFailure Neighbours::refuse_creation() {
-  const Status read = expect_refused(
+  return expect_refused(
       report_, device_,
       {.name = "creation",
        .required_bytes = blocks_ * layout_.block_bytes(),
@@ -215,8 +215,6 @@ MaybeFailure Neighbours::refuse_creation() {
       [this] {
         return CheckedEngine::create(device_, context_.model(), engine_of(blocks_)).status();
       });
-  if (!read) return unexpected("memory_info", read);
-  return std::nullopt;
 }
 
 MaybeFailure Neighbours::free() {
@@ -282,14 +280,15 @@ MaybeFailure run(const ScenarioContext& context, ScenarioReport& report) {
   return Neighbours(context, report, device, *layout).run();
 }
 
-/// Ours, and so much that the neighbour's share, a quarter of it, is a piece of the driver's or
-/// more.
+/// Ours, the neighbour's context (as large as ours), and so much that the neighbour's share, a
+/// quarter of it, is a piece of the driver's or more.
 Result<std::int64_t> required_bytes(const ScenarioContext& context) {
   if (context.options.neighbour_command.empty()) return 0;
   const auto bytes =
       CheckedEngine::device_bytes(context.device(), context.model(), our_engine(context));
   if (!bytes) return bytes.status();
-  return *bytes + 4 * kPieces * kDriverPieceBytes;
+  return *bytes + static_cast<std::int64_t>(context.device().overhead_bytes()) +
+         4 * kPieces * kDriverPieceBytes;
 }
 
 }  // namespace

@@ -10,9 +10,10 @@ MaybeFailure Overload::run(std::vector<OverloadRequest> requests) {
     if (auto failure = admit()) return failure;
     if (running_.empty()) {
       return Failure{RunEnd::check_failed,
-                     "nothing runs and nothing is admitted: " +
-                         engine_.cache().describe(figures_.first_refusal),
-                     "room for one sequence in an empty pool", "blocks were lost"};
+                     {.found = "nothing runs and nothing is admitted: " +
+                               engine_.cache().describe(figures_.first_refusal),
+                      .expected = "room for one sequence in an empty pool",
+                      .advice = "blocks were lost"}};
     }
     if (auto failure = grow()) return failure;
     if (auto failure = finish()) return failure;
@@ -52,8 +53,10 @@ MaybeFailure Overload::admit() {
 
 MaybeFailure Overload::preempt_newest(const Status& cause) {
   if (cause.code != StatusCode::exhausted || running_.size() == 1) {
-    return Failure{RunEnd::check_failed, "a step was refused: " + engine_.cache().describe(cause),
-                   "room for one sequence in an empty pool", "blocks were lost"};
+    return Failure{RunEnd::check_failed,
+                   {.found = "a step was refused: " + engine_.cache().describe(cause),
+                    .expected = "room for one sequence in an empty pool",
+                    .advice = "blocks were lost"}};
   }
   Job* const victim = running_.back();
   running_.pop_back();

@@ -21,7 +21,6 @@ struct OverloadRequest {
   std::int64_t output_tokens = 0;
 };
 
-/// The counts of a run.
 struct OverloadFigures {
   std::int64_t finished = 0;            ///< sequences
   std::int64_t tokens_finished = 0;     ///< in them
@@ -33,11 +32,9 @@ struct OverloadFigures {
   Status first_refusal;                 ///< of admission
 };
 
-/// One run of the work.
 class Overload {
  public:
   explicit Overload(CheckedEngine& engine) : engine_(engine) {}
-  /// Does all of the work.
   MaybeFailure run(std::vector<OverloadRequest> requests);
   const OverloadFigures& figures() const noexcept { return figures_; }
 

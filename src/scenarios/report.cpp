@@ -12,16 +12,7 @@ bool ScenarioReport::passed() const noexcept {
          std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.held; });
 }
 
-void ScenarioReport::add(std::string figure, std::int64_t value) {
-  figures.push_back({std::move(figure), value});
-}
-void ScenarioReport::add(std::string figure, double value) {
-  figures.push_back({std::move(figure), value});
-}
-void ScenarioReport::add(std::string figure, std::string value) {
-  figures.push_back({std::move(figure), std::move(value)});
-}
-void ScenarioReport::add(std::string figure, FigureTable value) {
+void ScenarioReport::add(std::string figure, Figure::Value value) {
   figures.push_back({std::move(figure), std::move(value)});
 }
 

@@ -23,7 +23,7 @@ using verify::unexpected;
 /// Returns whether the run was asked to stop; false without a flag.
 inline bool is_stopped(const std::atomic<bool>* stop) noexcept { return stop != nullptr && *stop; }
 /// Makes the failure of a scenario that was asked to stop.
-inline Failure interruption() { return {RunEnd::interrupted, "interrupted", "", ""}; }
+inline Failure interruption() { return {RunEnd::interrupted, {.found = "interrupted"}}; }
 
 /// Numbers in rows, such as readings one after another.
 struct FigureTable {
@@ -33,11 +33,12 @@ struct FigureTable {
 
 /// A number, a word or a table. Its name is snake_case with the unit in it: `free_bytes_before`.
 struct Figure {
+  using Value = std::variant<std::int64_t, double, std::string, FigureTable>;
+
   std::string name;
-  std::variant<std::int64_t, double, std::string, FigureTable> value;
+  Value value;
 };
 
-/// One check.
 struct Check {
   std::string what;
   std::string expected;
@@ -62,26 +63,15 @@ struct ScenarioReport {
   /// Returns whether the scenario ran, was not interrupted, and did not pass.
   bool failed() const noexcept { return skipped.empty() && !interrupted() && !passed(); }
 
-  /// Adds a figure.
-  void add(std::string figure, std::int64_t value);
-  /// As above.
-  void add(std::string figure, double value);
-  /// As above.
-  void add(std::string figure, std::string value);
-  /// As above.
-  void add(std::string figure, FigureTable value);
+  void add(std::string figure, Figure::Value value);
 
   /// `seen` must be `expected`. Returns whether it is, as the others do.
   bool expect_equal(std::string what, std::int64_t expected, std::int64_t seen);
-  /// `seen` must be at most `limit`.
   bool expect_at_most(std::string what, std::int64_t limit, std::int64_t seen);
-  /// As above.
   bool expect_at_most(std::string what, double limit, double seen);
-  /// `seen` must be at least `least`.
   bool expect_at_least(std::string what, std::int64_t least, std::int64_t seen);
   /// `seen` must be `expected`.
   bool expect_same(std::string what, std::string expected, std::string seen);
-  /// Anything else.
   bool expect(std::string what, std::string expected, std::string seen, bool held);
 };
 

@@ -46,7 +46,6 @@ struct ModelWeightsOptions {
   const std::atomic<bool>* stop = nullptr;  ///< once true, load fails; may be null
 };
 
-/// Bytes that stand for weights.
 class ModelWeights {
  public:
   /// Allocates, fills and reads once, and waits for it. Returns what Device::allocate,
@@ -57,9 +56,7 @@ class ModelWeights {
   ModelWeights(ModelWeights&& other) noexcept;
   ModelWeights& operator=(ModelWeights&& other) noexcept;
 
-  /// First byte.
   void* data() const noexcept { return data_; }
-  /// As asked for.
   std::int64_t bytes() const noexcept { return options_.bytes; }
   /// Returns how many of the first and last bytes of all pieces have changed. Waits for the device.
   Result<std::int64_t> count_wrong_bytes() const;

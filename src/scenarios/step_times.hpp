@@ -10,7 +10,6 @@
 
 namespace kvarena::scenarios {
 
-/// Durations by tenth of the run.
 class StepTimes {
  public:
   /// `appends`: of the whole run; a step has at least one.
@@ -28,7 +27,6 @@ class StepTimes {
   }
   /// Median of the first tenth, nanoseconds; 0 when there was no step.
   std::int64_t first_median_ns() const { return median_of(first_); }
-  /// Of the last tenth.
   std::int64_t last_median_ns() const { return median_of(last_); }
 
  private:

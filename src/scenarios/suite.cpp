@@ -2,7 +2,6 @@
 
 #include "device/memory_report.hpp"
 #include "scenarios/engine.hpp"
-#include "scenarios/scenario.hpp"
 #include "verify/device_memory.hpp"
 
 #include <fmt/format.h>
@@ -23,8 +22,10 @@ MaybeFailure check_options(const SuiteOptions& options) {
   for (const Scenario& scenario : scenarios()) names.push_back(scenario.name);
   for (const std::string& name : options.scenarios) {
     if (std::ranges::find(names, name) != names.end()) continue;
-    return Failure{RunEnd::bad_options, fmt::format("scenarios: found {}", name),
-                   fmt::format("one of {}", fmt::join(names, ", ")), ""};
+    return Failure{RunEnd::bad_options,
+                   {.subject = "scenarios",
+                    .found = name,
+                    .expected = fmt::format("one of {}", fmt::join(names, ", "))}};
   }
   return std::nullopt;
 }
@@ -44,12 +45,13 @@ MaybeFailure check_fit(const SuiteOptions& options, SuiteOutcome& outcome) {
   const auto text = [](std::int64_t bytes) {
     return bytes_text(static_cast<std::uint64_t>(bytes));
   };
-  return Failure{
-      RunEnd::does_not_fit,
-      fmt::format("{} has {} free", options.device->name(), text(outcome.report.free_bytes)),
-      fmt::format("{} for {} of {}, of which {} are weights", text(outcome.required_bytes),
-                  neediest, options.model.name, text(options.model.weights_bytes)),
-      "free memory, or choose a smaller model"};
+  return Failure{RunEnd::does_not_fit,
+                 {.found = fmt::format("{} has {} free", options.device->name(),
+                                       text(outcome.report.free_bytes)),
+                  .expected = fmt::format("{} for {} of {}, of which {} are weights",
+                                          text(outcome.required_bytes), neediest,
+                                          options.model.name, text(options.model.weights_bytes)),
+                  .advice = "free memory, or choose a smaller model"}};
 }
 
 /// CUDA: takes away what is free past `memory_bytes`.
@@ -76,8 +78,9 @@ ScenarioReport run_scenario(const Scenario& scenario, const SuiteOptions& option
   if (sink != nullptr) sink->on_begin(scenario.name, scenario.title);
   const std::int64_t start_ns = context.now_ns();
   report.ended = scenario.run(context, report);
-  // A signal may end the neighbour, too, which looks like a failure.
-  if (report.ended && is_stopped(options.stop)) report.ended = interruption();
+  // A signal may end the neighbour, too, or cut off the work behind a check: both look like
+  // failures.
+  if (is_stopped(options.stop) && report.failed()) report.ended = interruption();
   report.seconds = static_cast<double>(context.now_ns() - start_ns) / 1e9;
   if (sink != nullptr) sink->on_end(report);
   return report;
@@ -97,17 +100,19 @@ MaybeFailure run_chosen(const SuiteOptions& options, ProgressSink* sink, SuiteRe
   };
   const auto cut = count(&ScenarioReport::interrupted);
   if (cut > 0 || !report.not_run.empty()) {
-    return Failure{
-        RunEnd::interrupted,
-        fmt::format("interrupted after {} of {} scenarios", std::ssize(report.scenarios) - cut,
-                    report.scenarios.size() + report.not_run.size()),
-        "", "the report has what was finished; run the others again"};
+    return Failure{RunEnd::interrupted,
+                   {.found = fmt::format("interrupted after {} of {} scenarios",
+                                         std::ssize(report.scenarios) - cut,
+                                         report.scenarios.size() + report.not_run.size()),
+                    .advice = "the report has what was finished; run the others again"}};
   }
   const auto failed = count(&ScenarioReport::failed);
   if (failed == 0) return std::nullopt;
-  return Failure{RunEnd::check_failed,
-                 fmt::format("{} of {} scenarios failed", failed, report.scenarios.size()),
-                 "every check to hold", "the report says which did not"};
+  return Failure{
+      RunEnd::check_failed,
+      {.found = fmt::format("{} of {} scenarios failed", failed, report.scenarios.size()),
+       .expected = "every check to hold",
+       .advice = "the report says which did not"}};
 }
 
 MaybeFailure run_all(const SuiteOptions& options, ProgressSink* sink, SuiteOutcome& outcome) {

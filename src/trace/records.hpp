@@ -37,7 +37,6 @@ struct JsonRecord {
 /// field.
 std::optional<LineDefect> parse_json_record(std::string_view line, JsonRecord& record);
 
-/// The fields of a row of Azure's CSV.
 struct CsvRecord {
   std::int64_t wall_us = 0;        ///< TIMESTAMP, microseconds since 1970
   std::int64_t input_tokens = 0;   ///< ContextTokens

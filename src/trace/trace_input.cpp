@@ -6,10 +6,11 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
-#include <limits>
 #include <string_view>
 
 namespace kvarena::trace {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
 constexpr int kPollMs = 100;
+constexpr int kMaxWindowLog = std::bit_width(std::uint64_t{kMaxWindowBytes}) - 1;
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
 constexpr std::string_view kZstdMagic = "\x28\xb5\x2f\xfd";
 
@@ -25,11 +27,15 @@ class GzipDecoder final : public Decoder {
   GzipDecoder() { is_open_ = inflateInit2(&stream_, 16 + MAX_WBITS) == Z_OK; }
   ~GzipDecoder() override { inflateEnd(&stream_); }
 
-  // Members follow one another.
-  bool decode(const char*& in, const char* in_end, char*& out, char* out_end) override {
-    if (!is_open_) return false;
+  // Members follow one another; zeros behind the last are padding.
+  Outcome decode(const char*& in, const char* in_end, char*& out, char* out_end) override {
+    if (!is_open_) return Outcome::no_memory;
     if (may_end_) {
-      if (inflateReset(&stream_) != Z_OK) return false;
+      const char* const first = in;
+      in = std::find_if(in, in_end, [](char c) { return c != '\0'; });
+      is_padded_ = is_padded_ || in != first;
+      if (in == in_end) return Outcome::decoded;
+      if (is_padded_ || inflateReset(&stream_) != Z_OK) return Outcome::damaged;
       may_end_ = false;
     }
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in));
@@ -40,7 +46,9 @@ class GzipDecoder final : public Decoder {
     in = in_end - stream_.avail_in;
     out = out_end - stream_.avail_out;
     may_end_ = status == Z_STREAM_END;
-    return status == Z_OK || status == Z_STREAM_END || status == Z_BUF_ERROR;
+    if (status == Z_MEM_ERROR) return Outcome::no_memory;
+    return status == Z_OK || may_end_ || status == Z_BUF_ERROR ? Outcome::decoded
+                                                               : Outcome::damaged;
   }
   bool may_end() const noexcept override { return may_end_; }
 
@@ -48,33 +56,47 @@ class GzipDecoder final : public Decoder {
   z_stream stream_{};
   bool is_open_ = false;
   bool may_end_ = false;
+  bool is_padded_ = false;
 };
 
 class ZstdDecoder final : public Decoder {
  public:
-  bool decode(const char*& in, const char* in_end, char*& out, char* out_end) override {
+  Outcome decode(const char*& in, const char* in_end, char*& out, char* out_end) override {
+    if (stream_ == nullptr) return Outcome::no_memory;
     ZSTD_inBuffer from{in, static_cast<std::size_t>(in_end - in), 0};
     ZSTD_outBuffer to{out, static_cast<std::size_t>(out_end - out), 0};
     const std::size_t left = ZSTD_decompressStream(stream_.get(), &to, &from);
     in += from.pos;
     out += to.pos;
     may_end_ = left == 0;
-    return stream_ != nullptr && ZSTD_isError(left) == 0;
+    switch (ZSTD_getErrorCode(left)) {
+      case ZSTD_error_no_error: return Outcome::decoded;
+      case ZSTD_error_frameParameter_windowTooLarge: return Outcome::large_window;
+      case ZSTD_error_memory_allocation: return Outcome::no_memory;
+      default: return Outcome::damaged;
+    }
   }
   bool may_end() const noexcept override { return may_end_; }
 
  private:
+  static ZSTD_DStream* create() {
+    ZSTD_DStream* stream = ZSTD_createDStream();
+    if (stream != nullptr) ZSTD_DCtx_setParameter(stream, ZSTD_d_windowLogMax, kMaxWindowLog);
+    return stream;
+  }
   struct Free {
     void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
   };
-  std::unique_ptr<ZSTD_DStream, Free> stream_{ZSTD_createDStream()};
+  std::unique_ptr<ZSTD_DStream, Free> stream_{create()};
   bool may_end_ = false;
 };
 
 }  // namespace
 
 TraceInput::TraceInput(const std::string& path, const std::atomic<bool>* stop) : stop_(stop) {
-  descriptor_ = path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // The open of a pipe would wait for its writer, whatever signals come. wait_readable does so.
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  descriptor_ = path == "-" ? STDIN_FILENO : ::open(path.c_str(), kFlags);
   struct stat info {};
   if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0) {
     error_ = errno;
@@ -91,10 +113,9 @@ TraceInput::~TraceInput() {
 
 // Whether there is something to read, or the end; false when it is to stop.
 bool TraceInput::wait_readable() const {
-  if (is_file_ || stop_ == nullptr) return true;
   pollfd readable{descriptor_, POLLIN, 0};
-  while (!*stop_) {
-    const int ready = ::poll(&readable, 1, kPollMs);
+  while (stop_ == nullptr || !*stop_) {
+    const int ready = is_file_ ? 1 : ::poll(&readable, 1, stop_ == nullptr ? -1 : kPollMs);
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
   }
   return false;
@@ -112,7 +133,7 @@ bool TraceInput::read_more() {
       return false;
     }
     got = ::read(descriptor_, read_.data() + kept, read_.size() - kept);
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   if (got < 0) {
     error_ = errno;
     end_ = End::read_failed;
@@ -150,10 +171,14 @@ TraceInput::int_type TraceInput::underflow() {
       if (end_ == End::none) end_ = decoder_->may_end() ? End::complete : End::truncated;
       return traits_type::eof();
     }
-    if (!decoder_->decode(in_, in_end_, out, plain_.data() + plain_.size())) {
-      end_ = End::corrupt;
-      if (out == plain_.data()) return traits_type::eof();
-    }
+    const auto outcome = decoder_->decode(in_, in_end_, out, plain_.data() + plain_.size());
+    if (outcome == Decoder::Outcome::decoded) continue;
+    end_ = outcome == Decoder::Outcome::damaged        ? End::corrupt
+           : outcome == Decoder::Outcome::large_window ? End::large_window
+                                                       : End::read_failed;
+    if (end_ == End::read_failed) error_ = ENOMEM;
+    if (out == plain_.data()) return traits_type::eof();
+    break;
   }
   setg(plain_.data(), plain_.data(), out);
   return traits_type::to_int_type(*gptr());

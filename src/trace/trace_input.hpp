@@ -15,25 +15,28 @@
 
 namespace kvarena::trace {
 
-/// Decompresses bytes.
 class Decoder {
  public:
+  enum class Outcome : std::uint8_t { decoded, damaged, large_window, no_memory };
+
   virtual ~Decoder() = default;
-  /// Decodes a part of `in` into `out`, and moves both past the used bytes. Returns false for bytes
-  /// that are not valid in the format.
-  virtual bool decode(const char*& in, const char* in_end, char*& out, char* out_end) = 0;
+  /// Decodes a part of `in` into `out`, and moves both past the used bytes. Returns `damaged` for
+  /// bytes that are not valid in the format, and `large_window` for data that needs more than
+  /// kMaxWindowBytes to be decoded.
+  virtual Outcome decode(const char*& in, const char* in_end, char*& out, char* out_end) = 0;
   /// Returns whether the compressed data may end here.
   virtual bool may_end() const noexcept = 0;
 };
 
+inline constexpr std::int64_t kMaxWindowBytes = std::int64_t{128} << 20;  ///< zstd
+
 /// Reads the bytes once, from first to last.
 class TraceInput final : public std::streambuf {
  public:
-  /// How the bytes ended.
-  enum class End : std::uint8_t { none, complete, read_failed, truncated, corrupt };
+  enum class End : std::uint8_t { none, complete, read_failed, truncated, corrupt, large_window };
 
-  /// Opens `path`; "-" is standard input. The input ends when `*stop` is true while a pipe has no
-  /// bytes. `stop` may be null.
+  /// Opens `path`; "-" is standard input. Waits for the writer of a pipe when the first byte is
+  /// read. The input ends once `*stop` is true. `stop` may be null.
   TraceInput(const std::string& path, const std::atomic<bool>* stop);
   ~TraceInput() override;
   TraceInput(const TraceInput&) = delete;

@@ -1,10 +1,12 @@
 #include "trace/trace_reader.hpp"
 
+#include "base/excerpt.hpp"
 #include "trace/records.hpp"
 
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -27,7 +29,9 @@ constexpr std::string_view kAnyFormat =
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == text.npos; }
 
-std::string shown_path(const std::string& path) { return path == "-" ? "standard input" : path; }
+std::string shown_path(const std::string& path) {
+  return path == "-" ? "standard input" : printable(path);
+}
 
 std::optional<LineDefect> missing_field(const JsonRecord& record, TraceFormat format,
                                         std::string_view line) {
@@ -109,8 +113,10 @@ Result<TraceReader> TraceReader::open(const TraceReaderOptions& options, Finding
 }
 
 Status TraceReader::fail_io(int error, std::string found) {
-  failure_ = {options_.path, fmt::format("{} ({})", found, std::generic_category().message(error)),
-              "a readable trace", "check the path and its permissions"};
+  failure_ = {
+      shown_path(options_.path),
+      fmt::format("{} ({})", found, std::generic_category().message(error)), "a readable trace",
+      error == ENOMEM ? "give the process more memory" : "check the path and its permissions"};
   return status_ = {StatusCode::io_error, Resource::file, Option::none, error, 0, 0, 0};
 }
 
@@ -155,7 +161,7 @@ bool TraceReader::next_line() {
 }
 
 bool TraceReader::next_content_line() {
-  while (next_line()) {
+  while (!options_.is_stopped() && next_line()) {
     if (!is_blank(line_)) return true;
   }
   return false;
@@ -166,6 +172,11 @@ Status TraceReader::fail_without_line() {
   using enum TraceInput::End;
   const TraceInput::End end = too_long_ ? none : input_->end();
   if (end == read_failed) return fail_io(input_->error(), "no way to read on");
+  if (end == large_window) {
+    ++line_number_;
+    return fail(0, fmt::format("zstd data with a window above {} MiB", kMaxWindowBytes >> 20),
+                "a smaller window", "decompress the trace first: zstd -d --long=31");
+  }
   if (end == truncated || end == corrupt) {
     ++line_number_;
     return fail(0,

@@ -28,12 +28,10 @@ enum class TraceFormat : std::uint8_t { detect, mooncake, azure, agent, vllm };
 
 /// Returns "auto", "mooncake", "azure", "agent" or "vllm".
 std::string_view name_of(TraceFormat format) noexcept;
-/// Returns all names of formats.
 std::vector<std::string> trace_format_names();
 /// Returns the format with this name, or nullopt.
 std::optional<TraceFormat> trace_format_of(std::string_view name) noexcept;
 
-/// Options of a reader.
 struct TraceReaderOptions {
   std::string path;                          ///< a file, plain, gzip or zstd; "-": standard input
   TraceFormat format = TraceFormat::detect;  ///< the required format, or `detect`

@@ -49,7 +49,6 @@ struct RowSeed {
   std::uint32_t high;  ///< factor; odd
 };
 
-/// Returns the seed of (prefix, layer, kind, head).
 KVARENA_HOST_DEVICE constexpr RowSeed row_seed(std::uint64_t prefix_hash, std::int32_t layer,
                                                RowKind kind, std::int32_t head) noexcept {
   const auto plane = (static_cast<std::uint64_t>(layer) << 32) |

@@ -39,7 +39,6 @@ class DeviceMemory {
     return *this;
   }
 
-  /// Returns the first byte or element.
   template <class T = std::byte>
   T* data() const noexcept {
     return static_cast<T*>(data_);

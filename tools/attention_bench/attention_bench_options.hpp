@@ -5,7 +5,6 @@
 /// problems for a meter.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 
 #include "tools/attention_meter/attention_problem.hpp"
 
@@ -37,12 +36,16 @@ class AttentionBenchOptions {
   ChosenProblems choose(const Console& console) const;
   /// Whether K and V are fp8.
   bool is_fp8() const { return dtype_ == "fp8"; }
+  /// The file of --lengths; empty: none.
+  const std::string& lengths_path() const { return lengths_path_; }
 
  private:
   void declare_counts(CLI::App& command);
-  std::optional<std::vector<meter::AttentionShape>> shapes(const Console& console) const;
+  std::vector<meter::AttentionShape> shapes() const;
   std::vector<meter::AttentionProblem> rows_of_presets() const;
-  meter::AttentionShape with_options(meter::AttentionShape shape) const;
+  /// The options' shape with the heads of a shape, a preset or a model.
+  template <class Heads>
+  meter::AttentionShape with_heads_of(const Heads& heads) const;
   bool has_lengths() const;
   bool is_valid(const Console& console, const meter::AttentionProblem& problem) const;
 

@@ -15,6 +15,7 @@
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/cuda_device.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -28,6 +29,9 @@ struct MeterOptions {
   std::int32_t replays = 31;                   ///< rounds that a median is taken of
   std::int32_t layers_per_schedule = 32;       ///< that share one schedule's time
   std::int32_t num_threads = 1;                ///< of a host meter
+  /// A host meter ends a row between two calls once it is true, with failed_precondition. nullptr:
+  /// never.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// The large read.

@@ -77,7 +77,11 @@ double HostMeter::microseconds(int calls, std::int32_t replays, Call call) const
   std::vector<std::int64_t> rounds;
   for (std::int32_t round = 0; round <= replays; ++round) {
     const std::int64_t start = clock.now_ns();
-    for (int i = 0; i < calls; ++i) call(i);
+    for (int i = 0; i < calls; ++i) {
+      if (options_.stop != nullptr && *options_.stop)
+        throw Failure{failed_precondition(Resource::none)};
+      call(i);
+    }
     if (round > 0) rounds.push_back(clock.now_ns() - start);
   }
   const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);

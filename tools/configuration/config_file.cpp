@@ -1,15 +1,22 @@
 #include "tools/configuration/config_file.hpp"
 
+#include "base/excerpt.hpp"
+
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace kvarena::tools {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// One line, or the lines of an array, without comments. All strings are JSON strings; TOML's
@@ -52,12 +59,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-/// "replay", "bench.attention".
-bool is_name(std::string_view text) {
+/// "block-size"; a table's name may have dots within it: "bench.attention".
+bool is_name(std::string_view text, bool may_have_dots) {
   constexpr std::string_view kLetters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-  return !text.empty() && text.find_first_not_of(kLetters) == text.npos && text.front() != '.' &&
+      ".abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+  const std::string_view allowed = kLetters.substr(may_have_dots ? 0 : 1);
+  return !text.empty() && text.find_first_not_of(allowed) == text.npos && text.front() != '.' &&
          text.back() != '.';
+}
+
+/// The bytes of a file, of one that is too large no more than one byte past the limit.
+std::string read_limited(std::istream& file) {
+  std::string bytes(kMaxConfigBytes + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
 }
 
 /// A string, number or boolean as a command line has it.
@@ -70,15 +86,16 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
 
-  std::vector<ConfigEntry> read(std::istream& text) {
-    std::size_t bytes = 0;
+  std::vector<ConfigEntry> read(std::istream& file) {
+    std::istringstream text(read_limited(file));
+    if (file.bad()) refuse(1, "bytes that cannot be read");
+    if (text.view().size() > kMaxConfigBytes)
+      refuse(1, fmt::format("more than {} bytes", kMaxConfigBytes));
     Line line;
     std::uint32_t number = 1;
     std::uint32_t first = 1;
     for (std::string raw; std::getline(text, raw); ++number) {
-      bytes += raw.size() + 1;
-      if (bytes > kMaxConfigBytes + 1)
-        refuse(number, fmt::format("more than {} bytes", kMaxConfigBytes));
+      if (raw.find('\0') != raw.npos) refuse(number, "a NUL byte");
       if (number == 1 && raw.starts_with("\xef\xbb\xbf")) raw.erase(0, 3);
       if (line.text.empty()) first = number;
       add(line, raw);
@@ -106,23 +123,17 @@ class Reader {
     if (text.empty()) return;
     if (text.front() == '[') {
       const std::string_view name = trimmed(text.substr(1, text.size() - 2));
-      if (text.back() != ']' || !is_name(name)) refuse(line, excerpt_of(text));
+      if (text.back() != ']' || !is_name(name, true)) refuse(line, excerpt_of(text));
       table_ = name;
       take_once(line, table_ + "]", "[" + table_ + "]");
       entries_.push_back({table_, "", {}, line});
       return;
     }
     const auto equals = text.find('=');
-    std::string_view key = trimmed(text.substr(0, equals));
-    if (equals == text.npos || !is_name(key)) refuse(line, excerpt_of(text));
-    std::string table = table_;  // "replay.block-size" is block-size of [replay]
-    if (const auto dot = key.rfind('.'); dot != key.npos) {
-      table += fmt::format("{}{}", table.empty() ? "" : ".", key.substr(0, dot));
-      key.remove_prefix(dot + 1);
-    }
-    take_once(line, table + "." + std::string(key), std::string(key));
-    entries_.push_back(
-        {table, std::string(key), values_of(line, trimmed(text.substr(equals + 1))), line});
+    const std::string key(trimmed(text.substr(0, equals)));
+    if (equals == text.npos || !is_name(key, false)) refuse(line, excerpt_of(text));
+    take_once(line, table_ + "." + key, key);
+    entries_.push_back({table_, key, values_of(line, trimmed(text.substr(equals + 1))), line});
   }
 
   void take_once(std::uint32_t line, const std::string& name, const std::string& words) {
@@ -151,6 +162,45 @@ class Reader {
   std::vector<ConfigEntry> entries_;
 };
 
+constexpr std::string_view kPrefix = "KVARENA_";
+
+/// The folder of users' settings; empty where there is none.
+fs::path user_config_folder() {
+  // NOLINTBEGIN(concurrency-mt-unsafe): one thread yet
+  const char* xdg = std::getenv("XDG_CONFIG_HOME");
+  if (xdg != nullptr && fs::path(xdg).is_absolute()) return xdg;
+  const char* home = std::getenv("HOME");
+  // NOLINTEND(concurrency-mt-unsafe)
+  if (home != nullptr && fs::path(home).is_absolute()) return fs::path(home) / ".config";
+  return {};
+}
+
+/// Why `user` should not trust a file or folder, which is called `name`; empty: there is no reason.
+std::string distrust(const fs::path& path, const std::string& name, ::uid_t user) {
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "nobody knows whose " + name + " is";
+  if (status.st_uid != user && status.st_uid != 0) {
+    return fmt::format("{} belongs to another user ({})", name, status.st_uid);
+  }
+  return (status.st_mode & S_IWOTH) == 0 ? "" : "everybody may write to " + name;
+}
+
+/// Whether `file` is there and `user` may trust it.
+bool is_usable(const fs::path& file, ::uid_t user, std::vector<std::string>& warnings) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(file, error))) return false;
+  const bool is_file = fs::is_regular_file(file, error);
+  std::string reason = is_file ? distrust(file, "it", user) : "it is no file";
+  const fs::path folder = file.parent_path();
+  if (reason.empty()) reason = distrust(folder, folder.string(), user);
+  if (reason.empty() && ::access(file.c_str(), R_OK) != 0) reason = "it cannot be read";
+  if (reason.empty()) return true;
+  const char* advice = is_file ? "; name it with --config to use it" : "";
+  warnings.push_back(
+      printable(fmt::format("{} is passed over: {}{}", file.string(), reason, advice)));
+  return false;
+}
+
 }  // namespace
 
 std::vector<ConfigEntry> parse_config(std::istream& text, const std::string& path) {
@@ -168,6 +218,43 @@ std::string toml_quoted(std::string_view text) {
     if (code < 0xa0) quoted.replace(at, 2, fmt::format("\\u{:04x}", code));
   }
   return quoted;
+}
+
+ConfigSources ConfigSources::of_process() {
+  ConfigSources sources;
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto equals = text.find('=');
+    if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
+    sources.environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  std::error_code unknown;
+  sources.folder = fs::current_path(unknown);
+  const fs::path folder = user_config_folder();
+  if (!folder.empty()) sources.user_file = folder / "kvarena" / kConfigFileName;
+  return sources;
+}
+
+std::optional<std::string> ConfigSources::variable(const std::string& name) const {
+  const auto found = environment.find(name);
+  if (found == environment.end() || found->second.empty()) return std::nullopt;
+  return found->second;
+}
+
+FoundConfig find_config_files(const ConfigSources& sources) {
+  FoundConfig found;
+  for (fs::path folder = sources.folder; !folder.empty(); folder = folder.parent_path()) {
+    if (is_usable(folder / kConfigFileName, sources.user, found.project_warnings)) {
+      found.project = folder / kConfigFileName;
+      break;
+    }
+    if (folder == folder.parent_path()) break;
+  }
+  if (!sources.user_file.empty() && sources.user_file != found.project &&
+      is_usable(sources.user_file, sources.user, found.user_warnings)) {
+    found.user = sources.user_file;
+  }
+  return found;
 }
 
 }  // namespace kvarena::tools

@@ -4,16 +4,23 @@
 /// Reads kvarena.toml as a list of settings with their lines, and writes strings as TOML. The
 /// accepted part of TOML is tables, and keys with a string, a number, a boolean or an array of
 /// these on one or more lines. A wrong file gives one `ConfigError`. The functions know no commands
-/// or options. Pure functions.
+/// or options. `ConfigSources` has the sources of configuration besides the command line; they are
+/// injected, so no test depends on the environment and the folders of its user.
 
-#include "tools/exit_codes.hpp"
+#include "tools/console.hpp"
 
 #include "base/finding.hpp"
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <istream>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,5 +53,37 @@ std::vector<ConfigEntry> parse_config(std::istream& text, const std::string& pat
 /// `text` as a TOML string in double quotes, on one line, control characters escaped; what is not
 /// UTF-8 becomes U+FFFD.
 std::string toml_quoted(std::string_view text);
+
+/// The name that is searched for.
+inline constexpr const char* kConfigFileName = "kvarena.toml";
+
+/// The environment and the files of a process. Empty: only the command line is used.
+struct ConfigSources {
+  std::map<std::string, std::string> environment{};  ///< variables named KVARENA_...
+  std::filesystem::path folder{};     ///< where the search begins; empty: there is none
+  std::filesystem::path user_file{};  ///< the user's own file, which may not exist; empty: none
+  ::uid_t user = ::geteuid();         ///< whose files are trusted, besides root's
+
+  /// Those of this process: its environment, current directory and
+  /// $XDG_CONFIG_HOME/kvarena/kvarena.toml, or else ~/.config/kvarena/kvarena.toml.
+  static ConfigSources of_process();
+
+  /// The variable's value; nothing where it is empty or not set.
+  std::optional<std::string> variable(const std::string& name) const;
+};
+
+/// The files that nobody named.
+struct FoundConfig {
+  std::filesystem::path project{};  ///< kvarena.toml of the folder or its nearest parent
+  std::filesystem::path user{};     ///< the user's; empty where it is the project's
+  std::vector<std::string> project_warnings{};  ///< what was passed over on the way, and why
+  std::vector<std::string> user_warnings{};     ///< likewise of the user's
+};
+
+/// Searches for the files, up to the root of the file system. A file is skipped when the file or
+/// its folder belongs neither to the user nor to root, or when everybody may write to it. The
+/// reason is that a configuration can name files to write. Groups are trusted, because many users
+/// have their own group, which may write to all files that they create.
+FoundConfig find_config_files(const ConfigSources& sources);
 
 }  // namespace kvarena::tools

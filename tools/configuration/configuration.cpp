@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <fstream>
+#include <ranges>
 #include <utility>
 
 namespace kvarena::tools {
@@ -93,13 +93,16 @@ void Configuration::declare(CLI::App& root) {
   config_ = root.set_config("--config", file.empty() ? kNoFile : file,
                             "Settings in place of the nearest kvarena.toml (also: KVARENA_CONFIG)");
   config_->option_text("FILE");
+  config_->check([](const std::string& name) {
+    return name.empty() ? "\"\" is no file name; expected a TOML file" : "";
+  });
   if (!named.empty() && !std::ifstream(named)) config_->default_str(kNoFile);  // read_files says so
   no_config_ = root.add_flag("--no-config", no_config_given_,
                              "Only the command line counts: no file, no KVARENA_* variable");
   no_config_->configurable(false);
 }
 
-void Configuration::exclude_choice(CLI::Option& option, const CLI::Option& choice,
+void Configuration::exclude_choice(CLI::Option& option, CLI::Option& choice,
                                    std::set<std::string> values) {
   choice_rules_.push_back({&option, &choice, std::move(values)});
 }
@@ -278,6 +281,12 @@ void Configuration::displace_weaker(Source source) {
     const std::string& value = settings_.at(&option).values.back();
     for (const ChoiceRule& rule : choice_rules_) {
       if (rule.choice == &option && rule.values.contains(value)) displace(*rule.option, source);
+      // The other way round where the choice's default goes with the option.
+      if (rule.option == &option && is_set(*rule.choice) &&
+          rule.values.contains(settings_.at(rule.choice).values.back()) &&
+          !rule.values.contains(rule.choice->get_default_str())) {
+        displace(*rule.choice, source);
+      }
     }
   }
 }
@@ -296,7 +305,7 @@ ConfigOrigin Configuration::origin_of(const CLI::Option& option) const {
 }
 
 ConfigOrigin Configuration::origin_of_refused(const std::string& words) const {
-  for (const CommandOption& named : options_) {
+  for (const CommandOption& named : options_ | std::views::reverse) {  // the last that was taken
     const ConfigOrigin origin = origin_of(*named.option);
     const std::string name = named.option->get_name();
     const bool is_named =

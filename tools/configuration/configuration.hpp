@@ -9,7 +9,6 @@
 /// docs/reference/command.md has the order of sources. One thread.
 
 #include "tools/configuration/config_file.hpp"
-#include "tools/configuration/config_sources.hpp"
 #include "tools/console.hpp"
 
 #include <istream>
@@ -60,10 +59,10 @@ class Configuration {
   /// all commands, and else only those of the command chosen.
   void show_with(const CLI::App* command) { show_command_ = command; }
 
-  /// Says that `option` must not be used when `choice` has one of `values`. The option is dropped
-  /// when a stronger source sets such a value. When both sources are equally strong, the command
-  /// reports the contradiction.
-  void exclude_choice(CLI::Option& option, const CLI::Option& choice, std::set<std::string> values);
+  /// Says that `option` and `choice` with one of `values` exclude each other. The one from the
+  /// weaker source is dropped. When both sources are equally strong, the command reports the
+  /// contradiction.
+  void exclude_choice(CLI::Option& option, CLI::Option& choice, std::set<std::string> values);
 
   /// All options and, as tables, all commands, but for hidden ones, in the order of their
   /// declaration; empty until a command line has been parsed.
@@ -92,7 +91,7 @@ class Configuration {
   };
   struct ChoiceRule {
     CLI::Option* option;
-    const CLI::Option* choice;
+    CLI::Option* choice;
     std::set<std::string> values;  // of the choice, with which the option has no place
   };
 

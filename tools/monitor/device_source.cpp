@@ -1,7 +1,7 @@
-#include "tools/monitor/device_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
 
 #include "base/excerpt.hpp"
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 
@@ -49,6 +49,28 @@ MonitorFrame failure(const std::string& name, const Status& status) {
   return frame;
 }
 
+/// An open device: the host, or a GPU of which NVML tells nothing.
+class DeviceSource final : public MonitorSource {
+ public:
+  explicit DeviceSource(OpenedDevice device) : device_(std::move(device)) {}
+  MonitorFrame look() override {
+    const Device& device = *device_.device;
+    const std::string name = printable(device.name());
+    const auto memory = device.memory_info();
+    if (!memory) return failure(name, memory.status());
+    MonitorFrame frame = frame_of(
+        name, {memory->total_bytes, memory->total_bytes - memory->free_bytes, memory->free_bytes});
+    if (device_.cuda != nullptr) {
+      frame.lines.emplace_back(
+          "  by a CUDA context of this process, which counts as used: there is no NVML");
+    }
+    return frame;
+  }
+
+ private:
+  OpenedDevice device_;
+};
+
 }  // namespace
 
 std::vector<std::string> lines_of_processes(const NvmlMemory& nvml) {
@@ -89,20 +111,6 @@ MonitorFrame GpuSource::look() {
   frame.document["reserved_bytes"] = nvml->reserved_bytes;
   frame.document["driver_version"] = nvml->driver_version;
   frame.document["processes"] = json_of_processes(*nvml);
-  return frame;
-}
-
-MonitorFrame DeviceSource::look() {
-  const Device& device = *device_.device;
-  const std::string name = printable(device.name());
-  const auto memory = device.memory_info();
-  if (!memory) return failure(name, memory.status());
-  MonitorFrame frame = frame_of(
-      name, {memory->total_bytes, memory->total_bytes - memory->free_bytes, memory->free_bytes});
-  if (device_.cuda != nullptr) {
-    frame.lines.emplace_back(
-        "  by a CUDA context of this process, which counts as used: there is no NVML");
-  }
   return frame;
 }
 

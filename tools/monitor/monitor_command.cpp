@@ -1,10 +1,10 @@
-#include "tools/monitor/monitor_command.hpp"
-
-#include "tools/http_address.hpp"
+#include "tools/command_line.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/monitor/device_source.hpp"
-#include "tools/monitor/server_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
+
+#include "base/excerpt.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -58,15 +58,44 @@ MonitorFrame unreachable(const MonitorFrame& failed, const LastLook& last) {
   return frame;
 }
 
-}  // namespace
+class MonitorCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  /// Shows one look, or looks until it is interrupted. After the first successful look, failures
+  /// are shown in place of looks.
+  ExitCode run(const Console& console);
+
+ private:
+  std::unique_ptr<MonitorSource> open(const Console& console, ExitCode* code) const;
+  void show(const Console& console, const MonitorFrame& frame, LiveView& live) const;
+  ExitCode write(const Console& console, const MonitorFrame& frame) const;
+
+  std::string url_;
+  std::string token_path_;
+  std::string ca_file_;
+  DeviceChoice device_;
+  double interval_s_ = 2.0;
+  bool once_ = false;
+  std::string json_;
+};
 
 CLI::App* MonitorCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "monitor", "Watch a kvarena process over HTTP, or a device by its driver");
   command->footer(kFooter);
-  auto* url = command->add_option("--url", url_, "Of the server");
+  const auto take_url = [this](const std::string& text) {
+    const auto parsed = parse_http_url(text);
+    if (!parsed) {
+      throw CLI::ValidationError(
+          "--url",
+          refusal_text({.found = fmt::format("\"{}\" is no address of a server", printable(text)),
+                        .expected = "http://HOST:PORT or https://HOST[:PORT], such as "
+                                    "http://127.0.0.1:15858"}));
+    }
+    url_ = *parsed;
+  };
+  auto* url = command->add_option_function<std::string>("--url", take_url, "Of the server");
   url->type_name("http://HOST:PORT|https://HOST[:PORT]");
-  url_option_ = url;
   command->add_option("--http-token-file", token_path_, "The server's token: first line of FILE")
       ->type_name("FILE")
       ->needs(url);
@@ -78,9 +107,8 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
   add_device_option(*command, device_)
       ->description("What to watch. auto: the first GPU, or with a warning the host")
       ->excludes(url);
-  command->add_option("--interval", interval_s_, "Seconds from look to look")
-      ->check(CLI::Range(0.05, 86400.0))
-      ->capture_default_str();
+  add_number_option(*command, "--interval", interval_s_, 0.05, 86400.0,
+                    "Seconds from look to look");
   command->add_flag("--once", once_, "One look; exit code 1 when unhealthy");
   declare_json_option(*command, json_);
   command->get_option("--json")->description(
@@ -90,23 +118,16 @@ CLI::App* MonitorCommand::declare(CLI::App& parent) {
 }
 
 std::unique_ptr<MonitorSource> MonitorCommand::open(const Console& console, ExitCode* code) const {
-  if (url_option_->count() == 0) {
+  if (url_.empty()) {
     *code = ExitCode::environment;
     return open_device_source(console, device_, identify_devices(),
                               [](const CudaDeviceInfo& gpu) { return nvml_memory(gpu); });
   }
-  *code = ExitCode::usage;
-  auto url = parse_http_url(url_);
-  if (!url) {
-    console.error(fmt::format("--url {}", url_),
-                  "http://HOST:PORT or https://HOST[:PORT], such as http://127.0.0.1:15858");
-    return nullptr;
-  }
   *code = ExitCode::bad_input;
   auto token = read_token(console, token_path_);
   if (!token) return nullptr;
-  return std::make_unique<ServerSource>(
-      HealthServerAddress{std::move(*url), std::move(*token), ca_file_}, steady_clock());
+  return std::make_unique<ServerSource>(HealthServerAddress{url_, std::move(*token), ca_file_},
+                                        steady_clock());
 }
 
 void MonitorCommand::show(const Console& console, const MonitorFrame& frame, LiveView& live) const {
@@ -162,5 +183,9 @@ ExitCode MonitorCommand::run(const Console& console) {
     }
   }
 }
+
+}  // namespace
+
+Command monitor_command(CLI::App& parent) { return make_command<MonitorCommand>(parent); }
 
 }  // namespace kvarena::tools

@@ -1,7 +1,6 @@
-#include "tools/monitor/server_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
 
 #include "base/excerpt.hpp"
-#include "tools/monitor/stats_view.hpp"
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -18,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxHeaderBytes = std::size_t{64} << 10;
 
 HealthAnswer failure(std::string happened, std::string advice) {
   return {{}, std::move(happened), std::move(advice)};
@@ -32,6 +32,14 @@ HealthAnswer answer_of(long status, std::string body) {
       return failure("403: the server does not take this host name",
                      "give its numeric address, as in http://127.0.0.1:15858; a proxy in front has "
                      "to set the Host header");
+    case 408:
+      return failure("408: the request came in too slowly",
+                     "look at the network's load; try again");
+    case 431:
+      return failure("431: the request is too long", "give a shorter token in --http-token-file");
+    case 500:
+      return failure("500: the server could not make its answer",
+                     "look at the process's memory and its log");
     case 429: return failure("429: the server is overloaded by too many connections", "try again");
     default:
       return failure(fmt::format("status {}", status),
@@ -45,6 +53,13 @@ std::size_t take(const char* bytes, std::size_t, std::size_t count, void* target
   if (body.size() + count > kMaxBytes) return 0;
   body.append(bytes, count);
   return count;
+}
+
+/// libcurl's callback: counts a header line while all of them are not too large.
+std::size_t take_header(const char*, std::size_t, std::size_t count, void* target) {
+  auto& bytes = *static_cast<std::size_t*>(target);
+  bytes += count;
+  return bytes <= kMaxHeaderBytes ? count : 0;
 }
 
 HealthAnswer not_connected(long error) {
@@ -89,6 +104,9 @@ HealthAnswer no_answer(CURL* curl, CURLcode code, std::chrono::milliseconds limi
       return not_connected(error);
     case CURLE_OPERATION_TIMEDOUT: return too_late(curl, limit);
     case CURLE_WRITE_ERROR: return failure("the answer is too large", "is it a kvarena server?");
+    case CURLE_OUT_OF_MEMORY:  // also of a header line without end
+      return failure("the answer's headers are too large, or there is no host memory",
+                     "is it a kvarena server?");
     case CURLE_PEER_FAILED_VERIFICATION:
       return failure(
           "the server's certificate is not trusted",
@@ -113,6 +131,7 @@ HealthAnswer fetch_stats(const HealthServerAddress& server) {
   if (!curl) return failure("no host memory", "");
   const std::string url = server.url + "/stats";
   std::string body;
+  std::size_t header_bytes = 0;
   std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(nullptr,
                                                                       &curl_slist_free_all);
   if (!server.token.empty()) {
@@ -129,6 +148,8 @@ HealthAnswer fetch_stats(const HealthServerAddress& server) {
   set(CURLOPT_HTTPHEADER, headers.get());
   set(CURLOPT_WRITEFUNCTION, &take);
   set(CURLOPT_WRITEDATA, &body);
+  set(CURLOPT_HEADERFUNCTION, &take_header);
+  set(CURLOPT_HEADERDATA, &header_bytes);
   if (!server.ca_file.empty()) set(CURLOPT_CAINFO, server.ca_file.c_str());
   const CURLcode code = curl_easy_perform(curl.get());
   if (code != CURLE_OK) return no_answer(curl.get(), code, server.limit);

@@ -1,4 +1,4 @@
-#include "tools/monitor/stats_document.hpp"
+#include "tools/monitor/stats_view.hpp"
 
 #include "base/excerpt.hpp"
 

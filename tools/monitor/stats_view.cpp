@@ -1,6 +1,6 @@
 #include "tools/monitor/stats_view.hpp"
 
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "tools/plan/plan_case.hpp"
 
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 
@@ -24,6 +24,13 @@ std::string rank_choices(const ModelSpec& model) {
 std::optional<Finding> refusal_of(const PlannedCase& p) {
   const PlanOptions& o = p.options;
   const capacity::TransformerShape& shape = p.model.shape;
+  if (shape.num_kv_heads > 0 && shape.num_q_heads % shape.num_kv_heads != 0) {
+    return Finding{.found = fmt::format("{} query heads over {} KV heads", shape.num_q_heads,
+                                        shape.num_kv_heads),
+                   .expected = "a multiple of the KV heads",
+                   .advice = p.model.source == "numbers" ? "change --q-heads or --kv-heads"
+                                                         : "look at the model's file"};
+  }
   if (o.context_tokens == 0 && shape.max_position == 0) {
     return Finding{.found = "no --context, and the model's longest is not known",
                    .expected = "--context, or --max-position with a model's numbers"};
@@ -109,7 +116,7 @@ PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
 }
 
 std::string weights_types_of(const PlannedCase& p) {
-  if (p.options.weights) return std::string(p.options.weights->name);
+  if (p.options.weights && !p.model.weights_stated) return std::string(p.options.weights->name);
   std::string types;
   for (const capacity::TypeTotal& total : p.model.weights_by_dtype) {
     const capacity::StorageFormat* format = capacity::find_storage_format(total.type);
@@ -199,6 +206,9 @@ std::vector<std::string> notes_of(const PlannedCase& p) {
         : p.model.parameters_source == "--parameters"
             ? "weights are estimated from --parameters"
             : fmt::format("weights are estimated: {}", p.model.parameters_source));
+  }
+  if (p.model.weights_stated && p.options.weights) {
+    notes.emplace_back("--weights-dtype is not used: the weights are those of --weights-bytes");
   }
   notes.insert(notes.end(), p.model.notes.begin(), p.model.notes.end());
   if (p.memory.from_driver) {

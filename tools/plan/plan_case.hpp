@@ -1,12 +1,14 @@
 #pragma once
 
 /// @file
-/// `PlannedCase`: the plan of one model on one GPU, and the parts that text and JSON share. Plain
-/// values; pure functions.
+/// `PlannedCase`: the plan of one model on one GPU, as tables for people (plan_text.cpp) and as
+/// JSON for programs (plan_json.cpp), and the parts that these share. Plain values; pure functions.
 
 #include "tools/plan/plan_inputs.hpp"
 
 #include "kvarena/capacity/memory_plan.hpp"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -66,5 +68,16 @@ std::string_view name_of(capacity::KeptTokens kept);
 std::string settings_refusal_of(const PlannedCase& planned);
 /// Returns notes about the figures, a line each.
 std::vector<std::string> notes_of(const PlannedCase& planned);
+
+/// Returns the breakdown, the requests that fit, their limit, and the options to set. Requires a
+/// case with a plan.
+std::string text_of(const PlannedCase& planned);
+/// The arithmetic, line by line.
+std::string explanation_of(const PlannedCase& planned);
+/// Returns several cases, a line each. A case without a plan has the reason.
+std::string comparison_of(const std::vector<PlannedCase>& cases);
+/// Returns the whole case, with the arithmetic when requested. A case without a plan has the model,
+/// the GPU and the reason.
+nlohmann::ordered_json json_of(const PlannedCase& planned, bool explain);
 
 }  // namespace kvarena::tools

@@ -1,11 +1,12 @@
-#include "tools/plan/plan_command.hpp"
-
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
-#include "tools/quantity.hpp"
+#include "tools/command_line.hpp"
+#include "tools/option_values.hpp"
+#include "tools/plan/plan_case.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
 #include "kvarena/capacity/model_presets.hpp"
+
+#include "base/excerpt.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -51,46 +52,80 @@ std::int32_t permille_of(double share) {
   return nearest / 1000.0 > share ? nearest - 1 : nearest;
 }
 
-bool take_format(const char* option, const std::string& name,
-                 std::optional<capacity::StorageFormat>* format, Finding& refusal) {
-  if (name.empty()) return true;
-  const capacity::StorageFormat* found = capacity::find_storage_format(name);
-  if (found != nullptr) {
-    *format = *found;
-    return true;
-  }
-  refusal = {.found = fmt::format("{} {}", option, name),
-             .expected = fmt::format("one of {}", fmt::join(format_names(), ", "))};
-  return false;
+Finding format_finding(const std::string& name) {
+  if (capacity::find_storage_format(name) != nullptr) return {};
+  return {.found = fmt::format("\"{}\" is no type", printable(name)),
+          .expected = fmt::format("one of {}", fmt::join(format_names(), ", "))};
 }
 
-}  // namespace
+/// The elements of `lists`, of which `finding_of` finds nothing wrong.
+std::vector<std::string> names_in(const std::string& option, const std::vector<std::string>& lists,
+                                  Finding (*finding_of)(const std::string&)) {
+  std::vector<std::string> names = list_elements(option, lists);
+  for (const std::string& name : names) {
+    const Finding why = finding_of(name);
+    if (!why.is_empty()) throw CLI::ValidationError(option, refusal_text(why));
+  }
+  return names;
+}
+
+class PlanCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  void declare_engine(CLI::App& command);
+  void complete();
+  std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
+  std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
+  ExitCode list(const Console& console) const;
+  ExitCode report(const Console& console, const std::vector<PlannedCase>& cases) const;
+
+  capacity::PlanOptions options_;
+  std::vector<std::string> model_names_;
+  std::vector<std::string> gpu_names_;
+  ModelNumbers numbers_;
+  std::string scales_ = "none";
+  std::string kept_ = "full";
+  double utilization_ = 0.9;
+  std::optional<std::int64_t> context_overhead_;
+  std::optional<std::int64_t> graph_bytes_;
+  std::string trace_path_;
+  std::string trace_format_ = "auto";
+  double percentile_ = 95.0;
+  std::optional<TraceLengths> lengths_;
+  std::string json_;
+  bool explain_ = false;
+  bool list_ = false;
+};
 
 CLI::App* PlanCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
       "plan", "How many requests fit into a GPU's memory, what limits them, what to set");
   command->footer(kFooter);
-  CLI::Option* model =
-      command->add_option("--model", model_names_, "Built-in models or files, separated by commas");
-  model->delimiter(',')->type_name("NAME|FILE");
+  using Texts = std::vector<std::string>;
+  CLI::Option* model = command->add_option_function<Texts>(
+      "--model",
+      [this](const Texts& texts) { model_names_ = names_in("--model", texts, model_finding); },
+      "Built-in models or files, separated by commas");
+  model->type_name("NAME|FILE");
   numbers_.declare(*command, *model);
   command
-      ->add_option("--gpu", gpu_names_,
-                   "GPUs by name, 'auto' or cuda:N for the card present, or sizes; default: auto")
-      ->delimiter(',')
+      ->add_option_function<Texts>(
+          "--gpu",
+          [this](const Texts& texts) { gpu_names_ = names_in("--gpu", texts, memory_finding); },
+          "GPUs by name, 'auto' or cuda:N for the card present, or sizes; default: auto")
       ->type_name("NAME|SIZE");
   add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
                    "Tokens of each sequence; without it the model's longest");
-  add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for")
-      ->capture_default_str();
+  add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for");
   command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
       ->type_name("FILE");
   add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
-                    "The trace's format")
-      ->capture_default_str();
-  command->add_option("--percentile", percentile_, "Of the trace's lengths, beside the median")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
+                    "The trace's format");
+  add_number_option(*command, "--percentile", percentile_, 0.0, 100.0,
+                    "Of the trace's lengths, beside the median");
   declare_engine(*command);
   command->add_flag("--explain", explain_, "Show the arithmetic with its numbers");
   command->add_flag("--list", list_, "Name all built-in models and GPUs");
@@ -99,22 +134,24 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
 }
 
 void PlanCommand::declare_engine(CLI::App& command) {
-  constexpr const char* kGroup = "Engine";
-  command
-      .add_option("--weights-dtype", weights_, "Weights as they are kept; default: as published")
-      ->group(kGroup);
-  command.add_option("--kv-dtype", kv_, "K and V as they are kept; default: the model's")
-      ->group(kGroup);
+  const OptionGroup group(command, "Engine");
+  const auto format = [&](const char* name, std::optional<capacity::StorageFormat>& value,
+                          const char* help) {
+    const auto take = [&value](const std::string& text) {
+      value = *capacity::find_storage_format(text);
+    };
+    command.add_option_function<std::string>(name, take, help)->check([](const std::string& text) {
+      return refusal_text(format_finding(text));
+    });
+  };
+  format("--weights-dtype", options_.weights, "Weights as they are kept; default: as published");
+  format("--kv-dtype", options_.kv, "K and V as they are kept; default: the model's");
   add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
-                    "Scales of 8-bit K and V that take memory of the pool")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "Scales of 8-bit K and V that take memory of the pool");
   add_choice_option(command, "--retention", kept_, {"full", "model"},
-                    "Tokens kept: all, as kvarena does, or those in the layers' windows")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "Tokens kept: all, as kvarena does, or those in the layers' windows");
   const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
-    add_count_option(command, name, value, 1, largest, help)->capture_default_str()->group(kGroup);
+    add_count_option(command, name, value, 1, largest, help);
   };
   count("--block-size", options_.block_size_tokens, 65536, "Tokens a block");
   count("--tp", options_.tensor_parallel, 4096, "Ranks that split each layer");
@@ -122,28 +159,20 @@ void PlanCommand::declare_engine(CLI::App& command) {
   count("--dp", options_.data_parallel, 4096, "Replicas");
   count("--max-sequences", options_.max_sequences, 1 << 20, "Sequences of a step");
   count("--max-batched-tokens", options_.max_step_tokens, 1 << 24, "Tokens of a step");
-  command
-      .add_option("--utilization", utilization_,
-                  "Share of the memory that may be used, in whole thousandths")
-      ->check(CLI::Range(0.001, 1.0))
-      ->capture_default_str()
-      ->group(kGroup);
+  add_number_option(command, "--utilization", utilization_, 0.001, 1.0,
+                    "Share of the memory that may be used, in whole thousandths");
   add_bytes_option(command, "--context-overhead", context_overhead_, "CUDA context and kernels", 0)
-      ->default_str("536MiB")
-      ->group(kGroup);
+      ->default_str("536MiB");
   add_bytes_option(command, "--graph-memory", graph_bytes_, "Captured CUDA graphs", 0)
-      ->default_str("0B")
-      ->group(kGroup);
+      ->default_str("0B");
 }
 
-bool PlanCommand::take_formats(Finding& refusal) {
+void PlanCommand::complete() {
   options_.utilization_permille = permille_of(utilization_);
   options_.kv_scale = scales_ == "none" ? ScaleKind::none : ScaleKind::per_token_head;
   options_.kept = kept_ == "full" ? KeptTokens::full : KeptTokens::model;
   if (context_overhead_) options_.context_overhead_bytes = *context_overhead_;
   if (graph_bytes_) options_.graph_bytes = *graph_bytes_;
-  return take_format("--weights-dtype", weights_, &options_.weights, refusal) &&
-         take_format("--kv-dtype", kv_, &options_.kv, refusal);
 }
 
 std::optional<std::vector<ModelSpec>> PlanCommand::models(PlanRefusal& refusal) const {
@@ -173,7 +202,7 @@ std::optional<std::vector<ModelSpec>> PlanCommand::models(PlanRefusal& refusal) 
 }
 
 std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal) {
-  if (!take_formats(refusal.what)) return std::nullopt;
+  complete();
   const auto chosen = models(refusal);
   if (!chosen) return std::nullopt;
   if (gpu_names_.empty()) gpu_names_.emplace_back("auto");
@@ -233,8 +262,7 @@ ExitCode PlanCommand::list(const Console& console) const {
                             {"bandwidth_source", gpu.bandwidth_source},
                             {"flops_source", gpu.flops_source}});
   }
-  if (!json_on_stdout(json_)) console.out << text;
-  return write_json(console, json_, json);
+  return print_result(console, json_, text, json);
 }
 
 ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCase>& cases) const {
@@ -264,5 +292,9 @@ ExitCode PlanCommand::report(const Console& console, const std::vector<PlannedCa
       std::ranges::any_of(cases, [](const PlannedCase& p) { return !p.refusal; });
   return any_planned ? ExitCode::does_not_fit : ExitCode::usage;
 }
+
+}  // namespace
+
+Command plan_command(CLI::App& parent) { return make_command<PlanCommand>(parent); }
 
 }  // namespace kvarena::tools

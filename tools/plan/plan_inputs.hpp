@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// The inputs of `kvarena plan` from the command line: models by name or file; memory by a GPU's
-/// name, a present GPU or bytes; lengths from a trace.
+/// The inputs of `kvarena plan` from the command line: models by name, file or numbers; memory by a
+/// GPU's name, a present GPU or bytes; lengths from a trace.
 
-#include "tools/exit_codes.hpp"
+#include "tools/console.hpp"
 
 #include "base/finding.hpp"
 #include "trace/trace_reader.hpp"
@@ -15,6 +15,11 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace kvarena::tools {
 
@@ -35,9 +40,37 @@ struct PlannedMemory {
 
 /// Returns the memory that `text` names: a preset, auto or cuda:N, or a size; or why it is unknown.
 std::optional<PlannedMemory> find_memory(const std::string& text, PlanRefusal& refusal);
+/// What is wrong with `text` as a name of memory, before any card is asked; nothing: it is one.
+Finding memory_finding(const std::string& text);
 
 /// Returns the model that `text` names, a preset or a file; or why there is none.
 std::optional<capacity::ModelSpec> find_model(const std::string& text, PlanRefusal& refusal);
+/// What is wrong with `text` as a name of a model; nothing: it is a preset, or names what is there.
+Finding model_finding(const std::string& text);
+
+/// `ModelNumbers`: a model by the numbers of its layers on the command line, and the weights of
+/// models whose files and presets do not tell them. Zeros mean "not given".
+class ModelNumbers {
+ public:
+  /// Declares --layers and the others on `command`. Those of the layers exclude `model`, which
+  /// names one; --parameters and --weights-bytes go with both.
+  void declare(CLI::App& command, CLI::Option& model);
+  /// Whether any number of the layers was given.
+  bool any() const noexcept;
+  /// The model, or what is wrong or missing.
+  std::optional<capacity::ModelSpec> model(Finding& refusal) const;
+  /// Sets the parameters of --parameters when the model's parameters and weights are unknown, and
+  /// the bytes of --weights-bytes for any model. Adds a note about an option that is not used.
+  void add_weights(capacity::ModelSpec& model) const;
+
+ private:
+  bool is_complete(Finding& refusal) const;
+
+  capacity::TransformerShape shape_;
+  std::int32_t window_ = 0;
+  std::int64_t parameters_ = 0;
+  std::optional<std::int64_t> weights_bytes_;
+};
 
 /// Lengths of a trace's requests.
 struct TraceLengths {

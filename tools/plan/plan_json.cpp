@@ -1,4 +1,4 @@
-#include "tools/plan/plan_output.hpp"
+#include "tools/plan/plan_case.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
-#include "tools/plan/plan_output.hpp"
+#include "tools/plan/plan_case.hpp"
 
 #include "kvarena/capacity/gpu_spec.hpp"
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
 
 #include <fmt/format.h>
 
@@ -22,6 +22,11 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 std::string amount(std::int64_t bytes) {
   if (bytes == kMost) return "more than 2^63 - 1";
   return bytes == -kMost ? "none" : grouped(bytes);
+}
+
+/// What a sum leaves of the budget.
+std::int64_t left_of(std::int64_t budget, std::int64_t total) {
+  return total == kMost ? -kMost : budget - total;
 }
 
 /// A figure in bytes and MiB.
@@ -45,8 +50,7 @@ std::string unknown_breakdown_of(const PlannedCase& p) {
          fmt::format("  {:<18} {:>18}\n", "weights", "unknown") +
          row("KV cache", plan.asked_kv_bytes) + row("activations", plan.activation_bytes) +
          row("overhead", plan.overhead_bytes) + row("without weights", plan.asked_total_bytes) +
-         row("left for weights",
-             plan.asked_total_bytes == kMost ? -kMost : plan.budget_bytes - plan.asked_total_bytes);
+         row("left for weights", left_of(plan.budget_bytes, plan.asked_total_bytes));
 }
 
 std::string breakdown_of(const PlannedCase& p) {
@@ -55,9 +59,9 @@ std::string breakdown_of(const PlannedCase& p) {
   const auto row = [](std::string_view name, std::int64_t pool, std::int64_t asked) {
     return fmt::format("  {:<14}{}{}\n", name, cells(asked), cells(pool));
   };
-  const bool is_absurd = plan.asked_total_bytes == kMost;
-  const std::int64_t subtotal_asked =
-      is_absurd ? kMost : plan.asked_total_bytes - plan.overhead_bytes;
+  const auto subtotal = [&](std::int64_t total) {
+    return total == kMost ? kMost : total - plan.overhead_bytes;
+  };
   std::string text = fmt::format(
       "  {:<14} {:>31} {:>31}\n  {:<14} {:>18} {:>12} {:>18} {:>12}\n", "",
       fmt::format("{} x {} tokens", grouped(p.options.batch), grouped(plan.context_tokens)),
@@ -65,11 +69,11 @@ std::string breakdown_of(const PlannedCase& p) {
   text += row("weights", plan.weights_bytes, plan.weights_bytes);
   text += row("KV cache", plan.kv_cache_bytes, plan.asked_kv_bytes);
   text += row("activations", plan.activation_bytes, plan.activation_bytes);
-  text += row("subtotal", plan.total_bytes - plan.overhead_bytes, subtotal_asked);
+  text += row("subtotal", subtotal(plan.total_bytes), subtotal(plan.asked_total_bytes));
   text += row("overhead", plan.overhead_bytes, plan.overhead_bytes);
   text += row("total", plan.total_bytes, plan.asked_total_bytes);
-  text += row("free of budget", plan.budget_bytes - plan.total_bytes,
-              is_absurd ? -kMost : plan.budget_bytes - plan.asked_total_bytes);
+  text += row("free of budget", left_of(plan.budget_bytes, plan.total_bytes),
+              left_of(plan.budget_bytes, plan.asked_total_bytes));
   const std::int64_t unused = p.memory.bytes - plan.budget_bytes;
   text += row("left unused", unused, unused);
   return text;

@@ -1,14 +1,12 @@
-#include "tools/pressure/pressure_command.hpp"
-
+#include "tools/command_line.hpp"
+#include "tools/device_option.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
-#include "tools/pressure/neighbour_command.hpp"
+#include "tools/option_values.hpp"
 #include "tools/pressure/pressure_output.hpp"
-#include "tools/quantity.hpp"
-#include "tools/replay/replay_exit_code.hpp"
+#include "tools/result_file.hpp"
 
-#include "scenarios/scenario.hpp"
+#include "scenarios/neighbour.hpp"
+#include "scenarios/suite.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -17,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -78,15 +77,61 @@ class ProgressLines final : public ProgressSink {
     console_.note(
         fmt::format("{}: {} after {:.1f} s", report.name, verdict_of(report), report.seconds));
     if (!report.ended || report.interrupted()) return;
-    console_.error(report.name + ": " + report.ended->happened, report.ended->expected,
-                   report.ended->advice);
+    const Finding& why = report.ended->why;
+    console_.error(fmt::format("{}: {}", report.name, headline(why)), why.expected, why.advice);
   }
 
  private:
   const Console& console_;
 };
 
-}  // namespace
+constexpr const char* kNeighbour = "pressure-neighbour";
+
+class NeighbourCommand {
+ public:
+  CLI::App* declare(CLI::App& parent) {
+    CLI::App* command =
+        parent.add_subcommand(kNeighbour, "Take and free memory, as lines of standard input say");
+    command->group("");
+    add_device_option(*command, device_);
+    return command;
+  }
+  ExitCode run(const Console& console) const {
+    const auto opened = open_device(console, device_);
+    if (!opened) return ExitCode::environment;
+    const bool understood = scenarios::serve_neighbour(*opened->device, std::cin, console.out);
+    return understood ? ExitCode::ok : ExitCode::bad_input;
+  }
+
+ private:
+  DeviceChoice device_;
+};
+
+/// The program and arguments that run this executable as a neighbour on the device; empty when the
+/// console does not know the executable.
+std::vector<std::string> neighbour_of(const Console& console, const OpenedDevice& opened) {
+  if (console.program.empty()) return {};
+  const std::string device =
+      opened.cuda == nullptr ? "cpu" : fmt::format("cuda:{}", opened.cuda->info().ordinal);
+  return {console.program, kNeighbour, "--device", device};
+}
+
+class PressureCommand {
+ public:
+  CLI::App* declare(CLI::App& parent);
+  ExitCode run(const Console& console);
+
+ private:
+  /// Says why, and returns the exit code.
+  ExitCode report_failure(const Console& console, const scenarios::SuiteOutcome& outcome) const;
+
+  scenarios::SuiteOptions options_;
+  DeviceChoice device_;
+  std::string model_;
+  std::optional<std::int64_t> memory_bytes_;
+  std::string out_;
+  std::string json_;
+};
 
 CLI::App* PressureCommand::declare(CLI::App& parent) {
   CLI::App* command = parent.add_subcommand(
@@ -98,8 +143,7 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
                    "the machine has available; GPU: all that is free]");
   const std::vector<std::string> models = scenarios::served_model_names();
   model_ = models.front();
-  add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights")
-      ->capture_default_str();
+  add_choice_option(*command, "--model", model_, models, "Shape of KV and size of weights");
   std::vector<std::string> names;
   for (const auto& scenario : scenarios::scenarios()) names.emplace_back(scenario.name);
   command
@@ -108,9 +152,9 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
   add_count_option(*command, "--seed", options_.seed, 0, std::numeric_limits<std::int32_t>::max(),
-                   "Of lengths and contents")
-      ->capture_default_str();
-  command->add_option("--out", out_, "Write report.md and report.json into DIR, made where missing")
+                   "Of lengths and contents");
+  refuse_empty(command->add_option("--out", out_,
+                                   "Write report.md and report.json into DIR, made where missing"))
       ->type_name("DIR");
   declare_json_option(*command, json_);
   return command;
@@ -119,7 +163,9 @@ CLI::App* PressureCommand::declare(CLI::App& parent) {
 ExitCode PressureCommand::run(const Console& console) {
   // What a run of minutes finds out must not be lost for want of a place to write it to.
   ResultFolder folder;
-  if (const ExitCode code = probe_reports(console, out_, folder); code != ExitCode::ok) return code;
+  if (const ExitCode code = probe_reports(console, out_, json_, folder); code != ExitCode::ok) {
+    return code;
+  }
   if (const ExitCode code = probe_json(console, json_); code != ExitCode::ok) return code;
   options_.model = *scenarios::find_served_model(model_);
   const auto host_bytes =
@@ -131,7 +177,7 @@ ExitCode PressureCommand::run(const Console& console) {
   }
   options_.device = opened->device.get();
   options_.memory_bytes = memory_bytes_;
-  options_.neighbour_command = neighbour_command(console, *opened);
+  options_.neighbour_command = neighbour_of(console, *opened);
   const PressureOrigin origin = origin_now(*options_.device);
   ProgressLines progress(console);
   const Interrupt interrupt;
@@ -155,21 +201,25 @@ ExitCode PressureCommand::run(const Console& console) {
 ExitCode PressureCommand::report_failure(const Console& console,
                                          const scenarios::SuiteOutcome& outcome) const {
   if (!outcome.failure) return ExitCode::ok;
-  const auto& [end, happened, expected, advice] = *outcome.failure;
-  if (end == RunEnd::does_not_fit) {
+  Finding why = outcome.failure->why;
+  if (outcome.failure->end == RunEnd::does_not_fit) {
     constexpr std::int64_t kMebibyte = 1 << 20;
     const std::int64_t enough = (outcome.required_bytes + kMebibyte - 1) / kMebibyte;
     const std::int64_t left = outcome.report.free_bytes;
-    console.error(
-        memory_bytes_ ? fmt::format("--memory leaves {} bytes ({})", left, human_bytes(left))
-                      : happened,
-        expected,
-        fmt::format("give --memory {}MiB or more, free memory, or choose a smaller --model",
-                    enough));
-  } else {
-    console.error(happened, expected, advice);
+    if (memory_bytes_) {
+      why.found = fmt::format("--memory leaves {} bytes ({})", left, human_bytes(left));
+    }
+    why.advice = fmt::format(
+        "give --memory {}MiB or more, free memory, or choose a smaller --model", enough);
   }
-  return exit_code_of(end);
+  console.error(why);
+  return exit_code_of(outcome.failure->end);
 }
+
+}  // namespace
+
+Command neighbour_command(CLI::App& parent) { return make_command<NeighbourCommand>(parent); }
+
+Command pressure_command(CLI::App& parent) { return make_command<PressureCommand>(parent); }
 
 }  // namespace kvarena::tools

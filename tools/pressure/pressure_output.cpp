@@ -1,7 +1,7 @@
 #include "tools/pressure/pressure_output.hpp"
 
-#include "tools/json_output.hpp"
-#include "tools/quantity.hpp"
+#include "tools/option_values.hpp"
+#include "tools/result_file.hpp"
 
 #include "kvarena/base/version.hpp"
 #include "kvarena/device/memory_drift.hpp"
@@ -34,7 +34,7 @@ using scenarios::SuiteReport;
 std::string remark_of(const ScenarioReport& scenario) {
   if (!scenario.skipped.empty()) return scenario.skipped;
   if (scenario.interrupted()) return "stopped before its end";
-  if (scenario.ended) return "ended early: " + scenario.ended->happened;
+  if (scenario.ended) return "ended early: " + headline(scenario.ended->why);
   for (const Check& check : scenario.checks) {
     if (check.held) continue;
     return fmt::format("{}: expected {}, seen {}", check.what, check.expected, check.seen);
@@ -69,9 +69,9 @@ Json json_of(const Figure& figure) {
 Json json_of(const scenarios::MaybeFailure& ended) {
   if (!ended) return nullptr;
   return {{"end", name_of(ended->end)},
-          {"happened", ended->happened},
-          {"expected", ended->expected},
-          {"advice", ended->advice}};
+          {"happened", headline(ended->why)},
+          {"expected", ended->why.expected},
+          {"advice", ended->why.advice}};
 }
 
 Json json_of(const ScenarioReport& scenario) {
@@ -188,9 +188,9 @@ std::string anchor_of(std::string_view heading) {
 }
 
 void append_end(std::string& out, const scenarios::Failure& ended) {
-  out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), ended.happened);
-  if (!ended.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.expected);
-  if (!ended.advice.empty()) out += fmt::format("To do: {}\n\n", ended.advice);
+  out += fmt::format("Ended early ({}): {}\n\n", name_of(ended.end), headline(ended.why));
+  if (!ended.why.expected.empty()) out += fmt::format("Expected: {}\n\n", ended.why.expected);
+  if (!ended.why.advice.empty()) out += fmt::format("To do: {}\n\n", ended.why.advice);
 }
 
 void append_scenario(std::string& out, const ScenarioReport& scenario) {
@@ -213,9 +213,10 @@ void append_scenario(std::string& out, const ScenarioReport& scenario) {
 constexpr const char* kReports[] = {"report.md", "report.json"};
 
 ExitCode not_written(const Console& console, const std::string& folder,
-                     const std::error_code& error) {
-  console.error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
-                "check its permissions and the disk");
+                     const std::error_code& error, const std::filesystem::path& left_at = {}) {
+  console.output_error(fmt::format("--out {}: {}", folder, error.message()), "a folder to write to",
+                       left_at.empty() ? "check its permissions and the disk"
+                                       : fmt::format("the report is in {}", left_at.string()));
   return ExitCode::environment;
 }
 
@@ -257,7 +258,7 @@ Json json_of(const PressureOrigin& origin, const SuiteOptions& options,
   const bool ok = !outcome.failure;
   return {{"schema_version", 2},
           {"ok", ok},
-          {"failure", ok ? Json(nullptr) : Json(outcome.failure->happened)},
+          {"failure", ok ? Json(nullptr) : Json(headline(outcome.failure->why))},
           {"interrupted", !ok && outcome.failure->end == scenarios::RunEnd::interrupted},
           {"kvarena_version", KVARENA_VERSION_STRING},
           {"started_utc", origin.started_utc},
@@ -285,7 +286,7 @@ std::string markdown_of(const PressureOrigin& origin, const SuiteOptions& option
   append_origin(out, origin, options);
   if (outcome.failure && outcome.failure->end == scenarios::RunEnd::interrupted) {
     out += fmt::format(
-        "**{}.** Not run: {}.\n\n", outcome.failure->happened,
+        "**{}.** Not run: {}.\n\n", headline(outcome.failure->why),
         report.not_run.empty() ? "none" : fmt::format("{}", fmt::join(report.not_run, ", ")));
   }
   out += "| scenario | verdict | seconds | |\n| --- | --- | ---: | --- |\n";
@@ -300,13 +301,18 @@ std::string markdown_of(const PressureOrigin& origin, const SuiteOptions& option
   return out;
 }
 
-ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made) {
+ExitCode probe_reports(const Console& console, const std::string& folder, const std::string& json,
+                       ResultFolder& made) {
   if (folder.empty()) return ExitCode::ok;
   std::error_code error = made.make(folder);
   for (const char* name : kReports) {
     if (!error) error = probe_write(std::filesystem::path(folder) / name);
   }
-  return error ? not_written(console, folder, error) : ExitCode::ok;
+  if (error) return not_written(console, folder, error);
+  const bool is_clear = are_different_files(console, {{"--json", json},
+                                                      {"--out", folder + "/" + kReports[0]},
+                                                      {"--out", folder + "/" + kReports[1]}});
+  return is_clear ? ExitCode::ok : ExitCode::usage;
 }
 
 ExitCode write_reports(const Console& console, const std::string& folder,
@@ -314,11 +320,17 @@ ExitCode write_reports(const Console& console, const std::string& folder,
                        const SuiteOutcome& outcome) {
   if (folder.empty()) return ExitCode::ok;
   const std::filesystem::path path(folder);
+  const std::string reports[] = {markdown_of(origin, options, outcome),
+                                 json_text(json_of(origin, options, outcome))};
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (!error) error = write_whole(path / kReports[0], markdown_of(origin, options, outcome));
-  if (!error) error = write_whole(path / kReports[1], json_text(json_of(origin, options, outcome)));
-  return error ? not_written(console, folder, error) : ExitCode::ok;
+  ExitCode code = error ? not_written(console, folder, error) : ExitCode::ok;
+  for (int n = 0; n < 2 && !error; ++n) {
+    std::filesystem::path left_at;
+    const std::error_code failed = write_whole(path / kReports[n], reports[n], &left_at);
+    if (failed) code = not_written(console, folder, failed, left_at);
+  }
+  return code;
 }
 
 }  // namespace kvarena::tools

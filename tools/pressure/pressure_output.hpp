@@ -5,7 +5,6 @@
 /// that write_reports writes.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
 #include "tools/result_file.hpp"
 
 #include "scenarios/suite.hpp"
@@ -38,9 +37,10 @@ nlohmann::ordered_json json_of(const PressureOrigin& origin, const scenarios::Su
 /// `report.md`.
 std::string markdown_of(const PressureOrigin& origin, const scenarios::SuiteOptions& options,
                         const scenarios::SuiteOutcome& outcome);
-/// Returns whether write_reports could write into `folder`. `made` makes the folder when it is
-/// missing. Reports a failure on the console.
-ExitCode probe_reports(const Console& console, const std::string& folder, ResultFolder& made);
+/// Returns whether write_reports could write into `folder`, and no report is the file of `--json`.
+/// `made` makes the folder when it is missing. Reports a failure on the console.
+ExitCode probe_reports(const Console& console, const std::string& folder, const std::string& json,
+                       ResultFolder& made);
 /// Writes report.md and report.json into `folder`, and makes the folder when it is missing. Each
 /// file is written completely or stays as before. Reports a failure on the console.
 ExitCode write_reports(const Console& console, const std::string& folder,

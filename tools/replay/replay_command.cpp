@@ -1,10 +1,7 @@
 #include "tools/replay/replay_command.hpp"
 
 #include "tools/interrupt.hpp"
-#include "tools/json_output.hpp"
-#include "tools/progress_bar.hpp"
-#include "tools/quantity.hpp"
-#include "tools/replay/replay_exit_code.hpp"
+#include "tools/option_values.hpp"
 #include "tools/replay/replay_output.hpp"
 
 #include "replay/replay.hpp"
@@ -13,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <thread>
 
@@ -29,48 +25,7 @@ using replay::Reserve;
 
 constexpr std::chrono::milliseconds kRepublish{250};  // while it lingers
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-// Permille of "2%", "0.5%".
-std::optional<std::int32_t> permille(std::string_view text) {
-  if (!text.ends_with('%')) return std::nullopt;
-  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
-  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
-  return static_cast<std::int32_t>(*thousandths / 100);
-}
-
 }  // namespace
-
-bool ReplayCommand::take_blocks(const Console& console) {
-  if (blocks_.empty() || blocks_ == "unlimited") return true;
-  const auto count = whole_number(blocks_);
-  if (count && *count >= 1 && *count <= KvLayout::kMaxBlocks) {
-    options_.pool.num_blocks = *count;
-    return true;
-  }
-  console.error(fmt::format("--blocks {}", blocks_),
-                fmt::format("a whole number 1 .. {}, or unlimited", KvLayout::kMaxBlocks),
-                "for a size in bytes use --pool-bytes");
-  return false;
-}
-
-bool ReplayCommand::take_watermark(const Console& console) {
-  if (watermark_.empty()) return true;
-  if (const auto share = permille(watermark_)) {
-    options_.pool.watermark_permille = *share;
-    return true;
-  }
-  options_.pool.watermark_blocks = whole_number(watermark_);
-  if (options_.pool.watermark_blocks) return true;
-  console.error(fmt::format("--watermark {}", watermark_),
-                "a number of blocks, or a share of the pool such as 2% (at most 90%)", "");
-  return false;
-}
 
 bool ReplayCommand::take_roofline(const Console& console) {
   if (!roofline_.is_given()) return true;
@@ -88,14 +43,8 @@ bool ReplayCommand::uses_stdout() const noexcept {
 }
 
 bool ReplayCommand::take_outputs(const Console& console) const {
-  const int given = (json_on_stdout(json_) ? 1 : 0) + (timeline_.is_on_stdout() ? 1 : 0) +
-                    (request_times_.is_on_stdout() ? 1 : 0);
-  if (given <= 1) return true;
-  console.error("two outputs on standard output",
-                "'-' for one of --json, --timeline and "
-                "--request-times",
-                "write the others to files");
-  return false;
+  return are_different_files(console, {{"--json", json_}, timeline_.file(), request_times_.file()},
+                             {"the trace", options_.trace.path});
 }
 
 // What cannot be written is refused before anything runs.
@@ -118,9 +67,9 @@ bool ReplayCommand::take_device(const Console& console) {
 }
 
 bool ReplayCommand::complete(const Console& console) {
+  if (!take_outputs(console)) return false;  // first: other refusals are written to --json
   const auto shape = shape_.choose(console, model_);
-  if (!shape || !take_blocks(console) || !take_watermark(console) || !take_device(console) ||
-      !take_roofline(console) || !take_outputs(console) || !http_.take(console)) {
+  if (!shape || !take_device(console) || !take_roofline(console)) {
     return false;
   }
   model_name_ = shape->name;
@@ -200,9 +149,9 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
 
 ExitCode ReplayCommand::run(const Console& console) {
   if (!complete(console)) return ExitCode::usage;
+  Interrupt interrupt;
   ExitCode code = open_outputs(console);
   if (code != ExitCode::ok) return code;
-  Interrupt interrupt;
   options_.trace.stop = &interrupt.came();
   const auto replayed = replay(console, &code);
   if (!replayed) return code;
@@ -223,19 +172,19 @@ ExitCode ReplayCommand::write_results(const Console& console, const ReplayOutcom
 }
 
 ExitCode ReplayCommand::report(const Console& console, const ReplayOutcome& outcome) {
-  if (outcome.end != ReplayEnd::completed) {
-    console.error(outcome.happened, outcome.expected, outcome.advice);
-  }
+  const bool is_cut = outcome.end == ReplayEnd::interrupted && console.is_unread();
+  if (outcome.end != ReplayEnd::completed && !is_cut) console.error(outcome.why);
   if (!outcome.has_report) return exit_code_of(outcome.end);
   const auto& report = outcome.report;
-  warn(console, report);
-  if (!console.quiet) {
+  if (!is_cut) warn(console, report);
+  if (!console.quiet && !is_cut) {
     std::ostream& stream = uses_stdout() ? console.err : console.out;
     stream << summary_of(console, stream, options_, outcome, model_name_) << std::flush;
+    const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
+    const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
+    console.note(
+        fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
   }
-  const auto tokens = static_cast<double>(report.prefill_tokens + report.decode_tokens);
-  const auto rate = static_cast<std::int64_t>(tokens / std::max(elapsed_s_, 1e-9));
-  console.note(fmt::format("replayed in {:.2f} s ({} tokens a second)", elapsed_s_, grouped(rate)));
   const ExitCode written = write_results(console, outcome);
   const ExitCode code = exit_code_of(outcome.end);
   return code == ExitCode::ok ? written : code;

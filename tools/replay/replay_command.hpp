@@ -1,18 +1,18 @@
 #pragma once
 
 /// @file
-/// `kvarena replay`: serve a request trace through the block manager on a virtual clock.
+/// `kvarena replay`: its options (replay_declarations.cpp) and its work (replay_command.cpp).
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
-#include "tools/exit_codes.hpp"
 #include "tools/replay/replay_server.hpp"
-#include "tools/replay/roofline_options.hpp"
-#include "tools/replay/series_output.hpp"
+#include "tools/result_file.hpp"
 #include "tools/shape_options.hpp"
 
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
+
+#include "kvarena/capacity/step_time.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -21,12 +21,27 @@
 
 namespace kvarena::tools {
 
+/// The options of the roofline clock: a GPU, and the shares of its peaks that kernels reach.
+class RooflineOptions {
+ public:
+  /// Declares --gpu, which it returns, and --efficiency-matrices, -attention and -bandwidth.
+  CLI::Option* declare(CLI::App& command);
+  /// Whether a GPU was named.
+  bool is_given() const { return !gpu_.empty(); }
+  /// Returns the step times of the preset `model` on the GPU. On failure reports it on the console
+  /// and returns nothing.
+  std::optional<capacity::StepTimeModel> choose(const Console& console,
+                                                const std::string& model) const;
+
+ private:
+  std::string gpu_;
+  capacity::StepEfficiency efficiency_;
+};
+
 /// The command's options and its work.
 class ReplayCommand {
  public:
-  /// Declares the command below `parent` and returns it.
   CLI::App* declare(CLI::App& parent);
-  /// Replays and reports.
   ExitCode run(const Console& console);
 
  private:
@@ -35,8 +50,6 @@ class ReplayCommand {
   void declare_pool(CLI::App& command);
   void declare_attention(CLI::App& command);
   bool complete(const Console& console);
-  bool take_blocks(const Console& console);
-  bool take_watermark(const Console& console);
   bool take_device(const Console& console);
   bool take_roofline(const Console& console);
   bool take_outputs(const Console& console) const;
@@ -59,8 +72,6 @@ class ReplayCommand {
   std::string preempted_ = "drop";
   std::string attention_ = "off";
   DeviceChoice device_;
-  std::string blocks_;
-  std::string watermark_;
   std::optional<std::int64_t> max_running_;
   std::int64_t timeline_ms_ = 1000;
   std::int32_t threads_ = 0;

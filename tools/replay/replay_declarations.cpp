@@ -1,14 +1,54 @@
+#include "tools/command_line.hpp"
+#include "tools/nearest_name.hpp"
+#include "tools/option_values.hpp"
 #include "tools/replay/replay_command.hpp"
 
-#include "tools/json_output.hpp"
-#include "tools/option_types.hpp"
+#include "base/excerpt.hpp"
 
+#include "kvarena/capacity/gpu_spec.hpp"
+#include "kvarena/capacity/model_presets.hpp"
+
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 namespace kvarena::tools {
 namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
+
+/// Permille of "2%", "0.5%".
+std::optional<std::int32_t> permille(std::string_view text) {
+  if (!text.ends_with('%')) return std::nullopt;
+  const auto thousandths = parse_microseconds(text.substr(0, text.size() - 1));
+  if (!thousandths || *thousandths % 100 != 0 || *thousandths > 90'000) return std::nullopt;
+  return static_cast<std::int32_t>(*thousandths / 100);
+}
+
+[[noreturn]] void refuse(const char* option, const std::string& text, const char* is,
+                         std::string expected) {
+  throw CLI::ValidationError(
+      option, refusal_text({.found = fmt::format("\"{}\" is {}", printable(text), is),
+                            .expected = std::move(expected)}));
+}
+
+void take_blocks(const std::string& text, replay::ReplayPool& pool) {
+  pool.num_blocks.reset();
+  if (text == "unlimited") return;
+  pool.num_blocks = parse_whole_number(text);
+  if (pool.num_blocks && *pool.num_blocks >= 1 && *pool.num_blocks <= KvLayout::kMaxBlocks) return;
+  refuse("--blocks", text, "no number of blocks",
+         fmt::format("a whole number 1 .. {}, or unlimited (--pool-bytes takes a size)",
+                     KvLayout::kMaxBlocks));
+}
+
+void take_watermark(const std::string& text, replay::ReplayPool& pool) {
+  const auto share = permille(text);
+  pool.watermark_blocks = parse_whole_number(text);
+  if (share) pool.watermark_permille = *share;
+  if (share || pool.watermark_blocks) return;
+  refuse("--watermark", text, "no watermark",
+         "a number of blocks, or a share of the pool such as 2% (at most 90%)");
+}
 
 constexpr const char* kFooter = R"(
 Examples:
@@ -46,11 +86,9 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
                    "The trace, plain or compressed by gzip or zstd; '-': standard input")
       ->required()
       ->type_name("FILE|-");
-  add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format")
-      ->capture_default_str();
+  add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format");
   add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
-                   "Only the first N requests; 0: all")
-      ->capture_default_str();
+                   "Only the first N requests; 0: all");
   declare_clock(*command);
   declare_engine(*command);
   declare_pool(*command);
@@ -61,8 +99,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
                     "Write the series of running, waiting, blocks ... as CSV to FILE, or to "
                     "standard output for '-'");
   add_count_option(*command, "--timeline-ms", timeline_ms_, 1, std::int64_t{1} << 32,
-                   "Virtual time between its rows")
-      ->capture_default_str();
+                   "Virtual time between its rows");
   request_times_.declare(*command,
                          "Write when each request arrived, started and ended as CSV to FILE, or "
                          "to standard output for '-'");
@@ -71,92 +108,111 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
 }
 
 void ReplayCommand::declare_clock(CLI::App& command) {
-  constexpr const char* kGroup = "Engine";
+  const OptionGroup group(command, "Engine");
   add_choice_option(command, "--clock", clock_, {"step", "roofline", "linear"},
                     "step: an engine that runs one step after another at fixed costs. roofline: "
                     "the same engine, with the times that --gpu needs. linear: each request on its "
-                    "own time line, holding its final length")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "own time line, holding its final length");
   auto* prefill = add_microseconds_option(command, "--prefill-us", options_.costs.prefill_ns,
                                           "Cost of a prompt token");
-  prefill->group(kGroup);
   auto* decode =
       add_microseconds_option(command, "--decode-us", options_.costs.decode_ns,
                               "Cost of a step that decodes (linear: of an output token)");
-  decode->group(kGroup);
   roofline_.declare(command)->excludes(prefill)->excludes(decode);
-  add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top")
-      ->group(kGroup);
+  add_microseconds_option(command, "--step-us", options_.costs.step_ns, "Cost of any step on top");
 }
 
 void ReplayCommand::declare_engine(CLI::App& command) {
-  constexpr const char* kGroup = "Engine";
+  const OptionGroup group(command, "Engine");
   add_choice_option(command, "--reserve", reserve_, {"full", "prompt", "none"},
                     "What admission secures: full (prompt and output), prompt, none "
-                    "[default: prompt; linear: full]")
-      ->group(kGroup);
+                    "[default: prompt; linear: full]");
   add_choice_option(command, "--preempted", preempted_, {"drop", "keep"},
                     "Blocks of a preempted sequence: drop all at once, or keep what nobody needs "
-                    "meanwhile")
-      ->capture_default_str()
-      ->group(kGroup);
+                    "meanwhile");
   add_count_option(command, "--max-running", max_running_, 0, kMaxCount,
-                   "Sequences at a time; 0: unlimited [default: 256; linear: 0]")
-      ->group(kGroup);
+                   "Sequences at a time; 0: unlimited [default: 256; linear: 0]");
   add_count_option(command, "--max-batched-tokens", options_.limits.max_batched_tokens, 0,
                    (std::int64_t{1} << 31) - 1,
-                   "Tokens a step; prompts are cut into chunks; 0: unlimited")
-      ->capture_default_str()
-      ->group(kGroup);
+                   "Tokens a step; prompts are cut into chunks; 0: unlimited");
   add_count_option(command, "--max-context", options_.limits.max_context_tokens, 0, kMaxCount,
-                   "Longest prompt + output; longer requests are rejected; 0: unlimited")
-      ->capture_default_str()
-      ->group(kGroup);
+                   "Longest prompt + output; longer requests are rejected; 0: unlimited");
   add_count_option(command, "--samples", options_.samples, 1, 256,
-                   "Sequences a request forks into after its prompt (copy-on-write)")
-      ->capture_default_str()
-      ->group(kGroup);
+                   "Sequences a request forks into after its prompt (copy-on-write)");
 }
 
 void ReplayCommand::declare_pool(CLI::App& command) {
-  constexpr const char* kGroup = "Pool";
-  auto* blocks = command.add_option("--blocks", blocks_,
-                                    "Blocks, or unlimited: the trace's own worst case "
-                                    "[default: unlimited]");
-  blocks->type_name("N|unlimited")->group(kGroup);
+  const OptionGroup group(command, "Pool");
+  auto* blocks = command.add_option_function<std::string>(
+      "--blocks", [this](const std::string& text) { take_blocks(text, options_.pool); },
+      "Blocks, or unlimited: the trace's own worst case [default: unlimited]");
+  blocks->type_name("N|unlimited");
   add_bytes_option(command, "--pool-bytes", options_.pool.pool_bytes,
                    "Or as many blocks of the model shape as fit")
-      ->group(kGroup)
       ->excludes(blocks);
   command
-      .add_option("--watermark", watermark_,
-                  "Blocks that admission leaves for running sequences "
-                  "[default: 1%; none with --reserve full or an unlimited pool]")
-      ->type_name("N|P%")
-      ->group(kGroup);
+      .add_option_function<std::string>(
+          "--watermark", [this](const std::string& text) { take_watermark(text, options_.pool); },
+          "Blocks that admission leaves for running sequences "
+          "[default: 1%; none with --reserve full or an unlimited pool]")
+      ->type_name("N|P%");
 }
 
 void ReplayCommand::declare_attention(CLI::App& command) {
-  constexpr const char* kGroup = "Attention";
+  const OptionGroup group(command, "Attention");
   add_choice_option(command, "--attention", attention_, {"off", "sample", "full"},
                     "off: no bytes exist. sample: all KV is written; each sequence's bytes are "
-                    "compared in one layer, attention in some steps. full: compare all")
-      ->capture_default_str()
-      ->group(kGroup);
-  add_device_option(command, device_)->group(kGroup);
+                    "compared in one layer, attention in some steps. full: compare all");
+  add_device_option(command, device_);
   command.add_option("--model", model_, "Built-in model shape (see 'kvarena shapes')")
       ->type_name("MODEL")
+      ->check([](const std::string& text) { return refusal_text(shape_finding(text)); })
       ->capture_default_str()
       ->group("Model shape");
   add_count_option(command, "--sample-every", options_.attention.sample_every, 1, kMaxCount,
-                   "Steps from one compared step to the next")
-      ->capture_default_str()
-      ->group(kGroup);
+                   "Steps from one compared step to the next");
   add_count_option(command, "--threads", threads_, 0, 256,
-                   "CPU: threads of attention; 0: one a core")
-      ->capture_default_str()
-      ->group(kGroup);
+                   "CPU: threads of attention; 0: one a core");
 }
+
+CLI::Option* RooflineOptions::declare(CLI::App& command) {
+  const OptionGroup group(command, "Roofline clock");
+  const auto share = [&](const char* name, double& value, const char* help) {
+    add_number_option(command, name, value, 0.01, 1.0, help)->type_name("SHARE");
+  };
+  share("--efficiency-matrices", efficiency_.matrices, "Of its peak that matrices reach");
+  share("--efficiency-attention", efficiency_.attention, "Of its peak that attention reaches");
+  share("--efficiency-bandwidth", efficiency_.bandwidth,
+        "Of its bandwidth at which weights and KV are read");
+  return command.add_option("--gpu", gpu_, "The GPU that serves --model, e.g. H200-SXM")
+      ->type_name("GPU")
+      ->check([](const std::string& text) { return refusal_text(gpu_finding(text)); });
+}
+
+std::optional<capacity::StepTimeModel> RooflineOptions::choose(const Console& console,
+                                                               const std::string& model) const {
+  const capacity::GpuSpec* gpu = capacity::find_gpu(gpu_name_of(gpu_));
+  const auto spec =
+      capacity::find_model_preset(model_name_of(model, capacity::model_preset_names()));
+  if (!spec) {
+    console.error(fmt::format("--gpu with the model \"{}\"", model),
+                  "a built-in model: step times need all of its parameters",
+                  "use --clock step with --prefill-us and --decode-us for any other");
+    return std::nullopt;
+  }
+  auto numbers = capacity::step_time_options(*spec, *gpu);
+  if (!numbers) {
+    console.error(fmt::format("--gpu with {}: {}", spec->name, describe(numbers.status())),
+                  "a model whose parameters are known", "");
+    return std::nullopt;
+  }
+  numbers->efficiency = efficiency_;
+  auto made = capacity::StepTimeModel::create(*numbers);
+  if (made) return std::move(*made);
+  console.error(fmt::format("--gpu {}: {}", gpu_, describe(made.status())), "", "");
+  return std::nullopt;
+}
+
+Command replay_command(CLI::App& parent) { return make_command<ReplayCommand>(parent); }
 
 }  // namespace kvarena::tools

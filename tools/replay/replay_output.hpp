@@ -1,14 +1,20 @@
 #pragma once
 
 /// @file
-/// A replay's report as JSON and as text for people. The same figures, from the same struct.
+/// A replay's report as JSON and as text for people: the same figures, from the same struct. And
+/// `ProgressBar`, which people see until then.
 
+#include "replay/instruments.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 #include "tools/console.hpp"
 
+#include "kvarena/base/clock.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstdint>
+#include <ostream>
 #include <string>
 
 namespace kvarena::tools {
@@ -21,5 +27,31 @@ nlohmann::ordered_json json_of(const replay::ReplayOptions& options,
 std::string summary_of(const Console& console, const std::ostream& stream,
                        const replay::ReplayOptions& options, const replay::ReplayOutcome& outcome,
                        const std::string& model_name);
+
+/// One line on a terminal's standard error, redrawn a few times a second: share done, rate, time
+/// left. It draws nothing when standard error is not a terminal or the command is quiet. It erases
+/// its line when destroyed.
+class ProgressBar : public replay::ProgressSink {
+ public:
+  ProgressBar(const Console& console, const Clock& clock);
+  ~ProgressBar() override;
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void on_progress(const replay::ReplayProgress& progress) override;
+  /// Removes the line, for other messages.
+  void erase();
+
+ private:
+  const Console& console_;
+  const Clock& clock_;
+  bool enabled_;
+  bool drawn_ = false;
+  std::int64_t start_ns_;
+  std::int64_t next_ns_;
+};
+
+/// The line's text without escapes, for `elapsed_s` seconds of real time.
+std::string progress_line(const replay::ReplayProgress& progress, double elapsed_s);
 
 }  // namespace kvarena::tools

@@ -1,5 +1,7 @@
 #include "tools/replay/replay_server.hpp"
 
+#include "base/excerpt.hpp"
+
 #include "kvarena/base/log.hpp"
 
 #include <fmt/format.h>
@@ -69,35 +71,24 @@ void print_line(LogLevel level, std::string_view message) {
 }  // namespace
 
 void HttpOptions::declare(CLI::App& command) {
-  constexpr const char* kGroup = "Health over HTTP";
-  auto* http = command.add_option("--http", http_,
-                                  "Serve /health, /metrics and /stats during the run; port 0: any "
-                                  "free one");
-  http->type_name("ADDRESS:PORT")->group(kGroup);
+  const OptionGroup group(command, "Health over HTTP");
+  const auto take = [this](const std::string& text) {
+    address_ = parse_http_address(text);
+    if (address_) return;
+    throw CLI::ValidationError(
+        "--http", refusal_text({.found = fmt::format("\"{}\" is no address", printable(text)),
+                                .expected = "ADDRESS:PORT, such as 127.0.0.1:15858"}));
+  };
+  auto* http = command.add_option_function<std::string>(
+      "--http", take, "Serve /health, /metrics and /stats during the run; port 0: any free one");
+  http->type_name("ADDRESS:PORT");
   command
       .add_option("--http-token-file", token_path_,
                   "Ask for the token in the first line of FILE; loopback alone may do without")
       ->type_name("FILE")
-      ->group(kGroup)
       ->needs(http);
   command.add_flag("--linger", linger_, "Serve on after the run, until SIGINT or SIGTERM")
-      ->group(kGroup)
       ->needs(http);
-}
-
-bool HttpOptions::take(const Console& console) {
-  if (http_.empty()) return true;
-  const auto address = parse_http_address(http_);
-  if (!address) {
-    console.error(fmt::format("--http {}", http_), "ADDRESS:PORT, such as 127.0.0.1:15858", "");
-    return false;
-  }
-  address_ = *address;
-  return true;
-}
-
-std::optional<std::string> HttpOptions::token(const Console& console) const {
-  return read_token(console, token_path_);
 }
 
 ReplayServer::LogLines::LogLines() { set_log_sink(print_line, LogLevel::warning); }

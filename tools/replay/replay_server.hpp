@@ -6,8 +6,7 @@
 /// library's log lines from warning on go to standard error.
 
 #include "tools/console.hpp"
-#include "tools/exit_codes.hpp"
-#include "tools/http_address.hpp"
+#include "tools/option_values.hpp"
 
 #include "replay/engine_pool.hpp"
 #include "replay/instruments.hpp"
@@ -30,21 +29,21 @@ class HttpOptions {
  public:
   /// Declares them on `command`.
   void declare(CLI::App& command);
-  /// Takes the address apart. Reports what is wrong on the console.
-  bool take(const Console& console);
   /// The first line of the token's file, empty without one; nullopt where it cannot be read, which
   /// it reports.
-  std::optional<std::string> token(const Console& console) const;
+  std::optional<std::string> token(const Console& console) const {
+    return read_token(console, token_path_);
+  }
 
-  bool is_given() const noexcept { return !http_.empty(); }
+  bool is_given() const noexcept { return address_.has_value(); }
   bool lingers() const noexcept { return linger_; }
-  const HttpAddress& address() const noexcept { return address_; }
+  /// Requires is_given().
+  const HttpAddress& address() const noexcept { return *address_; }
 
  private:
-  std::string http_;
+  std::optional<HttpAddress> address_;
   std::string token_path_;
   bool linger_ = false;
-  HttpAddress address_;
 };
 
 /// Serves a replay. Destroy it before the device.

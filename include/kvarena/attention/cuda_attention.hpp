@@ -82,6 +82,12 @@ KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads
 /// needs memory. Returns invalid_argument with the member and its range. O(max_rows).
 KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept;
 
+/// Loads the kernels of launch_schedule, launch_append and launch_attention for K and V of these
+/// types and head dims; nothing else of `kv` matters. CUDA loads a kernel when it is first
+/// launched, and takes device memory for it; on a GPU that is full by then, the launch fails.
+/// KvCache::create does this before it sizes its pool. Returns device_error.
+KVARENA_EXPORT Status load_kernels(const KvLayerView& kv) noexcept;
+
 /// Queues the preparation of a workspace for steps of this shape and decode_tokens. Call it before
 /// the first use and whenever one of them has changed. Returns what launch_schedule returns.
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;

@@ -156,7 +156,8 @@ struct ModelSpec {
       parameters_about;           ///< published rounded number, when the exact one is unknown
   std::string parameters_source;  ///< their source, or why they are unknown
   std::optional<std::int64_t> weights_bytes;  ///< exact, from the headers of the weights
-  std::vector<TypeTotal> weights_by_dtype;    ///< the tensors by type, most bytes first
+  bool weights_stated = false;  ///< weights_bytes hold whatever PlanOptions::weights says
+  std::vector<TypeTotal> weights_by_dtype;  ///< the tensors by type, most bytes first
   std::vector<std::string> notes;  ///< assumptions and omissions of a reader of files, for people
 };
 

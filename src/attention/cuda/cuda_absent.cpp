@@ -5,6 +5,7 @@
 
 namespace kvarena::cuda {
 
+Status load_kernels(const KvLayerView&) noexcept { return unsupported(Resource::device); }
 Status launch_reset(const AttentionStep&, void*) noexcept { return unsupported(Resource::device); }
 Status launch_schedule(const AttentionStep&, const AttentionArgs&, void*) noexcept {
   return unsupported(Resource::device);

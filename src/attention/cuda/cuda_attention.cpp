@@ -171,6 +171,15 @@ Status launch_plan(const AttentionStep& step, const AttentionArgs& args, void* s
 
 }  // namespace
 
+Status load_kernels(const KvLayerView& kv) noexcept {
+  for (const PlaneView* plane : {&kv.key, &kv.value}) {
+    if (Status s = kernels::load_append(plane->dtype); !s) return s;
+    if (Status s = kernels::load_decode(plane->dtype, plane->head_dim); !s) return s;
+    if (Status s = kernels::load_prefill(plane->dtype, plane->head_dim); !s) return s;
+  }
+  return {};
+}
+
 Status launch_reset(const AttentionStep& step, void* stream) noexcept {
   if (Status s = check_step(step, step.decode_rows); !s) return s;
   const bool is_fast = has_fast_path(step.shape);

@@ -54,9 +54,7 @@ class JsonReceiver {
   /// Receives the name of the open object's next value. The name is valid as long as the text or
   /// the reading. Repeated keys are refused at the end of the object, before close.
   virtual std::optional<Finding> key(std::string_view name) = 0;
-  /// Says that an object begins.
   virtual std::optional<Finding> open_object() = 0;
-  /// Says that an array begins.
   virtual std::optional<Finding> open_array() = 0;
   /// Says that the object or array opened last ends.
   virtual std::optional<Finding> close() = 0;

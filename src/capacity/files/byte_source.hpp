@@ -26,7 +26,6 @@ class ByteSource {
   virtual ~ByteSource() = default;
   /// Returns the name that errors use.
   virtual const std::string& name() const noexcept = 0;
-  /// Returns the number of bytes.
   virtual std::int64_t size_bytes() const noexcept = 0;
   /// Fills `into` from byte `offset` on. Requires offset + into.size() <= size_bytes(). On failure
   /// fills `failure` and returns io_error; a file that has become shorter is a failure too.
@@ -93,7 +92,6 @@ class ByteCursor {
   /// Returns the reason why a function returned false.
   const ReadFailure& failure() const noexcept { return failure_; }
 
-  /// Reads a number.
   template <class T>
   bool number(T& value, std::string_view what) {
     std::array<char, sizeof(T)> bytes;

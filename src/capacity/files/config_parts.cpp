@@ -17,159 +17,153 @@ class GroupReader {
   GroupReader(DecoderConfig& config, ModelSpec& model)
       : config_(config), text_(config.text), model_(model) {}
 
-  void read();
+  void read() {
+    const std::vector<ConfigLayer> layers = config_layers(text_, *config_.family, model_);
+    if (!text_.ok()) return;
+    const std::int64_t shared =
+        text_.integer({"num_kv_shared_layers"}, {0, model_.shape.num_layers - 1}, 0);
+    // Cross-layer attention: the first of so many layers keeps for all of them.
+    const std::int64_t sharers =
+        text_.flag("use_cla", false) ? text_.integer({"cla_share_factor"}, kLayerRange) : 1;
+    const auto keeps = [&](std::int64_t layer) {
+      return layer < std::ssize(layers) - shared && layer % sharers == 0;
+    };
+    for (const ConfigLayer layer :
+         {ConfigLayer::full, ConfigLayer::window, ConfigLayer::chunked, ConfigLayer::delta_net,
+          ConfigLayer::mamba, ConfigLayer::cross}) {
+      std::int32_t kept = 0;
+      std::int32_t sharing = 0;
+      for (std::int64_t i = 0; i < std::ssize(layers); ++i) {
+        if (layers[static_cast<std::size_t>(i)] == layer) ++(keeps(i) ? kept : sharing);
+      }
+      if (kept > 0) {
+        add(layer, kept, sharing);
+      } else if (sharing > 0) {
+        text_.refuse("num_kv_shared_layers", "", "a layer of each kind before those that share");
+      }
+    }
+    if (text_.ok() && model_.groups.empty()) {
+      text_.refuse_object("no layer that keeps anything", "attention or recurrent layers");
+    }
+  }
 
  private:
-  void add(ConfigLayer layer, std::int32_t num_layers, std::int32_t num_sharing);
-  void add_full(CacheGroup group);
-  void add_limited(CacheGroup group, ConfigLayer layer);
-  CacheGroup delta_net(CacheGroup group);
-  CacheGroup mamba(CacheGroup group);
-  std::int64_t image_tokens();
+  void add(ConfigLayer layer, std::int32_t num_layers, std::int32_t num_sharing) {
+    CacheGroup group{.num_layers = num_layers, .num_sharing_layers = num_sharing};
+    switch (layer) {
+      case ConfigLayer::full: return add_full(group);
+      case ConfigLayer::window:
+      case ConfigLayer::chunked: return add_limited(group, layer);
+      case ConfigLayer::delta_net:
+      case ConfigLayer::mamba:
+        group.kind = CacheKind::recurrent;
+        model_.groups.push_back(layer == ConfigLayer::mamba ? mamba(group) : delta_net(group));
+        return;
+      case ConfigLayer::cross:
+        group.kind = CacheKind::cross;
+        group.num_kv_heads = model_.shape.num_kv_heads;
+        group.head_dim_k = model_.shape.head_dim;
+        group.head_dim_v = model_.shape.head_dim;
+        group.limit_tokens = image_tokens();
+        model_.groups.push_back(group);
+        return;
+      case ConfigLayer::none: return;
+    }
+  }
+
+  void add_full(CacheGroup group) {
+    const MlaShape& mla = model_.shape.mla;
+    if (mla.kv_lora_rank > 0) {
+      group.kind = CacheKind::latent;
+      group.latent_dim = mla.kv_lora_rank + mla.rope_dim;
+      group.latent_value_dim = mla.kv_lora_rank;
+    } else {
+      group.num_kv_heads = model_.shape.num_kv_heads;
+      group.head_dim_k = model_.shape.head_dim;
+      group.head_dim_v = text_.number({"v_head_dim"}, kDimRange, model_.shape.head_dim);
+    }
+    const std::int32_t index = text_.number({"index_head_dim"}, kDimRange, 0);
+    if (index > 0 && text_.integer({"index_topk_freq"}, kLayerRange, 1) > 1 &&
+        !text_.has("indexer_types")) {
+      text_.refuse("index_topk_freq", "", "indexer_types beside it, one for each layer");
+    }
+    const auto types = text_.words("indexer_types");
+    const auto own = static_cast<std::int32_t>(std::ranges::count(types, "full"));
+    if (index > 0 && !types.empty() && types.size() != num_layers()) {
+      text_.refuse("indexer_types", "", fmt::format("one for each of {} layers", num_layers()));
+    } else if (index > 0 && !types.empty() && own < group.num_layers) {
+      CacheGroup indexed = group;
+      indexed.num_layers = own;
+      indexed.index_dim = index;
+      group.num_layers -= own;
+      if (own > 0) model_.groups.push_back(indexed);
+    } else {
+      group.index_dim = index;
+    }
+    model_.groups.push_back(group);
+  }
+
+  void add_limited(CacheGroup group, ConfigLayer layer) {
+    group.limit_tokens = config_layer_limit(text_, *config_.family, model_, layer);
+    if (model_.shape.mla.kv_lora_rank > 0) {
+      text_.refuse("kv_lora_rank", "", "no latent attention in layers with a window");
+    }
+    group.kind = layer == ConfigLayer::chunked ? CacheKind::chunked : CacheKind::window;
+    group.num_kv_heads = model_.shape.num_kv_heads;
+    group.head_dim_k = model_.shape.head_dim;
+    group.head_dim_v = text_.number({"v_head_dim"}, kDimRange, model_.shape.head_dim);
+    model_.groups.push_back(group);
+  }
+
+  // A gated delta net keeps a [key_dim, value_dim] matrix for each value head, and the last
+  // kernel - 1 inputs of its convolution over queries, keys and values.
+  CacheGroup delta_net(CacheGroup group) {
+    const std::int64_t keys = text_.integer({"linear_num_key_heads"}, kHeadRange);
+    const std::int64_t values = text_.integer({"linear_num_value_heads"}, kHeadRange);
+    const std::int64_t key_dim = text_.integer({"linear_key_head_dim"}, kDimRange);
+    const std::int64_t value_dim = text_.integer({"linear_value_head_dim"}, kDimRange);
+    const std::int64_t kernel = text_.integer({"linear_conv_kernel_dim"}, {1, 1024});
+    group.state_elements = times(values, key_dim, value_dim);
+    group.conv_elements =
+        times(plus(times(2, keys, key_dim), times(values, value_dim)), kernel - 1);
+    return group;
+  }
+
+  CacheGroup mamba(CacheGroup group) {
+    MambaShape& mamba = model_.shape.mamba;
+    mamba = {.num_heads = text_.number({"mamba_num_heads"}, kHeadRange),
+             .head_dim = text_.number({"mamba_head_dim"}, kDimRange),
+             .state = text_.number({"ssm_state_size"}, kDimRange),
+             .num_groups = text_.number({"n_groups", "mamba_n_groups"}, kHeadRange),
+             .kernel = text_.number({"conv_kernel", "mamba_d_conv"}, {1, 1024})};
+    const CacheGroup state = state_of(mamba);
+    group.state_elements = state.state_elements;
+    group.conv_elements = state.conv_elements;
+    return group;
+  }
+
+  /// Tokens of one image, in as many tiles as it may have: a tile's patches and its class token.
+  std::int64_t image_tokens() {
+    if (!config_.vision) {
+      text_.refuse_object("no vision_config beside it", "the encoder whose tokens layers read");
+      return 1;
+    }
+    ConfigValues& vision = *config_.vision;
+    const std::int64_t size = vision.integer({"image_size"}, kDimRange);
+    const std::int64_t patch = vision.integer({"patch_size"}, kDimRange);
+    const std::int64_t tiles = vision.integer({"max_num_tiles"}, {1, 1024});
+    const std::int64_t side = size / patch;
+    model_.notes.push_back(
+        fmt::format("cross attention is planned for one image of {} tiles", tiles));
+    return times(tiles, plus(times(side, side), 1));
+  }
+
   std::size_t num_layers() const { return static_cast<std::size_t>(model_.shape.num_layers); }
 
   DecoderConfig& config_;
   ConfigValues& text_;
   ModelSpec& model_;
 };
-
-void GroupReader::add_full(CacheGroup group) {
-  const MlaShape& mla = model_.shape.mla;
-  if (mla.kv_lora_rank > 0) {
-    group.kind = CacheKind::latent;
-    group.latent_dim = mla.kv_lora_rank + mla.rope_dim;
-    group.latent_value_dim = mla.kv_lora_rank;
-  } else {
-    group.num_kv_heads = model_.shape.num_kv_heads;
-    group.head_dim_k = model_.shape.head_dim;
-    group.head_dim_v = text_.number({"v_head_dim"}, kDimRange, model_.shape.head_dim);
-  }
-  const std::int32_t index = text_.number({"index_head_dim"}, kDimRange, 0);
-  if (index > 0 && text_.integer({"index_topk_freq"}, kLayerRange, 1) > 1 &&
-      !text_.has("indexer_types")) {
-    text_.refuse("index_topk_freq", "", "indexer_types beside it, one for each layer");
-  }
-  const auto types = text_.words("indexer_types");
-  const auto own = static_cast<std::int32_t>(std::ranges::count(types, "full"));
-  if (index > 0 && !types.empty() && types.size() != num_layers()) {
-    text_.refuse("indexer_types", "", fmt::format("one for each of {} layers", num_layers()));
-  } else if (index > 0 && !types.empty() && own < group.num_layers) {
-    CacheGroup indexed = group;
-    indexed.num_layers = own;
-    indexed.index_dim = index;
-    group.num_layers -= own;
-    if (own > 0) model_.groups.push_back(indexed);
-  } else {
-    group.index_dim = index;
-  }
-  model_.groups.push_back(group);
-}
-
-void GroupReader::add_limited(CacheGroup group, ConfigLayer layer) {
-  group.limit_tokens = config_layer_limit(text_, *config_.family, model_, layer);
-  if (model_.shape.mla.kv_lora_rank > 0) {
-    text_.refuse("kv_lora_rank", "", "no latent attention in layers with a window");
-  }
-  group.kind = layer == ConfigLayer::chunked ? CacheKind::chunked : CacheKind::window;
-  group.num_kv_heads = model_.shape.num_kv_heads;
-  group.head_dim_k = model_.shape.head_dim;
-  group.head_dim_v = text_.number({"v_head_dim"}, kDimRange, model_.shape.head_dim);
-  model_.groups.push_back(group);
-}
-
-// A gated delta net keeps a [key_dim, value_dim] matrix for each value head, and the last
-// kernel - 1 inputs of its convolution over queries, keys and values.
-CacheGroup GroupReader::delta_net(CacheGroup group) {
-  const std::int64_t keys = text_.integer({"linear_num_key_heads"}, kHeadRange);
-  const std::int64_t values = text_.integer({"linear_num_value_heads"}, kHeadRange);
-  const std::int64_t key_dim = text_.integer({"linear_key_head_dim"}, kDimRange);
-  const std::int64_t value_dim = text_.integer({"linear_value_head_dim"}, kDimRange);
-  const std::int64_t kernel = text_.integer({"linear_conv_kernel_dim"}, {1, 1024});
-  group.state_elements = times(values, key_dim, value_dim);
-  group.conv_elements = times(plus(times(2, keys, key_dim), times(values, value_dim)), kernel - 1);
-  return group;
-}
-
-CacheGroup GroupReader::mamba(CacheGroup group) {
-  MambaShape& mamba = model_.shape.mamba;
-  mamba = {.num_heads = text_.number({"mamba_num_heads"}, kHeadRange),
-           .head_dim = text_.number({"mamba_head_dim"}, kDimRange),
-           .state = text_.number({"ssm_state_size"}, kDimRange),
-           .num_groups = text_.number({"n_groups", "mamba_n_groups"}, kHeadRange),
-           .kernel = text_.number({"conv_kernel", "mamba_d_conv"}, {1, 1024})};
-  const CacheGroup state = state_of(mamba);
-  group.state_elements = state.state_elements;
-  group.conv_elements = state.conv_elements;
-  return group;
-}
-
-/// Tokens of one image, in as many tiles as it may have: a tile's patches and its class token.
-std::int64_t GroupReader::image_tokens() {
-  if (!config_.vision) {
-    text_.refuse_object("no vision_config beside it", "the encoder whose tokens layers read");
-    return 1;
-  }
-  ConfigValues& vision = *config_.vision;
-  const std::int64_t size = vision.integer({"image_size"}, kDimRange);
-  const std::int64_t patch = vision.integer({"patch_size"}, kDimRange);
-  const std::int64_t tiles = vision.integer({"max_num_tiles"}, {1, 1024});
-  const std::int64_t side = size / patch;
-  model_.notes.push_back(
-      fmt::format("cross attention is planned for one image of {} tiles", tiles));
-  return times(tiles, plus(times(side, side), 1));
-}
-
-void GroupReader::add(ConfigLayer layer, std::int32_t num_layers, std::int32_t num_sharing) {
-  CacheGroup group{.num_layers = num_layers, .num_sharing_layers = num_sharing};
-  switch (layer) {
-    case ConfigLayer::full: return add_full(group);
-    case ConfigLayer::window:
-    case ConfigLayer::chunked: return add_limited(group, layer);
-    case ConfigLayer::delta_net:
-    case ConfigLayer::mamba:
-      group.kind = CacheKind::recurrent;
-      model_.groups.push_back(layer == ConfigLayer::mamba ? mamba(group) : delta_net(group));
-      return;
-    case ConfigLayer::cross:
-      group.kind = CacheKind::cross;
-      group.num_kv_heads = model_.shape.num_kv_heads;
-      group.head_dim_k = model_.shape.head_dim;
-      group.head_dim_v = model_.shape.head_dim;
-      group.limit_tokens = image_tokens();
-      model_.groups.push_back(group);
-      return;
-    case ConfigLayer::none: return;
-  }
-}
-
-void GroupReader::read() {
-  const std::vector<ConfigLayer> layers = config_layers(text_, *config_.family, model_);
-  if (!text_.ok()) return;
-  const std::int64_t shared =
-      text_.integer({"num_kv_shared_layers"}, {0, model_.shape.num_layers - 1}, 0);
-  // Cross-layer attention: the first of so many layers keeps for all of them.
-  const std::int64_t sharers =
-      text_.flag("use_cla", false) ? text_.integer({"cla_share_factor"}, kLayerRange) : 1;
-  const auto keeps = [&](std::int64_t layer) {
-    return layer < std::ssize(layers) - shared && layer % sharers == 0;
-  };
-  for (const ConfigLayer layer : {ConfigLayer::full, ConfigLayer::window, ConfigLayer::chunked,
-                                  ConfigLayer::delta_net, ConfigLayer::mamba, ConfigLayer::cross}) {
-    std::int32_t kept = 0;
-    std::int32_t sharing = 0;
-    for (std::int64_t i = 0; i < std::ssize(layers); ++i) {
-      if (layers[static_cast<std::size_t>(i)] == layer) ++(keeps(i) ? kept : sharing);
-    }
-    if (kept > 0) {
-      add(layer, kept, sharing);
-    } else if (sharing > 0) {
-      text_.refuse("num_kv_shared_layers", "", "a layer of each kind before those that share");
-    }
-  }
-  if (text_.ok() && model_.groups.empty()) {
-    text_.refuse_object("no layer that keeps anything", "attention or recurrent layers");
-  }
-}
 
 /// Layers of a decoder that read an encoder's tokens as well as their own.
 void add_encoder_group(ConfigValues& text, ModelSpec& model) {

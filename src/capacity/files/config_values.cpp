@@ -1,4 +1,4 @@
-#include "capacity/files/config_values.hpp"
+#include "capacity/files/config_parts.hpp"
 
 #include "base/excerpt.hpp"
 #include "capacity/files/bounded_json.hpp"

@@ -6,7 +6,7 @@
 /// data than K and V of their own tokens: K and V of an encoder's text (T5) or image (Llama 3.2
 /// Vision), or a recurrent state.
 
-#include "capacity/files/gguf_header.hpp"
+#include "capacity/files/gguf.hpp"
 #include "capacity/files/read_failure.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 
@@ -28,10 +28,8 @@ class GgufKeys {
 
   /// Returns whether a key was missing or wrong.
   bool failed() const noexcept { return failed_; }
-  /// Which.
   const ReadFailure& failure() const noexcept { return failure_; }
 
-  /// Returns the value, or nullptr.
   const GgufValue* find(std::string_view key) const;
   /// Returns a number of `smallest` .. `largest`, or `absent` when the key is missing.
   std::int64_t optional(std::string_view key, std::int64_t absent, std::int64_t smallest,

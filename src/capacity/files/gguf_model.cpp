@@ -1,4 +1,4 @@
-#include "capacity/files/gguf_model.hpp"
+#include "capacity/files/gguf.hpp"
 
 #include "base/excerpt.hpp"
 #include "base/utf8.hpp"

@@ -3,8 +3,7 @@
 #include "capacity/files/bounded_json.hpp"
 #include "capacity/files/byte_source.hpp"
 #include "capacity/files/config_json.hpp"
-#include "capacity/files/gguf_header.hpp"
-#include "capacity/files/gguf_model.hpp"
+#include "capacity/files/gguf.hpp"
 #include "capacity/files/safetensors.hpp"
 
 #include <fmt/format.h>

@@ -17,7 +17,6 @@
 
 namespace kvarena::capacity {
 
-/// One stored tensor.
 struct TensorInfo {
   std::string name;                 ///< as the file has it
   std::string_view type;            ///< "BF16", "q4_K": static text of the format's table

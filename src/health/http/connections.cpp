@@ -54,19 +54,28 @@ MHD_Result send(MHD_Connection* connection, Answer answer) {
   return queued;
 }
 
+std::string_view without_spaces_around(std::string_view text) noexcept {
+  const std::size_t first = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+}
+
 /// Collects the headers that an answer depends on.
 MHD_Result take_header(void* request, MHD_ValueKind, const char* name, const char* value) {
   auto& target = *static_cast<Request*>(request);
-  const std::string_view text = value == nullptr ? "" : value;
-  if (::strcasecmp(name, "Host") == 0) {
+  const std::string_view text = without_spaces_around(value == nullptr ? "" : value);
+  if (*name == '\0' || std::strpbrk(name, " \t") != nullptr) {
+    target.is_malformed = true;  // another reader could take it for the name without the space
+  } else if (::strcasecmp(name, "Host") == 0) {
     target.host = text;
     ++target.num_hosts;
   } else if (::strcasecmp(name, "Authorization") == 0) {
     target.authorization = text;
     ++target.num_authorizations;
-  } else if (::strcasecmp(name, "Transfer-Encoding") == 0 ||
-             (::strcasecmp(name, "Content-Length") == 0 && text != "0")) {
+  } else if (::strcasecmp(name, "Transfer-Encoding") == 0) {
     target.has_body = true;
+  } else if (::strcasecmp(name, "Content-Length") == 0 && text != "0") {
+    const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+    (is_number ? target.has_body : target.is_malformed) = true;
   }
   return MHD_YES;
 }
@@ -81,6 +90,7 @@ std::size_t head_bytes(MHD_Connection* connection) {
 struct Connections::Client {
   int socket;
   Time deadline;
+  bool is_started = false;   ///< libmicrohttpd has announced its connection
   bool is_answered = false;  ///< an answer has been made for it
   bool is_cut = false;       ///< shut down; libmicrohttpd has yet to close it
 
@@ -101,19 +111,32 @@ struct Connections::Client {
 
 /// What libmicrohttpd calls, from turn and adopt. Nothing is thrown through it.
 struct Connections::Callbacks {
-  /// adopt has put a new client at the end.
-  static void notify(void* self, MHD_Connection*, void** context,
+  /// Announces a connection in adopt or, where libmicrohttpd queues new ones, in the next turn.
+  static void notify(void* self, MHD_Connection* connection, void** context,
                      MHD_ConnectionNotificationCode code) {
     auto& clients = static_cast<Connections*>(self)->clients_;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-      *context = &clients.back();
+      const int socket =
+          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+      const auto client = std::ranges::find(clients, socket, &Client::socket);
+      client->is_started = true;
+      *context = &*client;
     } else {
       clients.remove_if([&](const Client& each) { return &each == *context; });
     }
   }
+  /// Called when the request line is complete. Returns the end of the URI.
+  static void* take_uri(void*, const char* uri, MHD_Connection* connection) {
+    // libmicrohttpd before 1.0 repeats the head of its answer to an error in one of these headers.
+    // It reads the first of a name, so those of the client are for take_header alone.
+    MHD_set_connection_value(connection, MHD_HEADER_KIND, "Content-Length", "0");
+    MHD_set_connection_value(connection, MHD_HEADER_KIND, "Cookie", "-");
+    return const_cast<char*>(uri) + std::strlen(uri);
+  }
   /// Called first when a request's head is complete; the answer comes at once, before any body.
   static MHD_Result answer(void* self, MHD_Connection* connection, const char* path,
-                           const char* method, const char*, const char*, std::size_t*, void**) {
+                           const char* method, const char* version, const char*, std::size_t*,
+                           void** uri_end) {
     const auto& owner = *static_cast<Connections*>(self);
     const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     static_cast<Client*>(info->socket_context)->is_answered = true;
@@ -122,6 +145,9 @@ struct Connections::Callbacks {
         return send(connection, {431, "text/plain", "the request is too long\n"});
       }
       Request request{.method = method, .path = path};
+      request.needs_host = std::string_view(version) != "HTTP/1.0";
+      // One space ends a URI, not a NUL byte.
+      request.is_malformed = version != static_cast<const char*>(*uri_end) + 1;
       MHD_get_connection_values(connection, MHD_HEADER_KIND, take_header, &request);
       return send(connection, owner.endpoints_.answer(request));
     } catch (...) {
@@ -149,15 +175,20 @@ Connections::~Connections() {
 Result<std::unique_ptr<Connections>> Connections::create(Endpoints endpoints,
                                                          const Limits& limits) {
   std::unique_ptr<Connections> made(new Connections(std::move(endpoints), limits));
+  unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
+#if MHD_VERSION >= 0x00097707
+  flags |= MHD_USE_NO_THREAD_SAFETY;  // no queue of new connections
+#endif
   errno = 0;
   made->daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr, &Callbacks::answer, made.get(),
+      flags, 0, nullptr, nullptr, &Callbacks::answer, made.get(),
       // Those that are cut off or new are in excess for a turn.
       MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned int>(2 * limits.max_connections + kAtOnce),
       // The parsed head lies beside the bytes of the request.
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, 2 * limits.max_request_bytes + (std::size_t{4} << 10),
       MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::notify, made.get(), MHD_OPTION_UNESCAPE_CALLBACK,
-      &Callbacks::keep, nullptr, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+      &Callbacks::keep, nullptr, MHD_OPTION_URI_LOG_CALLBACK, &Callbacks::take_uri, nullptr,
+      MHD_OPTION_END);
   if (made->daemon_ == nullptr) {
     return Status{
         StatusCode::io_error, Resource::event, Option::none, errno != 0 ? errno : ENOMEM, 0, 0, 0};
@@ -179,12 +210,14 @@ void Connections::adopt(int socket) {
   if (MHD_add_connection(daemon_, socket, reinterpret_cast<const sockaddr*>(&unknown),
                          sizeof unknown) != MHD_YES &&
       clients_.size() == before) {
-    clients_.pop_back();  // closed before it was announced
+    clients_.pop_back();
   }
 }
 
 void Connections::turn() {
   MHD_run(daemon_);
+  // Closed before they were announced. Their descriptors may be others' by now.
+  clients_.remove_if([](const Client& each) { return !each.is_started; });
   if (cut_off_late_ones() | make_room()) MHD_run(daemon_);
 }
 

@@ -24,14 +24,12 @@ struct MHD_Daemon;
 
 namespace kvarena::http {
 
-/// The limits on clients.
 struct Limits {
   std::size_t max_connections = 32;          ///< connections at a time
   std::size_t max_request_bytes = 8 << 10;   ///< bytes of a request's head
   std::chrono::milliseconds request{5'000};  ///< from accept to the last byte
 };
 
-/// The connections of a server.
 class Connections {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -53,7 +51,6 @@ class Connections {
   /// Returns the milliseconds after which turn has work even when the descriptor is not readable;
   /// -1: none.
   int timeout_ms() const;
-  /// Returns the number of connections.
   std::size_t size() const noexcept { return clients_.size(); }
 
  private:

@@ -21,19 +21,33 @@ bool is_token_character(char c) noexcept {
          std::string_view("-._~+/=").find(c) != std::string_view::npos;
 }
 
-/// The host without ":port".
+/// The host without ":port"; the whole where the port is no number.
 std::string_view without_port(std::string_view host) noexcept {
   const std::size_t end = host.starts_with('[') ? host.find(']') : std::string_view::npos;
   const std::size_t colon = host.find(':', end == std::string_view::npos ? 0 : end);
-  return host.substr(0, colon);
+  const bool is_port = host.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+  return colon == std::string_view::npos || is_port ? host.substr(0, colon) : host;
+}
+
+/// Splits http://HOST/PATH, as a client sends it to a proxy. Its host counts instead of the header.
+void split_absolute(Request& request) noexcept {
+  constexpr std::string_view kScheme = "http://";
+  if (!equal_ignoring_case(request.path.substr(0, kScheme.size()), kScheme)) return;
+  const std::string_view rest = request.path.substr(kScheme.size());
+  request.host = rest.substr(0, rest.find('/'));
+  request.num_hosts = 1;
+  request.path = rest.substr(request.host.size());
 }
 
 Answer refusal(int status, std::string text) { return {status, "text/plain", text + "\n"}; }
 
 }  // namespace
 
-Answer Endpoints::answer(const Request& request) const {
+Answer Endpoints::answer(Request request) const {
+  if (request.is_malformed) return refusal(400, "the request is malformed");
+  if (request.num_hosts == 0 && request.needs_host) return refusal(400, "no Host header");
   if (request.num_hosts > 1) return refusal(400, "more than one Host header");
+  split_absolute(request);
   if (!token.empty()) {
     if (request.num_authorizations != 1 || !carries_token(request.authorization, token)) {
       return refusal(401, "a token is needed: Authorization: Bearer TOKEN");

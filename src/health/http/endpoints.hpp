@@ -16,7 +16,6 @@ namespace kvarena::http {
 inline constexpr std::size_t kMinTokenLength = 16;   ///< characters
 inline constexpr std::size_t kMaxTokenLength = 256;  ///< characters
 
-/// The answer to a request.
 struct Answer {
   int status = 200;                         ///< HTTP status
   const char* content_type = "text/plain";  ///< type with charset or version
@@ -25,18 +24,19 @@ struct Answer {
 
 /// Makes the answer of one path when a client asks for it. When it throws, the client gets 500.
 using Route = std::function<Answer()>;
-/// All paths.
 using Routes = std::map<std::string, Route, std::less<>>;
 
 /// The parts of a request that decide the answer. Views of the connection's memory.
 struct Request {
   std::string_view method;
-  std::string_view path;             ///< as sent, without the query and not unescaped
+  std::string_view path;             ///< as sent (http://HOST/... too), without the query
   std::string_view host{};           ///< the last Host header
   int num_hosts = 0;                 ///< how many there are
+  bool needs_host = true;            ///< HTTP/1.1
   std::string_view authorization{};  ///< the last Authorization header
   int num_authorizations = 0;        ///< how many there are
   bool has_body = false;             ///< whether it has a body or announces one
+  bool is_malformed = false;         ///< whether its line or a header is no HTTP
 };
 
 /// The routes and the rules of access.
@@ -46,7 +46,7 @@ struct Endpoints {
   bool check_host = true;  ///< whether Host must name loopback when there is no token
 
   /// Returns 400, 401, 403, 404, 405, 413, or the answer of the route.
-  Answer answer(const Request& request) const;
+  Answer answer(Request request) const;
 };
 
 /// Returns whether `token` is valid: its length is in range, and it has only letters, digits and

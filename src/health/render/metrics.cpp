@@ -1,114 +1,139 @@
 #include "health/render/metrics.hpp"
 
 #include "health/render/json.hpp"
-#include "health/render/metric_family.hpp"
 
 #include "kvarena/base/version.hpp"
 
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
 
 namespace kvarena {
+namespace {
 
-prometheus::MetricFamily gauge(const MetricName& name) {
-  return {name.name, name.help, prometheus::MetricType::Gauge, {}};
+/// A figure; nothing where it is unknown.
+using Value = std::optional<double>;
+using Families = std::vector<prometheus::MetricFamily>;
+using Names = std::vector<std::string>;
+
+/// The name and help of a family.
+struct MetricName {
+  const char* name;  // "kvarena_..."
+  const char* help;  // one line
+};
+
+/// A label of a sample.
+struct MetricLabel {
+  std::string_view name;
+  std::string_view value;
+};
+
+/// An empty family: of counters where the name says so, else of gauges.
+prometheus::MetricFamily family_of(const MetricName& name) {
+  const bool counts = std::string_view(name.name).ends_with("_total");
+  const auto type = counts ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+  return {name.name, name.help, type, {}};
 }
 
-prometheus::MetricFamily counter(const MetricName& name) {
-  return {name.name, name.help, prometheus::MetricType::Counter, {}};
-}
-
-void add_sample(prometheus::MetricFamily& family, double value,
-                std::initializer_list<MetricLabel> labels) {
+/// Adds a sample of the family's type; none of an unknown figure.
+void add_sample(prometheus::MetricFamily& family, Value value,
+                std::initializer_list<MetricLabel> labels = {}) {
+  if (!value) return;
   prometheus::ClientMetric& metric = family.metric.emplace_back();
   for (const MetricLabel& label : labels) {
     metric.label.push_back({std::string(label.name), std::string(label.value)});
   }
-  if (family.type == prometheus::MetricType::Counter) {
-    metric.counter.value = value;
-  } else {
-    metric.gauge.value = value;
+  (family.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+      *value;
+}
+
+/// The names of `objects`. A repeated name gets "#2", "#3", ... at its end.
+template <class Object>
+std::vector<std::string> unique_names(const std::vector<Object>& objects) {
+  std::vector<std::string> names;
+  for (const Object& object : objects) {
+    std::string name = object.name;
+    for (int n = 2; std::ranges::count(names, name) > 0; ++n) {
+      name = object.name + "#" + std::to_string(n);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+using Now = std::int64_t;
+
+/// One figure of a device or pool.
+template <class Object>
+struct Figure {
+  MetricName name;
+  Value (*value)(const Object& object, Now now_ns);
+};
+
+/// Adds a family of each figure, with a sample of each object.
+template <class Object>
+void add_figures(std::span<const Figure<Object>> figures, const std::vector<Object>& objects,
+                 std::string_view label, Now now_ns, Families& families) {
+  const Names names = unique_names(objects);
+  for (const Figure<Object>& figure : figures) {
+    auto& family = families.emplace_back(family_of(figure.name));
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      add_sample(family, figure.value(objects[i], now_ns), {{label, names[i]}});
+    }
   }
 }
 
-namespace {
+template <class Number>
+Value number(Number figure) {
+  return static_cast<double>(figure);
+}
 
 // ---- devices ------------------------------------------------------------------------------------
 
-/// One figure of a device; nothing where it is unknown.
-struct DeviceFigure {
-  MetricName name;
-  bool is_counter;
-  std::optional<double> (*value)(const DeviceHealth& device);
-};
-
-std::optional<double> number(std::uint64_t figure) { return static_cast<double>(figure); }
-
-/// What NVML may tell.
-std::optional<double> told(const DeviceHealth& device,
-                           std::optional<std::uint64_t> MemoryDrift::*bytes) {
-  const auto figure = device.drift ? (*device.drift).*bytes : std::nullopt;
+/// A figure of the drift, where it was measured; NVML need not tell its own.
+template <class Bytes>
+Value drift_of(const DeviceHealth& device, Bytes MemoryDrift::*bytes) {
+  if (!device.drift) return std::nullopt;
+  const std::optional figure = (*device.drift).*bytes;
   return figure ? number(*figure) : std::nullopt;
 }
 
-constexpr DeviceFigure kFigures[] = {
+constexpr Figure<DeviceHealth> kDeviceFigures[] = {
     {{"kvarena_device_resident", "Whether all memory of the device is VRAM, by the last check."},
-     false,
-     [](const DeviceHealth& d) { return number(d.resident ? 1 : 0); }},
+     [](const DeviceHealth& d, Now) { return number(d.resident); }},
     {{"kvarena_device_allocations_checked", "Allocations whose residency the last check verified."},
-     false,
-     [](const DeviceHealth& d) { return number(d.allocations_checked); }},
+     [](const DeviceHealth& d, Now) { return number(d.allocations_checked); }},
     {{"kvarena_device_memory_bytes", "Memory of the device, as the driver says."},
-     false,
-     [](const DeviceHealth& d) { return number(d.memory.total_bytes); }},
+     [](const DeviceHealth& d, Now) { return number(d.memory.total_bytes); }},
     {{"kvarena_device_memory_free_bytes", "Free memory of the device, as the driver says."},
-     false,
-     [](const DeviceHealth& d) { return number(d.memory.free_bytes); }},
+     [](const DeviceHealth& d, Now) { return number(d.memory.free_bytes); }},
     {{"kvarena_staging_bytes", "Pinned host memory for transfers."},
-     false,
-     [](const DeviceHealth& d) { return number(d.usage.staging.bytes); }},
+     [](const DeviceHealth& d, Now) { return number(d.usage.staging.bytes); }},
     {{"kvarena_staging_peak_bytes", "The most pinned host memory at any time."},
-     false,
-     [](const DeviceHealth& d) { return number(d.usage.staging.peak_bytes); }},
+     [](const DeviceHealth& d, Now) { return number(d.usage.staging.peak_bytes); }},
     {{"kvarena_memory_allocations_total", "Allocations recorded since the start."},
-     true,
-     [](const DeviceHealth& d) { return number(d.usage.allocations_ever); }},
+     [](const DeviceHealth& d, Now) { return number(d.usage.allocations_ever); }},
     {{"kvarena_memory_frees_total", "Allocations erased since the start."},
-     true,
-     [](const DeviceHealth& d) { return number(d.usage.frees_ever); }},
+     [](const DeviceHealth& d, Now) { return number(d.usage.frees_ever); }},
     {{"kvarena_drift_bytes", "Driver-reported used memory that the tracker has not recorded."},
-     false,
-     [](const DeviceHealth& d) -> std::optional<double> {
-       if (!d.drift) return std::nullopt;
-       return static_cast<double>(d.drift->drift_bytes);
-     }},
+     [](const DeviceHealth& d, Now) { return drift_of(d, &MemoryDrift::drift_bytes); }},
     {{"kvarena_drift_growth_bytes", "Growth of the drift since the device was opened."},
-     false,
-     [](const DeviceHealth& d) -> std::optional<double> {
-       if (!d.drift) return std::nullopt;
-       return static_cast<double>(d.drift->growth_bytes);
-     }},
+     [](const DeviceHealth& d, Now) { return drift_of(d, &MemoryDrift::growth_bytes); }},
     {{"kvarena_own_process_bytes", "Memory of this process on the device, by NVML."},
-     false,
-     [](const DeviceHealth& d) { return told(d, &MemoryDrift::own_bytes); }},
+     [](const DeviceHealth& d, Now) { return drift_of(d, &MemoryDrift::own_bytes); }},
     {{"kvarena_context_bytes",
       "Of it, what is not tracked: the CUDA context and what else is not."},
-     false,
-     [](const DeviceHealth& d) { return told(d, &MemoryDrift::context_bytes); }},
+     [](const DeviceHealth& d, Now) { return drift_of(d, &MemoryDrift::context_bytes); }},
     {{"kvarena_other_processes_bytes", "Memory of other processes on the device, by NVML."},
-     false,
-     [](const DeviceHealth& d) { return told(d, &MemoryDrift::other_bytes); }},
+     [](const DeviceHealth& d, Now) { return drift_of(d, &MemoryDrift::other_bytes); }},
 };
 
-/// One figure of a purpose.
-struct PurposeFigure {
-  MetricName name;
-  std::uint64_t MemoryUsage::*value;
-};
-
-constexpr PurposeFigure kPurposeFigures[] = {
+constexpr std::pair<MetricName, std::uint64_t MemoryUsage::*> kPurposeFigures[] = {
     {{"kvarena_memory_used_bytes", "Tracked device memory by purpose."}, &MemoryUsage::bytes},
     {{"kvarena_memory_peak_bytes", "The most tracked device memory at any time, by purpose."},
      &MemoryUsage::peak_bytes},
@@ -116,29 +141,20 @@ constexpr PurposeFigure kPurposeFigures[] = {
      &MemoryUsage::count},
 };
 
-void add_device_families(const std::vector<DeviceHealth>& devices,
-                         std::vector<prometheus::MetricFamily>& families) {
-  const std::vector<std::string> names = unique_names(devices);
-  for (const DeviceFigure& figure : kFigures) {
-    auto& family =
-        families.emplace_back(figure.is_counter ? counter(figure.name) : gauge(figure.name));
-    for (std::size_t d = 0; d < devices.size(); ++d) {
-      if (const auto value = figure.value(devices[d])) {
-        add_sample(family, *value, {{"device", names[d]}});
-      }
-    }
-  }
-  for (const PurposeFigure& figure : kPurposeFigures) {
-    auto& family = families.emplace_back(gauge(figure.name));
+void add_device_families(const std::vector<DeviceHealth>& devices, Families& families) {
+  const Names names = unique_names(devices);
+  add_figures<DeviceHealth>(kDeviceFigures, devices, "device", 0, families);
+  for (const auto& [name, value] : kPurposeFigures) {
+    auto& family = families.emplace_back(family_of(name));
     for (std::size_t d = 0; d < devices.size(); ++d) {
       for (std::size_t p = 0; p < kNumMemoryPurposes; ++p) {
-        add_sample(family, static_cast<double>(devices[d].usage.by_purpose[p].*figure.value),
+        add_sample(family, number(devices[d].usage.by_purpose[p].*value),
                    {{"device", names[d]}, {"purpose", name_of(static_cast<MemoryPurpose>(p))}});
       }
     }
   }
   auto& policies = families.emplace_back(
-      gauge({"kvarena_residency_policy", "1 for the policy that holds, 0 for the other."}));
+      family_of({"kvarena_residency_policy", "1 for the policy that holds, 0 for the other."}));
   for (std::size_t d = 0; d < devices.size(); ++d) {
     for (const auto policy : {ResidencyPolicy::vram_only, ResidencyPolicy::allow_host}) {
       add_sample(policies, devices[d].policy == policy ? 1 : 0,
@@ -147,17 +163,131 @@ void add_device_families(const std::vector<DeviceHealth>& devices,
   }
 }
 
+// ---- pools --------------------------------------------------------------------------------------
+
+using Pool = PoolHealth;
+
+constexpr Figure<PoolHealth> kPoolFigures[] = {
+    {{"kvarena_pool_blocks", "Blocks in the pool; the states of kvarena_blocks add up to it."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.num_blocks); }},
+    {{"kvarena_blocks_reserved", "Blocks promised to holders, still free or evictable."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.reserved); }},
+    {{"kvarena_blocks_watermark", "Blocks that admission leaves available."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.watermark); }},
+    {{"kvarena_blocks_peak", "The most blocks that were not free at any time."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.peak_allocated); }},
+    {{"kvarena_block_references", "Block references of all holders."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.references); }},
+    {{"kvarena_fence_entries", "Block references that wait for tickets."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.fence_entries); }},
+    {{"kvarena_holders", "Registered holders."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.holders); }},
+    {{"kvarena_sequences", "Sequences that exist."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.sequences); }},
+    {{"kvarena_tokens", "Tokens of all sequences."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.tokens); }},
+    {{"kvarena_waste_tokens", "Token slots past the end of their sequence."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.waste_tokens); }},
+    {{"kvarena_table_entries", "Block table entries in use."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.entries); }},
+    {{"kvarena_table_pages_used", "Pages of block table entries in use."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.pages_used); }},
+    {{"kvarena_table_pages", "Pages of block table entries there are."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.pages_total); }},
+    {{"kvarena_open_tickets", "Tickets that have not retired."},
+     [](const Pool& p, Now) { return number(p.snapshot.open_tickets); }},
+    {{"kvarena_oldest_ticket_age_seconds", "Age of the oldest open ticket; 0 without one."},
+     [](const Pool& p, Now now_ns) {
+       const bool any = p.snapshot.oldest_ticket != kNoTicket;
+       return number(any ? seconds_between(p.oldest_ticket_ns, now_ns) : 0.0);
+     }},
+    {{"kvarena_snapshot_age_seconds", "Time since the pool's figures were published."},
+     [](const Pool& p, Now now_ns) { return number(seconds_between(p.published_ns, now_ns)); }},
+    {{"kvarena_pending_work", "Whether a step, a ticket or a request is pending."},
+     [](const Pool& p, Now) { return number(p.has_pending_work); }},
+    {{"kvarena_waiting_requests", "Requests that wait for memory, as the engine says."},
+     [](const Pool& p, Now) { return number(p.waiting_requests); }},
+    {{"kvarena_audit_failed", "Whether an audit of the accounts has failed."},
+     [](const Pool& p, Now) { return number(!p.snapshot.audit.failure.is_ok()); }},
+    {{"kvarena_steps_total", "Steps ended."},
+     [](const Pool& p, Now) { return number(p.snapshot.step); }},
+    {{"kvarena_steps_lost_total", "Steps that the device did not take."},
+     [](const Pool& p, Now) { return number(p.snapshot.steps_lost); }},
+    {{"kvarena_missed_launches_total", "Launches on the device that found no step of theirs."},
+     [](const Pool& p, Now) { return number(p.snapshot.missed_launches); }},
+    {{"kvarena_holders_registered_total", "Holders registered."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.holders_ever); }},
+    {{"kvarena_block_allocations_total", "Blocks handed out."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.allocations); }},
+    {{"kvarena_block_releases_total", "Block references given up."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.releases); }},
+    {{"kvarena_evictions_total", "Evictable blocks handed out."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.evictions); }},
+    {{"kvarena_exhaustions_total", "Calls refused for want of blocks."},
+     [](const Pool& p, Now) { return number(p.snapshot.blocks.exhaustions); }},
+    {{"kvarena_preemptions_total", "Sequences preempted, as the engine says."},
+     [](const Pool& p, Now) { return number(p.preemptions); }},
+    {{"kvarena_sequences_created_total", "Sequences created."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.sequences_ever); }},
+    {{"kvarena_copies_on_write_total", "Shared blocks copied before a write."},
+     [](const Pool& p, Now) { return number(p.snapshot.tables.copies_on_write); }},
+    {{"kvarena_audit_blocks_total", "Blocks recounted by the audit of the accounts."},
+     [](const Pool& p, Now) { return number(p.snapshot.audit.blocks_checked); }},
+    {{"kvarena_audit_passes_total", "Complete audits of all blocks."},
+     [](const Pool& p, Now) { return number(p.snapshot.audit.passes); }},
+};
+
+constexpr std::pair<BlockState, std::int64_t BlockStats::*> kStates[] = {
+    {BlockState::free, &BlockStats::free},       {BlockState::referenced, &BlockStats::referenced},
+    {BlockState::fenced, &BlockStats::fenced},   {BlockState::evictable, &BlockStats::evictable},
+    {BlockState::offline, &BlockStats::offline},
+};
+
+prometheus::MetricFamily blocks_family(const std::vector<PoolHealth>& pools, const Names& names) {
+  auto family = family_of({"kvarena_blocks", "Blocks by state; each is in exactly one."});
+  for (std::size_t p = 0; p < pools.size(); ++p) {
+    for (const auto& [state, count] : kStates) {
+      add_sample(family, number(pools[p].snapshot.blocks.*count),
+                 {{"pool", names[p]}, {"state", name_of(state)}});
+    }
+  }
+  return family;
+}
+
+void add_pressure_families(const std::vector<PoolHealth>& pools, const Names& names,
+                           Families& families) {
+  auto level =
+      family_of({"kvarena_pressure_level", "1 for the level of pressure, 0 for the others."});
+  auto entered = family_of({"kvarena_pressure_entered_total", "How often a level was entered."});
+  for (std::size_t p = 0; p < pools.size(); ++p) {
+    for (std::size_t l = 0; l < kNumPressureLevels; ++l) {
+      const auto each = static_cast<PressureLevel>(l);
+      add_sample(level, number(pools[p].pressure == each),
+                 {{"pool", names[p]}, {"level", name_of(each)}});
+      add_sample(entered, number(pools[p].pressure_entered[l]),
+                 {{"pool", names[p]}, {"level", name_of(each)}});
+    }
+  }
+  families.push_back(std::move(level));
+  families.push_back(std::move(entered));
+}
+
+void add_pool_families(const std::vector<PoolHealth>& pools, Now now_ns, Families& families) {
+  const Names names = unique_names(pools);
+  families.push_back(blocks_family(pools, names));
+  add_figures<PoolHealth>(kPoolFigures, pools, "pool", now_ns, families);
+  add_pressure_families(pools, names, families);
+}
+
 // ---- the process --------------------------------------------------------------------------------
 
-prometheus::MetricFamily single(const MetricName& name, double value) {
-  auto family = gauge(name);
-  add_sample(family, value);
-  return family;
+void add_single(const MetricName& name, Value value, Families& families) {
+  add_sample(families.emplace_back(family_of(name)), value);
 }
 
 prometheus::MetricFamily reasons_family(const HealthReport& report) {
   auto family =
-      gauge({"kvarena_unhealthy_reasons", "Reasons why the process is unhealthy, by code."});
+      family_of({"kvarena_unhealthy_reasons", "Reasons why the process is unhealthy, by code."});
   for (int c = 0; c <= static_cast<int>(HealthReasonCode::monitor_stopped); ++c) {
     const auto code = static_cast<HealthReasonCode>(c);
     const auto count =
@@ -168,8 +298,7 @@ prometheus::MetricFamily reasons_family(const HealthReport& report) {
   return family;
 }
 
-void add_check_families(const HealthReport& report,
-                        std::vector<prometheus::MetricFamily>& families) {
+void add_check_families(const HealthReport& report, Families& families) {
   const CheckFigures& checks = report.checks;
   prometheus::MetricFamily durations{"kvarena_check_duration_seconds",
                                      "Time that health checks took.",
@@ -179,32 +308,28 @@ void add_check_families(const HealthReport& report,
   summary.sample_count = checks.completed;
   summary.sample_sum = seconds_between(0, checks.total_duration_ns);
   families.push_back(std::move(durations));
-  families.push_back(single({"kvarena_last_check_duration_seconds", "Time the last check took."},
-                            seconds_between(0, checks.last_duration_ns)));
-  auto failed = counter(
-      {"kvarena_failed_checks_total", "Health checks that found something wrong themselves."});
-  add_sample(failed, static_cast<double>(checks.failed));
-  families.push_back(std::move(failed));
-  auto age = gauge({"kvarena_last_check_age_seconds", "Time since the last health check ended."});
-  if (checks.completed > 0) {
-    add_sample(age, seconds_between(checks.last_ended_ns, report.now_ns));
-  }
-  families.push_back(std::move(age));
+  add_single({"kvarena_last_check_duration_seconds", "Time the last check took."},
+             seconds_between(0, checks.last_duration_ns), families);
+  add_single(
+      {"kvarena_failed_checks_total", "Health checks that found something wrong themselves."},
+      static_cast<double>(checks.failed), families);
+  if (checks.completed == 0) return;
+  add_single({"kvarena_last_check_age_seconds", "Time since the last health check ended."},
+             seconds_between(checks.last_ended_ns, report.now_ns), families);
 }
 
 }  // namespace
 
 std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report) {
-  std::vector<prometheus::MetricFamily> families;
-  auto build = gauge({"kvarena_build_info", "1, with the version of the library."});
+  Families families;
+  auto build = family_of({"kvarena_build_info", "1, with the version of the library."});
   add_sample(build, 1, {{"version", KVARENA_VERSION_STRING}});
   families.push_back(std::move(build));
-  families.push_back(
-      single({"kvarena_healthy", "Whether there is no reason to distrust the process."},
-             report.healthy ? 1 : 0));
-  families.push_back(single(
+  add_single({"kvarena_healthy", "Whether there is no reason to distrust the process."},
+             report.healthy ? 1 : 0, families);
+  add_single(
       {"kvarena_resident", "Whether all devices hold KV and weights in VRAM, by the last check."},
-      report.resident ? 1 : 0));
+      report.resident ? 1 : 0, families);
   families.push_back(reasons_family(report));
   add_check_families(report, families);
   add_device_families(report.devices, families);

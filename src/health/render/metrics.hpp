@@ -15,7 +15,6 @@
 
 namespace kvarena {
 
-/// Returns all families of a report.
 std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report);
 /// Returns the families' text, for `Content-Type: text/plain; version=0.0.4`.
 std::string metrics_text(const HealthReport& report);

@@ -1,5 +1,7 @@
 #include "verify/cuda/cuda_step_memory.hpp"
 
+#include "device/current_gpu.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -12,6 +14,56 @@ constexpr std::int64_t kPartialBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kHashes = std::int64_t{1} << 20;
 
 }  // namespace
+
+// ---- the timer ----------------------------------------------------------------------------------
+
+CudaStepTimer::~CudaStepTimer() {
+  for (cudaEvent_t event : events_) static_cast<void>(cudaEventDestroy(event));
+}
+
+Status CudaStepTimer::create(std::int32_t max_spans) {
+  const CurrentGpu current(device_.ordinal());
+  if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
+  for (std::int32_t i = 0; i < 2 * max_spans; ++i) {
+    cudaEvent_t event = nullptr;
+    const cudaError_t error = cudaEventCreate(&event);
+    if (error != cudaSuccess) return device_.check(error, Resource::event);
+    events_.push_back(event);
+  }
+  return {};
+}
+
+Status CudaStepTimer::record(std::size_t index, StreamId stream) {
+  const Result<void*> native = device_.native_stream(stream);
+  if (!native) return native.status();
+  const CurrentGpu current(device_.ordinal());
+  if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
+  return device_.check(cudaEventRecord(events_.at(index), static_cast<cudaStream_t>(*native)),
+                       Resource::event);
+}
+
+Status CudaStepTimer::collect() {
+  const CurrentGpu current(device_.ordinal());
+  if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
+  double us = 0.0;
+  for (std::size_t i = 0; i < spans_; ++i) {
+    float ms = 0.0F;
+    const cudaError_t error = cudaEventElapsedTime(&ms, events_[2 * i], events_[2 * i + 1]);
+    if (error != cudaSuccess) return device_.check(error, Resource::event);
+    us += static_cast<double>(ms) * 1e3;
+  }
+  if (spans_ == 0) return {};
+  spans_ = 0;
+  if (decode_kv_bytes_ == 0) {
+    ++report_.prompt_steps;
+    report_.prompt_us += us;
+    return {};
+  }
+  ++report_.decode_steps;
+  report_.decode_kv_bytes += decode_kv_bytes_;
+  report_.decode_us += us;
+  return {};
+}
 
 CudaStepMemory::TokenBytes::TokenBytes(const StepMemoryOptions& o) noexcept
     : key(std::int64_t{o.shape.num_kv_heads} * o.shape.head_dim_k * bytes_of(o.shape.dtype)),
@@ -64,7 +116,24 @@ Status CudaStepMemory::allocate() {
     if (!memory) return memory.status();
     *request.memory = std::move(*memory);
   }
+  if (Status status = load_code(); !status) return status;
   return timer_.create(shape_.num_layers);
+}
+
+/// Runs or loads each kernel once, so that CUDA loads its code before the device is full
+/// (kernels/common/load_kernel.h).
+Status CudaStepMemory::load_code() {
+  if (Status s = device_.fill(hashes_.data(), 0, 8, cache_.home_stream()); !s) return s;
+  const auto* const hashes = hashes_.data<std::uint64_t>();
+  return on_gpu([&](cudaStream_t stream) -> Status {
+    for (const RowKind kind : {RowKind::key, RowKind::value}) {
+      const ContentRows rows = rows_of(kind, hashes, kv_.data(), 1);
+      if (Status s = launch_fill_rows(rows, stream); !s) return s;
+      const auto counted = verify::count_wrong_words(rows, workspace_.data(), stream);
+      if (!counted) return counted.status();
+    }
+    return load_exact_attention();
+  });
 }
 
 // ---- a step ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "verify/cuda/exact_attention.h"
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 
 #include <cuda_fp16.h>
 
@@ -239,6 +240,10 @@ std::int64_t partial_bytes(std::int64_t longest_tokens, std::int64_t num_q_heads
                            std::int64_t head_dim_v) noexcept {
   return num_parts(longest_tokens) * num_q_heads * (head_dim_v + 2) *
          static_cast<std::int64_t>(sizeof(double));
+}
+
+Status load_exact_attention() noexcept {
+  return kernels::load_kernels(partial_attention, compare_results);
 }
 
 Status launch_exact_attention(const ExactAttention& p, cudaStream_t stream) noexcept {

@@ -44,6 +44,9 @@ inline constexpr std::int64_t kMaxExactItems = 65535;
 std::int64_t partial_bytes(std::int64_t longest_tokens, std::int64_t num_q_heads,
                            std::int64_t head_dim_v) noexcept;
 
+/// Loads the kernels (kernels/common/load_kernel.h).
+Status load_exact_attention() noexcept;
+
 /// Queues the comparison. Returns device_error when a launch fails.
 Status launch_exact_attention(const ExactAttention& params, cudaStream_t stream) noexcept;
 

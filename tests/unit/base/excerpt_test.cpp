@@ -32,6 +32,16 @@ TEST(Printable, NoControlCharacterPasses) {
   }
 }
 
+TEST(Printable, NoFormatCharacterPasses) {
+  for (const char* text : {"\xc2\xad", "\xd8\x9c", "\xe2\x80\x8b", "\xe2\x80\xa8", "\xe2\x80\xa9",
+                           "\xe2\x80\xae", "\xe2\x81\xa9", "\xef\xbb\xbf", "\xf3\xa0\x80\x81"}) {
+    EXPECT_EQ(printable(text), "?") << excerpt_of(text);
+  }
+  for (const char* text : {"\xe2\x80\xaf", "\xe2\x80\x90", "\xef\xbf\xbc", "\xd9\x80"}) {
+    EXPECT_EQ(printable(text), text);
+  }
+}
+
 TEST(Printable, NoByteOutsideUtf8Passes) {
   EXPECT_EQ(printable("\x9b"
                       "31m"),

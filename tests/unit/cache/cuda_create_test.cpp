@@ -65,6 +65,54 @@ TEST_F(CudaCreate, ChunkedWhereItFitsUnlessTheEngineSaysOtherwise) {
   }
 }
 
+/// Takes all memory of the device that an allocation can get, in pieces down to 4 KiB.
+std::vector<void*> fill_up(CudaDevice& device) {
+  std::vector<void*> pieces;
+  for (std::uint64_t bytes = std::uint64_t{1} << 36; bytes >= 4096; bytes /= 2) {
+    while (true) {
+      const Result<void*> piece =
+          device.allocate({.bytes = bytes, .purpose = MemoryPurpose::intermediate_buffers});
+      if (!piece) break;
+      pieces.push_back(*piece);
+    }
+  }
+  return pieces;
+}
+
+// CUDA loads the code of a kernel at its first launch; create does it before.
+TEST_F(CudaCreate, EveryKernelRunsOnAGpuThatIsFullByThen) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    KvCacheOptions options = options_of(dtype, 128, 16);
+    options.scrub = Scrub::always;
+    Result<KvCache> cache = KvCache::create(*device, options);
+    ASSERT_OK(cache);
+    const Result<void*> tokens =
+        device->allocate({.bytes = 1 << 20, .purpose = MemoryPurpose::intermediate_buffers});
+    ASSERT_OK(tokens);
+    std::byte* const out = static_cast<std::byte*>(*tokens) + (1 << 19);
+    const std::vector<void*> pieces = fill_up(*device);
+    const SequenceId parent = *cache->create_sequence();
+    SequenceId child = parent;
+    for (const std::int32_t count : {20, 1, 1}) {  // a prompt, a decode step, copies on write
+      if (count == 1 && child == parent) {
+        child = *cache->fork(parent, 20);
+      }
+      ASSERT_OK(cache->begin_step());
+      std::vector<AppendDemand> demands{{parent, count}};
+      if (child != parent) demands.push_back({child, count});
+      ASSERT_OK(cache->append(demands));
+      for (std::int32_t layer = 0; layer < 2; ++layer) {
+        ASSERT_OK(cache->write_kv({layer, *tokens, *tokens, dtype}));
+        ASSERT_OK(cache->attend({layer, *tokens, dtype, out, dtype}));
+      }
+      ASSERT_OK(cache->end_step());
+      ASSERT_OK(cache->synchronize());
+    }
+    for (void* piece : pieces) ASSERT_OK(device->free(piece));
+    ASSERT_OK(device->free(*tokens));
+  }
+}
+
 TEST_F(CudaCreate, OnePoolAllocationAndEveryByteBackAfterEachLife) {
   for (int life = 0; life < 5; ++life) {
     KvCacheOptions options = options_of(DType::bf16, 64, 16);

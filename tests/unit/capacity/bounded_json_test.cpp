@@ -1,6 +1,7 @@
 #include "capacity/files/bounded_json.hpp"
 
 #include "support/test_files.hpp"
+#include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -69,13 +70,11 @@ TEST(BoundedJson, SaysWhereAndWhat) {
 }
 
 TEST(BoundedJson, RefusesWhatIsNoJson) {
-  EXPECT_NE(failure_of("{\"a\": 1").find("the end of the text; expected the rest"),
-            std::string::npos);
-  EXPECT_NE(failure_of(std::string_view("{}\0junk", 7)).find("column 3: found a NUL byte"),
-            std::string::npos);
-  EXPECT_NE(failure_of("{} {}").find("expected the end of the text"), std::string::npos);
-  EXPECT_NE(failure_of("{\"a\": \"\xff\"}").find("expected text in UTF-8"), std::string::npos);
-  EXPECT_NE(failure_of("[1e999]").find("expected what a double holds"), std::string::npos);
+  EXPECT_HAS(failure_of("{\"a\": 1"), "the end of the text; expected the rest");
+  EXPECT_HAS(failure_of(std::string_view("{}\0junk", 7)), "column 3: found a NUL byte");
+  EXPECT_HAS(failure_of("{} {}"), "expected the end of the text");
+  EXPECT_HAS(failure_of("{\"a\": \"\xff\"}"), "expected text in UTF-8");
+  EXPECT_HAS(failure_of("[1e999]"), "expected what a double holds");
   EXPECT_EQ(failure_of("[-x]"),
             "x.json: line 1, column 3: found \"x]\"; expected a value, ',' or ']'");
   EXPECT_EQ(failure_of("[1 \xff\x01 - ; expected '"),
@@ -117,29 +116,25 @@ TEST(BoundedJson, ReadsWhatTheLibraryReads) {
 }
 
 TEST(BoundedJson, EscapedKeysAreCompared) {
-  EXPECT_NE(failure_of(R"({"a": 1, "\u0061": 2})").find("the key \"a\" again"), std::string::npos);
+  EXPECT_HAS(failure_of(R"({"a": 1, "\u0061": 2})"), "the key \"a\" again");
   EXPECT_EQ(failure_of(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})"), "");
 }
 
 TEST(BoundedJson, KeepsItsLimits) {
   const JsonLimits limits{.max_bytes = 64, .max_depth = 3, .max_values = 6};
   EXPECT_EQ(failure_of("[[[]]]", limits), "");
-  EXPECT_NE(failure_of("[[{\"a\":[]}]]", limits).find("at most 3 levels"), std::string::npos);
+  EXPECT_HAS(failure_of("[[{\"a\":[]}]]", limits), "at most 3 levels");
   EXPECT_EQ(failure_of("[1,2,3,4,5]", limits), "");
-  EXPECT_NE(
-      failure_of("[1,2,3,4,5,6]", limits).find("$[5]: found one value more; expected at most 6"),
-      std::string::npos);
+  EXPECT_HAS(failure_of("[1,2,3,4,5,6]", limits), "$[5]: found one value more; expected at most 6");
   EXPECT_EQ(failure_of(std::string(62, ' ') + "[]", limits), "");
-  EXPECT_NE(failure_of(std::string(63, ' ') + "[]", limits).find("65 bytes of JSON"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(std::string(63, ' ') + "[]", limits), "65 bytes of JSON");
 }
 
 TEST(BoundedJson, DeepNestingEndsAtOnce) {
-  EXPECT_NE(failure_of(std::string(std::size_t{1} << 20, '[')).find("levels of nesting"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(std::string(std::size_t{1} << 20, '[')), "levels of nesting");
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
-  EXPECT_NE(failure_of(objects).find("levels of nesting"), std::string::npos);
+  EXPECT_HAS(failure_of(objects), "levels of nesting");
 }
 
 TEST(BoundedJson, CountsBytesOfTheFileWhereTheTextIsAPart) {

@@ -3,6 +3,7 @@
 #include "capacity/files/config_json.hpp"
 
 #include "support/status_matchers.hpp"
+#include "support/text_matchers.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -109,9 +110,8 @@ TEST(ConfigFamilies, LayersThatShareKeysAndValues) {
   EXPECT_EQ(layers_of("gemma3n_text", R"("num_kv_shared_layers": 5)"),
             "full attention 1+1, sliding window 6+4 of 512");
   EXPECT_NE(failure_of(config("gemma3n_text", R"("num_kv_shared_layers": 12)")), "");
-  EXPECT_NE(failure_of(config("gemma3n_text", R"("num_kv_shared_layers": 11)"))
-                .find("$.num_kv_shared_layers: found the number 11"),
-            std::string::npos)
+  EXPECT_HAS(failure_of(config("gemma3n_text", R"("num_kv_shared_layers": 11)")),
+             "$.num_kv_shared_layers: found the number 11")
       << "the only full layer before them shares with nobody";
 }
 
@@ -170,12 +170,10 @@ TEST(ConfigFamilies, ImagesThatLayersRead) {
       R"(, "vision_config": {"image_size": 560, "patch_size": 14, "max_num_tiles": 4})";
   EXPECT_EQ(layers_of(read(text + layers + "}" + vision + "}")),
             "full attention 32, cross attention 8 of 6404");
-  EXPECT_NE(failure_of(text + layers + "}}").find("vision_config"), std::string::npos);
-  EXPECT_NE(failure_of(text + "}" + vision + "}").find("no cross_attention_layers"),
-            std::string::npos);
-  EXPECT_NE(failure_of(text + R"(, "cross_attention_layers": [40]})" + vision + "}")
-                .find("$.text_config.cross_attention_layers[0]: found the number 40"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(text + layers + "}}"), "vision_config");
+  EXPECT_HAS(failure_of(text + "}" + vision + "}"), "no cross_attention_layers");
+  EXPECT_HAS(failure_of(text + R"(, "cross_attention_layers": [40]})" + vision + "}"),
+             "$.text_config.cross_attention_layers[0]: found the number 40");
 }
 
 TEST(ConfigFamilies, SparseIndexes) {
@@ -229,7 +227,7 @@ TEST(ConfigFamilies, Experts) {
 TEST(ConfigFamilies, ExpertsByLayerFitTheLayers) {
   const auto refused = [](std::string_view more, std::string_view reason) {
     const std::string text = failure_of(config("x", fmt::format(R"("num_experts": 4, {})", more)));
-    EXPECT_NE(text.find(reason), text.npos) << text;
+    EXPECT_HAS(text, reason);
   };
   refused(R"("mlp_layer_types": ["dense", "sparse"])",
           "$.mlp_layer_types: found an array of 2; expected one for each of 12 layers");
@@ -343,8 +341,7 @@ TEST(ConfigFamilies, CrossLayerAttention) {
             "full attention 3+9");
   EXPECT_EQ(layers_of("hunyuan", R"("use_cla": false, "cla_share_factor": 2)"),
             "full attention 12");
-  EXPECT_NE(failure_of(config("hunyuan", R"("use_cla": true)")).find("no cla_share_factor"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(config("hunyuan", R"("use_cla": true)")), "no cla_share_factor");
 }
 
 TEST(ConfigFamilies, LocalLayersOfGptNeo) {
@@ -354,7 +351,7 @@ TEST(ConfigFamilies, LocalLayersOfGptNeo) {
   EXPECT_EQ(
       layers_of(read(neo + R"(, "attention_layers": ["global", "local", "global", "local"]})")),
       "full attention 2, sliding window 2 of 256");
-  EXPECT_NE(failure_of(neo + "}").find("expected attention_layers beside it"), std::string::npos);
+  EXPECT_HAS(failure_of(neo + "}"), "expected attention_layers beside it");
 }
 
 // Gemma-2-9B is published in 32 bits, of which vLLM's --dtype auto makes 16.

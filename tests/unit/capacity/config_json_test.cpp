@@ -6,6 +6,7 @@
 #include "kvarena/capacity/model_presets.hpp"
 #include "kvarena/capacity/storage_format.hpp"
 #include "support/status_matchers.hpp"
+#include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -96,18 +97,16 @@ TEST(ConfigJson, EveryMissingNumberIsNamed) {
             "config.json: $: found no num_hidden_layers; expected num_hidden_layers or n_layer or "
             "n_layers or num_layers, a whole number of 1 to 4096");
   for (const std::string_view key : {"hidden_size", "num_attention_heads"}) {
-    EXPECT_NE(failure_of(without(key)).find("$: found no " + std::string(key)), std::string::npos);
+    EXPECT_HAS(failure_of(without(key)), "$: found no " + std::string(key));
   }
-  EXPECT_NE(failure_of("{}").find("found no num_hidden_layers"), std::string::npos);
-  EXPECT_NE(failure_of(without("qk_rope_head_dim", "DeepSeek-V3")).find("no qk_rope_head_dim"),
-            std::string::npos);
+  EXPECT_HAS(failure_of("{}"), "found no num_hidden_layers");
+  EXPECT_HAS(failure_of(without("qk_rope_head_dim", "DeepSeek-V3")), "no qk_rope_head_dim");
   std::string hybrid(config_of("Nemotron-3-Nano-30B-A3B"));
   hybrid.replace(hybrid.find("mamba_head_dim"), 5, "other");
-  EXPECT_NE(failure_of(hybrid).find("$: found no mamba_head_dim"), std::string::npos);
+  EXPECT_HAS(failure_of(hybrid), "$: found no mamba_head_dim");
   Json nested = Json::parse(config_of("Qwen3.5-27B"));
   nested["text_config"].erase("linear_key_head_dim");
-  EXPECT_NE(failure_of(nested.dump()).find("$.text_config: found no linear_key_head_dim"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(nested.dump()), "$.text_config: found no linear_key_head_dim");
 }
 
 TEST(ConfigJson, EveryWrongNumberIsShownWithItsPath) {
@@ -128,8 +127,7 @@ TEST(ConfigJson, EveryWrongNumberIsShownWithItsPath) {
   EXPECT_EQ(read(with("num_hidden_layers", 36.0)).shape.num_layers, 36);
   Json nested = Json::parse(config_of("Qwen3.5-27B"));
   nested["text_config"]["num_key_value_heads"] = -4;
-  EXPECT_NE(failure_of(nested.dump()).find("$.text_config.num_key_value_heads: found the number"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(nested.dump()), "$.text_config.num_key_value_heads: found the number");
 }
 
 TEST(ConfigJson, EveryKeyOfAKnownModelIsChecked) {
@@ -146,7 +144,7 @@ TEST(ConfigJson, EveryKeyOfAKnownModelIsChecked) {
       const std::string failure = failure_of(changed.dump());
       if (failure.empty()) continue;  // not a key that decides memory
       ++checked;
-      EXPECT_NE(failure.find("." + key + ": found an object; expected"), std::string::npos)
+      EXPECT_HAS(failure, "." + key + ": found an object; expected")
           << config.preset << " " << failure;
     }
   }
@@ -155,47 +153,37 @@ TEST(ConfigJson, EveryKeyOfAKnownModelIsChecked) {
 
 TEST(ConfigJson, WhatDoesNotGoTogetherIsRefused) {
   const std::string_view oss = "gpt-oss-20b";
-  EXPECT_NE(failure_of(with("layer_types", Json::array({"full_attention"}), oss))
-                .find("$.layer_types: found an array of 1; expected one for each of 24 layers"),
-            std::string::npos);
-  EXPECT_NE(failure_of(with("layer_types", Json(std::vector<std::string>(24, "magic")), oss))
-                .find("$.layer_types[0]: found the string \"magic\""),
-            std::string::npos);
-  EXPECT_NE(failure_of(with("layer_types", Json::array({1}), oss))
-                .find("$.layer_types[0]: found the number 1; expected a string"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(with("layer_types", Json::array({"full_attention"}), oss)),
+             "$.layer_types: found an array of 1; expected one for each of 24 layers");
+  EXPECT_HAS(failure_of(with("layer_types", Json(std::vector<std::string>(24, "magic")), oss)),
+             "$.layer_types[0]: found the string \"magic\"");
+  EXPECT_HAS(failure_of(with("layer_types", Json::array({1}), oss)),
+             "$.layer_types[0]: found the number 1; expected a string");
   const Json windows(std::vector<std::string>(32, "sliding_attention"));
-  EXPECT_NE(failure_of(with("layer_types", windows, "Llama-3.1-8B")).find("no sliding_window"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(with("layer_types", windows, "Llama-3.1-8B")), "no sliding_window");
   Json odd = Json::parse(config_of("Llama-3.1-8B"));
   odd["num_attention_heads"] = 33;
-  EXPECT_NE(failure_of(odd.dump()).find("no head_dim, and a hidden size of 4096 for 33 heads"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(odd.dump()), "no head_dim, and a hidden size of 4096 for 33 heads");
   const std::string other = failure_of(with("linear_attn_config", Json::object()));
-  EXPECT_NE(other.find("$.linear_attn_config"), std::string::npos) << other;
-  EXPECT_NE(other.find("; name a GGUF file of the model"), std::string::npos) << other;
-  EXPECT_NE(failure_of(with("torch_dtype", "float13")).find("$.torch_dtype: found the string"),
-            std::string::npos);
+  EXPECT_HAS(other, "$.linear_attn_config");
+  EXPECT_HAS(other, "; name a GGUF file of the model");
+  EXPECT_HAS(failure_of(with("torch_dtype", "float13")), "$.torch_dtype: found the string");
   odd["num_attention_heads"] = 8;
   odd["hidden_size"] = 1 << 24;
-  EXPECT_NE(failure_of(odd.dump()).find("2097152"), std::string::npos);
+  EXPECT_HAS(failure_of(odd.dump()), "2097152");
 }
 
 TEST(ConfigJson, HostileTextIsRefused) {
-  EXPECT_NE(failure_of("[]").find("found no object"), std::string::npos);
-  EXPECT_NE(failure_of(R"({"num_hidden_layers": 1, "num_hidden_layers": 2})").find("again"),
-            std::string::npos);
-  EXPECT_NE(failure_of(std::string(100'000, '[')).find("levels of nesting"), std::string::npos);
-  EXPECT_NE(failure_of(std::string(std::size_t{5} << 20, ' ')).find("bytes of JSON"),
-            std::string::npos);
-  EXPECT_NE(failure_of(R"({"text_config": [1]})").find("$.text_config: found an array of 1"),
-            std::string::npos);
-  EXPECT_NE(failure_of(R"({"model_type": 7})").find("$.model_type: found the number 7"),
-            std::string::npos);
+  EXPECT_HAS(failure_of("[]"), "found no object");
+  EXPECT_HAS(failure_of(R"({"num_hidden_layers": 1, "num_hidden_layers": 2})"), "again");
+  EXPECT_HAS(failure_of(std::string(100'000, '[')), "levels of nesting");
+  EXPECT_HAS(failure_of(std::string(std::size_t{5} << 20, ' ')), "bytes of JSON");
+  EXPECT_HAS(failure_of(R"({"text_config": [1]})"), "$.text_config: found an array of 1");
+  EXPECT_HAS(failure_of(R"({"model_type": 7})"), "$.model_type: found the number 7");
   std::string many = R"({"num_hidden_layers": 4096, "layer_types": [)";
   for (int i = 0; i < 100'000; ++i) many += "\"mlp\",";
   many += R"("mlp"], "hidden_size": 64, "num_attention_heads": 1})";
-  EXPECT_NE(failure_of(many).find("one for each of 4096 layers"), std::string::npos);
+  EXPECT_HAS(failure_of(many), "one for each of 4096 layers");
 }
 
 TEST(ConfigJson, InfinityAndNanArePythons) {

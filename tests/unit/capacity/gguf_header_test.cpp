@@ -1,8 +1,9 @@
-#include "capacity/files/gguf_header.hpp"
+#include "capacity/files/gguf.hpp"
 
 #include "kvarena/capacity/storage_format.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/test_files.hpp"
+#include "support/text_matchers.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -50,11 +51,7 @@ std::string failure_of(const std::string& bytes) {
   return to_string(failure);
 }
 
-#define EXPECT_FAILURE(writer, part)                         \
-  do {                                                       \
-    const std::string failure = failure_of((writer).file()); \
-    EXPECT_NE(failure.find(part), failure.npos) << failure;  \
-  } while (false)
+#define EXPECT_FAILURE(writer, part) EXPECT_HAS(failure_of((writer).file()), part)
 
 TEST(GgmlTypes, KnownSizes) {
   const auto size = [](std::string_view name) {
@@ -265,10 +262,9 @@ TEST(GgufHostile, ManyArraysWithinOne) {
   GgufHeader header;
   ReadFailure failure;
   EXPECT_EQ(parse_gguf(source, header, failure).code, StatusCode::parse_error);
-  EXPECT_NE(
-      to_string(failure).find("found 22000000 texts and arrays within arrays; expected at most "
-                              "4194304 in all"),
-      std::string::npos);
+  EXPECT_HAS(to_string(failure),
+             "found 22000000 texts and arrays within arrays; expected at most "
+             "4194304 in all");
 }
 
 TEST(GgufHostile, AHeaderWithoutEnd) {
@@ -401,18 +397,18 @@ TEST_F(GgufSplit, AllPartsCount) {
 }
 
 TEST_F(GgufSplit, TheFirstPartIsToBeNamed) {
-  EXPECT_NE(outcome(1).find("found part 2 of 3 of a model; expected the first part, named "
-                            "NAME-00001-of-00003.gguf"),
-            std::string::npos);
+  EXPECT_HAS(outcome(1),
+             "found part 2 of 3 of a model; expected the first part, named "
+             "NAME-00001-of-00003.gguf");
 }
 
 TEST_F(GgufSplit, MissingWrongAndRepeatedParts) {
   write(2, 2, 3, "t0");
-  EXPECT_NE(outcome(0).find("found two parts with \"t0\""), std::string::npos) << outcome(0);
+  EXPECT_HAS(outcome(0), "found two parts with \"t0\"");
   write(2, 1, 3);
-  EXPECT_NE(outcome(0).find("expected part 3 of 3"), std::string::npos) << outcome(0);
+  EXPECT_HAS(outcome(0), "expected part 3 of 3");
   std::filesystem::remove(path(2));
-  EXPECT_NE(outcome(0).find("m-00003-of-00003.gguf: found No such file"), std::string::npos);
+  EXPECT_HAS(outcome(0), "m-00003-of-00003.gguf: found No such file");
 }
 
 TEST_F(GgufSplit, AllPartsTogetherAreBounded) {
@@ -423,9 +419,8 @@ TEST_F(GgufSplit, AllPartsTogetherAreBounded) {
   ReadFailure failure;
   EXPECT_TRUE(read_gguf(path(0), header_, failure, all)) << to_string(failure);
   EXPECT_EQ(read_gguf(path(0), header_, failure, all - 1).code, StatusCode::parse_error);
-  EXPECT_NE(to_string(failure).find("m-00003-of-00003.gguf: found "), std::string::npos);
-  EXPECT_NE(to_string(failure).find("more in all files of a model"), std::string::npos)
-      << to_string(failure);
+  EXPECT_HAS(to_string(failure), "m-00003-of-00003.gguf: found ");
+  EXPECT_HAS(to_string(failure), "more in all files of a model");
 }
 
 TEST(GgufPart, IsToldByItsNumbersAlone) {

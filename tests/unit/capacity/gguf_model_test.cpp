@@ -1,8 +1,9 @@
-#include "capacity/files/gguf_model.hpp"
+#include "capacity/files/gguf.hpp"
 
 #include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 #include "support/gguf_writer.hpp"
+#include "support/text_matchers.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -181,7 +182,7 @@ TEST(GgufModel, ADecoderReadsItsEncoder) {
   EXPECT_EQ(model_of(uneven).model.groups[1].num_layers, 6);
   EXPECT_EQ(model_of(uneven).model.shape.num_layers, 6) << "of an encoder nothing is kept";
   shape.max_position = 0;
-  EXPECT_NE(model_of(keys_of("t5", shape)).failure.find("t5.context_length"), std::string::npos);
+  EXPECT_HAS(model_of(keys_of("t5", shape)).failure, "t5.context_length");
 }
 
 TEST(GgufModel, LayersThatReadAnImage) {
@@ -209,8 +210,8 @@ TEST(GgufModel, LayersThatReadAnImage) {
   EXPECT_EQ(image.model.groups[1].num_layers, 8);
   EXPECT_EQ(image.model.groups[1].limit_tokens, 4 * (40 * 40 + 1));
   EXPECT_EQ(image.model.notes.size(), 1U);
-  EXPECT_NE(model_of(writer_of({3, 40}, 14)).failure.find("layers 0 .. 39"), std::string::npos);
-  EXPECT_NE(model_of(writer_of({3}, 0)).failure.find("vision.patch_size"), std::string::npos);
+  EXPECT_HAS(model_of(writer_of({3, 40}, 14)).failure, "layers 0 .. 39");
+  EXPECT_HAS(model_of(writer_of({3}, 0)).failure, "vision.patch_size");
 }
 
 // As converters wrote DeepSeek before and after llama.cpp caches the latent.
@@ -375,8 +376,7 @@ TEST(GgufModel, LayersOfDeltaNets) {
     expect_bytes(writer, 2'048, 100'876'288);
     GgufWriter shorter = silent;
     shorter.array<std::uint8_t>(key("attention.recurrent_layers"), GgufWriter::kBool, {1, 0});
-    EXPECT_NE(model_of(shorter).failure.find("attention.recurrent_layers: found an array of 2"),
-              std::string::npos);
+    EXPECT_HAS(model_of(shorter).failure, "attention.recurrent_layers: found an array of 2");
   }
 }
 
@@ -393,8 +393,7 @@ TEST(GgufModel, LayersOfKimiDeltaAttention) {
   kimi.number("kimi-linear.attention.kv_lora_rank", 512);
   kimi.number("kimi-linear.rope.dimension_count", 64);
   kimi.number("kimi-linear.kda.head_dim", 128);
-  EXPECT_NE(model_of(kimi).failure.find("kimi-linear.ssm.conv_kernel: found no such key"),
-            std::string::npos);
+  EXPECT_HAS(model_of(kimi).failure, "kimi-linear.ssm.conv_kernel: found no such key");
   const Outcome outcome = model_of(kimi.number("kimi-linear.ssm.conv_kernel", 4));
   ASSERT_EQ(outcome.failure, "");
   EXPECT_EQ(token_and_fixed_bytes(outcome.model),
@@ -427,9 +426,10 @@ TEST(GgufModel, ItsNameHasNoControlCharacters) {
                                                         "2J"));
   ASSERT_EQ(outcome.failure, "");
   EXPECT_EQ(outcome.model.name, "M\xc3\xa4 ?[2J??2J");
+  const std::string letters(127, 'm');
   const Outcome longer =
-      model_of(tiny("llama").string("general.name", std::string(127, 'm') + "\xc3\xa4"));
-  EXPECT_EQ(longer.model.name, std::string(127, 'm')) << "no letter is cut in two";
+      model_of(tiny("llama").string("general.name", fmt::format("{}\xc3\xa4", letters)));
+  EXPECT_EQ(longer.model.name, letters) << "no letter is cut in two";
 }
 
 TEST(GgufModel, NamesTheKeyThatIsMissingOrWrong) {
@@ -441,28 +441,23 @@ TEST(GgufModel, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_EQ(model_of(writer).failure,
             "some/m.gguf: llama.block_count: found no such key; expected a whole number 1 .. 4096");
   writer.number("llama.block_count", 2);
-  EXPECT_NE(model_of(writer).failure.find("llama.embedding_length: found no such key"),
-            std::string::npos);
+  EXPECT_HAS(model_of(writer).failure, "llama.embedding_length: found no such key");
   writer.number("llama.embedding_length", 64);
-  EXPECT_NE(model_of(writer).failure.find("llama.attention.head_count: found no such key"),
-            std::string::npos);
+  EXPECT_HAS(model_of(writer).failure, "llama.attention.head_count: found no such key");
   const auto with = [&](std::string_view key, std::uint32_t type, const std::string& bytes) {
     return model_of(GgufWriter(writer).raw(key, type, bytes)).failure;
   };
   EXPECT_EQ(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(4u)), "");
-  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kText, GgufWriter::text("x"))
-                .find("found the text \"x\"; expected a whole number 0 .. 65536"),
-            std::string::npos);
-  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(70'000u))
-                .find("found the number 70000"),
-            std::string::npos);
-  EXPECT_NE(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(0u))
-                .find("no layer that keeps anything"),
-            std::string::npos);
+  EXPECT_HAS(with("llama.attention.head_count", GgufWriter::kText, GgufWriter::text("x")),
+             "found the text \"x\"; expected a whole number 0 .. 65536");
+  EXPECT_HAS(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(70'000u)),
+             "found the number 70000");
+  EXPECT_HAS(with("llama.attention.head_count", GgufWriter::kU32, test::little_endian(0u)),
+             "no layer that keeps anything");
   writer.array<std::uint32_t>("llama.attention.head_count", GgufWriter::kU32, {4});
-  EXPECT_NE(model_of(writer).failure.find("found an array of 1; expected a whole number 0 .. 65536 "
-                                          "for each of 2 layers"),
-            std::string::npos);
+  EXPECT_HAS(model_of(writer).failure,
+             "found an array of 1; expected a whole number 0 .. 65536 "
+             "for each of 2 layers");
 }
 
 }  // namespace

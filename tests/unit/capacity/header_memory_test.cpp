@@ -1,6 +1,6 @@
 // What a hostile header makes its reader hold: little beside the file, whatever it claims.
 
-#include "capacity/files/gguf_header.hpp"
+#include "capacity/files/gguf.hpp"
 #include "capacity/files/safetensors.hpp"
 #include "support/gguf_writer.hpp"
 #include "support/heap_counter.hpp"

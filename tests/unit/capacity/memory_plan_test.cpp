@@ -404,24 +404,25 @@ TEST(Plan, WorksTheExamplesOfTheDocumentation) {
 TEST(Plan, RefusesNonsense) {
   const ModelSpec llama = *find_model_preset("Llama-3.1-8B");
   EXPECT_REFUSES(plan(llama, {}), invalid_argument, memory_bytes);
-  const auto with = [&](auto change) {
+  using O = PlanOptions;
+  const struct {
+    Option option;
+    void (*change)(PlanOptions& options);
+  } wrong[] = {
+      {Option::utilization_permille, [](O& o) { o.utilization_permille = 1001; }},
+      {Option::batch, [](O& o) { o.batch = 0; }},
+      {Option::kept, [](O& o) { o.kept = static_cast<KeptTokens>(99); }},
+      {Option::kv_scale, [](O& o) { o.kv_scale = static_cast<ScaleKind>(99); }},
+      {Option::tensor_parallel, [](O& o) { o.tensor_parallel = 0; }},
+      {Option::block_size_tokens, [](O& o) { o.block_size_tokens = 0; }},
+      {Option::context_tokens, [](O& o) { o.context_tokens = -1; }},
+  };
+  for (const auto& [option, change] : wrong) {
     PlanOptions options{.memory_bytes = kGiB};
     change(options);
-    return plan(llama, options).status();
-  };
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.utilization_permille = 1001; }), invalid_argument,
-                 utilization_permille);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.batch = 0; }), invalid_argument, batch);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.kept = static_cast<KeptTokens>(99); }),
-                 invalid_argument, kept);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.kv_scale = static_cast<ScaleKind>(99); }),
-                 invalid_argument, kv_scale);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.tensor_parallel = 0; }), invalid_argument,
-                 tensor_parallel);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.block_size_tokens = 0; }), invalid_argument,
-                 block_size_tokens);
-  EXPECT_REFUSES(with([](PlanOptions& o) { o.context_tokens = -1; }), invalid_argument,
-                 context_tokens);
+    EXPECT_TRUE(test::fails_with(plan(llama, options), StatusCode::invalid_argument, option))
+        << name_of(option);
+  }
   ModelSpec nothing = llama;
   nothing.parameters.reset();
   nothing.parts.clear();

@@ -6,6 +6,7 @@
 #include "support/gguf_writer.hpp"
 #include "support/safetensors_writer.hpp"
 #include "support/status_matchers.hpp"
+#include "support/text_matchers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -26,6 +27,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view kConfig = R"({"model_type": "llama", "num_hidden_layers": 2,
   "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
   "vocab_size": 100, "max_position_embeddings": 256, "torch_dtype": "bfloat16"})";
+
+/// A safetensors file of one tensor.
+std::string tensor_file(std::string_view name, std::string_view dtype, std::int64_t elements,
+                        std::int64_t bytes) {
+  return test::SafetensorsWriter().tensor(name, dtype, {elements}, bytes).file();
+}
 
 class ModelFiles : public testing::Test {
  protected:
@@ -90,8 +97,7 @@ TEST_F(ModelFiles, AFolder) {
   EXPECT_TRUE(bare.weights_by_dtype.empty());
   ASSERT_EQ(bare.notes.size(), 1U);
   EXPECT_TRUE(bare.notes[0].starts_with("weights are not read: ")) << bare.notes[0];
-  const std::string weights = test::safetensors_bytes(
-      R"({"a":{"dtype":"BF16","shape":[100],"data_offsets":[0,200]}})", 200);
+  const std::string weights = tensor_file("a", "BF16", 100, 200);
   const std::string file = add("model.safetensors", weights);
   for (const std::string& path : {folder_.string(), folder_.string() + "/", file}) {
     const ModelSpec model = read(path);
@@ -101,21 +107,17 @@ TEST_F(ModelFiles, AFolder) {
     EXPECT_EQ(model.name, "My-Model-2B");
   }
   add("model.safetensors", "no tensors");
-  EXPECT_NE(failure_of(folder_.string(), StatusCode::parse_error).find("model.safetensors: "),
-            std::string::npos);
+  EXPECT_HAS(failure_of(folder_.string(), StatusCode::parse_error), "model.safetensors: ");
 }
 
 TEST_F(ModelFiles, WeightsSayHowManyWhereShapesDoNot) {
   std::string config(kConfig);
   config.replace(config.find("llama"), 5, "brand");
   add("config.json", config);
-  add("model.safetensors",
-      test::safetensors_bytes(R"({"a":{"dtype":"BF16","shape":[100],"data_offsets":[0,200]}})",
-                              200));
+  add("model.safetensors", tensor_file("a", "BF16", 100, 200));
   EXPECT_EQ(read(folder_.string()).parameters, 100);
   EXPECT_EQ(read(folder_.string()).parameters_source, "the weights' headers");
-  add("model.safetensors",
-      test::safetensors_bytes(R"({"a":{"dtype":"I32","shape":[50],"data_offsets":[0,200]}})", 200));
+  add("model.safetensors", tensor_file("a", "I32", 50, 200));
   EXPECT_FALSE(read(folder_.string()).parameters) << "packed weights";
   EXPECT_EQ(read(folder_.string()).weights_bytes, 200);
 }
@@ -125,12 +127,9 @@ TEST_F(ModelFiles, AnIndex) {
   const std::string index =
       add("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"a": "x-1.safetensors",
           "b": "x-2.safetensors"}})");
-  const std::string first =
-      add("x-1.safetensors",
-          test::safetensors_bytes(R"({"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}})", 6));
-  EXPECT_NE(failure_of(index, StatusCode::not_found).find("x-2.safetensors"), std::string::npos);
-  add("x-2.safetensors",
-      test::safetensors_bytes(R"({"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
+  const std::string first = add("x-1.safetensors", tensor_file("a", "F16", 3, 6));
+  EXPECT_HAS(failure_of(index, StatusCode::not_found), "x-2.safetensors");
+  add("x-2.safetensors", tensor_file("b", "F32", 2, 8));
   for (const std::string& path : {index, first, folder_.string()}) {
     const ModelSpec model = read(path);
     EXPECT_EQ(model.weights_bytes, 14) << path;
@@ -143,9 +142,7 @@ TEST_F(ModelFiles, AnIndex) {
 }
 
 TEST_F(ModelFiles, TensorsAlone) {
-  const std::string file =
-      add("weights.bin",
-          test::safetensors_bytes(R"({"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}})", 6));
+  const std::string file = add("weights.bin", tensor_file("a", "F16", 3, 6));
   EXPECT_EQ(failure_of(file, StatusCode::parse_error),
             file + ": found no config.json beside it; expected the model's configuration there");
 }
@@ -171,9 +168,8 @@ TEST_F(ModelFiles, AGgufFile) {
   fs::rename(folder_ / "weights.gguf", folder_ / "best-of-breed.gguf");
   EXPECT_EQ(read(folder_.string()).name, "Small") << "no part of a split model";
   fs::copy(folder_ / "best-of-breed.gguf", folder_ / "second.gguf");
-  EXPECT_NE(failure_of(folder_.string(), StatusCode::parse_error)
-                .find("found no config.json and 2 GGUF files"),
-            std::string::npos);
+  EXPECT_HAS(failure_of(folder_.string(), StatusCode::parse_error),
+             "found no config.json and 2 GGUF files");
 }
 
 TEST_F(ModelFiles, AFolderThatCannotBeListed) {
@@ -188,10 +184,8 @@ TEST_F(ModelFiles, AFolderThatCannotBeListed) {
 }
 
 TEST_F(ModelFiles, WhatIsNoModel) {
-  EXPECT_NE(failure_of((folder_ / "none").string(), StatusCode::not_found).find("No such file"),
-            std::string::npos);
-  EXPECT_NE(failure_of(folder_.string(), StatusCode::parse_error).find("and 0 GGUF files"),
-            std::string::npos);
+  EXPECT_HAS(failure_of((folder_ / "none").string(), StatusCode::not_found), "No such file");
+  EXPECT_HAS(failure_of(folder_.string(), StatusCode::parse_error), "and 0 GGUF files");
   failure_of("/dev/zero", StatusCode::parse_error);
   failure_of(std::string("a\0b", 3), StatusCode::not_found);
   failure_of("", StatusCode::not_found);

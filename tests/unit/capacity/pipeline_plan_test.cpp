@@ -2,9 +2,8 @@
 // a plan says is the tightest.
 
 #include "capacity/parameters.hpp"
-#include "capacity/rank_memory.hpp"
+#include "capacity/planning.hpp"
 #include "capacity/share.hpp"
-#include "capacity/stage_memory.hpp"
 #include "kvarena/capacity/model_presets.hpp"
 
 #include <gtest/gtest.h>

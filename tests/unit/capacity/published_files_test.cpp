@@ -1,7 +1,7 @@
 // Files as their publishers wrote them, against what is published of the models (tests/data).
 
 #include "capacity/files/config_json.hpp"
-#include "capacity/files/gguf_model.hpp"
+#include "capacity/files/gguf.hpp"
 #include "kvarena/capacity/kv_memory.hpp"
 #include "kvarena/capacity/model_files.hpp"
 #include "kvarena/capacity/model_presets.hpp"

@@ -6,7 +6,8 @@
 #include "support/manual_clock.hpp"
 #include "support/raw_client.hpp"
 #include "support/status_matchers.hpp"
-#include "unit/health/report_text.hpp"
+#include "support/text_matchers.hpp"
+#include "unit/health/monitored_pool.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/health/health_monitor.hpp"
@@ -29,7 +30,6 @@
 namespace kvarena::test {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kBytes = 1 << 20;
 
 /// One kind of memory that is not VRAM.
@@ -110,7 +110,7 @@ class CudaForeignMemoryTest : public CudaHealthTest,
   static void expect_answer(const HealthServer& server, int status, const std::string& part) {
     const std::string answer = ask(server.port(), get_request("/health"));
     EXPECT_EQ(status_of(answer), status) << answer;
-    EXPECT_NE(body_of(answer).find(part), std::string::npos) << part << " is not in: " << answer;
+    EXPECT_HAS(body_of(answer), part) << part << " is not in: " << answer;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Memory, CudaForeignMemoryTest, ::testing::ValuesIn(kForeign),

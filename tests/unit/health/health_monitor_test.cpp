@@ -3,6 +3,7 @@
 
 #include "support/log_capture.hpp"
 #include "support/status_matchers.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/health/monitored_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -183,7 +184,7 @@ TEST(HealthMonitorTest, ALostDeviceIsCriticalAndNotResident) {
   const HealthReport report = m.check_after(60);
   EXPECT_EQ(codes(report), Codes{device_lost}) << text_of(report);
   EXPECT_FALSE(report.resident);
-  EXPECT_NE(report.reasons[0].text.find("700"), std::string::npos) << report.reasons[0].text;
+  EXPECT_HAS(report.reasons[0].text, "700");
   EXPECT_TRUE(log.contains(LogLevel::critical, "device_lost"));
 }
 

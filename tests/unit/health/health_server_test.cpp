@@ -2,6 +2,7 @@
 
 #include "support/lying_device.hpp"
 #include "support/raw_client.hpp"
+#include "support/text_matchers.hpp"
 
 #include "kvarena/device/host_device.hpp"
 #include "kvarena/health/health_monitor.hpp"
@@ -38,6 +39,18 @@ class HealthServerTest : public testing::Test {
     return HealthServer::start(monitor_, options).value();
   }
 
+  /// Host memory that nobody gave out passes for an allocation.
+  void violate_residency() {
+    AllocationRecord record;
+    record.pointer = foreign_;
+    record.bytes = sizeof foreign_;
+    record.purpose = MemoryPurpose::model_weights;
+    record.description = "foreign";
+    ASSERT_TRUE(device_->tracker().record(record));
+    static_cast<void>(monitor_.check_now());
+  }
+
+  char foreign_[64] = {};
   std::unique_ptr<HostDevice> device_ = HostDevice::create({.capacity_bytes = 1 << 24}).value();
   BlockManager manager_ = BlockManager::create({.num_blocks = 64}).value();
   BlockTables tables_ =
@@ -71,24 +84,15 @@ TEST_F(HealthServerTest, Health) {
 
 TEST_F(HealthServerTest, UnhealthyIs503WithReasons) {
   const HealthServer server = start();
-  // Host memory that nobody gave out passes for an allocation: residency is violated.
-  static char foreign[64];
-  AllocationRecord record;
-  record.pointer = foreign;
-  record.bytes = sizeof foreign;
-  record.purpose = MemoryPurpose::model_weights;
-  record.description = "foreign";
-  ASSERT_TRUE(device_->tracker().record(record));
-  static_cast<void>(monitor_.check_now());
+  violate_residency();
   const std::string response = ask(server.port(), get_request("/health"));
   EXPECT_EQ(status_of(response), 503) << response;
   const json health = json::parse(body_of(response));
   EXPECT_EQ(health["status"], "unhealthy");
   ASSERT_FALSE(health["reasons"].empty());
   EXPECT_EQ(health["reasons"][0]["code"], "residency_violated");
-  EXPECT_NE(ask(server.port(), get_request("/metrics")).find("\nkvarena_healthy 0\n"),
-            std::string::npos);
-  ASSERT_TRUE(device_->tracker().erase(foreign));
+  EXPECT_HAS(ask(server.port(), get_request("/metrics")), "\nkvarena_healthy 0\n");
+  ASSERT_TRUE(device_->tracker().erase(foreign_));
   monitor_.acknowledge();
   static_cast<void>(monitor_.check_now());
   EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 200);
@@ -97,15 +101,10 @@ TEST_F(HealthServerTest, UnhealthyIs503WithReasons) {
 TEST_F(HealthServerTest, AnIllnessThatNoRestartCuresLeavesTheProcessAlive) {
   const HealthServer server = start();
   EXPECT_EQ(body_of(ask(server.port(), get_request("/live"))), "alive\n");
-  static char foreign[64];
-  AllocationRecord record;
-  record.pointer = foreign;
-  record.bytes = sizeof foreign;
-  ASSERT_TRUE(device_->tracker().record(record));
-  static_cast<void>(monitor_.check_now());
+  violate_residency();
   EXPECT_EQ(status_of(ask(server.port(), get_request("/health"))), 503);
   EXPECT_EQ(status_of(ask(server.port(), get_request("/live"))), 200);
-  ASSERT_TRUE(device_->tracker().erase(foreign));
+  ASSERT_TRUE(device_->tracker().erase(foreign_));
 }
 
 TEST_F(HealthServerTest, OnlyALostDeviceIsNotAlive) {

@@ -86,9 +86,9 @@ TEST(HealthStateTest, AnAbandonedCheckHasNotLooked) {
 
 TEST(HealthStateTest, ViolationsLastUntilTheyAreAcknowledged) {
   HealthState state = checked();
-  const std::vector<Finding> bad = {{{residency_violated, 7, 1}, "one"},
-                                    {{accounts_violated, 7, 1}, "two"},
-                                    {{device_unreachable, 7}, "three"}};
+  const std::vector<HealthFinding> bad = {{{residency_violated, 7, 1}, "one"},
+                                          {{accounts_violated, 7, 1}, "two"},
+                                          {{device_unreachable, 7}, "three"}};
   EXPECT_EQ(state.found(7, bad, 1010).size(), 3U);
   EXPECT_EQ(codes(state, 1010), (Codes{residency_violated, accounts_violated, device_unreachable}));
   EXPECT_TRUE(state.found(7, {}, 1020).empty());
@@ -102,7 +102,7 @@ TEST(HealthStateTest, ViolationsLastUntilTheyAreAcknowledged) {
 TEST(HealthStateTest, AReasonAppearsOnceAndKeepsItsTime) {
   HealthState state = checked();
   const auto late = [](std::string text) {
-    return std::vector<Finding>{{{ticket_late, 7, 42}, std::move(text)}};
+    return std::vector<HealthFinding>{{{ticket_late, 7, 42}, std::move(text)}};
   };
   ASSERT_EQ(state.found(7, late("for 3 s"), 1010).size(), 1U);
   EXPECT_TRUE(state.found(7, late("for 4 s"), 1011).empty());
@@ -116,8 +116,8 @@ TEST(HealthStateTest, AReasonAppearsOnceAndKeepsItsTime) {
 
 TEST(HealthStateTest, TheSameViolationComesBackAfterAcknowledge) {
   HealthState state = checked();
-  const std::vector<Finding> bad = {{{residency_violated, 7, 1, 3}, "managed"}};
-  const std::vector<Finding> worse = {{{residency_violated, 7, 1, 4}, "pinned"}};
+  const std::vector<HealthFinding> bad = {{{residency_violated, 7, 1, 3}, "managed"}};
+  const std::vector<HealthFinding> worse = {{{residency_violated, 7, 1, 4}, "pinned"}};
   EXPECT_EQ(state.found(7, bad, 1010).size(), 1U);
   EXPECT_EQ(state.found(7, worse, 1020).size(), 1U) << "another place is another violation";
   state.acknowledge();
@@ -127,8 +127,8 @@ TEST(HealthStateTest, TheSameViolationComesBackAfterAcknowledge) {
 
 TEST(HealthStateTest, FindingsOfOneWatchLeaveTheOthersAlone) {
   HealthState state = checked();
-  const std::vector<Finding> lost = {{{device_lost, 1}, "one"}};
-  const std::vector<Finding> stuck = {{{engine_stuck, 2}, "two"}};
+  const std::vector<HealthFinding> lost = {{{device_lost, 1}, "one"}};
+  const std::vector<HealthFinding> stuck = {{{engine_stuck, 2}, "two"}};
   static_cast<void>(state.found(1, lost, 1010));
   static_cast<void>(state.found(2, stuck, 1010));
   static_cast<void>(state.found(1, {}, 1011));
@@ -147,7 +147,7 @@ TEST(HealthStateTest, WhatIsExpectedCountsAsNotCheckedUntilItIsFoundWell) {
 
 TEST(HealthStateTest, CountsChecks) {
   HealthState state = checked();
-  const std::vector<Finding> lost = {{{device_lost, 1}, "one"}};
+  const std::vector<HealthFinding> lost = {{{device_lost, 1}, "one"}};
   state.begin_check(1060);
   static_cast<void>(state.found(1, lost, 1062));
   state.complete_check(1065);
@@ -160,8 +160,8 @@ TEST(HealthStateTest, CountsChecks) {
 
 TEST(HealthStateTest, ACheckFailsByWhatItFindsItself) {
   HealthState state = checked();
-  const std::vector<Finding> violation = {{{residency_violated, 1}, "one"}};
-  const auto check = [&](const std::vector<Finding>& findings) {
+  const std::vector<HealthFinding> violation = {{{residency_violated, 1}, "one"}};
+  const auto check = [&](const std::vector<HealthFinding>& findings) {
     state.begin_check(1060);
     static_cast<void>(state.found(1, findings, 1061));
     static_cast<void>(state.found(2, {}, 1061));

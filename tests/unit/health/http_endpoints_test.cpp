@@ -3,6 +3,7 @@
 #include "health/http/endpoints.hpp"
 
 #include "support/raw_client.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/health/http_exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -69,6 +70,7 @@ void expect_statuses(Connections& connections, const std::vector<Exchange>& exch
   for (const auto& [request, status] : exchanges) {
     const std::string response = test::exchange(connections, request);
     EXPECT_EQ(status_of(response), status) << request << "\n" << response;
+    EXPECT_TRUE(test::is_one_response(response)) << request << "\n" << response;
   }
 }
 
@@ -84,12 +86,42 @@ TEST(HttpEndpoints, Paths) {
   expect_statuses(*server(), exchanges);
 }
 
+TEST(HttpEndpoints, AnAbsolutePathNamesItsHost) {
+  const auto of = [](const std::string& uri) {
+    return "GET " + uri + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  };
+  expect_statuses(*server(), {{of("http://127.0.0.1/health"), 200},
+                              {of("HTTP://[::1]:15858/health?x"), 200},
+                              {of("http://localhost"), 404},
+                              {of("http://localhost/health/"), 404},
+                              {of("http://example.org/health"), 403},
+                              {of("http://localhost@example.org/health"), 403},
+                              {of("http:///health"), 403},
+                              {of("https://localhost/health"), 404},
+                              {"GET http://example.org/health HTTP/1.0\r\n\r\n", 403},
+                              {"GET http://localhost/health HTTP/1.1\r\n\r\n", 400}});
+}
+
+TEST(HttpEndpoints, ANulByteDoesNotEndAPath) {
+  const auto connections = server();
+  for (const std::string& path : {std::string("/health\0", 8), std::string("/health\0/x", 10),
+                                  std::string("/health?a\0", 10)}) {
+    const int status = status_of(test::exchange(*connections, get_request(path)));
+    EXPECT_TRUE(status == 400 || status == 0) << status;
+  }
+}
+
 TEST(HttpEndpoints, MethodsAndBodies) {
   std::vector<Exchange> exchanges{
       {with("Content-Length: 0\r\n"), 200},
       {with("Content-Length: 1\r\n"), 413},
       {with("Content-Length: 99999999999999999999\r\n"), 413},
       {with("Content-Length: -1\r\n"), 400},
+      {with("Content-Length: \r\n"), 400},
+      {with("Content-Length: 1x\r\n"), 400},
+      {with("Content-Length : 4\r\n"), 400},
+      {with("Transfer-Encoding : chunked\r\n"), 400},
+      {with("Cookie: " + std::string(7000, ';') + "\r\n"), 200},
       {with("Content-Length: 1\r\nContent-Length: 0\r\n"), 413},
       {with("Transfer-Encoding: chunked\r\n"), 413},
       {with("Transfer-Encoding: chunked\r\nContent-Length: 0\r\n"), 413},
@@ -116,11 +148,35 @@ TEST(HttpEndpoints, MalformedIsRefusedOrCutOff) {
         with("no colon\r\n"), std::string("\xff\xfe\r\n\r\n"),
         std::string("\x16\x03\x01\x02\x00\x01"), std::string("\r\n\r\n"),
         std::string("GET /health HTTP/1.1\r\nHost: local")}) {
-    const int status = status_of(test::exchange(*connections, head));
+    const std::string response = test::exchange(*connections, head);
+    const int status = status_of(response);
     EXPECT_TRUE(status == 400 || status == 505 || status == 0) << status << " of " << head;
+    EXPECT_TRUE(test::is_one_response(response)) << head << "\n" << response;
   }
+  expect_statuses(*connections, {{"GET /health HTTP/1.1\r\n\r\n", 400},
+                                 {"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", 400},
+                                 {"GET /health HTTP/1.1\r\n: localhost\r\n\r\n", 400}});
   EXPECT_EQ(status_of(test::exchange(*connections, with("Host: localhost\r\n"))), 400);
   EXPECT_EQ(test::exchange(*connections, ""), "");
+}
+
+TEST(HttpEndpoints, ClientsAdoptedTogetherKeepTheirPlaces) {
+  const auto connections = server();
+  const int slow = test::begin_exchange(*connections, "GET /hea");
+  const int gone = test::begin_exchange(*connections, "");
+  const int quick = test::begin_exchange(*connections, get_request("/health"));
+  ::shutdown(gone, SHUT_RDWR);
+  test::turn(*connections);
+  EXPECT_EQ(connections->size(), 1U) << "the slow one stays";
+  EXPECT_EQ(status_of(test::end_exchange(quick)), 200);
+  EXPECT_EQ(test::end_exchange(gone), "");
+  // Has the number of one that was closed.
+  const int next = test::begin_exchange(*connections, get_request("/sick"));
+  ASSERT_EQ(::send(slow, "lth HTTP/1.0\r\n\r\n", 16, MSG_NOSIGNAL), 16);
+  test::turn(*connections);
+  EXPECT_EQ(connections->size(), 0U);
+  EXPECT_EQ(status_of(test::end_exchange(slow)), 200);
+  EXPECT_EQ(status_of(test::end_exchange(next)), 503);
 }
 
 TEST(HttpEndpoints, AToken) {
@@ -129,6 +185,7 @@ TEST(HttpEndpoints, AToken) {
   expect_statuses(*connections,
                   {{with(right), 200},
                    {with("aUTHORIZATION: bEARER 0123456789abcdef\r\n"), 200},
+                   {with("Authorization: Bearer 0123456789abcdef \r\n"), 200},
                    {with(""), 401},
                    {with("Authorization: Bearer 0123456789abcdeg\r\n"), 401},
                    {with("Authorization: Bearer 0123456789abcdef0\r\n"), 401},
@@ -146,17 +203,18 @@ TEST(HttpEndpoints, WithoutATokenTheHostIsThisMachine) {
     return "GET /health HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
   };
   const auto connections = server();
-  for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:15858",
-                           "127.255.0.3", "[::1]", "[::1]:15858"}) {
+  for (const char* host :
+       {"localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:15858", "127.0.0.1 ", "127.255.0.3",
+        "[::1]", "[::1]:15858", "\t localhost:80 \t"}) {
     expect_statuses(*connections, {{of_host(host), 200}});
   }
   for (const char* host :
        {"", "example.org", "localhost.example.org", "127.0.0.1.example.org", "128.0.0.1",
-        "[::2]:80", "::1", "127.1", "[::1", "0.0.0.0", "localhost@example.org"}) {
+        "[::2]:80", "::1", "127.1", "[::1", "0.0.0.0", "localhost@example.org", "localhost:abc",
+        "localhost:80:80", "[::1]:x", "127.0.0.1:-1", "local host"}) {
     expect_statuses(*connections, {{of_host(host), 403}});
   }
-  EXPECT_NE(test::exchange(*connections, of_host("example.org")).find("reverse proxy"),
-            std::string::npos);
+  EXPECT_HAS(test::exchange(*connections, of_host("example.org")), "reverse proxy");
   EXPECT_EQ(status_of(test::exchange(*server("", false), of_host("example.org"))), 200);
 }
 

@@ -2,15 +2,15 @@
 
 /// @file
 /// A monitor on a clock that stands still, a device that passes for a GPU, a pool, and what the
-/// tests do with them. Without a thread the tests check by hand.
+/// tests do with them and compare. Without a thread the tests check by hand.
 
 #include "support/lying_device.hpp"
 #include "support/manual_clock.hpp"
-#include "unit/health/report_text.hpp"
 #include "unit/step/step_publisher_fixture.hpp"
 
 #include "kvarena/device/host_device.hpp"
 #include "kvarena/health/health_monitor.hpp"
+#include "kvarena/health/health_report.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,6 +23,22 @@
 namespace kvarena::test {
 
 inline constexpr std::int64_t kSecond = 1'000'000'000;
+
+/// The codes of a report's reasons.
+inline std::vector<HealthReasonCode> codes(const HealthReport& report) {
+  std::vector<HealthReasonCode> all;
+  for (const HealthReason& reason : report.reasons) all.push_back(reason.code);
+  return all;
+}
+
+/// All reasons of a report, for messages.
+inline std::string text_of(const HealthReport& report) {
+  std::string text = report.healthy ? "healthy" : "unhealthy";
+  for (const HealthReason& reason : report.reasons) {
+    text += "; " + std::string(name_of(reason.code)) + ": " + reason.text;
+  }
+  return text;
+}
 
 /// Everything that a monitor watches. The monitor goes first.
 struct MonitoredPool {

@@ -3,6 +3,7 @@
 #include "support/log_capture.hpp"
 #include "support/manager_access.hpp"
 #include "support/status_matchers.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/health/monitored_pool.hpp"
 
 #include "kvarena/cache/kv_cache.hpp"
@@ -157,7 +158,7 @@ TEST(PoolHealthTest, AHolderIsLateByTheDetailsThatWerePublished) {
   HealthReport report = m.check_after(1);
   EXPECT_EQ(codes(report), Codes{holder_late}) << text_of(report);
   for (const std::string_view part : {"1 holders", "export 12 of owner 3"}) {
-    EXPECT_NE(report.reasons[0].text.find(part), std::string::npos) << report.reasons[0].text;
+    EXPECT_HAS(report.reasons[0].text, part);
   }
   ASSERT_OK(m.pool.manager.unregister_holder(tardy));
   m.pool.publish();
@@ -187,7 +188,7 @@ TEST(PoolHealthTest, ABalanceThatIsOffIsSeenWithoutAnAudit) {
   unaudited.publish();
   const HealthReport report = m.check_after(0);
   EXPECT_EQ(codes(report), Codes{accounts_violated});
-  EXPECT_NE(report.reasons[0].text.find("free 11"), std::string::npos) << text_of(report);
+  EXPECT_HAS(report.reasons[0].text, "free 11") << text_of(report);
   ++parts_of(unaudited.manager).pool.mutable_counts().free;
   unaudited.publish();
   EXPECT_EQ(codes(m.check_after(60)), Codes{accounts_violated}) << "not acknowledged";

@@ -1,5 +1,5 @@
-// What docs/reference/metrics.md tells Prometheus, and what it scrapes, as its own checker sees
-// them. KVARENA_PROMTOOL names the program.
+// What the pages tell Prometheus, and what it scrapes, as its own checker sees them.
+// KVARENA_PROMTOOL names the program.
 
 #include "health/render/metrics.hpp"
 #include "support/test_files.hpp"
@@ -48,15 +48,17 @@ class Promtool : public testing::Test {
   std::string promtool_;
 };
 
-std::string page() {
-  std::ifstream in(KVARENA_METRICS_PAGE, std::ios::binary);
+constexpr const char* kMetrics = "/reference/metrics.md";
+
+std::string page(const std::string& name) {
+  std::ifstream in(KVARENA_PAGES + name, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The page's blocks of YAML that begin with `word`.
-std::vector<std::string> blocks_of(const std::string& word) {
+/// A page's blocks of YAML that begin with `word`.
+std::vector<std::string> blocks_of(const std::string& name, const std::string& word) {
   std::vector<std::string> blocks;
-  const std::string text = page();
+  const std::string text = page(name);
   const std::string begin = "\n```yaml\n";
   for (auto at = text.find(begin); at != text.npos; at = text.find(begin, at + 1)) {
     const auto from = at + begin.size();
@@ -72,12 +74,12 @@ TEST_F(Promtool, AcceptsAScrape) {
   EXPECT_EQ(objections("metrics", metrics_text(test::sample_report())), "");
 }
 
-TEST_F(Promtool, AcceptsEveryRuleOfThePage) {
-  const auto rules = blocks_of("groups:");
+TEST_F(Promtool, AcceptsEveryRuleOfThePages) {
+  const auto rules = blocks_of(kMetrics, "groups:");
   ASSERT_FALSE(rules.empty());
   for (const std::string& text : rules) EXPECT_EQ(objections("rules", text), "") << text;
   EXPECT_NE(objections("rules", "groups: [{name: a, rules: [{alert: b, expr: 'c{'}]}]"), "");
-  const auto scrapes = blocks_of("scrape_configs:");
+  const auto scrapes = blocks_of("/howto/embed-health.md", "scrape_configs:");
   ASSERT_FALSE(scrapes.empty());
   for (const std::string& text : scrapes) EXPECT_EQ(objections("config", text), "") << text;
 }
@@ -86,7 +88,7 @@ TEST_F(Promtool, AcceptsEveryRuleOfThePage) {
 TEST(OperationsPage, NamesMetricsThatExist) {
   std::set<std::string> known;
   for (const auto& family : metric_families(test::sample_report())) known.insert(family.name);
-  const std::string text = page();
+  const std::string text = page(kMetrics);
   const std::regex name("kvarena_[a-z_]+");
   int named = 0;
   for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at) {

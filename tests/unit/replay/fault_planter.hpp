@@ -5,9 +5,9 @@
 /// the library would, so that tests prove that verification finds it. It goes around the API on
 /// purpose.
 
+#include "replay/admission.hpp"
 #include "replay/engine_pool.hpp"
 #include "replay/instruments.hpp"
-#include "replay/job.hpp"
 
 #include <cstddef>
 #include <cstdint>

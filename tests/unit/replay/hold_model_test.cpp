@@ -4,6 +4,8 @@
 #include "unit/replay/fault_planter.hpp"
 #include "unit/replay/trace_text.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +42,7 @@ TEST_P(HoldModel, FiguresOfTheReferenceComeOut) {
   ReplayOptions options = linear_options();
   options.trace.path = test::data_dir() + "/" + reference.at("file").get<std::string>();
   const auto outcome = run_replay(options);
-  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
   const ReplayReport& report = outcome.report;
   EXPECT_EQ(report.requests, reference.at("requests"));
   EXPECT_EQ(report.completed, reference.at("requests"));
@@ -65,7 +67,7 @@ TEST_P(HoldModel, PagingWasteOfEveryBlockSizeComesOut) {
     options.attention.shape.block_size_tokens = std::stoi(name);
     options.trace.path = test::data_dir() + "/" + reference.at("file").get<std::string>();
     const auto outcome = run_replay(options);
-    ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+    ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
     EXPECT_EQ(outcome.report.final_blocks, figures.at("blocks")) << "block size " << name;
     EXPECT_DOUBLE_EQ(rounded(outcome.report.waste, 6), figures.at("waste_fraction").get<double>())
         << "block size " << name;
@@ -134,7 +136,7 @@ TEST(LinearClock, TheExampleHasTheFiguresOfItsPage) {
   ReplayOptions options = linear_options();
   options.trace.path = KVARENA_TRACES "/mooncake_conversation_excerpt.jsonl";
   const auto outcome = run_replay(options);
-  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
   EXPECT_EQ(outcome.report.completed, 32);
   EXPECT_EQ(outcome.report.input_tokens, 441'842);
   EXPECT_EQ(outcome.report.output_tokens, 12'615);
@@ -149,7 +151,7 @@ TEST(LinearClock, APlantedLostReleaseShowsInTheFigures) {
   test::FaultPlanter planter(test::Fault::lose_release);
   const auto outcome = test::replay_of(arrivals, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
-  EXPECT_NE(outcome.happened.find("does not balance"), std::string::npos) << outcome.happened;
+  EXPECT_HAS(outcome.why.found, "does not balance");
   EXPECT_FALSE(outcome.report.balanced);
   EXPECT_EQ(outcome.report.account.referenced, 1);
   EXPECT_EQ(outcome.report.peak_blocks, sound.peak_blocks + 1);
@@ -162,7 +164,7 @@ TEST(LinearClock, LostBlocksThatStopTheReplayAreExplained) {
   test::FaultPlanter planter(test::Fault::lose_release);
   const auto outcome = test::replay_of({{0, 10, 10}, {300, 10, 10}}, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
-  EXPECT_NE(outcome.happened.find("blocks were lost"), std::string::npos) << outcome.happened;
+  EXPECT_HAS(outcome.why.found, "blocks were lost");
 }
 
 TEST(LinearClock, RefusesWhatItCannotMean) {
@@ -178,7 +180,7 @@ TEST(LinearClock, RefusesWhatItCannotMean) {
   options = linear_options();
   options.costs.decode_ns = 1'000'000'000'000'000;
   const auto outcome = test::replay_of({{0, 1, 1'000'000}}, options);
-  EXPECT_EQ(outcome.end, ReplayEnd::bad_options) << outcome.happened;
+  EXPECT_EQ(outcome.end, ReplayEnd::bad_options) << outcome.why.found;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "replay/engine_pool.hpp"
 #include "support/devices.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/replay/trace_text.hpp"
 
 #include "kvarena/step/step_publisher.hpp"
@@ -52,7 +53,7 @@ TEST(ReplayObserver, SeesWaitingPreemptionsAndTheEmptyPool) {
   Notes notes;
   const auto outcome = observe(test::mooncake_trace({{0, 100, 200}, {0, 100, 200}, {0, 100, 200}}),
                                tight_options(), notes);
-  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
   EXPECT_GT(notes.most_waiting_, 0);
   EXPECT_EQ(notes.last_.waiting, 0);
   EXPECT_EQ(notes.last_.requests_done, 3);
@@ -77,7 +78,7 @@ TEST(ReplayObserver, ExplanationsNameRequests) {
   Explainer explainer;
   static_cast<void>(
       test::replay_of({{0, 10, 1}, {0, 10, 1}, {5000, 10, 1}}, plain_options(), &explainer));
-  EXPECT_NE(explainer.text.find("owner 2"), std::string::npos) << explainer.text;
+  EXPECT_HAS(explainer.text, "owner 2");
 }
 
 TEST(ReplayObserver, GetsThePoolOfARunWithRealBytes) {
@@ -87,7 +88,7 @@ TEST(ReplayObserver, GetsThePoolOfARunWithRealBytes) {
   options.attention.device = device.get();
   options.attention.mode = AttentionMode::sample;
   const auto outcome = observe(test::mooncake_trace({{0, 40, 3}}), options, notes);
-  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
   ASSERT_NE(notes.pool_, nullptr);
   EXPECT_NE(notes.pool_->cache(), nullptr);
   EXPECT_EQ(&notes.pool_->publisher(), notes.publisher_);

@@ -1,7 +1,6 @@
 // Percentiles and means of the ledger, and the weighing of occupancy with time.
 
-#include "replay/request_ledger.hpp"
-#include "replay/occupancy.hpp"
+#include "replay/instruments.hpp"
 
 #include <gtest/gtest.h>
 

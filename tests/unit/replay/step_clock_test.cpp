@@ -4,6 +4,8 @@
 
 #include "unit/replay/trace_text.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -101,8 +103,7 @@ TEST(RequestTimes, OfPreemptedRequestsAreTheirFirst) {
   options.request_times = &times;
   const auto report = report_of({{0, 16, 32}, {0, 16, 32}}, options);
   EXPECT_EQ(report.preemptions, 1);
-  EXPECT_NE(times.str().find("\n1,0.000000,0.000000,0.032000,48.064000\n"), std::string::npos)
-      << times.str();
+  EXPECT_HAS(times.str(), "\n1,0.000000,0.000000,0.032000,48.064000\n");
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include "unit/replay/trace_text.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -258,7 +260,7 @@ TEST(StepClock, PoolBytesBecomeBlocks) {
   options.pool.pool_bytes = 4095;
   const auto outcome = replay_of({{0, 30, 10}}, options);
   EXPECT_EQ(outcome.end, ReplayEnd::does_not_fit);
-  EXPECT_NE(outcome.expected.find("4096"), std::string::npos);
+  EXPECT_HAS(outcome.why.expected, "4096");
 }
 
 TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
@@ -267,7 +269,7 @@ TEST(StepClock, ABadLineLateInTheTraceEndsTheReplay) {
   options.trace.path = file.path();
   const auto outcome = run_replay(options);
   EXPECT_EQ(outcome.end, ReplayEnd::bad_input);
-  EXPECT_NE(outcome.happened.find(":3:16"), std::string::npos) << outcome.happened;
+  EXPECT_HAS(headline(outcome.why), ":3:16");
   options.limits.max_requests = 2;
   EXPECT_EQ(run_replay(options).end, ReplayEnd::completed) << "the bad line is not reached";
 }
@@ -313,10 +315,8 @@ TEST(StepClock, TimelineIsAStepFunctionWithTheFiguresOfTheReport) {
   EXPECT_EQ(rows[1], "1.000000,1,0,7,101,0.098214,0,0");
   EXPECT_EQ(rows.back(), "601.010000,0,0,0,0,0.000000,0,2");
   EXPECT_EQ(report.completed, 2);
-  lines.setstate(std::ios::badbit);  // the disk is full
-  const auto outcome = replay_of({{0, 1, 1}}, options);
-  EXPECT_EQ(outcome.end, ReplayEnd::environment);
-  EXPECT_EQ(outcome.happened, "the timeline cannot be written");
+  lines.setstate(std::ios::badbit);  // who gave the stream says so: it may be nobody's loss
+  EXPECT_EQ(replay_of({{0, 1, 1}}, options).end, ReplayEnd::completed);
 }
 
 class CountingSink : public ProgressSink {

@@ -65,7 +65,7 @@ inline replay::ReplayOutcome replay_of(const std::vector<Arrival>& arrivals,
 inline replay::ReplayReport report_of(const std::vector<Arrival>& arrivals,
                                       const replay::ReplayOptions& options) {
   const auto outcome = replay_of(arrivals, options);
-  EXPECT_EQ(outcome.end, replay::ReplayEnd::completed) << outcome.happened;
+  EXPECT_EQ(outcome.end, replay::ReplayEnd::completed) << outcome.why.found;
   EXPECT_TRUE(outcome.has_report);
   EXPECT_TRUE(outcome.report.balanced);
   EXPECT_EQ(outcome.report.account.free, outcome.report.account.num_blocks);

@@ -2,6 +2,7 @@
 // makes the run fail.
 
 #include "support/devices.hpp"
+#include "support/text_matchers.hpp"
 #include "unit/replay/fault_planter.hpp"
 #include "unit/replay/trace_text.hpp"
 
@@ -186,7 +187,7 @@ TEST_P(Verification, SharedPrefixesHaveSharedContentOnlyWhereTheyAreShared) {
   ReplayOptions options = full_options();
   options.trace.path = file.path();
   const auto outcome = run_replay(options);
-  EXPECT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+  EXPECT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
 }
 
 struct Planted {
@@ -208,10 +209,10 @@ TEST_P(PlantedFault, MakesTheRunFail) {
     options.samples = planted.samples;
     test::FaultPlanter planter(planted.fault, after);
     const auto outcome = replay_of(kArrivals, options, &planter);
-    EXPECT_EQ(outcome.end, ReplayEnd::check_failed) << outcome.happened;
-    EXPECT_NE(outcome.happened.find(planted.message), std::string::npos) << outcome.happened;
-    EXPECT_EQ(outcome.happened.find("the host finds nothing"), std::string::npos)
-        << outcome.happened;
+    EXPECT_EQ(outcome.end, ReplayEnd::check_failed) << outcome.why.found;
+    EXPECT_HAS(outcome.why.found, planted.message);
+    EXPECT_EQ(outcome.why.found.find("the host finds nothing"), std::string::npos)
+        << outcome.why.found;
     ASSERT_TRUE(outcome.has_report);
     EXPECT_EQ(replay_of(kArrivals, options).end, ReplayEnd::completed);
   }
@@ -246,8 +247,7 @@ TEST_P(Verification, SwappedFullBlocksAreFoundByTheirBytes) {
   test::FaultPlanter planter(test::Fault::swap_entries);
   const auto outcome = replay_of({{0, 64, 1}}, options, &planter);
   EXPECT_EQ(outcome.end, ReplayEnd::check_failed);
-  EXPECT_NE(outcome.happened.find("K of request 0 sample 0, token 0"), std::string::npos)
-      << outcome.happened;
+  EXPECT_HAS(outcome.why.found, "K of request 0 sample 0, token 0");
 }
 
 TEST_P(Verification, RefusesWhatCannotBeComputed) {
@@ -273,7 +273,7 @@ TEST_P(Verification, APoolPastTheMachineDoesNotFit) {
   options.attention.shape.head_dim_k = options.attention.shape.head_dim_v = 128;
   const auto outcome = replay_of(kArrivals, options);
   EXPECT_TRUE(outcome.end == ReplayEnd::does_not_fit || outcome.end == ReplayEnd::bad_options);
-  EXPECT_FALSE(outcome.happened.empty());
+  EXPECT_FALSE(outcome.why.found.empty());
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ class VllmRun : public testing::Test {
     options.timeline = &timeline_;
     options.request_times = &times_;
     const auto outcome = run_replay(options);
-    ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.happened;
+    ASSERT_EQ(outcome.end, ReplayEnd::completed) << outcome.why.found;
     report_ = outcome.report;
   }
   Series replay_series(const char* column) const { return replayed(timeline_.str(), column); }

@@ -5,6 +5,8 @@
 
 #include "scenarios/neighbour.hpp"
 
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -44,6 +46,26 @@ TEST(NeighboursScenario, PassesWithARealProcess) {
   EXPECT_EQ(errno, ECHILD);
 }
 
+TEST(NeighboursScenario, NeedsWhatItRequiresAndNoMore) {
+  if (!std::ifstream(list_of_children())) GTEST_SKIP() << "no " << list_of_children();
+  const auto probe = test::small_host();
+  SharedMachine machine(std::uint64_t{1} << 30);
+  SuiteOptions options = neighbour_options(*probe, machine);
+  options.scenarios = {"neighbours"};
+  std::int64_t required = 0;
+  for (const Scenario& scenario : scenarios()) {
+    if (scenario.name != "neighbours") continue;
+    required = scenario.required_bytes({.options = options, .scenario = scenario.name}).value();
+  }
+  const auto enough = test::small_host(static_cast<std::uint64_t>(required));
+  options.device = enough.get();
+  const ScenarioReport report = test::report_of(options, "neighbours");
+  EXPECT_TRUE(report.passed()) << test::failures_of(report);
+  const auto small = test::small_host(static_cast<std::uint64_t>(required - 1));
+  options.device = small.get();
+  EXPECT_FALSE(run_suite(options, nullptr).has_report);
+}
+
 /// Takes memory only on paper.
 TEST(NeighboursScenario, FindsANeighbourThatTakesNothing) {
   const auto device = test::small_host(256 << 20);
@@ -73,7 +95,7 @@ TEST(NeighboursScenario, FailsWhenTheNeighbourDies) {
   EXPECT_TRUE(report.failed());
   ASSERT_TRUE(report.ended);
   EXPECT_EQ(report.ended->end, RunEnd::environment);
-  EXPECT_FALSE(report.ended->advice.empty());
+  EXPECT_FALSE(report.ended->why.advice.empty());
 }
 
 // ---- our side ----------------------------------------------------------------------------------
@@ -104,15 +126,14 @@ TEST(Neighbour, RefusalComesInItsWords) {
   ASSERT_FALSE(Neighbour::start(kNeighbourProgram, &neighbour));
   const MaybeFailure failure = neighbour->take(std::int64_t{1} << 47);
   ASSERT_TRUE(failure);
-  EXPECT_NE(failure->happened.find("refused 140737488355328 "), std::string::npos)
-      << failure->happened;
+  EXPECT_HAS(failure->why.found, "refused 140737488355328 ");
 }
 
 TEST(Neighbour, FailuresToStartAreInWords) {
   std::unique_ptr<Neighbour> neighbour;
   const auto happened = [&neighbour](const std::vector<std::string>& command) {
     const MaybeFailure failure = Neighbour::start(command, &neighbour);
-    return failure ? failure->happened : "started";
+    return failure ? failure->why.found : "started";
   };
   EXPECT_EQ(happened({"/no/such/program"}), "/no/such/program: No such file or directory");
   EXPECT_EQ(happened({"/bin/false"}),

@@ -8,6 +8,12 @@
 #include "scenarios/step_times.hpp"
 #include "unit/scenarios/small_suite.hpp"
 
+#include "verify/step_memory.hpp"
+
+#include "kvarena/cache/cache_footprint.hpp"
+
+#include "support/text_matchers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -107,6 +113,28 @@ TEST(PoolSearch, LessThanAskedForIsInsufficientVram) {
   EXPECT_EQ(found.status().code, StatusCode::insufficient_vram);
 }
 
+TEST(EngineRequirement, OfAGpuHoldsWhateverCreateAsksFor) {
+  const EngineOptions options{.pool = {.num_blocks = 2'048}, .mode = AttentionMode::full};
+  const CacheTarget target{.kind = DeviceKind::cuda, .num_sms = 132};
+  const ServedModel model = find_served_model("Qwen2.5-0.5B").value();
+  const auto cache = cache_footprint(CheckedEngine::cache_options(model, options), target);
+  ASSERT_TRUE(cache);
+  EXPECT_GT(cache->workspace_bytes, 0);
+  EXPECT_GT(cache->table_bytes, 0);
+  const std::int64_t verification =
+      verify::cuda_step_memory_bytes({.shape = model.shape,
+                                      .num_q_heads = model.num_q_heads,
+                                      .max_step_tokens = options.max_step_tokens,
+                                      .longest_tokens = model.max_context_tokens,
+                                      .compares_attention = true});
+  constexpr std::int64_t kVerificationAllocations = 9;
+  const auto required = CheckedEngine::device_bytes(target, model, options);
+  ASSERT_TRUE(required);
+  EXPECT_GE(*required,
+            cache->pool_bytes + cache->workspace_bytes + cache->table_bytes + verification +
+                (cache->device_allocations + kVerificationAllocations) * kDriverPieceBytes);
+}
+
 TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
   const auto device = small_host();
   const auto engine =
@@ -122,8 +150,7 @@ TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
   const auto foreign = check_planes(*elsewhere, (*engine)->cache().arena());
   ASSERT_TRUE(foreign);
   EXPECT_EQ(foreign->permitted, 0);
-  EXPECT_NE(foreign->first_violation.find("K of layer 0, block 0"), std::string::npos)
-      << foreign->first_violation;
+  EXPECT_HAS(foreign->first_violation, "K of layer 0, block 0");
   ScenarioReport report;
   EXPECT_FALSE(expect_resident(report, "now", *elsewhere, (*engine)->cache().arena()));
   EXPECT_FALSE(report.passed());
@@ -173,8 +200,7 @@ TEST_F(EngineTest, AWrongByteIsFound) {
   *byte ^= std::byte{1};
   const auto failure = engine_->check(**job);
   ASSERT_TRUE(failure);
-  EXPECT_NE(failure->happened.find("token 16, layer 1, head 0, byte 0"), std::string::npos)
-      << failure->happened;
+  EXPECT_HAS(failure->why.found, "token 16, layer 1, head 0, byte 0");
 }
 
 TEST_F(EngineTest, APreemptedSequenceIsComputedAgainWithTheSameBytes) {

@@ -99,44 +99,6 @@ TEST_P(Pressure, EveryTableOfMemoryHasTrackerDriverAndProcess) {
   }
 }
 
-TEST_P(Pressure, MaximumContextReadsMemoryAtCreationAtItsFullestAndAtTheEnd) {
-  const auto rows = rows_of(report_of(options(), "maximum-context"), "memory");
-  EXPECT_EQ(column_of(rows, "tokens"), (Values{0, 216, 256, 0}));
-  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(4, 17 * 16 * kBytesPerToken));
-}
-
-TEST_P(Pressure, NearFullReadsMemoryAtCreationFullAndReleased) {
-  const auto report = report_of(options(), "near-full");
-  const auto rows = rows_of(report, "memory");
-  const std::int64_t blocks = figure_of(report, "largest_pool_blocks");
-  const std::int64_t pool = blocks * 16 * kBytesPerToken;
-  EXPECT_EQ(column_of(rows, "round"), (Values{1, 1, 1, 2, 2, 2}));
-  EXPECT_EQ(column_of(rows, "blocks_in_use"), (Values{0, blocks, 0, 0, blocks, 0}));
-  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), (Values{pool, pool, 0, pool, pool, 0}));
-  // Which allocation it was that one block more had no room for.
-  const std::string refused = words_of(report, "one_block_more_refused_request");
-  EXPECT_TRUE(refused.starts_with(
-      std::to_string(figure_of(report, "one_block_more_required_bytes")) + " bytes"))
-      << refused;
-  EXPECT_TRUE(refused.find(" for KVCache \"") != std::string::npos ||
-              refused.find(" for IntermediateBuffers \"") != std::string::npos)
-      << refused;
-  EXPECT_TRUE(refused.ends_with('"')) << refused;
-}
-
-TEST_P(Pressure, ConcurrencyReadsMemoryWithEveryBatch) {
-  const auto report = report_of(options(), "concurrency");
-  const auto rows = rows_of(report, "memory");
-  const auto batches = rows_of(report, "batches");
-  ASSERT_EQ(batches.size(), 4U);
-  Values sequences{0};
-  for (const auto& batch : batches) sequences.push_back(batch.at("sequences"));
-  sequences.push_back(0);
-  EXPECT_EQ(column_of(rows, "sequences"), sequences);
-  const std::int64_t pool = figure_of(report, "pool_blocks") * 16 * kBytesPerToken;
-  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(6, pool));
-}
-
 TEST_P(Pressure, ConcurrencySaysWhatLimitsItsPool) {
   const auto report = report_of(options(), "concurrency");
   EXPECT_EQ(words_of(report, "pool_limited_by"), on_host() ? "run_time" : "max_sequences");
@@ -164,6 +126,10 @@ TEST_P(Pressure, MaximumContextIsReachedAndNotPassed) {
   EXPECT_EQ(check_of(report, "a prompt of 356 tokens, whole").seen,
             "context_length_exceeded, required 356, available 256");
   EXPECT_EQ(figure_of(report, "kv_bytes_written"), 256 * kBytesPerToken);
+  const auto rows = rows_of(report, "memory");
+  // At creation, at its fullest and at the end.
+  EXPECT_EQ(column_of(rows, "tokens"), (Values{0, 216, 256, 0}));
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(4, 17 * 16 * kBytesPerToken));
 }
 
 TEST_P(Pressure, GrowthIsTheLayoutsArithmetic) {
@@ -194,6 +160,21 @@ TEST_P(Pressure, NearFullHasNoRoomForOneBlockMore) {
     EXPECT_LE(blocks * 16 * kBytesPerToken, std::int64_t{test::kSmallDeviceBytes});
   }
   EXPECT_EQ(check_of(report, "round 2: a block more").seen, "exhausted, required 1, available 0");
+  const auto rows = rows_of(report, "memory");
+  const std::int64_t pool = blocks * 16 * kBytesPerToken;
+  // At creation, full and released.
+  EXPECT_EQ(column_of(rows, "round"), (Values{1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(column_of(rows, "blocks_in_use"), (Values{0, blocks, 0, 0, blocks, 0}));
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), (Values{pool, pool, 0, pool, pool, 0}));
+  // Which allocation it was that one block more had no room for.
+  const std::string refused = words_of(report, "one_block_more_refused_request");
+  EXPECT_TRUE(refused.starts_with(
+      std::to_string(figure_of(report, "one_block_more_required_bytes")) + " bytes"))
+      << refused;
+  EXPECT_TRUE(refused.find(" for KVCache \"") != std::string::npos ||
+              refused.find(" for IntermediateBuffers \"") != std::string::npos)
+      << refused;
+  EXPECT_TRUE(refused.ends_with('"')) << refused;
 }
 
 TEST_P(Pressure, ConcurrencyComparesEveryResultAndLosesNothing) {
@@ -203,6 +184,15 @@ TEST_P(Pressure, ConcurrencyComparesEveryResultAndLosesNothing) {
   EXPECT_GT(figure_of(report, "overload_admissions_refused"), 0);
   EXPECT_EQ(check_of(report, "overload: sequences that came to their end").seen, "16");
   EXPECT_EQ(check_of(report, "sequences in the batch of 4").seen, "4");
+  const auto rows = rows_of(report, "memory");
+  const auto batches = rows_of(report, "batches");
+  ASSERT_EQ(batches.size(), 4U);
+  Values sequences{0};
+  for (const auto& batch : batches) sequences.push_back(batch.at("sequences"));
+  sequences.push_back(0);
+  EXPECT_EQ(column_of(rows, "sequences"), sequences);
+  const std::int64_t pool = figure_of(report, "pool_blocks") * 16 * kBytesPerToken;
+  EXPECT_EQ(column_of(rows, "kv_cache_bytes"), Values(6, pool));
 }
 
 TEST_P(Pressure, LongGenerationHoldsItsMemory) {
@@ -222,7 +212,7 @@ TEST_P(Pressure, NothingIsLeftAndEveryScenarioSaysWhatItChecked) {
     }
   }
   const auto outcome = run_suite(all, nullptr);
-  EXPECT_FALSE(outcome.failure) << outcome.failure->happened;
+  EXPECT_FALSE(outcome.failure) << outcome.failure->why.found;
   ASSERT_EQ(outcome.report.scenarios.size(), all.scenarios.size());
   for (const auto& scenario : outcome.report.scenarios) {
     EXPECT_FALSE(scenario.failed()) << scenario.name << ": " << failures_of(scenario);
@@ -243,9 +233,10 @@ TEST(PressureRun, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
   EXPECT_FALSE(outcome.has_report);
   // Weights, the blocks of one context and one more, workspaces.
   EXPECT_GT(outcome.required_bytes, (1 << 20) + 77 + 17 * 16 * kBytesPerToken);
-  EXPECT_EQ(outcome.failure->expected.find(std::to_string(outcome.required_bytes) + " bytes"), 0U)
-      << outcome.failure->expected;
-  EXPECT_EQ(outcome.failure->happened, "host has 1048576 bytes (1.00 MiB) free");
+  EXPECT_EQ(outcome.failure->why.expected.find(std::to_string(outcome.required_bytes) + " bytes"),
+            0U)
+      << outcome.failure->why.expected;
+  EXPECT_EQ(outcome.failure->why.found, "host has 1048576 bytes (1.00 MiB) free");
 }
 
 /// What a scenario is said to need is enough, and a byte less is not.
@@ -274,7 +265,7 @@ TEST(PressureRun, AnUnknownScenarioIsWrongUsage) {
   const auto outcome = run_suite(options, nullptr);
   ASSERT_TRUE(outcome.failure);
   EXPECT_EQ(outcome.failure->end, RunEnd::bad_options);
-  EXPECT_EQ(outcome.failure->happened, "scenarios: found grwoth");
+  EXPECT_EQ(headline(outcome.failure->why), "scenarios: found grwoth");
 }
 
 /// Breaks what it is told to when a scenario begins.
@@ -307,7 +298,7 @@ TEST(PressureRun, AScenarioThatFailsDoesNotEndTheRun) {
   ASSERT_EQ(outcome.report.scenarios.size(), 2U);
   EXPECT_TRUE(outcome.report.scenarios[0].failed());
   EXPECT_TRUE(outcome.report.scenarios[1].passed()) << failures_of(outcome.report.scenarios[1]);
-  EXPECT_EQ(outcome.failure->happened, "1 of 2 scenarios failed");
+  EXPECT_EQ(outcome.failure->why.found, "1 of 2 scenarios failed");
 }
 
 /// Stops the run when a scenario has come to some point.
@@ -347,6 +338,42 @@ TEST(PressureRun, WhatWasFinishedBeforeAnInterruptionIsKept) {
   }
 }
 
+/// Interrupts each scenario as it begins.
+class StopsAtOnce final : public Stopper {
+ public:
+  StopsAtOnce() : Stopper("") {}
+  void on_begin(std::string_view, std::string_view) override { stop = true; }
+};
+
+TEST(PressureRun, AnInterruptedScenarioHasNotFailed) {
+  for (const Scenario& scenario : scenarios()) {
+    StopsAtOnce stopper;
+    const auto device = test::small_host();
+    auto options = small_suite(*device);
+    options.scenarios = {std::string(scenario.name)};
+    options.stop = &stopper.stop;
+    const auto outcome = run_suite(options, &stopper);
+    for (const ScenarioReport& report : outcome.report.scenarios) {
+      EXPECT_FALSE(report.failed()) << scenario.name << ": " << failures_of(report);
+    }
+  }
+}
+
+TEST(PressureRun, LeaksSaysNothingOfAFirstCycleThatWasNotDone) {
+  StopsAtOnce stopper;
+  const auto device = test::small_host();
+  auto options = small_suite(*device);
+  options.scenarios = {"leaks"};
+  options.stop = &stopper.stop;
+  const auto outcome = run_suite(options, &stopper);
+  ASSERT_EQ(outcome.report.scenarios.size(), 1U);
+  const ScenarioReport& leaks = outcome.report.scenarios[0];
+  EXPECT_TRUE(leaks.interrupted());
+  EXPECT_EQ(figure_of(leaks, "load_cycles"), 0);
+  EXPECT_EQ(figure_of(leaks, "load_free_bytes_after_first"), -1);
+  EXPECT_TRUE(leaks.checks.empty()) << failures_of(leaks);
+}
+
 TEST(PressureFaults, TheMatchingCheckFails) {
   const struct {
     test::MemoryFault fault;
@@ -364,7 +391,7 @@ TEST(PressureFaults, TheMatchingCheckFails) {
     options.device = &faulty;
     const ScenarioReport report = report_of(options, match.scenario);
     EXPECT_TRUE(report.failed()) << match.scenario;
-    EXPECT_FALSE(report.ended) << match.scenario << ": " << report.ended->happened;
+    EXPECT_FALSE(report.ended) << match.scenario << ": " << report.ended->why.found;
     const auto check = check_of(report, match.check);
     EXPECT_EQ(check.what, match.check) << match.scenario;
     EXPECT_FALSE(check.held) << match.scenario << ": " << failures_of(report);
@@ -379,7 +406,7 @@ TEST(PressureFaults, ALostPoolLeavesNoRoomForTheLargest) {
   const ScenarioReport report = report_of(options, "near-full");
   EXPECT_TRUE(report.failed());
   ASSERT_TRUE(report.ended) << failures_of(report);
-  EXPECT_EQ(report.ended->end, RunEnd::does_not_fit) << report.ended->happened;
+  EXPECT_EQ(report.ended->end, RunEnd::does_not_fit) << report.ended->why.found;
 }
 
 TEST(ServedModels, AreThePublishedNumbers) {

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <variant>
@@ -66,22 +68,6 @@ TEST(AllocationFailureScenario, PassesAndShowsWhatWasRequiredAndAvailable) {
   EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
 }
 
-TEST(AllocationFailureScenario, FindsBytesThatAreNotThoseAskedFor) {
-  const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::byte_count);
-  EXPECT_TRUE(report.failed());
-  EXPECT_TRUE(has_failed(report, "sequence: bytes required"));
-  EXPECT_TRUE(has_failed(report, "arena: bytes required"));
-}
-
-TEST(AllocationFailureScenario, FindsALeak) {
-  const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "allocation-failure", MemoryFault::leak);
-  EXPECT_TRUE(report.failed());
-  EXPECT_TRUE(has_failed(report, "first fill: tracked bytes, all instances dropped"));
-  EXPECT_EQ(device->tracker().breakdown().total.count, 0U);
-}
-
 TEST(LeaksScenario, Passes) {
   const auto device = test::small_host(kCapacity);
   const ScenarioReport report = run(*device, "leaks");
@@ -93,20 +79,31 @@ TEST(LeaksScenario, Passes) {
   EXPECT_EQ(test::figure_of(report, "create_free_bytes_after_last"), 48 << 20);
 }
 
-TEST(LeaksScenario, FindsALeak) {
-  const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", MemoryFault::leak);
-  EXPECT_TRUE(report.failed());
-  EXPECT_TRUE(has_failed(report, "load, cycles with other free bytes"));
-  EXPECT_TRUE(has_failed(report, "load, last cycle against the first: tracked allocations"));
-  EXPECT_TRUE(has_failed(report, "create, cycles with other tracked memory"));
-}
-
-TEST(LeaksScenario, FindsAResidencyLie) {
-  const auto device = test::small_host(kCapacity);
-  const ScenarioReport report = run(*device, "leaks", MemoryFault::residency);
-  EXPECT_TRUE(report.failed());
-  EXPECT_TRUE(has_failed(report, "residency violations"));
+TEST(PlantedDefects, AreFoundByTheirChecks) {
+  const struct {
+    MemoryFault fault;
+    const char* scenario;
+    std::vector<std::string_view> failed;  // checks, by their first words
+  } matches[] = {{MemoryFault::byte_count,
+                  "allocation-failure",
+                  {"sequence: bytes required", "arena: bytes required"}},
+                 {MemoryFault::leak,
+                  "allocation-failure",
+                  {"first fill: tracked bytes, all instances dropped"}},
+                 {MemoryFault::leak,
+                  "leaks",
+                  {"load, cycles with other free bytes",
+                   "load, last cycle against the first: tracked allocations",
+                   "create, cycles with other tracked memory"}},
+                 {MemoryFault::residency, "leaks", {"residency violations"}}};
+  for (const auto& [fault, scenario, failed] : matches) {
+    const auto device = test::small_host(kCapacity);
+    const ScenarioReport report = run(*device, scenario, fault);
+    EXPECT_TRUE(report.failed()) << scenario << ": " << failed.front();
+    for (const auto words : failed)
+      EXPECT_TRUE(has_failed(report, words)) << scenario << ": " << words;
+    EXPECT_EQ(device->tracker().breakdown().total.count, 0U) << scenario;
+  }
 }
 
 /// A device that takes memory of the process when a model is unloaded, and keeps it.
@@ -147,7 +144,8 @@ TEST(LeaksScenario, WhatTheProcessTakesOnceIsNoLeak) {
 TEST(LeaksScenario, WhatTheProcessTakesInEveryCycleIsALeak) {
   if (test::kSanitized) GTEST_SKIP() << "a sanitizer's own memory grows, too";
   const ScenarioReport report = leaks_with(64 << 10, 1, 9);
-  EXPECT_EQ(test::figure_of(report, "load_heap_bytes_per_cycle") / 1024, 64);
+  const std::int64_t growth = test::figure_of(report, "load_heap_bytes_per_cycle");
+  EXPECT_LT(std::abs(growth - (64 << 10)), 1024) << growth;  // the heap has other users
   EXPECT_TRUE(has_failed(report, "load, bytes in use of the process's heap"));
   EXPECT_TRUE(has_failed(report, "load, resident bytes of the process"));
 }

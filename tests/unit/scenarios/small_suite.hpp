@@ -3,7 +3,6 @@
 /// @file
 /// Pressure scenarios scaled down to seconds: a model of two layers, and a device of 64 MiB.
 
-#include "scenarios/scenario.hpp"
 #include "scenarios/suite.hpp"
 #include "support/process_memory.hpp"
 
@@ -74,14 +73,14 @@ inline scenarios::ScenarioReport report_of(scenarios::SuiteOptions options, std:
   auto outcome = scenarios::run_suite(options, nullptr);
   if (outcome.report.scenarios.size() == 1) return outcome.report.scenarios.front();
   scenarios::ScenarioReport nothing;
-  nothing.skipped = outcome.failure ? outcome.failure->happened : "";
+  nothing.skipped = outcome.failure ? outcome.failure->why.found : "";
   return nothing;
 }
 
 /// What did not hold, for a failure message.
 inline std::string failures_of(const scenarios::ScenarioReport& report) {
   std::string text = report.skipped;
-  if (report.ended) text += report.ended->happened + "\n";
+  if (report.ended) text += report.ended->why.found + "\n";
   for (const auto& check : report.checks) {
     if (check.held) continue;
     text += check.what + ": expected " + check.expected + ", seen " + check.seen + "\n";

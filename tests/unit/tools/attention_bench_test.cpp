@@ -3,7 +3,6 @@
 #include "support/gpu.hpp"
 #include "support/test_files.hpp"
 #include "tools/attention_bench/attention_bench_options.hpp"
-#include "tools/attention_bench/attention_bench_output.hpp"
 #include "tools/attention_bench/attention_bench_run.hpp"
 #include "unit/tools/command_run.hpp"
 
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -34,36 +34,18 @@ Outcome bench(const std::string& line) {
 // ---- options -----------------------------------------------------------------------------------
 
 TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
-  for (const char* arguments : {"--heads 7/2",
-                                "--heads 0/1",
-                                "--heads 32/8/2",
-                                "--heads 32,16/8",
-                                "--head-dim 0",
-                                "--batch 0",
-                                "--batch 1;2",
-                                "--batch 1,0",
-                                "--batch 65537",
-                                "--batch 65k",
-                                "--batch 99999999999k",
-                                "--batch 1.5",
-                                "--batch 1K",
-                                "--context 1m",
-                                "--context 3 --q-len 4",
-                                "--dtype f64",
-                                "--dtype fp8 --device cpu",
-                                "--device gpu",
-                                "--device cuda",
-                                "--preset gpt-9",
-                                "--preset llama-3-8b --heads 32/8",
-                                "--preset llama-3-8b --head-dim 64",
-                                "--lengths x.json --batch 2",
-                                "--replays 0",
-                                "--window -1",
-                                "--rotate much"}) {
-    const auto outcome = run(words(std::string("bench attention --json - ") + arguments));
+  for (const std::string& arguments :
+       texts("--heads 7/2", "--heads 0/1", "--heads 32/8/2", "--heads 32,16/8", "--head-dim 0",
+             "--batch 0", "--batch 1;2", "--batch 1,0", "--batch 65537", "--batch 65k",
+             "--batch 99999999999k", "--batch 1.5", "--batch 1K", "--context 1m",
+             "--context 3 --q-len 4", "--dtype f64", "--dtype fp8 --device cpu", "--device gpu",
+             "--device cuda", "--preset gpt-9", "--preset llama-3-8b --heads 32/8",
+             "--preset llama-3-8b --head-dim 64", "--lengths x.json --batch 2", "--replays 0",
+             "--window -1", "--rotate much")) {
+    const auto outcome = run_line("bench attention --json - " + arguments);
     EXPECT_EQ(outcome.code, ExitCode::usage) << arguments;
     EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, "to do: ")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "to do: "));
     EXPECT_EQ(json::parse(outcome.out).at("exit_code"), 2);
   }
   EXPECT_EQ(run({"bench"}).code, ExitCode::usage);
@@ -87,18 +69,15 @@ TEST(BenchOptions, LengthsComeFromAFile) {
   }
   for (const char* text : {"", "[", "[]", "[0]", "[1.5]", "[\"1\"]", "[99999999]", "{}", "7"}) {
     const TempFile file(text);
-    const auto outcome = with(file.path());
-    EXPECT_EQ(outcome.code, ExitCode::bad_input) << text;
-    EXPECT_TRUE(contains(outcome.err, "a JSON array")) << outcome.err;
+    EXPECT_TRUE(ended(with(file.path()), ExitCode::bad_input, {"a JSON array"})) << text;
   }
   EXPECT_EQ(with("/nonexistent").code, ExitCode::bad_input);
 }
 
 TEST(BenchOptions, WhatDoesNotFitIsRefusedWithNumbers) {
   const auto outcome = bench("--device cpu --batch 65536 --context 16384k");
-  EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
-  EXPECT_TRUE(contains(outcome.err, "4,503,599,627,374,592 B of K and V")) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, " B free (")) << outcome.err;
+  EXPECT_TRUE(
+      ended(outcome, ExitCode::does_not_fit, {"4,503,599,627,374,592 B of K and V", " B free ("}));
   EXPECT_EQ(outcome.out, "");
 }
 
@@ -154,7 +133,7 @@ TEST(BenchAttention, PrintsATableAndWritesTheSameIntoAFile) {
       bench("--device cpu --batch 2 --context 2k --heads 2/2 --head-dim 16 --json " + file.path());
   ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   EXPECT_TRUE(outcome.out.starts_with("host: reads ")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "2/2 D=16     2 x 2k")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "2/2 D=16     2 x 2k"));
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3);
   EXPECT_EQ(json::parse(file.content()).at("rows").size(), 1U);
   EXPECT_EQ(outcome.err, "");
@@ -163,18 +142,17 @@ TEST(BenchAttention, PrintsATableAndWritesTheSameIntoAFile) {
 TEST(BenchAttention, WhyARunEndedDecidesTheExitCode) {
   auto host = HostDevice::create();
   ASSERT_TRUE(host.is_ok());
-  std::ostringstream out;
-  std::ostringstream err;
+  TestConsole test;
   const meter::MeterOptions meter_options;
   const std::string json_target;
   const AttentionBenchRun bench_run{**host, meter_options, {}, json_target};
-  const Console console{out, err};
-  EXPECT_EQ(bench_run.report(console, "row", unsupported(Resource::dtype, 3)), ExitCode::usage);
-  EXPECT_EQ(bench_run.report(console, "row", insufficient_vram(2, 1)), ExitCode::does_not_fit);
-  EXPECT_EQ(bench_run.report(console, "row",
+  EXPECT_EQ(bench_run.report(test.console, "row", unsupported(Resource::dtype, 3)),
+            ExitCode::usage);
+  EXPECT_EQ(bench_run.report(test.console, "row", insufficient_vram(2, 1)), ExitCode::does_not_fit);
+  EXPECT_EQ(bench_run.report(test.console, "row",
                              {StatusCode::device_error, Resource::stream, Option::none, 700}),
             ExitCode::environment);
-  EXPECT_TRUE(contains(err.str(), "error: row on host: ")) << err.str();
+  EXPECT_TRUE(contains(test.err.str(), "error: row on host: "));
 }
 
 // ---- a wrong result ----------------------------------------------------------------------------
@@ -210,20 +188,64 @@ TEST(BenchAttention, AWrongResultFailsTheCommandAfterAllRows) {
   const std::string target = "-";
   const std::vector<AttentionProblem> problems(2, {{}, std::vector<std::int32_t>(64, 1024)});
   for (const double error : {1.7e-3, 0.5, std::nan("")}) {
-    std::ostringstream out;
-    std::ostringstream err;
+    TestConsole test;
     FixedMeter fixed(llama_figures(error));
     const AttentionBenchRun bench_run{**host, options, problems, target};
-    const ExitCode code = bench_run.run(Console{out, err}, fixed);
+    const ExitCode code = bench_run.run(test.console, fixed);
     const bool right = error < 3e-3;
     EXPECT_EQ(code, right ? ExitCode::ok : ExitCode::check_failed) << error;
-    const auto object = json::parse(out.str());
+    const auto object = json::parse(test.out.str());
     EXPECT_EQ(object.at("correct"), right);
     EXPECT_EQ(object.at("rows").size(), 2U);
     EXPECT_EQ(object.at("rows").at(1).at("correct"), right);
-    EXPECT_EQ(contains(err.str(), "WRONG"), !right);
-    EXPECT_EQ(contains(err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
-              !right);
+    EXPECT_EQ(contains(test.err.str(), "WRONG"), !right);
+    EXPECT_EQ(
+        contains(test.err.str(), "error: 32/8 D=128, 64 x 1k: the result has a relative error"),
+        !right);
+  }
+}
+
+/// Interrupts the run in its row of this number.
+class InterruptedMeter final : public meter::AttentionMeter {
+ public:
+  InterruptedMeter(std::atomic<bool>& stop, int row) : stop_(stop), left_(row) {}
+  Result<ReadCeiling> read_ceiling() override {
+    if (left_ == 0) return interrupted();
+    return ReadCeiling{1'000'000'000, 1000.0};
+  }
+  Result<AttentionFigures> measure(const AttentionProblem& /*problem*/) override {
+    if (--left_ == 0) return interrupted();
+    return llama_figures(1.7e-3);
+  }
+
+ private:
+  Status interrupted() {
+    stop_ = true;
+    return failed_precondition(Resource::none);
+  }
+
+  std::atomic<bool>& stop_;
+  int left_;
+};
+
+TEST(BenchAttention, AnInterruptLeavesTheRowsBeforeIt) {
+  auto host = HostDevice::create();
+  ASSERT_TRUE(host.is_ok());
+  const std::string target = "-";
+  const std::vector<AttentionProblem> problems(3, {{}, std::vector<std::int32_t>(64, 1024)});
+  for (const int row : {0, 1, 3}) {
+    std::atomic<bool> stop{false};
+    meter::MeterOptions options;
+    options.stop = &stop;
+    InterruptedMeter meter(stop, row);
+    TestConsole test;
+    EXPECT_EQ(AttentionBenchRun({**host, options, problems, target}).run(test.console, meter),
+              ExitCode::interrupted);
+    const auto object = json::parse(test.out.str());
+    EXPECT_EQ(object.at("interrupted"), true);
+    EXPECT_TRUE(object.at("failure").is_null());
+    EXPECT_EQ(object.at("rows").size(), static_cast<std::size_t>(std::max(row - 1, 0)));
+    EXPECT_EQ(object.at("read_ceiling_bytes").is_null(), row == 0);
   }
 }
 
@@ -242,13 +264,13 @@ TEST(BenchOutput, ALineOfTheTable) {
 }
 
 TEST(BenchOutput, PeersAreKnownRowsAndNothingIsMeasured) {
-  const auto one = run({"bench", "attention", "--peers"});
+  const auto one = run_line("bench attention --peers");
   EXPECT_EQ(one.code, ExitCode::ok);
-  EXPECT_TRUE(contains(one.out, "NOTHING BELOW WAS MEASURED IN THIS RUN")) << one.out;
-  EXPECT_TRUE(contains(one.out, "71.0   1.181  cuDNN\n")) << one.out;
+  EXPECT_TRUE(
+      contains_all(one.out, {"NOTHING BELOW WAS MEASURED IN THIS RUN", "71.0   1.181  cuDNN\n"}));
   EXPECT_EQ(one.err, "") << "no device is opened";
-  const auto none = run({"bench", "attention", "--peers", "--batch", "3"});
-  EXPECT_TRUE(contains(none.out, "None of the chosen rows")) << none.out;
+  EXPECT_TRUE(
+      contains(run_line("bench attention --peers --batch 3").out, "None of the chosen rows"));
   const auto peers = [](std::vector<std::string> more) {
     std::vector<std::string> all{"bench", "attention", "--peers", "--json", "-"};
     all.insert(all.end(), more.begin(), more.end());
@@ -275,7 +297,7 @@ TEST(BenchAttentionGpu, EveryShapeOfTheReportsIsRightAndAutoTakesTheGpu) {
         run({"bench", "attention", "--preset", "all", "--batch", "1,5", "--context", "1,500,3k",
              "--dtype", dtype, "--rotate", "64MB", "--replays", "3", "--json", "-"});
     ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
-    EXPECT_FALSE(contains(outcome.err, "warning")) << outcome.err;
+    EXPECT_FALSE(contains(outcome.err, "warning"));
     const auto object = json::parse(outcome.out);
     EXPECT_TRUE(object.at("device").get<std::string>().starts_with("cuda:0")) << object.dump(2);
     ASSERT_EQ(object.at("rows").size(), 24U);
@@ -293,21 +315,20 @@ TEST(BenchAttentionGpu, EveryShapeOfTheReportsIsRightAndAutoTakesTheGpu) {
 TEST(BenchAttentionGpu, WindowsQueryTokensAndRaggedLengths) {
   KVARENA_NEEDS_GPU();
   const TempFile file("[4, 17, 700, 12000, 64]");
-  const auto outcome = run({"bench", "attention", "--device", "cuda:0", "--lengths", file.path(),
-                            "--window", "256", "--q-len", "4", "--block-size", "32", "--rotate",
-                            "64MB", "--replays", "3", "--json", "-"});
-  ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
-  const auto row = json::parse(outcome.out).at("rows").at(0);
+  const auto row = parsed(run({"bench", "attention", "--device", "cuda:0", "--lengths", file.path(),
+                               "--window", "256", "--q-len", "4", "--block-size", "32", "--rotate",
+                               "64MB", "--replays", "3", "--json", "-"}))
+                       .at("rows")
+                       .at(0);
   EXPECT_EQ(row.at("correct"), true) << row.dump(2);
   EXPECT_EQ(row.at("checked_heads"), 5 * 4 * 32);
 }
 
 TEST(BenchAttentionGpu, WhatTheKernelLacksIsUsage) {
   KVARENA_NEEDS_GPU();
-  const auto outcome = run({"bench", "attention", "--device", "cuda:0", "--head-dim", "80",
-                            "--rotate", "1MB", "--replays", "1"});
-  EXPECT_EQ(outcome.code, ExitCode::usage) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "head_dim")) << outcome.err;
+  EXPECT_TRUE(
+      ended(run_line("bench attention --device cuda:0 --head-dim 80 --rotate 1MB --replays 1"),
+            ExitCode::usage, {"head_dim"}));
 }
 
 }  // namespace

@@ -10,11 +10,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <set>
-#include <string>
 #include <vector>
 
 namespace kvarena::meter {
@@ -159,6 +158,20 @@ TEST(HostMeter, RefusesAPoolBelowItsTablesAndTypesItDoesNotCompute) {
   const Status type = (*meter)->measure(problem).status();
   EXPECT_EQ(type.code, StatusCode::unsupported);
   EXPECT_EQ(type.resource, Resource::dtype);
+}
+
+TEST(HostMeter, StopsBetweenTwoCalls) {
+  auto host = HostDevice::create();
+  ASSERT_TRUE(host.is_ok());
+  const std::atomic<bool> stop{true};
+  MeterOptions options{.pool_bytes = 1 << 20, .rotated_bytes = 1, .ceiling_bytes = 1 << 16};
+  const AttentionProblem problem = llama({16});
+  auto free_meter = make_host_meter(**host, options).value();
+  ASSERT_TRUE(free_meter->measure(problem).is_ok());
+  options.stop = &stop;
+  auto stopped = make_host_meter(**host, options).value();
+  EXPECT_EQ(stopped->read_ceiling().status().code, StatusCode::failed_precondition);
+  EXPECT_EQ(stopped->measure(problem).status().code, StatusCode::failed_precondition);
 }
 
 }  // namespace

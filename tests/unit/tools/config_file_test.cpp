@@ -1,6 +1,7 @@
 // kvarena.toml as bytes: what is in it, and every way in which it can be no settings.
 
 #include "tools/configuration/config_file.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include <gtest/gtest.h>
 
@@ -43,8 +44,7 @@ TEST(ConfigFile, EntriesStandInTheirOrderWithTheirLines) {
       "[ bench.attention ]\n"
       "batch = [8, '4k', # of them\n"
       "  \"64\",\n"
-      "]\n"
-      "replay.samples = 2\n");
+      "]\n");
   struct Expected {
     const char* table;
     const char* key;
@@ -60,7 +60,6 @@ TEST(ConfigFile, EntriesStandInTheirOrderWithTheirLines) {
       {"replay", "timeline", {"a\\b\""}, 7},
       {"bench.attention", "", {}, 8},
       {"bench.attention", "batch", {"8", "4k", "64"}, 9},
-      {"bench.attention.replay", "samples", {"2"}, 12},
   };
   ASSERT_EQ(entries.size(), expected.size());
   for (std::size_t n = 0; n < entries.size(); ++n) {
@@ -82,41 +81,21 @@ TEST(ConfigFile, ByteOrderMarkLineEndsAndNothingAtAll) {
 }
 
 TEST(ConfigFile, WhatIsNoSettingNamesTheLine) {
-  for (const char* text : {"ok = 1\na = ",
-                           "\na = 10GiB",
-                           "\na = \"x",
-                           "\na = 'x",
-                           "\na = \"x\" y",
-                           "\na = [1",
-                           "\na = [1, [2]]",
-                           "\na = []",
-                           "\na = [1] ]",
-                           "\na = [1\n2]",
-                           "\na = {b = 1}",
-                           "\na = 2024-01-01",
-                           "\na = 0x20",
-                           "\na = null",
-                           "\na = \"\\q\"",
-                           "\na = \"\xff\"",
-                           "\nkey",
-                           "\n= 3",
-                           "\n\"a b\" = 3",
-                           "\na b = 3",
-                           "\n[a",
-                           "\n[]",
-                           "\n[[a]]",
-                           "\n[[[",
-                           "\n[a b]",
-                           "\n[a]]",
-                           "\n.a = 3",
-                           "\n\xff\xfe"
-                           "a",
-                           "a = 1\na = 2\n",
-                           "[a]\n[a]\n",
-                           "a.b = 1\na.b = 2"}) {
+  for (const std::string& text :
+       texts("ok = 1\na = ", "\na = 10GiB", "\na = \"x", "\na = 'x", "\na = \"x\" y", "\na = [1",
+             "\na = [1, [2]]", "\na = []", "\na = [1] ]", "\na = [1\n2]", "\na = {b = 1}",
+             "\na = 2024-01-01", "\na = 0x20", "\na = null", "\na = \"\\q\"", "\na = \"\xff\"",
+             "\nkey", "\n= 3", "\n\"a b\" = 3", "\na b = 3", "\n[a", "\n[]", "\n[[a]]", "\n[[[",
+             "\n[a b]", "\n[a]]", "\n.a = 3", "\na.b = 3",
+             "\n\xff\xfe"
+             "a",
+             "a = 1\na = 2\n", "[a]\n[a]\n")) {
     EXPECT_TRUE(error_of(text).starts_with("f:2: found ")) << text << ": " << error_of(text);
   }
   EXPECT_TRUE(error_of(std::string_view("a = \"\0\"", 7)).starts_with("f:1: "));
+  for (const std::string_view nul : {std::string_view("a = 3\0", 6), std::string_view("#\0", 2)}) {
+    EXPECT_EQ(error_of(nul), "f:1: found a NUL byte");
+  }
   EXPECT_EQ(error_of("a = 1\na = 2\n"), "f:2: found a a second time");
   EXPECT_EQ(error_of("\na = [1,\n2\n"), "f:2: found an array without its end");
   EXPECT_TRUE(error_of("a = " + std::string(200'000, '[') + "\n").starts_with("f:1: "));

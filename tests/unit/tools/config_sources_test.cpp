@@ -1,12 +1,18 @@
-// Which files are found, and which one wins.
+// Which files are found, which source wins, and options that exclude one another: from every pair
+// of sources, the stronger source's stays.
 
-#include "unit/tools/config_world.hpp"
+#include "support/test_files.hpp"
+#include "unit/replay/trace_text.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -19,11 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-int block_size_in(const ConfigWorld& world, std::vector<std::string> arguments = {}) {
-  arguments.insert(arguments.begin(), {"shapes", "--json", "-"});
-  const auto outcome = world.run(arguments);
-  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
-  return outcome.code == ExitCode::ok ? json::parse(outcome.out).at("block_size").get<int>() : -1;
+int block_size_in(const ConfigWorld& world, const std::vector<std::string>& arguments = {}) {
+  return parsed(world.run(words("shapes --json -", arguments))).value("block_size", -1);
 }
 
 /// The origin that `config show` names for --block-size of shapes.
@@ -138,15 +141,13 @@ TEST(ConfigFiles, WhatCannotBeReadIsNamed) {
     const auto outcome = world.run({"shapes", "--config", path});
     EXPECT_EQ(outcome.code, ExitCode::bad_input);
     EXPECT_TRUE(outcome.err.starts_with("error: " + path + " was not readable")) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, "--no-config")) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, "--no-config"));
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(world.run({"shapes", "--help", "--config", path}).code, ExitCode::ok);
     EXPECT_EQ(world.run({"--version", "--config", path}).code, ExitCode::ok);
   }
   world.sources.environment["KVARENA_CONFIG"] = world.path("absent.toml");
-  const auto outcome = world.run({"shapes"});
-  EXPECT_EQ(outcome.code, ExitCode::bad_input);
-  EXPECT_TRUE(contains(outcome.err, "KVARENA_CONFIG names ")) << outcome.err;
+  EXPECT_TRUE(ended(world.run({"shapes"}), ExitCode::bad_input, {"KVARENA_CONFIG names "}));
   EXPECT_EQ(world.run({"shapes", "--no-config"}).code, ExitCode::ok);
   if (::geteuid() == 0) return;  // root reads everything
   world.sources.environment.clear();
@@ -161,9 +162,8 @@ TEST(ConfigFiles, OnesThatEverybodyMayWriteArePassedOverUnlessNamed) {
     ConfigWorld world;
     const auto path = world.project("[shapes]\nblock-size = 18\n");
     std::filesystem::permissions(world.path(opened), perms::all);
-    const auto outcome = world.run({"shapes"});
-    EXPECT_EQ(outcome.code, ExitCode::ok);
-    EXPECT_TRUE(contains(outcome.err, "warning: " + path + " is passed over")) << outcome.err;
+    EXPECT_TRUE(
+        ended(world.run({"shapes"}), ExitCode::ok, {"warning: " + path + " is passed over"}));
     EXPECT_EQ(block_size_in(world), 16);
     EXPECT_EQ(block_size_in(world, {"--config", path}), 18);
     EXPECT_EQ(world.run({"shapes", "--no-config"}).err, "");
@@ -181,10 +181,8 @@ TEST(ConfigFiles, OnesOfAnotherUserArePassedOverUnlessNamed) {
     } else {
       world.sources.user = kOther;  // as whom the files are another's
     }
-    const auto outcome = world.run({"shapes"});
-    EXPECT_EQ(outcome.code, ExitCode::ok);
-    EXPECT_TRUE(contains(outcome.err, "warning: " + path + " is passed over")) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, " belongs to another user (")) << outcome.err;
+    EXPECT_TRUE(ended(world.run({"shapes"}), ExitCode::ok,
+                      {"warning: " + path + " is passed over", " belongs to another user ("}));
     EXPECT_EQ(block_size_in(world), 16);
     EXPECT_EQ(block_size_in(world, {"--config", path}), 18);
     if (::geteuid() != 0) continue;
@@ -220,6 +218,198 @@ TEST(ConfigSources, OfThisProcess) {
   ::setenv("HOME", home.c_str(), 1);
   ::unsetenv("XDG_CONFIG_HOME");
   ::unsetenv("KVARENA_SHAPES_LAYERS");
+}
+
+constexpr std::size_t kSources = 4;  // user file, file, environment, command line
+
+/// A replay with options from chosen sources, 0 the weakest.
+class Replayed {
+ public:
+  void set(std::size_t source, const std::string& key, const std::string& value) {
+    if (source < 2) {
+      files_.at(source) += key + " = " + json(value).dump() + "\n";
+      world_.write(source == 0 ? "home/kvarena/kvarena.toml" : "work/kvarena.toml",
+                   "[replay]\n" + files_.at(source));
+    } else if (source == 2) {
+      const char* variable =
+          key == "blocks" ? "KVARENA_REPLAY_BLOCKS" : "KVARENA_REPLAY_POOL_BYTES";
+      world_.sources.environment[variable] = value;
+    } else {
+      arguments_.insert(arguments_.end(), {"--" + key, value});
+    }
+  }
+  Outcome run() const { return world_.run(arguments_); }
+  std::int64_t num_blocks() const { return parsed(run()).value("num_blocks", -1); }
+
+ private:
+  ConfigWorld world_;
+  test::TempFile trace_{test::mooncake_trace({{0, 100, 5}})};
+  std::array<std::string, 2> files_;
+  std::vector<std::string> arguments_{"replay", trace_.path(), "--json", "-"};
+};
+
+TEST(ConfigAlternatives, TheStrongerSourceWinsInEveryPair) {
+  Replayed bytes_alone;
+  bytes_alone.set(3, "pool-bytes", "1GiB");
+  const std::int64_t of_bytes = bytes_alone.num_blocks();
+  ASSERT_NE(of_bytes, 100);
+  for (std::size_t strong = 0; strong < kSources; ++strong) {
+    for (std::size_t weak = 0; weak <= strong; ++weak) {
+      Replayed blocks_stronger;
+      blocks_stronger.set(weak, "pool-bytes", "1GiB");
+      blocks_stronger.set(strong, "blocks", "100");
+      Replayed bytes_stronger;
+      bytes_stronger.set(weak, "blocks", "100");
+      bytes_stronger.set(strong, "pool-bytes", "1GiB");
+      if (weak < strong) {
+        EXPECT_EQ(blocks_stronger.num_blocks(), 100) << weak << strong;
+        EXPECT_EQ(bytes_stronger.num_blocks(), of_bytes) << weak << strong;
+      } else {
+        EXPECT_EQ(blocks_stronger.run().code, ExitCode::usage) << weak;
+        EXPECT_TRUE(contains(bytes_stronger.run().err, " excludes ")) << weak;
+      }
+    }
+  }
+}
+
+std::string show(const ConfigWorld& world, const std::string& command) {
+  const Outcome outcome = world.run({"config", "show", command});
+  EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  return outcome.out;
+}
+
+TEST(ConfigAlternatives, WhatIsDisplacedDisplacesNothing) {
+  ConfigWorld world;
+  world.write("home/kvarena/kvarena.toml", "[bench.attention]\nheads = \"16/4\"\n");
+  world.project("[bench.attention]\npreset = \"phi-3-mini\"\n");
+  std::string shown = show(world, "bench.attention");
+  EXPECT_TRUE(contains_all(shown, {"\npreset = \"phi-3-mini\"\n", "\n# heads = "}));
+  world.sources.environment["KVARENA_BENCH_ATTENTION_HEAD_DIM"] = "64";  // excludes the preset
+  shown = show(world, "bench.attention");
+  EXPECT_TRUE(contains_all(shown, {"\n# preset = ", "\nheads = \"16/4\"\n", "\nhead-dim = 64\n"}));
+}
+
+TEST(ConfigAlternatives, WhatNeedsTheDisplacedGoesWithIt) {
+  ConfigWorld world;
+  world.project("[monitor]\nurl = \"http://localhost:1\"\nhttp-token-file = \"t\"\n");
+  world.sources.environment["KVARENA_MONITOR_DEVICE"] = "cpu";
+  const std::string shown = show(world, "monitor");
+  EXPECT_TRUE(
+      contains_all(shown, {"\ndevice = \"cpu\"\n", "\n# url = ", "\n# http-token-file = "}));
+  world.sources.environment["KVARENA_MONITOR_HTTP_TOKEN_FILE"] = "t";  // as strong as the device
+  EXPECT_TRUE(ended(world.run({"monitor", "--once"}), ExitCode::usage,
+                    {"--http-token-file requires --url"}));
+}
+
+TEST(ConfigAlternatives, AModelAndNumbersOfOneYieldToTheStronger) {
+  const std::vector<std::string> numbers{"--layers",     "2",    "--kv-heads", "2",
+                                         "--head-dim",   "64",   "--context",  "128",
+                                         "--parameters", "1000", "--gpu",      "8GiB"};
+  const std::vector<std::string> named{"--model", "Qwen2.5-0.5B", "--gpu", "8GiB"};
+  const auto planned = [](const ConfigWorld& world, std::vector<std::string> words) {
+    words.insert(words.begin(), "plan");
+    words.insert(words.end(), {"-q", "--json", "-"});
+    const Outcome outcome = world.run(words);
+    EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+    return json::parse(outcome.out).at("model");
+  };
+  ConfigWorld with_model;
+  with_model.project("[plan]\nmodel = \"Qwen2.5-0.5B\"\n");
+  EXPECT_EQ(planned(with_model, numbers), "custom");
+  EXPECT_EQ(planned(with_model, {"--gpu", "8GiB"}), "Qwen2.5-0.5B");
+  with_model.sources.environment["KVARENA_PLAN_LAYERS"] = "3";
+  with_model.sources.environment["KVARENA_PLAN_KV_HEADS"] = "2";
+  EXPECT_EQ(planned(with_model, named), "Qwen2.5-0.5B");
+  ConfigWorld with_variable;
+  with_variable.sources.environment["KVARENA_PLAN_MODEL"] = "Qwen2.5-0.5B";
+  EXPECT_EQ(planned(with_variable, numbers), "custom");
+}
+
+TEST(ConfigAlternatives, TheGpuYieldsToAStrongerClock) {
+  const test::TempFile trace(test::mooncake_trace({{0, 10, 1}}));
+  const auto replay = [&](const ConfigWorld& world, std::vector<std::string> more) {
+    more.insert(more.begin(), {"replay", trace.path(), "--json", "-"});
+    return world.run(std::move(more));
+  };
+  ConfigWorld world;
+  const auto path = world.project(
+      "[replay]\nclock = \"roofline\"\ngpu = \"H200-SXM\"\nmodel = \"Llama-3.1-8B\"\n");
+  const auto roofline = [](const Outcome& outcome) {
+    return parsed(outcome).value(json::json_pointer("/options/roofline"), json("failed"));
+  };
+  EXPECT_TRUE(roofline(replay(world, {})).is_object());
+  EXPECT_TRUE(roofline(replay(world, {"--clock", "step"})).is_null());
+  EXPECT_TRUE(roofline(replay(world, {"--clock", "linear", "--prefill-us", "3"})).is_null());
+  EXPECT_TRUE(roofline(replay(world, {"--clock", "roofline", "--gpu", "A10"})).is_object());
+  EXPECT_EQ(replay(world, {"--clock", "step", "--gpu", "A10"}).code, ExitCode::usage);
+  world.sources.environment["KVARENA_REPLAY_CLOCK"] = "step";
+  EXPECT_TRUE(roofline(replay(world, {})).is_null());
+  EXPECT_TRUE(ended(replay(world, {"--gpu", "A10"}), ExitCode::usage,
+                    {"  configured: --clock step (env KVARENA_REPLAY_CLOCK)\n"}));
+  world.sources.environment.clear();
+  world.project("[replay]\nclock = \"step\"\ngpu = \"H200-SXM\"\nmodel = \"Llama-3.1-8B\"\n");
+  EXPECT_TRUE(ended(replay(world, {}), ExitCode::usage,
+                    {"  configured: --gpu H200-SXM (" + path + ":3)\n"}));
+  world.project("[replay]\nprefill-us = 3\ndecode-us = 5\ngpu = \"A10\"\nmodel = \"Llama-3.1-8B\"");
+  EXPECT_TRUE(roofline(replay(world, {"--clock", "roofline"})).is_object());
+}
+
+TEST(ConfigAlternatives, TheDeviceYieldsToAStrongerAttentionOff) {
+  const test::TempFile trace(test::mooncake_trace({{0, 10, 1}}));
+  ConfigWorld world;
+  world.project("[replay]\nattention = \"sample\"\ndevice = \"cuda:1023\"\n");
+  const std::vector<std::string> replay = {"replay", trace.path(), "--attention", "off"};
+  EXPECT_EQ(world.run(replay).code, ExitCode::ok);
+  world.project("[replay]\nattention = \"off\"\n");
+  EXPECT_EQ(world.run({"replay", trace.path(), "--device", "cuda:1023"}).code, ExitCode::usage);
+}
+
+TEST(ConfigFiles, OneWithoutEndIsReadNoFurtherThanTheLimit) {
+  EXPECT_TRUE(ended(ConfigWorld().run({"shapes", "--config", "/dev/zero"}), ExitCode::bad_input,
+                    {"/dev/zero:1: ", "more than 262144 bytes"}));
+}
+
+TEST(ConfigFiles, AnEmptyNameIsRefused) {
+  ConfigWorld world;
+  world.project("[shapes]\nblock-size = 18\n");
+  EXPECT_TRUE(ended(world.run({"shapes", "--config", ""}), ExitCode::usage,
+                    {"--config: \"\" is no file name"}));
+}
+
+TEST(ConfigFiles, WhatIsNoFileIsPassedOverWithAWarning) {
+  namespace fs = std::filesystem;
+  const auto make = [](const char* kind, const std::string& path) {
+    const std::string_view name = kind;
+    if (name == "pipe" && ::mkfifo(path.c_str(), 0600) != 0) ADD_FAILURE() << path;
+    if (name == "folder") fs::create_directory(path);
+    if (name == "loop") fs::create_symlink(path, path);
+    if (name == "device") fs::create_symlink("/dev/null", path);
+    if (name == "broken") fs::create_symlink("/nonexistent", path);
+  };
+  for (const char* kind : {"pipe", "folder", "loop", "device", "broken"}) {
+    for (const char* name : {"work/kvarena.toml", "home/kvarena/kvarena.toml"}) {
+      const ConfigWorld world;
+      make(kind, world.path(name));
+      EXPECT_TRUE(ended(world.run({"shapes"}), ExitCode::ok,
+                        {"warning: " + world.path(name) + " is passed over: it is no file"}))
+          << kind;
+      EXPECT_EQ(world.run({"shapes", "--no-config"}).err, "");
+    }
+  }
+}
+
+TEST(ConfigAlternatives, TheClockYieldsWithItsGpuToAStrongerCost) {
+  const test::TempFile trace(test::mooncake_trace({{0, 10, 1}}));
+  for (const char* cost : {"--prefill-us", "--decode-us"}) {
+    ConfigWorld world;
+    world.project("[replay]\nclock = \"roofline\"\ngpu = \"H200-SXM\"\n");
+    const json replayed = parsed(world.run({"replay", trace.path(), cost, "20", "--json", "-"}));
+    EXPECT_EQ(replayed.value(json::json_pointer("/options/clock"), "none"), "step");
+    world.sources
+        .environment[cost == std::string_view("--prefill-us") ? "KVARENA_REPLAY_PREFILL_US"
+                                                              : "KVARENA_REPLAY_DECODE_US"] = "20";
+    EXPECT_TRUE(contains_all(show(world, "replay"), {"\n# clock = \"step\"\n", "\n# gpu = "}));
+  }
 }
 
 }  // namespace

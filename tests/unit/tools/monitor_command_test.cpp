@@ -5,9 +5,9 @@
 #include "support/manager_access.hpp"
 #include "support/status_matchers.hpp"
 #include "support/test_files.hpp"
-#include "tools/http_address.hpp"
 #include "tools/interrupt.hpp"
-#include "tools/monitor/server_source.hpp"
+#include "tools/monitor/monitor_sources.hpp"
+#include "tools/option_values.hpp"
 #include "unit/health/sample_report.hpp"
 #include "unit/step/step_publisher_fixture.hpp"
 #include "unit/tools/child_command.hpp"
@@ -91,7 +91,7 @@ class MonitorCommandTest : public testing::Test {
     const auto seen = once();
     EXPECT_EQ(seen.code, ExitCode::environment);
     EXPECT_FALSE(nlohmann::json::parse(seen.out).at("ok")) << seen.out;
-    EXPECT_TRUE(contains(seen.err, words)) << seen.err;
+    EXPECT_TRUE(contains(seen.err, words));
   }
 
   std::string url_;
@@ -134,10 +134,9 @@ TEST_F(MonitorCommandTest, AToken) {
                                             "--http-token-file", token.path()};
   for (const mode_t mode : {0644U, 0604U, 0602U}) {
     ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
-    const auto refused = run(with_token);
-    EXPECT_EQ(refused.code, ExitCode::bad_input) << mode;
-    EXPECT_TRUE(contains(refused.err, "everybody on this machine can ")) << refused.err;
-    EXPECT_TRUE(contains(refused.err, "chmod 600 " + token.path())) << refused.err;
+    EXPECT_TRUE(ended(run(with_token), ExitCode::bad_input,
+                      {"everybody on this machine can ", "chmod 600 " + token.path()}))
+        << mode;
   }
   for (const mode_t mode : {0400U, 0600U, 0640U}) {
     ASSERT_EQ(::chmod(token.path().c_str(), mode), 0);
@@ -150,6 +149,16 @@ TEST_F(MonitorCommandTest, AToken) {
 TEST_F(MonitorCommandTest, TooManyConnections) {
   serve(429, "");
   expect_error("429: the server is overloaded");
+}
+
+TEST_F(MonitorCommandTest, EveryRefusalOfOurServerHasItsOwnWords) {
+  for (const int status : {408, 431, 500}) {
+    serve(status, "");
+    const auto seen = once();
+    EXPECT_EQ(seen.code, ExitCode::environment);
+    EXPECT_TRUE(contains(seen.err, std::to_string(status) + ": the "));
+    EXPECT_FALSE(contains(seen.err, "is it a kvarena server"));
+  }
 }
 
 TEST_F(MonitorCommandTest, NoJson) {
@@ -178,7 +187,7 @@ TEST_F(MonitorCommandTest, JsonDeeperThanAnyStackHolds) {
 TEST_F(MonitorCommandTest, NothingOfAServerIsACommandToTheTerminal) {
   const std::string hostile =
       "x\x1b[2J\r\n\xc2\x9b"
-      "31m\x7f";
+      "31m\x7f\xe2\x80\xae\xe2\x80\xa8\xef\xbb\xbf";
   Json stats = sample_stats();
   stats["pools"][0]["name"] = hostile;
   stats["devices"][0]["name"] = hostile;
@@ -188,8 +197,8 @@ TEST_F(MonitorCommandTest, NothingOfAServerIsACommandToTheTerminal) {
                                 {"monitor", "--url", url_, "--once", "--json", "-"}}) {
     const auto seen = run(arguments);
     const std::string shown = seen.out + seen.err;
-    EXPECT_TRUE(contains(shown, "[2J")) << shown;
-    EXPECT_EQ(shown.find_first_of("\x1b\r\x7f\x9b"), shown.npos) << shown;
+    EXPECT_TRUE(contains(shown, "[2J"));
+    EXPECT_EQ(shown.find_first_of("\x1b\r\x7f\x9b\xe2\xef"), shown.npos) << shown;
   }
   EXPECT_EQ(Json::parse(once().out), stats) << "for programs nothing is lost";
 }
@@ -215,23 +224,19 @@ TEST_F(MonitorCommandTest, AServerThatGoesAwayIsALookToo) {
     std::ostringstream err;
     Console console{out, err};
     console.out_is_terminal = is_terminal;
-    const std::vector<const char*> arguments{"kvarena",    "monitor",    "--url",
-                                             url_.c_str(), "--interval", "0.05"};
-    EXPECT_EQ(run_command_line(static_cast<int>(arguments.size()), arguments.data(), console, {}),
+    EXPECT_EQ(run_on(console, {"monitor", "--url", url_, "--interval", "0.05"}),
               ExitCode::environment);
-    EXPECT_TRUE(contains(err.str(), "standard output could not be written")) << err.str();
-    EXPECT_FALSE(contains(err.str(), "429")) << err.str();
+    EXPECT_TRUE(contains(err.str(), "standard output could not be written"));
+    EXPECT_FALSE(contains(err.str(), "429"));
     const std::string shown = buffer.str();
     if (is_terminal) {
-      EXPECT_TRUE(contains(shown, url_ + ": 429: the server is overloaded by too many connections"))
-          << shown;
-      EXPECT_TRUE(contains(shown, "  the last answer came at 20")) << shown;
-      EXPECT_TRUE(contains(shown, " s ago:\n" + url_ + "  healthy")) << shown;
+      EXPECT_TRUE(
+          contains_all(shown, {url_ + ": 429: the server is overloaded by too many connections",
+                               "  the last answer came at 20", " s ago:\n" + url_ + "  healthy"}));
     } else {
-      EXPECT_TRUE(contains(shown, " reason=\"" + url_ + ": 429")) << shown;
-      EXPECT_TRUE(contains(shown, "Z unreachable since=20")) << shown;
+      EXPECT_TRUE(contains_all(shown, {" reason=\"" + url_ + ": 429", "Z unreachable since=20"}));
       EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 3) << shown;
-      EXPECT_TRUE(contains(shown, " steps/s=0.0 ")) << shown;
+      EXPECT_TRUE(contains(shown, " steps/s=0.0 "));
     }
   }
 }
@@ -247,9 +252,8 @@ TEST(MonitorCommand, AccountsThatAreViolatedAreSeen) {
   ASSERT_OK(server);
   const auto seen = run({"monitor", "--url", server->url(), "--once"});
   EXPECT_EQ(seen.code, ExitCode::check_failed) << seen.err;
-  EXPECT_TRUE(contains(seen.out, "  accounts_violated for ")) << seen.out;
-  EXPECT_TRUE(contains(seen.out, "pool main: free -3 + fenced 0")) << seen.out;
-  EXPECT_TRUE(contains(seen.out, "  states add up to -3 of 12")) << seen.out;
+  EXPECT_TRUE(contains_all(seen.out, {"  accounts_violated for ", "pool main: free -3 + fenced 0",
+                                      "  states add up to -3 of 12"}));
 }
 
 TEST_F(MonitorCommandTest, IsInterruptedBetweenLooks) {
@@ -262,13 +266,26 @@ TEST_F(MonitorCommandTest, IsInterruptedBetweenLooks) {
 }
 
 TEST(Interrupt, IsCaughtOnce) {
-  Interrupt interrupt;
-  EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
-  ASSERT_EQ(::raise(SIGINT), 0);
-  EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
-  struct sigaction second {};
-  ASSERT_EQ(::sigaction(SIGINT, nullptr, &second), 0);
-  EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Interrupt interrupt;
+    EXPECT_FALSE(interrupt.wait_for(std::chrono::milliseconds(0)));
+    ASSERT_EQ(::raise(signal), 0);
+    EXPECT_TRUE(interrupt.wait_for(std::chrono::hours(1)));
+    EXPECT_EQ(Interrupt::hung_up(), signal == SIGHUP);
+    struct sigaction second {};
+    ASSERT_EQ(::sigaction(signal, nullptr, &second), 0);
+    EXPECT_EQ(second.sa_handler, SIG_DFL) << "a second ends the process";
+  }
+}
+
+TEST(Interrupt, AHangUpThatIsIgnoredStaysIgnored) {
+  ASSERT_NE(::signal(SIGHUP, SIG_IGN), SIG_ERR);
+  {
+    Interrupt interrupt;
+    ASSERT_EQ(::raise(SIGHUP), 0);
+    EXPECT_FALSE(interrupt.came());
+  }
+  EXPECT_EQ(::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
 // ---- servers that do not answer -----------------------------------------------------------------
@@ -297,7 +314,7 @@ TEST(HealthClient, AServerThatHangs) {
   const auto listener = http::Listener::bind("127.0.0.1", 0).value();
   const HealthAnswer answer = ask(listener, std::chrono::milliseconds(50));
   EXPECT_EQ(answer.happened, "no answer within 0.05 s: the process hangs or is overloaded");
-  EXPECT_TRUE(contains(answer.advice, "look at the process")) << answer.advice;
+  EXPECT_TRUE(contains(answer.advice, "look at the process"));
 }
 
 TEST(HealthClient, AServerThatDripsHasOneLimitForItsWholeAnswer) {
@@ -317,6 +334,21 @@ TEST(HealthClient, AServerThatDripsHasOneLimitForItsWholeAnswer) {
     EXPECT_FALSE(answer.is_ok());
     EXPECT_TRUE(contains(answer.happened, "0.2 s") || contains(answer.happened, "no answer: "))
         << answer.happened;
+  }
+}
+
+TEST(HealthClient, HeadersWithoutEnd) {
+  const auto listener = http::Listener::bind("127.0.0.1", 0).value();
+  for (const std::string_view more : {"X: y\r\n", "XXXXXXXX"}) {
+    std::thread server = serve_one(listener, [more](int client) {
+      std::string part = more == "XXXXXXXX" ? "X: " : "";
+      for (int n = 0; n < 1000; ++n) part += more;
+      bool listens = says(client, "HTTP/1.1 200 OK\r\n");
+      while (listens) listens = says(client, part);
+    });
+    const HealthAnswer answer = ask(listener, std::chrono::minutes(10));
+    server.join();
+    EXPECT_TRUE(contains(answer.happened, "too large")) << answer.happened;
   }
 }
 
@@ -376,12 +408,10 @@ class TlsTest : public testing::Test {
 TEST_F(TlsTest, ATrustedCertificateAndNoOther) {
   const auto seen = once("https://" + address_, certificate_.path());
   EXPECT_EQ(seen.code, ExitCode::ok) << seen.err;
-  EXPECT_TRUE(contains(seen.out, "pool default  step 41")) << seen.out;
+  EXPECT_TRUE(contains(seen.out, "pool default  step 41"));
   const auto expect_refused = [&](const std::string& url, const std::string& ca_file,
                                   const std::string& words) {
-    const auto refused = once(url, ca_file);
-    EXPECT_EQ(refused.code, ExitCode::environment);
-    EXPECT_TRUE(contains(refused.err, words)) << refused.err;
+    EXPECT_TRUE(ended(once(url, ca_file), ExitCode::environment, {words}));
   };
   expect_refused("https://" + address_, "", "the server's certificate is not trusted");
   expect_refused("https://" + address_, "/no/such", "--http-ca-file cannot be read");
@@ -395,19 +425,19 @@ TEST_F(MonitorCommandTest, TlsWhereThereIsNone) {
 }
 
 TEST(MonitorCommand, WrongUsage) {
-  EXPECT_EQ(run({"monitor", "--url", "localhost"}).code, ExitCode::usage);
-  EXPECT_EQ(run({"monitor", "--url", "ftp://localhost:1"}).code, ExitCode::usage);
-  EXPECT_EQ(run({"monitor", "--url", "http://h:1", "--device", "cpu"}).code, ExitCode::usage);
-  EXPECT_EQ(run({"monitor", "--device", "cpu", "--interval", "0"}).code, ExitCode::usage);
+  EXPECT_EQ(run_line("monitor --url localhost").code, ExitCode::usage);
+  EXPECT_EQ(run_line("monitor --url ftp://localhost:1").code, ExitCode::usage);
+  EXPECT_EQ(run_line("monitor --url http://h:1 --device cpu").code, ExitCode::usage);
+  EXPECT_EQ(run_line("monitor --device cpu --interval 0").code, ExitCode::usage);
 }
 
 TEST(MonitorCommand, ADeviceByItsDriver) {
-  const auto seen = run({"monitor", "--device", "cpu", "--once", "--json", "-"});
+  const auto seen = run_line("monitor --device cpu --once --json -");
   ASSERT_EQ(seen.code, ExitCode::ok) << seen.err;
   const Json json = Json::parse(seen.out);
   EXPECT_EQ(json["total_bytes"].get<std::uint64_t>(),
             json["used_bytes"].get<std::uint64_t>() + json["free_bytes"].get<std::uint64_t>());
-  EXPECT_TRUE(contains(seen.err, "used")) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "used"));
 }
 
 }  // namespace

@@ -9,12 +9,9 @@
 #include "kvarena/device/host_device.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 namespace kvarena::tools {
@@ -56,7 +53,7 @@ SuiteOutcome some_outcome() {
   skipped.name = "neighbours";
   skipped.skipped = "no process can be started";
   SuiteOutcome outcome;
-  outcome.failure = {RunEnd::check_failed, "1 of 3 scenarios failed", "", ""};
+  outcome.failure = {RunEnd::check_failed, {.found = "1 of 3 scenarios failed"}};
   outcome.has_report = true;
   outcome.report.model = "Phi-3-mini";
   outcome.report.device = "host";
@@ -65,28 +62,6 @@ SuiteOutcome some_outcome() {
   outcome.report.scenarios = {good, bad, skipped};
   return outcome;
 }
-
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-/// A folder that is gone at the end of the test.
-class TempFolder {
- public:
-  TempFolder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("kvarena-pressure-" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(PressureOutput, JsonHasOneObjectAScenario) {
   const ordered_json json = json_of(some_origin(), some_options(), some_outcome());
@@ -111,47 +86,42 @@ TEST(PressureOutput, JsonHasOneObjectAScenario) {
 TEST(PressureOutput, MarkdownShowsFiguresTablesAndWhatDidNotHold) {
   const std::string text = markdown_of(some_origin(), some_options(), some_outcome());
   EXPECT_TRUE(text.starts_with("# Memory pressure: Phi-3-mini on host\n")) << text;
-  for (const char* part :
-       {"| bytes_per_token | 393,216 |", "| tokens | tracked_bytes |\n| ---: | ---: |\n",
-        "| 16 | 6,000 |", "| place | a\\|b |", "| free bytes | 100 | 90 | **no** |",
-        "| held | 1 | 1 | yes |", "| in_use | weights: 1<br>KV: 2 |",
-        "free bytes: expected 100, seen 90", "Skipped: no process can be started"}) {
-    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
-  }
+  EXPECT_TRUE(contains_all(
+      text, {"| bytes_per_token | 393,216 |", "| tokens | tracked_bytes |\n| ---: | ---: |\n",
+             "| 16 | 6,000 |", "| place | a\\|b |", "| free bytes | 100 | 90 | **no** |",
+             "| held | 1 | 1 | yes |", "| in_use | weights: 1<br>KV: 2 |",
+             "free bytes: expected 100, seen 90", "Skipped: no process can be started"}));
 }
 
 TEST(PressureOutput, SummaryNamesTheFirstCheckThatDidNotHold) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Console console{out, err};
-  const std::string text = summary_of(console, out, some_outcome().report);
-  EXPECT_TRUE(contains(text, "growth               passed")) << text;
-  EXPECT_TRUE(contains(text, "leaks                FAILED")) << text;
-  EXPECT_TRUE(contains(text, "free bytes: expected 100, seen 90")) << text;
-  EXPECT_TRUE(contains(text, "no process can be started")) << text;
+  TestConsole test;
+  const std::string text = summary_of(test.console, test.out, some_outcome().report);
+  EXPECT_TRUE(
+      contains_all(text, {"growth               passed", "leaks                FAILED",
+                          "free bytes: expected 100, seen 90", "no process can be started"}));
 }
 
 TEST(PressureOutput, AScenarioThatEndedEarlySaysWhyAndWhatToDo) {
   SuiteOutcome outcome = some_outcome();
-  outcome.report.scenarios[0].ended = scenarios::Failure{
-      RunEnd::does_not_fit, "no room for weights", "room for them", "give more with --memory"};
+  outcome.report.scenarios[0].ended = scenarios::Failure{RunEnd::does_not_fit,
+                                                         {.found = "no room for weights",
+                                                          .expected = "room for them",
+                                                          .advice = "give more with --memory"}};
   const ordered_json json = json_of(some_origin(), some_options(), outcome);
   EXPECT_EQ(json["scenarios"][0]["passed"], false) << "although every check held";
   EXPECT_EQ(json["scenarios"][0]["ended"]["end"], "does_not_fit");
   EXPECT_EQ(json["scenarios"][0]["ended"]["advice"], "give more with --memory");
   EXPECT_TRUE(json["scenarios"][1]["ended"].is_null());
   const std::string text = markdown_of(some_origin(), some_options(), outcome);
-  for (const char* part :
-       {"| [growth](#growth-failed) | FAILED |", "| ended early: no room for weights |",
-        "\n## growth: FAILED\n", "\nEnded early (does_not_fit): no room for weights\n",
-        "\nExpected: room for them\n", "\nTo do: give more with --memory\n"}) {
-    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
-  }
+  EXPECT_TRUE(contains_all(
+      text, {"| [growth](#growth-failed) | FAILED |", "| ended early: no room for weights |",
+             "\n## growth: FAILED\n", "\nEnded early (does_not_fit): no room for weights\n",
+             "\nExpected: room for them\n", "\nTo do: give more with --memory\n"}));
 }
 
 TEST(PressureOutput, AnInterruptedRunIsMarkedAsSuch) {
   SuiteOutcome outcome = some_outcome();
-  outcome.failure = {RunEnd::interrupted, "interrupted after 2 of 4 scenarios", "", ""};
+  outcome.failure = {RunEnd::interrupted, {.found = "interrupted after 2 of 4 scenarios"}};
   outcome.report.scenarios[1].ended = scenarios::interruption();
   outcome.report.not_run = {"concurrency"};
   const ordered_json json = json_of(some_origin(), some_options(), outcome);
@@ -161,51 +131,44 @@ TEST(PressureOutput, AnInterruptedRunIsMarkedAsSuch) {
   EXPECT_TRUE(json["scenarios"][1]["passed"].is_null());
   EXPECT_EQ(json["scenarios"][1]["ended"]["end"], "interrupted");
   const std::string text = markdown_of(some_origin(), some_options(), outcome);
-  for (const char* part : {"**interrupted after 2 of 4 scenarios.** Not run: concurrency.\n",
-                           "| [leaks](#leaks-interrupted) | interrupted | "}) {
-    EXPECT_TRUE(contains(text, part)) << part << "\nin\n" << text;
-  }
+  EXPECT_TRUE(contains_all(text, {"**interrupted after 2 of 4 scenarios.** Not run: concurrency.\n",
+                                  "| [leaks](#leaks-interrupted) | interrupted | "}));
 }
 
 TEST(PressureOutput, ReportsAreWrittenWholeAndReplaceOlderOnes) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Console console{out, err};
-  const TempFolder folder;
-  const auto inner = folder.path() / "a" / "b";
+  TestConsole test;
+  const ConfigWorld folder;
+  const std::string inner = folder.path("out/a/b");
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(write_reports(console, inner.string(), some_origin(), some_options(), some_outcome()),
+    EXPECT_EQ(write_reports(test.console, inner, some_origin(), some_options(), some_outcome()),
               ExitCode::ok);
   }
-  EXPECT_EQ(content_of(inner / "report.md"),
+  EXPECT_EQ(folder.read("out/a/b/report.md"),
             markdown_of(some_origin(), some_options(), some_outcome()));
-  EXPECT_EQ(ordered_json::parse(content_of(inner / "report.json")),
+  EXPECT_EQ(ordered_json::parse(folder.read("out/a/b/report.json")),
             json_of(some_origin(), some_options(), some_outcome()));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(inner), {}), 2);
-  EXPECT_EQ(err.str(), "");
+  EXPECT_EQ(test.err.str(), "");
 }
 
 TEST(PressureOutput, BytesThatAreNoUtf8AreReplaced) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Console console{out, err};
-  const TempFolder folder;
+  TestConsole test;
+  const ConfigWorld folder;
   SuiteOutcome outcome = some_outcome();
   outcome.report.device = "host \xff";
-  EXPECT_EQ(write_reports(console, folder.path().string(), some_origin(), some_options(), outcome),
+  EXPECT_EQ(write_reports(test.console, folder.path("out"), some_origin(), some_options(), outcome),
             ExitCode::ok);
-  const ordered_json json = ordered_json::parse(content_of(folder.path() / "report.json"));
+  const ordered_json json = ordered_json::parse(folder.read("out/report.json"));
   EXPECT_EQ(json["device"], "host \ufffd");
 }
 
 TEST(PressureOutput, AFolderThatCannotBeMadeIsTheEnvironment) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const Console console{out, err};
-  EXPECT_EQ(write_reports(console, "/dev/null/x", some_origin(), some_options(), some_outcome()),
-            ExitCode::environment);
-  EXPECT_TRUE(contains(err.str(), "--out /dev/null/x")) << err.str();
-  EXPECT_EQ(write_reports(console, "", some_origin(), some_options(), some_outcome()),
+  TestConsole test;
+  EXPECT_EQ(
+      write_reports(test.console, "/dev/null/x", some_origin(), some_options(), some_outcome()),
+      ExitCode::environment);
+  EXPECT_TRUE(contains(test.err.str(), "--out /dev/null/x"));
+  EXPECT_EQ(write_reports(test.console, "", some_origin(), some_options(), some_outcome()),
             ExitCode::ok);
 }
 
@@ -223,8 +186,7 @@ TEST(PressureOutput, SaysWhereItComesFrom) {
   EXPECT_TRUE(contains(markdown_of(origin, options, some_outcome()),
                        "\n" + version +
                            "; driver 580.159.04; `--memory` not given; `--seed 1`; begun "
-                           "2026-11-21T23:40:11Z.\n"))
-      << markdown_of(origin, options, some_outcome());
+                           "2026-11-21T23:40:11Z.\n"));
   options.memory_bytes = 12'000;
   origin.driver_version.clear();
   const ordered_json json = json_of(origin, options, some_outcome());
@@ -263,10 +225,10 @@ TEST(PressureCommand, WrongUsageIsExitCodeTwo) {
 
 TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
   if (!has_free_memory()) GTEST_SKIP() << "less than 3 GiB";
-  const auto outcome = run({"pressure", "--device", "cpu", "--memory", "1GiB", "--json", "-"});
+  const auto outcome = run_line("pressure --device cpu --memory 1GiB --json -");
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
   EXPECT_EQ(ordered_json::parse(outcome.out).at("exit_code"), 3);
-  EXPECT_TRUE(contains(outcome.err, "--memory leaves 1073741824 bytes (1.00 GiB)")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "--memory leaves 1073741824 bytes (1.00 GiB)"));
   // Weights, the blocks of one context and one more, and a workspace a core.
   const std::int64_t blocks = 7'642'159'104 + 257LL * 16 * 393'216;
   constexpr std::string_view kAdvice = "give --memory ";
@@ -278,8 +240,8 @@ TEST(PressureCommand, TooLittleMemoryIsExitCodeThreeWithBothNumbers) {
 }
 
 TEST(PressureCommand, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
-  const TempFolder folder;
-  const std::string inside = (folder.path() / "new").string();
+  const ConfigWorld folder;
+  const std::string inside = folder.path("out/new");
   const struct {
     std::vector<std::string> arguments;
     const char* said;
@@ -293,53 +255,51 @@ TEST(PressureCommand, WhatCannotBeWrittenIsRefusedBeforeAnythingRuns) {
                                        "growth",   "--model",  "Qwen2.5-0.5B"};
     arguments.insert(arguments.end(), given.begin(), given.end());
     const auto outcome = run(arguments);
-    EXPECT_EQ(outcome.code, ExitCode::environment) << said;
-    EXPECT_TRUE(contains(outcome.err, said)) << outcome.err;
-    EXPECT_FALSE(contains(outcome.err, "growth: ")) << "it ran:\n" << outcome.err;
+    EXPECT_TRUE(ended(outcome, ExitCode::environment, {said})) << said;
+    EXPECT_FALSE(contains(outcome.err, "growth: ")) << "it ran:\n";
   }
-  EXPECT_FALSE(std::filesystem::exists(folder.path()));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
 }
 
 TEST(PressureCommand, ARunWithoutAReportLeavesNoFolder) {
-  const TempFolder folder;
+  const ConfigWorld folder;
   const auto outcome = run({"pressure", "--device", "cpu", "--memory", "1GiB", "--out",
-                            (folder.path() / "a" / "b").string(), "--json",
-                            (folder.path() / "a" / "b" / "again.json").string()});
+                            folder.path("out/a/b"), "--json", folder.path("out/a/b/again.json")});
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit) << outcome.err;
-  EXPECT_FALSE(std::filesystem::exists(folder.path()));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
 }
 
 TEST(PressureCommand, MoreThanTheMachineHasIsExitCodeThree) {
-  const auto outcome = run({"pressure", "--device", "cpu", "--memory", "200TiB"});
+  const auto outcome = run_line("pressure --device cpu --memory 200TiB");
   EXPECT_EQ(outcome.code, ExitCode::does_not_fit);
   EXPECT_NE(outcome.err.find("bytes available"), std::string::npos) << outcome.err;
 }
 
 TEST(PressureCommand, AnInterruptedRunWritesWhatItHas) {
   if (!has_free_memory()) GTEST_SKIP() << "less than 3 GiB";
-  const TempFolder folder;
-  std::filesystem::create_directories(folder.path());
-  std::ofstream(folder.path() / "report.md") << "of an earlier run";
+  const ConfigWorld folder;
+  std::filesystem::create_directory(folder.path("out"));
+  folder.write("out/report.md", "of an earlier run");
   ChildCommand child({"pressure", "--device", "cpu", "--memory", "1536MiB", "--model",
                       "Qwen2.5-0.5B", "--scenario", "growth", "--scenario", "long-generation",
-                      "--out", folder.path().string()});
+                      "--out", folder.path("out")});
   ASSERT_NE(child.wait_for("long-generation: "), "");
-  EXPECT_EQ(content_of(folder.path() / "report.md"), "of an earlier run");
+  EXPECT_EQ(folder.read("out/report.md"), "of an earlier run");
   EXPECT_EQ(child.end(SIGINT), static_cast<int>(ExitCode::interrupted));
-  const ordered_json json = ordered_json::parse(content_of(folder.path() / "report.json"));
+  const ordered_json json = ordered_json::parse(folder.read("out/report.json"));
   EXPECT_EQ(json["interrupted"], true);
   ASSERT_EQ(json["scenarios"].size(), 2U);
   EXPECT_EQ(json["scenarios"][0]["passed"], true);
   EXPECT_EQ(json["scenarios"][1]["ended"]["end"], "interrupted");
-  EXPECT_TRUE(contains(content_of(folder.path() / "report.md"), "interrupted after 1 of 2"));
+  EXPECT_TRUE(contains(folder.read("out/report.md"), "interrupted after 1 of 2"));
 }
 
 TEST(PressureCommand, OneScenarioForReal) {
   if (!has_free_memory()) GTEST_SKIP() << "less than 3 GiB";
-  const TempFolder folder;
+  const ConfigWorld folder;
   const auto outcome =
       run({"pressure", "--device", "cpu", "--memory", "1536MiB", "--model", "Qwen2.5-0.5B",
-           "--scenario", "growth", "--out", folder.path().string(), "--json", "-"});
+           "--scenario", "growth", "--out", folder.path("out"), "--json", "-"});
   EXPECT_EQ(outcome.code, ExitCode::ok) << outcome.err;
   const ordered_json json = ordered_json::parse(outcome.out);
   ASSERT_EQ(json["scenarios"].size(), 1U);
@@ -347,15 +307,15 @@ TEST(PressureCommand, OneScenarioForReal) {
   EXPECT_EQ(json["total_bytes"], std::int64_t{1536} << 20);
   EXPECT_EQ(json["memory_bytes"], std::int64_t{1536} << 20);
   EXPECT_TRUE(json["started_utc"].is_string());
-  EXPECT_EQ(ordered_json::parse(content_of(folder.path() / "report.json")), json);
-  EXPECT_TRUE(contains(outcome.err, "growth: passed")) << outcome.err;
+  EXPECT_EQ(ordered_json::parse(folder.read("out/report.json")), json);
+  EXPECT_TRUE(contains(outcome.err, "growth: passed"));
 }
 
 TEST(PressureNeighbourCommand, TakesFreesAndQuits) {
   std::unique_ptr<scenarios::Neighbour> neighbour;
   const auto failed = scenarios::Neighbour::start(
       {KVARENA_PROGRAM, "pressure-neighbour", "--device", "cpu"}, &neighbour);
-  ASSERT_FALSE(failed) << failed->happened;
+  ASSERT_FALSE(failed) << failed->why.found;
   EXPECT_FALSE(contains(run({"--help"}).out, "pressure-neighbour")) << "not for people";
   EXPECT_FALSE(neighbour->take(1 << 20));
   EXPECT_FALSE(neighbour->free());

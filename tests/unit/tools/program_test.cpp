@@ -4,7 +4,7 @@
 #include "unit/replay/trace_text.hpp"
 #include "unit/tools/child_command.hpp"
 
-#include "tools/exit_codes.hpp"
+#include "tools/console.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -54,6 +54,8 @@ std::vector<std::vector<std::string>> commands_that_print(const std::string& tra
           {"plan", "--model", "Qwen2.5-0.5B", "--gpu", "L4"},
           {"replay", trace},
           {"replay", trace, "--json", "-"},
+          {"replay", trace, "--timeline", "-"},
+          {"replay", trace, "--request-times", "-", "--json", "/dev/null"},
           {"bench", "attention", "--peers"},
           {"monitor", "--device", "cpu", "--once"},
           {"monitor", "--device", "cpu", "--interval", "0.1"}};
@@ -70,6 +72,21 @@ TEST(Program, AFullDiskIsOneErrorOfEveryCommand) {
     const auto at = messages.find(expected);
     EXPECT_NE(at, std::string::npos) << testing::PrintToString(arguments) << messages;
     EXPECT_EQ(messages.find("error: ", at + 1), std::string::npos) << messages;
+  }
+  ::close(full);
+}
+
+TEST(Program, OneErrorSaysAllThatCouldNotBeWritten) {
+  const TempFile trace(small_trace());
+  const int full = ::open("/dev/full", O_WRONLY);
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"nope", "--json", "-"},
+           {"replay", trace.path(), "--timeline", "/dev/full"},
+           {"replay", trace.path(), "--timeline", "/dev/full", "--json", "/dev/full"}}) {
+    const auto [code, messages] = run_into(full, arguments);
+    EXPECT_EQ(code, 5) << testing::PrintToString(arguments);
+    EXPECT_TRUE(messages.find("No space left on device") != std::string::npos) << messages;
+    EXPECT_EQ(messages.find("error: "), messages.rfind("error: ")) << messages;
   }
   ::close(full);
 }
@@ -91,17 +108,40 @@ TEST(Program, AClosedOutputIsAnErrorAndNoFileTakesItsPlace) {
   EXPECT_EQ(series.content().find("balanced"), std::string::npos) << "the summary is in it";
 }
 
+/// Runs the program with a standard output that nobody reads any more.
+auto run_unread(const std::vector<std::string>& arguments) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  ::close(ends[0]);
+  auto ended = run_into(ends[1], arguments);
+  ::close(ends[1]);
+  return ended;
+}
+
 TEST(Program, AReaderThatHasGoneEndsItQuietly) {
   const TempFile trace(small_trace());
   for (const auto& arguments : commands_that_print(trace.path())) {
-    std::array<int, 2> ends{};
-    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
-    ::close(ends[0]);
-    const auto [code, messages] = run_into(ends[1], arguments);
-    ::close(ends[1]);
+    const auto [code, messages] = run_unread(arguments);
     EXPECT_EQ(code, 141) << testing::PrintToString(arguments);
     EXPECT_EQ(messages.find("error"), std::string::npos) << messages;
   }
+}
+
+TEST(Program, AReaderThatGoesMidwayEndsItQuietly) {
+  std::string text;
+  for (int n = 0; n < 4000; ++n) text += test::mooncake_trace({{n * 1000, 100, 5}});
+  const TempFile trace(text);
+  const TempFile result("");
+  const std::vector<std::string> commands[] = {
+      {"replay", trace.path(), "--timeline", "-", "--timeline-ms", "1", "--json", result.path()},
+      {"bench", "attention", "--device", "cpu", "--batch", "1,1", "--context", "2k", "--rotate",
+       "1MB", "--replays", "3"}};
+  for (const auto& arguments : commands) {
+    const auto [code, messages] = run_unread(arguments);
+    EXPECT_EQ(code, 141) << testing::PrintToString(arguments);
+    EXPECT_EQ(messages, "");
+  }
+  EXPECT_EQ(json::parse(result.content()).at("interrupted"), true);
 }
 
 TEST(Program, AnInterruptedBenchWritesTheRowsThatItHas) {
@@ -154,6 +194,23 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
+TEST(Program, StandardOutputByAnyNameIsADash) {
+  const TempFile log("");
+  const std::string program = std::string(KVARENA_PROGRAM) + " --no-config shapes Llama-3.1-8B ";
+  const json expected = json::parse(output_of(program + "--json - 2>/dev/null"));
+  for (const std::string& name : {std::string("/dev/stdout"), std::string("/dev/fd/1"),
+                                  std::string("/proc/self/fd/1"), log.path()}) {
+    output_of("echo old >" + log.path() + "; " + program + "--json " + name + " 2>&1 >>" +
+              log.path());
+    ASSERT_TRUE(log.content().starts_with("old\n")) << name << ": " << log.content();
+    EXPECT_EQ(json::parse(log.content().substr(4)), expected) << name;
+    output_of(program + "--json " + name + " 2>/dev/null >" + log.path());
+    EXPECT_EQ(json::parse(log.content()), expected) << name;
+  }
+  output_of("echo old >" + log.path() + "; " + program + "--json /dev/fd/3 3>>" + log.path());
+  EXPECT_TRUE(log.content().starts_with("old\n{")) << log.content();
+}
+
 TEST(Program, ReplaysStandardInputAsItDoesAFile) {
   const TempFile trace(small_trace());
   const std::string rest = " --blocks 80 --json - 2>/dev/null";
@@ -169,6 +226,23 @@ TEST(Program, ReplaysStandardInputAsItDoesAFile) {
       "error: standard input:1:1: found \"none\"\n  expected: a JSON object (mooncake, agent, "
       "vllm) or the header TIMESTAMP,ContextTokens,GeneratedTokens\n  to do: correct the trace; "
       "docs/reference/traces.md describes the formats\n");
+}
+
+TEST(Program, AReplayWhoseTerminalGoesLeavesNoTemporaryFiles) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("kvarena-hup-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string fifo = folder / "fifo";
+  const std::string series = folder / "series.csv";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  ChildCommand child({"replay", fifo, "--blocks", "100", "--timeline", series});
+  std::ofstream writer(fifo);  // until the end of the test: the trace has none
+  writer << small_trace() << std::flush;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_EQ(child.end(SIGHUP), 129);
+  EXPECT_TRUE(std::filesystem::exists(series));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Program, AnInterruptedReplayWritesWhatItHasAndKeepsOldFilesUntilThen) {

@@ -39,6 +39,12 @@ std::string url_in(const std::string& message) {
   return begin == message.npos ? "" : message.substr(begin, message.find("/health") - begin);
 }
 
+/// `kvarena replay` of one short request with `options`.
+Outcome replay(const std::string& options) {
+  static const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
+  return run_line("replay " + trace.path() + " " + options);
+}
+
 TEST(ReplayHttp, ServesAndLingersUntilInterrupted) {
   const TempFile trace(test::mooncake_trace({{0, 100, 5}, {10, 600, 20}, {20, 50, 40}}));
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -47,9 +53,7 @@ TEST(ReplayHttp, ServesAndLingersUntilInterrupted) {
     const std::string url = url_in(replay.wait_for("serving http"));
     ASSERT_NE(url, "");
     ASSERT_NE(replay.wait_for("Ctrl-C"), "");
-    const auto seen = run({"monitor", "--url", url, "--once", "--json", "-"});
-    ASSERT_EQ(seen.code, ExitCode::ok) << seen.err;
-    const json stats = json::parse(seen.out);
+    const auto stats = parsed(run({"monitor", "--url", url, "--once", "--json", "-"}));
     EXPECT_EQ(stats["health"]["status"], "healthy");
     ASSERT_EQ(stats["pools"].size(), 1u);
     const json& pool = stats["pools"][0];
@@ -70,63 +74,42 @@ TEST(ReplayHttp, PreemptionsAreReported) {
   const std::string url = url_in(replay.wait_for("serving http"));
   ASSERT_NE(url, "");
   ASSERT_NE(replay.wait_for("Ctrl-C"), "");
-  const auto seen = run({"monitor", "--url", url, "--once", "--json", "-"});
-  ASSERT_EQ(seen.code, ExitCode::ok) << seen.err;
-  const json pool = json::parse(seen.out)["pools"][0];
+  const auto pool = parsed(run({"monitor", "--url", url, "--once", "--json", "-"}))["pools"][0];
   EXPECT_GT(pool["preemptions"].get<int>(), 0);
   EXPECT_EQ(pool["waiting_requests"], 0);
   EXPECT_EQ(replay.end(SIGTERM), 0);
 }
 
 TEST(ReplayHttp, EndsByItselfWithoutLinger) {
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
-  const auto seen = run({"replay", trace.path(), "--http", "localhost:0"});
-  EXPECT_EQ(seen.code, ExitCode::ok) << seen.err;
-  EXPECT_TRUE(contains(seen.err, "serving http://")) << seen.err;
+  EXPECT_TRUE(ended(replay("--http localhost:0"), ExitCode::ok, {"serving http://"}));
 }
 
 TEST(ReplayHttp, ARunWithoutAPoolDoesNotLinger) {
-  const auto seen = run({"replay", "/no/such/trace", "--http", "127.0.0.1:0", "--linger"});
+  const auto seen = run_line("replay /no/such/trace --http 127.0.0.1:0 --linger");
   EXPECT_EQ(seen.code, ExitCode::bad_input) << seen.err;
 }
 
 TEST(ReplayHttp, WhatIsWrongIsNamed) {
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
-  const auto refused = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"replay", trace.path()};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
-  };
-  EXPECT_EQ(refused({"--http", "15858"}).code, ExitCode::usage);
-  EXPECT_EQ(refused({"--linger"}).code, ExitCode::usage);
-  EXPECT_EQ(refused({"--http", "127.0.0.1:0", "--http-token-file", "/no/such"}).code,
-            ExitCode::bad_input);
+  EXPECT_EQ(replay("--http 15858").code, ExitCode::usage);
+  EXPECT_EQ(replay("--linger").code, ExitCode::usage);
+  EXPECT_EQ(replay("--http 127.0.0.1:0 --http-token-file /no/such").code, ExitCode::bad_input);
   const TempFile blank("\n");
-  const auto no_token = refused({"--http", "127.0.0.1:0", "--http-token-file", blank.path()});
+  const auto no_token = replay("--http 127.0.0.1:0 --http-token-file " + blank.path());
   EXPECT_EQ(no_token.code, ExitCode::bad_input)
       << "a file without a token is not served without one";
-  EXPECT_TRUE(contains(no_token.err, "first line is empty")) << no_token.err;
-  const auto open_to_all = refused({"--http", "0.0.0.0:0"});
-  EXPECT_EQ(open_to_all.code, ExitCode::usage);
+  EXPECT_TRUE(contains(no_token.err, "first line is empty"));
   EXPECT_TRUE(
-      contains(open_to_all.err, "0.0.0.0 is not loopback and needs a token; none was given"))
-      << open_to_all.err;
-  EXPECT_TRUE(contains(open_to_all.err, "--http-token-file")) << open_to_all.err;
+      ended(replay("--http 0.0.0.0:0"), ExitCode::usage,
+            {"0.0.0.0 is not loopback and needs a token; none was given", "--http-token-file"}));
   const TempFile short_one("short\n");
-  const auto short_token = refused({"--http", "0.0.0.0:0", "--http-token-file", short_one.path()});
-  EXPECT_EQ(short_token.code, ExitCode::usage);
-  EXPECT_TRUE(contains(short_token.err, "the token of 5 characters is none")) << short_token.err;
-  const auto name = refused({"--http", "example.org:0"});
-  EXPECT_EQ(name.code, ExitCode::usage);
-  EXPECT_TRUE(contains(name.err, "\"example.org\" is no numeric address and not localhost"))
-      << name.err;
+  EXPECT_TRUE(ended(replay("--http 0.0.0.0:0 --http-token-file " + short_one.path()),
+                    ExitCode::usage, {"the token of 5 characters is none"}));
+  EXPECT_TRUE(ended(replay("--http example.org:0"), ExitCode::usage,
+                    {"\"example.org\" is no numeric address and not localhost"}));
 }
 
 TEST(ReplayHttp, TheAccountOfAReportReadsAsTheBlocksOfStats) {
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
-  const auto seen = run({"replay", trace.path(), "--blocks", "50", "--json", "-"});
-  ASSERT_EQ(seen.code, ExitCode::ok) << seen.err;
-  const json account = json::parse(seen.out).at("account");
+  const auto account = parsed(replay("--blocks 50 --json -")).at("account");
   const Json blocks = blocks_json({});
   for (const auto& [name, ignored] : blocks.items()) {
     EXPECT_TRUE(account.contains(name)) << name;
@@ -146,33 +129,26 @@ TEST(ReplayHttp, APortThatIsTakenIsNamed) {
   ASSERT_EQ(::listen(other, 1), 0);
   ASSERT_EQ(::getsockname(other, raw, &length), 0);
   const std::string taken = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
-  const auto seen = run({"replay", trace.path(), "--http", taken});
-  EXPECT_EQ(seen.code, ExitCode::environment);
-  EXPECT_TRUE(contains(seen.err, taken + " is in use by another process")) << seen.err;
-  const auto nowhere = run({"replay", trace.path(), "--http", "[2001:db8::1]:9",
-                            "--http-token-file", TempFile("0123456789abcdef\n").path()});
-  EXPECT_EQ(nowhere.code, ExitCode::environment);
-  EXPECT_TRUE(contains(nowhere.err, "cannot be listened on")) << nowhere.err;
+  EXPECT_TRUE(ended(replay("--http " + taken), ExitCode::environment,
+                    {taken + " is in use by another process"}));
+  EXPECT_TRUE(ended(
+      replay("--http [2001:db8::1]:9 --http-token-file " + TempFile("0123456789abcdef\n").path()),
+      ExitCode::environment, {"cannot be listened on"}));
   ::close(other);
 }
 
 TEST(ReplayHttp, TheAddressIsToldEvenWhenQuiet) {
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
-  const auto seen = run({"replay", trace.path(), "--quiet", "--http", "127.0.0.1:0"});
+  const auto seen = replay("--quiet --http 127.0.0.1:0");
   EXPECT_EQ(seen.code, ExitCode::ok) << seen.err;
   EXPECT_TRUE(seen.err.starts_with("serving http://127.0.0.1:")) << seen.err;
   EXPECT_EQ(std::ranges::count(seen.err, '\n'), 1) << seen.err;
 }
 
 TEST(ReplayHttp, WantOfMemoryIsExplainedOnce) {
-  const TempFile trace(test::mooncake_trace({{0, 100, 5}}));
   testing::internal::CaptureStderr();
-  const auto seen = run({"replay", trace.path(), "--attention", "sample", "--device", "cpu",
-                         "--blocks", "100000000", "--http", "127.0.0.1:0"});
+  const auto seen = replay("--attention sample --device cpu --blocks 100000000 --http 127.0.0.1:0");
   const std::string logged = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(seen.code, ExitCode::does_not_fit) << seen.err;
-  EXPECT_TRUE(contains(seen.err, "in use at the failure")) << seen.err;
+  EXPECT_TRUE(ended(seen, ExitCode::does_not_fit, {"in use at the failure"}));
   EXPECT_TRUE(logged.starts_with("warning: allocation refused: not enough device memory: "))
       << logged;
   EXPECT_EQ(std::ranges::count(logged, '\n'), 1) << logged;

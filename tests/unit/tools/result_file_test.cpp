@@ -2,14 +2,17 @@
 // trace.
 
 #include "tools/result_file.hpp"
+#include "unit/tools/command_run.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -21,12 +24,6 @@ using std::filesystem::path;
 
 class ResultFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "kvarena-probe-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   std::ptrdiff_t entries() const {
     return std::distance(std::filesystem::recursive_directory_iterator(root_), {});
   }
@@ -36,7 +33,19 @@ class ResultFiles : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  path root_;
+  /// What `work` returned in a process of its own.
+  template <class Work>
+  static int in_child(Work work) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(work());
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  static constexpr uid_t kSomebody = 12345;
+  const ConfigWorld world_;
+  const path root_ = world_.path("work/inner");
 };
 
 TEST_F(ResultFiles, AFileThatIsNotThereIsNotThereAfterwards) {
@@ -75,13 +84,13 @@ TEST_F(ResultFiles, StaysAsItWasUntilTheNewOneIsWhole) {
   {
     ResultFile never;
     ASSERT_FALSE(never.open(file));
-    write(never.place(), "half of the n");
+    (never.stream() << "half of the n").flush();
     EXPECT_EQ(content_of(file), "old");
   }
   EXPECT_EQ(entries(), 1) << "what came to nothing is gone";
   ResultFile whole;
   ASSERT_FALSE(whole.open(file));
-  write(whole.place(), "new");
+  whole.stream() << "new";
   EXPECT_EQ(content_of(file), "old");
   ASSERT_FALSE(whole.commit());
   EXPECT_EQ(content_of(file), "new");
@@ -100,6 +109,111 @@ TEST_F(ResultFiles, ALinkStaysAndWhatItNamesIsReplaced) {
   EXPECT_EQ((std::string{std::istreambuf_iterator<char>(reader), {}}), "a longer old text");
   std::filesystem::create_symlink("loop", root_ / "loop");
   EXPECT_EQ(write_whole(root_ / "loop", "new"), std::errc::too_many_symbolic_link_levels);
+}
+
+TEST_F(ResultFiles, ALinkLeadsWhereTheSystemSays) {
+  std::filesystem::create_directories(root_ / "real/inner");
+  std::filesystem::create_directory_symlink("real/inner", root_ / "d");
+  std::filesystem::create_symlink("../target", root_ / "real/inner/link");
+  EXPECT_FALSE(write_whole(root_ / "d/link", "new"));
+  EXPECT_EQ(content_of(root_ / "real/target"), "new");
+  EXPECT_FALSE(std::filesystem::exists(root_ / "target"));
+}
+
+TEST_F(ResultFiles, AFileInDevIsAFile) {
+  const std::string file = "/dev/shm/kvarena-test-" + std::to_string(::getpid());
+  EXPECT_FALSE(write_whole(file, "the old text"));
+  std::ifstream reader(file);
+  EXPECT_FALSE(write_whole(file, "new"));
+  EXPECT_EQ((std::string{std::istreambuf_iterator<char>(reader), {}}), "the old text");
+  EXPECT_EQ(content_of(file), "new");
+  std::filesystem::remove(file);
+}
+
+TEST_F(ResultFiles, NamesMayBeAsLongAsTheSystemTakesAndTemporaryOnesAreNew) {
+  const std::string stale = ".kvarena-" + std::to_string(::getpid()) + "-0.tmp";
+  std::filesystem::create_symlink("victim", root_ / stale);
+  const path file = root_ / std::string(255, 'n');
+  EXPECT_FALSE(probe_write(file));
+  EXPECT_FALSE(write_whole(file, "text"));
+  EXPECT_EQ(content_of(file), "text");
+  EXPECT_EQ(entries(), 2);
+  ResultFile first;
+  ResultFile second;
+  ASSERT_FALSE(first.open(file));
+  ASSERT_FALSE(second.open(file));
+  first.stream() << "first";
+  second.stream() << "second";
+  EXPECT_FALSE(first.commit());
+  EXPECT_EQ(content_of(file), "first");
+  EXPECT_FALSE(second.commit());
+  EXPECT_EQ(content_of(file), "second");
+}
+
+TEST_F(ResultFiles, AFileKeepsItsOwner) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, who can give files away";
+  write(root_ / "file", "old");
+  ASSERT_EQ(::chown((root_ / "file").c_str(), kSomebody, kSomebody), 0);
+  ASSERT_EQ(::chmod((root_ / "file").c_str(), 0600), 0);
+  EXPECT_FALSE(write_whole(root_ / "file", "new"));
+  EXPECT_EQ(content_of(root_ / "file"), "new");
+  struct stat status {};
+  ASSERT_EQ(::stat((root_ / "file").c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, kSomebody);
+  EXPECT_EQ(status.st_gid, kSomebody);
+  EXPECT_EQ(status.st_mode & 07777, 0600U);
+}
+
+TEST_F(ResultFiles, AnotherUsersFileIsWrittenInItsPlaceOrRefusedBefore) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, who can be others";
+  write(root_ / "open", "old");
+  write(root_ / "closed", "old");
+  std::filesystem::permissions(root_ / "open", std::filesystem::perms(0666));
+  for (const mode_t mode : {0777U, 01777U}) {
+    ASSERT_EQ(::chmod(root_.c_str(), mode), 0);
+    EXPECT_EQ(in_child([&] {
+                if (::setresuid(kSomebody, kSomebody, kSomebody) != 0) return 1;
+                if (probe_write(root_ / "open") || write_whole(root_ / "open", "new")) return 2;
+                const bool is_refused =
+                    probe_write(root_ / "closed") && write_whole(root_ / "closed", "new");
+                return is_refused ? 0 : 3;
+              }),
+              0);
+    struct stat status {};
+    ASSERT_EQ(::stat((root_ / "open").c_str(), &status), 0);
+    EXPECT_EQ(status.st_uid, 0U);
+    EXPECT_EQ(content_of(root_ / "open"), "new");
+    EXPECT_EQ(content_of(root_ / "closed"), "old");
+    EXPECT_EQ(entries(), 2);
+    write(root_ / "open", "old");
+  }
+}
+
+TEST_F(ResultFiles, WhatIsMountedIsWrittenInItsPlace) {
+  write(root_ / "file", "a longer old text");
+  write(root_ / "source", "");
+  const int code = in_child([&] {
+    const path file = root_ / "file";
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("", "/", "", MS_REC | MS_PRIVATE, "") != 0 ||
+        ::mount((root_ / "source").c_str(), file.c_str(), "", MS_BIND, "") != 0) {
+      return 77;
+    }
+    return probe_write(file) || write_whole(file, "new") ? 1 : 0;
+  });
+  if (code == 77) GTEST_SKIP() << "needs the right to mount";
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(content_of(root_ / "source"), "new");
+  EXPECT_EQ(content_of(root_ / "file"), "a longer old text");
+  EXPECT_EQ(entries(), 2);
+}
+
+TEST_F(ResultFiles, WhatCannotTakeItsNameIsLeft) {
+  ResultFile result;
+  ASSERT_FALSE(result.open(root_ / "file"));
+  result.stream() << "minutes of work";
+  std::filesystem::create_directory(root_ / "file");
+  EXPECT_EQ(result.commit(), std::errc::is_a_directory);
+  EXPECT_EQ(content_of(result.left_at()), "minutes of work");
 }
 
 TEST_F(ResultFiles, APipeIsWrittenInItsPlace) {

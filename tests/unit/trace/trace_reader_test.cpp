@@ -2,21 +2,20 @@
 
 #include "trace/trace_reader.hpp"
 #include "support/test_files.hpp"
+#include "support/text_matchers.hpp"
+#include "unit/trace/trace_reading.hpp"
 
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
-#include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
-#include <atomic>
-#include <thread>
+#include <fstream>
 #include <vector>
 
 namespace kvarena::trace {
 namespace {
 
+using test::read_all;
 using test::TempFile;
 
 constexpr std::string_view kMooncakeLine =
@@ -27,36 +26,6 @@ constexpr std::string_view kAgentLine =
 constexpr std::string_view kVllmLine =
     R"({"id":0,"timestamp":0.0,"input_length":16,"output_length":1,"scheduled_ms":0.021,)"
     R"("hash_ids":[0]})";
-
-struct Reading {
-  std::vector<TraceRequest> requests;
-  Status status;
-  Finding failure;
-  TraceFormat format = TraceFormat::detect;
-};
-
-Reading read_all(std::string_view content, TraceFormat format = TraceFormat::detect,
-                 std::size_t max_line_bytes = 8 << 20) {
-  const TempFile file(content);
-  Reading reading;
-  auto reader = TraceReader::open({file.path(), format, max_line_bytes}, &reading.failure);
-  if (!reader) {
-    reading.status = reader.status();
-    return reading;
-  }
-  reading.format = reader->format();
-  while (true) {
-    auto request = reader->next();
-    if (!request) {
-      reading.status = request.status();
-      reading.failure = reader->failure();
-      EXPECT_EQ(reader->next().status(), reading.status) << "the answer repeats";
-      return reading;
-    }
-    if (!request->has_value()) return reading;
-    reading.requests.push_back(std::move(**request));
-  }
-}
 
 TEST(TraceReader, DetectsMooncake) {
   const auto reading = read_all(std::string(kMooncakeLine) + "\n");
@@ -134,7 +103,7 @@ TEST(TraceReader, FormatCanBeGiven) {
   EXPECT_EQ(read_all(kVllmLine, TraceFormat::vllm).requests.size(), 1U);
   const auto reading = read_all(kMooncakeLine, TraceFormat::azure);
   EXPECT_EQ(reading.status.code, StatusCode::parse_error);
-  EXPECT_NE(to_string(reading.failure).find("header TIMESTAMP"), std::string::npos);
+  EXPECT_HAS(to_string(reading.failure), "header TIMESTAMP");
   EXPECT_EQ(trace_format_of("agent"), TraceFormat::agent);
   EXPECT_FALSE(trace_format_of("Agent").has_value());
 }
@@ -165,9 +134,8 @@ TEST_P(MalformedTrace, NamesPlaceFoundAndExpected) {
   if (c.line > 0) place += ":" + std::to_string(c.line);
   if (c.column > 0) place += ":" + std::to_string(c.column);
   EXPECT_TRUE(reading.failure.subject.ends_with(".txt" + place)) << to_string(reading.failure);
-  EXPECT_NE(reading.failure.found.find(c.found), std::string::npos) << to_string(reading.failure);
-  EXPECT_NE(reading.failure.expected.find(c.expected), std::string::npos)
-      << to_string(reading.failure);
+  EXPECT_HAS(reading.failure.found, c.found) << to_string(reading.failure);
+  EXPECT_HAS(reading.failure.expected, c.expected) << to_string(reading.failure);
   EXPECT_EQ(to_string(reading.failure).find('\n'), std::string::npos);
 }
 
@@ -262,7 +230,7 @@ TEST(TraceReader, MissingFileAndDirectory) {
   ASSERT_FALSE(reader.is_ok());
   EXPECT_EQ(reader.status().code, StatusCode::io_error);
   EXPECT_EQ(reader.status().native, ENOENT);
-  EXPECT_NE(to_string(failure).find("/nonexistent/trace.jsonl"), std::string::npos);
+  EXPECT_HAS(to_string(failure), "/nonexistent/trace.jsonl");
   EXPECT_EQ(TraceReader::open({"/tmp"}, &failure).status().native, EISDIR);
   EXPECT_EQ(TraceReader::open({"/tmp"}, nullptr).status().native, EISDIR);
 }
@@ -273,7 +241,7 @@ TEST(TraceReader, LineLimitIsExact) {
     EXPECT_EQ(read_all(line + end, TraceFormat::detect, line.size()).requests.size(), 1U) << end;
     const auto reading = read_all(line + end, TraceFormat::detect, line.size() - 1);
     EXPECT_EQ(reading.status.subject, 1U);
-    EXPECT_NE(reading.failure.found.find("longer than"), std::string::npos) << end;
+    EXPECT_HAS(reading.failure.found, "longer than") << end;
   }
 }
 
@@ -293,7 +261,7 @@ TEST(TraceReader, HundredMegabyteLineIsOneErrorInBoundedMemory) {
   const auto second = reader->next();
   EXPECT_EQ(second.status().code, StatusCode::parse_error);
   EXPECT_EQ(second.status().subject, 2U);
-  EXPECT_NE(to_string(reader->failure()).find("longer than 8388608 bytes"), std::string::npos);
+  EXPECT_HAS(to_string(reader->failure()), "longer than 8388608 bytes");
   rusage after{};
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024) << "KiB of resident memory";
@@ -311,98 +279,6 @@ TEST(TraceReader, RefillsAcrossBufferEdges) {
   const auto reading = read_all(content);
   ASSERT_EQ(reading.requests.size(), static_cast<std::size_t>(kLines));
   EXPECT_EQ(reading.requests.back().arrival_us, (kLines - 1) * 1000);
-}
-
-// ---- compressed traces, pipes ------------------------------------------------------------------
-
-std::string many_lines(int count) {
-  std::string text;
-  for (int i = 0; i < count; ++i) {
-    text += R"({"timestamp": )" + std::to_string(i) +
-            R"(, "input_length": 600, "output_length": 3, "hash_ids": [)" +
-            std::to_string(i * 7919) + ", " + std::to_string(i) + "]}\n";
-  }
-  return text;
-}
-
-std::string gzipped(std::string_view text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-
-std::string zstandard(std::string_view text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
-}
-
-TEST(CompressedTrace, IsReadByItsContentInSeveralParts) {
-  const std::string text = many_lines(5000);
-  const auto middle = text.find('\n', text.size() / 2) + 1;
-  for (const auto compress : {gzipped, zstandard}) {
-    // A file whose name says nothing, and two compressed files behind one another.
-    EXPECT_EQ(read_all(compress(text)).requests.size(), 5000U);
-    const auto both = read_all(compress(text.substr(0, middle)) + compress(text.substr(middle)));
-    ASSERT_EQ(both.requests.size(), 5000U) << to_string(both.failure);
-    EXPECT_EQ(both.requests.back().prefix_blocks[1], 4999);
-    EXPECT_TRUE(both.status.is_ok());
-  }
-}
-
-TEST(CompressedTrace, OneThatIsCutOrDamagedIsOneClearError) {
-  const std::string text = many_lines(5000);
-  for (const auto compress : {gzipped, zstandard}) {
-    const std::string whole = compress(text);
-    for (const std::size_t left : {std::size_t{6}, whole.size() / 2, whole.size() - 1}) {
-      const auto cut = read_all(std::string_view(whole).substr(0, left));
-      EXPECT_EQ(cut.status.code, StatusCode::parse_error) << left;
-      EXPECT_NE(to_string(cut.failure).find("ends in its middle"), std::string::npos)
-          << to_string(cut.failure);
-    }
-    std::string damaged = whole;
-    for (std::size_t i = whole.size() / 2; i < whole.size() / 2 + 64; ++i) damaged[i] ^= 0x5a;
-    const auto wrong = read_all(damaged);
-    EXPECT_EQ(wrong.status.code, StatusCode::parse_error);
-    EXPECT_LT(wrong.requests.size(), 5000U);
-    const auto tail = read_all(whole + "{}");
-    EXPECT_NE(to_string(tail.failure).find("damaged"), std::string::npos)
-        << to_string(tail.failure);
-  }
-}
-
-TEST(CompressedTrace, ABombIsAnErrorInBoundedMemory) {
-  // A line of 200 MB in 200 kB.
-  const auto bomb = read_all(gzipped(std::string(200'000'000, ' ')));
-  EXPECT_NE(bomb.failure.found.find("longer than 8388608 bytes"), std::string::npos)
-      << to_string(bomb.failure);
-}
-
-TEST(PipedTrace, IsReadOnceAndStopsWhenAsked) {
-  int ends[2] = {};
-  ASSERT_EQ(::pipe(ends), 0);
-  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
-  const std::string text = many_lines(2);
-  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  std::atomic<bool> stop{false};
-  auto reader = TraceReader::open({.path = path, .stop = &stop}, nullptr);
-  ASSERT_TRUE(reader.is_ok());
-  EXPECT_FALSE(reader->is_rereadable());
-  EXPECT_TRUE(reader->next().value().has_value());
-  EXPECT_TRUE(reader->next().value().has_value());
-  // Nobody writes any more, and nobody has closed the pipe.
-  std::jthread asker([&stop] { stop = true; });
-  EXPECT_FALSE(reader->next().value().has_value());
-  ::close(ends[0]);
-  ::close(ends[1]);
 }
 
 TEST(TraceReader, RealFilesHaveTheTotalsOfTheirReference) {

@@ -6,7 +6,7 @@
 #include "verify/attention_error.hpp"
 #include "verify/cuda/content_kernels.h"
 #include "verify/cuda/exact_attention.h"
-#include "verify/derived_content.hpp"
+#include "verify/sequence.hpp"
 
 #include <gtest/gtest.h>
 
