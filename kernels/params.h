@@ -112,10 +112,14 @@ struct PrefillPlan;
 
 /// Prefill on CUDA. attention.q_offsets and every other array is device memory.
 struct PrefillParams {
-  AttentionParams attention;  ///< query tokens ragged by q_offsets, causal
-  std::int64_t total_q = 0;   ///< query tokens of all rows, or an upper bound. The first one is
-                              ///< q_offsets[0], so a batch may be the last rows of a larger one
-  std::int32_t num_sms = 0;   ///< multiprocessors of the device
+  AttentionParams attention;   ///< query tokens ragged by q_offsets, causal
+  std::int64_t total_q = 0;    ///< query tokens of all rows, or an upper bound. The first one is
+                               ///< q_offsets[0], so a batch may be the last rows of a larger one
+  std::int32_t min_q_len = 1;  ///< rows with fewer query tokens are skipped
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] -1: skip the row; or null
+  std::int32_t num_prompts = 0;  ///< rows that are not skipped, for the choice of tiles; 0: all
+  bool has_fixed_tiles = false;  ///< the same tiles for every batch, so that bits are the same
+  std::int32_t num_sms = 0;      ///< multiprocessors of the device
   std::int32_t compute_capability = 0;  ///< of the device: 90 for 9.0; 0: use the kernels for all
   PrefillCounters* counters = nullptr;  ///< of the Hopper kernel, zeroed; null: it is not used
   PrefillPlan* plan = nullptr;          ///< of these rows; null: it is not used for more than

@@ -16,8 +16,9 @@ namespace kvarena::kernels::prefill {
 inline constexpr unsigned kAllLanes = ~0U;
 
 /// Returns a row of the batch, cut into sections. `first_item` is left out.
-__device__ inline PlanRow plan_row(const AttentionParams& a, std::int32_t row) {
-  const PrefillRow loaded = load_row(a, row);
+__device__ inline PlanRow plan_row(const PrefillParams& p, std::int32_t row) {
+  const AttentionParams& a = p.attention;
+  const PrefillRow loaded = load_row(p, row);
   const int kv_heads = a.kv.key.num_heads;
   const std::int64_t rows = std::int64_t{loaded.count} * (a.num_q_heads / kv_heads);
   const std::int64_t head_bytes =
@@ -55,7 +56,7 @@ struct ItemOrder {
       num_items = p.plan->num_items;
       load(lane);
     } else {
-      order_rows(p.attention, lane);
+      order_rows(p, lane);
     }
   }
 
@@ -67,10 +68,10 @@ struct ItemOrder {
   }
 
   /// Puts the rows of the batch in order of falling length.
-  __device__ void order_rows(const AttentionParams& a, int lane) {
+  __device__ void order_rows(const PrefillParams& p, int lane) {
     PlanRow row{};
     row.seq_len = -1;
-    if (lane < num_rows) row = plan_row(a, lane);
+    if (lane < num_rows) row = plan_row(p, lane);
     int place = 0;
     for (int j = 0; j < num_rows; ++j) {
       const int other = __shfl_sync(kAllLanes, row.seq_len, j);

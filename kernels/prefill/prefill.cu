@@ -79,7 +79,8 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
   const bool has_cap = a.soft_cap > 0.0F;
   const bool has_window = has_cap || a.window_tokens > 0;
   // Where several tile sizes fit, the first is for rows of fewer query tokens.
-  const bool is_long = p.total_q / a.batch.num_rows >= kLongRow;
+  const std::int64_t prompts = p.num_prompts > 0 ? p.num_prompts : a.batch.num_rows;
+  const bool is_long = !p.has_fixed_tiles && p.total_q / prompts >= kLongRow;
   const HopperInstance* found = nullptr;
   for (const auto& list :
        {hopper_instances_bf16(), hopper_instances_f16(), hopper_instances_fp8()}) {
@@ -204,6 +205,7 @@ Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
       if (Status s = load_kernels(instance.kernel); !s) return s;
     }
   }
+  if (Status s = load_prefill_plan(); !s) return s;
   return load_kernels(prefill_plain);
 }
 

@@ -21,8 +21,21 @@ struct PrefillTile {
   static constexpr int kRows = 16 * kWarps;
   static constexpr int kTile = 32;
   static constexpr int kStride = D + 8;  ///< elements; eight rows fall into different banks
+  static_assert(kRows <= kStride, "add_values_apart keeps weights where K was");
   static constexpr int kBytes = (kRows + 2 * kTile) * kStride * 2;
 };
+
+/// Weights of f16 are 2^kWeightBits times what they are against the maximum, so that small ones do
+/// not vanish: f16 has nothing below 2^-24.
+template <class T>
+inline constexpr int kWeightBits = std::is_same_v<T, __half> ? 15 : 0;
+
+/// Returns whether one of two 16-bit numbers is infinite or NaN.
+template <class T>
+__device__ inline bool has_special(unsigned pair) {
+  constexpr unsigned kExponent = std::is_same_v<T, __half> ? 0x7c00U : 0x7f80U;
+  return (pair & kExponent) == kExponent || (pair >> 16 & kExponent) == kExponent;
+}
 
 /// A thread block's shared memory and state.
 template <class T, int D>
@@ -57,8 +70,10 @@ struct PrefillBlock {
   }
 
   /// Tokens `from` .. `from + kTile - 1` of K and V; zeros outside `seen`, whatever lies there.
-  __device__ void load_tile(int from, const Visible& seen) {
+  /// Returns whether a value that this thread loaded is infinite or NaN.
+  __device__ bool load_tile(int from, const Visible& seen) {
     const AttentionParams& a = p.attention;
+    bool is_special = false;
     const int kv_head = head / (a.num_q_heads / a.kv.key.num_heads);
     for (int i = threadIdx.x; i < Tile::kTile * kChunks; i += blockDim.x) {
       const int token = from + i / kChunks;
@@ -73,7 +88,11 @@ struct PrefillBlock {
       }
       store(k + i / kChunks * kStride + d, key);
       store(v + i / kChunks * kStride + d, value);
+      for (const unsigned pair : {value.x, value.y, value.z, value.w}) {
+        is_special = is_special || has_special<T>(pair);
+      }
     }
+    return is_special;
   }
 
   /// s[n] = logits (base 2) of this warp's rows and tokens from + 8n .., minus infinity where
@@ -125,8 +144,8 @@ struct PrefillBlock {
       sum[half] *= shrink;
 #pragma unroll
       for (auto& tile : s) {
-        tile[2 * half] = exp2f(tile[2 * half] - base);
-        tile[2 * half + 1] = exp2f(tile[2 * half + 1] - base);
+        tile[2 * half] = exp2f(tile[2 * half] - base + kWeightBits<T>);
+        tile[2 * half + 1] = exp2f(tile[2 * half + 1] - base + kWeightBits<T>);
         sum[half] += tile[2 * half] + tile[2 * half + 1];
       }
 #pragma unroll
@@ -155,8 +174,51 @@ struct PrefillBlock {
     }
   }
 
+  /// Returns whether some row does not see some token of a tile that another one sees.
+  __device__ bool has_unseen(int from) const {
+    const int last = min(first + Tile::kRows, row.count) - 1;
+    return from + Tile::kTile > visible_to(p.attention, row, first).end ||
+           from < visible_to(p.attention, row, last).begin;
+  }
+
+  /// Does the same for a tile with infinite or NaN values. A product of matrices would carry them
+  /// to the rows that do not see them, because 0 times NaN is NaN.
+  __device__ void add_values_apart(const float (&s)[Tile::kTile / 8][4], int from) {
+    const int lane = threadIdx.x % 32;
+    const int block_row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+    T* weights = k;   // [kRows, kTile]
+    __syncthreads();  // every warp has multiplied K
+#pragma unroll
+    for (int n = 0; n < Tile::kTile / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        T* to = weights + (block_row + half * 8) * Tile::kTile + n * 8 + lane % 4 * 2;
+        *reinterpret_cast<unsigned*>(to) = pack_pair<T>(s[n][2 * half], s[n][2 * half + 1]);
+      }
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int token = 0; token < Tile::kTile; ++token) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int r = first + block_row + half * 8;
+        const Visible seen = visible_to(p.attention, row, r);
+        if (r >= row.count || from + token < seen.begin || from + token >= seen.end) continue;
+        const float weight =
+            static_cast<float>(weights[(block_row + half * 8) * Tile::kTile + token]);
+#pragma unroll
+        for (int i = 0; i < D / 8; ++i) {
+          const T* values = v + token * kStride + i * 8 + lane % 4 * 2;
+          o[i][2 * half] += weight * static_cast<float>(values[0]);
+          o[i][2 * half + 1] += weight * static_cast<float>(values[1]);
+        }
+      }
+    }
+  }
+
   __device__ void write_outputs() {
     constexpr float kLn2 = 0.6931471805599453F;
+    constexpr float kUnit = 1.0F / (1 << kWeightBits<T>);  // of weights
     const AttentionParams& a = p.attention;
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -166,12 +228,13 @@ struct PrefillBlock {
       const int r = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + half * 8;
       if (r >= row.count) continue;
       const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;
-      const SoftmaxEnd end = end_softmax(a, head, top[half] * kLn2, sum[half]);
+      const SoftmaxEnd end = end_softmax(a, head, top[half] * kLn2, sum[half] * kUnit);
+      const float share = end.share * kUnit;
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
         const std::int64_t at = index * D + i * 8 + lane % 4 * 2;
         *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + at) =
-            pack_pair<T>(o[i][2 * half] * end.share, o[i][2 * half + 1] * end.share);
+            pack_pair<T>(o[i][2 * half] * share, o[i][2 * half + 1] * share);
       }
       if (a.lse != nullptr && lane % 4 == 0) a.lse[index] = end.lse;
     }
@@ -184,7 +247,7 @@ __global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
   using Tile = PrefillTile<D>;
   extern __shared__ uint4 shared[];
   const AttentionParams& a = p.attention;
-  const PrefillRow row = load_row(a, row_of_piece(a, blockIdx.x, Tile::kRows));
+  const PrefillRow row = load_row(p, row_of_piece(a, blockIdx.x, Tile::kRows));
   const auto first =
       static_cast<int>((blockIdx.x - first_piece(p.attention, row, Tile::kRows)) * Tile::kRows);
   if (first >= row.count) return;
@@ -205,12 +268,16 @@ __global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
 
   block.load_queries();
   for (int from = seen.begin / Tile::kTile * Tile::kTile; from < seen.end; from += Tile::kTile) {
-    block.load_tile(from, seen);
-    __syncthreads();
+    const bool is_special = block.load_tile(from, seen) && block.has_unseen(from);
+    const bool is_apart = __syncthreads_or(is_special ? 1 : 0) != 0;
     float s[Tile::kTile / 8][4];
     block.multiply_keys(s, from);
     block.weigh(s);
-    block.add_values(s);
+    if (is_apart) {
+      block.add_values_apart(s, from);
+    } else {
+      block.add_values(s);
+    }
     __syncthreads();
   }
   block.write_outputs();

@@ -21,9 +21,13 @@ namespace kvarena::kernels {
 /// Loads the kernels for K and V of this type and head_dim (load_kernel.h).
 Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept;
 
-/// Queues attention of all rows. Tokens past a row's length are not read. Returns invalid_argument
-/// (pointer, alignment, num_q_heads, num_tokens, ...), unsupported (dtype, head_dim, tile_order) or
-/// device_error; nothing is queued then.
+/// Loads the kernel of the plan.
+Status load_prefill_plan() noexcept;
+
+/// Queues attention of all rows, except those that min_q_len and row_slots leave out. Tokens past a
+/// row's length are not read. Returns invalid_argument (pointer, alignment, num_q_heads,
+/// num_tokens, ...), unsupported (dtype, head_dim, tile_order) or device_error; nothing is queued
+/// then.
 Status launch_prefill(const PrefillParams& params, cudaStream_t stream) noexcept;
 
 /// Returns whether launch_prefill takes the Hopper kernel for these params.

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kPlainThreads)
   const AttentionParams& a = p.attention;
   const auto piece = static_cast<std::int64_t>(blockIdx.x);
   // Pieces of one token: row r begins at q_offsets[r] + r and has one place too many.
-  const PrefillRow row = load_row(a, row_of_piece(a, piece, 1));
+  const PrefillRow row = load_row(p, row_of_piece(a, piece, 1));
   const auto i = static_cast<int>(piece - first_piece(a, row, 1));
   if (i >= row.count) return;
   const auto head = static_cast<int>(blockIdx.y);

@@ -1,6 +1,7 @@
 // The plan of a step's prompts, made on the device by one thread block.
 
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
 #include "kernels/prefill/hopper_items.cuh"
 #include "kernels/prefill/prefill.h"
 
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) plan_items(const __grid_constant__ P
   for (int first = 0; first < num_rows; first += kThreads) {
     const int place = first + thread;
     PlanRow row{};
-    if (place < num_rows) row = prefill::plan_row(a, rows[place].first_item);
+    if (place < num_rows) row = prefill::plan_row(p, rows[place].first_item);
     int before = 0;
     int all = 0;
     Scan(scratch).ExclusiveSum(row.q_tiles * a.kv.key.num_heads, before, all);
@@ -64,6 +65,8 @@ __global__ void __launch_bounds__(kThreads) plan_items(const __grid_constant__ P
 }
 
 }  // namespace
+
+Status load_prefill_plan() noexcept { return load_kernels(plan_items); }
 
 Status launch_prefill_plan(const PrefillParams& params, cudaStream_t stream) noexcept {
   const BatchView& batch = params.attention.batch;

@@ -15,12 +15,18 @@ struct PrefillRow {
   std::int32_t seq_len;  ///< its tokens, the query tokens included
 };
 
-/// Row `row` of the batch.
-__device__ inline PrefillRow load_row(const AttentionParams& p, std::int32_t row) {
-  if (p.q_offsets == nullptr) return {row, row, 1, p.batch.seq_lens[row]};
-  const std::int64_t first = p.q_offsets[row];
-  return {row, first, static_cast<std::int32_t>(p.q_offsets[row + 1] - first),
-          p.batch.seq_lens[row]};
+/// Row `row` of the batch. A row that another kernel serves, or that is skipped, has no query
+/// tokens.
+__device__ inline PrefillRow load_row(const PrefillParams& params, std::int32_t row) {
+  const AttentionParams& p = params.attention;
+  PrefillRow loaded{row, row, 1, p.batch.seq_lens[row]};
+  if (p.q_offsets != nullptr) {
+    loaded.first_q = p.q_offsets[row];
+    loaded.count = static_cast<std::int32_t>(p.q_offsets[row + 1] - loaded.first_q);
+  }
+  const bool is_skipped = params.row_slots != nullptr && params.row_slots[row] < 0;
+  if (is_skipped || loaded.count < params.min_q_len) loaded.count = 0;
+  return loaded;
 }
 
 /// Query tokens of the rows before `row`: q_offsets need not begin at 0.

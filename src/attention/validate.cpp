@@ -75,6 +75,7 @@ std::int64_t total_q(const AttentionArgs& args) noexcept {
 
 Status check_shape(const AttentionArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
+  if (args.tree_mask != nullptr) return with(Check::tree_mask, unsupported(Resource::pointer));
   return check_numbers(args);
 }
 
@@ -97,7 +98,6 @@ Status check_numbers(const AttentionArgs& args) noexcept {
       !s) {
     return s;
   }
-  if (args.tree_mask != nullptr) return with(Check::tree_mask, unsupported(Resource::pointer));
   const BatchView& batch = args.batch;
   if (Status s = in_range(Check::num_rows, Resource::num_sequences, batch.num_rows, 0,
                           std::min<std::int64_t>(kMaxRows, batch.tables.num_rows));

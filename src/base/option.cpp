@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 114> kNames = {
+constexpr std::array<std::string_view, 116> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, 114> kNames = {
     "max_table_pages",
     "num_threads",
     "max_decode_tokens",
+    "batch_invariant_tokens",
+    "draft_trees",
     "order",
     "scrub",
     "home_stream",

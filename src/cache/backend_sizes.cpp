@@ -47,7 +47,9 @@ cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView
           .num_q_heads = options.num_q_heads,
           .max_rows = options.limits.max_rows,
           .max_decode_tokens = options.max_decode_tokens,
-          .num_sms = options.num_sms};
+          .num_sms = options.num_sms,
+          .batch_invariant_tokens = options.batch_invariant_tokens,
+          .draft_trees = options.draft_trees};
 }
 
 DeviceTablesOptions tables_options(const BackendOptions& options) noexcept {

@@ -77,8 +77,13 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   if (!layout) return layout.status();
   KvCacheOptions options = given;
   if (Status status = complete(options); !status) return status;
-  if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
-    return unsupported_option(Option::home_stream, 0);
+  if (target.kind == DeviceKind::host) {
+    if (options.home_stream != nullptr) return unsupported_option(Option::home_stream, 0);
+    if (options.draft_trees) return unsupported_option(Option::draft_trees, 1);
+    if (options.batch_invariant_tokens > 0) {
+      return unsupported_option(Option::batch_invariant_tokens,
+                                static_cast<std::uint64_t>(options.batch_invariant_tokens));
+    }
   }
   CachePlan plan{.target = target,
                  .options = options,
@@ -88,6 +93,8 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .window_tokens = options.window_tokens,
                              .num_threads = thread_count(options, target),
                              .max_decode_tokens = options.max_decode_tokens,
+                             .batch_invariant_tokens = options.batch_invariant_tokens,
+                             .draft_trees = options.draft_trees,
                              .num_sms = target.num_sms,
                              .block_size_tokens = options.layout.block_size_tokens,
                              .max_sequences = options.max_sequences,

@@ -43,6 +43,7 @@ class CudaBackend final : public Backend {
         schedules_{{{.workspace = workspaces_.at(0)},
                     {.workspace = workspaces_.at(1), .window_tokens = options.window_tokens}}} {
     shape_.compute_capability = 10 * device.info().major + device.info().minor;
+    classes_ = cuda::row_classes(shape_);
   }
 
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
@@ -62,19 +63,17 @@ class CudaBackend final : public Backend {
     std::int32_t num_rows = 0;
     std::int64_t num_tokens = 0;
     std::int64_t num_copies = 0;  ///< number of copies, or an upper bound
-    std::int32_t decode_rows = 0;
-    std::int32_t decode_tokens = 1;
+    cuda::RowCounts rows;
   };
   /// A workspace, and the shape for which its counters were prepared.
   struct Schedule {
     std::byte* workspace = nullptr;  ///< null: no workspace is needed
     std::int32_t max_rows = 0;
-    std::int32_t decode_tokens = 0;
     std::int32_t window_tokens = 0;
   };
 
-  static Batch batch_of(const StepGrowth& growth, std::int32_t max_decode_tokens) noexcept;
-  static Batch batch_of(const RecordedStep& shape) noexcept;
+  Batch batch_of(const StepGrowth& growth) const noexcept;
+  Batch batch_of(const RecordedStep& shape) const noexcept;
   cuda::AttentionStep step_for(const Schedule& schedule, const Batch& batch) const noexcept;
   AttentionArgs args_for(const Schedule& schedule) const noexcept;
   Status reset_schedules(const Batch& batch, void* stream);
@@ -99,6 +98,7 @@ class CudaBackend final : public Backend {
   Workspaces workspaces_;
   CudaBlocks blocks_;
   cuda::AttentionShape shape_;
+  cuda::RowClasses classes_;
   std::array<Schedule, 2> schedules_;  ///< without a window, with a window
   Batch batch_;                        ///< the current step or recording
   bool layers_begun_ = false;          ///< a layer's kernel was queued behind those of launch_step
@@ -119,31 +119,26 @@ Status CudaBackend::launch_on_gpu(Launch launch) const {
 
 // ---- a step ------------------------------------------------------------------------------------
 
-/// Finds the decode rows of a step: the first rows that all have the same small number of tokens.
-CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth,
-                                         std::int32_t max_decode_tokens) noexcept {
-  const auto demands = growth.demands;
-  Batch batch{.num_rows = static_cast<std::int32_t>(demands.size()),
+/// Returns the figures of a step.
+CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcept {
+  Batch batch{.num_rows = static_cast<std::int32_t>(growth.demands.size()),
               .num_tokens = std::ssize(growth.appended.slots),
-              .num_copies = std::ssize(growth.appended.copies)};
-  if (demands.empty()) return batch;
-  const std::int32_t tokens = demands.front().num_tokens;
-  if (tokens < 1 || tokens > max_decode_tokens) return batch;
-  const auto other = std::find_if(demands.begin(), demands.end(), [&](const AppendDemand& demand) {
-    return demand.num_tokens != tokens;
-  });
-  batch.decode_rows = static_cast<std::int32_t>(other - demands.begin());
-  batch.decode_tokens = tokens;
+              .num_copies = std::ssize(growth.appended.copies),
+              .rows = {}};
+  for (const AppendDemand& demand : growth.demands) {
+    cuda::count_row(classes_, demand.num_tokens, batch.rows);
+  }
   return batch;
 }
 
-/// The figures of a recorded step: all rows are decode rows.
-CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) noexcept {
+/// Returns the figures of a recorded step: all rows have the same number of tokens.
+CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexcept {
+  cuda::RowCounts one;
+  cuda::count_row(classes_, shape.tokens_per_row, one);
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
           .num_copies = shape.num_rows,
-          .decode_rows = shape.num_rows,
-          .decode_tokens = shape.tokens_per_row};
+          .rows = {.decode = one.decode * shape.num_rows, .columns = one.columns * shape.num_rows}};
 }
 
 /// Returns the attention step for a schedule. Rows are rounded up to a power of two, so that the
@@ -153,14 +148,13 @@ cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
   const DeviceStepView& view = tables_.view();
   cuda::AttentionStep step{.shape = shape_,
                            .total_q = batch.num_tokens,
-                           .decode_rows = batch.decode_rows,
-                           .decode_tokens = batch.decode_tokens,
+                           .rows = batch.rows,
                            .table_stride = view.table_stride,
                            .row_slots = view.row_slots,
                            .workspace = schedule.workspace,
                            .workspace_bytes = workspaces_.bytes(),
                            .overlap = layers_begun_};
-  const auto rows = static_cast<std::uint32_t>(std::max(batch.decode_rows, 1));
+  const auto rows = static_cast<std::uint32_t>(std::max(batch.rows.decode + batch.rows.columns, 1));
   step.shape.max_rows = std::min(shape_.max_rows, static_cast<std::int32_t>(std::bit_ceil(rows)));
   return step;
 }
@@ -187,15 +181,12 @@ AttentionArgs CudaBackend::args_for(const Schedule& schedule) const noexcept {
 /// batch of prompts has no shape, but needs a workspace that was prepared once.
 Status CudaBackend::reset_schedules(const Batch& batch, void* stream) {
   for (Schedule& schedule : schedules_) {
-    const bool is_prepared = batch.decode_rows == 0 && schedule.max_rows > 0;
+    const bool is_prepared = batch.rows.decode + batch.rows.columns == 0 && schedule.max_rows > 0;
     if (schedule.workspace == nullptr || is_prepared) continue;
     const cuda::AttentionStep step = step_for(schedule, batch);
-    if (schedule.max_rows == step.shape.max_rows && schedule.decode_tokens == step.decode_tokens) {
-      continue;
-    }
+    if (schedule.max_rows == step.shape.max_rows) continue;
     if (Status s = cuda::launch_reset(step, stream); !s) return s;
     schedule.max_rows = step.shape.max_rows;
-    schedule.decode_tokens = step.decode_tokens;
   }
   return {};
 }
@@ -234,7 +225,7 @@ Status CudaBackend::launch_scrubs(const ScrubPlan& plan, void* stream) {
 Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tables) {
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
-  batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth, shape_.max_decode_tokens);
+  batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth);
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
     if (Status s = reset_schedules(batch_, stream); !s) return s;
@@ -310,6 +301,7 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.scale = given.scale;
   args.soft_cap = given.soft_cap;
   args.sinks = given.sinks;
+  args.tree_mask = given.tree_mask;
   args.scales = given.scales;
   const cuda::AttentionStep step = step_for(schedule, batch_);
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });

@@ -167,7 +167,8 @@ Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
                                 .window_tokens = args.windowed ? window_tokens_ : 0,
                                 .soft_cap = args.soft_cap,
                                 .scales = {},
-                                .sinks = args.sinks};
+                                .sinks = args.sinks,
+                                .tree_mask = args.tree_mask};
   if (Status status = validate(attention); !status) return status;
   Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();

@@ -1,8 +1,10 @@
 #include "capacity/planning.hpp"
 
+#include "attention/cuda/cuda_shapes.hpp"
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
+#include "kernels/columns/columns_workspace.h"
 #include "kernels/decode/decode_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
 
@@ -86,18 +88,29 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
 // bytes.
 Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
                           std::int64_t workspace_bytes) {
-  kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
-                               .q_len = cache.max_decode_tokens,
-                               .num_q_heads = cache.num_q_heads,
-                               .num_kv_heads = cache.layout.num_kv_heads,
-                               .head_dim = cache.layout.head_dim_k,
-                               .num_sms = target.num_sms,
-                               .kv_dtype = cache.layout.dtype};
+  if (target.kind != DeviceKind::cuda) return {workspace_bytes, "B"};
+  cuda::AttentionShape shape{.kv = {},
+                             .num_q_heads = cache.num_q_heads,
+                             .max_rows = cache.max_batch_rows,
+                             .max_decode_tokens = cache.max_decode_tokens,
+                             .num_sms = target.num_sms,
+                             .batch_invariant_tokens = cache.batch_invariant_tokens,
+                             .draft_trees = cache.draft_trees};
+  shape.kv.key.dtype = cache.layout.dtype;
+  shape.kv.key.num_heads = cache.layout.num_kv_heads;
+  shape.kv.key.head_dim = cache.layout.head_dim_k;
   const std::int64_t decode_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
                                     kernels::prefill_plan_bytes(cache.max_batch_rows);
-  const auto takes_all = [&] { return kernels::decode_workspace(limits).bytes == decode_bytes; };
-  while (target.kind == DeviceKind::cuda && limits.max_rows > 0 && !takes_all()) --limits.max_rows;
-  if (target.kind != DeviceKind::cuda || limits.max_rows == 0) return {workspace_bytes, "B"};
+  kernels::DecodeLimits limits =
+      cuda::decode_limits(shape, cache.max_batch_rows, cache.max_decode_tokens);
+  const auto columns = [&] {
+    return kernels::columns_workspace_bytes(cuda::columns_limits(shape, limits.max_rows));
+  };
+  const auto takes_all = [&] {
+    return kernels::decode_workspace(limits).bytes + columns() == decode_bytes;
+  };
+  while (limits.max_rows > 0 && !takes_all()) --limits.max_rows;
+  if (limits.max_rows == 0) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
   const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
   const Formula parts = Formula(limits.max_rows, "rows") +

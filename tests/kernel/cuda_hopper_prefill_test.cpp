@@ -4,16 +4,11 @@
 
 #include "kernel/campaign.hpp"
 #include "kernel/prefill_problem.hpp"
-#include "kernels/reference/element.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace kvarena::test {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 /// A case that the Hopper kernel takes, with the options that `seed` picks.
 AttentionCase hopper_case(std::uint64_t seed, DType dtype, std::int32_t dim) {
@@ -207,70 +202,6 @@ TEST_F(CudaHopperPrefill, RandomShapes) {
     cases.push_back(random_case(first_seed() * 100000 + static_cast<std::uint64_t>(i)));
   }
   expect_all_match(cases);
-}
-
-/// Makes V of one token of row 0 `value` in dims of one chunk, or in all dims.
-std::vector<std::byte> pool_with_value(AttentionProblem& problem, std::int32_t token, float value,
-                                       bool all_dims) {
-  const kernels::AttentionParams p = problem.params();
-  const PlaneView& plane = p.kv.value;
-  std::vector<std::byte> pool = problem.pool();
-  const std::int64_t block = p.batch.tables.block(0, token / p.kv.block_size).value;
-  for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-    for (std::int32_t d = all_dims ? 0 : 5; d < (all_dims ? plane.head_dim : 9); ++d) {
-      const std::int64_t at = plane.base - problem.pool().data() +
-                              element_offset(plane, 2, block, head, token % p.kv.block_size, d);
-      kernels::reference::store_element(pool.data() + at, plane.dtype, 0, value);
-    }
-  }
-  return pool;
-}
-
-/// Query tokens first .. end - 1 of row 0 are close to the exact answer.
-void expect_close_tokens(const AttentionProblem& problem, const AttentionOutput& output,
-                         std::int32_t first, std::int32_t end, const std::string& what) {
-  const AttentionCase& c = problem.shape();
-  const std::int64_t token = std::int64_t{c.num_kv_heads} * c.group * c.head_dim_v;
-  const auto at = static_cast<std::size_t>(first * token);
-  const auto count = static_cast<std::size_t>((end - first) * token);
-  const L2Error error = l2_error(std::span(problem.exact()).subspan(at, count),
-                                 output.out.data() + at * 2, c.out_dtype);
-  EXPECT_TRUE(error.of_output <= error.bound(c.out_dtype))
-      << what << ": L2 error " << error.of_output << " > " << error.bound(c.out_dtype) << "; "
-      << to_string(c);
-}
-
-// Query tokens of one tile: those that do not see a token with NaN or infinity in V are exact, and
-// only those.
-TEST_F(CudaHopperPrefill, ATokenThatIsNotSeenIsNotMultiplied) {
-  std::uint64_t seed = 2000;
-  for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
-    for (const std::int32_t window : {0, 25}) {
-      for (const float value : {kInfinity, -kInfinity, kNaN}) {
-        ++seed;
-        AttentionCase c = hopper_case(seed, seed % 2 == 0 ? DType::bf16 : DType::f16, dim);
-        c.window_tokens = window;
-        c.seq_lens = {150, 40};
-        c.q_counts = {60, 40};
-        c.group = 2;
-        AttentionProblem problem(c);
-        PrefillProblem device(problem, stream_);
-        if (device.params.compute_capability / 10 != 9) GTEST_SKIP() << "no Hopper GPU";
-        constexpr std::int32_t kSeenBy = 21;  // the first query token that sees the token
-        const std::int32_t token = c.seq_lens[0] - c.q_counts[0] + kSeenBy;
-        device.pool().upload(pool_with_value(problem, token, value, seed % 3 == 0));
-        const AttentionOutput output = device.run();
-        const std::string what = "not finite " + std::to_string(value);
-        expect_close_tokens(problem, output, 0, kSeenBy, what);
-        const std::int32_t leaves = window > 0 ? kSeenBy + window : c.q_counts[0];
-        expect_close_tokens(problem, output, leaves, c.q_counts[0] + c.q_counts[1], what);
-        const float seen = kernels::reference::load_element(
-            output.out.data(), c.out_dtype,
-            std::int64_t{kSeenBy} * c.num_kv_heads * c.group * dim + 5);
-        EXPECT_FALSE(std::isfinite(seen)) << what;
-      }
-    }
-  }
 }
 
 TEST_F(CudaHopperPrefill, OtherTablesTypesAndOrdersAreForTheOtherKernels) {

@@ -26,8 +26,9 @@
 /// do. Otherwise a kernel could begin before the one two places ahead of it has ended.
 ///
 /// The same inputs give the same bits in every run. The last bits of a row may depend on the other
-/// rows of its batch, because the schedule cuts by the lengths of all rows. There is no mode with
-/// fixed cuts yet, so attention is not batch-invariant.
+/// rows of its batch, because the schedule cuts by the lengths of all rows. With
+/// AttentionShape::batch_invariant_tokens, rows are cut by their own length only: attention is
+/// batch-invariant then.
 ///
 /// `stream` is a cudaStream_t, and its GPU must be the current one of the calling thread. This
 /// header needs no CUDA. In builds without CUDA, the pure functions takes_decode and
@@ -39,6 +40,7 @@
 #include "kvarena/base/result.hpp"
 
 #include <cstdint>
+#include <span>
 
 namespace kvarena::cuda {
 
@@ -47,24 +49,42 @@ namespace kvarena::cuda {
 struct AttentionShape {
   KvLayerView kv;                       ///< any layer's: only types, heads, dims and sizes matter
   std::int32_t num_q_heads = 0;         ///< a multiple of the KV heads
-  std::int32_t max_rows = 0;            ///< rows of decode attention, 1 .. 2^20
-  std::int32_t max_decode_tokens = 1;   ///< most query tokens of a decode row, 1 .. 8
+  std::int32_t max_rows = 0;            ///< rows of a step, 1 .. 2^20
+  std::int32_t max_decode_tokens = 1;   ///< most query tokens of a decode row where no kernel for
+                                        ///< many query columns runs, 1 .. 16
   std::int32_t num_sms = 0;             ///< multiprocessors that a launch gets, as in
                                         ///< CudaDeviceInfo::num_sms
   std::int32_t compute_capability = 0;  ///< 10 * CudaDeviceInfo::major + minor; 0: only the kernels
                                         ///< that run on every GPU. Sizes do not depend on it
+  std::int64_t batch_invariant_tokens = 0;  ///< not 0: the bits of a row do not depend on the other
+                                            ///< rows, in steps whose rows have at most so many
+                                            ///< tokens together; at most 2^28. 0: they may
+  bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
+                             ///< compute capability 9.0
+};
+
+/// The kernels that serve a row, by its query tokens alone. Rows may come in any order.
+struct RowClasses {
+  std::int32_t decode_tokens = 0;  ///< decode attention: rows of 1 .. decode_tokens query tokens
+  std::int32_t column_tokens =
+      0;  ///< attention with many query columns: rows of more query tokens,
+          ///< up to column_tokens. It reads K and V once for all of them
+  friend bool operator==(const RowClasses&, const RowClasses&) = default;
+};
+
+/// The numbers of rows of a step that are not prompts.
+struct RowCounts {
+  std::int32_t decode = 0;   ///< rows for decode attention
+  std::int32_t columns = 0;  ///< rows for attention with many query columns
 };
 
 /// The host's figures of a step, and the place of its schedule.
 struct AttentionStep {
-  AttentionShape shape;            ///< the shape for which launch_reset prepared the workspace
-  std::int64_t total_q = 0;        ///< query tokens of all rows, or an upper bound
-  std::int32_t decode_rows = 0;    ///< the first rows, which have `decode_tokens` query tokens
-                                   ///< each; decode attention serves them when `takes_decode` is
-                                   ///< true
-  std::int32_t decode_tokens = 1;  ///< 1 .. shape.max_decode_tokens
-  std::int64_t table_stride = 0;   ///< entries; each table begins at a multiple of it and may have
-                                   ///< any length
+  AttentionShape shape;           ///< the shape for which launch_reset prepared the workspace
+  std::int64_t total_q = 0;       ///< query tokens of all rows, or an upper bound
+  RowCounts rows;                 ///< what count_rows returns for the rows' query tokens
+  std::int64_t table_stride = 0;  ///< entries; each table begins at a multiple of it and may have
+                                  ///< any length
   const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: the multiple; -1: skip the row.
                                             ///< row_offsets is slot * table_stride, or 0
   void* workspace = nullptr;                ///< device, 256-byte aligned; one for each window
@@ -77,9 +97,36 @@ struct AttentionStep {
 /// everything else, and reads any shape.
 KVARENA_EXPORT bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept;
 
-/// Returns the bytes of a workspace for this shape and every smaller max_rows and
-/// max_decode_tokens: a pure function. 0 when `takes_decode` is false and no kernel of prompts
-/// needs memory. Returns invalid_argument with the member and its range. O(max_rows).
+/// Returns the classes of a shape's rows: a pure function. On a GPU of compute capability 9.0, for
+/// bf16 or f16 K and V in chunked order with one head_dim 64, 80, 96, 128, 192 or 256, decode
+/// attention serves rows of up to 8 query columns (query tokens times query heads a KV head), and
+/// the kernel for many query columns serves rows of up to 128, of at most 64 query tokens.
+/// Elsewhere, decode attention serves rows of up to max_decode_tokens query tokens if
+/// `takes_decode` is true.
+KVARENA_EXPORT RowClasses row_classes(const AttentionShape& shape) noexcept;
+
+/// Counts a row of `query_tokens` query tokens.
+constexpr void count_row(const RowClasses& classes, std::int32_t query_tokens,
+                         RowCounts& counts) noexcept {
+  if (query_tokens < 1) return;
+  if (query_tokens <= classes.decode_tokens) {
+    ++counts.decode;
+  } else if (query_tokens <= classes.column_tokens) {
+    ++counts.columns;
+  }
+}
+
+/// Counts a step's rows by class. O(rows).
+constexpr RowCounts count_rows(const RowClasses& classes,
+                               std::span<const std::int32_t> query_tokens) noexcept {
+  RowCounts counts;
+  for (const std::int32_t tokens : query_tokens) count_row(classes, tokens, counts);
+  return counts;
+}
+
+/// Returns the bytes of a workspace for this shape and every smaller max_rows: a pure function. 0
+/// when no kernel needs memory. Returns invalid_argument with the member and its range.
+/// O(max_rows).
 KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept;
 
 /// Loads the kernels of launch_schedule, launch_append and launch_attention for K and V of these
@@ -88,23 +135,22 @@ KVARENA_EXPORT Result<std::int64_t> workspace_bytes(const AttentionShape& shape)
 /// KvCache::create does this before it sizes its pool. Returns device_error.
 KVARENA_EXPORT Status load_kernels(const KvLayerView& kv) noexcept;
 
-/// Queues the preparation of a workspace for steps of this shape and decode_tokens. Call it before
-/// the first use and whenever one of them has changed. Returns what launch_schedule returns.
+/// Queues the preparation of a workspace for steps of this shape. Call it before the first use and
+/// whenever the shape has changed. Returns what launch_schedule returns.
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;
 
-/// Queues the schedule of the step's decode rows for `args.window_tokens`, and the plan of its
-/// other rows, computed from the lengths on the device. Only batch.seq_lens, batch.num_rows,
-/// batch.tables.row_offsets, q_offsets and window_tokens of `args` matter. Prompts of more than 32
-/// rows are slower without row_offsets and q_offsets, or when more rows than shape.max_rows come at
-/// once. Returns invalid_argument, limit_exceeded (workspace) or device_error.
+/// Queues the schedules of the step's rows for `args.window_tokens`, and the plan of its prompts,
+/// computed from the lengths on the device. Only batch.seq_lens, batch.num_rows,
+/// batch.tables.row_offsets, q_offsets and window_tokens of `args` matter. Returns
+/// invalid_argument, limit_exceeded (workspace) or device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;
 
-/// Queues the attention of one layer: the decode rows by the schedule of args.window_tokens, the
-/// other rows as prefill. `args.kv` may be f32, f16, bf16 or fp8 e4m3 in either tile order. The
-/// tables are contiguous rows. args.q_offsets is needed. All checks come before the first launch.
-/// Returns what validate returns for what the host can see, limit_exceeded (workspace), or
-/// device_error.
+/// Queues the attention of one layer: at most one launch for each class of rows, by the schedules
+/// of args.window_tokens, the other rows as prefill. `args.kv` may be f32, f16, bf16 or fp8 e4m3 in
+/// either tile order. The tables are contiguous rows. args.q_offsets is needed. All checks come
+/// before the first launch. Returns what validate returns for what the host can see, limit_exceeded
+/// (workspace), or device_error.
 KVARENA_EXPORT Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
                                        void* stream) noexcept;
 

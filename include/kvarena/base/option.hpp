@@ -29,6 +29,8 @@ enum class Option : std::uint16_t {
   max_table_pages,
   num_threads,
   max_decode_tokens,
+  batch_invariant_tokens,
+  draft_trees,
   order,
   scrub,
   home_stream,

@@ -50,8 +50,10 @@ struct AttendArgs {
   bool windowed = false;         ///< true: see only the last KvCacheOptions::window_tokens
   QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
   const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
-  bool kv_is_written = false;    ///< true: the caller's own kernels wrote K and V of the step's
-                                 ///< tokens, without write_kv
+  const std::uint64_t* tree_mask = nullptr;  ///< [num_tokens] draft trees, as in AttentionArgs;
+                                             ///< needs KvCacheOptions::draft_trees
+  bool kv_is_written = false;  ///< true: the caller's own kernels wrote K and V of the step's
+                               ///< tokens, without write_kv
 };
 
 }  // namespace kvarena

@@ -2,7 +2,9 @@
 
 #include "attention/validate.hpp"
 #include "base/range_checks.hpp"
+#include "kernels/columns/columns_workspace.h"
 #include "kernels/common/launch_checks.h"
+#include "kernels/decode/decode_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
 
 #include <algorithm>
@@ -11,13 +13,19 @@ namespace kvarena::cuda {
 namespace {
 
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxDecodeTokens = 8;
+constexpr std::int64_t kMaxDecodeTokens = 16;
+constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
 /// With more work items (rows x KV heads) than this for each multiprocessor, decode_shape always
 /// returns the same launch shape.
 constexpr std::int64_t kShapedItems = 2;
+/// Query columns that thread blocks of the columns kernel have.
+constexpr std::int32_t kNarrowColumns = 64;
+constexpr std::int32_t kWideColumns = 128;
+/// Bits of a tree mask.
+constexpr std::int32_t kMaxTreeTokens = 64;
 
 /// Whether a plane can be read in 16-byte vectors.
 bool has_vectors(const PlaneView& plane) noexcept {
@@ -32,6 +40,7 @@ Status check_shape(const AttentionShape& shape) noexcept {
           {Option::max_rows, shape.max_rows, 1, kMaxRows},
           {Option::max_decode_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
           {Option::num_sms, shape.num_sms, 1, kMaxSms},
+          {Option::batch_invariant_tokens, shape.batch_invariant_tokens, 0, kMaxFixedTokens},
       });
       !s) {
     return s;
@@ -56,15 +65,30 @@ Status check_layer(const KvLayerView& kv) noexcept {
   return {};
 }
 
-kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
-                                std::int32_t tokens) noexcept {
+kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t rows,
+                                    std::int32_t tokens) noexcept {
   return {.max_rows = rows,
           .q_len = tokens,
           .num_q_heads = shape.num_q_heads,
           .num_kv_heads = shape.kv.key.num_heads,
           .head_dim = shape.kv.key.head_dim,
           .num_sms = shape.num_sms,
-          .kv_dtype = shape.kv.key.dtype};
+          .kv_dtype = shape.kv.key.dtype,
+          .fixed_tokens = shape.batch_invariant_tokens};
+}
+
+kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows) noexcept {
+  const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
+  // One launch shape for all rows, so that cuts do not depend on the batch.
+  const std::int32_t most = shape.batch_invariant_tokens > 0 ? kNarrowColumns : kWideColumns;
+  return {.max_rows = rows,
+          .q_len = std::clamp(most / group, 1, kMaxTreeTokens),
+          .num_q_heads = shape.num_q_heads,
+          .num_kv_heads = shape.kv.key.num_heads,
+          .head_dim = shape.kv.key.head_dim,
+          .num_sms = shape.num_sms,
+          .kv_dtype = shape.kv.key.dtype,
+          .fixed_tokens = shape.batch_invariant_tokens};
 }
 
 bool has_prompt_plan(const KvLayerView& kv) noexcept {
@@ -91,28 +115,52 @@ bool takes_decode(const KvLayerView& kv, std::int32_t num_q_heads) noexcept {
          has_vectors(key) && has_vectors(value);
 }
 
-/// The counters of prompts, the largest size of decode attention over all numbers of rows and
-/// tokens that the shape serves, and the plan of prompts.
+bool takes_columns(const AttentionShape& shape) noexcept {
+  const PlaneView& key = shape.kv.key;
+  const PlaneView& value = shape.kv.value;
+  return has_prompt_plan(shape.kv) && value.block_stride == key.block_stride &&
+         value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
+         shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
+         kernels::check_columns_limits(columns_limits(shape, shape.max_rows)).code ==
+             StatusCode::ok;
+}
+
+RowClasses row_classes(const AttentionShape& shape) noexcept {
+  const bool has_columns = shape.compute_capability / 10 == 9 && takes_columns(shape);
+  const bool has_decode = takes_decode(shape.kv, shape.num_q_heads);
+  if (!has_columns) return {.decode_tokens = has_decode ? shape.max_decode_tokens : 0};
+  const std::int32_t group = shape.num_q_heads / shape.kv.key.num_heads;
+  const bool is_decode = has_decode && !shape.draft_trees;
+  return {.decode_tokens = is_decode ? kernels::kColumns / group : 0,
+          .column_tokens = columns_limits(shape, shape.max_rows).q_len};
+}
+
+/// A smaller number of query tokens may need more memory, so the largest size counts.
+std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept {
+  std::int64_t decode = 0;
+  if (takes_decode(shape.kv, shape.num_q_heads)) {
+    for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
+      decode =
+          std::max(decode, kernels::decode_workspace_bytes(decode_limits(shape, rows, tokens)));
+    }
+  }
+  const bool has_columns = takes_columns(shape);
+  return decode + (has_columns ? kernels::columns_workspace_bytes(columns_limits(shape, rows)) : 0);
+}
+
+/// The counters of prompts, the largest size of the other kernels' parts over all numbers of rows
+/// that the shape serves, and the plan of prompts.
 Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   if (Status s = check_shape(shape); !s) return s;
   if (Status s = check_layer(shape.kv); !s) return s;
   if (!has_prompt_plan(shape.kv)) return std::int64_t{0};
-  const std::int64_t prompts =
-      kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows);
-  std::int64_t most = 0;
-  if (!takes_decode(shape.kv, shape.num_q_heads)) return prompts;
   // With the same launch shape, more rows never need less memory. Fewer rows may have another
   // launch shape that needs more.
   const std::int64_t shaped = kShapedItems * shape.num_sms / shape.kv.key.num_heads + 1;
   const auto few = static_cast<std::int32_t>(std::min<std::int64_t>(shape.max_rows, shaped));
-  for (std::int32_t tokens = 1; tokens <= shape.max_decode_tokens; ++tokens) {
-    const auto add = [&](std::int32_t rows) {
-      most = std::max(most, kernels::decode_workspace_bytes(limits_of(shape, rows, tokens)));
-    };
-    for (std::int32_t rows = 1; rows <= few; ++rows) add(rows);
-    add(shape.max_rows);
-  }
-  return prompts + most;
+  std::int64_t most = rows_bytes(shape, shape.max_rows);
+  for (std::int32_t rows = 1; rows <= few; ++rows) most = std::max(most, rows_bytes(shape, rows));
+  return kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows) + most;
 }
 
 }  // namespace kvarena::cuda

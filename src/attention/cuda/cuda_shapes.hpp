@@ -5,6 +5,7 @@
 /// builds without CUDA too. cuda_shapes.cpp also defines `takes_decode` and `workspace_bytes` of
 /// the public header.
 
+#include "kernels/columns/columns_limits.h"
 #include "kernels/decode/decode_limits.h"
 #include "kvarena/attention/cuda_attention.hpp"
 
@@ -26,8 +27,14 @@ Status check_layer(const KvLayerView& kv) noexcept;
 /// both planes have one type of one or two bytes, one head_dim and chunked order. Decode attention
 /// takes no other.
 bool has_prompt_plan(const KvLayerView& kv) noexcept;
-/// Returns the limits of decode attention for `rows` rows of `tokens` query tokens.
-kernels::DecodeLimits limits_of(const AttentionShape& shape, std::int32_t rows,
-                                std::int32_t tokens) noexcept;
+/// Returns the limits of decode attention for `rows` rows of at most `tokens` query tokens.
+kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t rows,
+                                    std::int32_t tokens) noexcept;
+/// Returns the limits of attention with many query columns for `rows` rows.
+kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows) noexcept;
+/// Returns whether the kernel for many query columns can serve this shape on a GPU that it runs on.
+bool takes_columns(const AttentionShape& shape) noexcept;
+/// Returns the bytes of both kernels' parts of a workspace for steps of at most `rows` rows.
+std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept;
 
 }  // namespace kvarena::cuda

@@ -24,7 +24,8 @@ T* address(std::uintptr_t value) {
   return reinterpret_cast<T*>(value);
 }
 
-/// Four rows, of which two are decode rows of one token and two have 10 tokens each.
+/// Four rows, of which two are decode rows of one token and two have 10 tokens each, on a GPU that
+/// has no kernel for many query columns.
 struct Small {
   cuda::AttentionStep step;
   AttentionArgs args;
@@ -50,7 +51,7 @@ struct Small {
     step.shape = {
         .kv = args.kv, .num_q_heads = 8, .max_rows = 4, .max_decode_tokens = 2, .num_sms = 132};
     step.total_q = 22;
-    step.decode_rows = 2;
+    step.rows.decode = 2;
     step.table_stride = 50;
     step.row_slots = address<std::int32_t>(1 << 12);
     step.workspace = address<void>(1 << 16);
@@ -105,7 +106,7 @@ TEST(CudaAttention, MoreThan16QueryHeadsAKvHeadArePrefills) {
 
 TEST(CudaAttention, PromptsOnHopperNeedAWorkspace) {
   Small s;
-  s.step.decode_rows = 0;
+  s.step.rows = {};
   s.step.workspace = nullptr;
   EXPECT_OK(cuda::validate(s.step, s.args)) << "the kernels for every GPU need none";
   s.step.shape.compute_capability = 90;
@@ -115,20 +116,81 @@ TEST(CudaAttention, PromptsOnHopperNeedAWorkspace) {
 TEST(CudaAttention, AWorkspaceServesEverySmallerStep) {
   Small s;
   s.step.shape.max_rows = 300;
-  s.step.shape.max_decode_tokens = 8;
-  const std::int64_t bytes = cuda::workspace_bytes(s.step.shape).value();
-  EXPECT_GT(bytes, 0);
-  s.step.workspace_bytes = bytes;
-  for (std::int32_t rows = 1; rows <= 300; rows += 13) {
-    for (std::int32_t tokens = 1; tokens <= 8; ++tokens) {
+  s.step.shape.max_decode_tokens = 16;
+  s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+  EXPECT_GT(s.step.workspace_bytes, 0);
+  for (const std::int32_t capability : {0, 80, 90}) {
+    s.step.shape.compute_capability = capability;
+    for (std::int32_t rows = 1; rows <= 300; rows += 13) {
       s.step.shape.max_rows = rows;
-      s.step.decode_tokens = tokens;
-      s.step.decode_rows = 1;
-      ASSERT_OK(cuda::validate(s.step, s.args)) << rows << " rows of " << tokens;
+      s.step.rows = {.decode = 1, .columns = capability == 90 && rows > 1 ? 1 : 0};
+      ASSERT_OK(cuda::validate(s.step, s.args)) << rows << " rows, capability " << capability;
     }
   }
   s.step.shape.kv.key.tile_order = s.step.shape.kv.value.tile_order = TileOrder::rows;
   EXPECT_EQ(cuda::workspace_bytes(s.step.shape).value(), 0) << "prefill needs none";
+}
+
+TEST(CudaAttention, ARowsQueryTokensDecideItsKernel) {
+  Small s;
+  cuda::AttentionShape shape = s.step.shape;
+  shape.max_decode_tokens = 5;
+  EXPECT_EQ(cuda::row_classes(shape), (cuda::RowClasses{5, 0})) << "on every GPU";
+  shape.compute_capability = 90;
+  const auto on_hopper = [&](std::int32_t group) {
+    cuda::AttentionShape other = shape;
+    other.num_q_heads = group * shape.kv.key.num_heads;
+    return cuda::row_classes(other);
+  };
+  EXPECT_EQ(on_hopper(1), (cuda::RowClasses{8, 64}));
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 32}));
+  EXPECT_EQ(on_hopper(7), (cuda::RowClasses{1, 18}));
+  EXPECT_EQ(on_hopper(16), (cuda::RowClasses{0, 8})) << "one token has more than 8 columns";
+  EXPECT_EQ(on_hopper(128), (cuda::RowClasses{0, 1}));
+  EXPECT_EQ(on_hopper(129), (cuda::RowClasses{0, 0}));
+  shape.draft_trees = true;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 32})) << "one kernel has masks";
+  shape.draft_trees = false;
+  shape.batch_invariant_tokens = 100000;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{2, 16})) << "one launch shape";
+  shape.batch_invariant_tokens = 0;
+  shape.kv.key.dtype = shape.kv.value.dtype = DType::fp8_e4m3;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{5, 0}));
+  shape.kv.key.dtype = shape.kv.value.dtype = DType::f16;
+  shape.kv.key.head_dim = shape.kv.value.head_dim = 80;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 32})) << "decode attention does not take 80";
+  shape.compute_capability = 100;
+  EXPECT_EQ(on_hopper(4), (cuda::RowClasses{0, 0}));
+}
+
+TEST(CudaAttention, RowsAreCountedByClass) {
+  const std::int32_t tokens[] = {1, 0, 2, 3, 33, 32, 1, 500};
+  const cuda::RowCounts counts = cuda::count_rows({2, 32}, tokens);
+  EXPECT_EQ(counts.decode, 3);
+  EXPECT_EQ(counts.columns, 2);
+}
+
+TEST(CudaAttention, TreesNeedTheirKernelForEveryRow) {
+  Small s;
+  s.step.shape.compute_capability = 90;
+  s.step.shape.draft_trees = true;
+  s.step.rows = {.decode = 0, .columns = 4};
+  s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+  s.args.tree_mask = address<std::uint64_t>(1 << 12);
+  EXPECT_OK(cuda::validate(s.step, s.args));
+  const auto refused = [&](auto change) {
+    Small other = s;
+    change(other);
+    return test::fails_with(cuda::validate(other.step, other.args), kUnsupported,
+                            Resource::pointer);
+  };
+  EXPECT_TRUE(refused([](Small& x) { x.step.rows.columns = 3; })) << "a prompt";
+  EXPECT_TRUE(refused([](Small& x) { x.step.shape.draft_trees = false; }));
+  EXPECT_TRUE(refused([](Small& x) { x.step.shape.compute_capability = 80; }));
+  EXPECT_TRUE(refused([](Small& x) { x.args.soft_cap = 30.0F; }));
+  EXPECT_TRUE(refused([](Small& x) { x.args.q_dtype = x.args.out_dtype = DType::f32; }));
+  s.args.tree_mask = address<std::uint64_t>(4100);
+  EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), kInvalid, Resource::alignment));
 }
 
 struct BadArgument {
@@ -169,12 +231,14 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::soft_cap, [](Small& s) { s.args.soft_cap = -1.0F; }},
       {kInvalid, Resource::window, [](Small& s) { s.args.window_tokens = -1; }},
       {kInvalid, Resource::num_sequences, [](Small& s) { s.args.batch.num_rows = 5; }},
-      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = 5; }},
-      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.decode_rows = -1; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.rows.decode = 5; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.rows.decode = -1; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.rows.columns = 3; }},
+      {kInvalid, Resource::num_sequences, [](Small& s) { s.step.rows.columns = -1; }},
       {kInvalid, Option::max_rows, [](Small& s) { s.step.shape.max_rows = 0; }},
-      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 3; }},
-      {kInvalid, Resource::num_tokens, [](Small& s) { s.step.decode_tokens = 0; }},
-      {kInvalid, Option::max_decode_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 9; }},
+      {kInvalid, Option::max_decode_tokens, [](Small& s) { s.step.shape.max_decode_tokens = 17; }},
+      {kInvalid, Option::batch_invariant_tokens,
+       [](Small& s) { s.step.shape.batch_invariant_tokens = -1; }},
       {kInvalid, Resource::num_tokens, [](Small& s) { s.step.total_q = 1; }},
       {kInvalid, Option::num_sms, [](Small& s) { s.step.shape.num_sms = 0; }},
       {StatusCode::limit_exceeded, Resource::workspace,
@@ -199,7 +263,7 @@ TEST(CudaAttention, EveryBadArgumentIsRefusedByNameAndNothingIsQueued) {
 
 TEST(CudaAttention, AStepWithoutTokensQueuesNothing) {
   Small s;
-  s.step.total_q = s.step.decode_rows = 0;
+  s.step.total_q = s.step.rows.decode = 0;
   s.args.q = s.args.out = nullptr;
   EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr));
   EXPECT_OK(cuda::launch_attention(s.step, s.args, nullptr));

@@ -2,7 +2,7 @@
 
 #include "attention/cuda/cuda_shapes.hpp"
 
-#include "kernels/decode/decode_workspace.h"
+#include "kernels/columns/columns_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
 
 #include <gtest/gtest.h>
@@ -50,10 +50,7 @@ TEST(CudaShapes, AWorkspaceServesEveryNumberOfRows) {
         ASSERT_TRUE(cuda::takes_decode(shape.kv, shape.num_q_heads));
         std::int64_t most = 0;
         for (; shape.max_rows <= 600; ++shape.max_rows) {
-          for (const std::int32_t tokens : {1, 2}) {
-            most = std::max(most, kernels::decode_workspace_bytes(
-                                      cuda::limits_of(shape, shape.max_rows, tokens)));
-          }
+          most = std::max(most, cuda::rows_bytes(shape, shape.max_rows));
           const std::int64_t prompts =
               kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows);
           ASSERT_EQ(cuda::workspace_bytes(shape).value(), prompts + most)
@@ -69,9 +66,11 @@ TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
   cuda::AttentionShape shape = shape_of(2, 80, 132);
   shape.max_rows = 300;
   const std::int64_t prompts = kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(300);
-  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts) << "decode attention does not take it";
+  const std::int64_t columns = kernels::columns_workspace_bytes(cuda::columns_limits(shape, 300));
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts + columns)
+      << "decode attention does not take it";
   shape.compute_capability = 90;
-  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts) << "the same on every GPU";
+  EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts + columns) << "the same on every GPU";
   shape.kv.value.head_dim = 96;
   EXPECT_EQ(cuda::workspace_bytes(shape).value(), 0);
 }
