@@ -27,8 +27,8 @@ cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(st
 Status check_workspace(const AttentionStep& step) noexcept {
   if (Status s = kernels::aligned_pointer(step.workspace, kWorkspaceAlignment); !s) return s;
   const WorkspaceParts parts = parts_of(step);
-  if (parts.plan_bytes >= 0) return {};
-  const std::int64_t needed = parts.plan - parts.counters;
+  if (parts.spare_bytes >= 0) return {};
+  const std::int64_t needed = parts.columns + parts.columns_bytes - parts.counters;
   return with(
       Check::workspace_bytes,
       limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
