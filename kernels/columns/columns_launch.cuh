@@ -5,6 +5,7 @@
 /// of one head_dim; columns.cu has the table.
 
 #include "kernels/columns/columns.cuh"
+#include "kernels/common/load_kernel.h"
 
 namespace kvarena::kernels::columns {
 
@@ -44,6 +45,15 @@ cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t str
     return launch_variant<Config<T, D, kWide, Variant::window>>(launch, overlap, stream);
   }
   return launch_variant<Config<T, D, kWide, Variant::plain>>(launch, overlap, stream);
+}
+
+/// Loads all variants of an instance.
+template <class T, int D, bool kWide>
+Status load_instance() noexcept {
+  return load_kernels(columns_kernel<Config<T, D, kWide, Variant::plain>>,
+                      columns_kernel<Config<T, D, kWide, Variant::window>>,
+                      columns_kernel<Config<T, D, kWide, Variant::soft_cap>>,
+                      columns_kernel<Config<T, D, kWide, Variant::tree>>);
 }
 
 }  // namespace kvarena::kernels::columns
