@@ -12,7 +12,7 @@ namespace columns {
 template <class T, int D, bool kWide>
 cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t stream);
 
-/// Loads all variants.
+/// Loads both variants.
 template <class T, int D, bool kWide>
 Status load_instance() noexcept;
 
