@@ -12,6 +12,10 @@ namespace columns {
 template <class T, int D, bool kWide>
 cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t stream);
 
+/// Loads both variants.
+template <class T, int D, bool kWide>
+Status load_instance() noexcept;
+
 }  // namespace columns
 
 namespace {
@@ -30,11 +34,13 @@ struct Instance {
   std::int32_t head_dim;
   bool is_wide;
   cudaError_t (*launch)(const Launch&, bool overlap, cudaStream_t stream);
+  Status (*load)() noexcept;
 };
 
 constexpr Instance kInstances[] = {
-#define COLUMNS_INSTANCE(type, dim, is_wide) \
-  {kTypeOf<type>, dim, is_wide, columns::launch_instance<type, dim, is_wide>},
+#define COLUMNS_INSTANCE(type, dim, is_wide)                                  \
+  {kTypeOf<type>, dim, is_wide, columns::launch_instance<type, dim, is_wide>, \
+   columns::load_instance<type, dim, is_wide>},
 #include "kernels/columns/instances.def"
 #undef COLUMNS_INSTANCE
 };
@@ -80,7 +86,7 @@ Status check(const ColumnsParams& p) noexcept {
   if (Status s = check_columns_limits(limits); !s) return s;
   if (Status s = check_enum(Resource::dtype, p.dtype, DType::int8); !s) return s;
   if (p.dtype != limits.kv_dtype) return unsupported_by(SupportedList::columns_dtypes, p.dtype);
-  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, limits.max_rows); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = check_numbers(p); !s) return s;
   struct Pointer {
     const void* address;
@@ -124,6 +130,14 @@ Launch launch_of(const ColumnsParams& p) noexcept {
 }
 
 }  // namespace
+
+Status load_columns(DType kv_dtype, std::int32_t head_dim) noexcept {
+  for (const Instance& instance : kInstances) {
+    if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (Status s = instance.load(); !s) return s;
+  }
+  return load_columns_schedule();
+}
 
 Status launch_columns(const ColumnsParams& params, bool overlap, cudaStream_t stream) noexcept {
   if (Status s = check(params); !s) return s;

@@ -27,17 +27,19 @@
 
 namespace kvarena::kernels {
 
-/// The input of a schedule. Device pointers.
+/// The input of a schedule. Device pointers. Outputs of skipped rows are not written.
 struct ColumnsScheduleParams {
   ColumnsLimits limits;
+  std::int32_t min_q_len = 1;  ///< rows of the class have min_q_len .. limits.q_len query tokens;
+                               ///< all other rows are skipped
   const std::int32_t* seq_lens = nullptr;  ///< [num_rows] tokens of each row, with the query tokens
-  const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row, at
-                                            ///< most limits.q_len a row; null: each has q_len
+  const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row; null:
+                                            ///< each row has limits.q_len
   std::int64_t first_q = 0;                 ///< without q_offsets: first query token of row 0
-  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row; -1: skip the row,
-                                            ///< its outputs are not written; null: row r has table
-                                            ///< row r
-  std::int32_t num_rows = 0;                ///< at most limits.max_rows
+  const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row; -1: skip the row;
+                                            ///< null: row r has table row r
+  std::int32_t num_rows = 0;                ///< of the batch, in any order; those of the class are
+                                            ///< at most limits.max_rows, and later ones are skipped
   std::int32_t window_tokens = 0;           ///< sliding window, 0: none
   bool fixed_parts = false;          ///< cut each row at multiples of a number of tokens that does
                                      ///< not depend on the batch; needs limits.fixed_tokens
@@ -64,7 +66,7 @@ struct ColumnsParams {
                                           ///< before a window and past a row's length are not
                                           ///< read
   std::int64_t table_stride = 0;          ///< entries from one row to the next
-  std::int32_t num_rows = 0;              ///< as scheduled
+  std::int32_t num_rows = 0;              ///< as scheduled; 0: nothing is launched
   std::int32_t window_tokens = 0;         ///< as scheduled
   DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype
   float scale = 1.0F;                     ///< of the logits, positive
@@ -75,6 +77,11 @@ struct ColumnsParams {
 
 static_assert(std::is_trivially_copyable_v<ColumnsParams>);
 static_assert(std::is_trivially_copyable_v<ColumnsScheduleParams>);
+
+/// Loads all kernels for K and V of this type and head_dim, and the schedule. Returns device_error.
+Status load_columns(DType kv_dtype, std::int32_t head_dim) noexcept;
+/// Loads the schedule alone. Returns device_error.
+Status load_columns_schedule() noexcept;
 
 /// Queues the schedule of a step: one small thread block. Returns invalid_argument or unsupported
 /// with the limit, limit_exceeded (workspace), or device_error when the launch fails.

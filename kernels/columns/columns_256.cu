@@ -6,5 +6,9 @@ template cudaError_t launch_instance<__nv_bfloat16, 256, false>(const Launch&, b
 template cudaError_t launch_instance<__nv_bfloat16, 256, true>(const Launch&, bool, cudaStream_t);
 template cudaError_t launch_instance<__half, 256, false>(const Launch&, bool, cudaStream_t);
 template cudaError_t launch_instance<__half, 256, true>(const Launch&, bool, cudaStream_t);
+template Status load_instance<__nv_bfloat16, 256, false>() noexcept;
+template Status load_instance<__nv_bfloat16, 256, true>() noexcept;
+template Status load_instance<__half, 256, false>() noexcept;
+template Status load_instance<__half, 256, true>() noexcept;
 
 }  // namespace kvarena::kernels::columns

@@ -6,5 +6,9 @@ template cudaError_t launch_instance<__nv_bfloat16, 80, false>(const Launch&, bo
 template cudaError_t launch_instance<__nv_bfloat16, 80, true>(const Launch&, bool, cudaStream_t);
 template cudaError_t launch_instance<__half, 80, false>(const Launch&, bool, cudaStream_t);
 template cudaError_t launch_instance<__half, 80, true>(const Launch&, bool, cudaStream_t);
+template Status load_instance<__nv_bfloat16, 80, false>() noexcept;
+template Status load_instance<__nv_bfloat16, 80, true>() noexcept;
+template Status load_instance<__half, 80, false>() noexcept;
+template Status load_instance<__half, 80, true>() noexcept;
 
 }  // namespace kvarena::kernels::columns

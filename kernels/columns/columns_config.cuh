@@ -26,11 +26,10 @@ inline constexpr int kQueryBarrier = 3;  ///< and the next: of a warpgroup that 
 inline constexpr float kLog2e = 1.4426950408889634F;
 inline constexpr float kLn2 = 0.6931471805599453F;
 
-/// What an instance can mask and do with logits. `soft_cap` and `tree` take a window too.
-enum class Variant { plain, window, soft_cap, tree };
-
-/// The constants of an instance. T is the type of q, K, V and out.
-template <class T_, int D, bool kWide, Variant kVariant>
+/// The constants of a variant. T is the type of q, K, V and out; kCap_ says whether logits are
+/// capped. Windows and trees are in every variant, because they cost something only in slabs that
+/// need masks.
+template <class T_, int D, bool kWide, bool kCap_>
 struct Config {
   using T = T_;
   static constexpr ColumnsShape kShape = columns_shape(D, kWide);
@@ -49,9 +48,7 @@ struct Config {
   static constexpr int kPiece = D * 2 % kPieceBytes == 0 ? kPieceBytes : kSmallPiece;
   static constexpr int kAtomBytes = kAtomTokens * kPiece;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
-  static constexpr bool kWindow = kVariant != Variant::plain;
-  static constexpr bool kCap = kVariant == Variant::soft_cap;
-  static constexpr bool kTree = kVariant == Variant::tree;
+  static constexpr bool kCap = kCap_;
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;

@@ -48,7 +48,6 @@ struct Consumer {
                                                  int stage) const;
   __device__ __forceinline__ void round_weights(std::uint32_t (&weights)[C::kTiles][4],
                                                 const float (&s)[C::kTokens / 2]) const;
-  __device__ __forceinline__ int limit_of(const ColumnsSegment& segment, int column) const;
   __device__ __forceinline__ Sight sight_of(const ColumnsSegment& segment) const;
   __device__ __forceinline__ void find_masked(const ColumnsSegment& segment, int& bottom,
                                               int& top) const;
@@ -132,38 +131,30 @@ __device__ __forceinline__ void Consumer<C>::round_weights(std::uint32_t (&weigh
   }
 }
 
-/// Returns one past the last token that a column sees, without a tree.
-template <class C>
-__device__ __forceinline__ int Consumer<C>::limit_of(const ColumnsSegment& segment,
-                                                     int column) const {
-  return min(segment.seq_len - segment.q_len + launch.token_of(column) + 1, segment.seq_len);
-}
-
-/// Returns what this thread's columns see. A window keeps the last tokens of a path in a tree, and
-/// new tokens before it are taken from the path.
+/// Returns what this thread's columns see. A window keeps the last tokens of a path, and new tokens
+/// before it are taken from the path.
 template <class C>
 __device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& segment) const {
+  const ColumnsParams& p = launch.params;
+  const int window = p.window_tokens;
   Sight sight;
-  const int window = launch.params.window_tokens;
   sight.first_new = segment.seq_len - segment.q_len;
+  sight.end = segment.seq_len;
+  sight.has_window = window > 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int at = segment.column_group * C::kColumns + column() + 8 * h;
-    if constexpr (!C::kTree) {
-      sight.limit[h] = limit_of(segment, at);
-      sight.low[h] = window > 0 ? sight.limit[h] - window : 0;
-      continue;
-    }
-    sight.limit[h] = segment.seq_len;
     const int token = launch.token_of(at);
     std::uint64_t path = 0;
     if (token < segment.q_len) {
-      path = launch.params.tree_mask[std::int64_t{segment.q_begin} + token] | std::uint64_t{1}
-                                                                                  << token;
-      path &= ~std::uint64_t{0} >> max(0, 64 - segment.q_len);
+      path = ~std::uint64_t{0} >> (63 - token);
+      if (p.tree_mask != nullptr) {
+        path = p.tree_mask[std::int64_t{segment.q_begin} + token] | std::uint64_t{1} << token;
+      }
+      path &= ~std::uint64_t{0} >> (64 - segment.q_len);
       while (window > 0 && __popcll(path) > window) path &= path - 1;
     }
-    sight.tree[h] = path;
+    sight.path[h] = path;
     sight.low[h] = window > 0 ? sight.first_new + __popcll(path) - window : 0;
   }
   return sight;
@@ -175,13 +166,12 @@ template <class C>
 __device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment, int& bottom,
                                                          int& top) const {
   const int slabs = segment.last_slab - segment.first_slab;
-  const int first = segment.column_group * C::kColumns;
-  const int first_limit = C::kTree ? segment.seq_len - segment.q_len : limit_of(segment, first);
-  const int last_limit = C::kTree ? segment.seq_len : limit_of(segment, first + C::kColumns - 1);
+  const int first_new = segment.seq_len - segment.q_len;
   const int window = launch.params.window_tokens;
-  const int in_window = (last_limit - window + C::kTokens - 1) / C::kTokens - segment.first_slab;
+  const int in_window =
+      (segment.seq_len - window + C::kTokens - 1) / C::kTokens - segment.first_slab;
   bottom = window > 0 ? min(slabs, in_window) : 0;
-  top = max(1, min(first_limit / C::kTokens - segment.first_slab, slabs));
+  top = max(1, min(first_new / C::kTokens - segment.first_slab, slabs));
 }
 
 /// Multiplies with K of one slab and V of the slab before.

@@ -5,6 +5,7 @@
 /// of one head_dim; columns.cu has the table.
 
 #include "kernels/columns/columns.cuh"
+#include "kernels/common/load_kernel.h"
 
 namespace kvarena::kernels::columns {
 
@@ -33,17 +34,17 @@ cudaError_t launch_variant(const Launch& launch, bool overlap, cudaStream_t stre
 /// Launches the variant that the parameters need.
 template <class T, int D, bool kWide>
 cudaError_t launch_instance(const Launch& launch, bool overlap, cudaStream_t stream) {
-  const ColumnsParams& p = launch.params;
-  if (p.tree_mask != nullptr) {
-    return launch_variant<Config<T, D, kWide, Variant::tree>>(launch, overlap, stream);
+  if (launch.params.soft_cap > 0.0F) {
+    return launch_variant<Config<T, D, kWide, true>>(launch, overlap, stream);
   }
-  if (p.soft_cap > 0.0F) {
-    return launch_variant<Config<T, D, kWide, Variant::soft_cap>>(launch, overlap, stream);
-  }
-  if (p.window_tokens > 0) {
-    return launch_variant<Config<T, D, kWide, Variant::window>>(launch, overlap, stream);
-  }
-  return launch_variant<Config<T, D, kWide, Variant::plain>>(launch, overlap, stream);
+  return launch_variant<Config<T, D, kWide, false>>(launch, overlap, stream);
+}
+
+/// Loads both variants of an instance.
+template <class T, int D, bool kWide>
+Status load_instance() noexcept {
+  return load_kernels(columns_kernel<Config<T, D, kWide, false>>,
+                      columns_kernel<Config<T, D, kWide, true>>);
 }
 
 }  // namespace kvarena::kernels::columns

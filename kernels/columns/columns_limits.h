@@ -13,7 +13,7 @@ namespace kvarena::kernels {
 
 /// The largest step that a workspace serves, and the shape that decides the schedule.
 struct ColumnsLimits {
-  std::int32_t max_rows = 0;      ///< sequences, 1 .. 16384
+  std::int32_t max_rows = 0;      ///< rows that are not skipped, 1 .. 16384
   std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 64
   std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 0;  ///< KV heads

@@ -3,6 +3,9 @@
 
 #include "kernels/columns/columns_units.cuh"
 #include "kernels/common/launch_checks.h"
+#include "kernels/common/load_kernel.h"
+
+#include <algorithm>
 
 namespace kvarena::kernels {
 namespace columns_schedule {
@@ -64,7 +67,8 @@ struct Span {
 /// Returns the fixed part of a unit. Without fixed parts, it is the whole item.
 __device__ Span part_span(const Context& c, const Unit& unit) {
   if (c.part_slabs == 0) return {0, unit.slabs};
-  const int first = row_at(c, unit.row).first_seen / c.shape.slab_tokens;
+  const Row r = row_at(c.p, c.entries.row[unit.entry]);
+  const int first = r.first_seen / c.shape.slab_tokens;
   const int begin = (first + unit.slab) / c.part_slabs * c.part_slabs - first;
   return {max(0, begin), min(unit.slabs, begin + c.part_slabs)};
 }
@@ -125,7 +129,7 @@ __device__ void place_parts(const Context& c, ColumnsSegment& segment, const Uni
     const int first = segment.first_seen / c.shape.slab_tokens;
     segment.num_parts = parts_of(first, unit.slabs, c.part_slabs);
     segment.part = (first + unit.slab) / c.part_slabs - first / c.part_slabs;
-    segment.first_slot = c.rows.first_slot[unit.row] + unit.item * segment.num_parts;
+    segment.first_slot = c.entries.first_slot[unit.entry] + unit.item * segment.num_parts;
     return;
   }
   if (length == unit.slabs) return;
@@ -139,11 +143,11 @@ __device__ void place_parts(const Context& c, ColumnsSegment& segment, const Uni
 /// Writes a segment.
 __device__ ColumnsSegment segment_of(const Context& c, const Unit& unit, int x, int length,
                                      int block, int blocks) {
-  const Row r = row_at(c, unit.row);
-  const int groups = (c.rows.first_unit[unit.row + 1] - c.rows.first_unit[unit.row]) /
-                     (unit.slabs * c.p.limits.num_kv_heads);
+  const int row = c.entries.row[unit.entry];
+  const Row r = row_at(c.p, row);
+  const int groups = items_of(c, r) / c.p.limits.num_kv_heads;
   ColumnsSegment segment{};
-  segment.table_row = c.p.row_slots == nullptr ? unit.row : c.p.row_slots[unit.row];
+  segment.table_row = c.p.row_slots == nullptr ? row : c.p.row_slots[row];
   segment.head = unit.item / groups;
   segment.q_begin = r.q_begin;
   segment.q_len = r.q_len;
@@ -197,12 +201,13 @@ __device__ void write_segments(const Context& c, int blocks) {
 __global__ void __launch_bounds__(kThreads)
     write_schedule(const __grid_constant__ ColumnsScheduleParams p,
                    const __grid_constant__ ColumnsWorkspace w, ColumnsShape shape,
-                   int items_per_row) {
-  extern __shared__ int row_memory[];
+                   int max_entries) {
+  extern __shared__ int memory[];
   __shared__ Shared shared;
-  const Rows rows{row_memory, row_memory + p.num_rows + 1, row_memory + 2 * p.num_rows + 1};
-  Context c{p, w, shape, rows, shared, items_per_row, 0, 0};
-  c.total = number_units(c);
+  auto* const slots = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.first_slots);
+  const Entries entries{memory, memory + max_entries, memory + 2 * max_entries, slots};
+  Context c{p, w, shape, entries, shared, max_entries, 0, 0, 0};
+  list_entries(c);
   if (p.fixed_parts) {
     c.part_slabs = choose_part_slabs(c);
     number_slots(c);
@@ -218,7 +223,8 @@ __global__ void __launch_bounds__(kThreads)
 /// Checks whether `p` can be scheduled.
 Status check(const ColumnsScheduleParams& p) noexcept {
   if (Status s = check_columns_limits(p.limits); !s) return s;
-  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, p.limits.max_rows); !s) return s;
+  if (Status s = in_range(Resource::num_tokens, p.min_q_len, 1, p.limits.q_len); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, 0x7fffffff); !s) return s;
   if (Status s = in_range(Resource::window, p.window_tokens, 0, 0x7fffffff); !s) return s;
   if (Status s = in_range(Resource::token_index, p.first_q, 0, 0x7fffffff); !s) return s;
   if (p.num_rows > 0) {
@@ -231,17 +237,19 @@ Status check(const ColumnsScheduleParams& p) noexcept {
 }  // namespace
 }  // namespace columns_schedule
 
+Status load_columns_schedule() noexcept { return load_kernels(columns_schedule::write_schedule); }
+
 Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t stream) noexcept {
   using columns_schedule::kThreads;
   if (Status s = columns_schedule::check(params); !s) return s;
   const auto kernel = columns_schedule::write_schedule;
-  const int bytes = (3 * params.num_rows + 2) * static_cast<int>(sizeof(int));
+  const int max_entries = std::min(params.num_rows, params.limits.max_rows);
+  const int bytes = (3 * max_entries + 1) * static_cast<int>(sizeof(int));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return launch_status(error);
-  const int items_per_row = params.limits.num_kv_heads * column_groups(params.limits);
   kernel<<<1, kThreads, static_cast<std::size_t>(bytes), stream>>>(
-      params, columns_workspace(params.limits), columns_shape(params.limits), items_per_row);
+      params, columns_workspace(params.limits), columns_shape(params.limits), max_entries);
   return launch_status(cudaGetLastError());
 }
 

@@ -37,12 +37,14 @@ struct Unmasked {
   static constexpr bool value = false;
 };
 
-/// The tokens of the row that the two columns of a thread see.
+/// The tokens of the row that the two columns of a thread see: those from `low` to `first_new`, and
+/// new tokens. Without a tree, query token i sees new tokens 0 .. i.
 struct Sight {
-  int limit[2];           ///< one past the last
-  int low[2];             ///< first, because of the window
-  std::uint64_t tree[2];  ///< tree: bit j for new token j
-  int first_new;          ///< tree: position of the row's new token 0; all see what is before
+  std::uint64_t path[2];  ///< bit j for new token j
+  int low[2];             ///< first token, because of the window
+  int first_new;          ///< position of new token 0
+  int end;                ///< one past the row's last token
+  bool has_window;        ///< `low` is not 0 for all
 };
 
 /// The running state of the two columns.
@@ -51,25 +53,23 @@ struct Softmax {
   float sum[2];
 };
 
-/// Returns which of 32 neighbouring tokens a column of a tree sees. `first` is the first of them.
-__device__ __forceinline__ std::uint32_t seen_in_tree(std::uint64_t tree, int first_new,
-                                                      int first) {
+/// Returns which of 32 neighbouring tokens a column sees, but for the window. `first` is the first
+/// of them.
+__device__ __forceinline__ std::uint32_t seen_of(std::uint64_t path, int first_new, int first) {
   const int old = first_new - first;
   if (old >= 32) return ~0U;
-  if (old > 0) return static_cast<std::uint32_t>(tree) << old | ((1U << old) - 1);
-  return -old >= 64 ? 0U : static_cast<std::uint32_t>(tree >> -old);
+  if (old > 0) return static_cast<std::uint32_t>(path) << old | ((1U << old) - 1);
+  return -old >= 64 ? 0U : static_cast<std::uint32_t>(path >> -old);
 }
 
 /// Masks the logits of tokens 32 * piece .. 32 * piece + 31 of a slab.
 template <class C>
 __device__ __forceinline__ void mask_piece(float (&s)[C::kTokens / 2], const Sight& sight,
                                            int slab_token, int t, int piece) {
-  [[maybe_unused]] std::uint32_t seen[2];
-  if constexpr (C::kTree) {
+  std::uint32_t seen[2];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      seen[h] = seen_in_tree(sight.tree[h], sight.first_new, slab_token + piece * 32 + 2 * t);
-    }
+  for (int h = 0; h < 2; ++h) {
+    seen[h] = seen_of(sight.path[h], sight.first_new, slab_token + piece * 32 + 2 * t);
   }
 #pragma unroll
   for (int i = piece * 4; i < piece * 4 + 4 && i < C::kTokens / 8; ++i) {
@@ -77,14 +77,8 @@ __device__ __forceinline__ void mask_piece(float (&s)[C::kTokens / 2], const Sig
     for (int j = 0; j < 4; ++j) {
       const int token = i * 8 + (j & 1);
       const int h = j >> 1;
-      if constexpr (C::kTree) {
-        if ((seen[h] >> (token - piece * 32) & 1) == 0) s[i * 4 + j] = -INFINITY;
-      } else {
-        if (token >= sight.limit[h] - slab_token - 2 * t) s[i * 4 + j] = -INFINITY;
-      }
-      if constexpr (C::kWindow) {
-        if (token < sight.low[h] - slab_token - 2 * t) s[i * 4 + j] = -INFINITY;
-      }
+      const bool is_seen = (seen[h] >> (token - piece * 32) & 1) != 0;
+      if (!is_seen || token < sight.low[h] - slab_token - 2 * t) s[i * 4 + j] = -INFINITY;
     }
   }
 }
@@ -104,21 +98,22 @@ __device__ __forceinline__ void cap_logits(float (&s)[C::kTokens / 2], const Con
 }
 
 /// Turns the logits of an item's first slab into weights and begins the state. No product is in
-/// flight. Pieces of 32 tokens that no column of the warp sees are left out.
+/// flight. Pieces of 32 tokens past the row's last are left out.
 template <class C>
 __device__ __forceinline__ void begin_softmax(float (&s)[C::kTokens / 2], Softmax& state,
                                               float scale, const Sight& sight, int slab_token,
                                               int t) {
   constexpr int kPieces = (C::kTokens + 31) / 32;
   constexpr int kEights = C::kTokens / 8;
-  const int seen = __shfl_sync(~0U, sight.limit[1], 31) - slab_token;  // by the last column
-  const int full =
-      (C::kTree ? sight.first_new : __shfl_sync(~0U, sight.limit[0], 0)) - slab_token;  // by all
+  const int seen = sight.end - slab_token;
+  const int full = sight.first_new - slab_token;  // all columns see what is before
   float maximum[2] = {-INFINITY, -INFINITY};
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     if (piece * 32 >= seen) continue;
-    if (piece * 32 + 32 > full || C::kWindow) mask_piece<C>(s, sight, slab_token, t, piece);
+    if (piece * 32 + 32 > full || sight.has_window) {
+      mask_piece<C>(s, sight, slab_token, t, piece);
+    }
 #pragma unroll
     for (int i = piece * 4; i < piece * 4 + 4 && i < kEights; ++i) {
 #pragma unroll

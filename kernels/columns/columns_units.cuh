@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// The units that the schedule of the columns kernel cuts. A unit is a slab of one item; units are
-/// numbered by row, then item, then slab. The functions are those of one thread block, and all its
-/// threads call the ones that number something. Included by columns_schedule.cu.
+/// The units that the schedule of the columns kernel cuts. The rows of the class are listed in the
+/// order of the batch; an entry is an index of that list. A unit is a slab of one item; units are
+/// numbered by entry, then item, then slab. The functions are those of one thread block, and all
+/// its threads call the ones that number something. Included by columns_schedule.cu.
 
 #include "kernels/columns/columns.h"
 #include "kernels/columns/columns_workspace.h"
@@ -19,11 +20,12 @@ using Scan = cub::BlockScan<int, kThreads>;
 using Reduce = cub::BlockReduce<long long, kThreads>;
 static_assert(kMaxColumnsBlocks <= kThreads);
 
-/// What the schedule keeps of each row, in dynamic shared memory.
-struct Rows {
-  int* first_unit;  // [num_rows + 1]
-  int* slabs;       // [num_rows] of an item; 0: the row has none
-  int* first_slot;  // [num_rows + 1] of partial results, with fixed parts
+/// What the schedule keeps of each entry: in dynamic shared memory, and the rest in the workspace.
+struct Entries {
+  int* row;         // [max_entries] of the batch
+  int* slabs;       // [max_entries] of an item
+  int* first_unit;  // [max_entries + 1]
+  int* first_slot;  // [max_entries] of partial results, with fixed parts
 };
 
 struct Shared {
@@ -42,11 +44,12 @@ struct Context {
   const ColumnsScheduleParams& p;
   const ColumnsWorkspace& w;
   ColumnsShape shape;
-  Rows rows;
+  Entries entries;
   Shared& shared;
-  int items_per_row;  // most items of a row
-  int total;          // units
-  int part_slabs;     // of a fixed part; 0: parts are not fixed
+  int max_entries;
+  int num_entries;
+  int total;       // units
+  int part_slabs;  // of a fixed part; 0: parts are not fixed
 };
 
 /// The length and query tokens of a row.
@@ -57,8 +60,7 @@ struct Row {
   int first_seen;  // first token that a query token sees
 };
 
-__device__ inline Row row_at(const Context& c, int row) {
-  const ColumnsScheduleParams& p = c.p;
+__device__ inline Row row_at(const ColumnsScheduleParams& p, int row) {
   Row r{};
   if (p.q_offsets == nullptr) {
     r.q_len = p.limits.q_len;
@@ -72,18 +74,22 @@ __device__ inline Row row_at(const Context& c, int row) {
   return r;
 }
 
+/// Returns whether a row is of the class.
+__device__ inline bool is_listed(const Context& c, int row, const Row& r) {
+  return r.q_len >= max(1, c.p.min_q_len) && r.q_len <= c.p.limits.q_len &&
+         (c.p.row_slots == nullptr || c.p.row_slots[row] >= 0);
+}
+
 /// Returns the slabs of each item of a row. An empty row has one slab, so that zeros are written.
-__device__ inline int slabs_of(const Context& c, int row, const Row& r) {
-  if (r.q_len <= 0 || (c.p.row_slots != nullptr && c.p.row_slots[row] < 0)) return 0;
+__device__ inline int slabs_of(const Context& c, const Row& r) {
   const int tokens = c.shape.slab_tokens;
   return max(1, (r.seq_len + tokens - 1) / tokens - r.first_seen / tokens);
 }
 
-/// Returns the items of a row: its KV heads times its column groups, not more than the limits say.
+/// Returns the items of a row: its KV heads times its column groups.
 __device__ inline int items_of(const Context& c, const Row& r) {
   const int group = c.p.limits.num_q_heads / c.p.limits.num_kv_heads;
-  const int groups = (r.q_len * group + c.shape.columns - 1) / c.shape.columns;
-  return min(groups * c.p.limits.num_kv_heads, c.items_per_row);
+  return (r.q_len * group + c.shape.columns - 1) / c.shape.columns * c.p.limits.num_kv_heads;
 }
 
 /// Returns the parts of an item of `slabs` slabs from `first` on, cut at multiples of `length`.
@@ -91,35 +97,46 @@ __device__ inline int parts_of(int first, int slabs, int length) {
   return (first + slabs + length - 1) / length - first / length;
 }
 
-/// Numbers the units of all rows. Returns their number.
-__device__ inline int number_units(const Context& c) {
-  int before = 0;
+/// Lists the rows of the class and numbers their units. Rows that the workspace has no room for are
+/// left out.
+__device__ inline void list_entries(Context& c) {
+  int entries = 0;
+  int units = 0;
   for (int base = 0; base < c.p.num_rows; base += kThreads) {
     const int row = base + static_cast<int>(threadIdx.x);
-    int units = 0;
-    if (row < c.p.num_rows) {
-      const Row r = row_at(c, row);
-      c.rows.slabs[row] = slabs_of(c, row, r);
-      units = c.rows.slabs[row] == 0 ? 0 : c.rows.slabs[row] * items_of(c, r);
-    }
+    const bool is_row = row < c.p.num_rows;
+    const Row r = is_row ? row_at(c.p, row) : Row{};
+    const bool is_in = is_row && is_listed(c, row, r);
+    const int slabs = is_in ? slabs_of(c, r) : 0;
+    int at = 0;
+    int listed = 0;
+    Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? 1 : 0, at, listed);
+    __syncthreads();
     int first = 0;
     int all = 0;
-    Scan(c.shared.scratch.scan).ExclusiveSum(units, first, all);
-    if (row < c.p.num_rows) c.rows.first_unit[row] = before + first;
-    before += all;
+    Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? slabs * items_of(c, r) : 0, first, all);
+    at += entries;
+    if (is_in && at <= c.max_entries) c.entries.first_unit[at] = units + first;
+    if (is_in && at < c.max_entries) {
+      c.entries.row[at] = row;
+      c.entries.slabs[at] = slabs;
+    }
+    entries += listed;
+    units += all;
     __syncthreads();
   }
-  if (threadIdx.x == 0) c.rows.first_unit[c.p.num_rows] = before;
+  if (threadIdx.x == 0 && entries <= c.max_entries) c.entries.first_unit[entries] = units;
   __syncthreads();
-  return before;
+  c.num_entries = min(entries, c.max_entries);
+  c.total = c.entries.first_unit[c.num_entries];
 }
 
-/// Returns the partial results of a row with parts of `length` slabs.
-__device__ inline int slots_of(const Context& c, int row, int length) {
-  const int slabs = c.rows.slabs[row];
-  if (slabs == 0) return 0;
-  const int parts = parts_of(row_at(c, row).first_seen / c.shape.slab_tokens, slabs, length);
-  return parts == 1 ? 0 : parts * ((c.rows.first_unit[row + 1] - c.rows.first_unit[row]) / slabs);
+/// Returns the partial results of an entry with parts of `length` slabs.
+__device__ inline int slots_of(const Context& c, int entry, int length) {
+  const int slabs = c.entries.slabs[entry];
+  const Row r = row_at(c.p, c.entries.row[entry]);
+  const int parts = parts_of(r.first_seen / c.shape.slab_tokens, slabs, length);
+  return parts == 1 ? 0 : parts * items_of(c, r);
 }
 
 /// Returns the slabs of a fixed part. Where a step has more tokens than the limits say, parts are
@@ -128,8 +145,8 @@ __device__ inline int choose_part_slabs(const Context& c) {
   int length = fixed_part_slabs(c.shape);
   while (true) {
     long long slots = 0;
-    for (int row = static_cast<int>(threadIdx.x); row < c.p.num_rows; row += kThreads) {
-      slots += slots_of(c, row, length);
+    for (int entry = static_cast<int>(threadIdx.x); entry < c.num_entries; entry += kThreads) {
+      slots += slots_of(c, entry, length);
     }
     const long long all = Reduce(c.shared.scratch.reduce).Sum(slots);
     if (threadIdx.x == 0) c.shared.slots = all;
@@ -141,46 +158,46 @@ __device__ inline int choose_part_slabs(const Context& c) {
   }
 }
 
-/// Numbers the partial results of all rows, with fixed parts.
+/// Numbers the partial results of all entries, with fixed parts.
 __device__ inline void number_slots(const Context& c) {
   int before = 0;
-  for (int base = 0; base < c.p.num_rows; base += kThreads) {
-    const int row = base + static_cast<int>(threadIdx.x);
-    const int slots = row < c.p.num_rows ? slots_of(c, row, c.part_slabs) : 0;
+  for (int base = 0; base < c.num_entries; base += kThreads) {
+    const int entry = base + static_cast<int>(threadIdx.x);
+    const int slots = entry < c.num_entries ? slots_of(c, entry, c.part_slabs) : 0;
     int first = 0;
     int all = 0;
     Scan(c.shared.scratch.scan).ExclusiveSum(slots, first, all);
-    if (row < c.p.num_rows) c.rows.first_slot[row] = before + first;
+    if (entry < c.num_entries) c.entries.first_slot[entry] = before + first;
     before += all;
     __syncthreads();
   }
 }
 
-/// The place of a unit: slab `slab` of item `item` of a row.
+/// The place of a unit: slab `slab` of item `item` of an entry.
 struct Unit {
-  int row;
+  int entry;
   int item;
   int slab;   // from the item's first
   int slabs;  // of the item
 };
 
-/// Moves to unit `x`, in the row of `from` or a later one.
+/// Moves to unit `x`, in the entry of `from` or a later one.
 __device__ inline Unit unit_after(const Context& c, Unit from, int x) {
-  while (from.row + 1 < c.p.num_rows && c.rows.first_unit[from.row + 1] <= x) ++from.row;
-  const int within = x - c.rows.first_unit[from.row];
-  from.slabs = c.rows.slabs[from.row];
+  while (from.entry + 1 < c.num_entries && c.entries.first_unit[from.entry + 1] <= x) ++from.entry;
+  const int within = x - c.entries.first_unit[from.entry];
+  from.slabs = c.entries.slabs[from.entry];
   from.item = within / from.slabs;
   from.slab = within - from.item * from.slabs;
   return from;
 }
 
-/// Finds unit `x`, which exists: the last row that begins at or before it has units.
+/// Finds unit `x`, which exists.
 __device__ inline Unit unit_at(const Context& c, int x) {
   int low = 0;
-  int high = c.p.num_rows;
+  int high = c.num_entries;
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    if (c.rows.first_unit[middle] <= x) {
+    if (c.entries.first_unit[middle] <= x) {
       low = middle;
     } else {
       high = middle;

@@ -75,13 +75,14 @@ static_assert(sizeof(ColumnsSegment) == 64);
 
 /// The offsets of the arrays of a workspace, in bytes.
 struct ColumnsWorkspace {
-  std::int64_t counters;   ///< int32 [max_slots] parts arrived, by the first slot of an item
-  std::int64_t max_sum;    ///< float2 [max_slots, columns] running maximum and sum
-  std::int64_t outputs;    ///< float [max_slots, columns, head_dim] unnormalised outputs
-  std::int64_t segments;   ///< ColumnsSegment [max_segments]; thread block b begins with segment b
-  std::int64_t bytes;      ///< size of the whole workspace
-  std::int32_t blocks;     ///< thread blocks of a launch
-  std::int32_t max_slots;  ///< most partial results
+  std::int64_t counters;     ///< int32 [max_slots] parts arrived, by the first slot of an item
+  std::int64_t max_sum;      ///< float2 [max_slots, columns] running maximum and sum
+  std::int64_t outputs;      ///< float [max_slots, columns, head_dim] unnormalised outputs
+  std::int64_t first_slots;  ///< int32 [max_rows] with fixed parts: first slot of a listed row
+  std::int64_t segments;     ///< ColumnsSegment [max_segments]; thread block b begins with number b
+  std::int64_t bytes;        ///< size of the whole workspace
+  std::int32_t blocks;       ///< thread blocks of a launch
+  std::int32_t max_slots;    ///< most partial results
 };
 
 /// Returns the column groups of a row.
@@ -114,7 +115,8 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   w.counters = 0;
   w.max_sum = align(slots * 4);
   w.outputs = align(w.max_sum + slots * shape.columns * 8);
-  w.segments = align(w.outputs + slots * shape.columns * limits.head_dim * 4);
+  w.first_slots = align(w.outputs + slots * shape.columns * limits.head_dim * 4);
+  w.segments = align(w.first_slots + (limits.fixed_tokens > 0 ? limits.max_rows * 4 : 0));
   w.bytes = align(w.segments + segments * static_cast<std::int64_t>(sizeof(ColumnsSegment)));
   return w;
 }

@@ -21,6 +21,9 @@ struct ColumnsOptions {
   bool fixed_parts = false;       ///< cut at fixed tokens
   std::int32_t first_q = 0;       ///< query tokens in front of the batch's, which stay as they are
   std::int32_t skipped_row = -1;  ///< a row without a table
+  std::int32_t min_q_len = 1;     ///< query tokens of the rows of the class
+  std::int32_t q_len = 0;         ///< and the most; 0: those of the row with the most
+  std::int32_t max_rows = 0;      ///< of the class; 0: as many as there are
 };
 
 /// Keeps a reference to its problem. Table entries that no query token needs are -1.
@@ -153,13 +156,19 @@ inline void ColumnsProblem::fill_params() {
   const AttentionArgs a = problem_.args(nullptr, nullptr);
   const AttentionCase& c = problem_.shape();
   const auto rows = static_cast<std::int32_t>(c.seq_lens.size());
-  std::int32_t q_len = 1;
-  for (const std::int32_t count : c.q_counts) q_len = std::max(q_len, count);
+  std::int32_t q_len = options_.q_len;
+  for (const std::int32_t count : c.q_counts) {
+    if (options_.q_len == 0) q_len = std::max({q_len, count, 1});
+  }
+  const auto of_class =
+      static_cast<std::int32_t>(std::count_if(c.q_counts.begin(), c.q_counts.end(), [&](auto n) {
+        return n >= options_.min_q_len && n <= q_len;
+      }));
   const bool is_ragged =
       std::any_of(c.q_counts.begin(), c.q_counts.end(), [&](auto n) { return n != q_len; });
   std::int64_t tokens = 0;
   for (const std::int32_t length : c.seq_lens) tokens += length;
-  params.limits = {.max_rows = rows,
+  params.limits = {.max_rows = options_.max_rows > 0 ? options_.max_rows : std::max(1, of_class),
                    .q_len = q_len,
                    .num_q_heads = a.num_q_heads,
                    .num_kv_heads = c.num_kv_heads,
@@ -170,6 +179,7 @@ inline void ColumnsProblem::fill_params() {
   workspace_ = DeviceArray<std::byte>(size(kernels::columns_workspace_bytes(params.limits)));
   workspace_.fill(0);
   schedule.limits = params.limits;
+  schedule.min_q_len = options_.min_q_len;
   schedule.num_rows = params.num_rows = rows;
   schedule.window_tokens = params.window_tokens = c.window_tokens;
   schedule.workspace = params.workspace = workspace_.data();

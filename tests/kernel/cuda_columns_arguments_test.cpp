@@ -107,7 +107,7 @@ TEST(CudaColumnsArguments, OfPointersAndNumbersNameWhatIsWrong) {
         Resource::alignment);
   fails([](P p) { p.head_stride = 24; }, kInvalid, Resource::alignment);
   fails([](P p) { p.workspace = memory + 128; }, kInvalid, Resource::alignment);
-  fails([](P p) { p.num_rows = 5; }, kInvalid, Resource::num_sequences);
+  fails([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
   fails([](P p) { p.scale = 0.0F; }, kInvalid, Resource::scale);
   fails([=](P p) { p.scale = kNaN; }, kInvalid, Resource::scale);
   fails([](P p) { p.soft_cap = -1.0F; }, kInvalid, Resource::soft_cap);

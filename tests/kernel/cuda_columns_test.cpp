@@ -199,6 +199,47 @@ TEST_F(CudaColumns, SkippedRowsAreNotWritten) {
   }
 }
 
+// Rows of other classes are in the batch, in any order. The rows of the class have the bits that
+// they have without the others, and nothing else is written.
+TEST_F(CudaColumns, RowsOfOtherClassesAreSkipped) {
+  for (const std::int32_t head_dim : {80, 128}) {
+    AttentionCase c = columns_case(DType::bf16, head_dim, 4, 16, 16);
+    c.seq_lens = {300, 17, 5000, 64, 0, 16, 900, 129, 40, 33, 2100, 70, 16};
+    c.q_counts = {5, 1, 8, 16, 0, 3, 9, 4, 2, 8, 1, 3, 16};
+    const AttentionProblem problem(c);
+    ColumnsOptions options;
+    options.fixed_parts = true;
+    ColumnsProblem whole(problem, stream_, options);
+    const AttentionOutput all = whole.run();
+    expect_close(problem, all, "all classes");
+    options.min_q_len = 3;
+    options.q_len = 8;
+    for (const std::int32_t max_rows : {0, 1, 3, 1000}) {
+      options.max_rows = max_rows;
+      ColumnsProblem device(problem, stream_, options);
+      const AttentionOutput output = device.run();
+      std::int32_t listed = 0;
+      for (std::size_t row = 0; row < c.seq_lens.size(); ++row) {
+        const bool is_of_class = c.q_counts[row] >= 3 && c.q_counts[row] <= 8;
+        const bool is_in = is_of_class && (max_rows == 0 || listed++ < max_rows);
+        const std::vector<std::byte> have = row_of(problem, output.out, row);
+        const std::vector<std::byte> none(have.size(), std::byte{0xFF});
+        EXPECT_TRUE(same_bytes(have, is_in ? row_of(problem, all.out, row) : none))
+            << "row " << row << " of at most " << max_rows;
+      }
+    }
+  }
+}
+
+// Without offsets, all rows have the query tokens of the limits.
+TEST_F(CudaColumns, EqualRowsNeedNoOffsets) {
+  AttentionCase c = columns_case(DType::f16, 128, 4, 16, 6);
+  const AttentionProblem problem(c);
+  ColumnsOptions options;
+  options.min_q_len = 6;
+  expect_matches(problem, options);
+}
+
 /// Runs the only row of `problem` as the last one of a batch of `num_rows`. The others have its
 /// tables and query tokens, and other lengths.
 std::vector<std::byte> run_as_last(const AttentionProblem& problem, ColumnsProblem& device,
