@@ -113,7 +113,8 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   const std::int64_t segments = limits.max_rows * per_row + slots + 2 * w.blocks;
   w.max_slots = static_cast<std::int32_t>(slots);
   w.counters = 0;
-  w.max_sum = align(slots * 4);
+  // The same place in both launch shapes, so that a workspace serves either without a reset.
+  w.max_sum = align(std::max<std::int64_t>(slots, std::int64_t{4} * limits.num_sms) * 4);
   w.outputs = align(w.max_sum + slots * shape.columns * 8);
   w.first_slots = align(w.outputs + slots * shape.columns * limits.head_dim * 4);
   w.segments = align(w.first_slots + (limits.fixed_tokens > 0 ? limits.max_rows * 4 : 0));

@@ -4,7 +4,6 @@
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
-#include "kernels/columns/columns_workspace.h"
 #include "kernels/decode/decode_workspace.h"
 #include "kernels/prefill/prefill_plan.h"
 
@@ -88,7 +87,7 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
 // bytes.
 Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
                           std::int64_t workspace_bytes) {
-  if (target.kind != DeviceKind::cuda) return {workspace_bytes, "B"};
+  if (target.kind != DeviceKind::cuda || workspace_bytes == 0) return {workspace_bytes, "B"};
   cuda::AttentionShape shape{.kv = {},
                              .num_q_heads = cache.num_q_heads,
                              .max_rows = cache.max_batch_rows,
@@ -99,16 +98,14 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
   shape.kv.key.dtype = cache.layout.dtype;
   shape.kv.key.num_heads = cache.layout.num_kv_heads;
   shape.kv.key.head_dim = cache.layout.head_dim_k;
-  const std::int64_t decode_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
-                                    kernels::prefill_plan_bytes(cache.max_batch_rows);
+  shape.kv.key.tile_order = TileOrder::chunked;
+  shape.kv.value = shape.kv.key;
+  shape.kv.block_size = cache.layout.block_size_tokens;
+  const std::int64_t rows_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
+                                  kernels::prefill_plan_bytes(cache.max_batch_rows);
   kernels::DecodeLimits limits =
       cuda::decode_limits(shape, cache.max_batch_rows, cache.max_decode_tokens);
-  const auto columns = [&] {
-    return kernels::columns_workspace_bytes(cuda::columns_limits(shape, limits.max_rows));
-  };
-  const auto takes_all = [&] {
-    return kernels::decode_workspace(limits).bytes + columns() == decode_bytes;
-  };
+  const auto takes_all = [&] { return cuda::rows_bytes(shape, limits.max_rows) == rows_bytes; };
   while (limits.max_rows > 0 && !takes_all()) --limits.max_rows;
   if (limits.max_rows == 0) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);

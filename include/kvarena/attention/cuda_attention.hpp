@@ -39,6 +39,7 @@
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/result.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -74,8 +75,9 @@ struct RowClasses {
 
 /// The numbers of rows of a step that are not prompts.
 struct RowCounts {
-  std::int32_t decode = 0;   ///< rows for decode attention
-  std::int32_t columns = 0;  ///< rows for attention with many query columns
+  std::int32_t decode = 0;         ///< rows for decode attention
+  std::int32_t columns = 0;        ///< rows for attention with many query columns
+  std::int32_t column_tokens = 0;  ///< most query tokens of one of these
 };
 
 /// The host's figures of a step, and the place of its schedule.
@@ -113,6 +115,7 @@ constexpr void count_row(const RowClasses& classes, std::int32_t query_tokens,
     ++counts.decode;
   } else if (query_tokens <= classes.column_tokens) {
     ++counts.columns;
+    counts.column_tokens = std::max(counts.column_tokens, query_tokens);
   }
 }
 

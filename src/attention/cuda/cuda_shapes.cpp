@@ -77,12 +77,13 @@ kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t ro
           .fixed_tokens = shape.batch_invariant_tokens};
 }
 
-kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows) noexcept {
+kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
+                                      std::int32_t tokens) noexcept {
   const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
-  // One launch shape for all rows, so that cuts do not depend on the batch.
-  const std::int32_t most = shape.batch_invariant_tokens > 0 ? kNarrowColumns : kWideColumns;
+  const bool is_wide = std::int64_t{tokens} * group > kNarrowColumns;
+  const std::int32_t most = (is_wide ? kWideColumns : kNarrowColumns) / group;
   return {.max_rows = rows,
-          .q_len = std::clamp(most / group, 1, kMaxTreeTokens),
+          .q_len = std::clamp(most, 1, kMaxTreeTokens),
           .num_q_heads = shape.num_q_heads,
           .num_kv_heads = shape.kv.key.num_heads,
           .head_dim = shape.kv.key.head_dim,
@@ -121,7 +122,7 @@ bool takes_columns(const AttentionShape& shape) noexcept {
   return has_prompt_plan(shape.kv) && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
          shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
-         kernels::check_columns_limits(columns_limits(shape, shape.max_rows)).code ==
+         kernels::check_columns_limits(columns_limits(shape, shape.max_rows, 1)).code ==
              StatusCode::ok;
 }
 
@@ -131,8 +132,10 @@ RowClasses row_classes(const AttentionShape& shape) noexcept {
   if (!has_columns) return {.decode_tokens = has_decode ? shape.max_decode_tokens : 0};
   const std::int32_t group = shape.num_q_heads / shape.kv.key.num_heads;
   const bool is_decode = has_decode && !shape.draft_trees;
+  // One launch shape for all rows, so that cuts do not depend on the batch.
+  const std::int32_t most = shape.batch_invariant_tokens > 0 ? 1 : kWideColumns;
   return {.decode_tokens = is_decode ? kernels::kColumns / group : 0,
-          .column_tokens = columns_limits(shape, shape.max_rows).q_len};
+          .column_tokens = columns_limits(shape, shape.max_rows, most).q_len};
 }
 
 /// A smaller number of query tokens may need more memory, so the largest size counts.
@@ -144,8 +147,13 @@ std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept
           std::max(decode, kernels::decode_workspace_bytes(decode_limits(shape, rows, tokens)));
     }
   }
-  const bool has_columns = takes_columns(shape);
-  return decode + (has_columns ? kernels::columns_workspace_bytes(columns_limits(shape, rows)) : 0);
+  if (!takes_columns(shape)) return decode;
+  std::int64_t columns = 0;
+  for (const std::int32_t tokens : {1, kWideColumns}) {
+    columns =
+        std::max(columns, kernels::columns_workspace_bytes(columns_limits(shape, rows, tokens)));
+  }
+  return decode + columns;
 }
 
 /// The counters of prompts, the largest size of the other kernels' parts over all numbers of rows

@@ -30,8 +30,10 @@ bool has_prompt_plan(const KvLayerView& kv) noexcept;
 /// Returns the limits of decode attention for `rows` rows of at most `tokens` query tokens.
 kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t rows,
                                     std::int32_t tokens) noexcept;
-/// Returns the limits of attention with many query columns for `rows` rows.
-kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows) noexcept;
+/// Returns the limits of attention with many query columns for `rows` rows of at most `tokens`
+/// query tokens. They are those of the smallest launch shape that serves them.
+kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
+                                      std::int32_t tokens) noexcept;
 /// Returns whether the kernel for many query columns can serve this shape on a GPU that it runs on.
 bool takes_columns(const AttentionShape& shape) noexcept;
 /// Returns the bytes of both kernels' parts of a workspace for steps of at most `rows` rows.

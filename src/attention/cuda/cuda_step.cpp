@@ -59,7 +59,7 @@ kernels::DecodeLimits decode_limits(const AttentionStep& step) noexcept {
 }
 
 kernels::ColumnsLimits columns_limits(const AttentionStep& step) noexcept {
-  return columns_limits(step.shape, step.shape.max_rows);
+  return columns_limits(step.shape, step.shape.max_rows, step.rows.column_tokens);
 }
 
 WorkspaceParts parts_of(const AttentionStep& step) noexcept {
@@ -103,9 +103,9 @@ kernels::ColumnsScheduleParams columns_schedule(const AttentionStep& step,
                                                 const AttentionArgs& args) noexcept {
   const WorkspaceParts parts = parts_of(step);
   return {.limits = columns_limits(step),
+          .min_q_len = row_classes(step.shape).decode_tokens + 1,
           .seq_lens = args.batch.seq_lens,
           .q_offsets = args.q_offsets,
-          .min_q_len = row_classes(step.shape).decode_tokens + 1,
           .row_slots = step.row_slots,
           .num_rows = args.batch.num_rows,
           .window_tokens = args.window_tokens,
