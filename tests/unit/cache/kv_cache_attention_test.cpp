@@ -33,6 +33,7 @@ struct Case {
   std::int32_t num_threads = 2;
   DeviceKind device = DeviceKind::host;
   std::int32_t max_decode_tokens = 1;
+  std::int64_t batch_invariant_tokens = 0;
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -54,7 +55,8 @@ test::EngineOptions engine_options(const Case& c) {
                    .window_tokens = c.window,
                    .steps_in_flight = c.steps_in_flight,
                    .num_threads = c.num_threads,
-                   .max_decode_tokens = c.max_decode_tokens};
+                   .max_decode_tokens = c.max_decode_tokens,
+                   .batch_invariant_tokens = c.batch_invariant_tokens};
   options.io_dtype = c.io_dtype;
   options.soft_cap = c.soft_cap;
   options.has_sinks = c.has_sinks;
@@ -170,6 +172,38 @@ const std::vector<Case>& fast_shapes() {
            .head_dim_k = 256,
            .steps_in_flight = 1,
            .max_decode_tokens = 8},
+      // Groups in which one token, or few, have many query columns, and dims that decode attention
+      // does not take.
+      Case{.name = "bf16_128_group_8",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .q_heads = 8,
+           .kv_heads = 1,
+           .head_dim_k = 128,
+           .has_sinks = true},
+      Case{.name = "f16_64_group_16_window",
+           .kv_dtype = kF16,
+           .io_dtype = kF16,
+           .q_heads = 32,
+           .head_dim_k = 64,
+           .window = 33},
+      Case{.name = "bf16_80_soft_cap",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .head_dim_k = 80,
+           .soft_cap = 3.0F},
+      Case{.name = "f16_192_group_24",
+           .kv_dtype = kF16,
+           .io_dtype = kF16,
+           .q_heads = 24,
+           .kv_heads = 1,
+           .head_dim_k = 192},
+      Case{.name = "bf16_128_batch_invariant",
+           .kv_dtype = kBf16,
+           .io_dtype = kBf16,
+           .q_heads = 8,
+           .head_dim_k = 128,
+           .batch_invariant_tokens = 4096},
       Case{.name = "f16_64_given_f32", .kv_dtype = kF16, .head_dim_k = 64},
       Case{.name = "bf16_64_wider_v",
            .kv_dtype = kBf16,
