@@ -27,6 +27,9 @@ Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept
   if (Status s = check_shape(args); !s) return s;
   if (Status s = check_q_and_out(args, total_q(args)); !s) return s;
   if (Status s = check_same_shape(args, plan.limits); !s) return s;
+  if (args.tree_mask != nullptr && !plan.limits.draft_trees) {
+    return with(Check::tree_mask, unsupported(Resource::pointer));
+  }
   const auto same = [](Check check, Resource what, std::int64_t value, std::int64_t planned) {
     return in_range(check, what, value, planned, planned);
   };
@@ -48,16 +51,17 @@ Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept
 }
 
 /// The batch as the schedule sees it.
-Step step_of(const AttentionArgs& args, const Geometry& geometry) noexcept {
-  return {&args.batch, args.q_offsets, args.window_tokens, geometry.tile_tokens,
-          args.kv.key.num_heads};
+Step step_of(const AttentionArgs& args, const AttentionLimits& limits,
+             const Geometry& geometry) noexcept {
+  return {&args.batch,          args.q_offsets,        args.window_tokens,
+          geometry.tile_tokens, args.kv.key.num_heads, limits.draft_trees};
 }
 
 /// The arguments as the CPU kernels take them.
 kernels::AttentionParams params_of(const AttentionArgs& args) noexcept {
   return {args.kv,      args.batch,       args.q_offsets,     args.q,     args.out,
           args.lse,     args.num_q_heads, args.window_tokens, args.scale, args.soft_cap,
-          args.q_dtype, args.out_dtype,   args.scales,        args.sinks};
+          args.q_dtype, args.out_dtype,   args.scales,        args.sinks, args.tree_mask};
 }
 
 /// The inner loops of a path for one type.
@@ -130,7 +134,7 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
   AttentionPlan plan{workspace.data(),   limits, args.batch.num_rows, total_q(args), tokens,
                      args.window_tokens, 0};
   if (limits.path == CpuPath::best) plan.limits.path = best_cpu_path();
-  plan.num_parts = cut(step_of(args, map.geometry()), limits, workspace.data());
+  plan.num_parts = cut(step_of(args, limits, map.geometry()), limits, workspace.data());
   return plan;
 }
 
@@ -146,7 +150,7 @@ Status run_attention(const AttentionPlan& plan, const AttentionArgs& args,
   const WorkspaceMap map(plan.limits);
   const kernels::AttentionParams params = params_of(args);
   Run run{&params,
-          step_of(args, map.geometry()),
+          step_of(args, plan.limits, map.geometry()),
           &map,
           plan.workspace,
           &ops_of(plan.limits.path, args.kv.key.dtype),

@@ -109,7 +109,9 @@ std::string_view sentence_of(Check check) noexcept {
       return "tokens of all sequences, which must be the plan's: plan again when lengths change";
     case Check::workspace_bytes:
       return "workspace is too small; ask attention_workspace_bytes(limits)";
-    case Check::tree_mask: return "tree_mask: draft trees have no kernel here; give null";
+    case Check::tree_mask:
+      return "tree_mask: draft trees need draft_trees in the limits or the shape, and on a GPU the "
+             "kernel for many query columns without a soft cap; give null";
   }
   return "";
 }

@@ -41,11 +41,12 @@ std::int64_t total_cost(const Step& step) noexcept {
 }
 
 // Returns the place `cost` units behind the start of a tile's segments, at a multiple of
-// kChunkTokens tokens.
-Cursor place_in_tile(const Step& step, std::int32_t row, std::int64_t tile,
-                     std::int64_t cost) noexcept {
+// kChunkTokens tokens, or with `is_whole` at the start of a segment.
+Cursor place_in_tile(const Step& step, std::int32_t row, std::int64_t tile, std::int64_t cost,
+                     bool is_whole) noexcept {
   const std::int64_t each = segment_cost(step, row, tile);
   const TokenSpan span = step.span(row, tile);
+  if (is_whole) return {row, static_cast<std::int32_t>(cost / each), tile, span.begin};
   const std::int64_t inside = std::max<std::int64_t>(0, cost % each - kSegmentCost);
   const std::int64_t token = span.begin + inside / token_cost(step, row, tile);
   return {row, static_cast<std::int32_t>(cost / each), tile,
@@ -162,7 +163,7 @@ std::int32_t cut(const Step& step, const AttentionLimits& limits, std::byte* wor
       for (; cuts < wanted; ++cuts) {
         const std::int64_t target = total / wanted * cuts + total % wanted * cuts / wanted;
         if (target >= before + cost) break;
-        add(place_in_tile(step, row, tile, target - before));
+        add(place_in_tile(step, row, tile, target - before, limits.batch_invariant));
       }
       before += cost;
     }

@@ -42,6 +42,7 @@ struct Step {
   std::int32_t window_tokens;     ///< 0: none
   std::int32_t tile_tokens;       ///< query tokens in a tile
   std::int32_t num_kv_heads;      ///< heads
+  bool has_trees = false;         ///< query tokens may see later ones of their row
 
   /// The first query token of `row`.
   std::int64_t q_begin(std::int32_t row) const noexcept {
@@ -66,8 +67,13 @@ struct Step {
     const std::int64_t end = length == 0 ? 0 : length - q_count(row) + i + 1;
     return {window_tokens > 0 ? std::max<std::int64_t>(0, end - window_tokens) : 0, end};
   }
-  /// The tokens that at least one query token of a tile sees.
+  /// The tokens that at least one query token of a tile sees. With trees, tokens that one may see.
   TokenSpan span(std::int32_t row, std::int64_t tile) const noexcept {
+    if (has_trees) {
+      const std::int64_t end = std::max(0, batch->seq_lens[row]);
+      const std::int64_t first_end = std::max<std::int64_t>(0, end - q_count(row) + 1);
+      return {window_tokens > 0 ? std::max<std::int64_t>(0, first_end - window_tokens) : 0, end};
+    }
     const std::int64_t first = tile * tile_tokens;
     const std::int64_t last = first + tile_count(row, tile) - 1;
     return {visible(row, first).begin, visible(row, last).end};

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxQTokens = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxTreeTokens = 64;
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
@@ -43,13 +44,14 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
   const std::int64_t count = args.q_offsets[row + 1] - first;
   if (first < 0)
     return with(Check::q_count, invalid_argument(Resource::num_tokens, first, 0, kNoLimit));
+  const std::int64_t most = length > 0 ? length : kMaxQTokens;
   return in_range(Check::q_count, Resource::num_tokens, count, 0,
-                  length > 0 ? length : kMaxQTokens);
+                  args.tree_mask != nullptr ? std::min(most, kMaxTreeTokens) : most);
 }
 
 // Checks that every table entry that a query token sees is a block of the pool.
 Status check_entries(const AttentionArgs& args) noexcept {
-  const Step step{&args.batch, args.q_offsets, args.window_tokens, 1, 1};
+  const Step step{&args.batch, args.q_offsets, args.window_tokens, 1, 1, false};
   for (std::int32_t row = 0; row < args.batch.num_rows; ++row) {
     const std::int64_t length = args.batch.seq_lens[row];
     if (length == 0 || step.q_count(row) == 0) continue;
@@ -75,7 +77,6 @@ std::int64_t total_q(const AttentionArgs& args) noexcept {
 
 Status check_shape(const AttentionArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
-  if (args.tree_mask != nullptr) return with(Check::tree_mask, unsupported(Resource::pointer));
   return check_numbers(args);
 }
 

@@ -39,7 +39,9 @@ AttentionLimits host_limits(const BackendOptions& options, const KvLayerView& kv
           .head_dim_k = kv.key.head_dim,
           .head_dim_v = kv.value.head_dim,
           .num_threads = options.num_threads,
-          .path = CpuPath::best};
+          .path = CpuPath::best,
+          .draft_trees = options.draft_trees,
+          .batch_invariant = options.batch_invariant_tokens > 0};
 }
 
 cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView& kv) noexcept {

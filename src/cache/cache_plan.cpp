@@ -77,13 +77,8 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   if (!layout) return layout.status();
   KvCacheOptions options = given;
   if (Status status = complete(options); !status) return status;
-  if (target.kind == DeviceKind::host) {
-    if (options.home_stream != nullptr) return unsupported_option(Option::home_stream, 0);
-    if (options.draft_trees) return unsupported_option(Option::draft_trees, 1);
-    if (options.batch_invariant_tokens > 0) {
-      return unsupported_option(Option::batch_invariant_tokens,
-                                static_cast<std::uint64_t>(options.batch_invariant_tokens));
-    }
+  if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
+    return unsupported_option(Option::home_stream, 0);
   }
   CachePlan plan{.target = target,
                  .options = options,

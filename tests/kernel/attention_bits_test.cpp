@@ -66,6 +66,28 @@ TEST(AttentionBits, DoNotDependOnTheFormOfTheTableOrOnStrides) {
   }
 }
 
+TEST(AttentionBits, OfARowDoNotDependOnTheBatchWhenTheLimitsSaySo) {
+  for (const AttentionCase& c : cases()) {
+    if (c.q_counts.empty()) continue;
+    const AttentionProblem problem(c);
+    for (const std::int32_t threads : {1, 3}) {
+      AttentionLimits limits = problem.limits(threads, CpuPath::best);
+      limits.batch_invariant = true;
+      const AttentionOutput all = run_case(problem, limits, threads);
+      for (std::size_t row = 0; row < c.seq_lens.size(); ++row) {
+        const AttentionOutput alone =
+            run_case(problem, limits, threads, static_cast<std::int32_t>(row));
+        const std::int64_t heads = c.num_kv_heads * c.group;
+        const std::int64_t bytes = heads * c.head_dim_v * bytes_of(c.out_dtype);
+        const auto first = static_cast<std::size_t>(problem.q_offsets()[row] * bytes);
+        const auto count = static_cast<std::size_t>(c.q_counts[row] * bytes);
+        EXPECT_EQ(std::memcmp(all.out.data() + first, alone.out.data() + first, count), 0)
+            << "row " << row << ", " << to_string(c);
+      }
+    }
+  }
+}
+
 TEST(AttentionBits, DoNotDependOnTheNumberOfWorkersOrTheRun) {
   for (const AttentionCase& c : cases()) {
     const AttentionProblem problem(c);

@@ -274,6 +274,7 @@ AttentionArgs AttentionProblem::args(void* out, float* lse) const {
   a.window_tokens = case_.window_tokens;
   a.soft_cap = case_.soft_cap;
   a.sinks = sinks_.empty() ? nullptr : sinks_.data();
+  a.tree_mask = tree_masks_.empty() ? nullptr : tree_masks_.data();
   return a;
 }
 
@@ -287,6 +288,7 @@ AttentionLimits AttentionProblem::limits(std::int32_t num_threads, CpuPath path)
   limits.head_dim_v = case_.head_dim_v;
   limits.num_threads = num_threads;
   limits.path = path;
+  limits.draft_trees = case_.has_tree;
   return limits;
 }
 
@@ -297,7 +299,7 @@ std::int64_t AttentionProblem::lse_elements() const {
 std::int64_t AttentionProblem::out_elements() const { return lse_elements() * case_.head_dim_v; }
 
 AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
-                         std::int32_t num_workers) {
+                         std::int32_t num_workers, std::int32_t only_row) {
   AttentionOutput output;
   output.out.assign(size(problem.out_elements() * bytes_of(problem.shape().out_dtype)),
                     std::byte{0xFF});
@@ -310,7 +312,14 @@ AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits&
   }
   std::vector<std::byte> storage(size(bytes.value() + 64), std::byte{0xFF});
   const std::size_t skip = (64 - reinterpret_cast<std::uintptr_t>(storage.data()) % 64) % 64;
-  const AttentionArgs args = problem.args(output.out.data(), output.lse.data());
+  AttentionArgs args = problem.args(output.out.data(), output.lse.data());
+  if (only_row >= 0) {
+    args.batch.num_rows = args.batch.tables.num_rows = 1;
+    args.batch.tables.row_offsets += only_row;
+    args.batch.seq_lens += only_row;
+    args.batch.num_blocks += only_row;
+    args.q_offsets += only_row;
+  }
   const Status valid = validate(args, Validation::checked);
   EXPECT_TRUE(valid.is_ok()) << describe_attention(valid);
   const auto plan = plan_attention(args, limits, std::span(storage).subspan(skip, size(*bytes)));

@@ -124,10 +124,11 @@ struct AttentionOutput {
   std::vector<float> lse;
 };
 
-/// Plans with `limits` and runs with `num_workers` threads; out is filled with 0xFF first. Fails
+/// Plans with `limits` and runs with `num_workers` threads, all rows or only one; out is filled
+/// with 0xFF first. Fails
 /// the test when a status is not ok.
 AttentionOutput run_case(const AttentionProblem& problem, const AttentionLimits& limits,
-                         std::int32_t num_workers);
+                         std::int32_t num_workers, std::int32_t only_row = -1);
 
 /// L2 norms: of the exact answer, of an output's distance from it, and of its own rounding to the
 /// output's type.

@@ -110,6 +110,10 @@ AttentionCase random_case(std::uint64_t seed) {
     const std::int32_t count = pick(s, std::array{0, 1, 2, 3, 8, 33, 70});
     c.q_counts.push_back(length == 0 ? count % 3 : std::min(count, length));
   }
+  if (ragged_q && pick(s, std::array{false, false, true})) {
+    c.has_tree = true;
+    for (std::int32_t& count : c.q_counts) count = std::min(count, 64);
+  }
   return c;
 }
 

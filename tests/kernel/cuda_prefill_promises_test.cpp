@@ -93,9 +93,9 @@ TEST_F(CudaPrefillPromises, ATokenThatIsNotSeenIsNotMultiplied) {
           expect_close_tokens(problem, output, 0, kSeenBy, what);
           const std::int32_t leaves = window > 0 ? kSeenBy + window : c.q_counts[0];
           expect_close_tokens(problem, output, leaves, c.q_counts[0] + c.q_counts[1], what);
-          const float seen = load_element(
-              output.out.data(), c.out_dtype,
-              std::int64_t{kSeenBy} * c.num_kv_heads * c.group * dim + 5);
+          const float seen =
+              load_element(output.out.data(), c.out_dtype,
+                           std::int64_t{kSeenBy} * c.num_kv_heads * c.group * dim + 5);
           EXPECT_FALSE(std::isfinite(seen)) << what;
         }
       }
@@ -134,8 +134,7 @@ TEST_F(CudaPrefillPromises, WeightsFarBelowTheLargestOneCount) {
       device.params.compute_capability = capability;
       const AttentionOutput output = device.run();
       for (std::int32_t d = 0; d < 64; ++d) {
-        EXPECT_NEAR(load_element(output.out.data(), dtype, d), share,
-                    share * 6e-3)
+        EXPECT_NEAR(load_element(output.out.data(), dtype, d), share, share * 6e-3)
             << name_of(dtype) << ", capability " << capability;
       }
       EXPECT_NEAR(output.lse[0], std::log(others + std::exp(15.0)), 1e-4) << name_of(dtype);

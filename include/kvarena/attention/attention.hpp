@@ -45,9 +45,11 @@ struct AttentionArgs {
   float soft_cap = 0.0F;           ///< of the logits, 0: none
   QuantScales scales = {};         ///< of fp8 K and V; CUDA only
   const float* sinks = nullptr;    ///< [num_q_heads] logits of the attention sinks; or null
-  const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees: bit j of query token i says
-                                             ///< whether it sees query token j of its row; null:
-                                             ///< causal. Not supported yet
+  const std::uint64_t* tree_mask = nullptr;  ///< [total_q] draft trees of at most 64 query tokens a
+                                             ///< row: bit j of query token i says whether it sees
+                                             ///< query token j of its row. It sees itself and all
+                                             ///< older tokens; with a window, the last of all
+                                             ///< these. Null: causal
 };
 
 /// The code that runs on a CPU. `best` takes the fastest that the machine has.
@@ -64,6 +66,10 @@ struct AttentionLimits {
   std::int32_t num_threads = 1;   ///< 1 .. CpuWorkers::kMaxThreads; results depend on it, see
                                   ///< run_attention
   CpuPath path = CpuPath::best;   ///< the code that runs
+  bool draft_trees = false;       ///< AttentionArgs::tree_mask may be set
+  bool batch_invariant = false;   ///< the bits of a row do not depend on the other rows: work is
+                                  ///< cut between query tokens and heads only, so a long sequence
+                                  ///< keeps fewer workers busy
 };
 
 /// The extent of the checks of `validate`. `checked` also reads every table entry and proves that

@@ -47,10 +47,12 @@ struct KvCacheOptions {
   std::int32_t max_decode_tokens = 1;  ///< CUDA: most tokens of a recorded row, and where no kernel
                                        ///< for many query columns runs (cuda::row_classes), of a
                                        ///< row that decode attention serves; 1 .. 16
-  std::int64_t batch_invariant_tokens = 0;  ///< CUDA: not 0: the bits of a sequence do not depend
-                                            ///< on the rest of its step, when the step's sequences
-                                            ///< have at most so many tokens together; <= 2^28
-  bool draft_trees = false;     ///< CUDA: AttendArgs::tree_mask may be set (speculation with trees)
+  std::int64_t batch_invariant_tokens = 0;  ///< not 0: the bits of a sequence's results do not
+                                            ///< depend on the rest of its step. CUDA: when the
+                                            ///< step's sequences have at most so many tokens
+                                            ///< together; <= 2^28
+  bool draft_trees = false;  ///< AttendArgs::tree_mask may be set (speculation with trees); CUDA:
+                             ///< needs compute capability 9.0
   void* home_stream = nullptr;  ///< CUDA: the cudaStream_t to work on; null: the cache creates one
   OperationLog* log = nullptr;  ///< see BlockManagerOptions
   std::int64_t audit_blocks_per_step = 64;  ///< see StepPublisherOptions; 0: no audit

@@ -3,6 +3,7 @@
 #include "base/half.hpp"
 
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -155,8 +156,7 @@ class PartRunner {
   void attend(const Chunk& chunk, std::int32_t ahead) noexcept {
     const std::int32_t tokens = run_.step.tile_count(chunk.at.row, chunk.at.tile);
     const std::int64_t first = chunk.at.tile * geometry_.tile_tokens;
-    const TokenSpan narrowest{run_.step.visible(chunk.at.row, first + tokens - 1).begin,
-                              run_.step.visible(chunk.at.row, first).end};
+    const TokenSpan narrowest = seen_by_all(chunk, first, tokens);
     if (chunk.count() == 0) return prefetch(0, ahead);
     if (narrowest.begin <= chunk.at.token && chunk.end <= narrowest.end) {
       attend_rows(0, tokens * geometry_.group, 0, chunk.count(), ahead > 0);
@@ -164,13 +164,57 @@ class PartRunner {
     }
     prefetch(0, ahead);
     for (std::int32_t i = 0; i < tokens; ++i) {
-      const TokenSpan seen = run_.step.visible(chunk.at.row, first + i);
-      const std::int64_t begin = std::max(seen.begin, chunk.at.token);
-      const std::int64_t end = std::min(seen.end, chunk.end);
-      if (begin >= end) continue;
-      attend_rows(i * geometry_.group, geometry_.group,
-                  static_cast<std::int32_t>(begin - chunk.at.token),
-                  static_cast<std::int32_t>(end - begin), false);
+      if (p_.tree_mask == nullptr) {
+        attend_span(chunk, i, run_.step.visible(chunk.at.row, first + i));
+      } else {
+        attend_tree(chunk, i, first + i);
+      }
+    }
+  }
+
+  // Returns the tokens that all of the query tokens [first, first + tokens) see, or some of these.
+  TokenSpan seen_by_all(const Chunk& chunk, std::int64_t first,
+                        std::int32_t tokens) const noexcept {
+    const std::int32_t row = chunk.at.row;
+    const TokenSpan of_first = run_.step.visible(row, first);
+    if (p_.tree_mask == nullptr) {
+      return {run_.step.visible(row, first + tokens - 1).begin, of_first.end};
+    }
+    const std::int64_t first_new = of_first.end - first - 1;
+    return {run_.step.window_tokens > 0 ? first_new : 0, first_new};
+  }
+
+  // Attends to the part of a chunk within `seen`, with query token `i` of the tile.
+  void attend_span(const Chunk& chunk, std::int32_t i, const TokenSpan& seen) noexcept {
+    const std::int64_t begin = std::max(seen.begin, chunk.at.token);
+    const std::int64_t end = std::min(seen.end, chunk.end);
+    if (begin >= end) return;
+    attend_rows(i * geometry_.group, geometry_.group,
+                static_cast<std::int32_t>(begin - chunk.at.token),
+                static_cast<std::int32_t>(end - begin), false);
+  }
+
+  // Attends to what query token `query` of a draft tree sees of a chunk: older tokens, then runs of
+  // new ones. A window keeps the last of all these.
+  void attend_tree(const Chunk& chunk, std::int32_t i, std::int64_t query) noexcept {
+    const std::int32_t row = chunk.at.row;
+    const std::int64_t count = run_.step.q_count(row);
+    const std::int64_t first_new = std::int64_t{p_.batch.seq_lens[row]} - count;
+    if (first_new < 0) return;
+    const std::uint64_t all = ~std::uint64_t{0} >> (64 - count);
+    std::uint64_t seen = (p_.tree_mask[run_.step.q_begin(row) + query] & all) | 1ULL << query;
+    std::int64_t begin = 0;
+    if (const std::int64_t window = run_.step.window_tokens; window > 0) {
+      while (std::popcount(seen) > window) seen &= seen - 1;
+      begin = std::max<std::int64_t>(0, first_new - (window - std::popcount(seen)));
+    }
+    attend_span(chunk, i, {begin, first_new});
+    while (seen != 0) {
+      const int from = std::countr_zero(seen);
+      const int length = std::countr_one(seen >> from);
+      attend_span(chunk, i, {first_new + from, first_new + from + length});
+      if (from + length == 64) break;
+      seen &= ~std::uint64_t{0} << (from + length);
     }
   }
 

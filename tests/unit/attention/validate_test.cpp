@@ -158,11 +158,29 @@ TEST(AttentionValidate, NamesEachBadArgumentAndRunsNothing) {
   }
 }
 
-TEST(AttentionValidate, RefusesDraftTrees) {
+TEST(AttentionValidate, TreesHaveAtMost64QueryTokensARow) {
   Small small;
-  constexpr std::array<std::uint64_t, 2> kMasks{1, 1};
-  small.args.tree_mask = kMasks.data();
-  const Status status = validate(small.args);
+  const std::vector<std::uint64_t> masks(65, 1);
+  small.args.tree_mask = masks.data();
+  EXPECT_OK(validate(small.args));
+  const std::vector<std::int64_t> offsets{0, 65, 66};
+  const std::vector<std::int32_t> lengths{65, 1};
+  const std::vector<std::int32_t> blocks{65, 65};
+  small.args.q_offsets = offsets.data();
+  small.args.batch.seq_lens = lengths.data();
+  small.args.batch.num_blocks = blocks.data();
+  small.args.batch.num_rows = 2;
+  EXPECT_EQ(validate(small.args).resource, Resource::num_tokens);
+}
+
+TEST(AttentionValidate, APlanWithoutTreesRefusesThem) {
+  Small small;
+  auto workers = CpuWorkers::create(1);
+  const auto plan = small.plan();
+  ASSERT_TRUE(plan.is_ok());
+  const std::vector<std::uint64_t> masks(8, 1);
+  small.args.tree_mask = masks.data();
+  const Status status = run_attention(*plan, small.args, *workers);
   EXPECT_EQ(status.code, StatusCode::unsupported);
   EXPECT_NE(describe_attention(status).find("tree_mask"), std::string::npos);
 }
