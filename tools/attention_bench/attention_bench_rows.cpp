@@ -158,13 +158,14 @@ std::string table_line(const AttentionProblem& problem, const AttentionFigures& 
   const char* verdict = figures.is_correct() ? "" : "  WRONG";
   const double gb = gb_per_s(figures.kv_bytes, figures.attention_us);
   if (shows_work) {
+    const double tflops = flop_per_us(problem, figures) / 1e6;
     const double peak = 100.0 * fraction_of_peak(problem, figures, ceilings);
     const double beside = speed_beside(problem, figures);
     return fmt::format(
-        "{:<12} {:<22} {:<8} {:>10.1f} {:>8.1f} {:>8} {:>7} {:>9.1f} {:>8.1f} {:>10.1f} {:>8.3f} "
+        "{:<12} {:<22} {:<8} {:>10.1f} {:>8} {:>8} {:>7} {:>9.1f} {:>8.1f} {:>10.1f} {:>8.3f} "
         "{:>8.1e}{}\n",
         heads_text(problem.shape), batch_text(problem), name_of(problem.shape.dtype),
-        figures.attention_us, flop_per_us(problem, figures) / 1e6,
+        figures.attention_us, fmt::format("{:.{}f}", tflops, tflops < 10.0 ? 3 : 1),
         peak > 0.0 ? fmt::format("{:.1f} %", peak) : "-",
         beside > 0.0 ? fmt::format("{:.3f}", beside) : "-", megabytes(figures.kv_bytes), gb,
         figures.floor_us, ratio, figures.error, verdict);

@@ -61,6 +61,21 @@ ExitCode AttentionBenchRun::report(const Console& console, const std::string& wh
 
 namespace {
 
+double peak_of(const capacity::GpuSpec* data_sheet) {
+  return data_sheet == nullptr ? 0.0 : static_cast<double>(data_sheet->bf16_flops_per_second);
+}
+
+/// What the device reads and computes, and the head of the table.
+std::string opening_lines(const AttentionBenchRun& run, const ReadCeiling& ceiling, bool has_work) {
+  std::string text = fmt::format("{}: reads {:.1f} GB/s ({} at once)", run.device.name(),
+                                 gb_per_s(ceiling.bytes, ceiling.us), human_bytes(ceiling.bytes));
+  if (has_work && run.data_sheet != nullptr) {
+    text += fmt::format("; peak {:.0f} TFLOP/s of dense bf16 by the data sheet of {}",
+                        peak_of(run.data_sheet) / 1e12, run.data_sheet->name);
+  }
+  return text + "\n" + table_header(has_work);
+}
+
 /// Says how far an interrupted run came.
 void warn_of_interrupt(const Console& console, std::size_t measured, std::size_t all) {
   if (console.is_unread()) return;
@@ -78,18 +93,7 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
     (json_on_stdout(json) ? console.err : console.out) << text << std::flush;
   };
   const bool has_work = shows_work(problems);
-  const double peak =
-      data_sheet != nullptr ? static_cast<double>(data_sheet->bf16_flops_per_second) : 0.0;
-  if (ceiling) {
-    const std::string of_peak =
-        has_work && data_sheet != nullptr
-            ? fmt::format("; its peak is {:.0f} TFLOP/s of bf16 by the data sheet of {}",
-                          peak / 1e12, data_sheet->name)
-            : "";
-    print(fmt::format("{}: reads {:.1f} GB/s ({} at once){}\n{}", device.name(),
-                      gb_per_s(ceiling->bytes, ceiling->us), human_bytes(ceiling->bytes), of_peak,
-                      table_header(has_work)));
-  }
+  if (ceiling) print(opening_lines(*this, *ceiling, has_work));
   Json rows = Json::array();
   ExitCode code = ExitCode::ok;
   bool is_correct = true;
@@ -107,7 +111,7 @@ ExitCode AttentionBenchRun::run(const Console& console, meter::AttentionMeter& m
       code = report(console, name, figures.status());
       break;
     }
-    const Ceilings ceilings{*ceiling, peak};
+    const Ceilings ceilings{*ceiling, peak_of(data_sheet)};
     print(table_line(problem, *figures, ceilings, has_work));
     rows.push_back(json_of(problem, *figures, ceilings));
     if (figures->is_correct()) continue;
