@@ -190,9 +190,8 @@ template <class Q, class T>
 void CudaMeter::compare(const Row& row, AttentionFigures& figures) {
   const AttentionShape& shape = row.problem.shape;
   const std::vector<PlainPair> pairs = compared_pairs(row.problem);
-  const PlainPair& last = pairs.back();
-  const auto last_row = static_cast<std::size_t>(last.row);
-  const std::int64_t scratch_floats = last.scratch + row.problem.lengths[last_row];
+  const auto last_row = static_cast<std::size_t>(pairs.back().row);
+  const std::int64_t scratch_floats = pairs.back().scratch + row.problem.lengths[last_row];
   const auto num_pairs = static_cast<std::int64_t>(pairs.size());
   const DeviceBuffer on_device = buffer(num_pairs * std::int64_t{sizeof(PlainPair)});
   const DeviceBuffer scratch = buffer(scratch_floats * 4);

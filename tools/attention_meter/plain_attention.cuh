@@ -15,6 +15,7 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -22,7 +23,8 @@
 
 namespace kvarena::meter {
 
-inline constexpr int kPlainThreads = 256;  ///< threads of a thread block of plain_attention
+inline constexpr int kPlainThreads = 256;         ///< threads of a thread block of plain_attention
+inline constexpr std::int32_t kLeastCost = 1024;  ///< tokens that a pair counts as, at least
 inline constexpr std::int64_t kComparedTokens = std::int64_t{1} << 25;  ///< of all compared pairs
 
 /// One query token's head.
@@ -106,7 +108,7 @@ inline std::vector<PlainPair> compared_pairs(const AttentionProblem& problem) {
       const std::int32_t end = problem.lengths[row] - problem.queries_of(row) + query + 1;
       for (std::int32_t head = 0; head < problem.shape.num_q_heads; ++head) {
         all.push_back({static_cast<std::int32_t>(row), query, head, 0});
-        costs.push_back(end);
+        costs.push_back(std::max(end, kLeastCost));
       }
     }
   }
