@@ -208,7 +208,15 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
       const unsigned weight0 = mine == query ? weights[u][0] : 0;
       const unsigned weight1 = mine == query ? weights[u][1] : 0;
 #pragma unroll
-      for (int i = 0; i < Tile::kSteps; ++i) tiles[u].weigh(acc.o[i], i, weight0, weight1, seen);
+      for (int i = 0; i < Tile::kSteps; ++i) {
+        // Columns of other query tokens may get NaN here.
+        float part[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+        tiles[u].weigh(part, i, weight0, weight1, seen);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          if ((first_column + 2 * t + (c & 1)) / group == query) acc.o[i][c] += part[c];
+        }
+      }
     }
   }
 }
