@@ -51,10 +51,10 @@ void print(const KnownRow& row, const AttentionFigures& figures) {
                         : ratio < best_public       ? "beaten"
                                                     : "behind";
   const auto bytes = static_cast<double>(figures.kv_bytes);
-  std::printf("%-12s %8.1f %8.1f %8.1f %7.2f %7.1f %7.3f %7.3f %7.3f %-6s %6d %8.1e\n",
+  std::printf("%-12s %8.1f %8.1f %8.1f %7.2f %7.1f %7.3f %7.3f %7.3f %-6s %8.1e\n",
               std::string(row.name).c_str(), bytes / 1e6, figures.floor_us, figures.attention_us,
               figures.schedule_us, bytes / figures.attention_us / 1e3, ratio, best_public,
-              row.target_ratio, verdict, figures.num_parts, figures.error);
+              row.target_ratio, verdict, figures.error);
   std::fflush(stdout);
 }
 
@@ -72,9 +72,8 @@ int main(int argc, char** argv) {
       "%.0f GB/s\n",
       (*device)->info().name.c_str(), (*device)->info().num_sms,
       static_cast<double>(ceiling->bytes) / ceiling->us / 1e3);
-  std::printf("%-12s %8s %8s %8s %7s %7s %7s %7s %7s %6s %6s %8s\n", "heads, batch", "KV MB",
-              "floor us", "us", "plan us", "GB/s", "ratio", "public", "target", "", "parts",
-              "error");
+  std::printf("%-12s %8s %8s %8s %7s %7s %7s %7s %7s %6s %8s\n", "heads, batch", "KV MB",
+              "floor us", "us", "plan us", "GB/s", "ratio", "public", "target", "", "error");
   bool all_correct = true;
   for (const KnownRow& row : known_rows()) {
     if (!is_wanted(row, argc, argv)) continue;

@@ -29,8 +29,7 @@ struct ChosenProblems {
 /// The options of the command.
 class AttentionBenchOptions {
  public:
-  /// Declares --preset, --heads, --head-dim, --batch, --context, --lengths, --dtype, --block-size,
-  /// --q-len and --window.
+  /// Declares the options that choose rows: known ones, or ones of given shapes.
   void declare(CLI::App& command);
   /// Returns the rows in the given order. Reports contradictions and bad files.
   ChosenProblems choose(const Console& console) const;
@@ -41,6 +40,10 @@ class AttentionBenchOptions {
 
  private:
   void declare_counts(CLI::App& command);
+  void declare_row(CLI::App& command);
+  void declare_known_rows(CLI::App& command);
+  ChosenProblems known_rows(const Console& console) const;
+  std::vector<meter::AttentionProblem> uniform_rows(const meter::AttentionShape& shape) const;
   std::vector<meter::AttentionShape> shapes() const;
   std::vector<meter::AttentionProblem> rows_of_presets() const;
   /// The options' shape with the heads of a shape, a preset or a model.
@@ -52,6 +55,14 @@ class AttentionBenchOptions {
   std::string preset_;
   std::string lengths_path_;
   std::string dtype_ = "bf16";
+  bool prefill_ = false;
+  bool columns_ = false;
+  bool shared_prefix_ = false;
+  std::vector<std::string> names_;
+  std::vector<std::int32_t> cached_;
+  std::int32_t shared_tokens_ = 0;
+  std::int32_t num_groups_ = 1;
+  double soft_cap_ = 0.0;
   std::vector<std::int32_t> batches_ = {64};
   std::vector<std::int32_t> contexts_ = {1024};
   meter::AttentionShape shape_;

@@ -2,17 +2,20 @@
 
 /// @file
 /// Measures the rows of `kvarena bench attention` one after another with a given meter. It prints
-/// each row after its measurement and writes JSON at the end. The functions of a row and of the
-/// comparison with other kernels are pure.
+/// each row after its measurement and writes JSON at the end.
 
+#include "tools/attention_bench/attention_bench_rows.hpp"
 #include "tools/console.hpp"
 
+#include "kvarena/capacity/gpu_spec.hpp"
 #include "tools/attention_meter/attention_meter.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace kvarena::tools {
 
@@ -21,7 +24,8 @@ struct AttentionBenchRun {
   const Device& device;  ///< that the meter measures
   const meter::MeterOptions& options;
   std::span<const meter::AttentionProblem> problems;
-  const std::string& json;  ///< target of `--json`
+  const std::string& json;                        ///< target of `--json`
+  const capacity::GpuSpec* data_sheet = nullptr;  ///< of the device, if it is known
 
   /// Measures the rows and prints a line for each, until options.stop. Returns check_failed when a
   /// result is wrong. An early end is reported and returns interrupted, does_not_fit, usage (the
@@ -30,27 +34,5 @@ struct AttentionBenchRun {
   /// Reports that `what` failed.
   ExitCode report(const Console& console, const std::string& what, const Status& status) const;
 };
-
-/// "32/8 D=128".
-std::string heads_text(const meter::AttentionShape& shape);
-/// "64 x 4k", or "64 x 330..65536" for lengths that differ.
-std::string batch_text(std::span<const std::int32_t> lengths);
-
-/// The table's first line.
-std::string table_header();
-/// The line of one row.
-std::string table_line(const meter::AttentionProblem& problem,
-                       const meter::AttentionFigures& figures, const meter::ReadCeiling& ceiling);
-
-/// Returns a row as JSON: the problem and its measurement. Numbers of µs and GB/s are not rounded.
-nlohmann::ordered_json json_of(const meter::AttentionProblem& problem,
-                               const meter::AttentionFigures& figures,
-                               const meter::ReadCeiling& ceiling);
-
-/// Returns how to compare kvarena with FlashInfer, cuDNN and others, and the time of the best of
-/// them for each of `problems` that is in docs/benchmarks.md.
-std::string peers_text(std::span<const meter::AttentionProblem> problems);
-/// The same rows for programs.
-nlohmann::ordered_json peers_json(std::span<const meter::AttentionProblem> problems);
 
 }  // namespace kvarena::tools

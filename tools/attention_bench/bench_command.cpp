@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <vector>
 
 namespace kvarena::tools {
 namespace {
@@ -27,16 +28,24 @@ Examples:
   kvarena bench attention --batch 1,8,64 --context 1k,8k   six rows
   kvarena bench attention --heads 64/8 --lengths FILE.json a ragged batch
   kvarena bench attention --device cpu --dtype f16 --json -
+  kvarena bench attention --prefill                        prompts
+  kvarena bench attention --columns --shared-prefix        drafts, wide groups, shared blocks
+  kvarena bench attention --prefill --row 1x8k,fp8-1x8k    two rows of these
+  kvarena bench attention --batch 4 --q-len 2048 --cached 6k four chunks behind cached tokens
   kvarena bench attention --preset all --peers             what public kernels take
 
 A row: the bytes of K and V; the time to only read as many (floor); the time of attention in one
 layer, its share of the schedule included; the same in GB/s, as a multiple of the floor and as a
 share of what a large read reaches; the time of a schedule, made once for all layers; the relative
 error. Exit code 1: an error above twice that of rounding.
+Rows of prompts and of more than 8 query columns also have TFLOP/s, their share of the GPU's peak,
+and their speed as a multiple of what is measured beside them: a prompt of as much work, bf16 K and
+V, two batches in place of a mixed one, or the same batch that is not told what is shared.
 )";
 
 constexpr std::int64_t kCudaCeilingTurns = 8;  // of the rotated bytes: 8 GB
 constexpr std::int64_t kCeilingUnit = 4096;
+constexpr double kCpuFlops = 5e10;  // of the largest known row that a CPU measures
 
 class BenchCommand {
  public:
@@ -45,6 +54,7 @@ class BenchCommand {
 
  private:
   bool complete(const Console& console, const Device& device);
+  bool fit_to_cpu(const Console& console);
 
   AttentionBenchOptions rows_;
   ChosenProblems chosen_;
@@ -60,8 +70,8 @@ CLI::App* BenchCommand::declare(CLI::App& parent) {
   CLI::App* bench = parent.add_subcommand("bench", "Measure kernels on this machine");
   bench->require_subcommand(1);
   bench->footer("\nExamples:\n  kvarena bench attention --help\n");
-  CLI::App* command = bench->add_subcommand(
-      "attention", "Decode attention beside the time to only read the same bytes");
+  CLI::App* command =
+      bench->add_subcommand("attention", "Attention beside the time to only read the same bytes");
   command->footer(kFooter);
   add_device_option(*command, device_);
   rows_.declare(*command);
@@ -77,6 +87,31 @@ CLI::App* BenchCommand::declare(CLI::App& parent) {
                     "Only print how kvarena is compared with public kernels, and what those take");
   declare_json_option(*command, json_);
   return bench;
+}
+
+// Leaves out the known rows that a CPU cannot compute, or not in a reasonable time. Reports when
+// none is left.
+bool BenchCommand::fit_to_cpu(const Console& console) {
+  std::vector<AttentionProblem>& rows = chosen_.problems;
+  const auto is_too_large = [](const AttentionProblem& row) {
+    const bool is_fp8 = row.shape.dtype == DType::fp8_e4m3;
+    return !row.name.empty() && (is_fp8 || flops(row) > kCpuFlops);
+  };
+  const std::size_t left_out = std::erase_if(rows, is_too_large);
+  // The CPU has no other way to read shared blocks.
+  for (AttentionProblem& row : rows) {
+    std::erase_if(row.beside, [](const AttentionProblem& other) { return !other.reads_shared; });
+  }
+  const std::string text = fmt::format(
+      "{} rows are left out on the CPU: they have fp8 K and V, or more than {:.0f} "
+      "GFLOP",
+      left_out, kCpuFlops / 1e9);
+  if (rows.empty()) {
+    console.error(text, "rows that a CPU can measure", "choose a GPU, or other rows");
+    return false;
+  }
+  if (left_out > 0) console.warning(text);
+  return true;
 }
 
 // The sizes that depend on the device. Reports when the largest row does not fit.
@@ -125,8 +160,13 @@ ExitCode BenchCommand::run(const Console& console) {
                   "leave --dtype out; with --peers fp8 shows what public kernels take");
     return ExitCode::usage;
   }
+  if (opened->cuda == nullptr && !fit_to_cpu(console)) return ExitCode::usage;
   if (!complete(console, *opened->device)) return ExitCode::does_not_fit;
-  const AttentionBenchRun rows{*opened->device, options_, chosen_.problems, json_};
+  AttentionBenchRun rows{*opened->device, options_, chosen_.problems, json_};
+  if (opened->cuda != nullptr) {
+    const CudaDeviceInfo info = opened->cuda->info();
+    rows.data_sheet = data_sheet_of(info.name, info.num_sms);
+  }
   auto meter = opened->cuda != nullptr ? meter::make_cuda_meter(*opened->cuda, options_)
                                        : meter::make_host_meter(*opened->device, options_);
   if (!meter) return rows.report(console, "the pool", meter.status());

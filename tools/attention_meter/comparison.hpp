@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace kvarena::meter {
@@ -23,20 +24,38 @@ class Comparison {
   explicit Comparison(DType dtype) noexcept : dtype_(dtype) {}
 
   /// Element `index` of `results` should be `exact`.
-  void add(double exact, const void* results, std::int64_t index) noexcept {
+  void add(double exact, const void* results, std::int64_t index, double weight = 1.0) noexcept {
     float rounded = 0.0F;
     store_f32(&rounded, dtype_, 0, static_cast<float>(exact));
-    add_square(norm_, exact);
-    add_square(rounding_, load_f32(&rounded, dtype_, 0) - exact);
-    add_square(difference_, load_f32(results, dtype_, index) - exact);
+    add_square(norm_, exact, weight);
+    add_square(rounding_, load_f32(&rounded, dtype_, 0) - exact, weight);
+    add_square(difference_, load_f32(results, dtype_, index) - exact, weight);
+  }
+  /// Elements `index` .. of `results` should be `exact`, the output of one head. Each head counts
+  /// alike: a query token that sees many tokens has small outputs, and their error counts too.
+  void add_head(std::span<const double> exact, const void* results, std::int64_t index) noexcept {
+    double square = 0.0;
+    for (const double value : exact) square += value * value;
+    if (square == 0.0) square = 1.0;
+    for (const double value : exact) add(value, results, index++, 1.0 / square);
   }
   /// Relative L2 distance of the results.
   double error() const noexcept { return std::sqrt(difference_ / norm_); }
   /// Twice that of the exact results rounded to `dtype`.
   double error_limit() const noexcept { return 2.0 * std::sqrt(rounding_ / norm_); }
+  /// Puts the error and its limit into `error` and `limit`, unless what is there is worse. 0 and 0
+  /// are nothing.
+  void keep_worse(double& error, double& limit) const noexcept {
+    const bool is_better = this->error() / error_limit() <= error / limit;  // NaN is not
+    if (is_better || std::isnan(error)) return;
+    error = this->error();
+    limit = error_limit();
+  }
 
  private:
-  static void add_square(double& sum, double value) noexcept { sum += value * value; }
+  static void add_square(double& sum, double value, double weight) noexcept {
+    sum += value * value * weight;
+  }
 
   DType dtype_;
   double norm_ = 0.0;

@@ -1,13 +1,14 @@
 #pragma once
 
 /// @file
-/// `CudaBatch`: a problem's arrays on a GPU, and the arguments of the decode kernel over them.
+/// `CudaBatch`: a problem's arrays on a GPU, and the arguments of attention over them.
 
-#include "kernels/decode/decode.h"
+#include "kvarena/attention/cuda_attention.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/tile_order.hpp"
+#include "kvarena/device/cuda_device.hpp"
 #include "tools/attention_meter/attention_problem.hpp"
 #include "tools/attention_meter/device_buffer.hpp"
-
-#include "kvarena/base/ids.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,91 +17,136 @@
 
 namespace kvarena::meter {
 
+/// K and V of a problem in a pool: the tile order that KvCache takes by itself, K before V in a
+/// block.
+inline KvLayerView layer_of(const AttentionShape& shape, const PoolPart& pool) {
+  const std::int64_t row = shape.head_dim * bytes_of(shape.dtype);
+  const std::int64_t plane = block_bytes(shape) / 2;
+  const bool is_chunked =
+      shape.block_size % kTileTokens == 0 && has_chunked_order(shape.dtype, shape.head_dim);
+  const auto view = [&](std::int64_t offset) {
+    return PlaneView{pool.base + offset,
+                     2 * plane,
+                     shape.block_size * row,
+                     row,
+                     shape.num_kv_heads,
+                     shape.head_dim,
+                     shape.dtype,
+                     is_chunked ? TileOrder::chunked : TileOrder::rows};
+  };
+  return {view(0), view(plane), shape.block_size, pool.bytes / block_bytes(shape)};
+}
+
+/// The host's figures of a problem's step, without the workspace. Decode rows are the leading ones
+/// that have as many query tokens as the first.
+inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLayerView& kv,
+                                   const CudaDeviceInfo& gpu) {
+  constexpr std::int32_t kMostDecodeTokens = 8;
+  const auto rows = static_cast<std::int32_t>(problem.lengths.size());
+  const std::int32_t tokens = problem.queries_of(0);
+  std::int32_t decode_rows = 0;
+  while (tokens <= kMostDecodeTokens && decode_rows < rows &&
+         problem.queries_of(static_cast<std::size_t>(decode_rows)) == tokens) {
+    ++decode_rows;
+  }
+  cuda::AttentionStep step;
+  step.decode_rows = decode_rows;
+  step.decode_tokens = decode_rows > 0 ? tokens : 1;
+  step.total_q = num_query_tokens(problem);
+  step.shape = {.kv = kv,
+                .num_q_heads = problem.shape.num_q_heads,
+                .max_rows = rows,
+                .max_decode_tokens = step.decode_tokens,
+                .num_sms = gpu.num_sms,
+                .compute_capability = 10 * gpu.major + gpu.minor};
+  step.overlap = true;  // nothing between the calls writes what a call reads early
+  return step;
+}
+
 /// Owns its arrays. The arrays are uninitialised. The meter fills them and makes the schedule
-/// before a kernel runs.
+/// before attention runs.
 class CudaBatch {
  public:
-  /// K and V of block 0 begin at `pool`. Throws Failure.
-  CudaBatch(Device& device, const AttentionProblem& problem, std::int32_t num_tables,
-            std::int32_t num_sms, std::byte* pool)
+  /// Throws Failure.
+  CudaBatch(CudaDevice& device, const AttentionProblem& problem, std::int32_t num_tables,
+            const PoolPart& pool)
       : shape_(problem.shape),
-        rows_(static_cast<std::int32_t>(problem.lengths.size())),
+        num_rows_(static_cast<std::int64_t>(problem.lengths.size())),
+        num_queries_(num_query_tokens(problem)),
         table_stride_(
             num_blocks(shape_, *std::max_element(problem.lengths.begin(), problem.lengths.end()))),
-        limits_{.max_rows = rows_,
-                .q_len = shape_.q_len,
-                .num_q_heads = shape_.num_q_heads,
-                .num_kv_heads = shape_.num_kv_heads,
-                .head_dim = shape_.head_dim,
-                .num_sms = num_sms,
-                .kv_dtype = shape_.dtype},
+        step(step_of(problem, layer_of(shape_, pool), device.info())),
         tables(device, num_tables * num_entries() * std::int64_t{sizeof(BlockId)}, kPurpose),
-        lengths(device, std::int64_t{rows_} * 4, kPurpose),
+        row_offsets(device, num_rows_ * 8, kPurpose),
+        lengths(device, num_rows_ * 4, kPurpose),
+        q_offsets(device, (num_rows_ + 1) * 8, kPurpose),
         q(device, output_bytes(), kPurpose),
         out(device, output_bytes(), kPurpose),
-        workspace(device, workspace_bytes(), kPurpose),
-        schedule{.limits = limits_,
-                 .seq_lens = lengths.data<std::int32_t>(),
-                 .num_rows = rows_,
-                 .window_tokens = shape_.window_tokens,
-                 .workspace = workspace.data(),
-                 .workspace_bytes = workspace_bytes()} {
-    const std::int64_t head_bytes = block_bytes(shape_) / (2 * shape_.num_kv_heads);
-    decode = {.limits = limits_,
-              .q = q.data(),
-              .out = out.data(),
-              .key = pool,
-              .value = pool + shape_.num_kv_heads * head_bytes,
-              .block_stride = block_bytes(shape_),
-              .head_stride = head_bytes,
-              .block_size = shape_.block_size,
-              .block_tables = tables.data<BlockId>(),
-              .table_stride = table_stride_,
-              .num_rows = rows_,
-              .window_tokens = shape_.window_tokens,
-              .dtype = shape_.q_dtype(),
-              .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-              .workspace = workspace.data(),
-              .workspace_bytes = workspace_bytes()};
+        workspace(device, workspace_bytes(), kPurpose) {
+    const auto rows = static_cast<std::int32_t>(num_rows_);
+    step.table_stride = table_stride_;
+    step.workspace = workspace.data();
+    step.workspace_bytes = workspace_bytes();
+    args.kv = step.shape.kv;
+    args.batch = {.tables = {.entries = tables.data<BlockId>(),
+                             .row_offsets = row_offsets.data<std::int64_t>(),
+                             .num_rows = rows},
+                  .seq_lens = lengths.data<std::int32_t>(),
+                  .num_rows = rows};
+    args.q_offsets = q_offsets.data<std::int64_t>();
+    args.q = q.data();
+    args.q_dtype = shape_.q_dtype();
+    args.out = out.data();
+    args.out_dtype = shape_.q_dtype();
+    args.num_q_heads = shape_.num_q_heads;
+    args.scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+    args.window_tokens = shape_.window_tokens;
+    args.soft_cap = shape_.soft_cap;
   }
 
   /// Elements of q and of the output.
   std::int64_t num_outputs() const noexcept {
-    return std::int64_t{rows_} * shape_.q_len * shape_.num_q_heads * shape_.head_dim;
+    return num_queries_ * shape_.num_q_heads * shape_.head_dim;
   }
   /// Bytes of q and of the output.
   std::int64_t output_bytes() const noexcept { return num_outputs() * bytes_of(shape_.q_dtype()); }
-  /// Bytes of workspace.
-  std::int64_t workspace_bytes() const noexcept { return kernels::decode_workspace_bytes(limits_); }
+  /// Bytes of workspace. Throws Failure.
+  std::int64_t workspace_bytes() const {
+    const Result<std::int64_t> bytes = cuda::workspace_bytes(step.shape);
+    require(bytes.status());
+    return *bytes;
+  }
   /// Entries from one row of block tables to the next.
   std::int64_t table_stride() const noexcept { return table_stride_; }
   /// Entries of one set of block tables.
-  std::int64_t num_entries() const noexcept { return rows_ * table_stride_; }
+  std::int64_t num_entries() const noexcept { return num_rows_ * table_stride_; }
 
   /// The arguments of a call over one set of tables.
-  kernels::DecodeParams with_tables(int set) const noexcept {
-    kernels::DecodeParams params = decode;
-    params.block_tables += set * num_entries();
-    return params;
+  AttentionArgs with_tables(int set) const noexcept {
+    AttentionArgs with = args;
+    with.batch.tables.entries += set * num_entries();
+    return with;
   }
 
  private:
   static constexpr MemoryPurpose kPurpose = MemoryPurpose::intermediate_buffers;
 
   AttentionShape shape_;
-  std::int32_t rows_;
+  std::int64_t num_rows_;
+  std::int64_t num_queries_;
   std::int64_t table_stride_;
-  kernels::DecodeLimits limits_;
 
  public:
-  DeviceBuffer tables;     ///< BlockId [num_tables, rows, table_stride]
-  DeviceBuffer lengths;    ///< int32 [rows]
-  DeviceBuffer q;          ///< [rows, q_len, num_q_heads, head_dim]
-  DeviceBuffer out;        ///< as q
-  DeviceBuffer workspace;  ///< of the kernel
+  cuda::AttentionStep step;  ///< of every call
+  AttentionArgs args;        ///< of the first set of tables
 
-  kernels::DecodeScheduleParams schedule;  ///< of the batch
-  kernels::DecodeParams decode;            ///< of the first set of tables
+  DeviceBuffer tables;       ///< BlockId [num_tables, rows, table_stride]
+  DeviceBuffer row_offsets;  ///< int64 [rows]
+  DeviceBuffer lengths;      ///< int32 [rows]
+  DeviceBuffer q_offsets;    ///< int64 [rows + 1]
+  DeviceBuffer q;            ///< [query tokens, num_q_heads, head_dim]
+  DeviceBuffer out;          ///< as q
+  DeviceBuffer workspace;    ///< of the kernels
 };
 
 }  // namespace kvarena::meter

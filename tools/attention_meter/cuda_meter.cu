@@ -1,49 +1,33 @@
 #include "tools/attention_meter/attention_meter.hpp"
 
-#include "kernels/decode/decode_workspace.h"
 #include "tools/attention_meter/comparison.hpp"
 #include "tools/attention_meter/cuda_batch.cuh"
 #include "tools/attention_meter/cuda_graph_timer.cuh"
 #include "tools/attention_meter/cuda_read.cuh"
 #include "tools/attention_meter/device_buffer.hpp"
-#include "tools/attention_meter/plain_decode.cuh"
+#include "tools/attention_meter/plain_attention.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
-#include <cstring>
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace kvarena::meter {
 namespace {
 
-constexpr std::int64_t kComparedTokens = std::int64_t{1} << 25;  // of K and V, over all pairs
-constexpr int kScheduleCalls = 16;                               // in a graph
-constexpr int kCeilingCalls = 2;                                 // in a graph
+constexpr int kScheduleCalls = 16;  // in a graph
+constexpr int kCeilingCalls = 2;    // in a graph
 
-/// A stream of the device, destroyed with the object.
-class OwnStream {
- public:
-  explicit OwnStream(CudaDevice& device) : device_(device) {
-    const Result<StreamId> created = device.create_stream();
-    require(created.status());
-    id_ = *created;
-    native_ = static_cast<cudaStream_t>(device.native_stream(id_).value());
-  }
-  ~OwnStream() { static_cast<void>(device_.destroy_stream(id_)); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-
-  StreamId id() const noexcept { return id_; }
-  cudaStream_t native() const noexcept { return native_; }
-
- private:
-  CudaDevice& device_;
-  StreamId id_;
-  cudaStream_t native_ = nullptr;
+/// A problem on the device, and its rotation.
+struct Row {
+  const AttentionProblem& problem;
+  Rotation rotation;
+  CudaBatch batch;
 };
 
 class CudaMeter final : public AttentionMeter {
@@ -74,14 +58,16 @@ class CudaMeter final : public AttentionMeter {
   std::vector<T> downloaded(const DeviceBuffer& from, std::int64_t count);
   template <class Visit>
   void with_type(DType dtype, Visit visit);
-  void fill_pool(DType dtype);
-  std::vector<BlockId> make_tables(const AttentionProblem& problem, std::int32_t num_tables,
-                                   std::int64_t stride) const;
-  CudaBatch make_batch(const AttentionProblem& problem, std::int32_t num_tables);
-  double read_us(std::int64_t bytes, int places, int calls);
-  Status launch(const CudaBatch& batch, int tables);
+  void fill_pool(const std::vector<DType>& types);
+  PoolPart pool() const { return {pool_.data(), options_.pool_bytes}; }
+  Row make_row(const AttentionProblem& problem, const PoolPart& pool);
+  std::vector<Series> reads(std::int64_t bytes, std::int32_t places, std::int32_t calls);
+  Status schedule(const Row& row);
+  Status launch(const Row& row, std::int32_t tables);
   template <class Q, class T>
-  void compare(const AttentionProblem& problem, const CudaBatch& batch, AttentionFigures& figures);
+  void compare(const Row& row, AttentionFigures& figures);
+  void check_row(const Row& row, AttentionFigures& figures);
+  void time(std::vector<Row>& rows, AttentionFigures& figures);
   AttentionFigures measured(const AttentionProblem& problem);
 
   CudaDevice& device_;
@@ -91,7 +77,7 @@ class CudaMeter final : public AttentionMeter {
   DeviceBuffer pool_;
   DeviceBuffer sink_;
   std::optional<CudaGraphTimer> timer_;
-  std::optional<DType> filled_;  // what the pool's elements are
+  std::vector<DType> filled_;  // what the elements of the pool's equal parts are
 };
 
 template <class T>
@@ -119,170 +105,176 @@ void CudaMeter::with_type(DType dtype, Visit visit) {
   }
 }
 
-void CudaMeter::fill_pool(DType dtype) {
-  if (filled_ == dtype) return;
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    fill_normal<<<4 * num_sms_, 256, 0, stream_.native()>>>(
-        pool_.data<T>(), static_cast<std::size_t>(options_.pool_bytes) / sizeof(T), 3);
-  });
+// Fills equal parts of the pool, one for each of `types`.
+void CudaMeter::fill_pool(const std::vector<DType>& types) {
+  if (filled_ == types) return;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const PoolPart part = part_of(pool(), i, types.size());
+    with_type(types[i], [&](auto zero) {
+      using T = decltype(zero);
+      fill_normal<<<4 * num_sms_, 256, 0, stream_.native()>>>(
+          reinterpret_cast<T*>(part.base), static_cast<std::size_t>(part.bytes) / sizeof(T), 3);
+    });
+  }
   check(cudaGetLastError());
   synchronize();
-  filled_ = dtype;
-}
-
-std::vector<BlockId> CudaMeter::make_tables(const AttentionProblem& problem,
-                                            std::int32_t num_tables, std::int64_t stride) const {
-  const std::int64_t pool_blocks = options_.pool_bytes / block_bytes(problem.shape);
-  const std::int64_t needed = num_tables * num_blocks(problem);
-  if (needed > pool_blocks) {
-    const std::int64_t bytes = needed * block_bytes(problem.shape);
-    throw Failure{
-        invalid_argument(Resource::pool_bytes, options_.pool_bytes, bytes, std::int64_t{1} << 48)};
-  }
-  const std::vector<BlockId> ids = shuffled_blocks(pool_blocks);
-  const std::size_t rows = problem.lengths.size() * static_cast<std::size_t>(num_tables);
-  std::vector<BlockId> tables(rows * static_cast<std::size_t>(stride));
-  auto next = ids.begin();
-  for (std::size_t row = 0; row < rows; ++row) {
-    const std::int64_t blocks =
-        num_blocks(problem.shape, problem.lengths[row % problem.lengths.size()]);
-    std::copy_n(next, blocks, tables.begin() + static_cast<std::ptrdiff_t>(row * stride));
-    next += blocks;
-  }
-  return tables;
+  filled_ = types;
 }
 
 // The problem's data on the device and its schedule, made.
-CudaBatch CudaMeter::make_batch(const AttentionProblem& problem, std::int32_t num_tables) {
-  CudaBatch batch(device_, problem, num_tables, num_sms_, pool_.data());
-  upload(batch.tables, make_tables(problem, num_tables, batch.table_stride()));
+Row CudaMeter::make_row(const AttentionProblem& problem, const PoolPart& pool) {
+  const Rotation rotation = rotation_of(problem, options_.rotated_bytes, 2);
+  const std::int64_t pool_blocks = pool.bytes / block_bytes(problem.shape);
+  const std::int64_t needed = rotation.num_tables * num_blocks(problem);
+  if (needed > pool_blocks) {
+    throw Failure{invalid_argument(Resource::pool_bytes, pool.bytes,
+                                   needed * block_bytes(problem.shape), std::int64_t{1} << 48)};
+  }
+  Row row{problem, rotation, CudaBatch(device_, problem, rotation.num_tables, pool)};
+  CudaBatch& batch = row.batch;
+  const std::int64_t stride = batch.table_stride();
+  upload(batch.tables, block_tables(problem, rotation.num_tables, stride,
+                                    shuffled_blocks(pool_blocks), kNoBlock));
   upload(batch.lengths, problem.lengths);
+  upload(batch.row_offsets, row_offsets(problem, stride));
+  upload(batch.q_offsets, q_offsets(problem));
   with_type(problem.shape.q_dtype(), [&](auto zero) {
     using T = decltype(zero);
     fill_normal<<<256, 256, 0, stream_.native()>>>(
         batch.q.data<T>(), static_cast<std::size_t>(batch.num_outputs()), 77);
   });
   check(cudaGetLastError());
-  const auto fill = [&](const DeviceBuffer& buffer, std::uint8_t value, std::int64_t bytes) {
-    require(device_.fill(buffer.data(), value, static_cast<std::uint64_t>(bytes), stream_.id()));
-  };
-  fill(batch.out, 0xff, batch.output_bytes());
-  fill(batch.workspace, 0, batch.workspace_bytes());
-  require(kernels::launch_decode_schedule(batch.schedule, stream_.native()));
+  require(device_.fill(batch.out.data(), 0xff, static_cast<std::uint64_t>(batch.output_bytes()),
+                       stream_.id()));
+  require(cuda::launch_reset(batch.step, stream_.native()));
+  require(schedule(row));
   synchronize();
-  return batch;
+  return row;
 }
 
-// The best of several plain kernels that read `bytes` at `places` places of the pool in turn.
-double CudaMeter::read_us(std::int64_t bytes, int places, int calls) {
+// Several plain kernels that read `bytes` at `places` places of the pool in turn.
+std::vector<Series> CudaMeter::reads(std::int64_t bytes, std::int32_t places, std::int32_t calls) {
   const auto count = static_cast<std::size_t>(bytes / 16);
   const std::int64_t step = (bytes + 4095) / 4096 * 4096;
-  const auto at = [&](int call) {
+  const auto at = [this, places, step](std::int32_t call) {
     return reinterpret_cast<const uint4*>(pool_.data() + (call % places) * step);
   };
   auto* sink = sink_.data<unsigned>();
   const auto launched = [this] { return device_.check(cudaGetLastError(), Resource::stream); };
-  double best = timer_->microseconds(calls, [&](int call) {
-    const auto blocks = static_cast<unsigned>((count + kReadOnceUnits - 1) / kReadOnceUnits);
-    read_once<<<blocks, kReadThreads, 0, stream_.native()>>>(at(call), count, sink);
-    return launched();
-  });
+  std::vector<Series> all{
+      {calls, [=, this](std::int32_t call) {
+         const auto blocks = static_cast<unsigned>((count + kReadOnceUnits - 1) / kReadOnceUnits);
+         read_once<<<blocks, kReadThreads, 0, stream_.native()>>>(at(call), count, sink);
+         return launched();
+       }}};
   for (const int grid : kReadGrids) {
-    best = std::min(best, timer_->microseconds(calls, [&](int call) {
-      read_strided<<<static_cast<unsigned>(grid * num_sms_), kReadThreads, 0, stream_.native()>>>(
-          at(call), count, sink);
-      return launched();
-    }));
+    all.push_back({calls, [=, this](std::int32_t call) {
+                     read_strided<<<static_cast<unsigned>(grid * num_sms_), kReadThreads, 0,
+                                    stream_.native()>>>(at(call), count, sink);
+                     return launched();
+                   }});
   }
-  return best;
+  return all;
 }
 
-Status CudaMeter::launch(const CudaBatch& batch, int tables) {
-  return kernels::launch_decode(batch.with_tables(tables), true, stream_.native());
+Status CudaMeter::schedule(const Row& row) {
+  return cuda::launch_schedule(row.batch.step, row.batch.args, stream_.native());
 }
 
+Status CudaMeter::launch(const Row& row, std::int32_t tables) {
+  return cuda::launch_attention(row.batch.step, row.batch.with_tables(tables), stream_.native());
+}
+
+// Compares a call's results with plain loops. The worse of this row and those before it stays.
 template <class Q, class T>
-void CudaMeter::compare(const AttentionProblem& problem, const CudaBatch& batch,
-                        AttentionFigures& figures) {
-  const AttentionShape& shape = problem.shape;
-  std::vector<PlainPair> all;
-  std::vector<std::int64_t> costs;
-  for (std::int32_t row = 0; row < batch.decode.num_rows; ++row) {
-    for (std::int32_t i = 0; i < shape.q_len * shape.num_q_heads; ++i) {
-      all.push_back({row, i / shape.num_q_heads, i % shape.num_q_heads, 0});
-      costs.push_back(problem.lengths[static_cast<std::size_t>(row)]);
-    }
-  }
-  std::vector<PlainPair> pairs;
-  std::int64_t scratch_floats = 0;
-  for (const std::int64_t i : sampled(costs, kComparedTokens)) {
-    pairs.push_back(all[static_cast<std::size_t>(i)]);
-    pairs.back().scratch = scratch_floats;
-    scratch_floats += costs[static_cast<std::size_t>(i)];
-  }
+void CudaMeter::compare(const Row& row, AttentionFigures& figures) {
+  const AttentionShape& shape = row.problem.shape;
+  const std::vector<PlainPair> pairs = compared_pairs(row.problem);
+  const auto last_row = static_cast<std::size_t>(pairs.back().row);
+  const std::int64_t scratch_floats = pairs.back().scratch + row.problem.lengths[last_row];
   const auto num_pairs = static_cast<std::int64_t>(pairs.size());
   const DeviceBuffer on_device = buffer(num_pairs * std::int64_t{sizeof(PlainPair)});
   const DeviceBuffer scratch = buffer(scratch_floats * 4);
   const DeviceBuffer exact = buffer(num_pairs * shape.head_dim * 8);
   upload(on_device, pairs);
-  require(launch(batch, 0));
+  require(launch(row, 0));
   synchronize();
-  plain_decode<Q, T><<<static_cast<unsigned>(num_pairs), kPlainThreads, 0, stream_.native()>>>(
-      batch.decode, batch.schedule.seq_lens, on_device.data<PlainPair>(), scratch.data<float>(),
-      exact.data<double>());
+  plain_attention<Q, T><<<static_cast<unsigned>(num_pairs), kPlainThreads, 0, stream_.native()>>>(
+      row.batch.args, on_device.data<PlainPair>(), scratch.data<float>(), exact.data<double>());
   check(cudaGetLastError());
   const auto want = downloaded<double>(exact, num_pairs * shape.head_dim);
-  const auto have = downloaded<std::uint16_t>(batch.out, batch.num_outputs());
+  const auto have = downloaded<std::uint16_t>(row.batch.out, row.batch.num_outputs());
+  const std::vector<std::int64_t> first_query = q_offsets(row.problem);
   Comparison comparison(shape.q_dtype());
-  for (std::size_t at = 0; at < want.size(); ++at) {
-    const PlainPair& pair = pairs[at / static_cast<std::size_t>(shape.head_dim)];
-    const std::int64_t query = std::int64_t{pair.row} * shape.q_len + pair.query;
-    const std::int64_t head = query * shape.num_q_heads + pair.head;
-    const auto dim = static_cast<std::int64_t>(at) % shape.head_dim;
-    comparison.add(want[at], have.data(), head * shape.head_dim + dim);
+  const auto dims = static_cast<std::size_t>(shape.head_dim);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const std::int64_t query = first_query[static_cast<std::size_t>(pairs[i].row)] + pairs[i].query;
+    comparison.add_head(std::span(want).subspan(i * dims, dims), have.data(),
+                        (query * shape.num_q_heads + pairs[i].head) * shape.head_dim);
   }
-  figures.num_checked = num_pairs;
-  figures.error = comparison.error();
-  figures.error_limit = comparison.error_limit();
+  figures.num_checked += num_pairs;
+  comparison.keep_worse(figures.error, figures.error_limit);
+}
+
+void CudaMeter::check_row(const Row& row, AttentionFigures& figures) {
+  switch (row.problem.shape.dtype) {
+    case DType::f16: return compare<__half, __half>(row, figures);
+    case DType::fp8_e4m3: return compare<__nv_bfloat16, __nv_fp8_e4m3>(row, figures);
+    default: return compare<__nv_bfloat16, __nv_bfloat16>(row, figures);
+  }
+}
+
+// Reads, schedules and attention in turn: those of the first row, and of the rows beside it.
+void CudaMeter::time(std::vector<Row>& rows, AttentionFigures& figures) {
+  const Rotation& rotation = rows.front().rotation;
+  std::vector<Series> series = reads(figures.kv_bytes, rotation.num_tables, rotation.num_calls);
+  const auto num_reads = static_cast<std::ptrdiff_t>(series.size());
+  for (Row& row : rows) {
+    const auto attend = [this, &row](std::int32_t call) {
+      return launch(row, call % row.rotation.num_tables);
+    };
+    row.rotation.num_calls = timer_->calls_of(row.rotation.num_calls, attend);
+    series.push_back({row.rotation.num_calls, attend});
+    series.push_back({kScheduleCalls, [this, &row](std::int32_t) { return schedule(row); }});
+  }
+  const Medians medians = timer_->medians(series);
+  const std::vector<double>& us = medians.us;
+  figures.num_rounds = medians.rounds;
+  figures.rotation = {std::min(rotation.num_tables, rotation.num_calls), rotation.num_calls};
+  figures.floor_us = *std::min_element(us.begin(), us.begin() + num_reads);
+  const auto with_schedule = [&](std::size_t row) {
+    const std::size_t at = static_cast<std::size_t>(num_reads) + 2 * row;
+    return us[at] + us[at + 1] / options_.layers_per_schedule;
+  };
+  figures.attention_us = with_schedule(0);
+  figures.schedule_us = us[static_cast<std::size_t>(num_reads) + 1];
+  for (std::size_t row = 1; row < rows.size(); ++row) figures.beside_us += with_schedule(row);
 }
 
 AttentionFigures CudaMeter::measured(const AttentionProblem& problem) {
-  fill_pool(problem.shape.dtype);
+  std::vector<const AttentionProblem*> problems{&problem};
+  for (const AttentionProblem& other : problem.beside) problems.push_back(&other);
+  std::vector<DType> types;
+  for (const AttentionProblem* each : problems) types.push_back(each->shape.dtype);
+  fill_pool(types);
   AttentionFigures figures;
   figures.kv_bytes = kv_bytes(problem);
-  figures.rotation = rotation_of(problem, options_.rotated_bytes, 2);
-  const std::int32_t num_tables = figures.rotation.num_tables;
-  const std::int32_t num_calls = figures.rotation.num_calls;
-  const CudaBatch batch = make_batch(problem, num_tables);
-  const auto compare_as = [&](auto q, auto kv) {
-    compare<decltype(q), decltype(kv)>(problem, batch, figures);
-  };
-  switch (problem.shape.dtype) {
-    case DType::f16: compare_as(__half{}, __half{}); break;
-    case DType::fp8_e4m3: compare_as(__nv_bfloat16{}, __nv_fp8_e4m3{}); break;
-    default: compare_as(__nv_bfloat16{}, __nv_bfloat16{});
+  std::vector<Row> rows;
+  rows.reserve(problems.size());  // the series refer to them
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    rows.push_back(make_row(*problems[i], part_of(pool(), i, problems.size())));
+    check_row(rows.back(), figures);
   }
-  figures.floor_us = read_us(figures.kv_bytes, num_tables, num_calls);
-  figures.schedule_us = timer_->microseconds(kScheduleCalls, [&](int) {
-    return kernels::launch_decode_schedule(batch.schedule, stream_.native());
-  });
-  const double layer_us =
-      timer_->microseconds(num_calls, [&](int call) { return launch(batch, call % num_tables); });
-  figures.attention_us = layer_us + figures.schedule_us / options_.layers_per_schedule;
-  const auto header = downloaded<std::byte>(batch.workspace, sizeof(kernels::DecodeHeader));
-  kernels::DecodeHeader schedule;
-  std::memcpy(&schedule, header.data(), sizeof schedule);
-  figures.num_parts = schedule.num_parts;
+  time(rows, figures);
   return figures;
 }
 
 Result<ReadCeiling> CudaMeter::read_ceiling() {
   try {
     check(cudaSetDevice(device_.ordinal()));
-    fill_pool(filled_.value_or(DType::bf16));
-    const double us = read_us(options_.ceiling_bytes, 1, kCeilingCalls);
-    return ReadCeiling{options_.ceiling_bytes, us};
+    if (filled_.empty()) fill_pool({DType::bf16});
+    const auto us = timer_->medians(reads(options_.ceiling_bytes, 1, kCeilingCalls)).us;
+    return ReadCeiling{options_.ceiling_bytes, *std::min_element(us.begin(), us.end())};
   } catch (const Failure& failure) {
     return failure.status;
   }

@@ -23,6 +23,21 @@ inline void require(const Status& status) {
   if (!status) throw Failure{status};
 }
 
+/// The part of a pool that a problem's blocks lie in.
+struct PoolPart {
+  std::byte* base;     ///< of block 0
+  std::int64_t bytes;  ///< of whole and broken blocks
+};
+
+/// Part `index` of `parts` equal ones of a pool.
+inline PoolPart part_of(const PoolPart& pool, std::size_t index, std::size_t parts) {
+  constexpr std::int64_t kAlignment = 4096;
+  if (parts == 1) return pool;
+  const std::int64_t bytes =
+      pool.bytes / static_cast<std::int64_t>(parts) / kAlignment * kAlignment;
+  return {pool.base + static_cast<std::int64_t>(index) * bytes, bytes};
+}
+
 /// Owns one allocation; move-only. The device must outlive it.
 class DeviceBuffer {
  public:

@@ -81,6 +81,9 @@ std::vector<std::int32_t> lengths_of(const KnownRow& row) {
 const KnownRow* find_known_row(const AttentionProblem& problem) {
   const AttentionShape& shape = problem.shape;
   if (shape.block_size != 16 || shape.q_len != 1 || shape.window_tokens != 0) return nullptr;
+  if (shape.soft_cap > 0.0F || !problem.query_tokens.empty() || problem.shared_tokens > 0) {
+    return nullptr;
+  }
   for (const KnownRow& row : kRows) {
     const Preset& preset = *find_preset(row.preset);
     if (preset.num_q_heads == shape.num_q_heads && preset.num_kv_heads == shape.num_kv_heads &&

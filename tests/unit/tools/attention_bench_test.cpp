@@ -4,6 +4,7 @@
 #include "support/test_files.hpp"
 #include "tools/attention_bench/attention_bench_options.hpp"
 #include "tools/attention_bench/attention_bench_run.hpp"
+#include "tools/attention_meter/work_rows.hpp"
 #include "unit/tools/command_run.hpp"
 
 #include "kvarena/device/host_device.hpp"
@@ -41,7 +42,10 @@ TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
              "--context 3 --q-len 4", "--dtype f64", "--dtype fp8 --device cpu", "--device gpu",
              "--device cuda", "--preset gpt-9", "--preset llama-3-8b --heads 32/8",
              "--preset llama-3-8b --head-dim 64", "--lengths x.json --batch 2", "--replays 0",
-             "--window -1", "--rotate much")) {
+             "--window -1", "--rotate much", "--prefill --batch 2", "--columns --dtype f16",
+             "--shared-prefix --q-len 4", "--row 1x8k", "--prefill --row 1x9k", "--soft-cap -1",
+             "--context 4k --cached 2k", "--shared 1000", "--shared 1024 --context 1k",
+             "--shared 512 --window 64", "--groups 0", "--q-len 0")) {
     const auto outcome = run_line("bench attention --json - " + arguments);
     EXPECT_EQ(outcome.code, ExitCode::usage) << arguments;
     EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
@@ -125,6 +129,41 @@ TEST(BenchAttention, MeasuresAllCombinationsOnTheCpu) {
   }
   EXPECT_EQ(seen, (std::vector<std::pair<int, int>>{{1, 20}, {1, 33}, {3, 20}, {3, 33}}));
   EXPECT_TRUE(contains(outcome.err, "floor us")) << "the table moves to standard error";
+}
+
+TEST(BenchAttention, MeasuresPromptsBesideOthersOnTheCpu) {
+  const auto outcome = bench(
+      "--device cpu --batch 2 --q-len 40 --cached 0,100 --heads 4/1 --head-dim 32 --soft-cap 20 "
+      "--threads 2 --json -");
+  ASSERT_EQ(outcome.code, ExitCode::ok) << outcome.err;
+  const auto rows = json::parse(outcome.out).at("rows");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_TRUE(rows.at(0).at("speed_beside").is_null()) << "a prompt stands alone";
+  EXPECT_EQ(rows.at(0).at("flops"), 2 * 4 * 32 * 4 * 820);  // 40 * 41 / 2 pairs a sequence
+  EXPECT_EQ(rows.at(0).at("checked_heads"), 2 * 40 * 4);
+  EXPECT_EQ(rows.at(1).at("flops"), 2 * 4 * 32 * 4 * 4820);
+  EXPECT_EQ(rows.at(1).at("context"), 140);
+  EXPECT_EQ(rows.at(1).at("q_len"), 40);
+  EXPECT_GT(rows.at(1).at("speed_beside").get<double>(), 0.0);
+  // The prompts of as much work beside it are checked too: 2 x 96 tokens.
+  EXPECT_EQ(rows.at(1).at("checked_heads"), 2 * (40 + 96) * 4);
+  EXPECT_TRUE(rows.at(1).at("fraction_of_matrix_peak").is_null());
+}
+
+TEST(BenchAttention, SharedBlocksAreReadOnTheCpuToo) {
+  const auto row =
+      parsed(bench("--device cpu --batch 5 --context 64 --shared 32 --groups 2 --heads 2/1 "
+                   "--head-dim 16 --dtype f16 --json -"))
+          .at("rows")
+          .at(0);
+  EXPECT_EQ(row.at("kv_bytes"), (2 * 32 + 5 * 32) * 2 * 16 * 2);
+  EXPECT_EQ(row.at("correct"), true);
+}
+
+TEST(BenchAttention, KnownRowsThatACpuCannotMeasureAreLeftOut) {
+  const auto outcome = run_line(
+      "bench attention --device cpu --prefill --row fp8-1x1k,1x32k --rotate 1MB --replays 1");
+  EXPECT_TRUE(ended(outcome, ExitCode::usage, {"2 rows are left out on the CPU", "choose a GPU"}));
 }
 
 TEST(BenchAttention, PrintsATableAndWritesTheSameIntoAFile) {
@@ -253,14 +292,65 @@ TEST(BenchAttention, AnInterruptLeavesTheRowsBeforeIt) {
 
 TEST(BenchOutput, ALineOfTheTable) {
   const AttentionProblem problem{{}, std::vector<std::int32_t>(64, 1024)};
-  const std::string line = table_line(problem, llama_figures(1.7e-3), {1'000'000'000, 1000.0});
+  const Ceilings ceilings{{1'000'000'000, 1000.0}, 989e12};
+  const std::string line = table_line(problem, llama_figures(1.7e-3), ceilings, false);
   EXPECT_EQ(line,
             "32/8 D=128   64 x 1k              268.4      300.0      360.0    745.7   1.200   "
             "74.6 %      6.50  1.7e-03\n");
-  EXPECT_EQ(line.size(), table_header().size());
-  EXPECT_EQ(batch_text(std::vector<std::int32_t>{5}), "1 x 5");
-  EXPECT_EQ(batch_text(std::vector<std::int32_t>{330, 65536, 500}), "3 x 330..65536");
-  EXPECT_EQ(batch_text(std::vector<std::int32_t>(8, 131072)), "8 x 128k");
+  EXPECT_EQ(line.size(), table_header(false).size());
+}
+
+TEST(BenchOutput, TextsOfBatches) {
+  const auto text = [](std::vector<std::int32_t> lengths, std::int32_t q_len = 1) {
+    AttentionProblem problem{{}, std::move(lengths)};
+    problem.shape.q_len = q_len;
+    return batch_text(problem);
+  };
+  EXPECT_EQ(text({5}), "1 x 5");
+  EXPECT_EQ(text({330, 65536, 500}), "3 x 330..65536");
+  EXPECT_EQ(text(std::vector<std::int32_t>(8, 131072)), "8 x 128k");
+  EXPECT_EQ(text({4096, 4096}, 4096), "2 x 4k") << "a prompt";
+  EXPECT_EQ(text({8704}, 512), "1 x 512 + 8k");
+  AttentionProblem shared{{}, {9216, 9216}};
+  shared.shared_tokens = 8192;
+  EXPECT_EQ(batch_text(shared), "2 x 9k (8k shared)");
+}
+
+TEST(BenchOutput, ALineWithWork) {
+  AttentionProblem problem{{}, {8704}};
+  problem.shape.q_len = 512;
+  problem = meter::with_comparison(std::move(problem));
+  ASSERT_EQ(problem.beside.size(), 1U);
+  EXPECT_TRUE(shows_work(std::vector<AttentionProblem>{problem}));
+  EXPECT_FALSE(shows_work(std::vector<AttentionProblem>{{{}, {8704}}}));
+  AttentionFigures figures = llama_figures(1.7e-3);
+  figures.kv_bytes = kv_bytes(problem);
+  figures.attention_us = 143.34;                              // 70.87 GFLOP: 494.4 TFLOP/s
+  figures.beside_us = flops(problem.beside.front()) / 520e6;  // 520 TFLOP/s
+  const Ceilings ceilings{{1'000'000'000, 1000.0}, 989e12};
+  const std::string line = table_line(problem, figures, ceilings, true);
+  EXPECT_EQ(line,
+            "32/8 D=128   1 x 512 + 8k           bf16          143.3    494.4   50.0 %   0.951    "
+            "  35.7    248.7      300.0    0.478  1.7e-03\n");
+  EXPECT_EQ(line.size(), table_header(true).size());
+  const json row = json_of(problem, figures, ceilings);
+  EXPECT_NEAR(row.at("tflop_per_s"), 494.4, 0.1);
+  EXPECT_NEAR(row.at("fraction_of_matrix_peak"), 0.5, 0.001);
+  EXPECT_NEAR(row.at("speed_beside"), 0.951, 0.001);
+  EXPECT_TRUE(contains(table_line(problem, figures, {}, true), "       -")) << "no data sheet";
+}
+
+TEST(BenchOutput, TheDataSheetOfACard) {
+  const auto name = [](const char* device, std::int32_t num_sms) {
+    const auto* gpu = data_sheet_of(device, num_sms);
+    return gpu == nullptr ? "" : gpu->name;
+  };
+  EXPECT_EQ(name("NVIDIA H200", 132), "H200-SXM");
+  EXPECT_EQ(name("NVIDIA H100 PCIe", 114), "H100-PCIe");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3", 132), "H100-SXM");
+  EXPECT_EQ(name("NVIDIA GeForce RTX 4090", 128), "RTX-4090");
+  EXPECT_EQ(name("NVIDIA H200", 66), "") << "a part of a card";
+  EXPECT_EQ(name("", 132), "");
 }
 
 TEST(BenchOutput, PeersAreKnownRowsAndNothingIsMeasured) {
@@ -324,11 +414,34 @@ TEST(BenchAttentionGpu, WindowsQueryTokensAndRaggedLengths) {
   EXPECT_EQ(row.at("checked_heads"), 5 * 4 * 32);
 }
 
-TEST(BenchAttentionGpu, WhatTheKernelLacksIsUsage) {
+TEST(BenchAttentionGpu, PromptsOfEveryKindAreRight) {
   KVARENA_NEEDS_GPU();
-  EXPECT_TRUE(
-      ended(run_line("bench attention --device cuda:0 --head-dim 80 --rotate 1MB --replays 1"),
-            ExitCode::usage, {"head_dim"}));
+  for (const std::string& line :
+       texts("--head-dim 80 --q-len 200 --context 200,500", "--heads 16/1 --cached 300 --q-len 16",
+             "--head-dim 256 --dtype fp8 --q-len 100 --cached 0,77", "--heads 4/4 --head-dim 24",
+             "--q-len 300 --cached 0 --window 128 --soft-cap 30 --dtype f16",
+             "--batch 6 --shared 128 --groups 2 --context 300", "--block-size 5 --q-len 64")) {
+    const auto object = parsed(
+        run_line("bench attention --device cuda:0 --rotate 1MB --replays 3 " + line + " --json -"));
+    for (const auto& row : object.at("rows")) {
+      EXPECT_EQ(row.at("correct"), true) << row.dump(2);
+      EXPECT_GT(row.at("relative_error").get<double>(), 0.0);
+    }
+  }
+}
+
+TEST(BenchAttentionGpu, KnownRowsAreComparedAndRight) {
+  KVARENA_NEEDS_GPU();
+  const auto object = parsed(
+      run({"bench", "attention", "--device", "cuda:0", "--prefill", "--columns", "--shared-prefix",
+           "--row", "64x256,fp8-1x1k,1x512+8k,mixed-among,512x512,32x3k+1k-in-8", "--replays", "3",
+           "--json", "-"}));
+  ASSERT_EQ(object.at("rows").size(), 6U);
+  for (const auto& row : object.at("rows")) {
+    EXPECT_EQ(row.at("correct"), true) << row.dump(2);
+    const bool is_alone = row.at("name") == "64x256" || row.at("name") == "512x512";
+    EXPECT_EQ(row.at("speed_beside").is_null(), is_alone) << row.dump(2);
+  }
 }
 
 }  // namespace

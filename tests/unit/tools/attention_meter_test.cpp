@@ -4,6 +4,8 @@
 #include "tools/attention_meter/comparison.hpp"
 #include "tools/attention_meter/host_read.hpp"
 #include "tools/attention_meter/known_rows.hpp"
+#include "tools/attention_meter/series.hpp"
+#include "tools/attention_meter/work_rows.hpp"
 
 #include "kvarena/device/host_device.hpp"
 
@@ -11,9 +13,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace kvarena::meter {
@@ -55,6 +59,84 @@ TEST(AttentionProblem, RotationCoversTheBytesAskedForWithinItsLimits) {
   EXPECT_EQ(rotation_of(large, 1'000'000'000, 2).num_tables, 1);
   EXPECT_EQ(rotation_of(large, 1'000'000'000, 2).num_calls, 1);
   EXPECT_GE(pool_bytes(middle, 1'000'000'000), 4 * 268435456LL);
+}
+
+TEST(AttentionProblem, OperationsOfTheTokensThatAreSeen) {
+  AttentionProblem problem = llama({100, 7});
+  EXPECT_EQ(flops(problem), 4.0 * 128 * 32 * 107);
+  problem.query_tokens = {3, 7};
+  EXPECT_EQ(num_query_tokens(problem), 10);
+  EXPECT_EQ(most_columns(problem), 28);
+  EXPECT_EQ(flops(problem), 4.0 * 128 * 32 * (98 + 99 + 100 + 28));
+  EXPECT_EQ(tokens_seen(problem, 0, 2), 100);
+  problem.shape.window_tokens = 5;
+  EXPECT_EQ(flops(problem), 4.0 * 128 * 32 * (3 * 5 + 1 + 2 + 3 + 4 + 3 * 5));
+  EXPECT_EQ(kv_bytes(problem), (7 + 7) * 4096);
+  EXPECT_EQ(q_offsets(problem), (std::vector<std::int64_t>{0, 3, 10}));
+  EXPECT_EQ(row_offsets(problem, 9), (std::vector<std::int64_t>{0, 9}));
+}
+
+TEST(AttentionProblem, APromptOfAsMuchWork) {
+  EXPECT_EQ(prompt_of_equal_work(4096, 0), 4096);
+  EXPECT_EQ(prompt_of_equal_work(1, 0), 16);
+  EXPECT_EQ(prompt_of_equal_work(512, 8192), 2944);
+  AttentionProblem chunk = llama({2048 + 32768});
+  chunk.shape.q_len = 2048;
+  chunk = with_comparison(chunk);
+  ASSERT_EQ(chunk.beside.size(), 1U);
+  EXPECT_EQ(chunk.beside[0].lengths, chunk.beside[0].query_tokens);
+  EXPECT_NEAR(flops(chunk.beside[0]) / flops(chunk), 1.0, 0.003);
+}
+
+TEST(AttentionProblem, TablesOfSharedBlocks) {
+  AttentionProblem problem = llama({49, 64, 33, 50});  // 4, 4, 3, 4 blocks, 2 of them shared
+  problem.shared_tokens = 32;
+  problem.num_groups = 2;
+  EXPECT_EQ(num_blocks(problem), 2 * 2 + 2 + 2 + 1 + 2);
+  EXPECT_EQ(kv_bytes(problem), (2 * 32 + 17 + 32 + 1 + 18) * 4096);
+  EXPECT_EQ(flops(problem), 4.0 * 128 * 32 * (49 + 64 + 33 + 50));
+  std::vector<BlockId> ids;
+  for (std::int32_t i = 0; i < 22; ++i) ids.emplace_back(i);
+  const auto tables = block_tables(problem, 2, 4, ids, kNoBlock);
+  std::vector<std::int32_t> values;
+  for (const BlockId id : tables) values.push_back(id.value);
+  EXPECT_EQ(values, (std::vector<std::int32_t>{0,  1,  4,  5,  2,  3,  6,  7,  0,  1,  8,
+                                               -1, 2,  3,  9,  10, 11, 12, 15, 16, 13, 14,
+                                               17, 18, 11, 12, 19, -1, 13, 14, 20, 21}));
+}
+
+TEST(WorkRows, HaveUniqueNamesAndComparisonsOfAsMuchWork) {
+  std::set<std::string> names;
+  for (const auto& rows : {prefill_rows(), columns_rows(), shared_prefix_rows()}) {
+    for (const AttentionProblem& row : rows) {
+      EXPECT_TRUE(names.insert(row.name).second) << row.name;
+      EXPECT_TRUE(row.query_tokens.empty() || row.query_tokens.size() == row.lengths.size());
+      for (std::size_t i = 0; i < row.lengths.size(); ++i) {
+        EXPECT_LE(row.queries_of(i), row.lengths[i]) << row.name;
+      }
+      double beside = 0.0;
+      for (const AttentionProblem& other : row.beside) beside += flops(other);
+      EXPECT_NEAR(row.beside.empty() ? 1.0 : beside / flops(row), 1.0, 0.003) << row.name;
+    }
+  }
+  for (const AttentionProblem& row : columns_rows()) {
+    EXPECT_TRUE(row.beside.empty()) << row.name;
+    EXPECT_LE(most_columns(row), kMostColumns) << row.name;
+  }
+  EXPECT_EQ(find_known_row(columns_rows().front()), nullptr);
+}
+
+TEST(Series, SlowCallsAreFewer) {
+  const TimeLimits limits{.round_us = 8000, .all_us = 600'000};
+  EXPECT_EQ(calls_within(limits, 64, 20.0), 64);
+  EXPECT_EQ(calls_within(limits, 64, 1000.0), 8);
+  EXPECT_EQ(calls_within(limits, 64, 1e6), 1);
+  EXPECT_EQ(rounds_within(limits, 31, 8000.0), 31);
+  EXPECT_EQ(rounds_within(limits, 31, 60'000.0), 10);
+  EXPECT_EQ(rounds_within(limits, 31, 1e6), kFewestRounds);
+  EXPECT_EQ(rounds_within(limits, 3, 1e6), 3);
+  std::vector<int> values = {5, 1, 9};
+  EXPECT_EQ(median(values), 5);
 }
 
 TEST(KnownRows, AreThoseOfTheReports) {
@@ -107,6 +189,22 @@ TEST(Comparison, TheLimitIsTwiceTheRounding) {
   EXPECT_NEAR(wrong.error(), 0.01, 0.001);
   EXPECT_FALSE(is_correct(wrong));
   EXPECT_FALSE(is_correct(poisoned));
+}
+
+TEST(Comparison, SmallHeadsCountAsMuchAsLargeOnes) {
+  Comparison comparison(DType::f32);
+  const std::vector<float> results = {1000.0F, 2000.0F, 0.001F, 0.0015F};
+  comparison.add_head(std::vector<double>{1000.0, 2000.0}, results.data(), 0);
+  comparison.add_head(std::vector<double>{0.001, 0.001}, results.data(), 2);
+  EXPECT_NEAR(comparison.error(), std::sqrt(0.125 / 2), 1e-6);
+  double error = 0.0;
+  double limit = 0.0;
+  comparison.keep_worse(error, limit);
+  EXPECT_EQ(error, comparison.error());
+  Comparison exact(DType::f32);
+  exact.add_head(std::vector<double>{1.1, 3.3}, std::vector<float>{1.1F, 3.3F}.data(), 0);
+  exact.keep_worse(error, limit);
+  EXPECT_EQ(error, comparison.error()) << "what is worse stays";
 }
 
 TEST(Comparison, SamplesTheDearestFirstWithinTheBudget) {
