@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace kvarena::meter {
 
@@ -37,28 +38,25 @@ inline KvLayerView layer_of(const AttentionShape& shape, const PoolPart& pool) {
   return {view(0), view(plane), shape.block_size, pool.bytes / block_bytes(shape)};
 }
 
-/// The host's figures of a problem's step, without the workspace. Decode rows are the leading ones
-/// that have as many query tokens as the first.
+/// The host's figures of a problem's step, without the workspace.
 inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLayerView& kv,
                                    const CudaDeviceInfo& gpu) {
-  constexpr std::int32_t kMostDecodeTokens = 8;
+  constexpr std::int32_t kMostDecodeTokens = 16;
   const auto rows = static_cast<std::int32_t>(problem.lengths.size());
-  const std::int32_t tokens = problem.queries_of(0);
-  std::int32_t decode_rows = 0;
-  while (tokens <= kMostDecodeTokens && decode_rows < rows &&
-         problem.queries_of(static_cast<std::size_t>(decode_rows)) == tokens) {
-    ++decode_rows;
+  std::vector<std::int32_t> tokens;
+  for (std::size_t row = 0; row < problem.lengths.size(); ++row) {
+    tokens.push_back(problem.queries_of(row));
   }
+  const std::int32_t most = *std::max_element(tokens.begin(), tokens.end());
   cuda::AttentionStep step;
-  step.decode_rows = decode_rows;
-  step.decode_tokens = decode_rows > 0 ? tokens : 1;
-  step.total_q = num_query_tokens(problem);
   step.shape = {.kv = kv,
                 .num_q_heads = problem.shape.num_q_heads,
                 .max_rows = rows,
-                .max_decode_tokens = step.decode_tokens,
+                .max_decode_tokens = std::min(most, kMostDecodeTokens),
                 .num_sms = gpu.num_sms,
                 .compute_capability = 10 * gpu.major + gpu.minor};
+  step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
+  step.total_q = num_query_tokens(problem);
   step.overlap = true;  // nothing between the calls writes what a call reads early
   return step;
 }
@@ -74,11 +72,12 @@ class CudaBatch {
         num_rows_(static_cast<std::int64_t>(problem.lengths.size())),
         num_queries_(num_query_tokens(problem)),
         table_stride_(
-            num_blocks(shape_, *std::max_element(problem.lengths.begin(), problem.lengths.end()))),
+            meter::num_blocks(shape_, *std::max_element(problem.lengths.begin(), problem.lengths.end()))),
         step(step_of(problem, layer_of(shape_, pool), device.info())),
         tables(device, num_tables * num_entries() * std::int64_t{sizeof(BlockId)}, kPurpose),
         row_offsets(device, num_rows_ * 8, kPurpose),
         lengths(device, num_rows_ * 4, kPurpose),
+        num_blocks(device, num_rows_ * 4, kPurpose),
         q_offsets(device, (num_rows_ + 1) * 8, kPurpose),
         q(device, output_bytes(), kPurpose),
         out(device, output_bytes(), kPurpose),
@@ -92,6 +91,7 @@ class CudaBatch {
                              .row_offsets = row_offsets.data<std::int64_t>(),
                              .num_rows = rows},
                   .seq_lens = lengths.data<std::int32_t>(),
+                  .num_blocks = num_blocks.data<std::int32_t>(),
                   .num_rows = rows};
     args.q_offsets = q_offsets.data<std::int64_t>();
     args.q = q.data();
@@ -143,6 +143,7 @@ class CudaBatch {
   DeviceBuffer tables;       ///< BlockId [num_tables, rows, table_stride]
   DeviceBuffer row_offsets;  ///< int64 [rows]
   DeviceBuffer lengths;      ///< int32 [rows]
+  DeviceBuffer num_blocks;   ///< int32 [rows]
   DeviceBuffer q_offsets;    ///< int64 [rows + 1]
   DeviceBuffer q;            ///< [query tokens, num_q_heads, head_dim]
   DeviceBuffer out;          ///< as q

@@ -136,6 +136,11 @@ Row CudaMeter::make_row(const AttentionProblem& problem, const PoolPart& pool) {
   upload(batch.tables, block_tables(problem, rotation.num_tables, stride,
                                     shuffled_blocks(pool_blocks), kNoBlock));
   upload(batch.lengths, problem.lengths);
+  std::vector<std::int32_t> blocks;
+  for (const std::int32_t length : problem.lengths) {
+    blocks.push_back(static_cast<std::int32_t>(num_blocks(problem.shape, length)));
+  }
+  upload(batch.num_blocks, blocks);
   upload(batch.row_offsets, row_offsets(problem, stride));
   upload(batch.q_offsets, q_offsets(problem));
   with_type(problem.shape.q_dtype(), [&](auto zero) {
