@@ -71,7 +71,7 @@ constexpr Instance kInstances[] = {
 Status check(const DecodeParams& p) noexcept {
   const DecodeLimits& limits = p.limits;
   if (Status s = check_decode_limits(limits); !s) return s;
-  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, limits.max_rows); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, kMaxDecodeRows); !s) return s;
   if (p.block_size < kTileTokens || p.block_size % kTileTokens != 0) {
     return unsupported_by(SupportedList::decode_block_sizes, Resource::block_size, p.block_size);
   }

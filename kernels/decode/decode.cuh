@@ -12,6 +12,7 @@
 #include "kernels/decode/decode_tiles.cuh"
 #include "kernels/decode/decode_workspace.h"
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -156,10 +157,13 @@ struct Kernel {
   }
   __device__ WorkItem item_at(int index) const {
     const Origin origin = origin_of(index);
-    const int4* words = reinterpret_cast<const int4*>(origin.part);
-    const int4 a = words[0];
-    const int4 b = words[1];
-    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}, origin.head, origin.chunk};
+    struct Words {
+      int4 low;
+      int4 high;
+    };
+    const auto* words = reinterpret_cast<const int4*>(origin.part);
+    const auto part = std::bit_cast<DecodePart>(Words{words[0], words[1]});
+    return {part, origin.head, origin.chunk};
   }
   /// Starts to copy a work item into shared memory. The copy is complete after cp.async.wait_all.
   __device__ void fetch_item(WorkItem& item, int index) const {
@@ -198,10 +202,17 @@ struct Kernel {
     const int head = item.head * group + column % group;
     return (static_cast<std::int64_t>(item.part.first_q) + token) * p.limits.num_q_heads + head;
   }
-  __device__ int num_columns() const { return p.limits.q_len * group; }
+  /// Returns the query columns of the row and KV head. Later columns of a chunk are padding.
+  __device__ int num_columns(const WorkItem& item) const { return item.part.q_len * group; }
+  /// Leaves no units to an item whose columns are all padding, because its row has fewer query
+  /// tokens than others.
+  __device__ void empty_padding(WorkItem& item) const {
+    if (item.chunk * kColumns >= num_columns(item)) item.part.last_unit = item.part.first_unit;
+  }
   /// Returns one past the last position that a column sees.
   __device__ int limit_of(const WorkItem& item, int column) const {
-    return item.part.seq_len - p.limits.q_len + min(column / group, p.limits.q_len - 1) + 1;
+    const int q_len = item.part.q_len;
+    return item.part.seq_len - q_len + min(column / group, q_len - 1) + 1;
   }
 
   /// Returns the scale of this head's K or V.
@@ -215,16 +226,20 @@ struct Kernel {
     return p.window_tokens == 0 ? 0 : max(0, limit_of(item, 0) - p.window_tokens);
   }
   /// Returns tile `u` of a unit. Where no query token sees a token of that tile, it is the row's
-  /// nearest tile that one sees, because the tables need not have other entries.
+  /// nearest tile that one sees, because the tables need not have other entries. Only the first
+  /// unit of a row begins before its first such tile; a warp's later units never do.
+  template <bool kFirst>
   __device__ int tile_at(const WorkItem& item, int unit, int u) const {
     if constexpr (kTiles == 1) return unit;
     const int tile = min(unit * kTiles + u, (item.part.seq_len - 1) / kTileTokens);
-    return max(tile, first_seen(item) / kTileTokens);
+    return kFirst ? max(tile, first_seen(item) / kTileTokens) : tile;
   }
 
   __device__ bool reads_new_tokens(const WorkItem& item) const;
+  template <bool kFirst>
   __device__ void find_tiles(std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles],
                              const WorkItem& item, int unit) const;
+  template <bool kFirst>
   __device__ void find_blocks(int (&blocks)[kTiles], const WorkItem& item, int unit) const;
   __device__ void load_key(Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const;
   __device__ void load_value(Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const;

@@ -11,6 +11,14 @@
 /// of fp8. The schedule cuts a row's units into parts of about equal bytes. A thread block takes
 /// one part of one KV head at a time. The parts of one (row, head) are combined in a fixed order in
 /// the same launch, so the same inputs give the same bits.
+///
+/// A row has 1 .. limits.q_len query tokens, each row its own number. Rows with none or more, rows
+/// without a table, and rows of shared tokens are skipped; their outputs are not written. Rows that
+/// do not fit the workspace, because more than limits.max_rows are taken, are left out whole.
+///
+/// With fixed parts, the bits of a row do not depend on the other rows of the batch, on its place,
+/// or on limits.max_rows, as long as the rows have no more tokens together than
+/// limits.fixed_tokens. A part has about 1,024 tokens, and a row has at most 32 parts.
 
 #include "kernels/decode/decode_limits.h"
 #include "kernels/params.h"
@@ -32,19 +40,25 @@ struct DecodeScheduleParams {
   const std::int32_t* row_slots = nullptr;  ///< [num_rows] table row of each row, -1: skip the row,
                                             ///< its outputs are not written; null: row r has table
                                             ///< row r
-  const std::int64_t* q_offsets = nullptr;  ///< [num_rows] first query token of each row in q and
-                                            ///< out; null: row r begins at r * q_len
-  std::int32_t num_rows = 0;                ///< at most limits.max_rows
-  std::int32_t window_tokens = 0;           ///< sliding window, 0: none
-  void* workspace = nullptr;         ///< 256-byte aligned; must be zeroed once before the first use
+  const std::int64_t* q_offsets = nullptr;  ///< [num_rows + 1] first query token of each row in q
+                                            ///< and out, and one past the last row's; null: row r
+                                            ///< has limits.q_len, from r * limits.q_len on
+  const std::int32_t* shared_tokens = nullptr;  ///< [num_rows] rows with more than 0 are skipped;
+                                                ///< null: none
+  std::int32_t num_rows = 0;       ///< of the batch, with skipped ones. At most limits.max_rows are
+                                   ///< taken
+  std::int32_t window_tokens = 0;  ///< sliding window, 0: none
+  bool fixed_parts = false;        ///< cut each row by its own length alone; needs
+                                   ///< limits.fixed_tokens
+  void* workspace = nullptr;       ///< 256-byte aligned; must be zeroed once before the first use
   std::int64_t workspace_bytes = 0;  ///< at least decode_workspace_bytes(limits)
 };
 
 /// Attention of one layer. Device pointers; shapes in C order.
 struct DecodeParams {
   DecodeLimits limits;      ///< as scheduled
-  const void* q = nullptr;  ///< [tokens, num_q_heads, head_dim] dtype; q_len tokens a row, from
-                            ///< where the schedule's q_offsets say
+  const void* q = nullptr;  ///< [tokens, num_q_heads, head_dim] dtype; a row's tokens lie where
+                            ///< the schedule's q_offsets say
   void* out = nullptr;      ///< [tokens, num_q_heads, head_dim] dtype
   float* lse = nullptr;     ///< [tokens, num_q_heads] log-sum-exp, natural logarithm; or null
   const float* sinks = nullptr;           ///< [num_q_heads] logits of the attention sinks; or null

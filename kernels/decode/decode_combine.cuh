@@ -65,7 +65,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::store_partial(std::
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
     const WorkItem& item) const {
-  const int columns = min(kColumns, num_columns() - item.chunk * kColumns);
+  const int columns = min(kColumns, num_columns(item) - item.chunk * kColumns);
   const bool whole = item.part.num_parts == 1;
   const std::int64_t at = whole ? 0 : slot(item, item.part.part);
   for (int e = thread; e < columns * (D / 4); e += W * 32) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkI
   while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
   const int stride = W * 32 / lanes;
   const int mine = thread % lanes;
-  const int end = min(kColumns, num_columns() - item.chunk * kColumns) * (D / 4);
+  const int end = min(kColumns, num_columns(item) - item.chunk * kColumns) * (D / 4);
   for (int base = 0; base < end; base += stride) {
     const int wanted = base + thread / lanes;
     const int e = min(wanted, end - 1);
@@ -236,6 +236,7 @@ __global__ void __launch_bounds__(W * 32, PerSm)
   WorkItem item = Kernel{p, w, constants, shared, fresh_thread()}.item_at(index);
   for (int turn = 0;; turn ^= 1) {
     const Kernel kernel{p, w, constants, shared, fresh_thread()};
+    kernel.empty_padding(item);
     const int total = kernel.header()->num_parts * kernel.heads;
     const bool works = index < total;
     const bool more = total > static_cast<int>(gridDim.x);

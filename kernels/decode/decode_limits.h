@@ -14,15 +14,23 @@ namespace kvarena::kernels {
 /// block waits for another one, so a launch ends on any part of a device. It is fastest when
 /// `num_sms` is the number of multiprocessors that it gets.
 struct DecodeLimits {
-  std::int32_t max_rows = 0;      ///< sequences
-  std::int32_t q_len = 1;         ///< query tokens a row, 1 .. 8
+  std::int32_t max_rows = 0;      ///< sequences that decode attention serves in a step
+  std::int32_t q_len = 1;         ///< most query tokens a row, 1 .. 16
   std::int32_t num_q_heads = 0;   ///< a multiple of num_kv_heads
   std::int32_t num_kv_heads = 0;  ///< KV heads
   std::int32_t head_dim = 0;      ///< 64, 96, 128 or 256
   std::int32_t num_sms = 0;       ///< multiprocessors
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16, f16 or fp8_e4m3
+  std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
+                                  ///< with more tokens may get longer parts. 0: no fixed parts
 };
 
+/// Most rows of a batch, with those that decode attention skips.
+inline constexpr std::int32_t kMaxDecodeRows = 1 << 20;
+/// Most query tokens a row.
+inline constexpr std::int32_t kMaxDecodeQueryTokens = 16;
+/// Most `fixed_tokens`.
+inline constexpr std::int64_t kMaxFixedDecodeTokens = std::int64_t{1} << 34;
 /// Most query heads for each KV head that decode attention serves.
 inline constexpr std::int64_t kMaxDecodeGroup = 16;
 

@@ -11,29 +11,32 @@ namespace kvarena::kernels::decode {
 template <class T, class S, int D, int W, bool OneTile>
 __device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::reads_new_tokens(
     const WorkItem& item) const {
-  const int old_tokens = item.part.seq_len - p.limits.q_len;
+  const int old_tokens = item.part.seq_len - static_cast<int>(item.part.q_len);
   return (item.part.first_unit + warp) * kUnitTokens > old_tokens - kUnitTokens;
 }
 
 /// Computes the bytes from a plane's base to each tile of a unit. The last unit of a row may lack
 /// its last tiles; the row's last tile is used in their place.
 template <class T, class S, int D, int W, bool OneTile>
+template <bool kFirst>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
     std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles], const WorkItem& item,
     int unit) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
-    offsets[u] = tile_offset(blocks[u], item.head, tile_at(item, unit, u));
+    offsets[u] = tile_offset(blocks[u], item.head, tile_at<kFirst>(item, unit, u));
   }
 }
 /// Reads the block of each tile of a unit from the table. A unit past the part gets block 0.
 template <class T, class S, int D, int W, bool OneTile>
+template <bool kFirst>
 __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&blocks)[kTiles],
                                                                          const WorkItem& item,
                                                                          int unit) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
-    blocks[u] = unit < item.part.last_unit ? block_of(table(item), tile_at(item, unit, u)) : 0;
+    blocks[u] =
+        unit < item.part.last_unit ? block_of(table(item), tile_at<kFirst>(item, unit, u)) : 0;
   }
 }
 /// Loads K of a unit.
@@ -63,9 +66,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
   if (unit >= item.part.last_unit) return;
   int blocks[kTiles];
   std::int64_t offsets[kTiles];
-  find_blocks(blocks, item, unit);
-  find_blocks(next_blocks, item, unit + W);
-  find_tiles(offsets, blocks, item, unit);
+  find_blocks<true>(blocks, item, unit);
+  find_blocks<false>(next_blocks, item, unit + W);
+  find_tiles<true>(offsets, blocks, item, unit);
   load_key(tiles, offsets);
   load_value(tiles, offsets);
 }
@@ -78,7 +81,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
   const int unit = item.part.first_unit + warp + W;
   if (unit >= item.part.last_unit) return;
   std::int64_t offsets[kTiles];
-  find_tiles(offsets, blocks, item, unit);
+  find_tiles<false>(offsets, blocks, item, unit);
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
 #pragma unroll
@@ -99,7 +102,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
     float (&unit_logit)[2], const WorkItem& item) const {
   unsigned q[Tile::kSteps][2];
   const int column = item.chunk * kColumns + g;
-  const bool exists = column < num_columns();
+  const bool exists = column < num_columns(item);
   const char* row = static_cast<const char*>(p.q) + q_row(item, exists ? column : 0) * (D * 2);
 #pragma unroll
   for (int i = 0; i < Tile::kSteps; ++i) {
@@ -198,7 +201,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
     Accumulator<D>& acc, const Tile (&tiles)[kTiles], const unsigned (&weights)[kTiles][2],
     const WorkItem& item, int unit) const {
   const int first_column = item.chunk * kColumns;
-  const int last_column = min(first_column + kColumns, num_columns()) - 1;
+  const int last_column = min(first_column + kColumns, num_columns(item)) - 1;
   const int mine = (first_column + g) / group;  // the query token of the weights in this lane
 #pragma unroll 1
   for (int query = first_column / group; query <= last_column / group; ++query) {
@@ -293,8 +296,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
     const bool more = unit + W < item.part.last_unit;
     int after_next[kTiles];
     std::int64_t next[kTiles];
-    find_blocks(after_next, item, unit + 2 * W);
-    find_tiles(next, next_blocks, item, unit + W);
+    find_blocks<false>(after_next, item, unit + 2 * W);
+    find_tiles<false>(next, next_blocks, item, unit + W);
     float s[kTiles][4];
     float keep[2];
     multiply_queries(s, tiles, unit_logit);
@@ -314,7 +317,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
       weights[u][0] = transpose_8x8(pack_pair<Math>(s[u][0], s[u][1]));
       weights[u][1] = transpose_8x8(pack_pair<Math>(s[u][2], s[u][3]));
     }
-    const bool is_apart = is_edge && p.limits.q_len > 1;
+    const bool is_apart = is_edge && item.part.q_len > 1;
 #pragma unroll
     for (int i = 0; i < Tile::kSteps; ++i) {
       float(&o)[4] = acc.o[i];

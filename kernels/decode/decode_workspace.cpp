@@ -8,8 +8,6 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr std::int64_t kMaxRows = 1 << 20;
-constexpr std::int64_t kMaxQueryTokens = 8;
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kWorkspaceAlignment = 256;
@@ -24,11 +22,12 @@ Status check_decode_limits(const DecodeLimits& limits) noexcept {
   };
   const std::int64_t heads = limits.num_kv_heads;
   const Range ranges[] = {
-      {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
-      {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
+      {Resource::num_sequences, limits.max_rows, 1, kMaxDecodeRows},
+      {Resource::num_tokens, limits.q_len, 1, kMaxDecodeQueryTokens},
       {Resource::num_kv_heads, heads, 1, kMaxHeads},
       {Resource::num_q_heads, limits.num_q_heads, heads, heads * kMaxDecodeGroup},
       {Resource::device, limits.num_sms, 1, kMaxSms},
+      {Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedDecodeTokens},
   };
   for (const Range& r : ranges) {
     if (Status s = in_range(r.argument, r.value, r.smallest, r.largest); !s) return s;

@@ -8,6 +8,7 @@
 #include "kvarena/base/status.hpp"
 #include "kvarena/base/tile_order.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kvarena::kernels {
@@ -24,11 +25,12 @@ constexpr std::int32_t unit_tokens(DType kv_dtype) noexcept {
 /// A contiguous run of units of one row; it applies to all KV heads. 32 bytes, loaded as two
 /// vectors.
 struct DecodePart {
-  std::int32_t first_q;     ///< the row's first query token in q and out
-  std::int32_t first_unit;  ///< inclusive
-  std::int32_t last_unit;   ///< exclusive
-  std::int32_t part;        ///< index among the row's parts
-  std::int32_t num_parts;   ///< parts of the row
+  std::int32_t first_q;          ///< the row's first query token in q and out
+  std::int32_t first_unit;       ///< inclusive
+  std::int32_t last_unit;        ///< exclusive
+  std::int32_t part;             ///< index among the row's parts
+  std::uint32_t num_parts : 24;  ///< parts of the row
+  std::uint32_t q_len : 8;       ///< query tokens of the row
   std::int32_t first_slot;  ///< place of the row's partial results, in units of head x column chunk
   std::int32_t seq_len;     ///< of the row
   std::int32_t table_row;   ///< of the block tables
@@ -40,7 +42,7 @@ struct DecodeHeader {
   std::int32_t num_parts;    ///< entries of `parts`
   std::int32_t next_work;    ///< work items taken after the first item of each thread block
   std::int32_t blocks_done;  ///< thread blocks that have left the loop
-  std::int32_t unused;
+  std::int32_t part_units;   ///< most units of a part, but for long rows with fixed parts
 };
 
 /// Constants of a kernel besides its parameters.
@@ -56,12 +58,19 @@ struct DecodeShape {
   std::int32_t per_sm;
 };
 
+/// Most fixed parts of a row. A longer row gets longer parts.
+inline constexpr std::int32_t kMaxFixedParts = 32;
+/// Tokens of a fixed part, rounded up to a unit for each warp.
+inline constexpr std::int32_t kFixedDecodePartTokens = 1024;
+
 /// Chooses the launch shape: eight to sixteen warps on a multiprocessor, as many as registers
 /// allow, in two or four thread blocks whose starts and ends overlap. With head_dim 128 and few
 /// work items it is one thread block of eight warps, so that the items have few parts. The numbers
-/// are measured; see docs/benchmarks.md.
+/// are measured; see docs/benchmarks.md. With fixed parts, the shape does not depend on the rows.
 inline DecodeShape decode_shape(const DecodeLimits& limits) noexcept {
-  const std::int64_t items = static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
+  const std::int64_t items = limits.fixed_tokens > 0
+                                 ? std::int64_t{1} << 40
+                                 : static_cast<std::int64_t>(limits.max_rows) * limits.num_kv_heads;
   switch (limits.head_dim) {
     case 64: {
       const bool medium = items > 8 && items <= std::int64_t{2} * limits.num_sms;
@@ -100,15 +109,25 @@ struct DecodeWorkspace {
   std::int32_t chunks;     ///< column chunks of a KV head
 };
 
+/// Returns the units of a fixed part.
+inline std::int32_t fixed_part_units(const DecodeLimits& limits) noexcept {
+  const std::int32_t warps = decode_shape(limits).warps;
+  const std::int32_t units = kFixedDecodePartTokens / unit_tokens(limits.kv_dtype);
+  return (units + warps - 1) / warps * warps;
+}
+
 inline DecodeWorkspace decode_workspace(const DecodeLimits& limits) noexcept {
   const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
   const std::int64_t per_row =
       static_cast<std::int64_t>(limits.num_kv_heads) * column_chunks(limits);
   const DecodeShape shape = decode_shape(limits);
   // A row is split until there are kMaxWaves thread blocks for each place. Each row has at least
-  // one part.
-  const std::int64_t split =
+  // one part. A row of n tokens has at most n / part_tokens + 1 fixed parts.
+  const std::int64_t waves =
       static_cast<std::int64_t>(limits.num_sms) * shape.per_sm * kMaxWaves / per_row + 1;
+  const std::int64_t part_tokens =
+      std::int64_t{fixed_part_units(limits)} * unit_tokens(limits.kv_dtype);
+  const std::int64_t split = std::max(waves, limits.fixed_tokens / part_tokens);
   DecodeWorkspace w{};
   w.max_parts = static_cast<std::int32_t>(limits.max_rows + split);
   const std::int64_t slots = w.max_parts * per_row;

@@ -1,261 +1,271 @@
 // The schedule of a step, made on the device by one thread block. It decides the length of parts,
-// and the row and place of each part. It reads only the lengths of all rows.
+// and the row and place of each part. It reads only the lengths of all rows. A thread first handles
+// a row, then a part. Rows are taken in tiles of kThreads rows; most steps are one tile.
+
+#include "kernels/decode/schedule.cuh"
 
 #include "kernels/common/launch_checks.h"
 #include "kernels/common/load_kernel.h"
-#include "kernels/decode/decode.h"
-#include "kernels/decode/decode_workspace.h"
 
-#include <cub/block/block_reduce.cuh>
-#include <cub/block/block_scan.cuh>
+#include <limits>
 
 namespace kvarena::kernels {
+namespace decode_schedule {
 namespace {
 
-constexpr int kSizeClasses = 8;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kSkipped = -1;  ///< the number of units of a skipped row
-
-/// Units [first, first + count) of a row.
-struct Units {
-  int first;
-  int count;
-};
-
-/// Returns the table row of a row, -1 when the row is skipped.
-__device__ int table_row(const DecodeScheduleParams& p, int row) {
-  return p.row_slots == nullptr ? row : p.row_slots[row];
+/// Returns the sum of a value over the thread block, to all threads.
+__device__ std::int64_t block_sum(Shared& shared, std::int64_t value) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
+  __syncthreads();  // the sum before has been read
+  if (lane_of() == 0) shared.sums[warp_of()] = value;
+  __syncthreads();
+  value = shared.sums[lane_of()];
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
+  return value;
 }
 
-/// Returns the first query token of a row in q and out.
-__device__ int first_query(const DecodeScheduleParams& p, int row) {
-  return p.q_offsets == nullptr ? row * p.limits.q_len : static_cast<int>(p.q_offsets[row]);
+/// Chooses the length of fixed parts: always the same, unless the parts do not fit the workspace.
+__device__ PartLength choose_fixed_length(const Context& c, const Row& own) {
+  PartLength length{c.fixed_units, true};
+  std::int64_t parts = 0;
+  std::int64_t units = 0;
+  std::int64_t rows = 0;
+  for_each_tile(c, own, [&](const Row& row) {
+    parts += cut_row(length, c.shape.warps, row.count).parts;
+    units += max(0, row.count);
+    rows += row.count != kSkippedRow ? 1 : 0;
+  });
+  if (block_sum(c.shared, parts) <= c.w.max_parts) return length;
+  const std::int64_t room = max(std::int64_t{1}, c.w.max_parts - block_sum(c.shared, rows));
+  const std::int64_t least = block_sum(c.shared, units) / room + 1;
+  const int units_of_part = static_cast<int>(min(least, std::int64_t{1} << 28));
+  length.units = divide_up(units_of_part, c.shape.warps) * c.shape.warps;
+  return length;
 }
 
-/// Returns the units of a row that some query token sees.
-__device__ Units units_of(const DecodeScheduleParams& p, int seq_len) {
-  const int tokens = unit_tokens(p.limits.kv_dtype);
-  const int end = seq_len / tokens + (seq_len % tokens != 0 ? 1 : 0);
-  const int first_seen =
-      p.window_tokens == 0 ? 0 : max(0, seq_len - p.limits.q_len + 1 - p.window_tokens);
-  const int first = first_seen / tokens;
-  return {first, max(0, end - first)};
-}
-
-/// Returns the number of parts of a row. An empty row has one empty part, which writes zeros. A
-/// skipped row has none.
-__device__ int pieces_of(int count, int length) {
-  return count == kSkipped ? 0 : max(1, (count + length - 1) / length);
-}
-
-/// Returns the size class of a row: the length of its parts, in kSizeClasses-ths of `length`.
-__device__ int size_class_of(int count, int length) {
-  return count == kSkipped ? 0 : count / pieces_of(count, length) * kSizeClasses / length;
-}
-
-/// A part length and its estimated cost.
-struct Candidate {
-  float cost;
-  int length;
-};
-
-/// The numbers of units of this many first rows are kept, because they are read many times.
-constexpr int kCached = 2048;
-
-/// Returns the number of units of a row, or kSkipped, from the tables of the step.
-__device__ int load_count(const DecodeScheduleParams& p, int row) {
-  return table_row(p, row) < 0 ? kSkipped : units_of(p, p.seq_lens[row]).count;
-}
-/// Returns the same, from the kept numbers if possible.
-__device__ int count_of(const DecodeScheduleParams& p, const int* cached, int row) {
-  return row < kCached ? cached[row] : load_count(p, row);
-}
-
-/// Chooses the best part length, in units. It is a multiple of `warps`, so that the warps of a
-/// thread block have equal shares. Warp `w` finds the shortest parts of which there are at most `w
-/// + 1` waves, and estimates their cost. The cheapest length wins.
-__device__ int choose_length(const DecodeScheduleParams& p, const int* cached, int places,
-                             int heads, DecodeShape shape, int longest, long long total,
-                             float overhead) {
-  __shared__ Candidate candidates[kWarps];
-  const int warps = shape.warps;
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  const int waves = warp + 1;
-  // When thread blocks share a multiprocessor, each warp needs at least two units to be worth the
-  // start of the block.
-  int low = shape.per_sm == 1 ? 1 : 2;
-  int high = max(low, (longest + warps - 1) / warps);
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    const int tried = middle * warps;
-    long long parts = 0;
-    for (int row = lane; row < p.num_rows; row += 32) {
-      parts += (max(0, count_of(p, cached, row)) + tried - 1) / tried;
-    }
-    for (int offset = 16; offset > 0; offset /= 2) parts += __shfl_xor_sync(~0U, parts, offset);
-    if (parts * heads <= static_cast<long long>(waves) * places) {
-      high = middle;
-    } else {
-      low = middle + 1;
+/// Adds up the values of a warp's lanes, up to the own one.
+__device__ void sum_lanes(unsigned (&values)[3]) {
+  for (int offset = 1; offset < 32; offset *= 2) {
+    for (unsigned& value : values) {
+      const unsigned other = __shfl_up_sync(~0U, value, offset);
+      if (lane_of() >= offset) value += other;
     }
   }
-  const int length = low * warps;
-  long long parts = 0;
-  long long large = 0;        // parts longer than half of `length`
-  long long large_units = 0;  // units of these parts
-  for (int row = lane; row < p.num_rows; row += 32) {
-    const int units = max(0, count_of(p, cached, row));
-    const int pieces = (units + length - 1) / length;
-    const bool is_large = pieces > 0 && units / pieces * 2 > length;
-    parts += pieces;
-    large += is_large ? pieces : 0;
-    large_units += is_large ? units : 0;
-  }
-  for (int offset = 16; offset > 0; offset /= 2) {
-    parts += __shfl_xor_sync(~0U, parts, offset);
-    large += __shfl_xor_sync(~0U, large, offset);
-    large_units += __shfl_xor_sync(~0U, large_units, offset);
-  }
-  if (lane == 0) {
-    const auto real = [](long long value) { return static_cast<float>(value); };
-    const float rounds = ceilf(real(large * heads) / real(places));
-    const float by_rounds = rounds * (real(large_units) / fmaxf(1.0F, real(large)) + overhead);
-    const float by_work = (real(total) * heads + overhead * real(parts * heads)) / real(places);
-    const float uneven = 1.0F - real(large) / fmaxf(1.0F, real(parts));
-    const bool allowed = waves <= kMaxWaves || length >= longest;
-    const float cost =
-        fmaxf(fmaxf(by_rounds, by_work), length + overhead) + 0.25F * length * uneven;
-    candidates[warp] = {allowed ? cost : 3.0e38F, length};
+}
+
+/// Turns the histograms into running sums. Thread `t` has entries 2 t and 2 t + 1. Entries past
+/// `longest` are not read later.
+__device__ void sum_bins(const Context& c, int longest) {
+  Choice& choice = c.shared.choice;
+  const int at = static_cast<int>(threadIdx.x) * kBinsPerThread;
+  auto& rows = reinterpret_cast<uint2&>(choice.rows_up_to[at]);
+  auto& steps = reinterpret_cast<uint2&>(choice.steps_up_to[at]);
+  auto& missing = reinterpret_cast<uint2&>(choice.missing_up_to[at]);
+  const uint2 its_rows = rows;
+  const uint2 its_missing = missing;
+  const uint2 its_steps = {its_rows.x * at, its_rows.y * (at + 1)};
+  const unsigned own[] = {its_rows.x + its_rows.y, its_steps.x + its_steps.y,
+                          its_missing.x + its_missing.y};
+  unsigned sums[] = {own[0], own[1], own[2]};
+  if (warp_of() * 32 * kBinsPerThread <= longest) sum_lanes(sums);
+  if (lane_of() == 31) {
+    for (int i = 0; i < 3; ++i) choice.warp_sums[i][warp_of()] = sums[i];
   }
   __syncthreads();
-  Candidate best = candidates[0];
-  for (int i = 1; i < kWarps; ++i) {
-    if (candidates[i].cost < best.cost) best = candidates[i];
+  for (int i = 0; i < 3; ++i) {
+    const unsigned before = lane_of() < warp_of() ? choice.warp_sums[i][lane_of()] : 0;
+    sums[i] += __reduce_add_sync(~0U, before) - own[i];
   }
-  return best.length;
+  rows = {sums[0] + its_rows.x, sums[0] + own[0]};
+  steps = {sums[1] + its_steps.x, sums[1] + own[1]};
+  missing = {sums[2] + its_missing.x, sums[2] + own[2]};
+  __syncthreads();
+}
+
+/// Chooses the part length that costs least. Warp `w` examines w + 1 waves.
+__device__ PartLength choose_length(const Context& c, const Row& own) {
+  const Extent extent = extent_of(c, own);
+  const int warps = c.shape.warps;
+  if (extent.rows == 0) return {warps, false};
+  const int longest = divide_up(extent.longest, warps);
+  // With so many rows, no row is cut.
+  if (extent.rows >= parts_of_waves(c.shape, kMaxWaves)) return {longest * warps, false};
+  Choice& choice = c.shared.choice;
+  const int bits = step_bits(longest);
+  for_each_tile(c, own, [&](const Row& row) {
+    if (row.count > 0) {
+      const int at = steps_of(divide_up(row.count, warps), bits);
+      const int missing = missing_units(row.count, warps);
+      atomicAdd(&choice.rows_up_to[at], 1);
+      if (missing > 0) atomicAdd(&choice.missing_up_to[at], static_cast<unsigned>(missing));
+    }
+  });
+  __syncthreads();
+  const StepCounts counts{choice.rows_up_to, choice.steps_up_to, choice.missing_up_to,
+                          steps_of(longest, bits), bits};
+  sum_bins(c, counts.longest);
+  if (warp_of() < kMaxWaves) {
+    const Candidate candidate = candidate_of(counts, c.shape, warp_of() + 1, [&](int length) {
+      return __reduce_add_sync(~0U, count_parts(counts, length, lane_of(), 32));
+    });
+    if (lane_of() == 0) choice.candidates[warp_of()] = candidate;
+  }
+  __syncthreads();
+  Candidate best = choice.candidates[0];
+  for (int i = 1; i < kMaxWaves; ++i) {
+    if (choice.candidates[i].cost < best.cost) best = choice.candidates[i];
+  }
+  __syncthreads();  // the same memory becomes that of the places
+  return {min(best.steps << bits, longest) * warps, false};
+}
+
+/// Counts the parts of each size class, and finds the first place of each. Long parts come first,
+/// so that short parts fill the end (longest processing time first; Graham, 1969).
+__device__ void begin_classes(const Context& c, const Row& own, const Sizes& sizes) {
+  Places& places = c.shared.places;
+  if (threadIdx.x < kSizeClasses) places.next[threadIdx.x] = 0;
+  if (threadIdx.x == 0) places.end = std::numeric_limits<int>::max();
+  __syncthreads();
+  for_each_tile(c, own, [&](const Row& row) {
+    const Rank rank = rank_of(c, row, sizes);
+    if (rank.is_first && rank.peers_parts > 0) {
+      atomicAdd(&places.next[rank.size_class], rank.peers_parts);
+    }
+  });
+  __syncthreads();
+  if (warp_of() == 0) {
+    // Lane `l` has class kSizeClasses - 1 - l: classes in their order.
+    const int size_class = kSizeClasses - 1 - lane_of();
+    const int parts = size_class >= 0 ? places.next[size_class] : 0;
+    int sum = parts;
+    for (int offset = 1; offset < 16; offset *= 2) {
+      const int other = __shfl_up_sync(~0U, sum, offset);
+      if (lane_of() >= offset) sum += other;
+    }
+    if (size_class >= 0) places.next[size_class] = sum - parts;
+    if (size_class == 0) places.total = sum;
+  }
+}
+
+/// Finds the place of each row of a tile: of its first part in the schedule, and in the tile.
+__device__ void place_rows(const Context& c, const Row& row, const Sizes& sizes) {
+  Places& places = c.shared.places;
+  const Rank rank = rank_of(c, row, sizes);
+  const int warp = warp_of();
+  const int lane = lane_of();
+  if (lane < kSizeClasses) places.warp_parts[lane][warp] = 0;
+  __syncwarp();
+  if (rank.is_first) places.warp_parts[rank.size_class][warp] = rank.peers_parts;
+  if (lane == 0) places.warp_parts[kSizeClasses][warp] = rank.warp_parts;
+  __syncthreads();
+  if (warp <= kSizeClasses) {  // warp `w` sums up class w; the last one sums up the tile
+    const int parts = places.warp_parts[warp][lane];
+    int sum = parts;
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int other = __shfl_up_sync(~0U, sum, offset);
+      if (lane >= offset) sum += other;
+    }
+    const int first = warp < kSizeClasses ? places.next[warp] : 0;
+    __syncwarp();
+    places.warp_parts[warp][lane] = first + sum - parts;
+    if (lane == 31)
+      (warp < kSizeClasses ? places.next[warp] : places.first[kThreads]) = first + sum;
+  }
+  __syncthreads();
+  const int t = static_cast<int>(threadIdx.x);
+  const int place = places.warp_parts[rank.size_class][warp] + rank.parts_before_peer;
+  places.first[t] = places.warp_parts[kSizeClasses][warp] + rank.parts_before;
+  places.place[t] = place;
+  places.row[t] = row;
+  places.cut[t] = rank.cut;
+  // A row that does not fit is left out whole. So are all rows behind it.
+  if (rank.cut.parts > 0 && place + rank.cut.parts > c.w.max_parts) atomicMin(&places.end, place);
+  __syncthreads();
+}
+
+/// Writes the parts of a tile of rows.
+__device__ void write_parts(const Context& c) {
+  const Places& places = c.shared.places;
+  auto* const parts = reinterpret_cast<DecodePart*>(static_cast<char*>(c.p.workspace) + c.w.parts);
+  const int total = places.first[kThreads];
+  for (int i = static_cast<int>(threadIdx.x); i < total; i += kThreads) {
+    // When no row before it is cut or skipped, part i is that of row i.
+    const bool is_own = i < kThreads && places.first[i] == i && places.first[i + 1] > i;
+    const int at = is_own ? i : row_holding(places.first, i);
+    const Row& row = places.row[at];
+    const RowCut& cut = places.cut[at];
+    const int part = i - places.first[at];
+    const int place = places.place[at];
+    if (place + cut.parts > c.w.max_parts) continue;
+    parts[place + part] = {row.first_q,
+                           row.first_unit + min(max(0, row.count), cut.units * part),
+                           row.first_unit + min(max(0, row.count), cut.units * (part + 1)),
+                           part,
+                           static_cast<std::uint32_t>(cut.parts),
+                           static_cast<std::uint32_t>(row.q_len),
+                           place,
+                           row.seq_len,
+                           row.table_row};
+  }
 }
 
 /// Makes the schedule of a step.
 __global__ void __launch_bounds__(kThreads)
-    decode_schedule(DecodeScheduleParams p, DecodeWorkspace w, DecodeShape shape) {
-  using Reduce = cub::BlockReduce<long long, kThreads>;
-  using Scan = cub::BlockScan<int, kThreads>;
-  __shared__ union {
-    typename Reduce::TempStorage reduce;
-    typename Scan::TempStorage scan;
-  } scratch;
-  __shared__ long long shared_total;
-  __shared__ int shared_longest;
-  __shared__ int cached[kCached];
-  auto* header = static_cast<DecodeHeader*>(p.workspace);
-  auto* parts = reinterpret_cast<DecodePart*>(static_cast<char*>(p.workspace) + w.parts);
-
-  long long sum = 0;
-  long long most = 0;
-  for (int row = threadIdx.x; row < p.num_rows; row += kThreads) {
-    const int units = load_count(p, row);
-    if (row < kCached) cached[row] = units;
-    sum += max(0, units);
-    most = max(most, static_cast<long long>(units));
-  }
-  const long long total = Reduce(scratch.reduce).Sum(sum);
-  __syncthreads();
-  const long long longest =
-      Reduce(scratch.reduce).Reduce(most, [](long long a, long long b) { return a > b ? a : b; });
+    write_schedule(const __grid_constant__ DecodeScheduleParams p,
+                   const __grid_constant__ DecodeWorkspace w, CutShape shape, int fixed_units) {
+  __shared__ Shared shared;
+  const Context c{p, w, shape, fixed_units, shared};
+  const Row own = load_row(p, static_cast<int>(threadIdx.x));
+  const int at = static_cast<int>(threadIdx.x) * kBinsPerThread;
+  reinterpret_cast<uint2&>(shared.choice.rows_up_to[at]) = {0, 0};
+  reinterpret_cast<uint2&>(shared.choice.missing_up_to[at]) = {0, 0};
+  const PartLength length = p.fixed_parts ? choose_fixed_length(c, own) : choose_length(c, own);
+  Sizes sizes{length, length.units};
+  if (p.fixed_parts)
+    sizes.longest_part = part_units(length, shape.warps, extent_of(c, own).longest);
+  begin_classes(c, own, sizes);
+  for_each_tile(c, own, [&](const Row& row) {
+    place_rows(c, row, sizes);
+    write_parts(c);
+    __syncthreads();  // before the next tile uses the same memory
+  });
   if (threadIdx.x == 0) {
-    shared_total = total;
-    shared_longest = static_cast<int>(longest);
+    *static_cast<DecodeHeader*>(p.workspace) = {min(shared.places.total, shared.places.end), 0, 0,
+                                                length.units};
   }
-  __syncthreads();
-  const int heads = p.limits.num_kv_heads * w.chunks;
-  const int places = p.limits.num_sms * shape.per_sm;
-  const int warps = shape.warps;
-  // The cost of starting and ending a part, in units that a thread block could have read meanwhile.
-  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
-  const int length =
-      choose_length(p, cached, places, heads, shape, shared_longest, shared_total, overhead);
+}
 
-  // Long parts come first, so that short parts fill the end (longest processing time first; Graham,
-  // 1969). There is a pass for each size class, in row order. A thread first handles a row, then a
-  // part.
-  __shared__ int classes;  // a bit for each class that occurs
-  if (threadIdx.x == 0) classes = 0;
-  __syncthreads();
-  for (int row = static_cast<int>(threadIdx.x); row < p.num_rows; row += kThreads) {
-    atomicOr(&classes, 1 << size_class_of(count_of(p, cached, row), length));
+/// Checks whether `p` can be scheduled.
+Status check(const DecodeScheduleParams& p) noexcept {
+  if (Status s = check_decode_limits(p.limits); !s) return s;
+  if (Status s = in_range(Resource::num_sequences, p.num_rows, 0, kMaxDecodeRows); !s) return s;
+  if (p.num_rows > 0) {
+    if (Status s = not_null(p.seq_lens); !s) return s;
   }
-  __syncthreads();
-  __shared__ int first_place[kThreads + 1];
-  __shared__ int first_slot[kThreads];
-  int next_part = 0;
-  int next_slot = 0;
-  for (int size_class = kSizeClasses; size_class >= 0; --size_class) {
-    if ((classes >> size_class & 1) == 0) continue;
-    for (int base = 0; base < p.num_rows; base += kThreads) {
-      const int row = base + static_cast<int>(threadIdx.x);
-      const int count = row < p.num_rows ? count_of(p, cached, row) : 0;
-      const bool takes_part = row < p.num_rows && size_class_of(count, length) == size_class;
-      const int pieces = takes_part ? pieces_of(count, length) : 0;
-      int place = 0;
-      int slot = 0;
-      int all_parts = 0;
-      int all_slots = 0;
-      Scan(scratch.scan).ExclusiveSum(pieces, place, all_parts);
-      __syncthreads();
-      Scan(scratch.scan).ExclusiveSum(pieces > 1 ? pieces : 0, slot, all_slots);
-      first_place[threadIdx.x] = place;
-      first_slot[threadIdx.x] = next_slot + slot;
-      if (threadIdx.x == 0) first_place[kThreads] = all_parts;
-      __syncthreads();
-      for (int i = static_cast<int>(threadIdx.x); i < all_parts; i += kThreads) {
-        int low = 0;  // the last row whose parts begin at or before i
-        for (int step = kThreads / 2; step > 0; step /= 2) {
-          if (first_place[low + step] <= i) low += step;
-        }
-        const int its_row = base + low;
-        const int seq_len = p.seq_lens[its_row];
-        const Units units = units_of(p, seq_len);
-        const int its_pieces = first_place[low + 1] - first_place[low];
-        const int part = i - first_place[low];
-        const int share = (units.count + its_pieces - 1) / its_pieces;
-        const int step = min(length, (share + warps - 1) / warps * warps);
-        parts[next_part + i] = {first_query(p, its_row),
-                                units.first + min(units.count, step * part),
-                                units.first + min(units.count, step * (part + 1)),
-                                part,
-                                its_pieces,
-                                first_slot[low],
-                                seq_len,
-                                table_row(p, its_row)};
-      }
-      next_part += all_parts;
-      next_slot += all_slots;
-      __syncthreads();
+  if (p.fixed_parts) {
+    if (Status s = in_range(Resource::num_tokens, p.limits.fixed_tokens, 1, kMaxFixedDecodeTokens); !s) {
+      return s;
     }
   }
-  if (threadIdx.x == 0) *header = {next_part, 0, 0, 0};
+  return check_decode_workspace(p.limits, p.workspace, p.workspace_bytes);
 }
 
 }  // namespace
+}  // namespace decode_schedule
 
-Status load_decode_schedule() noexcept { return load_kernels(decode_schedule); }
+Status load_decode_schedule() noexcept { return load_kernels(decode_schedule::write_schedule); }
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
+  if (Status s = decode_schedule::check(params); !s) return s;
   const DecodeLimits& limits = params.limits;
-  if (Status s = check_decode_limits(limits); !s) return s;
-  if (Status s = in_range(Resource::num_sequences, params.num_rows, 0, limits.max_rows); !s) {
-    return s;
-  }
-  if (params.num_rows > 0) {
-    if (Status s = not_null(params.seq_lens); !s) return s;
-  }
-  if (Status s = check_decode_workspace(limits, params.workspace, params.workspace_bytes); !s) {
-    return s;
-  }
-  decode_schedule<<<1, kThreads, 0, stream>>>(params, decode_workspace(limits),
-                                              decode_shape(limits));
+  const DecodeShape shape = decode_shape(limits);
+  const DecodeWorkspace workspace = decode_workspace(limits);
+  const CutShape cut{.warps = shape.warps,
+                     .per_sm = shape.per_sm,
+                     .places = limits.num_sms * shape.per_sm,
+                     .heads = limits.num_kv_heads * workspace.chunks};
+  decode_schedule::write_schedule<<<1, decode_schedule::kThreads, 0, stream>>>(
+      params, workspace, cut, fixed_part_units(limits));
   return launch_status(cudaGetLastError());
 }
 

@@ -43,8 +43,11 @@ TEST(CudaDecodeArguments, OfLimitsNameWhatIsWrongAndItsRange) {
   for (const std::int32_t rows : {0, -1, (1 << 20) + 1}) {
     fails([=](L l) { l.max_rows = rows; }, Resource::num_sequences, "1 to 1048576");
   }
-  for (const std::int32_t tokens : {0, 9}) {
-    fails([=](L l) { l.q_len = tokens; }, Resource::num_tokens, "1 to 8");
+  for (const std::int32_t tokens : {0, 17}) {
+    fails([=](L l) { l.q_len = tokens; }, Resource::num_tokens, "1 to 16");
+  }
+  for (const std::int64_t tokens : {std::int64_t{-1}, kernels::kMaxFixedTokens + 1}) {
+    fails([=](L l) { l.fixed_tokens = tokens; }, Resource::num_tokens, "0 to 17179869184");
   }
   for (const std::int32_t heads : {0, -1, 4097, 0x7fffffff}) {
     fails([=](L l) { l.num_kv_heads = l.num_q_heads = heads; }, Resource::num_kv_heads,
@@ -80,7 +83,19 @@ TEST(CudaDecodeArguments, OfPointersNameWhatIsWrong) {
   fails([](P p) { p.value = memory + 8; }, Resource::alignment);
   fails([](P p) { p.head_stride = 24; }, Resource::alignment);
   fails([](P p) { p.workspace = memory + 128; }, Resource::alignment);
-  fails([](P p) { p.num_rows = 2; }, Resource::num_sequences);
+  fails([](P p) { p.num_rows = -1; }, Resource::num_sequences);
+  fails([](P p) { p.num_rows = kernels::kMaxDecodeRows + 1; }, Resource::num_sequences);
+}
+
+TEST(CudaDecodeArguments, FixedPartsNeedTheirLimit) {
+  alignas(256) static std::byte memory[512];
+  DecodeScheduleParams p;
+  p.limits = {.max_rows = 1, .num_q_heads = 1, .num_kv_heads = 1, .head_dim = 64, .num_sms = 1};
+  p.workspace = memory;
+  p.workspace_bytes = kernels::decode_workspace_bytes(p.limits);
+  p.fixed_parts = true;
+  EXPECT_TRUE(fails_with(launch_decode_schedule(p, nullptr), StatusCode::invalid_argument,
+                         Resource::num_tokens));
 }
 
 }  // namespace

@@ -145,13 +145,13 @@ TEST_F(CudaDecodePromises, QueryTokensBeginWhereTheOffsetsSay) {
   const AttentionProblem problem(c);
   DecodeProblem device(problem, 2, stream_);
   const AttentionOutput plain = device.run();
-  // Three other tokens come first, and one lies between the rows.
+  // Three other tokens come first. Between the rows lie rows of three tokens, which are skipped.
   const auto token = static_cast<std::ptrdiff_t>(problem.q().size() / 6);
-  std::vector<std::byte> q(static_cast<std::size_t>(token * 12), std::byte{0xFF});
-  const std::vector<std::int64_t> offsets{3, 6, 9, 11};
+  std::vector<std::byte> q(static_cast<std::size_t>(token * 15), std::byte{0xFF});
+  const std::vector<std::int64_t> offsets{3, 5, 8, 10, 13, 15};
   for (std::int64_t row = 0; row < 3; ++row) {
     std::copy_n(problem.q().begin() + row * 2 * token, 2 * token,
-                q.begin() + offsets[static_cast<std::size_t>(row)] * token);
+                q.begin() + offsets[static_cast<std::size_t>(row * 2)] * token);
   }
   const DeviceArray<std::byte> queries(q);
   DeviceArray<std::byte> out(q.size());
@@ -161,18 +161,23 @@ TEST_F(CudaDecodePromises, QueryTokensBeginWhereTheOffsetsSay) {
   device.params.out = out.data();
   device.params.lse = nullptr;
   device.schedule.q_offsets = device_offsets.data();
+  const DeviceArray<std::int32_t> lengths(std::vector<std::int32_t>{100, 100, 2, 2, 300});
+  const DeviceArray<std::int32_t> slots(std::vector<std::int32_t>{3, 3, 2, 2, 1});
+  device.schedule.seq_lens = lengths.data();
+  device.schedule.row_slots = slots.data();
+  device.schedule.num_rows = device.params.num_rows = 5;
   device.run();
   const std::vector<std::byte> found = out.download();
-  for (std::int64_t i = 0; i < 12; ++i) {
+  for (std::int64_t i = 0; i < 15; ++i) {
     const std::span<const std::byte> there(found.data() + i * token,
                                            static_cast<std::size_t>(token));
-    const bool is_query = i >= 3 && i != 5 && i != 8 && i != 11;
+    const std::int64_t row = (i - 3) / 5;
+    const bool is_query = i >= 3 && (i - 3) % 5 < 2;
     if (!is_query) {
       for (const std::byte b : there) ASSERT_EQ(b, std::byte{0xEE}) << "token " << i;
       continue;
     }
-    const std::int64_t row = i < 5 ? 0 : i < 8 ? 1 : 2;
-    const std::int64_t query = row * 2 + i - offsets[static_cast<std::size_t>(row)];
+    const std::int64_t query = row * 2 + (i - 3) % 5;
     EXPECT_TRUE(equal(there, token_of(problem, plain, query))) << "token " << i;
   }
   finish();
@@ -238,6 +243,143 @@ TEST_F(CudaDecodePromises, AKeyThatIsNotANumberShowsInOutputAndLogSumExp) {
     EXPECT_TRUE(std::isnan(output.lse[0])) << length;
     EXPECT_TRUE(std::isnan(load_element(output.out.data(), c.out_dtype, 0))) << length;
   }
+  finish();
+}
+
+/// A fixture for steps with fixed parts: rows of all lengths with 1 to 5 query tokens each.
+class CudaDecodeFixedParts : public CudaDecodePromises {
+ protected:
+  static AttentionCase ragged_case(DType dtype, std::int32_t head_dim, std::int32_t window) {
+    AttentionCase c = case_of(dtype, head_dim, {});
+    c.num_kv_heads = 1;
+    c.group = 4;
+    c.window_tokens = window;
+    for (std::int32_t row = 0; row < 64; ++row) {
+      c.seq_lens.push_back(row % 8 == 5 ? 1000 + row * 97 : 5 + row * 7);
+      c.q_counts.push_back(1 + row % 5);
+    }
+    c.seq_lens[13] = 40000;  // more than 32 parts of 1,024 tokens
+    return c;
+  }
+  /// Sets limits with fixed parts.
+  static void fix(DecodeProblem& device, std::int32_t max_rows) {
+    kernels::DecodeLimits limits = device.schedule.limits;
+    limits.fixed_tokens = 200'000;
+    limits.max_rows = max_rows;
+    device.set_limits(limits);
+    device.schedule.fixed_parts = true;
+  }
+  /// Whether a row has the same output and log-sum-exp to the bit.
+  static bool same_row(const AttentionProblem& problem, std::size_t row, const AttentionOutput& a,
+                       const AttentionOutput& b) {
+    const std::int64_t heads = problem.shape().num_kv_heads * problem.shape().group;
+    bool same = true;
+    for (std::int64_t q = problem.q_offsets()[row]; q < problem.q_offsets()[row + 1]; ++q) {
+      same = same && equal(token_of(problem, a, q), token_of(problem, b, q));
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const auto at = static_cast<std::size_t>(q * heads + head);
+        same = same && a.lse[at] == b.lse[at];
+      }
+    }
+    return same;
+  }
+};
+
+TEST_F(CudaDecodeFixedParts, ARowHasTheSameBitsAloneInABatchAndAtAnyPlace) {
+  for (const DType dtype : {DType::bf16, DType::fp8_e4m3}) {
+    for (const std::int32_t head_dim : {64, 96, 128, 256}) {
+      const AttentionCase c = ragged_case(dtype, head_dim, head_dim == 96 ? 3000 : 0);
+      const AttentionProblem problem(c);
+      DecodeProblem device(problem, 5, stream_);
+      fix(device, 64);
+      const AttentionOutput all = device.run();
+      expect_close(problem, all, "fixed parts");
+      const kernels::DecodeScheduleParams batch = device.schedule;
+      for (const std::int32_t max_rows : {1, 1000}) {
+        fix(device, max_rows);
+        device.schedule.num_rows = device.params.num_rows = 1;
+        for (const std::size_t row : {0UL, 5UL, 13UL, 37UL, 63UL}) {
+          device.schedule.seq_lens = batch.seq_lens + row;
+          device.schedule.row_slots = batch.row_slots + row;
+          device.schedule.q_offsets = batch.q_offsets + row;
+          EXPECT_TRUE(same_row(problem, row, device.run(), all))
+              << "row " << row << ", max_rows " << max_rows << "; " << to_string(c);
+        }
+      }
+      // The last rows of the batch come first.
+      fix(device, 64);
+      device.schedule.num_rows = device.params.num_rows = 30;
+      device.schedule.seq_lens = batch.seq_lens + 34;
+      device.schedule.row_slots = batch.row_slots + 34;
+      device.schedule.q_offsets = batch.q_offsets + 34;
+      const AttentionOutput end = device.run();
+      for (std::size_t row = 34; row < 64; ++row) {
+        EXPECT_TRUE(same_row(problem, row, end, all)) << "row " << row << "; " << to_string(c);
+      }
+    }
+  }
+  finish();
+}
+
+// With fixed parts, rows that are skipped change nothing for the others.
+TEST_F(CudaDecodeFixedParts, RowsOfOtherKernelsAreSkipped) {
+  AttentionCase c = ragged_case(DType::bf16, 128, 0);
+  c.q_counts[3] = 0;
+  const AttentionProblem problem(c);
+  DecodeProblem device(problem, 5, stream_);
+  fix(device, 64);
+  const AttentionOutput all = device.run();
+  kernels::DecodeLimits limits = device.schedule.limits;
+  limits.q_len = 3;
+  limits.max_rows = 40;
+  device.set_limits(limits);
+  std::vector<std::int32_t> shared(64);
+  shared[0] = 16;
+  shared[13] = 1;
+  shared[15] = -1;
+  const DeviceArray<std::int32_t> device_shared(shared);
+  device.schedule.shared_tokens = device_shared.data();
+  const AttentionOutput some = device.run();
+  for (std::size_t row = 0; row < 64; ++row) {
+    if (c.q_counts[row] <= 3 && shared[row] <= 0) {
+      EXPECT_TRUE(same_row(problem, row, some, all)) << row;
+      continue;
+    }
+    for (std::int64_t q = problem.q_offsets()[row]; q < problem.q_offsets()[row + 1]; ++q) {
+      for (const std::byte b : token_of(problem, some, q)) ASSERT_EQ(b, std::byte{0xFF}) << row;
+    }
+  }
+  finish();
+}
+
+// More rows than the limits say: those that fit are right, the others are not touched, and the
+// workspace serves the next step.
+TEST_F(CudaDecodeFixedParts, RowsThatDoNotFitTheWorkspaceAreLeftOut) {
+  const AttentionCase c = ragged_case(DType::bf16, 128, 0);
+  const AttentionProblem problem(c);
+  DecodeProblem device(problem, 5, stream_);
+  fix(device, 64);
+  const AttentionOutput all = device.run();
+  kernels::DecodeLimits limits = device.schedule.limits;
+  limits.max_rows = 1;
+  limits.num_sms = 1;
+  limits.fixed_tokens = 25'000;
+  device.set_limits(limits);
+  for (int step = 0; step < 2; ++step) {
+    const AttentionOutput some = device.run();
+    int written = 0;
+    for (std::size_t row = 0; row < 64; ++row) {
+      const std::int64_t first = problem.q_offsets()[row];
+      const std::span<const std::byte> token = token_of(problem, some, first);
+      const bool is_untouched =
+          std::ranges::all_of(token, [](std::byte b) { return b == std::byte{0xFF}; });
+      written += is_untouched ? 0 : 1;
+    }
+    EXPECT_GT(written, 0);
+    EXPECT_LT(written, 64);
+  }
+  device.schedule.num_rows = device.params.num_rows = 1;
+  EXPECT_TRUE(same_row(problem, 0, device.run(), all));
   finish();
 }
 

@@ -37,7 +37,8 @@ class CudaDecode : public CudaTest {
  protected:
   void expect_matches(const AttentionProblem& problem) {
     const AttentionCase& c = problem.shape();
-    const std::int32_t q_len = c.q_counts.empty() ? 1 : c.q_counts[0];
+    const std::int32_t q_len =
+        c.q_counts.empty() ? 1 : *std::max_element(c.q_counts.begin(), c.q_counts.end());
     // A device of few multiprocessors cuts rows elsewhere; every seventh case has one.
     DecodeProblem device(problem, q_len, stream_, c.seed % 7 == 3 ? 5 : 132);
     const AttentionOutput first = device.run();
@@ -98,6 +99,30 @@ TEST_F(CudaDecode, WindowSoftCapSinksAndSeveralQueryTokens) {
   expect_all_match(cases);
 }
 
+// Each row has its own number of query tokens, so the last columns of most rows are padding.
+TEST_F(CudaDecode, RowsOfDifferentNumbersOfQueryTokens) {
+  std::vector<AttentionCase> cases;
+  std::uint64_t seed = 2000;
+  for (const auto& [dtype, kv_dtype] :
+       {std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::fp8_e4m3}}) {
+    for (const std::int32_t head_dim : kHeadDims) {
+      for (const std::int32_t group : {1, 3, 4, 8}) {
+        for (const std::int32_t window : {0, 20}) {
+          AttentionCase c = chunked_case(dtype, head_dim, group, 16);
+          c.seed = ++seed;
+          c.key_dtype = c.value_dtype = kv_dtype;
+          c.window_tokens = window;
+          c.has_sinks = seed % 3 == 0;
+          c.seq_lens = {16, 1, 17, 300, 2, 1023, 33, 4000};
+          c.q_counts = {16, 1, 2, 8, 1, 15, 3, 5};
+          if (is_picked(seed)) cases.push_back(c);
+        }
+      }
+    }
+  }
+  expect_all_match(cases);
+}
+
 TEST_F(CudaDecode, LongAndManyRowsAreSplitAndCombined) {
   std::vector<AttentionCase> cases;
   for (const std::int32_t kv_heads : {1, 8}) {
@@ -127,13 +152,16 @@ AttentionCase random_case(std::uint64_t seed) {
   c.soft_cap = dice.once_in(4) ? 5.0F : 0.0F;
   c.has_sinks = dice.once_in(3);
   c.block_major = dice.once_in(2);
-  const std::int32_t q_len = dice.once_in(3) ? dice.between(2, 8) : 1;
+  const std::int32_t q_len = dice.once_in(3) ? dice.between(2, 16) : 1;
   c.seq_lens.resize(static_cast<std::size_t>(dice.between(1, dice.once_in(8) ? 40 : 8)));
   for (std::int32_t& length : c.seq_lens) {
     length = dice.length(c.block_size, dice.once_in(16) ? 4000 : 600);
     if (length > 0) length = std::max(length, q_len);
   }
   if (q_len > 1) c.q_counts.assign(c.seq_lens.size(), q_len);
+  if (q_len > 1 && dice.once_in(2)) {
+    for (std::int32_t& count : c.q_counts) count = dice.between(1, q_len);
+  }
   return c;
 }
 
@@ -173,9 +201,9 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
           Resource::alignment);
   refused([](P p) { p.limits.kv_dtype = DType::f32; }, kUnsupported, Resource::dtype);
   refused([](P p) { p.block_stride += 8; }, kInvalid, Resource::alignment);
-  refused([](P p) { p.num_rows = 2; }, kInvalid, Resource::num_sequences);
+  refused([](P p) { p.num_rows = kernels::kMaxDecodeRows + 1; }, kInvalid, Resource::num_sequences);
   refused([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
-  refused([](P p) { p.limits.q_len = 9; }, kInvalid, Resource::num_tokens);
+  refused([](P p) { p.limits.q_len = 17; }, kInvalid, Resource::num_tokens);
   refused([](P p) { p.limits.num_q_heads = 7; }, kInvalid, Resource::num_q_heads);
   refused([](P p) { --p.workspace_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
   const auto unscheduled = [&](auto change, StatusCode code, Resource resource) {
@@ -186,7 +214,8 @@ TEST_F(CudaDecode, BadArgumentsAreRefusedAndTheOutputStays) {
   using S = DecodeScheduleParams&;
   unscheduled([](S p) { p.seq_lens = nullptr; }, kInvalid, Resource::pointer);
   unscheduled([](S p) { p.workspace = nullptr; }, kInvalid, Resource::pointer);
-  unscheduled([](S p) { p.num_rows = 2; }, kInvalid, Resource::num_sequences);
+  unscheduled([](S p) { p.num_rows = kernels::kMaxDecodeRows + 1; }, kInvalid,
+              Resource::num_sequences);
   unscheduled([](S p) { p.limits.head_dim = 72; }, kUnsupported, Resource::head_dim);
   unscheduled([](S p) { --p.workspace_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
   finish();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,7 +28,7 @@ class DecodeProblem {
   DecodeProblem(const AttentionProblem& problem, std::int32_t q_len, cudaStream_t stream,
                 std::int32_t num_sms = 132, const Elsewhere& elsewhere = {})
       : problem_(problem), stream_(stream), pool_(problem.pool()) {
-    upload_tables(elsewhere, q_len);
+    upload_tables(elsewhere);
     upload_arrays();
     fill_params(q_len, num_sms, elsewhere);
   }
@@ -45,6 +46,15 @@ class DecodeProblem {
     output.out.resize(output.out.size() - kGuardBytes);
     return output;
   }
+  /// Uses other limits from now on, with a workspace for them.
+  void set_limits(const kernels::DecodeLimits& limits) {
+    const std::int64_t bytes = kernels::decode_workspace_bytes(limits);
+    workspace_ = DeviceArray<std::byte>(static_cast<std::size_t>(bytes));
+    workspace_.fill(0);
+    schedule.limits = params.limits = limits;
+    schedule.workspace = params.workspace = workspace_.data();
+    schedule.workspace_bytes = params.workspace_bytes = bytes;
+  }
   /// The pool that `run` reads.
   DeviceArray<std::byte>& pool() { return pool_; }
 
@@ -55,7 +65,7 @@ class DecodeProblem {
   static constexpr std::ptrdiff_t kGuardBytes = 256;
 
   /// Entries that no query token needs are wild ids: before the first token that one sees, -1.
-  void upload_tables(const Elsewhere& elsewhere, std::int32_t q_len) {
+  void upload_tables(const Elsewhere& elsewhere) {
     const AttentionCase& c = problem_.shape();
     const BatchView batch = problem_.args(nullptr, nullptr).batch;
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
@@ -67,7 +77,9 @@ class DecodeProblem {
     std::vector<std::int32_t> slots;
     for (std::int32_t row = 0; row < batch.num_rows; ++row) {
       slots.push_back(batch.num_rows - row);
-      const std::int32_t hidden = batch.seq_lens[row] - q_len + 1 - c.window_tokens;
+      const auto at = static_cast<std::size_t>(row);
+      const std::int32_t q_count = c.q_counts.empty() ? 1 : c.q_counts[at];
+      const std::int32_t hidden = batch.seq_lens[row] - q_count + 1 - c.window_tokens;
       for (std::int32_t j = 0; j < batch.num_blocks[row]; ++j) {
         if (c.window_tokens > 0 && (j + 1) * c.block_size <= hidden) {
           tables[static_cast<std::size_t>((batch.num_rows - row) * most_ + j)] = BlockId{-1};
@@ -83,6 +95,10 @@ class DecodeProblem {
   }
   void upload_arrays() {
     lengths_ = DeviceArray<std::int32_t>(problem_.shape().seq_lens);
+    const std::vector<std::int32_t>& counts = problem_.shape().q_counts;
+    if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) != counts.end()) {
+      q_offsets_ = DeviceArray<std::int64_t>(problem_.q_offsets());
+    }
     q_ = DeviceArray<std::byte>(problem_.q());
     out_ = DeviceArray<std::byte>(static_cast<std::size_t>(
         problem_.out_elements() * bytes_of(problem_.shape().out_dtype) + kGuardBytes));
@@ -130,6 +146,7 @@ class DecodeProblem {
     params.scales = {key_scales_.data(), value_scales_.data(), c.scales == ScaleKind::per_head};
     schedule.workspace_bytes = params.workspace_bytes = kernels::decode_workspace_bytes(limits);
     schedule.row_slots = row_slots_.data();
+    schedule.q_offsets = q_offsets_.data();
   }
 
   const AttentionProblem& problem_;
@@ -138,6 +155,7 @@ class DecodeProblem {
   DeviceArray<std::byte> pool_;
   DeviceArray<BlockId> tables_;
   DeviceArray<std::int32_t> row_slots_;
+  DeviceArray<std::int64_t> q_offsets_;
   DeviceArray<std::int32_t> lengths_;
   DeviceArray<std::byte> q_;
   DeviceArray<std::byte> out_;

@@ -1,0 +1,208 @@
+#pragma once
+
+/// @file
+/// How a step is cut into parts: the length of parts, the cut of a row, and the order of parts. The
+/// schedule on the device and its test on the host share this arithmetic. Plain numbers, no CUDA.
+///
+/// A round is one unit for each warp of a thread block. Parts are whole rounds, so that the warps
+/// have equal shares. The choice counts in steps: one round, or a power of two of rounds when a row
+/// is longer than kMaxSteps rounds.
+
+#include "kernels/decode/decode_workspace.h"
+#include "kvarena/base/export.hpp"
+
+#include <cstdint>
+
+namespace kvarena::kernels {
+
+/// Most steps of a row. With kMaxDecodeRows rows, their sum fits 32 bits.
+inline constexpr std::int32_t kMaxSteps = 2047;
+static_assert(std::int64_t{kMaxSteps} * kMaxDecodeRows < (std::int64_t{1} << 32));
+
+/// The units of a row that the schedule does not take.
+inline constexpr std::int32_t kSkippedRow = -1;
+/// Size classes of parts: eighths of the longest part, and 0.
+inline constexpr std::int32_t kSizeClasses = 9;
+
+KVARENA_HOST_DEVICE constexpr std::int32_t divide_up(std::int32_t a, std::int32_t b) noexcept {
+  return (a + b - 1) / b;
+}
+
+/// What cuts parts: the launch, and what one part of all KV heads costs.
+struct CutShape {
+  std::int32_t warps;   ///< of a thread block
+  std::int32_t per_sm;  ///< thread blocks of a multiprocessor
+  std::int32_t places;  ///< thread blocks that run at once
+  std::int32_t heads;   ///< work items of a part: KV heads times column chunks
+};
+
+/// How rows are cut.
+struct PartLength {
+  std::int32_t units;  ///< most units of a part, whole rounds
+  bool is_fixed;       ///< rows of more than kMaxFixedParts such parts get longer ones
+};
+
+/// The cut of a row: into `parts` parts of `units` units, the last of which may have fewer.
+struct RowCut {
+  std::int32_t parts;
+  std::int32_t units;
+};
+
+/// Returns the most units of a part of a row of `count` units.
+KVARENA_HOST_DEVICE constexpr std::int32_t part_units(const PartLength& length, std::int32_t warps,
+                                                      std::int32_t count) noexcept {
+  if (!length.is_fixed) return length.units;
+  const std::int32_t least = divide_up(divide_up(count, kMaxFixedParts), warps) * warps;
+  return least > length.units ? least : length.units;
+}
+
+/// Cuts a row of `count` units. An empty row has one empty part, which writes zeros. A skipped row
+/// has none.
+KVARENA_HOST_DEVICE constexpr RowCut cut_row(const PartLength& length, std::int32_t warps,
+                                             std::int32_t count) noexcept {
+  if (count == kSkippedRow) return {0, 0};
+  if (count <= length.units) return {1, length.units};
+  const std::int32_t most = part_units(length, warps, count);
+  const std::int32_t parts = divide_up(count, most);
+  // Not more than `most`, which is a multiple of `warps`.
+  return {parts, divide_up(divide_up(count, parts), warps) * warps};
+}
+
+/// Returns the size class of a row: the length of its parts, in eighths of the longest part.
+KVARENA_HOST_DEVICE constexpr std::int32_t size_class_of(std::int32_t count, const RowCut& cut,
+                                                         std::int32_t longest_part) noexcept {
+  if (cut.parts == 0) return 0;
+  const std::int32_t units = cut.parts == 1 ? count : count / cut.parts;
+  return static_cast<std::int32_t>(std::int64_t{units} * (kSizeClasses - 1) / longest_part);
+}
+
+/// Returns the bits by which rounds are shifted to steps.
+KVARENA_HOST_DEVICE constexpr std::int32_t step_bits(std::int32_t longest_rounds) noexcept {
+  std::int32_t bits = 0;
+  while (((longest_rounds - 1) >> bits) >= kMaxSteps) ++bits;
+  return bits;
+}
+/// Returns the units that the last round of a row of `count` units lacks.
+KVARENA_HOST_DEVICE constexpr std::int32_t missing_units(std::int32_t count,
+                                                         std::int32_t warps) noexcept {
+  return divide_up(count, warps) * warps - count;
+}
+/// Returns the steps of a row of `rounds` rounds, at least 1.
+KVARENA_HOST_DEVICE constexpr std::int32_t steps_of(std::int32_t rounds,
+                                                    std::int32_t bits) noexcept {
+  return ((rounds - 1) >> bits) + 1;
+}
+
+/// The lengths of the rows that have units, in steps.
+struct StepCounts {
+  const std::int32_t* rows_up_to;      ///< [longest + 1] rows of at most that many steps
+  const std::uint32_t* steps_up_to;    ///< [longest + 1] the sum of their steps
+  const std::uint32_t* missing_up_to;  ///< [longest + 1] units that their last rounds lack
+  std::int32_t longest;                ///< steps of the longest row, at least 1
+  std::int32_t bits;                   ///< a step is 2^bits rounds
+
+  KVARENA_HOST_DEVICE constexpr std::int32_t rows() const noexcept { return rows_up_to[longest]; }
+  KVARENA_HOST_DEVICE constexpr std::uint32_t steps() const noexcept {
+    return steps_up_to[longest];
+  }
+  /// Returns the units of rows of more than `length` steps. `step` is the units of a step.
+  KVARENA_HOST_DEVICE constexpr float units_above(std::int32_t length, float step) const noexcept {
+    return static_cast<float>(steps() - steps_up_to[length]) * step -
+           static_cast<float>(missing_up_to[longest] - missing_up_to[length]);
+  }
+};
+
+/// Counts the parts of all rows when a part has at most `length` steps: the rows longer than
+/// 0, length, 2 * length .. steps. Adds every `stride`-th number, from number `first` on.
+KVARENA_HOST_DEVICE constexpr std::int32_t count_parts(const StepCounts& counts,
+                                                       std::int32_t length, std::int32_t first = 0,
+                                                       std::int32_t stride = 1) noexcept {
+  std::int32_t parts = 0;
+  for (std::int64_t at = std::int64_t{first} * length; at < counts.longest;
+       at += std::int64_t{stride} * length) {
+    parts += counts.rows() - counts.rows_up_to[at];
+  }
+  return parts;
+}
+
+/// Returns the shortest length, in steps, of which there are at most `most` parts. When there is
+/// none, it is the longest row's. `parts(length)` counts parts.
+template <class Parts>
+KVARENA_HOST_DEVICE constexpr std::int32_t shortest_length(const StepCounts& counts,
+                                                           std::int32_t most, std::int32_t smallest,
+                                                           Parts&& parts) {
+  const std::int32_t rows = counts.rows();
+  if (most <= rows) return counts.longest;
+  // Of length l there are between steps / l and rows + (steps - rows) / l parts.
+  const auto up = [](std::uint32_t a, std::int32_t b) {
+    const auto divisor = static_cast<std::uint32_t>(b);
+    return static_cast<std::int32_t>(a / divisor + (a % divisor != 0 ? 1 : 0));
+  };
+  std::int32_t low = up(counts.steps(), most);
+  std::int32_t high = up(counts.steps() - static_cast<std::uint32_t>(rows), most - rows);
+  low = low > smallest ? low : smallest;
+  high = high < counts.longest ? high : counts.longest;
+  while (low < high) {
+    const std::int32_t middle = (low + high) / 2;
+    if (parts(middle) <= most) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low < counts.longest ? low : counts.longest;
+}
+
+/// Returns the estimated time of a step, in units that a thread block reads, when there are `parts`
+/// parts of at most `length` steps.
+KVARENA_HOST_DEVICE constexpr float cost_of(const StepCounts& counts, const CutShape& shape,
+                                            std::int32_t length, std::int32_t parts) noexcept {
+  // The cost of starting and ending a part, in units that a thread block could have read meanwhile.
+  const float overhead = shape.per_sm == 1 ? 24.0F : 6.0F;
+  const auto step = static_cast<float>(std::int64_t{shape.warps} << counts.bits);
+  const auto places = static_cast<float>(shape.places);
+  // Parts longer than half of `length`: all but the rows that are no longer than that.
+  const std::int32_t small = counts.rows_up_to[length / 2];
+  const std::int64_t large = parts - small;
+  const std::int64_t waves = (large * shape.heads + shape.places - 1) / shape.places;
+  const float mean =
+      large == 0 ? 0.0F : counts.units_above(length / 2, step) / static_cast<float>(large);
+  const float by_waves = static_cast<float>(waves) * (mean + overhead);
+  const float work = counts.units_above(0, step) + overhead * static_cast<float>(parts);
+  const float by_work = work * static_cast<float>(shape.heads) / places;
+  const float longest = static_cast<float>(length) * step;
+  const float uneven = static_cast<float>(small) / static_cast<float>(parts);
+  float cost = by_waves > by_work ? by_waves : by_work;
+  cost = cost > longest + overhead ? cost : longest + overhead;
+  return cost + 0.25F * longest * uneven;
+}
+
+/// Returns the most parts of `waves` waves of work items.
+KVARENA_HOST_DEVICE constexpr std::int32_t parts_of_waves(const CutShape& shape,
+                                                          std::int32_t waves) noexcept {
+  return waves * shape.places / shape.heads;
+}
+/// Returns the fewest steps of a part. When thread blocks share a multiprocessor, each warp needs
+/// at least two units to be worth the start of the block.
+KVARENA_HOST_DEVICE constexpr std::int32_t smallest_length(const CutShape& shape,
+                                                           std::int32_t bits) noexcept {
+  return shape.per_sm == 1 || bits > 0 ? 1 : 2;
+}
+
+/// A part length and its estimated cost.
+struct Candidate {
+  float cost;
+  std::int32_t steps;
+};
+/// Returns the candidate of `waves` waves, 1 .. kMaxWaves. The cheapest candidate is the length of
+/// a step, of equal ones that of the fewest waves.
+template <class Parts>
+KVARENA_HOST_DEVICE constexpr Candidate candidate_of(const StepCounts& counts,
+                                                     const CutShape& shape, std::int32_t waves,
+                                                     Parts&& parts) {
+  const std::int32_t length = shortest_length(counts, parts_of_waves(shape, waves),
+                                              smallest_length(shape, counts.bits), parts);
+  return {cost_of(counts, shape, length, parts(length)), length};
+}
+
+}  // namespace kvarena::kernels

@@ -1,0 +1,249 @@
+// How a step of decode attention is cut, on the host: the arithmetic that the schedule on the
+// device uses, against plain loops over the rows.
+
+#include "kernels/decode/decode_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace kvarena::test {
+namespace {
+
+using kernels::Candidate;
+using kernels::CutShape;
+using kernels::DecodeLimits;
+using kernels::divide_up;
+using kernels::PartLength;
+using kernels::RowCut;
+using kernels::StepCounts;
+
+constexpr std::int32_t kMaxUnits = 1 << 27;  // of 2^31 tokens
+
+/// The rows of a step as the schedule counts them.
+struct Steps {
+  Steps(const std::vector<std::int32_t>& units, std::int32_t warps) {
+    std::int32_t longest = 0;
+    for (const std::int32_t count : units) longest = std::max(longest, divide_up(count, warps));
+    const std::int32_t bits = kernels::step_bits(longest);
+    for (const std::int32_t count : units) {
+      if (count == 0) continue;
+      steps.push_back(kernels::steps_of(divide_up(count, warps), bits));
+      missing.push_back(kernels::missing_units(count, warps));
+    }
+    const std::int32_t most = kernels::steps_of(longest, bits);
+    for (std::int32_t length = 0; length <= most; ++length) {
+      rows.push_back(0);
+      sums.push_back(0);
+      missing_sums.push_back(0);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (steps[i] > length) continue;
+        ++rows.back();
+        sums.back() += static_cast<std::uint32_t>(steps[i]);
+        missing_sums.back() += static_cast<std::uint32_t>(missing[i]);
+      }
+    }
+    counts = {rows.data(), sums.data(), missing_sums.data(), most, bits};
+  }
+  std::int64_t parts_of(std::int32_t length) const {
+    std::int64_t parts = 0;
+    for (const std::int32_t its : steps) parts += divide_up(its, length);
+    return parts;
+  }
+
+  std::vector<std::int32_t> steps;
+  std::vector<std::int32_t> missing;
+  std::vector<std::uint32_t> missing_sums;
+  std::vector<std::int32_t> rows;
+  std::vector<std::uint32_t> sums;
+  StepCounts counts{};
+};
+
+/// The same estimate as cost_of, from the rows.
+double plain_cost(const Steps& steps, const CutShape& shape, std::int32_t length) {
+  const double overhead = shape.per_sm == 1 ? 24 : 6;
+  const double unit = static_cast<double>(shape.warps) * (1 << steps.counts.bits);
+  double parts = 0;
+  double large = 0;
+  double large_units = 0;
+  double units = 0;
+  for (std::size_t i = 0; i < steps.steps.size(); ++i) {
+    const std::int32_t its = steps.steps[i];
+    const std::int32_t pieces = divide_up(its, length);
+    parts += pieces;
+    units += its * unit - steps.missing[i];
+    if (its <= length / 2) continue;
+    large += pieces;
+    large_units += its * unit - steps.missing[i];
+  }
+  const double waves = std::ceil(large * shape.heads / shape.places);
+  const double by_waves = waves * (large_units / std::max(1.0, large) + overhead);
+  const double by_work = (units + overhead * parts) * shape.heads / shape.places;
+  const double longest = length * unit;
+  return std::max({by_waves, by_work, longest + overhead}) + 0.25 * longest * (1 - large / parts);
+}
+
+/// Random lengths of one kind: equal, ragged, or a long row among short ones.
+std::vector<std::int32_t> random_units(std::mt19937& random) {
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(end));
+  };
+  const std::int32_t limits[] = {3, 100, 2000, 30000};
+  const std::int32_t most = limits[below(4)];
+  std::vector<std::int32_t> units(static_cast<std::size_t>(1 + below(below(3) == 0 ? 600 : 40)));
+  const std::int32_t kind = below(3);
+  const std::int32_t same = 1 + below(most);
+  for (std::int32_t& count : units) {
+    count = kind == 0 ? same : kind == 1 ? below(most + 1) : below(most / 20 + 1);
+  }
+  units[0] = std::max(units[0], 1 + below(most));
+  return units;
+}
+
+CutShape random_shape(std::mt19937& random) {
+  const kernels::DecodeShape shapes[] = {{8, 1}, {6, 2}, {8, 2}, {4, 4}, {4, 2}};
+  const kernels::DecodeShape shape = shapes[random() % 5];
+  const std::int32_t heads[] = {1, 2, 8, 32, 300};
+  const std::int32_t sms = random() % 3 == 0 ? 5 : 132;
+  return {shape.warps, shape.per_sm, sms * shape.per_sm, heads[random() % 5]};
+}
+
+TEST(DecodeChoice, FindsTheShortestLengthForEachNumberOfWavesAndItsCost) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 400; ++round) {
+    const CutShape shape = random_shape(random);
+    const Steps steps(random_units(random), shape.warps);
+    const StepCounts& counts = steps.counts;
+    ASSERT_EQ(static_cast<std::size_t>(counts.rows()), steps.steps.size());
+    for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
+      const auto count = [&](std::int32_t length) { return kernels::count_parts(counts, length); };
+      const Candidate found = kernels::candidate_of(counts, shape, waves, count);
+      std::int32_t wanted = std::min(counts.longest, kernels::smallest_length(shape, counts.bits));
+      while (wanted < counts.longest &&
+             steps.parts_of(wanted) * shape.heads > std::int64_t{waves} * shape.places) {
+        ++wanted;
+      }
+      ASSERT_EQ(found.steps, wanted) << "round " << round << ", waves " << waves;
+      ASSERT_EQ(count(found.steps), steps.parts_of(found.steps));
+      const double cost = plain_cost(steps, shape, found.steps);
+      ASSERT_NEAR(found.cost, cost, cost * 1e-4) << "round " << round << ", waves " << waves;
+    }
+  }
+}
+
+TEST(DecodeChoice, CountsOfSeveralLanesAddUp) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 50; ++round) {
+    const Steps steps(random_units(random), 6);
+    for (const std::int32_t length : {1, 2, 3, 7, 100}) {
+      std::int32_t sum = 0;
+      for (std::int32_t lane = 0; lane < 32; ++lane) {
+        sum += kernels::count_parts(steps.counts, length, lane, 32);
+      }
+      ASSERT_EQ(sum, steps.parts_of(length)) << length;
+    }
+  }
+}
+
+TEST(DecodeChoice, StepsAreFewEnoughForRowsOfAnyLength) {
+  for (const std::int32_t rounds : {1, 2046, 2047, 2048, 2049, 4094, 4095, 1 << 20, kMaxUnits}) {
+    const std::int32_t bits = kernels::step_bits(rounds);
+    EXPECT_LE(kernels::steps_of(rounds, bits), kernels::kMaxSteps) << rounds;
+    EXPECT_TRUE(bits == 0 || kernels::steps_of(rounds, bits - 1) > kernels::kMaxSteps) << rounds;
+    EXPECT_GE(std::int64_t{kernels::steps_of(rounds, bits)} << bits, rounds);
+    EXPECT_EQ(kernels::steps_of(1, bits), 1);
+  }
+}
+
+TEST(DecodeChoice, PartsCoverARowAndNoneIsEmpty) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20000; ++round) {
+    const std::int32_t warps = 4 + 2 * static_cast<std::int32_t>(random() % 3);
+    const bool is_fixed = random() % 2 == 0;
+    const PartLength length{warps * (1 + static_cast<std::int32_t>(random() % 40)), is_fixed};
+    const std::int32_t bits = static_cast<std::int32_t>(random() % 28);
+    const auto count = static_cast<std::int32_t>(1 + random() % (1U << bits));
+    const RowCut cut = kernels::cut_row(length, warps, count);
+    ASSERT_EQ(cut.units % warps, 0);
+    ASSERT_GE(std::int64_t{cut.parts} * cut.units, count);
+    ASSERT_LT(std::int64_t{cut.parts - 1} * cut.units, count);
+    ASSERT_LE(cut.units, kernels::part_units(length, warps, count));
+    if (is_fixed) {
+      ASSERT_LE(cut.parts, kernels::kMaxFixedParts);
+    }
+    const std::int32_t longest = kernels::part_units(length, warps, count);
+    const std::int32_t size_class = kernels::size_class_of(count, cut, longest);
+    ASSERT_GE(size_class, 0);
+    ASSERT_LT(size_class, kernels::kSizeClasses);
+  }
+  EXPECT_EQ(kernels::cut_row({8, false}, 8, kernels::kSkippedRow).parts, 0);
+  EXPECT_EQ(kernels::cut_row({8, false}, 8, 0).parts, 1);
+  const PartLength fixed{64, true};
+  EXPECT_EQ(kernels::cut_row(fixed, 8, kMaxUnits).parts, kernels::kMaxFixedParts);
+}
+
+// The workspace has room for what the schedule chooses.
+TEST(DecodeChoice, PartsFitTheWorkspace) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<std::int32_t> units = random_units(random);
+    const std::int32_t dims[] = {64, 96, 128, 256};
+    DecodeLimits limits;
+    limits.max_rows = static_cast<std::int32_t>(units.size());
+    limits.num_kv_heads = 1 << random() % 5;
+    limits.num_q_heads = limits.num_kv_heads;
+    limits.head_dim = dims[random() % 4];
+    limits.num_sms = random() % 3 == 0 ? 5 : 132;
+    const auto parts_of = [&](const PartLength& length, std::int32_t warps) {
+      std::int64_t parts = 0;
+      for (const std::int32_t count : units) parts += kernels::cut_row(length, warps, count).parts;
+      return parts;
+    };
+    const kernels::DecodeShape shape = kernels::decode_shape(limits);
+    const CutShape cut{shape.warps, shape.per_sm, limits.num_sms * shape.per_sm,
+                       limits.num_kv_heads * kernels::column_chunks(limits)};
+    const Steps steps(units, shape.warps);
+    const StepCounts& counts = steps.counts;
+    for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
+      const std::int32_t length = kernels::candidate_of(counts, cut, waves, [&](std::int32_t its) {
+                                    return kernels::count_parts(counts, its);
+                                  }).steps;
+      ASSERT_LE(parts_of({(length << counts.bits) * shape.warps, false}, shape.warps),
+                kernels::decode_workspace(limits).max_parts);
+    }
+    limits.fixed_tokens = std::accumulate(units.begin(), units.end(), std::int64_t{0}) * 16;
+    if (limits.fixed_tokens == 0) continue;
+    const PartLength fixed{kernels::fixed_part_units(limits), true};
+    ASSERT_LE(parts_of(fixed, kernels::decode_shape(limits).warps),
+              kernels::decode_workspace(limits).max_parts);
+  }
+}
+
+TEST(DecodeChoice, FixedPartsDoNotDependOnTheNumberOfRows) {
+  for (const std::int32_t head_dim : {64, 96, 128, 256}) {
+    DecodeLimits limits;
+    limits.num_kv_heads = limits.num_q_heads = 8;
+    limits.head_dim = head_dim;
+    limits.num_sms = 132;
+    limits.fixed_tokens = 1 << 20;
+    limits.max_rows = 1;
+    const kernels::DecodeShape shape = kernels::decode_shape(limits);
+    const std::int32_t units = kernels::fixed_part_units(limits);
+    EXPECT_EQ(units % shape.warps, 0);
+    EXPECT_NEAR(units * 16, 1024, 64);
+    for (std::int32_t rows = 1; rows < 5000; rows += 1 + rows / 8) {
+      limits.max_rows = rows;
+      EXPECT_EQ(kernels::decode_shape(limits).warps, shape.warps);
+      EXPECT_EQ(kernels::decode_shape(limits).per_sm, shape.per_sm);
+      EXPECT_EQ(kernels::fixed_part_units(limits), units);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvarena::test
