@@ -46,7 +46,7 @@ TEST(CudaDecodeArguments, OfLimitsNameWhatIsWrongAndItsRange) {
   for (const std::int32_t tokens : {0, 17}) {
     fails([=](L l) { l.q_len = tokens; }, Resource::num_tokens, "1 to 16");
   }
-  for (const std::int64_t tokens : {std::int64_t{-1}, kernels::kMaxFixedTokens + 1}) {
+  for (const std::int64_t tokens : {std::int64_t{-1}, kernels::kMaxFixedDecodeTokens + 1}) {
     fails([=](L l) { l.fixed_tokens = tokens; }, Resource::num_tokens, "0 to 17179869184");
   }
   for (const std::int32_t heads : {0, -1, 4097, 0x7fffffff}) {

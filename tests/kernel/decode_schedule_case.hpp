@@ -192,7 +192,7 @@ inline ScheduleCase random_schedule(std::uint64_t seed) {
     c.fixed_parts = true;
     c.limits.fixed_tokens = 1;
     for (const std::int32_t length : c.seq_lens) c.limits.fixed_tokens += length;
-    c.limits.fixed_tokens = std::min(c.limits.fixed_tokens, kernels::kMaxFixedTokens);
+    c.limits.fixed_tokens = std::min(c.limits.fixed_tokens, kernels::kMaxFixedDecodeTokens);
     if (below(3) == 0) c.limits.fixed_tokens = 1 + below(100000);
   }
   return c;
