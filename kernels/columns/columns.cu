@@ -1,6 +1,8 @@
 #include "kernels/columns/columns.h"
 
 #include "kernels/columns/columns_config.cuh"
+#include "kernels/columns/prefix_plan.h"
+#include "kernels/columns/shared_prefixes.h"
 #include "kernels/common/launch_checks.h"
 
 #include <cmath>
@@ -94,8 +96,9 @@ Status check(const ColumnsParams& p) noexcept {
     bool is_needed;
   };
   const Pointer pointers[] = {
-      {p.q, 16, true},   {p.out, 16, true},         {p.key, 16, true},   {p.value, 16, true},
-      {p.lse, 4, false}, {p.block_tables, 4, true}, {p.sinks, 4, false}, {p.tree_mask, 8, false}};
+      {p.q, 16, true},     {p.out, 16, true},       {p.key, 16, true},
+      {p.value, 16, true}, {p.lse, 4, false},       {p.block_tables, 4, true},
+      {p.sinks, 4, false}, {p.tree_mask, 8, false}, {p.prefixes, 256, false}};
   for (const Pointer& pointer : pointers) {
     if (pointer.address == nullptr && !pointer.is_needed) continue;
     if (Status s = aligned_pointer(pointer.address, pointer.alignment); !s) return s;
@@ -126,7 +129,10 @@ Launch launch_of(const ColumnsParams& p) noexcept {
     constants.cap = p.soft_cap * columns::kLog2e;
     constants.cap_slope = 2.0F * columns::kLog2e * p.scale / p.soft_cap;
   }
-  return {p, columns_workspace(p.limits), constants};
+  const char* const prefixes = static_cast<const char*>(p.prefixes);
+  const auto* const tokens =
+      prefixes == nullptr ? nullptr : prefixes + prefix_plan(p.limits).tokens;
+  return {p, columns_workspace(p.limits), constants, reinterpret_cast<const std::int32_t*>(tokens)};
 }
 
 }  // namespace
@@ -136,6 +142,7 @@ Status load_columns(DType kv_dtype, std::int32_t head_dim) noexcept {
     if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
     if (Status s = instance.load(); !s) return s;
   }
+  if (Status s = load_find_prefixes(); !s) return s;
   return load_columns_schedule();
 }
 
@@ -143,7 +150,7 @@ Status launch_columns(const ColumnsParams& params, bool overlap, cudaStream_t st
   if (Status s = check(params); !s) return s;
   if (params.num_rows == 0) return {};
   if (Status s = check_device(); !s) return s;
-  const bool is_wide = has_wide_columns(params.limits);
+  const bool is_wide = columns_shape(params.limits).columns > 64;
   for (const Instance& instance : kInstances) {
     if (instance.dtype != params.dtype || instance.head_dim != params.limits.head_dim ||
         instance.is_wide != is_wide) {

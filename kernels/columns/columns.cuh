@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
     init_barrier(&shared.value_empty[thread], C::kWarpgroups);
   }
   fence_barrier_init();
-  const ColumnsSegment segment = load_segment(launch.segments() + blockIdx.x);
+  const ColumnsSegment segment = load_record(launch.segments() + blockIdx.x);
   if (warp < 0) {
     give_registers<C::kProducerRegisters>();
     if (warp != -4) return;
-    Producer<C>{launch, shared, thread % 32, evict_first_hint()}.run(segment);
+    Producer<C>{launch, shared, thread % 32}.run(segment);
     return;
   }
   take_registers<C::kConsumerRegisters>();

@@ -41,9 +41,13 @@ struct ColumnsScheduleParams {
   std::int32_t num_rows = 0;                ///< of the batch, in any order; those of the class are
                                             ///< at most limits.max_rows, and later ones are skipped
   std::int32_t window_tokens = 0;           ///< sliding window, 0: none
-  bool fixed_parts = false;          ///< cut each row at multiples of a number of tokens that does
-                                     ///< not depend on the batch; needs limits.fixed_tokens
-  void* workspace = nullptr;         ///< 256-byte aligned; must be zeroed once before the first use
+  const std::int32_t* shared_tokens = nullptr;  ///< [num_rows] written by find_prefixes, or null.
+                                                ///< Rows with some are of the class
+  const void* prefixes = nullptr;  ///< written with shared_tokens; not used with a window or fixed
+                                   ///< parts: then each row is read by itself
+  bool fixed_parts = false;        ///< cut each row at multiples of a number of tokens that does
+                                   ///< not depend on the batch; needs limits.fixed_tokens
+  void* workspace = nullptr;       ///< 256-byte aligned; its content does not matter
   std::int64_t workspace_bytes = 0;  ///< at least columns_workspace_bytes(limits)
 };
 
@@ -68,6 +72,7 @@ struct ColumnsParams {
   std::int64_t table_stride = 0;          ///< entries from one row to the next
   std::int32_t num_rows = 0;              ///< as scheduled; 0: nothing is launched
   std::int32_t window_tokens = 0;         ///< as scheduled
+  const void* prefixes = nullptr;         ///< as scheduled
   DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype
   float scale = 1.0F;                     ///< of the logits, positive
   float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
@@ -78,7 +83,8 @@ struct ColumnsParams {
 static_assert(std::is_trivially_copyable_v<ColumnsParams>);
 static_assert(std::is_trivially_copyable_v<ColumnsScheduleParams>);
 
-/// Loads all kernels for K and V of this type and head_dim, and the schedule. Returns device_error.
+/// Loads all kernels for K and V of this type and head_dim, the schedule, and the search for shared
+/// prefixes. Returns device_error.
 Status load_columns(DType kv_dtype, std::int32_t head_dim) noexcept;
 /// Loads the schedule alone. Returns device_error.
 Status load_columns_schedule() noexcept;

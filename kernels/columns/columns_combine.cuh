@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// The partial results of the columns kernel: a thread block writes the part of a cut item, and the
-/// one that arrives last combines all parts in their order. Included by columns.cuh.
+/// The partial results of the columns kernel: a thread block writes the part of an item, and the
+/// one that arrives last combines all parts in their order. The last part of a tile arrives at the
+/// items of the tile's members. Included by columns.cuh.
 
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_softmax.cuh"
@@ -19,19 +20,36 @@ struct Combined {
   float o[kRows][4 * kRuns];
 };
 
+/// Returns the row of column `column` of part `part` of an item: the parts of the prefix come
+/// first.
+template <class C>
+__device__ __forceinline__ std::int64_t row_of(const ColumnsItem& item, int part, int column) {
+  int first = item.own_row;
+  if constexpr (C::kHasTiles) {
+    first =
+        part < item.prefix_parts ? item.prefix_row : item.own_row - item.prefix_parts * C::kColumns;
+  }
+  return std::int64_t{first} + part * C::kColumns + column;
+}
+
+/// Returns the parts of an item of a row.
+template <class C>
+__device__ __forceinline__ int parts_of(const ColumnsItem& item) {
+  return C::kHasTiles ? item.prefix_parts + item.own_parts : item.own_parts;
+}
+
 /// Adds the next 32 parts to the maxima and sums. Lane i gets the weights of part first_part + i.
 template <class C, int kRows>
 __device__ __forceinline__ void weigh_parts(Combined<C, kRows>& result, float (&weight)[kRows],
-                                            const Launch& launch, const ColumnsSegment& segment,
+                                            const Launch& launch, const ColumnsItem& item,
                                             int first_part, int column, int columns, float scale,
                                             int lane) {
   const int part = first_part + lane;
   float2 its[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const std::int64_t slot = segment.first_slot + part;
-    its[r] = part < segment.num_parts && column + r < columns
-                 ? __ldcg(&launch.max_sum()[slot * C::kColumns + column + r])
+    its[r] = part < parts_of<C>(item) && column + r < columns
+                 ? __ldcg(&launch.max_sum()[row_of<C>(item, part, column + r)])
                  : make_float2(-INFINITY, 0.0F);
   }
 #pragma unroll
@@ -54,10 +72,9 @@ __device__ __forceinline__ void weigh_parts(Combined<C, kRows>& result, float (&
 /// Adds the outputs of up to 32 parts, kAtOnce loads in flight for each column.
 template <class C, int kRows, int kAtOnce>
 __device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const float (&weight)[kRows],
-                                          const Launch& launch, const ColumnsSegment& segment,
+                                          const Launch& launch, const ColumnsItem& item,
                                           int first_part, int column, int columns, int lane) {
-  const int count = min(32, segment.num_parts - first_part);
-  const std::int64_t first_slot = segment.first_slot + first_part;
+  const int count = min(32, parts_of<C>(item) - first_part);
   for (int part = 0; part < count; part += kAtOnce) {
 #pragma unroll
     for (int e = 0; e < Combined<C, kRows>::kRuns; ++e) {
@@ -67,8 +84,8 @@ __device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const floa
       for (int u = 0; u < kAtOnce; ++u) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          const std::int64_t slot = first_slot + min(part + u, count - 1);
-          const std::int64_t row = slot * C::kColumns + min(column + r, columns - 1);
+          const std::int64_t row =
+              row_of<C>(item, first_part + min(part + u, count - 1), min(column + r, columns - 1));
           v[u][r] = __ldcg(reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim));
         }
       }
@@ -91,11 +108,11 @@ __device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const floa
 /// Normalises and writes one combined column.
 template <class C, int kRows>
 __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result, int r,
-                                               const Launch& launch, const ColumnsSegment& segment,
+                                               const Launch& launch, const ColumnsItem& item,
                                                int column, float scale, int lane) {
   using T = typename C::T;
   const ColumnsParams& p = launch.params;
-  const Place place = place_of(launch, segment, segment.column_group * C::kColumns + column);
+  const Place place = place_of(launch, item.q_begin, item.head, item.first_column + column);
   float sum = result.sum[r];
   const float* const sink = p.sinks != nullptr ? p.sinks + place.head : nullptr;
   if (sink != nullptr) sum = with_sink<C>(sum, result.maximum[r], *sink, scale);
@@ -114,13 +131,14 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
   }
 }
 
-/// Combines all parts of an item. A warp takes kRows columns at a time and loads kAtOnce parts of
-/// them at a time; neither number changes the order of the sums.
+/// Combines all parts of an item. Warp `warp` of `warps` takes kRows columns at a time and loads
+/// kAtOnce parts of them at a time; none of these numbers changes the order of the sums.
 template <class C, int kRows, int kAtOnce>
-__device__ __forceinline__ void combine(const Launch& launch, const ColumnsSegment& segment,
-                                        int columns, int warp, int lane) {
+__device__ __forceinline__ void combine(const Launch& launch, const ColumnsItem& item, int warp,
+                                        int warps, int lane) {
   const float scale = C::kCap ? 1.0F : launch.constants.logit_scale;
-  for (int column = warp * kRows; column < columns; column += C::kConsumers / 32 * kRows) {
+  const int columns = item.columns;
+  for (int column = warp * kRows; column < columns; column += warps * kRows) {
     Combined<C, kRows> result;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -129,16 +147,14 @@ __device__ __forceinline__ void combine(const Launch& launch, const ColumnsSegme
 #pragma unroll
       for (int e = 0; e < 4 * Combined<C, kRows>::kRuns; ++e) result.o[r][e] = 0.0F;
     }
-    for (int part = 0; part < segment.num_parts; part += 32) {
+    for (int part = 0; part < parts_of<C>(item); part += 32) {
       float weight[kRows];
-      weigh_parts(result, weight, launch, segment, part, column, columns, scale, lane);
-      add_parts<C, kRows, kAtOnce>(result, weight, launch, segment, part, column, columns, lane);
+      weigh_parts(result, weight, launch, item, part, column, columns, scale, lane);
+      add_parts<C, kRows, kAtOnce>(result, weight, launch, item, part, column, columns, lane);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (column + r < columns) {
-        write_combined(result, r, launch, segment, column + r, scale, lane);
-      }
+      if (column + r < columns) write_combined(result, r, launch, item, column + r, scale, lane);
     }
   }
 }
@@ -148,7 +164,7 @@ template <class C>
 __device__ __forceinline__ void write_partial(const Launch& launch, const ColumnsSegment& segment,
                                               int column, const float (&o)[C::kDim / 2], int h,
                                               float maximum, float sum, int t) {
-  const std::int64_t row = (std::int64_t{segment.first_slot} + segment.part) * C::kColumns + column;
+  const std::int64_t row = std::int64_t{segment.partial} + column;
   if (t == 0) __stcg(&launch.max_sum()[row], make_float2(maximum, sum));
   float* const to = launch.outputs() + row * C::kDim + 2 * t;
 #pragma unroll
@@ -158,29 +174,60 @@ __device__ __forceinline__ void write_partial(const Launch& launch, const Column
   }
 }
 
+/// Counts an arrival of this thread, and of those before it at a barrier, at an item. Returns
+/// whether it is the last one; the counter is 0 again then, and all parts can be read.
+__device__ __forceinline__ bool arrive_at(const Launch& launch, int item, int arrivals) {
+  __threadfence();
+  int* const counter = launch.counters() + item;
+  const bool is_last = atomicAdd(counter, 1) == arrivals - 1;
+  if (is_last) *counter = 0;
+  __threadfence();
+  return is_last;
+}
+
+/// Arrives at the items of all members of a tile that is complete, and combines those that are
+/// complete then. A warp has a member for each lane.
+template <class C>
+__device__ __forceinline__ void arrive_at_members(const Launch& launch, const ColumnsItem& tile,
+                                                  int warp, int lane) {
+  constexpr int kWarps = C::kConsumers / 32;
+  constexpr int kRows = C::kDim <= 128 ? 4 : 2;
+  for (int first = warp; first < tile.num_members; first += 32 * kWarps) {
+    const int member = first + lane * kWarps;
+    const int item = tile.first_item + member * launch.params.limits.num_kv_heads;
+    const bool is_last =
+        member < tile.num_members && arrive_at(launch, item, __ldg(&launch.items()[item].arrivals));
+    unsigned last = __ballot_sync(~0U, is_last);
+    if (last != 0) __threadfence();
+    while (last != 0) {
+      const int its = __shfl_sync(~0U, item, __ffs(static_cast<int>(last)) - 1);
+      last &= last - 1;
+      combine<C, kRows, 2>(launch, load_record(launch.items() + its), 0, 1, lane);
+    }
+  }
+}
+
 /// Counts the thread block's part as arrived, after all its consumers have written theirs. The last
-/// part to arrive combines the item and resets the counter.
+/// part to arrive does what there is to do for the item.
 template <class C>
 __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& shared,
                                             const ColumnsSegment& segment, int warp, int lane) {
   sync_named<kPartBarrier>(C::kConsumers);
   if (warp == 0 && lane == 0) {
-    __threadfence();  // after the barrier, so it covers the stores of all consumers
-    int* const counter = launch.counters() + segment.first_slot;
-    const bool is_last = atomicAdd(counter, 1) == segment.num_parts - 1;
-    shared.is_last = static_cast<int>(is_last);
-    if (is_last) *counter = 0;
+    shared.is_last = static_cast<int>(arrive_at(launch, segment.item, segment.arrivals));
   }
   sync_named<kPartBarrier>(C::kConsumers);
   if (shared.is_last != 0) {
     __threadfence();
-    const int columns = min(
-        C::kColumns, segment.q_len * launch.constants.group - segment.column_group * C::kColumns);
+    const ColumnsItem item = load_record(launch.items() + segment.item);
+    constexpr int kWarps = C::kConsumers / 32;
     constexpr bool kIsLong = C::kDim > 128;
-    if (segment.num_parts > 4) {
-      combine<C, 2, kIsLong ? 8 : 16>(launch, segment, columns, warp, lane);
+    if (C::kHasTiles && segment.q_len == 0) {
+      arrive_at_members<C>(launch, item, warp, lane);
+    } else if (parts_of<C>(item) > 4) {
+      combine<C, 2, kIsLong ? 8 : 16>(launch, item, warp, kWarps, lane);
     } else {
-      combine<C, kIsLong ? 4 : 8, 2>(launch, segment, columns, warp, lane);
+      combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);
     }
   }
   sync_named<kPartBarrier>(C::kConsumers);

@@ -49,6 +49,7 @@ struct Config {
   static constexpr int kAtomBytes = kAtomTokens * kPiece;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kCap = kCap_;
+  static constexpr bool kHasTiles = kWide;  ///< shared prefixes are served by wide thread blocks
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
@@ -88,6 +89,7 @@ struct Launch {
   ColumnsParams params;
   ColumnsWorkspace workspace;
   Constants constants;
+  const std::int32_t* tile_tokens;  ///< query tokens of the members of all tiles
 
   __device__ __forceinline__ char* at(std::int64_t offset) const {
     return static_cast<char*>(params.workspace) + offset;
@@ -101,10 +103,13 @@ struct Launch {
   __device__ __forceinline__ float* outputs() const {
     return reinterpret_cast<float*>(at(workspace.outputs));
   }
+  __device__ __forceinline__ const ColumnsItem* items() const {
+    return reinterpret_cast<const ColumnsItem*>(at(workspace.items));
+  }
   __device__ __forceinline__ const ColumnsSegment* segments() const {
     return reinterpret_cast<const ColumnsSegment*>(at(workspace.segments));
   }
-  /// Returns the query token of a column, counted in its row. `column` is less than 2^16.
+  /// Returns the query token of a column, counted in its row or tile. `column` is less than 2^16.
   __device__ __forceinline__ int token_of(int column) const {
     if (constants.group == 1) return column;
     return static_cast<int>(__umulhi(static_cast<unsigned>(column), constants.group_inverse));
@@ -116,11 +121,10 @@ struct Place {
   std::int64_t token;  ///< query token
   int head;            ///< query head
 };
-__device__ __forceinline__ Place place_of(const Launch& launch, const ColumnsSegment& segment,
-                                          int column) {
+__device__ __forceinline__ Place place_of(const Launch& launch, int q_begin, int head, int column) {
   const int token = launch.token_of(column);
   const int group = launch.constants.group;
-  return {std::int64_t{segment.q_begin} + token, segment.head * group + column - token * group};
+  return {std::int64_t{q_begin} + token, head * group + column - token * group};
 }
 /// Returns the index of the place's first element in q and out.
 template <class C>
@@ -128,14 +132,15 @@ __device__ __forceinline__ std::int64_t element_of(const Launch& launch, const P
   return (place.token * launch.params.limits.num_q_heads + place.head) * C::kDim;
 }
 
-/// Loads a segment; the schedule wrote it before this kernel began.
-__device__ __forceinline__ ColumnsSegment load_segment(const ColumnsSegment* from) {
-  ColumnsSegment segment;
-  auto* const to = reinterpret_cast<int4*>(&segment);
+/// Loads a segment or an item; the schedule wrote it before this kernel began.
+template <class Record>
+__device__ __forceinline__ Record load_record(const Record* from) {
+  Record record;
+  auto* const to = reinterpret_cast<int4*>(&record);
   const auto* const words = reinterpret_cast<const int4*>(from);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] = __ldg(words + i);
-  return segment;
+  for (int i = 0; i < static_cast<int>(sizeof(Record) / 16); ++i) to[i] = __ldg(words + i);
+  return record;
 }
 
 /// Returns two numbers as a pair of 16-bit ones.

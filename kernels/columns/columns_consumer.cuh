@@ -165,13 +165,11 @@ __device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& seg
 template <class C>
 __device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment, int& bottom,
                                                          int& top) const {
-  const int slabs = segment.last_slab - segment.first_slab;
-  const int first_new = segment.seq_len - segment.q_len;
+  const int first_new = segment.seq_len - segment.q_len - segment.first_token;
   const int window = launch.params.window_tokens;
-  const int in_window =
-      (segment.seq_len - window + C::kTokens - 1) / C::kTokens - segment.first_slab;
-  bottom = window > 0 ? min(slabs, in_window) : 0;
-  top = max(1, min(first_new / C::kTokens - segment.first_slab, slabs));
+  const int first_low = segment.seq_len - window - segment.first_token;  // of the last query token
+  bottom = window > 0 ? min(segment.slabs, (first_low + C::kTokens - 1) / C::kTokens) : 0;
+  top = max(1, min(first_new / C::kTokens, segment.slabs));
 }
 
 /// Multiplies with K of one slab and V of the slab before.
@@ -217,17 +215,17 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
 template <class C>
 __device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segment,
                                                     const float (&o)[C::kDim / 2], Softmax& state) {
-  const bool is_whole = segment.num_parts == 1;
+  const bool is_whole = segment.partial < 0;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     state.sum[h] += __shfl_xor_sync(~0U, state.sum[h], 1);
     state.sum[h] += __shfl_xor_sync(~0U, state.sum[h], 2);
     const int in_block = column() + 8 * h;
     const int at = segment.column_group * C::kColumns + in_block;
-    const bool is_in = at < segment.q_len * launch.constants.group;
+    const bool is_in = at < segment.columns;
     if (is_whole) {
-      write_column<C>(launch, place_of(launch, segment, at), is_in, o, h, state.maximum[h],
-                      state.sum[h], scale, t);
+      write_column<C>(launch, place_of(launch, segment.q_begin, segment.head, at), is_in, o, h,
+                      state.maximum[h], state.sum[h], scale, t);
     } else if (is_in) {
       write_partial<C>(launch, segment, in_block, o, h, state.maximum[h], state.sum[h], t);
     }
@@ -245,12 +243,12 @@ __device__ __forceinline__ void Consumer<C>::run(ColumnsSegment segment) {
   Query<C> query;
   sync_named<kSetUpBarrier>(32 + C::kConsumers);
   wait_for_previous_kernel();
-  if (segment.last_slab == segment.first_slab) return;
+  if (segment.slabs == 0) return;
   if constexpr (!C::kSharedQuery) load_query(query, segment);
   while (true) {
-    const int slabs = segment.last_slab - segment.first_slab;
+    const int slabs = segment.slabs;
     ColumnsSegment next = segment;
-    if (segment.next >= 0) next = load_segment(launch.segments() + segment.next);
+    if (segment.next >= 0) next = load_record(launch.segments() + segment.next);
     const Sight sight = sight_of(segment);
     int bottom;
     int top;
@@ -274,12 +272,12 @@ __device__ __forceinline__ void Consumer<C>::run(ColumnsSegment segment) {
     fence_registers(s);
     release(&shared.key_empty[first]);
     cap_logits<C>(s, launch.constants);
-    begin_softmax<C>(s, state, scale, sight, segment.first_slab * C::kTokens, t);
+    begin_softmax<C>(s, state, scale, sight, segment.first_token, t);
     round_weights(weights, s);
     int i = 1;
     const auto step_at = [&](auto masked) {
       step<decltype(masked)::value>(o, s, weights, state, query, sight,
-                                    (segment.first_slab + i) * C::kTokens);
+                                    segment.first_token + i * C::kTokens);
       ++i;
     };
 #pragma unroll 1

@@ -22,6 +22,8 @@ struct ColumnsLimits {
   DType kv_dtype = DType::bf16;   ///< of K and V: bf16 or f16
   std::int64_t fixed_tokens = 0;  ///< with fixed parts: most tokens of all rows together. A step
                                   ///< with more tokens gets longer parts. 0: no fixed parts
+  std::int32_t shared_rows = 0;  ///< most rows that share prefixes, 0 .. 4096 and at most max_rows;
+                                 ///< more than 0: thread blocks have 128 columns
 };
 
 /// Most query columns of a row for each KV head.
@@ -29,5 +31,9 @@ inline constexpr std::int64_t kMaxColumns = 1024;
 
 /// Returns the bytes of workspace for `limits`: a pure function of them. 0 when they are refused.
 std::int64_t columns_workspace_bytes(const ColumnsLimits& limits) noexcept;
+
+/// Returns the bytes for the shared prefixes of a step (shared_prefixes.h). 0 when the limits are
+/// refused or share nothing.
+std::int64_t shared_prefixes_bytes(const ColumnsLimits& limits) noexcept;
 
 }  // namespace kvarena::kernels

@@ -11,6 +11,13 @@
 
 namespace kvarena::kernels::columns {
 
+/// Returns the cache hint of data that other thread blocks read too.
+__device__ __forceinline__ std::uint64_t evict_normal_hint() {
+  std::uint64_t hint;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(hint));
+  return hint;
+}
+
 /// The producer warp.
 template <class C>
 struct Producer {
@@ -20,9 +27,9 @@ struct Producer {
   const Launch& launch;
   Shared<C>& shared;
   const int lane;
-  const std::uint64_t hint;  ///< of the copies: K and V are read once
-  int slab = 0;              ///< slabs so far, of all segments
-  bool has_waited = false;   ///< for the kernel in front
+  int slab = 0;             ///< slabs so far, of all segments
+  bool has_waited = false;  ///< for the kernel in front
+  std::uint64_t hint = 0;   ///< of the copies of a segment
 
   /// Returns the table entry's index of a tile. It is exact for tile < 2^32 / tiles_per_block.
   __device__ __forceinline__ unsigned table_index(int tile) const {
@@ -37,16 +44,15 @@ struct Producer {
   /// Returns this lane's block of the kSlabsAhead slabs from `first` of a segment on. Entries that
   /// no query token needs are not read.
   __device__ __forceinline__ int load_entries(const ColumnsSegment& segment, int first) const {
-    const int at = segment.first_slab + first + lane / C::kTiles;
-    const int tile = at * C::kTiles + lane % C::kTiles;
-    const int token = tile * kTileTokens;
-    if (at >= segment.last_slab || token >= segment.seq_len ||
+    const int at = first + lane / C::kTiles;
+    const int token = segment.first_token + (at * C::kTiles + lane % C::kTiles) * kTileTokens;
+    if (at >= segment.slabs || token >= segment.seq_len ||
         token + kTileTokens <= segment.first_seen) {
       return 0;
     }
     const BlockId* const table =
         launch.params.block_tables + segment.table_row * launch.params.table_stride;
-    return __ldg(reinterpret_cast<const int*>(table + table_index(tile)));
+    return __ldg(reinterpret_cast<const int*>(table + table_index(token / kTileTokens)));
   }
   /// Waits for the kernel in front, then lets the next one begin.
   __device__ __forceinline__ void follow() {
@@ -64,12 +70,12 @@ struct Producer {
   __device__ __forceinline__ void run(ColumnsSegment segment);
 };
 
-/// Copies the tiles of K of slab `at` that some query token sees.
+/// Copies the tiles of K of slab `at` of a segment that some query token sees.
 template <class C>
 __device__ __forceinline__ void Producer<C>::copy_key(const ColumnsSegment& segment,
                                                       const char* key, int at, int block) {
   const int stage = slab % C::kStages;
-  const int token = (at * C::kTiles + lane) * kTileTokens;
+  const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
   wait(&shared.key_empty[stage], ((slab / C::kStages) & 1) ^ 1);
   const bool is_seen =
       lane < C::kTiles && token < segment.seq_len && token + kTileTokens > segment.first_seen;
@@ -78,8 +84,8 @@ __device__ __forceinline__ void Producer<C>::copy_key(const ColumnsSegment& segm
   __syncwarp();
   if (is_seen) {
     copy_bulk(shared_address(shared.key[stage]) + lane * C::kTileBytes,
-              key + tile_offset(block, at * C::kTiles + lane), C::kTileBytes,
-              &shared.key_full[stage], hint);
+              key + tile_offset(block, token / kTileTokens), C::kTileBytes, &shared.key_full[stage],
+              hint);
   }
 }
 
@@ -103,12 +109,13 @@ __device__ __forceinline__ void Producer<C>::write_edge_tile(const ColumnsSegmen
   }
 }
 
-/// Copies the tiles of V of slab `at` whose tokens are all seen, and writes the others.
+/// Copies the tiles of V of slab `at` of a segment whose tokens are all seen, and writes the
+/// others.
 template <class C>
 __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& segment,
                                                         const char* value, int at, int block) {
   const int stage = slab % C::kStages;
-  const int token = (at * C::kTiles + lane) * kTileTokens;
+  const int token = segment.first_token + (at * C::kTiles + lane) * kTileTokens;
   wait(&shared.value_empty[stage], ((slab / C::kStages) & 1) ^ 1);
   const bool is_whole =
       lane < C::kTiles && token + kTileTokens <= segment.seq_len && token >= segment.first_seen;
@@ -117,9 +124,9 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
 #pragma unroll 1
     for (int i = 0; i < C::kTiles; ++i) {
       if ((whole >> i & 1) != 0) continue;
-      const int tile = at * C::kTiles + i;
-      write_edge_tile(segment, value + tile_offset(__shfl_sync(~0U, block, i), tile),
-                      shared.value[stage] + i * C::kTileBytes, tile * kTileTokens);
+      const int first = segment.first_token + (at * C::kTiles + i) * kTileTokens;
+      write_edge_tile(segment, value + tile_offset(__shfl_sync(~0U, block, i), first / kTileTokens),
+                      shared.value[stage] + i * C::kTileBytes, first);
     }
     fence_async_proxy();
     __syncwarp();
@@ -128,7 +135,7 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
   __syncwarp();
   if (is_whole) {
     copy_bulk(shared_address(shared.value[stage]) + lane * C::kTileBytes,
-              value + tile_offset(block, at * C::kTiles + lane), C::kTileBytes,
+              value + tile_offset(block, token / kTileTokens), C::kTileBytes,
               &shared.value_full[stage], hint);
   }
 }
@@ -140,10 +147,12 @@ __device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
   int held = load_entries(segment, 0);
   sync_named<kSetUpBarrier>(32 + C::kConsumers);
   while (true) {
-    const int slabs = segment.last_slab - segment.first_slab;
+    const int slabs = segment.slabs;
     const bool has_next = segment.next >= 0;
     ColumnsSegment next = segment;
-    if (has_next) next = load_segment(launch.segments() + segment.next);
+    if (has_next) next = load_record(launch.segments() + segment.next);
+    // K and V of a row are read once; those of a tile also by other tiles of the group.
+    hint = C::kHasTiles && segment.q_len == 0 ? evict_normal_hint() : evict_first_hint();
     const std::int64_t to_head = segment.head * launch.params.head_stride;
     const char* const key = static_cast<const char*>(launch.params.key) + to_head;
     const char* const value = static_cast<const char*>(launch.params.value) + to_head;
@@ -152,12 +161,12 @@ __device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
                         : has_next                  ? load_entries(next, 0)
                                                     : 0;
       for (int i = first; i < min(slabs, first + kSlabsAhead); ++i, ++slab) {
-        const int at = segment.first_slab + i;
         const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
-        const bool has_new_tokens = (at + 1) * C::kTokens > segment.seq_len - segment.q_len;
+        const bool has_new_tokens =
+            segment.first_token + (i + 1) * C::kTokens > segment.seq_len - segment.q_len;
         if (!has_waited && (slab >= C::kStages || has_new_tokens)) follow();
-        copy_key(segment, key, at, block);
-        copy_value(segment, value, at, block);
+        copy_key(segment, key, i, block);
+        copy_value(segment, value, i, block);
       }
       held = ahead;
     }

@@ -74,8 +74,11 @@ struct Query {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int at = column + 8 * h;
-      const bool is_in = at < segment.q_len * launch.constants.group;
-      const std::int64_t first = element_of<C>(launch, place_of(launch, segment, at));
+      const bool is_in = at < segment.columns;
+      Place place = place_of(launch, segment.q_begin, segment.head, at);
+      if (C::kHasTiles && segment.q_len == 0 && is_in)
+        place.token = __ldg(launch.tile_tokens + place.token);
+      const std::int64_t first = element_of<C>(launch, place);
       const char* const row = static_cast<const char*>(launch.params.q) + first * 2;
 #pragma unroll
       for (int j = 0; j < kPieces; ++j) {

@@ -1,7 +1,7 @@
 // The schedule of the columns kernel, made on the device by one thread block. The units of all rows
 // are cut evenly over the thread blocks of the attention kernel, and each gets a list of segments.
 
-#include "kernels/columns/columns_units.cuh"
+#include "kernels/columns/columns_segments.cuh"
 #include "kernels/common/launch_checks.h"
 #include "kernels/common/load_kernel.h"
 
@@ -11,9 +11,25 @@ namespace kvarena::kernels {
 namespace columns_schedule {
 namespace {
 
-/// Returns the first unit of thread block `block` of `blocks`, when units are cut evenly.
+constexpr int kUnitCost = 2;
+constexpr int kFullTileCost = 3;  // of a unit of a tile with most columns in use: it is bound by
+                                  // the products, and reads from the L2
+
+/// Returns the cost of a unit of a tile.
+__device__ int tile_cost(const Context& c) {
+  if (c.num_tiles == 0) return kUnitCost;
+  const int columns = c.tile(c.num_tiles - 1).end_token * c.group();
+  return columns > c.num_tiles * c.shape.columns / 2 ? kFullTileCost : kUnitCost;
+}
+
+/// Returns the first unit of thread block `block` of `blocks`, when their cost is cut evenly.
 __device__ int even_bound(const Context& c, int block, int blocks) {
-  return static_cast<int>(static_cast<long long>(block) * c.total / blocks);
+  const int of_tiles = c.entries.first_unit[c.num_tiles];
+  const long long before = static_cast<long long>(c.tile_cost) * of_tiles;
+  const long long all = before + static_cast<long long>(kUnitCost) * (c.total - of_tiles);
+  const long long cost = block * all / blocks;
+  return cost < before ? static_cast<int>(cost / c.tile_cost)
+                       : of_tiles + static_cast<int>((cost - before) / kUnitCost);
 }
 
 /// Returns the cost of thread block `block` of `blocks`, in slabs: its units, and what each cut
@@ -38,7 +54,7 @@ __device__ int cost_of(const Context& c, int block, int blocks) {
 /// tries `w` fewer.
 __device__ int choose_blocks(const Context& c) {
   const int most = max(1, min(c.w.blocks, (c.total + 1) / 2));
-  if (c.part_slabs > 0 || c.total == 0) return most;
+  if (c.part_slabs > 0 || c.num_tiles > 0 || c.total == 0) return most;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int tried = most - warp;
   int worst = 0;
@@ -67,8 +83,7 @@ struct Span {
 /// Returns the fixed part of a unit. Without fixed parts, it is the whole item.
 __device__ Span part_span(const Context& c, const Unit& unit) {
   if (c.part_slabs == 0) return {0, unit.slabs};
-  const Row r = row_at(c.p, c.entries.row[unit.entry]);
-  const int first = r.first_seen / c.shape.slab_tokens;
+  const int first = first_slab(c, unit);
   const int begin = (first + unit.slab) / c.part_slabs * c.part_slabs - first;
   return {max(0, begin), min(unit.slabs, begin + c.part_slabs)};
 }
@@ -104,62 +119,6 @@ __device__ void for_each_segment(const Context& c, int begin, int end, Use&& use
   }
 }
 
-/// Returns the thread block that has unit `x`.
-__device__ int block_of(const Context& c, int blocks, int x) {
-  int low = 0;
-  int high = blocks;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (c.shared.bound[middle] <= x) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-/// Finds the parts of the item of a segment and the place of their results. Without fixed parts, a
-/// thread block has one part of an item, and results are numbered by thread block: a block has at
-/// most two, of the item that it begins with and of the one that it ends with.
-__device__ void place_parts(const Context& c, ColumnsSegment& segment, const Unit& unit, int x,
-                            int length, int block, int blocks) {
-  segment.num_parts = 1;
-  if (c.part_slabs > 0) {
-    const int first = segment.first_seen / c.shape.slab_tokens;
-    segment.num_parts = parts_of(first, unit.slabs, c.part_slabs);
-    segment.part = (first + unit.slab) / c.part_slabs - first / c.part_slabs;
-    segment.first_slot = c.entries.first_slot[unit.entry] + unit.item * segment.num_parts;
-    return;
-  }
-  if (length == unit.slabs) return;
-  const int start = x - unit.slab;
-  const int* const cut = c.shared.first_cut;
-  segment.first_slot = cut[block_of(c, blocks, start) + 1] - 1;
-  segment.num_parts = cut[block_of(c, blocks, start + unit.slabs - 1)] - segment.first_slot + 1;
-  segment.part = (unit.slab > 0 ? cut[block] : cut[block + 1] - 1) - segment.first_slot;
-}
-
-/// Writes a segment.
-__device__ ColumnsSegment segment_of(const Context& c, const Unit& unit, int x, int length,
-                                     int block, int blocks) {
-  const int row = c.entries.row[unit.entry];
-  const Row r = row_at(c.p, row);
-  const int groups = items_of(c, r) / c.p.limits.num_kv_heads;
-  ColumnsSegment segment{};
-  segment.table_row = c.p.row_slots == nullptr ? row : c.p.row_slots[row];
-  segment.head = unit.item / groups;
-  segment.q_begin = r.q_begin;
-  segment.q_len = r.q_len;
-  segment.seq_len = r.seq_len;
-  segment.column_group = unit.item % groups;
-  segment.first_slab = r.first_seen / c.shape.slab_tokens + unit.slab;
-  segment.last_slab = segment.first_slab + length;
-  segment.first_seen = r.first_seen;
-  place_parts(c, segment, unit, x, length, block, blocks);
-  return segment;
-}
-
 /// Writes the lists of segments. Thread `b` writes that of thread block `b`: its first segment is
 /// number `b`, the others have the numbers after those of all first ones.
 __device__ void write_segments(const Context& c, int blocks) {
@@ -190,7 +149,7 @@ __device__ void write_segments(const Context& c, int blocks) {
     segments[at] = none;
   }
   for_each_segment(c, begin, end, [&](const Unit& unit, int x, int length) {
-    ColumnsSegment segment = segment_of(c, unit, x, length, block, blocks);
+    ColumnsSegment segment = segment_of(c, {unit, x, length, block, blocks});
     segment.next = x + length < end ? next : -1;
     segments[at] = segment;
     at = next++;
@@ -200,14 +159,18 @@ __device__ void write_segments(const Context& c, int blocks) {
 /// Makes the schedule of a step.
 __global__ void __launch_bounds__(kThreads)
     write_schedule(const __grid_constant__ ColumnsScheduleParams p,
-                   const __grid_constant__ ColumnsWorkspace w, ColumnsShape shape,
-                   int max_entries) {
+                   const __grid_constant__ ColumnsWorkspace w,
+                   const __grid_constant__ PrefixPlan plan, ColumnsShape shape, int max_entries) {
   extern __shared__ int memory[];
   __shared__ Shared shared;
   auto* const slots = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.first_slots);
   const Entries entries{memory, memory + max_entries, memory + 2 * max_entries, slots};
-  Context c{p, w, shape, entries, shared, max_entries, 0, 0, 0};
+  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, kUnitCost};
+  // The counters return to 0 by themselves, but their number depends on the limits.
+  auto* const counters = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.counters);
+  for (int i = static_cast<int>(threadIdx.x); i < w.max_items; i += kThreads) counters[i] = 0;
   list_entries(c);
+  c.tile_cost = tile_cost(c);
   if (p.fixed_parts) {
     c.part_slabs = choose_part_slabs(c);
     number_slots(c);
@@ -231,6 +194,10 @@ Status check(const ColumnsScheduleParams& p) noexcept {
     if (Status s = aligned_pointer(p.seq_lens, alignof(std::int32_t)); !s) return s;
   }
   if (!is_aligned(p.q_offsets, alignof(std::int64_t))) return aligned_pointer(p.q_offsets, 8);
+  if (p.prefixes != nullptr) {
+    if (Status s = aligned_pointer(p.prefixes, 256); !s) return s;
+    if (Status s = aligned_pointer(p.shared_tokens, alignof(std::int32_t)); !s) return s;
+  }
   return check_columns_workspace(p.limits, p.workspace, p.workspace_bytes);
 }
 
@@ -243,13 +210,15 @@ Status launch_columns_schedule(const ColumnsScheduleParams& params, cudaStream_t
   using columns_schedule::kThreads;
   if (Status s = columns_schedule::check(params); !s) return s;
   const auto kernel = columns_schedule::write_schedule;
-  const int max_entries = std::min(params.num_rows, params.limits.max_rows);
+  const int max_entries = std::min(params.num_rows, params.limits.max_rows) +
+                          std::min(params.num_rows, params.limits.shared_rows);
   const int bytes = (3 * max_entries + 1) * static_cast<int>(sizeof(int));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return launch_status(error);
   kernel<<<1, kThreads, static_cast<std::size_t>(bytes), stream>>>(
-      params, columns_workspace(params.limits), columns_shape(params.limits), max_entries);
+      params, columns_workspace(params.limits), prefix_plan(params.limits),
+      columns_shape(params.limits), max_entries);
   return launch_status(cudaGetLastError());
 }
 

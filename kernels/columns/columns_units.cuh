@@ -1,13 +1,16 @@
 #pragma once
 
 /// @file
-/// The units that the schedule of the columns kernel cuts. The rows of the class are listed in the
-/// order of the batch; an entry is an index of that list. A unit is a slab of one item; units are
-/// numbered by entry, then item, then slab. The functions are those of one thread block, and all
-/// its threads call the ones that number something. Included by columns_schedule.cu.
+/// The units that the schedule of the columns kernel cuts. An entry is a tile of a shared prefix, a
+/// member of a tile with its own tokens, or another row of the class; they are listed in this
+/// order. A unit is a slab of one item; units are numbered by entry, then item, then slab. The
+/// functions are those of one thread block, and all its threads call the ones that number
+/// something. Included by columns_schedule.cu.
 
 #include "kernels/columns/columns.h"
+#include "kernels/columns/columns_rows.cuh"
 #include "kernels/columns/columns_workspace.h"
+#include "kernels/columns/prefix_plan.h"
 
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
@@ -22,7 +25,7 @@ static_assert(kMaxColumnsBlocks <= kThreads);
 
 /// What the schedule keeps of each entry: in dynamic shared memory, and the rest in the workspace.
 struct Entries {
-  int* row;         // [max_entries] of the batch
+  int* row;         // [max_entries] of the batch; of a tile or a member: its index
   int* slabs;       // [max_entries] of an item
   int* first_unit;  // [max_entries + 1]
   int* first_slot;  // [max_entries] of partial results, with fixed parts
@@ -47,49 +50,53 @@ struct Context {
   Entries entries;
   Shared& shared;
   int max_entries;
+  PrefixPlan plan;
+  int num_tiles;    // the first entries
+  int num_members;  // the next ones
   int num_entries;
   int total;       // units
   int part_slabs;  // of a fixed part; 0: parts are not fixed
-};
+  int tile_cost;   // of a unit of a tile
 
-/// The length and query tokens of a row.
-struct Row {
-  int q_begin;
-  int q_len;
-  int seq_len;
-  int first_seen;  // first token that a query token sees
-};
-
-__device__ inline Row row_at(const ColumnsScheduleParams& p, int row) {
-  Row r{};
-  if (p.q_offsets == nullptr) {
-    r.q_len = p.limits.q_len;
-    r.q_begin = static_cast<int>(p.first_q + static_cast<long long>(row) * r.q_len);
-  } else {
-    r.q_begin = static_cast<int>(p.q_offsets[row]);
-    r.q_len = static_cast<int>(p.q_offsets[row + 1] - p.q_offsets[row]);
+  __device__ const PrefixTile& tile(int i) const {
+    return reinterpret_cast<const PrefixTile*>(plan_at(plan.tiles))[i];
   }
-  r.seq_len = p.seq_lens[row];
-  if (p.window_tokens > 0) r.first_seen = max(0, r.seq_len - r.q_len + 1 - p.window_tokens);
-  return r;
+  __device__ const PrefixMember& member(int i) const {
+    return reinterpret_cast<const PrefixMember*>(plan_at(plan.members))[i];
+  }
+  __device__ const char* plan_at(std::int64_t offset) const {
+    return static_cast<const char*>(p.prefixes) + offset;
+  }
+  __device__ int group() const { return p.limits.num_q_heads / p.limits.num_kv_heads; }
+};
+
+/// Whether a step's prefixes are used.
+__device__ inline bool uses_prefixes(const ColumnsScheduleParams& p) {
+  return p.prefixes != nullptr && p.limits.shared_rows > 0 && p.window_tokens == 0 &&
+         !p.fixed_parts;
+}
+
+/// Returns the first token that a query token of a row sees.
+__device__ inline int first_seen(const ColumnsScheduleParams& p, const ColumnsRow& r) {
+  return p.window_tokens > 0 ? max(0, r.seq_len - r.q_len + 1 - p.window_tokens) : 0;
 }
 
 /// Returns whether a row is of the class.
-__device__ inline bool is_listed(const Context& c, int row, const Row& r) {
-  return r.q_len >= max(1, c.p.min_q_len) && r.q_len <= c.p.limits.q_len &&
-         (c.p.row_slots == nullptr || c.p.row_slots[row] >= 0);
+__device__ inline bool is_of_class(const ColumnsScheduleParams& p, int row, const ColumnsRow& r) {
+  const bool is_member = p.shared_tokens != nullptr && p.shared_tokens[row] > 0;
+  return r.q_len >= (is_member ? 1 : max(1, p.min_q_len)) && r.q_len <= p.limits.q_len &&
+         table_row_of(p, row) >= 0;
 }
 
 /// Returns the slabs of each item of a row. An empty row has one slab, so that zeros are written.
-__device__ inline int slabs_of(const Context& c, const Row& r) {
+__device__ inline int slabs_of(const Context& c, const ColumnsRow& r) {
   const int tokens = c.shape.slab_tokens;
-  return max(1, (r.seq_len + tokens - 1) / tokens - r.first_seen / tokens);
+  return max(1, (r.seq_len + tokens - 1) / tokens - first_seen(c.p, r) / tokens);
 }
 
 /// Returns the items of a row: its KV heads times its column groups.
-__device__ inline int items_of(const Context& c, const Row& r) {
-  const int group = c.p.limits.num_q_heads / c.p.limits.num_kv_heads;
-  return (r.q_len * group + c.shape.columns - 1) / c.shape.columns * c.p.limits.num_kv_heads;
+__device__ inline int items_of(const Context& c, const ColumnsRow& r) {
+  return (r.q_len * c.group() + c.shape.columns - 1) / c.shape.columns * c.p.limits.num_kv_heads;
 }
 
 /// Returns the parts of an item of `slabs` slabs from `first` on, cut at multiples of `length`.
@@ -97,45 +104,74 @@ __device__ inline int parts_of(int first, int slabs, int length) {
   return (first + slabs + length - 1) / length - first / length;
 }
 
-/// Lists the rows of the class and numbers their units. Rows that the workspace has no room for are
-/// left out.
+/// Appends an entry of each thread that has one, and numbers its units. Entries that there is no
+/// room for are left out. c.num_entries and c.total count them all.
+__device__ inline void append_entries(Context& c, bool is_in, int row, int slabs, int items) {
+  int at = 0;
+  int listed = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? 1 : 0, at, listed);
+  __syncthreads();
+  int first = 0;
+  int all = 0;
+  Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? slabs * items : 0, first, all);
+  at += c.num_entries;
+  if (is_in && at <= c.max_entries) c.entries.first_unit[at] = c.total + first;
+  if (is_in && at < c.max_entries) {
+    c.entries.row[at] = row;
+    c.entries.slabs[at] = slabs;
+  }
+  c.num_entries += listed;
+  c.total += all;
+  __syncthreads();
+}
+
+/// Lists the tiles and their members.
+__device__ inline void list_tiles(Context& c) {
+  const auto header = *reinterpret_cast<const PrefixHeader*>(c.plan_at(c.plan.header));
+  const int tokens = c.shape.slab_tokens;
+  for (int base = 0; base < header.num_tiles + header.num_members; base += kThreads) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    const int member = i - header.num_tiles;
+    const bool is_in = member < header.num_members;
+    int slabs = 0;
+    if (member < 0) {
+      slabs = (c.tile(i).shared_tokens + tokens - 1) / tokens;
+    } else if (is_in) {
+      const PrefixMember m = c.member(member);
+      const int own = c.p.seq_lens[m.row] - c.tile(m.tile).shared_tokens;
+      slabs = max(1, (own + tokens - 1) / tokens);
+    }
+    append_entries(c, is_in, member < 0 ? i : member, slabs, c.p.limits.num_kv_heads);
+  }
+  c.num_tiles = header.num_tiles;
+  c.num_members = header.num_members;
+}
+
+/// Lists all entries.
 __device__ inline void list_entries(Context& c) {
-  int entries = 0;
-  int units = 0;
+  const bool has_tiles = uses_prefixes(c.p);
+  if (has_tiles) list_tiles(c);
   for (int base = 0; base < c.p.num_rows; base += kThreads) {
     const int row = base + static_cast<int>(threadIdx.x);
     const bool is_row = row < c.p.num_rows;
-    const Row r = is_row ? row_at(c.p, row) : Row{};
-    const bool is_in = is_row && is_listed(c, row, r);
-    const int slabs = is_in ? slabs_of(c, r) : 0;
-    int at = 0;
-    int listed = 0;
-    Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? 1 : 0, at, listed);
-    __syncthreads();
-    int first = 0;
-    int all = 0;
-    Scan(c.shared.scratch.scan).ExclusiveSum(is_in ? slabs * items_of(c, r) : 0, first, all);
-    at += entries;
-    if (is_in && at <= c.max_entries) c.entries.first_unit[at] = units + first;
-    if (is_in && at < c.max_entries) {
-      c.entries.row[at] = row;
-      c.entries.slabs[at] = slabs;
-    }
-    entries += listed;
-    units += all;
-    __syncthreads();
+    const ColumnsRow r = is_row ? load_row(c.p, row) : ColumnsRow{};
+    const bool is_in =
+        is_row && is_of_class(c.p, row, r) && !(has_tiles && c.p.shared_tokens[row] > 0);
+    append_entries(c, is_in, row, is_in ? slabs_of(c, r) : 0, is_in ? items_of(c, r) : 0);
   }
-  if (threadIdx.x == 0 && entries <= c.max_entries) c.entries.first_unit[entries] = units;
+  if (threadIdx.x == 0 && c.num_entries <= c.max_entries) {
+    c.entries.first_unit[c.num_entries] = c.total;
+  }
   __syncthreads();
-  c.num_entries = min(entries, c.max_entries);
+  c.num_entries = min(c.num_entries, c.max_entries);
   c.total = c.entries.first_unit[c.num_entries];
 }
 
 /// Returns the partial results of an entry with parts of `length` slabs.
 __device__ inline int slots_of(const Context& c, int entry, int length) {
   const int slabs = c.entries.slabs[entry];
-  const Row r = row_at(c.p, c.entries.row[entry]);
-  const int parts = parts_of(r.first_seen / c.shape.slab_tokens, slabs, length);
+  const ColumnsRow r = load_row(c.p, c.entries.row[entry]);
+  const int parts = parts_of(first_seen(c.p, r) / c.shape.slab_tokens, slabs, length);
   return parts == 1 ? 0 : parts * items_of(c, r);
 }
 

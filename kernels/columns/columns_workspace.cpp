@@ -3,6 +3,7 @@
 
 #include "kernels/columns/columns_workspace.h"
 
+#include "kernels/columns/prefix_plan.h"
 #include "kernels/common/launch_checks.h"
 
 namespace kvarena::kernels {
@@ -11,6 +12,7 @@ namespace {
 constexpr std::int64_t kMaxRows = 1 << 14;  // the schedule keeps three numbers a row in shared
                                             // memory
 constexpr std::int64_t kMaxQueryTokens = 64;
+constexpr std::int64_t kMaxSharedRows = 1 << 12;  // of which ten numbers are kept there
 constexpr std::int64_t kMaxHeads = 4096;
 constexpr std::int64_t kMaxSms = 256;
 constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 32;
@@ -25,7 +27,14 @@ Status check_items(const ColumnsLimits& limits) noexcept {
       !s) {
     return s;
   }
-  return in_range(Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedTokens / per_row);
+  if (Status s = in_range(Resource::num_tokens, limits.fixed_tokens, 0, kMaxFixedTokens / per_row);
+      !s) {
+    return s;
+  }
+  // Tiles are in the schedule's memory beside the rows.
+  const std::int64_t most_shared = std::min<std::int64_t>(
+      kMaxSharedRows, std::min<std::int64_t>(limits.max_rows, kMaxRows - limits.max_rows));
+  return in_range(Resource::num_sequences, limits.shared_rows, 0, most_shared);
 }
 
 }  // namespace
@@ -62,6 +71,10 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
 
 std::int64_t columns_workspace_bytes(const ColumnsLimits& limits) noexcept {
   return check_columns_limits(limits) ? columns_workspace(limits).bytes : 0;
+}
+
+std::int64_t shared_prefixes_bytes(const ColumnsLimits& limits) noexcept {
+  return limits.shared_rows > 0 && check_columns_limits(limits) ? prefix_plan(limits).bytes : 0;
 }
 
 Status check_columns_workspace(const ColumnsLimits& limits, const void* workspace,

@@ -46,43 +46,72 @@ constexpr bool has_wide_columns(const ColumnsLimits& limits) noexcept {
   return limits.q_len * (limits.num_q_heads / limits.num_kv_heads) > 64;
 }
 
-/// Returns the launch shape for `limits`.
+/// Returns the launch shape for `limits`. Rows that share a prefix fill wide thread blocks
+/// together.
 constexpr ColumnsShape columns_shape(const ColumnsLimits& limits) noexcept {
-  return columns_shape(limits.head_dim, has_wide_columns(limits));
+  return columns_shape(limits.head_dim, has_wide_columns(limits) || limits.shared_rows > 0);
 }
 
 /// What a thread block does at a time: slabs of one row, KV head and column group. A column group
 /// is as many neighbouring columns as a thread block has; column c is query token c / group with
 /// query head c % group. All slabs of a (row, KV head, column group) are an item; an item that is
-/// cut has several parts. 64 bytes, loaded as four vectors.
+/// cut has several parts. The shared tokens of a prefix tile (shared_prefixes.h) are an item too;
+/// its columns are those of all members, and they see all of its tokens. 64 bytes, loaded as four
+/// vectors.
 struct alignas(16) ColumnsSegment {
   std::int32_t table_row;     ///< of the block tables
   std::int32_t head;          ///< KV head
-  std::int32_t q_begin;       ///< first query token, in q and out
-  std::int32_t q_len;         ///< query tokens
-  std::int32_t seq_len;       ///< tokens of the row, with the query tokens
+  std::int32_t q_begin;       ///< first query token in q and out; of a tile: in its list of tokens
+  std::int32_t q_len;         ///< query tokens; of a tile: 0
+  std::int32_t seq_len;       ///< tokens of the row, with the query tokens; of a tile: shared ones
+  std::int32_t columns;       ///< of the row or tile
   std::int32_t column_group;  ///< index of the group
-  std::int32_t first_slab;    ///< inclusive
-  std::int32_t last_slab;     ///< exclusive
-  std::int32_t first_slot;    ///< of the item's partial results, and its counter
-  std::int32_t part;          ///< index among the item's parts
-  std::int32_t num_parts;     ///< parts of the item; 1: there is no partial result
+  std::int32_t first_token;   ///< of the first slab, a multiple of 16
+  std::int32_t slabs;         ///< 0: the thread block has nothing to do
   std::int32_t first_seen;    ///< first token that a query token sees, because of the window
-  std::int32_t next;          ///< next segment of this thread block; -1: none
-  std::int32_t unused[3];
+  std::int32_t partial;   ///< first row of the partial result of this part; -1: the item has one
+                          ///< part, and its columns are written to out
+  std::int32_t item;      ///< index of the ColumnsItem and counter of an item with parts
+  std::int32_t arrivals;  ///< that the counter waits for
+  std::int32_t next;      ///< next segment of this thread block; -1: none
+  std::int32_t unused[2];
 };
 static_assert(sizeof(ColumnsSegment) == 64);
 
-/// The offsets of the arrays of a workspace, in bytes.
+/// What to do when all parts of an item have arrived. The columns of a row are combined from the
+/// parts of its prefix, then its own. Part i begins at row i * columns of a thread block after the
+/// first one. The last part of a tile arrives at the items of the tile's members.
+struct alignas(16) ColumnsItem {
+  std::int32_t q_begin;       ///< first query token of the row
+  std::int32_t head;          ///< KV head
+  std::int32_t first_column;  ///< of the row
+  std::int32_t columns;       ///< from there on; of a tile: 0
+  std::int32_t own_row;       ///< first row of the item's own partial results
+  std::int32_t own_parts;
+  std::int32_t prefix_row;  ///< first row of the columns' partial results of the prefix
+  std::int32_t prefix_parts;
+  std::int32_t arrivals;     ///< of an item of a row: what its counter waits for
+  std::int32_t first_item;   ///< of a tile: that of the first member for this head
+  std::int32_t num_members;  ///< of a tile; the next one's item is num_kv_heads further
+  std::int32_t unused;
+};
+static_assert(sizeof(ColumnsItem) == 48);
+
+/// The offsets of the arrays of a workspace, in bytes. The items of rows with a prefix come after
+/// max_slots others, by member and KV head, then those of tiles. The rows of partial results are
+/// those of all slots, then the members' own, by query token and query head, then the tiles'.
 struct ColumnsWorkspace {
-  std::int64_t counters;     ///< int32 [max_slots] parts arrived, by the first slot of an item
-  std::int64_t max_sum;      ///< float2 [max_slots, columns] running maximum and sum
-  std::int64_t outputs;      ///< float [max_slots, columns, head_dim] unnormalised outputs
+  std::int64_t counters;     ///< int32 [max_items] parts arrived; the schedule zeroes them
+  std::int64_t items;        ///< ColumnsItem [max_items]; of a cut item: at its first slot
+  std::int64_t max_sum;      ///< float2 [max_partials] running maximum and sum
+  std::int64_t outputs;      ///< float [max_partials, head_dim] unnormalised outputs
   std::int64_t first_slots;  ///< int32 [max_rows] with fixed parts: first slot of a listed row
   std::int64_t segments;     ///< ColumnsSegment [max_segments]; thread block b begins with number b
   std::int64_t bytes;        ///< size of the whole workspace
   std::int32_t blocks;       ///< thread blocks of a launch
-  std::int32_t max_slots;    ///< most partial results
+  std::int32_t max_slots;    ///< partial results of a thread block's columns
+  std::int32_t max_items;    ///< with counters
+  std::int32_t max_shared_tokens;  ///< most query tokens of all members
 };
 
 /// Returns the column groups of a row.
@@ -97,26 +126,38 @@ constexpr std::int32_t fixed_part_slabs(const ColumnsShape& shape) noexcept {
   return kFixedPartTokens / shape.slab_tokens;
 }
 
+/// Returns the most query tokens of all rows that share prefixes. Rows with more than a few tokens
+/// take the places of others.
+constexpr std::int32_t max_shared_tokens(const ColumnsLimits& limits) noexcept {
+  return limits.shared_rows * std::min(limits.q_len, 4);
+}
+
 /// Lays out a workspace. Without fixed parts, a thread block begins and ends with a part at most.
 inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept {
   const auto align = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
   const ColumnsShape shape = columns_shape(limits);
-  const std::int64_t per_row =
-      static_cast<std::int64_t>(limits.num_kv_heads) * column_groups(limits);
+  const std::int64_t heads = limits.num_kv_heads;
+  const std::int64_t per_row = heads * column_groups(limits);
   const std::int64_t part_tokens = std::int64_t{fixed_part_slabs(shape)} * shape.slab_tokens;
   // A cut row of n tokens has at most n / part_tokens + 1 parts, and n > part_tokens.
   const std::int64_t whole = limits.fixed_tokens / part_tokens;
   const std::int64_t fixed = (whole + std::min<std::int64_t>(whole, limits.max_rows)) * per_row;
   ColumnsWorkspace w{};
   w.blocks = limits.num_sms * shape.per_sm;
+  w.max_shared_tokens = max_shared_tokens(limits);
   const std::int64_t slots = std::max<std::int64_t>(2 * w.blocks, fixed);
-  const std::int64_t segments = limits.max_rows * per_row + slots + 2 * w.blocks;
+  const std::int64_t items = slots + 2 * limits.shared_rows * heads;
+  const std::int64_t partials =
+      slots * shape.columns + 2 * std::int64_t{w.max_shared_tokens} * limits.num_q_heads;
+  const std::int64_t segments =
+      limits.max_rows * per_row + limits.shared_rows * heads + slots + 2 * w.blocks;
   w.max_slots = static_cast<std::int32_t>(slots);
+  w.max_items = static_cast<std::int32_t>(items);
   w.counters = 0;
-  // The same place in both launch shapes, so that a workspace serves either without a reset.
-  w.max_sum = align(std::max<std::int64_t>(slots, std::int64_t{4} * limits.num_sms) * 4);
-  w.outputs = align(w.max_sum + slots * shape.columns * 8);
-  w.first_slots = align(w.outputs + slots * shape.columns * limits.head_dim * 4);
+  w.items = align(items * 4);
+  w.max_sum = align(w.items + items * static_cast<std::int64_t>(sizeof(ColumnsItem)));
+  w.outputs = align(w.max_sum + partials * 8);
+  w.first_slots = align(w.outputs + partials * limits.head_dim * 4);
   w.segments = align(w.first_slots + (limits.fixed_tokens > 0 ? limits.max_rows * 4 : 0));
   w.bytes = align(w.segments + segments * static_cast<std::int64_t>(sizeof(ColumnsSegment)));
   return w;

@@ -62,6 +62,9 @@ std::string to_string(const AttentionCase& c) {
       << " sinks=" << c.has_sinks << " tree=" << c.has_tree;
   print(out, "lens", c.seq_lens);
   print(out, "q", c.q_counts);
+  for (const SharedBlocks& s : c.shared_blocks) {
+    out << ' ' << s.row << '=' << s.from << '[' << s.first << ',' << s.end << ')';
+  }
   return out.str();
 }
 
@@ -152,6 +155,12 @@ void AttentionProblem::build_tables() {
     for (const std::int32_t blocks : num_blocks_) {
       row_offsets_.push_back(static_cast<std::int64_t>(entries_.size()));
       for (std::int32_t j = 0; j < blocks; ++j) entries_.emplace_back(ids[next++]);
+    }
+    for (const SharedBlocks& s : case_.shared_blocks) {
+      for (std::int32_t j = s.first; j < s.end; ++j) {
+        entries_[size(row_offsets_[size(s.row)] + j)] =
+            entries_[size(row_offsets_[size(s.from)] + j)];
+      }
     }
     return;
   }

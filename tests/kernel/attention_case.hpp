@@ -18,6 +18,14 @@ namespace kvarena::test {
 /// The scales of fp8 K and V.
 enum class ScaleKind : std::uint8_t { none, per_tensor, per_head };
 
+/// Entries first .. end - 1 of a row's table are those of another row.
+struct SharedBlocks {
+  std::int32_t row = 0;
+  std::int32_t from = 0;
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+};
+
 /// What a problem looks like. Printed when a test fails.
 struct AttentionCase {
   std::uint64_t seed = 1;
@@ -41,6 +49,7 @@ struct AttentionCase {
   ScaleKind scales = ScaleKind::none;  ///< fp8 K and V only
   bool has_sinks = false;              ///< attention sinks
   bool has_tree = false;               ///< the query tokens of each row are a random draft tree
+  std::vector<SharedBlocks> shared_blocks;  ///< taken over one after the other; contiguous tables
 };
 
 /// All of a case in one line.

@@ -7,6 +7,8 @@
 #include "kernel/cuda_pool.hpp"
 #include "kernels/columns/columns.h"
 #include "kernels/columns/columns_workspace.h"
+#include "kernels/columns/prefix_plan.h"
+#include "kernels/columns/shared_prefixes.h"
 #include "support/status_matchers.hpp"
 
 #include <algorithm>
@@ -24,6 +26,7 @@ struct ColumnsOptions {
   std::int32_t min_q_len = 1;     ///< query tokens of the rows of the class
   std::int32_t q_len = 0;         ///< and the most; 0: those of the row with the most
   std::int32_t max_rows = 0;      ///< of the class; 0: as many as there are
+  std::int32_t shared_rows = 0;   ///< with more than 0, prefixes are searched for
 };
 
 /// Keeps a reference to its problem. Table entries that no query token needs are -1.
@@ -41,6 +44,11 @@ class ColumnsProblem {
   AttentionOutput run(bool overlap = false) {
     out_.fill(0xFF);
     lse_.fill(0xFF);
+    if (find.prefixes != nullptr) {
+      prefixes_.fill(0xFF);
+      shared_tokens_.fill(0xFF);
+      EXPECT_OK(kernels::launch_find_prefixes(find, stream_));
+    }
     EXPECT_OK(kernels::launch_columns_schedule(schedule, stream_));
     EXPECT_OK(kernels::launch_columns(params, false, stream_));
     if (overlap) {
@@ -70,6 +78,9 @@ class ColumnsProblem {
     counters.resize(counter_bytes());
     EXPECT_EQ(counters, std::vector<std::byte>(counters.size(), std::byte{0}));
   }
+  /// What the last run wrote: tokens of the prefix of each row, and the prefixes.
+  std::vector<std::int32_t> shared_tokens() const { return shared_tokens_.download(); }
+  std::vector<std::byte> prefixes() const { return prefixes_.download(); }
   /// The pool that `run` reads.
   DeviceArray<std::byte>& pool() { return pool_; }
   /// Bytes of a query token in q and out.
@@ -78,6 +89,7 @@ class ColumnsProblem {
     return std::int64_t{c.num_kv_heads} * c.group * c.head_dim_k * bytes_of(c.q_dtype);
   }
 
+  kernels::FindPrefixesParams find;
   kernels::ColumnsScheduleParams schedule;
   kernels::ColumnsParams params;
 
@@ -128,6 +140,7 @@ class ColumnsProblem {
     tree_masks_ = DeviceArray<std::uint64_t>(masks);
   }
   void fill_params();
+  void fill_find();
 
   const AttentionProblem& problem_;
   ColumnsOptions options_;
@@ -144,11 +157,13 @@ class ColumnsProblem {
   DeviceArray<float> sinks_;
   DeviceArray<std::uint64_t> tree_masks_;
   DeviceArray<std::byte> workspace_;
+  DeviceArray<std::int32_t> shared_tokens_;
+  DeviceArray<std::byte> prefixes_;
 };
 
 inline std::size_t ColumnsProblem::counter_bytes() const {
-  const std::int64_t slots = kernels::columns_workspace(params.limits).max_slots;
-  return size(slots * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  const std::int64_t items = kernels::columns_workspace(params.limits).max_items;
+  return size(items * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
 /// Equal counts of query tokens are given without offsets.
@@ -160,6 +175,7 @@ inline void ColumnsProblem::fill_params() {
   for (const std::int32_t count : c.q_counts) {
     if (options_.q_len == 0) q_len = std::max({q_len, count, 1});
   }
+  if (options_.shared_rows > 0) options_.max_rows = std::max(options_.max_rows, rows);
   const auto of_class =
       static_cast<std::int32_t>(std::count_if(c.q_counts.begin(), c.q_counts.end(), [&](auto n) {
         return n >= options_.min_q_len && n <= q_len;
@@ -175,9 +191,10 @@ inline void ColumnsProblem::fill_params() {
                    .head_dim = c.head_dim_k,
                    .num_sms = options_.num_sms,
                    .kv_dtype = c.key_dtype,
-                   .fixed_tokens = options_.fixed_parts ? tokens : 0};
+                   .fixed_tokens = options_.fixed_parts ? tokens : 0,
+                   .shared_rows = options_.shared_rows};
   workspace_ = DeviceArray<std::byte>(size(kernels::columns_workspace_bytes(params.limits)));
-  workspace_.fill(0);
+  workspace_.fill(0xFF);
   schedule.limits = params.limits;
   schedule.min_q_len = options_.min_q_len;
   schedule.num_rows = params.num_rows = rows;
@@ -205,6 +222,26 @@ inline void ColumnsProblem::fill_params() {
   params.dtype = c.q_dtype;
   params.scale = a.scale;
   params.soft_cap = c.soft_cap;
+  if (options_.shared_rows > 0) fill_find();
+}
+
+inline void ColumnsProblem::fill_find() {
+  const std::int64_t bytes = kernels::shared_prefixes_bytes(params.limits);
+  prefixes_ = DeviceArray<std::byte>(size(bytes));
+  shared_tokens_ = DeviceArray<std::int32_t>(size(params.num_rows));
+  find.limits = params.limits;
+  find.seq_lens = schedule.seq_lens;
+  find.q_offsets = schedule.q_offsets;
+  find.first_q = schedule.first_q;
+  find.row_slots = schedule.row_slots;
+  find.num_rows = params.num_rows;
+  find.window_tokens = params.window_tokens;
+  find.block_size = params.block_size;
+  find.block_tables = params.block_tables;
+  find.table_stride = params.table_stride;
+  schedule.shared_tokens = find.shared_tokens = shared_tokens_.data();
+  schedule.prefixes = params.prefixes = find.prefixes = prefixes_.data();
+  find.prefixes_bytes = bytes;
 }
 
 }  // namespace kvarena::test

@@ -3,6 +3,7 @@
 
 #include "kernels/columns/columns.h"
 #include "kernels/columns/columns_workspace.h"
+#include "kernels/columns/shared_prefixes.h"
 #include "support/status_matchers.hpp"
 
 #include <cstddef>
@@ -76,6 +77,63 @@ TEST(CudaColumnsArguments, AWorkspaceGrowsWithItsFixedParts) {
   EXPECT_EQ(part, 2016);
   EXPECT_EQ(fixed.max_slots, (100000 / part + 4) * 2);
   EXPECT_GT(fixed.bytes, even.bytes);
+}
+
+TEST(CudaColumnsArguments, OfSharedRowsNameWhatIsWrong) {
+  ColumnsLimits limits = small_limits();
+  EXPECT_EQ(kernels::shared_prefixes_bytes(limits), 0);
+  const std::int64_t alone = kernels::columns_workspace_bytes(limits);
+  limits.shared_rows = 4;
+  EXPECT_GT(kernels::shared_prefixes_bytes(limits), 0);
+  EXPECT_GT(kernels::columns_workspace_bytes(limits), alone);
+  EXPECT_EQ(kernels::columns_shape(limits).columns, 128);
+  for (const std::int32_t rows : {-1, 5}) {
+    limits.shared_rows = rows;
+    EXPECT_EQ(kernels::columns_workspace_bytes(limits), 0);
+  }
+  alignas(256) static std::byte memory[512];
+  const auto fails = [&](auto change, StatusCode code, Resource resource) {
+    kernels::FindPrefixesParams p;
+    p.limits = small_limits();
+    p.limits.shared_rows = 4;
+    p.num_rows = 1;
+    p.seq_lens = p.shared_tokens = reinterpret_cast<std::int32_t*>(memory);
+    p.block_tables = reinterpret_cast<const BlockId*>(memory);
+    p.prefixes = memory;
+    p.prefixes_bytes = kernels::shared_prefixes_bytes(p.limits);
+    change(p);
+    EXPECT_TRUE(fails_with(kernels::launch_find_prefixes(p, nullptr), code, resource));
+  };
+  using P = kernels::FindPrefixesParams&;
+  constexpr auto kInvalid = StatusCode::invalid_argument;
+  fails([](P p) { p.limits.shared_rows = 0; }, kInvalid, Resource::num_sequences);
+  fails([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
+  fails([](P p) { p.window_tokens = -1; }, kInvalid, Resource::window);
+  fails([](P p) { p.block_size = 24; }, StatusCode::unsupported, Resource::block_size);
+  fails([](P p) { p.seq_lens = nullptr; }, kInvalid, Resource::pointer);
+  fails([](P p) { p.block_tables = nullptr; }, kInvalid, Resource::pointer);
+  fails([](P p) { p.shared_tokens = nullptr; }, kInvalid, Resource::pointer);
+  fails([](P p) { p.prefixes = memory + 128; }, kInvalid, Resource::alignment);
+  fails([](P p) { --p.prefixes_bytes; }, StatusCode::limit_exceeded, Resource::workspace);
+}
+
+TEST(CudaColumnsArguments, OfASchedule) {
+  alignas(256) static std::byte memory[512];
+  const auto fails = [&](auto change, Resource resource) {
+    ColumnsScheduleParams p;
+    p.limits = small_limits();
+    p.workspace = memory;
+    p.workspace_bytes = kernels::columns_workspace_bytes(p.limits);
+    change(p);
+    EXPECT_TRUE(
+        fails_with(launch_columns_schedule(p, nullptr), StatusCode::invalid_argument, resource));
+  };
+  using P = ColumnsScheduleParams&;
+  fails([](P p) { p.min_q_len = 0; }, Resource::num_tokens);
+  fails([](P p) { p.min_q_len = 9; }, Resource::num_tokens);
+  fails([](P p) { p.num_rows = -1; }, Resource::num_sequences);
+  fails([](P p) { p.num_rows = 1; }, Resource::pointer);
+  fails([](P p) { p.prefixes = memory; }, Resource::pointer);
 }
 
 TEST(CudaColumnsArguments, OfPointersAndNumbersNameWhatIsWrong) {
