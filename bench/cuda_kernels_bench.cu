@@ -1,17 +1,20 @@
 // Append, block copies, scrubbing, gather and scatter on a GPU, each beside the copy or write
-// ceiling measured in the same run. A time is that of a CUDA graph of back-to-back calls, median of
-// 31 replays, divided by the calls. Buffers rotate over more than 1 GB, so that nothing is found in
-// the L2.
+// ceiling measured in the same run; and the small kernels that prepare a step. A time is that of a
+// CUDA graph of back-to-back calls, median of 31 replays, divided by the calls. Buffers rotate over
+// more than 1 GB, so that nothing is found in the L2.
 
 #include "bench/cuda_timing.cuh"
 #include "kernels/append/append.h"
 #include "kernels/copy_blocks/copy_blocks.h"
+#include "kernels/decode/decode.h"
 #include "kernels/gather/gather.h"
+#include "kernels/scatter_step/scatter_step.h"
 #include "kernels/scrub/scrub.h"
 
 #include "kvarena/base/tile_order.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
@@ -204,6 +207,109 @@ void convert(Bench& bench) {
   bench.report("convert rows to chunked", total, true, us);
 }
 
+/// The schedule of decode attention: `rows` rows of Llama-3.1-8B heads, or one KV head of it, equal
+/// or ragged.
+void schedule(Bench& bench, std::int32_t rows, std::int32_t kv_heads, bool is_ragged,
+              bool is_fixed) {
+  const kernels::DecodeLimits limits{.max_rows = rows,
+                                     .q_len = 1,
+                                     .num_q_heads = kv_heads * 4,
+                                     .num_kv_heads = kv_heads,
+                                     .head_dim = 128,
+                                     .num_sms = gpu().info().num_sms,
+                                     .kv_dtype = DType::bf16,
+                                     .fixed_tokens = is_fixed ? std::int64_t{1} << 24 : 0};
+  std::mt19937 random(7);
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int32_t> slots;
+  std::vector<std::int64_t> offsets{0};
+  for (std::int32_t row = 0; row < rows; ++row) {
+    lengths.push_back(is_ragged ? 1 + static_cast<std::int32_t>(random() % 16000) : 8000);
+    slots.push_back(row * 32);
+    offsets.push_back(row + 1);
+  }
+  const std::int64_t bytes = kernels::decode_workspace_bytes(limits);
+  const DecodeScheduleParams params{.limits = limits,
+                                    .seq_lens = on_device(lengths),
+                                    .row_slots = on_device(slots),
+                                    .q_offsets = on_device(offsets),
+                                    .num_rows = rows,
+                                    .fixed_parts = is_fixed,
+                                    .workspace = allocate<std::byte>(bytes),
+                                    .workspace_bytes = bytes};
+  const double us = bench.time(
+      64, [&](int, cudaStream_t s) { check(launch_decode_schedule(params, s), __LINE__); });
+  std::printf("schedule, %4d rows, %d KV heads, %-18s %31.2f us\n", rows, kv_heads,
+              is_fixed    ? "ragged, fixed"
+              : is_ragged ? "ragged"
+                          : "equal",
+              us);
+  std::fflush(stdout);
+}
+
+/// Fills a ring with decode steps that follow one another: each row has one new token, and one row
+/// in 16 a new block. The first step follows none.
+void stage_steps(const StepShape& shape, std::byte* ring) {
+  constexpr std::int32_t kLength = 8000;
+  for (std::int32_t i = 0; i < shape.steps_in_flight; ++i) {
+    std::byte* const slot = ring + i * shape.slot_bytes();
+    const StagedHeader header{.serial = static_cast<std::uint64_t>(i + 1),
+                              .follows = static_cast<std::uint64_t>(i),
+                              .num_rows = shape.max_rows};
+    std::memcpy(slot, &header, sizeof(header));
+    auto* const staged = reinterpret_cast<StagedRow*>(slot + StepShape::kRowsOffset);
+    for (std::int32_t row = 0; row < shape.max_rows; ++row) {
+      const std::int32_t length = kLength + (row + i) % shape.block_size;
+      staged[row] = {row * 16, length, 1, length % shape.block_size == 1 ? 1 : 0};
+    }
+  }
+}
+
+/// The table update of a decode step. Each call takes its own step of a ring; a replay begins
+/// again.
+void update_tables(Bench& bench, std::int32_t rows) {
+  constexpr int kCalls = 64;
+  StepShape shape{.steps_in_flight = kCalls,
+                  .max_rows = rows,
+                  .max_tokens = rows,
+                  .max_changes = rows,
+                  .max_sequences = rows,
+                  .max_blocks_a_row = 512,
+                  .block_size = 16,
+                  .table_entries = std::int64_t{rows} * 512};
+  const std::int64_t ring_bytes = kCalls * shape.slot_bytes();
+  const Result<void*> staging = gpu().allocate(
+      {.bytes = static_cast<std::uint64_t>(ring_bytes) + 256, .kind = MemoryKind::pinned_staging});
+  check(staging.status(), __LINE__);
+  auto* const report = static_cast<ScatterReport*>(*staging);
+  auto* const ring = static_cast<std::byte*>(*staging) + 256;
+  std::memset(*staging, 0, static_cast<std::size_t>(ring_bytes) + 256);
+  stage_steps(shape, ring);
+  auto* const state = allocate<ScatterState>(1);
+  ScatterStepParams params{};
+  params.shape = shape;
+  params.ring = ring;
+  params.state = state;
+  params.report = report;
+  params.block_tables = allocate<BlockId>(shape.table_entries);
+  params.row_slots = allocate<std::int32_t>(rows);
+  params.row_offsets = allocate<std::int64_t>(rows);
+  params.seq_lens = allocate<std::int32_t>(rows);
+  params.num_blocks = allocate<std::int32_t>(rows);
+  params.q_offsets = allocate<std::int64_t>(rows + 1);
+  params.slots = allocate<std::int64_t>(rows);
+  params.copies = allocate<BlockCopy>(rows);
+  CHECK(cudaMemset(params.block_tables, 0, static_cast<std::size_t>(shape.table_entries) * 4));
+  const double us = bench.time(kCalls, [&](int i, cudaStream_t s) {
+    if (i == 0) CHECK(cudaMemsetAsync(state, 0, sizeof(ScatterState), s));
+    params.expected = step_word(static_cast<std::uint64_t>(i + 1), i);
+    check(launch_scatter_step(params, s), __LINE__);
+  });
+  std::printf("table update, %4d rows %53.2f us%s\n", rows, us,
+              report->misses == 0 ? "" : "  (steps missed)");
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main() {
@@ -229,5 +335,12 @@ int main() {
   gather_and_scatter(bench, TileOrder::chunked);
   gather_and_scatter(bench, TileOrder::rows);
   convert(bench);
+  for (const std::int32_t rows : {1, 64, 256, 1024}) {
+    schedule(bench, rows, 8, false, false);
+    schedule(bench, rows, 8, true, false);
+    schedule(bench, rows, 1, true, false);
+    schedule(bench, rows, 8, true, true);
+  }
+  for (const std::int32_t rows : {1, 64, 256, 1024}) update_tables(bench, rows);
   return 0;
 }

@@ -73,7 +73,7 @@ KVARENA_HOST_DEVICE constexpr std::int32_t size_class_of(std::int32_t count, con
                                                          std::int32_t longest_part) noexcept {
   if (cut.parts == 0) return 0;
   const std::int32_t units = cut.parts == 1 ? count : count / cut.parts;
-  return static_cast<std::int32_t>(std::int64_t{units} * (kSizeClasses - 1) / longest_part);
+  return units * (kSizeClasses - 1) / longest_part;
 }
 
 /// Returns the bits by which rounds are shifted to steps.
@@ -118,8 +118,7 @@ KVARENA_HOST_DEVICE constexpr std::int32_t count_parts(const StepCounts& counts,
                                                        std::int32_t length, std::int32_t first = 0,
                                                        std::int32_t stride = 1) noexcept {
   std::int32_t parts = 0;
-  for (std::int64_t at = std::int64_t{first} * length; at < counts.longest;
-       at += std::int64_t{stride} * length) {
+  for (std::int32_t at = first * length; at < counts.longest; at += stride * length) {
     parts += counts.rows() - counts.rows_up_to[at];
   }
   return parts;
@@ -154,7 +153,7 @@ KVARENA_HOST_DEVICE constexpr std::int32_t shortest_length(const StepCounts& cou
 }
 
 /// Returns the estimated time of a step, in units that a thread block reads, when there are `parts`
-/// parts of at most `length` steps.
+/// parts of at most `length` steps. The work items fit 31 bits.
 KVARENA_HOST_DEVICE constexpr float cost_of(const StepCounts& counts, const CutShape& shape,
                                             std::int32_t length, std::int32_t parts) noexcept {
   // The cost of starting and ending a part, in units that a thread block could have read meanwhile.
@@ -163,8 +162,8 @@ KVARENA_HOST_DEVICE constexpr float cost_of(const StepCounts& counts, const CutS
   const auto places = static_cast<float>(shape.places);
   // Parts longer than half of `length`: all but the rows that are no longer than that.
   const std::int32_t small = counts.rows_up_to[length / 2];
-  const std::int64_t large = parts - small;
-  const std::int64_t waves = (large * shape.heads + shape.places - 1) / shape.places;
+  const std::int32_t large = parts - small;
+  const std::int32_t waves = divide_up(large * shape.heads, shape.places);
   const float mean =
       large == 0 ? 0.0F : counts.units_above(length / 2, step) / static_cast<float>(large);
   const float by_waves = static_cast<float>(waves) * (mean + overhead);

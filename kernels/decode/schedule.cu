@@ -30,7 +30,7 @@ __device__ PartLength choose_fixed_length(const Context& c, const Row& own) {
   std::int64_t parts = 0;
   std::int64_t units = 0;
   std::int64_t rows = 0;
-  for_each_tile(c, own, [&](const Row& row) {
+  for_each_tile(c, own, [&](const Row& row, int) {
     parts += cut_row(length, c.shape.warps, row.count).parts;
     units += max(0, row.count);
     rows += row.count != kSkippedRow ? 1 : 0;
@@ -83,8 +83,7 @@ __device__ void sum_bins(const Context& c, int longest) {
 }
 
 /// Chooses the part length that costs least. Warp `w` examines w + 1 waves.
-__device__ PartLength choose_length(const Context& c, const Row& own) {
-  const Extent extent = extent_of(c, own);
+__device__ PartLength choose_length(const Context& c, const Row& own, const Extent& extent) {
   const int warps = c.shape.warps;
   if (extent.rows == 0) return {warps, false};
   const int longest = divide_up(extent.longest, warps);
@@ -92,7 +91,7 @@ __device__ PartLength choose_length(const Context& c, const Row& own) {
   if (extent.rows >= parts_of_waves(c.shape, kMaxWaves)) return {longest * warps, false};
   Choice& choice = c.shared.choice;
   const int bits = step_bits(longest);
-  for_each_tile(c, own, [&](const Row& row) {
+  for_each_tile(c, own, [&](const Row& row, int) {
     if (row.count > 0) {
       const int at = steps_of(divide_up(row.count, warps), bits);
       const int missing = missing_units(row.count, warps);
@@ -115,123 +114,127 @@ __device__ PartLength choose_length(const Context& c, const Row& own) {
   for (int i = 1; i < kMaxWaves; ++i) {
     if (choice.candidates[i].cost < best.cost) best = choice.candidates[i];
   }
-  __syncthreads();  // the same memory becomes that of the places
   return {min(best.steps << bits, longest) * warps, false};
 }
 
 /// Counts the parts of each size class, and finds the first place of each. Long parts come first,
 /// so that short parts fill the end (longest processing time first; Graham, 1969).
-__device__ void begin_classes(const Context& c, const Row& own, const Sizes& sizes) {
-  Places& places = c.shared.places;
-  if (threadIdx.x < kSizeClasses) places.next[threadIdx.x] = 0;
-  if (threadIdx.x == 0) places.end = std::numeric_limits<int>::max();
-  __syncthreads();
-  for_each_tile(c, own, [&](const Row& row) {
-    const Rank rank = rank_of(c, row, sizes);
-    if (rank.is_first && rank.peers_parts > 0) {
-      atomicAdd(&places.next[rank.size_class], rank.peers_parts);
-    }
+__device__ void begin_classes(const Context& c, const Row& own, const Rank& own_rank,
+                              const Sizes& sizes) {
+  int* const next = c.shared.next;
+  for_each_tile(c, own, [&](const Row& row, int base) {
+    const Rank rank = base == 0 ? own_rank : rank_of(c, row, sizes);
+    if (rank.is_first && rank.peers_parts > 0) atomicAdd(&next[rank.size_class], rank.peers_parts);
   });
   __syncthreads();
-  if (warp_of() == 0) {
-    // Lane `l` has class kSizeClasses - 1 - l: classes in their order.
-    const int size_class = kSizeClasses - 1 - lane_of();
-    const int parts = size_class >= 0 ? places.next[size_class] : 0;
-    int sum = parts;
-    for (int offset = 1; offset < 16; offset *= 2) {
-      const int other = __shfl_up_sync(~0U, sum, offset);
-      if (lane_of() >= offset) sum += other;
-    }
-    if (size_class >= 0) places.next[size_class] = sum - parts;
-    if (size_class == 0) places.total = sum;
+  if (warp_of() != 0) return;
+  // Lane `l` has class kSizeClasses - 1 - l: classes in their order.
+  const int size_class = kSizeClasses - 1 - lane_of();
+  const int parts = size_class >= 0 ? next[size_class] : 0;
+  int sum = parts;
+  for (int offset = 1; offset < 16; offset *= 2) {
+    const int other = __shfl_up_sync(~0U, sum, offset);
+    if (lane_of() >= offset) sum += other;
   }
+  if (size_class >= 0) next[size_class] = sum - parts;
+  if (size_class == 0) c.shared.total = sum;
 }
 
-/// Finds the place of each row of a tile: of its first part in the schedule, and in the tile.
-__device__ void place_rows(const Context& c, const Row& row, const Sizes& sizes) {
-  Places& places = c.shared.places;
-  const Rank rank = rank_of(c, row, sizes);
+/// Sums up the parts of a tile's rows, by size class and over all, into the places of each warp's
+/// rows. Returns whether no row of the tile is cut.
+__device__ bool sum_tile(const Context& c, const Rank& rank) {
+  auto& warp_parts = c.shared.places.warp_parts;
   const int warp = warp_of();
   const int lane = lane_of();
-  if (lane < kSizeClasses) places.warp_parts[lane][warp] = 0;
+  if (lane < kSizeClasses) warp_parts[lane][warp] = 0;
   __syncwarp();
-  if (rank.is_first) places.warp_parts[rank.size_class][warp] = rank.peers_parts;
-  if (lane == 0) places.warp_parts[kSizeClasses][warp] = rank.warp_parts;
-  __syncthreads();
+  if (rank.is_first) warp_parts[rank.size_class][warp] = rank.peers_parts;
+  if (lane == 0) warp_parts[kSizeClasses][warp] = rank.warp_parts;
+  const bool is_whole = __syncthreads_and(rank.cut.parts <= 1 ? 1 : 0) != 0;
   if (warp <= kSizeClasses) {  // warp `w` sums up class w; the last one sums up the tile
-    const int parts = places.warp_parts[warp][lane];
+    const int parts = warp_parts[warp][lane];
     int sum = parts;
     for (int offset = 1; offset < 32; offset *= 2) {
       const int other = __shfl_up_sync(~0U, sum, offset);
       if (lane >= offset) sum += other;
     }
-    const int first = warp < kSizeClasses ? places.next[warp] : 0;
+    const int first = warp < kSizeClasses ? c.shared.next[warp] : 0;
     __syncwarp();
-    places.warp_parts[warp][lane] = first + sum - parts;
-    if (lane == 31)
-      (warp < kSizeClasses ? places.next[warp] : places.first[kThreads]) = first + sum;
+    warp_parts[warp][lane] = first + sum - parts;
+    int& end = warp < kSizeClasses ? c.shared.next[warp] : c.shared.places.first[kThreads];
+    if (lane == 31) end = first + sum;
   }
   __syncthreads();
-  const int t = static_cast<int>(threadIdx.x);
-  const int place = places.warp_parts[rank.size_class][warp] + rank.parts_before_peer;
-  places.first[t] = places.warp_parts[kSizeClasses][warp] + rank.parts_before;
-  places.place[t] = place;
-  places.row[t] = row;
-  places.cut[t] = rank.cut;
-  // A row that does not fit is left out whole. So are all rows behind it.
-  if (rank.cut.parts > 0 && place + rank.cut.parts > c.w.max_parts) atomicMin(&places.end, place);
-  __syncthreads();
+  return is_whole;
+}
+
+/// Writes part `part` of a row whose first part has place `place`, if the row fits.
+__device__ void write_part(const Context& c, const Row& row, const RowCut& cut, int place,
+                           int part) {
+  if (place + cut.parts > c.w.max_parts) return;
+  auto* const parts = reinterpret_cast<DecodePart*>(static_cast<char*>(c.p.workspace) + c.w.parts);
+  parts[place + part] = {row.first_q,
+                         row.first_unit + min(row.count, cut.units * part),
+                         row.first_unit + min(row.count, cut.units * (part + 1)),
+                         part,
+                         static_cast<std::uint32_t>(cut.parts),
+                         static_cast<std::uint32_t>(row.q_len),
+                         place,
+                         row.seq_len,
+                         row.table_row};
 }
 
 /// Writes the parts of a tile of rows.
-__device__ void write_parts(const Context& c) {
-  const Places& places = c.shared.places;
-  auto* const parts = reinterpret_cast<DecodePart*>(static_cast<char*>(c.p.workspace) + c.w.parts);
-  const int total = places.first[kThreads];
-  for (int i = static_cast<int>(threadIdx.x); i < total; i += kThreads) {
-    // When no row before it is cut or skipped, part i is that of row i.
-    const bool is_own = i < kThreads && places.first[i] == i && places.first[i + 1] > i;
-    const int at = is_own ? i : row_holding(places.first, i);
-    const Row& row = places.row[at];
-    const RowCut& cut = places.cut[at];
-    const int part = i - places.first[at];
-    const int place = places.place[at];
-    if (place + cut.parts > c.w.max_parts) continue;
-    parts[place + part] = {row.first_q,
-                           row.first_unit + min(max(0, row.count), cut.units * part),
-                           row.first_unit + min(max(0, row.count), cut.units * (part + 1)),
-                           part,
-                           static_cast<std::uint32_t>(cut.parts),
-                           static_cast<std::uint32_t>(row.q_len),
-                           place,
-                           row.seq_len,
-                           row.table_row};
+__device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
+  const bool is_whole = sum_tile(c, rank);
+  Places& places = c.shared.places;
+  const int t = static_cast<int>(threadIdx.x);
+  const int place = places.warp_parts[rank.size_class][warp_of()] + rank.parts_before_peer;
+  // A row that does not fit is left out whole. So are all rows behind it.
+  if (rank.cut.parts > 0 && place + rank.cut.parts > c.w.max_parts) {
+    atomicMin(&c.shared.end, place);
+  }
+  if (is_whole) {
+    if (rank.cut.parts == 1) write_part(c, row, rank.cut, place, 0);
+    return;
+  }
+  places.first[t] = places.warp_parts[kSizeClasses][warp_of()] + rank.parts_before;
+  places.place[t] = place;
+  places.row[t] = row;
+  places.cut[t] = rank.cut;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = t; i < places.first[kThreads]; i += kThreads) {
+    const int at = row_holding(places.first, i);
+    write_part(c, places.row[at], places.cut[at], places.place[at], i - places.first[at]);
   }
 }
 
 /// Makes the schedule of a step.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     write_schedule(const __grid_constant__ DecodeScheduleParams p,
                    const __grid_constant__ DecodeWorkspace w, CutShape shape, int fixed_units) {
   __shared__ Shared shared;
   const Context c{p, w, shape, fixed_units, shared};
-  const Row own = load_row(p, static_cast<int>(threadIdx.x));
-  const int at = static_cast<int>(threadIdx.x) * kBinsPerThread;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Row own = load_row(p, thread);
+  const int at = thread * kBinsPerThread;
   reinterpret_cast<uint2&>(shared.choice.rows_up_to[at]) = {0, 0};
   reinterpret_cast<uint2&>(shared.choice.missing_up_to[at]) = {0, 0};
-  const PartLength length = p.fixed_parts ? choose_fixed_length(c, own) : choose_length(c, own);
-  Sizes sizes{length, length.units};
-  if (p.fixed_parts)
-    sizes.longest_part = part_units(length, shape.warps, extent_of(c, own).longest);
-  begin_classes(c, own, sizes);
-  for_each_tile(c, own, [&](const Row& row) {
-    place_rows(c, row, sizes);
-    write_parts(c);
+  if (thread < kSizeClasses) shared.next[thread] = 0;
+  if (thread == 0) shared.end = std::numeric_limits<int>::max();
+  const Extent extent = extent_of(c, own);
+  const PartLength length =
+      p.fixed_parts ? choose_fixed_length(c, own) : choose_length(c, own, extent);
+  const Sizes sizes{length, part_units(length, shape.warps, extent.longest)};
+  const Rank own_rank = rank_of(c, own, sizes);
+  begin_classes(c, own, own_rank, sizes);
+  for_each_tile(c, own, [&](const Row& row, int base) {
+    write_tile(c, row, base == 0 ? own_rank : rank_of(c, row, sizes));
     __syncthreads();  // before the next tile uses the same memory
   });
-  if (threadIdx.x == 0) {
-    *static_cast<DecodeHeader*>(p.workspace) = {min(shared.places.total, shared.places.end), 0, 0,
-                                                length.units};
+  if (thread == 0) {
+    *static_cast<DecodeHeader*>(p.workspace) = {min(shared.total, shared.end), 0, 0, length.units};
   }
 }
 

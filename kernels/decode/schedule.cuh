@@ -50,9 +50,6 @@ struct Places {
   int place[kThreads];                       // in the schedule
   int first[kThreads + 1];                   // in the tile
   int warp_parts[kSizeClasses + 1][kWarps];  // of each class, and of all
-  int next[kSizeClasses];                    // place of the next part of each class
-  int total;                                 // parts of all rows
-  int end;                                   // place of the first row that does not fit
 };
 
 struct Shared {
@@ -60,6 +57,9 @@ struct Shared {
     Choice choice;
     Places places;
   };
+  int next[kSizeClasses];  // place of the next part of each class
+  int total;               // parts of all rows
+  int end;                 // place of the first row that does not fit
   std::int64_t sums[kWarps];
   int longest[kWarps];
   int rows[kWarps];
@@ -102,13 +102,14 @@ __device__ __forceinline__ Row load_row(const DecodeScheduleParams& p, int row) 
   return r;
 }
 
-/// Calls use(row) for this thread's row of each tile. All threads call it equally often. `own` is
-/// the row of the first tile.
+/// Calls use(row, base) for this thread's row of each tile, of which `base` is the first row. All
+/// threads call it equally often. `own` is the row of the first tile.
 template <class Use>
 __device__ __forceinline__ void for_each_tile(const Context& c, const Row& own, Use&& use) {
-  use(own);
+  use(own, 0);
+#pragma unroll 1
   for (int base = kThreads; base < c.p.num_rows; base += kThreads) {
-    use(load_row(c.p, base + static_cast<int>(threadIdx.x)));
+    use(load_row(c.p, base + static_cast<int>(threadIdx.x)), base);
   }
 }
 
@@ -121,7 +122,7 @@ struct Extent {
 __device__ __forceinline__ Extent extent_of(const Context& c, const Row& own) {
   int longest = 0;
   int rows = 0;
-  for_each_tile(c, own, [&](const Row& row) {
+  for_each_tile(c, own, [&](const Row& row, int) {
     longest = max(longest, row.count);
     rows += row.count > 0 ? 1 : 0;
   });
@@ -157,11 +158,13 @@ struct Rank {
 /// ballots are cheaper than shuffles: most rows have few parts.
 __device__ __forceinline__ Rank rank_of(const Context& c, const Row& row, const Sizes& sizes) {
   Rank r{};
+  if (__all_sync(~0U, row.count == kSkippedRow)) return r;
   r.cut = cut_row(sizes.length, c.shape.warps, row.count);
   r.size_class = size_class_of(row.count, r.cut, sizes.longest_part);
   const unsigned before = (1U << lane_of()) - 1;
   const unsigned peers = __match_any_sync(~0U, r.size_class);
   r.is_first = (peers & before) == 0;
+#pragma unroll 1
   for (int bit = 0; __any_sync(~0U, (r.cut.parts >> bit) != 0); ++bit) {
     const unsigned has = __ballot_sync(~0U, (r.cut.parts >> bit & 1) != 0);
     r.parts_before_peer += __popc(has & peers & before) << bit;

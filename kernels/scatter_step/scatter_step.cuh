@@ -1,16 +1,16 @@
 #pragma once
 
 /// @file
-/// The kernel of scatter_step.h. It runs one thread block. A thread first handles a row, then a
-/// changed table entry, then a new token. Rows are taken in tiles of blockDim.x rows, with running
-/// sums of their tokens and changes. A decode step is one tile.
+/// The kernel of scatter_step.h. It runs one thread block: the time is that of one trip over the
+/// bus and of what depends on it, which more thread blocks would not shorten. A thread first
+/// handles a row, then a changed table entry, then a new token. Rows are taken in tiles of
+/// blockDim.x rows, with running sums of their tokens and changes. A decode step is one tile.
 ///
 /// The kernel requests the data of a decode step when it knows only the step's slot. The header, a
-/// tile of rows and the first changed entries come in one trip over the bus.
+/// tile of rows and the first changed entries come in one trip over the bus. In a decode step each
+/// row has one new token and few changes, so each thread writes those of its own row.
 
 #include "kernels/params.h"
-
-#include <cub/block/block_scan.cuh>
 
 #include <cstdint>
 
@@ -21,6 +21,8 @@ inline constexpr int kScatterThreads = 1024;
 inline constexpr int kGroup = 4;
 /// Groups that are requested together with the header.
 inline constexpr int kEarlyGroups = 256;
+/// Changed entries of a row that its own thread writes.
+inline constexpr int kFewChanges = 4;
 /// Changed entries that pass through shared memory at a time.
 inline constexpr int kChunk = kScatterThreads * kGroup;
 
@@ -34,17 +36,63 @@ __device__ __forceinline__ T read_staged(const std::byte* from) {
   return value;
 }
 
-/// The sums over the rows that come before a row of a tile.
+/// Numbers of new tokens and of changed entries.
 struct Sums {
   std::int64_t tokens;
   std::int64_t changes;
 };
-/// Adds sums, for the scan.
-struct Add {
-  __device__ Sums operator()(const Sums& a, const Sums& b) const {
-    return {a.tokens + b.tokens, a.changes + b.changes};
-  }
+/// The sums over the rows of each warp, then over the warps before it; the last ones are totals.
+struct WarpSums {
+  std::int64_t tokens[kScatterThreads / 32 + 1];
+  std::int64_t changes[kScatterThreads / 32 + 1];
 };
+
+/// Adds up a number over the lanes before this one, and over all of them. It adds bit by bit,
+/// because most numbers are 0 or 1 and ballots are cheaper than shuffles.
+__device__ __forceinline__ std::int64_t sum_before(int number, std::int64_t& all) {
+  const unsigned lower = (1U << threadIdx.x % 32) - 1;
+  std::int64_t before = 0;
+  all = 0;
+  for (int bit = 0; __any_sync(~0U, number >> bit != 0); ++bit) {
+    const unsigned has = __ballot_sync(~0U, (number >> bit & 1) != 0);
+    before += std::int64_t{__popc(has & lower)} << bit;
+    all += std::int64_t{__popc(has)} << bit;
+  }
+  return before;
+}
+
+/// Turns the sums of warps into sums over the warps before each. A warp calls it.
+__device__ __forceinline__ void sum_warps(std::int64_t* sums) {
+  static_assert(kScatterThreads / 32 == 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t own = sums[lane];
+  std::int64_t sum = own;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const std::int64_t other = __shfl_up_sync(~0U, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  sums[lane] = sum - own;
+  if (lane == 31) sums[32] = sum;
+}
+
+/// Adds up the new tokens and changes of the rows before this thread's. Sets `is_plain` to whether
+/// it holds for all threads. Every thread of the block calls it.
+__device__ __forceinline__ Sums sums_before(WarpSums& sums, const RowPlan& plan, bool& is_plain) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  Sums all;
+  Sums first = {sum_before(plan.num_new, all.tokens), sum_before(plan.num_changed, all.changes)};
+  if (threadIdx.x % 32 == 0) {
+    sums.tokens[warp] = all.tokens;
+    sums.changes[warp] = all.changes;
+  }
+  is_plain = __syncthreads_and(is_plain ? 1 : 0) != 0;
+  if (warp < 2) sum_warps(warp == 0 ? sums.tokens : sums.changes);
+  __syncthreads();
+  first.tokens += sums.tokens[warp];
+  first.changes += sums.changes[warp];
+  return first;
+}
 /// Limits a sum to the room in the arrays. Rows are checked one by one, but their sum is not.
 __device__ __forceinline__ int clamped(std::int64_t sum, int room) {
   return static_cast<int>(min(sum, std::int64_t{room}));
@@ -110,6 +158,28 @@ __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const Ro
   }
 }
 
+/// Reads the table entry of the last token of a row, if the step does not change it.
+__device__ __forceinline__ BlockId last_entry(const ScatterStepParams& p, const RowPlan& plan) {
+  if (plan.num_new != 1 || plan.num_changed > 0) return BlockId(-1);
+  return p.block_tables[plan.granule * StepShape::kGranule + plan.num_blocks - 1];
+}
+
+/// Writes the changed entries of a row of a decode step, and the slot of its new token. `first`
+/// counts those of the step before it, `last` is what last_entry returned.
+__device__ __forceinline__ void write_plain_row(const ScatterStepParams& p, const RowPlan& plan,
+                                                const int4* early, const Sums& first,
+                                                BlockId last) {
+  const int* entries = reinterpret_cast<const int*>(early) + first.changes;
+  BlockId* table = p.block_tables + plan.granule * StepShape::kGranule;
+  for (int i = 0; i < plan.num_changed; ++i) {
+    last = BlockId(entries[i]);
+    table[plan.num_blocks - plan.num_changed + i] = last;
+  }
+  if (plan.num_new == 0 || first.tokens >= p.shape.max_tokens) return;
+  const int offset = plan.seq_len - 1 - (plan.num_blocks - 1) * p.shape.block_size;
+  p.slots[first.tokens] = std::int64_t{last.value} * p.shape.block_size + offset;
+}
+
 /// Writes one row of the arrays.
 __device__ __forceinline__ void write_row(const ScatterStepParams& p, int index, const RowPlan& row,
                                           std::int64_t first_token) {
@@ -152,8 +222,7 @@ __device__ __forceinline__ void publish(const ScatterStepParams& p, const Scatte
 /// Takes the expected step from the ring and scatters it, or counts a miss.
 __global__ void __launch_bounds__(kScatterThreads)
     scatter_step(const __grid_constant__ ScatterStepParams p) {
-  using Scan = cub::BlockScan<Sums, kScatterThreads, cub::BLOCK_SCAN_WARP_SCANS>;
-  __shared__ typename Scan::TempStorage scan;
+  __shared__ WarpSums sums;
   __shared__ int4 header_words[2];
   __shared__ RowTile tile;
   __shared__ int4 early[kEarlyGroups];
@@ -186,6 +255,10 @@ __global__ void __launch_bounds__(kScatterThreads)
   now.num_rows = is_found ? min(max(header.num_rows, 0), shape.max_rows) : 0;
   now.num_copies = is_found ? min(max(header.num_copies, 0), shape.max_rows) : 0;
   now.num_tokens = 0;
+  // Copies on write are a second trip, which ends while the rows are scattered.
+  const auto* copies = reinterpret_cast<const int2*>(staged + shape.copies_offset());
+  int2 copy = {};
+  if (thread < now.num_copies) copy = __ldcv(copies + thread);
   int num_changes = 0;
   for (int base = 0; base < now.num_rows; base += kScatterThreads) {
     const int index = base + thread;
@@ -193,32 +266,42 @@ __global__ void __launch_bounds__(kScatterThreads)
       row = read_staged<StagedRow>(rows + std::int64_t{index} * sizeof(StagedRow));
     }
     const RowPlan plan = index < now.num_rows ? plan_row(shape, row) : RowPlan{};
-    Sums first;
-    Sums total;
-    Scan(scan).ExclusiveScan(Sums{plan.num_new, plan.num_changed}, first, Sums{0, 0}, Add{}, total);
+    const BlockId last = last_entry(p, plan);
+    bool is_plain = plan.num_new <= 1 && plan.num_changed <= kFewChanges;
+    Sums first = sums_before(sums, plan, is_plain);
+    const int tile_tokens =
+        clamped(sums.tokens[kScatterThreads / 32], shape.max_tokens - now.num_tokens);
+    const int tile_changes =
+        clamped(sums.changes[kScatterThreads / 32], shape.max_changes - num_changes);
     const int first_token = clamped(first.tokens, shape.max_tokens - now.num_tokens);
-    tile.first_token[thread] = first_token;
-    tile.first_change[thread] = clamped(first.changes, shape.max_changes - num_changes);
-    tile.granule[thread] = plan.granule;
-    tile.first_position[thread] = plan.seq_len - plan.num_new;
-    tile.first_block[thread] = plan.num_blocks - plan.num_changed;
-    if (thread == 0) {
-      tile.first_token[kScatterThreads] = clamped(total.tokens, shape.max_tokens - now.num_tokens);
-      tile.first_change[kScatterThreads] = clamped(total.changes, shape.max_changes - num_changes);
-    }
     if (index < now.num_rows) write_row(p, index, plan, now.num_tokens + first_token);
-    __syncthreads();
-    const int end = num_changes + tile.first_change[kScatterThreads];
-    scatter_changes(p, tile, staged, early, chunk, num_changes, end);
-    write_slots(p, tile, now.num_tokens);
-    now.num_tokens += tile.first_token[kScatterThreads];
+    const int end = num_changes + tile_changes;
+    if (is_plain && tile_changes == sums.changes[kScatterThreads / 32] &&
+        end <= kEarlyGroups * kGroup) {
+      first.tokens += now.num_tokens;
+      first.changes += num_changes;
+      write_plain_row(p, plan, early, first, last);
+    } else {
+      tile.first_token[thread] = first_token;
+      tile.first_change[thread] = clamped(first.changes, shape.max_changes - num_changes);
+      tile.granule[thread] = plan.granule;
+      tile.first_position[thread] = plan.seq_len - plan.num_new;
+      tile.first_block[thread] = plan.num_blocks - plan.num_changed;
+      if (thread == 0) {
+        tile.first_token[kScatterThreads] = tile_tokens;
+        tile.first_change[kScatterThreads] = tile_changes;
+      }
+      __syncthreads();
+      scatter_changes(p, tile, staged, early, chunk, num_changes, end);
+      write_slots(p, tile, now.num_tokens);
+    }
+    now.num_tokens += tile_tokens;
     num_changes = end;
     __syncthreads();  // before the next tile uses the same memory
   }
 
-  const auto* copies = reinterpret_cast<const BlockCopy*>(staged + shape.copies_offset());
   for (int i = thread; i < now.num_copies; i += kScatterThreads) {
-    const int2 copy = __ldcv(reinterpret_cast<const int2*>(copies + i));
+    if (i != thread) copy = __ldcv(copies + i);
     p.copies[i] = {BlockId(copy.x), BlockId(copy.y)};
   }
   clear_past(p, before, now);

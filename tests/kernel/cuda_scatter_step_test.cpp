@@ -96,11 +96,15 @@ class TwinStep {
   kernels::ScatterReport host_report_;
 };
 
+/// What the rows of a step are like: any, or as in decode at most one new token and few changes.
+enum class RowKind : std::uint8_t { any, decode };
+
 /// Writes steps of random rows. Their tables are apart: two rows of one sequence have no order.
 class StepWriter {
  public:
-  StepWriter(const StepShape& shape, std::uint64_t seed)
+  StepWriter(const StepShape& shape, std::uint64_t seed, RowKind kind = RowKind::any)
       : shape_(shape),
+        kind_(kind),
         random_(seed),
         order_(static_cast<std::size_t>(std::min(shape.max_sequences, shape.max_rows))) {
     std::iota(order_.begin(), order_.end(), 0);
@@ -152,6 +156,10 @@ class StepWriter {
     row.num_new = up_to(row.seq_len);
     const std::int32_t blocks = (row.seq_len + shape_.block_size - 1) / shape_.block_size;
     row.num_changed = up_to(blocks);
+    if (kind_ == RowKind::decode) {
+      row.num_new = std::min(row.seq_len, below(9) == 0 ? 0 : 1);
+      row.num_changed = std::min(blocks, static_cast<std::int32_t>(below(3) == 0 ? below(5) : 0));
+    }
     const std::int64_t end = next + std::max<std::int64_t>(1, (blocks + 31) / 32);
     if (end * StepShape::kGranule > shape_.table_entries) return {};
     next = end;
@@ -167,15 +175,17 @@ class StepWriter {
   }
 
   StepShape shape_;
+  RowKind kind_;
   std::mt19937_64 random_;
   std::vector<std::int32_t> order_;  // in which rows take their places
 };
 
 class CudaScatterStep : public CudaTest {
  protected:
-  void play(const DeviceTablesOptions& options, int steps, std::uint64_t nonsense) {
+  void play(const DeviceTablesOptions& options, int steps, std::uint64_t nonsense,
+            RowKind kind = RowKind::any) {
     TwinStep twin(options, stream_);
-    StepWriter writer(twin.host.shape, static_cast<std::uint64_t>(options.limits.max_rows));
+    StepWriter writer(twin.host.shape, static_cast<std::uint64_t>(options.limits.max_rows), kind);
     const auto slots = static_cast<std::uint64_t>(options.limits.steps_in_flight);
     kernels::StepWord expected = 0;
     for (int step = 0; step < steps; ++step) {
@@ -215,6 +225,15 @@ TEST_F(CudaScatterStep, EqualsTheReference) {
   play(options_of(1025, 3000, 1000, 64, 16), 20, 0);
   play(options_of(4000, 300'000, 100'000, 33, 16), 15, 0);
   play(options_of(300, 20'000, 2000, 3000, 16), 30, 0);  // tables share a small pool
+}
+
+TEST_F(CudaScatterStep, EqualsTheReferenceInDecodeSteps) {
+  play(options_of(1, 9, 30, 3, 4), 60, 0, RowKind::decode);
+  play(options_of(300, 2000, 4000, 40, 16), 60, 0, RowKind::decode);
+  play(options_of(300, 200, 100, 40, 16), 60, 0, RowKind::decode);
+  play(options_of(1024, 2000, 60'000, 64, 16), 40, 0, RowKind::decode);
+  play(options_of(3000, 9000, 60'000, 64, 1), 20, 0, RowKind::decode);
+  play(options_of(1024, 2000, 9000, 64, 3), 40, 50, RowKind::decode);
 }
 
 TEST_F(CudaScatterStep, NonsenseIsSkippedAndStaysWithinTheArrays) {
