@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 116> kNames = {
+constexpr std::array<std::string_view, 117> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, 116> kNames = {
     "max_decode_tokens",
     "batch_invariant_tokens",
     "draft_trees",
+    "max_shared_rows",
     "order",
     "scrub",
     "home_stream",

@@ -25,6 +25,7 @@ struct BackendOptions {
   std::int32_t max_decode_tokens = 1;       ///< CUDA
   std::int64_t batch_invariant_tokens = 0;  ///< CUDA
   bool draft_trees = false;                 ///< CUDA
+  std::int32_t max_shared_rows = 0;         ///< CUDA
   std::int32_t num_sms = 0;                 ///< CUDA: multiprocessors of the device
   std::int32_t block_size_tokens = 0;       ///< CUDA: tokens in a block
   std::int32_t max_sequences = 0;           ///< CUDA: sequences at a time

@@ -51,7 +51,8 @@ cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView
           .max_decode_tokens = options.max_decode_tokens,
           .num_sms = options.num_sms,
           .batch_invariant_tokens = options.batch_invariant_tokens,
-          .draft_trees = options.draft_trees};
+          .draft_trees = options.draft_trees,
+          .max_shared_rows = options.max_shared_rows};
 }
 
 DeviceTablesOptions tables_options(const BackendOptions& options) noexcept {

@@ -14,6 +14,7 @@ constexpr std::int64_t kMaxRows = 1 << 20;
 constexpr std::int64_t kMaxSequences = 1 << 24;
 constexpr std::int64_t kMaxOpenTickets = 1 << 16;
 constexpr std::int64_t kMaxDecodeTokens = 16;
+constexpr std::int64_t kMaxSharedRows = 4096;
 constexpr std::int64_t kMaxInvariantTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxQHeads = 4096;
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
@@ -40,6 +41,7 @@ Status complete(KvCacheOptions& o) noexcept {
           {Option::steps_in_flight, o.steps_in_flight, 1, kMaxStepsInFlight},
           {Option::max_decode_tokens, o.max_decode_tokens, 1, kMaxDecodeTokens},
           {Option::batch_invariant_tokens, o.batch_invariant_tokens, 0, kMaxInvariantTokens},
+          {Option::max_shared_rows, o.max_shared_rows, 0, kMaxSharedRows},
           {Option::num_threads, o.num_threads, 0, CpuWorkers::kMaxThreads},
           {Option::max_open_tickets, o.max_open_tickets, 1, kMaxOpenTickets},
           {Option::num_q_heads, o.num_q_heads, o.layout.num_kv_heads, kMaxQHeads},

@@ -90,6 +90,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .max_decode_tokens = options.max_decode_tokens,
                              .batch_invariant_tokens = options.batch_invariant_tokens,
                              .draft_trees = options.draft_trees,
+                             .max_shared_rows = options.max_shared_rows,
                              .num_sms = target.num_sms,
                              .block_size_tokens = options.layout.block_size_tokens,
                              .max_sequences = options.max_sequences,

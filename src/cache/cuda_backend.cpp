@@ -21,6 +21,9 @@
 namespace kvarena {
 namespace {
 
+/// Sequences with fewer common tokens do not gain by reading them together.
+constexpr std::int32_t kSharedTokens = 512;
+
 /// The device's part of a KvCache on a GPU.
 class CudaBackend final : public Backend {
  public:
@@ -64,6 +67,7 @@ class CudaBackend final : public Backend {
     std::int64_t num_tokens = 0;
     std::int64_t num_copies = 0;  ///< number of copies, or an upper bound
     cuda::RowCounts rows;
+    bool shares_prefixes = false;
   };
   /// A workspace, and the shape for which its counters were prepared.
   struct Schedule {
@@ -124,7 +128,8 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
   Batch batch{.num_rows = static_cast<std::int32_t>(growth.demands.size()),
               .num_tokens = std::ssize(growth.appended.slots),
               .num_copies = std::ssize(growth.appended.copies),
-              .rows = {}};
+              .rows = {},
+              .shares_prefixes = false};
   for (const AppendDemand& demand : growth.demands) {
     cuda::count_row(classes_, demand.num_tokens, batch.rows);
   }
@@ -149,6 +154,7 @@ cuda::AttentionStep CudaBackend::step_for(const Schedule& schedule,
   cuda::AttentionStep step{.shape = shape_,
                            .total_q = batch.num_tokens,
                            .rows = batch.rows,
+                           .shares_prefixes = batch.shares_prefixes,
                            .table_stride = view.table_stride,
                            .row_slots = view.row_slots,
                            .workspace = schedule.workspace,
@@ -226,6 +232,11 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
   if (Status s = tables_.stage(tables, growth.appended); !s) return s;
   const bool is_replayed = growth.recorded != nullptr;
   batch_ = is_replayed ? batch_of(*growth.recorded) : batch_of(growth);
+  if (!is_replayed && shape_.max_shared_rows > 0 && classes_.column_tokens > 0) {
+    const std::int32_t common = kSharedTokens / shape_.kv.block_size;
+    batch_.shares_prefixes =
+        tables.have_common_block(growth.appended.rows, std::max(1, common) - 1);
+  }
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
     if (Status s = reset_schedules(batch_, stream); !s) return s;

@@ -94,7 +94,8 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
                              .max_decode_tokens = cache.max_decode_tokens,
                              .num_sms = target.num_sms,
                              .batch_invariant_tokens = cache.batch_invariant_tokens,
-                             .draft_trees = cache.draft_trees};
+                             .draft_trees = cache.draft_trees,
+                             .max_shared_rows = cache.max_shared_rows};
   shape.kv.key.dtype = cache.layout.dtype;
   shape.kv.key.num_heads = cache.layout.num_kv_heads;
   shape.kv.key.head_dim = cache.layout.head_dim_k;

@@ -54,8 +54,10 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
                 .max_rows = rows,
                 .max_decode_tokens = std::min(most, kMostDecodeTokens),
                 .num_sms = gpu.num_sms,
-                .compute_capability = 10 * gpu.major + gpu.minor};
+                .compute_capability = 10 * gpu.major + gpu.minor,
+                .max_shared_rows = std::min(rows, 4096)};
   step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
+  step.shares_prefixes = problem.shared_tokens > 0 && problem.reads_shared;
   step.total_q = num_query_tokens(problem);
   step.overlap = true;  // nothing between the calls writes what a call reads early
   return step;

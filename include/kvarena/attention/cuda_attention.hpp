@@ -62,6 +62,8 @@ struct AttentionShape {
                                             ///< tokens together; at most 2^28. 0: they may
   bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
                              ///< compute capability 9.0
+  std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, 0 ..
+                                     ///< 4096; further ones read by themselves
 };
 
 /// The kernels that serve a row, by its query tokens alone. Rows may come in any order.
@@ -85,6 +87,8 @@ struct AttentionStep {
   AttentionShape shape;           ///< the shape for which launch_reset prepared the workspace
   std::int64_t total_q = 0;       ///< query tokens of all rows, or an upper bound
   RowCounts rows;                 ///< what count_rows returns for the rows' query tokens
+  bool shares_prefixes = false;   ///< rows that begin with the same blocks read these together, see
+                                  ///< launch_schedule
   std::int64_t table_stride = 0;  ///< entries; each table begins at a multiple of it and may have
                                   ///< any length
   const std::int32_t* row_slots = nullptr;  ///< [num_rows] device: the multiple; -1: skip the row.
@@ -143,8 +147,12 @@ KVARENA_EXPORT Status load_kernels(const KvLayerView& kv) noexcept;
 KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noexcept;
 
 /// Queues the schedules of the step's rows for `args.window_tokens`, and the plan of its prompts,
-/// computed from the lengths on the device. Only batch.seq_lens, batch.num_rows,
-/// batch.tables.row_offsets, q_offsets and window_tokens of `args` matter. Returns
+/// computed from the lengths on the device. Only the batch, q_offsets and window_tokens of `args`
+/// matter. With step.shares_prefixes it also looks for rows, prompts left out, whose tables begin
+/// with the same blocks: attention then reads these once for all such rows, in every layer, where
+/// this saves more than it costs. That needs shape.max_shared_rows, the kernel for many query
+/// columns, and a step without a window and without batch invariance; otherwise every row reads for
+/// itself. The search takes some microseconds, so set it when the host knows of such rows. Returns
 /// invalid_argument, limit_exceeded (workspace) or device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;

@@ -31,6 +31,7 @@ enum class Option : std::uint16_t {
   max_decode_tokens,
   batch_invariant_tokens,
   draft_trees,
+  max_shared_rows,
   order,
   scrub,
   home_stream,

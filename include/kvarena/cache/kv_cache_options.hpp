@@ -53,6 +53,10 @@ struct KvCacheOptions {
                                             ///< together; <= 2^28
   bool draft_trees = false;  ///< AttendArgs::tree_mask may be set (speculation with trees); CUDA:
                              ///< needs compute capability 9.0
+  std::int32_t max_shared_rows = 256;  ///< CUDA: sequences of a step that may read common leading
+                                       ///< blocks together (forks), where the kernels can; 0: each
+                                       ///< reads for itself; at most 4096. The workspace grows with
+                                       ///< it
   void* home_stream = nullptr;  ///< CUDA: the cudaStream_t to work on; null: the cache creates one
   OperationLog* log = nullptr;  ///< see BlockManagerOptions
   std::int64_t audit_blocks_per_step = 64;  ///< see StepPublisherOptions; 0: no audit

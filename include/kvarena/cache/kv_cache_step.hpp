@@ -26,6 +26,9 @@ struct StepBatch {
 struct RecordedStep {
   std::int32_t num_rows = 0;        ///< sequences at most, 1 .. max_batch_rows
   std::int32_t tokens_per_row = 1;  ///< new tokens of each, 1 .. max_decode_tokens
+  bool shares_prefixes = false;     ///< CUDA: sequences that begin with the same blocks read these
+                                    ///< together; each replay then looks for them. Steps run call
+                                    ///< by call look when there are such sequences
 };
 
 /// K and V of the step's new tokens for one layer.

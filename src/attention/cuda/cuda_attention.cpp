@@ -5,7 +5,6 @@
 #include "attention/validate.hpp"
 #include "kernels/append/append.h"
 #include "kernels/check_tables/check_tables.h"
-#include "kernels/columns/columns_workspace.h"
 #include "kernels/common/launch_checks.h"
 #include "kernels/decode/decode_workspace.h"
 
@@ -26,9 +25,8 @@ cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(st
 /// Checks the address and the size of a step's workspace.
 Status check_workspace(const AttentionStep& step) noexcept {
   if (Status s = kernels::aligned_pointer(step.workspace, kWorkspaceAlignment); !s) return s;
-  const WorkspaceParts parts = parts_of(step);
-  if (parts.spare_bytes >= 0) return {};
-  const std::int64_t needed = parts.columns + parts.columns_bytes - parts.counters;
+  const std::int64_t needed = parts_of(step, 0).needed;
+  if (needed <= step.workspace_bytes) return {};
   return with(
       Check::workspace_bytes,
       limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(needed),
@@ -81,6 +79,7 @@ Status load_kernels(const KvLayerView& kv) noexcept {
     if (Status s = kernels::load_append(plane->dtype); !s) return s;
     if (Status s = kernels::load_decode(plane->dtype, plane->head_dim); !s) return s;
     if (Status s = kernels::load_columns(plane->dtype, plane->head_dim); !s) return s;
+    if (Status s = kernels::load_find_prefixes(); !s) return s;
     if (Status s = kernels::load_prefill(plane->dtype, plane->head_dim); !s) return s;
   }
   return {};
@@ -96,28 +95,31 @@ Status launch_reset(const AttentionStep& step, void* stream) noexcept {
     return kernels::launch_status(
         cudaMemsetAsync(from, 0, static_cast<std::size_t>(bytes), native(stream)));
   };
-  const WorkspaceParts parts = parts_of(step);
+  const WorkspaceParts parts = parts_of(step, 0);
   if (Status s = zero(parts.counters, kernels::kPrefillCounterBytes); !s) return s;
   // The counters return to 0 by themselves, but their place depends on the limits.
   if (classes.decode_tokens > 0) {
     const kernels::DecodeWorkspace w = kernels::decode_workspace(decode_limits(step));
     if (Status s = zero(parts.decode + w.counters, w.max_sum - w.counters); !s) return s;
   }
-  if (classes.column_tokens == 0) return {};
-  const kernels::ColumnsWorkspace w = kernels::columns_workspace(columns_limits(step));
-  return zero(parts.columns + w.counters, w.max_sum - w.counters);
+  return {};
 }
 
 Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                        void* stream) noexcept {
   if (Status s = check_step(step, args.batch.num_rows); !s) return s;
-  const StepKernels kernels = step_kernels(step, args.batch.num_rows);
+  const StepKernels kernels = step_kernels(step, args);
   const bool has_plan = kernels.has_prompts && counts_items(step.shape);
   if (!kernels.has_decode && !kernels.has_columns && !has_plan) return {};
   if (Status s = check_workspace(step); !s) return s;
   if (Status s = not_null(Check::seq_lens_pointer, args.batch.seq_lens); !s) return s;
   if (has_plan) {
     if (Status s = launch_plan(step, args, kernels, stream); !s) return s;
+  }
+  if (kernels.has_prefixes) {
+    if (Status s = kernels::launch_find_prefixes(find_prefixes(step, args), native(stream)); !s) {
+      return s;
+    }
   }
   if (kernels.has_decode) {
     if (Status s = kernels::launch_decode_schedule(decode_schedule(step, args), native(stream));

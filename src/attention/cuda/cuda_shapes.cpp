@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kMaxRows = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxDecodeTokens = 16;
 constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 28;
+constexpr std::int64_t kMaxSharedRows = 4096;
 constexpr std::int64_t kMaxSms = 4096;
 constexpr std::int64_t kMaxPrefillHeadDim = 1024;
 constexpr std::int64_t kVectorBytes = 16;
@@ -41,6 +42,7 @@ Status check_shape(const AttentionShape& shape) noexcept {
           {Option::max_decode_tokens, shape.max_decode_tokens, 1, kMaxDecodeTokens},
           {Option::num_sms, shape.num_sms, 1, kMaxSms},
           {Option::batch_invariant_tokens, shape.batch_invariant_tokens, 0, kMaxFixedTokens},
+          {Option::max_shared_rows, shape.max_shared_rows, 0, kMaxSharedRows},
       });
       !s) {
     return s;
@@ -78,9 +80,11 @@ kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t ro
 }
 
 kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
-                                      std::int32_t tokens) noexcept {
+                                      std::int32_t tokens, bool shares_prefixes) noexcept {
   const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
-  const bool is_wide = std::int64_t{tokens} * group > kNarrowColumns;
+  const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0;
+  const std::int32_t shared_rows = shares ? std::min(rows, shape.max_shared_rows) : 0;
+  const bool is_wide = shared_rows > 0 || std::int64_t{tokens} * group > kNarrowColumns;
   const std::int32_t most = (is_wide ? kWideColumns : kNarrowColumns) / group;
   return {.max_rows = rows,
           .q_len = std::clamp(most, 1, kMaxTreeTokens),
@@ -89,7 +93,8 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
           .head_dim = shape.kv.key.head_dim,
           .num_sms = shape.num_sms,
           .kv_dtype = shape.kv.key.dtype,
-          .fixed_tokens = shape.batch_invariant_tokens};
+          .fixed_tokens = shape.batch_invariant_tokens,
+          .shared_rows = shared_rows};
 }
 
 bool has_prompt_plan(const KvLayerView& kv) noexcept {
@@ -122,7 +127,7 @@ bool takes_columns(const AttentionShape& shape) noexcept {
   return has_prompt_plan(shape.kv) && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
          shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
-         kernels::check_columns_limits(columns_limits(shape, shape.max_rows, 1)).code ==
+         kernels::check_columns_limits(columns_limits(shape, shape.max_rows, 1, false)).code ==
              StatusCode::ok;
 }
 
@@ -135,7 +140,7 @@ RowClasses row_classes(const AttentionShape& shape) noexcept {
   // One launch shape for all rows, so that cuts do not depend on the batch.
   const std::int32_t most = shape.batch_invariant_tokens > 0 ? 1 : kWideColumns;
   return {.decode_tokens = is_decode ? kernels::kColumns / group : 0,
-          .column_tokens = columns_limits(shape, shape.max_rows, most).q_len};
+          .column_tokens = columns_limits(shape, shape.max_rows, most, false).q_len};
 }
 
 /// A smaller number of query tokens may need more memory, so the largest size counts.
@@ -150,10 +155,23 @@ std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept
   if (!takes_columns(shape)) return decode;
   std::int64_t columns = 0;
   for (const std::int32_t tokens : {1, kWideColumns}) {
-    columns =
-        std::max(columns, kernels::columns_workspace_bytes(columns_limits(shape, rows, tokens)));
+    for (const bool shares : {false, true}) {
+      const kernels::ColumnsLimits limits = columns_limits(shape, rows, tokens, shares);
+      columns = std::max(columns, kernels::columns_workspace_bytes(limits));
+    }
   }
   return decode + columns;
+}
+
+std::int64_t prefixes_bytes(const AttentionShape& shape, std::int32_t rows) noexcept {
+  if (!takes_columns(shape)) return 0;
+  const kernels::ColumnsLimits limits = columns_limits(shape, rows, 1, true);
+  return limits.shared_rows > 0 ? kernels::shared_prefixes_bytes(limits) : 0;
+}
+
+std::int64_t shared_bytes(const AttentionShape& shape, std::int32_t rows) noexcept {
+  const std::int64_t prefixes = prefixes_bytes(shape, rows);
+  return prefixes > 0 ? prefixes + shared_tokens_bytes(rows) : 0;
 }
 
 /// The counters of prompts, the largest size of the other kernels' parts over all numbers of rows
@@ -168,7 +186,8 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   const auto few = static_cast<std::int32_t>(std::min<std::int64_t>(shape.max_rows, shaped));
   std::int64_t most = rows_bytes(shape, shape.max_rows);
   for (std::int32_t rows = 1; rows <= few; ++rows) most = std::max(most, rows_bytes(shape, rows));
-  return kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows) + most;
+  return kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows) + most +
+         shared_bytes(shape, shape.max_rows);
 }
 
 }  // namespace kvarena::cuda

@@ -31,11 +31,21 @@ bool has_prompt_plan(const KvLayerView& kv) noexcept;
 kernels::DecodeLimits decode_limits(const AttentionShape& shape, std::int32_t rows,
                                     std::int32_t tokens) noexcept;
 /// Returns the limits of attention with many query columns for `rows` rows of at most `tokens`
-/// query tokens. They are those of the smallest launch shape that serves them.
+/// query tokens, which may share prefixes. They are those of the smallest launch shape that serves
+/// them.
 kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t rows,
-                                      std::int32_t tokens) noexcept;
+                                      std::int32_t tokens, bool shares_prefixes) noexcept;
 /// Returns whether the kernel for many query columns can serve this shape on a GPU that it runs on.
 bool takes_columns(const AttentionShape& shape) noexcept;
+/// Returns the bytes for the groups of rows that share prefixes, in steps of at most `rows` rows; 0
+/// when none may.
+std::int64_t prefixes_bytes(const AttentionShape& shape, std::int32_t rows) noexcept;
+/// Returns the bytes for the shared tokens of each row.
+constexpr std::int64_t shared_tokens_bytes(std::int64_t rows) noexcept {
+  return (rows * 4 + 255) / 256 * 256;
+}
+/// Returns the bytes of both.
+std::int64_t shared_bytes(const AttentionShape& shape, std::int32_t rows) noexcept;
 /// Returns the bytes of both kernels' parts of a workspace for steps of at most `rows` rows.
 std::int64_t rows_bytes(const AttentionShape& shape, std::int32_t rows) noexcept;
 

@@ -22,21 +22,31 @@ bool is_fast(const AttentionArgs& args) noexcept {
          kernels::is_aligned(args.out, kVectorBytes);
 }
 
+/// Returns whether a step looks for rows that begin with the same blocks.
+bool finds_prefixes(const AttentionStep& step, const AttentionArgs& args) noexcept {
+  return step.shares_prefixes && args.window_tokens == 0 &&
+         step.shape.batch_invariant_tokens == 0 &&
+         parts_of(step, args.batch.num_rows).prefixes != nullptr;
+}
+
 }  // namespace
 
-StepKernels step_kernels(const AttentionStep& step, std::int32_t num_rows) noexcept {
+StepKernels step_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept {
   const RowClasses classes = row_classes(step.shape);
+  const std::int32_t num_rows = args.batch.num_rows;
+  const bool has_prefixes = finds_prefixes(step, args);
   const std::int32_t num_prompts = num_rows - step.rows.decode - step.rows.columns;
   return {.classes = classes,
           .has_decode = step.rows.decode > 0 && classes.decode_tokens > 0,
-          .has_columns = step.rows.columns > 0 && classes.column_tokens > 0,
+          .has_columns = (step.rows.columns > 0 || has_prefixes) && classes.column_tokens > 0,
           .has_prompts = num_prompts > 0,
+          .has_prefixes = has_prefixes,
           .min_prompt = std::max(classes.decode_tokens, classes.column_tokens) + 1,
           .num_prompts = num_prompts};
 }
 
 StepKernels layer_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept {
-  StepKernels kernels = step_kernels(step, args.batch.num_rows);
+  StepKernels kernels = step_kernels(step, args);
   AttentionShape shape = step.shape;
   shape.kv = args.kv;
   shape.num_q_heads = args.num_q_heads;
@@ -59,10 +69,11 @@ kernels::DecodeLimits decode_limits(const AttentionStep& step) noexcept {
 }
 
 kernels::ColumnsLimits columns_limits(const AttentionStep& step) noexcept {
-  return columns_limits(step.shape, step.shape.max_rows, step.rows.column_tokens);
+  return columns_limits(step.shape, step.shape.max_rows, step.rows.column_tokens,
+                        step.shares_prefixes);
 }
 
-WorkspaceParts parts_of(const AttentionStep& step) noexcept {
+WorkspaceParts parts_of(const AttentionStep& step, std::int32_t num_rows) noexcept {
   const RowClasses classes = row_classes(step.shape);
   auto* const base = static_cast<std::byte*>(step.workspace);
   WorkspaceParts parts;
@@ -75,23 +86,48 @@ WorkspaceParts parts_of(const AttentionStep& step) noexcept {
   if (classes.column_tokens > 0) {
     parts.columns_bytes = kernels::columns_workspace_bytes(columns_limits(step));
   }
-  const std::byte* const end = parts.columns + parts.columns_bytes;
-  parts.spare_bytes = step.workspace_bytes / kAlignment * kAlignment - (end - base);
+  parts.needed = parts.columns + parts.columns_bytes - base;
+  std::byte* end = base + step.workspace_bytes / kAlignment * kAlignment;
+  const auto take = [&](std::int64_t bytes) -> std::byte* {
+    if (bytes == 0 || end - base - parts.needed < bytes) return nullptr;
+    return end -= bytes;
+  };
+  parts.plan = counts_items(step.shape) ? take(kernels::prefill_plan_bytes(num_rows)) : nullptr;
+  if (!step.shares_prefixes || classes.column_tokens == 0) return parts;
+  parts.shared_tokens = take(shared_tokens_bytes(num_rows));
+  parts.prefixes_bytes = prefixes_bytes(step.shape, step.shape.max_rows);
+  parts.prefixes = parts.shared_tokens != nullptr ? take(parts.prefixes_bytes) : nullptr;
   return parts;
 }
 
-std::byte* WorkspaceParts::plan(std::int32_t num_rows) const noexcept {
-  const std::int64_t bytes = kernels::prefill_plan_bytes(num_rows);
-  return bytes <= spare_bytes ? columns + columns_bytes + spare_bytes - bytes : nullptr;
+kernels::FindPrefixesParams find_prefixes(const AttentionStep& step,
+                                          const AttentionArgs& args) noexcept {
+  const WorkspaceParts parts = parts_of(step, args.batch.num_rows);
+  return {.limits = columns_limits(step),
+          .seq_lens = args.batch.seq_lens,
+          .q_offsets = args.q_offsets,
+          .row_slots = step.row_slots,
+          .num_rows = args.batch.num_rows,
+          .window_tokens = args.window_tokens,
+          .block_size = step.shape.kv.block_size,
+          .block_tables = args.batch.tables.entries,
+          .table_stride = step.table_stride,
+          .shared_tokens = reinterpret_cast<std::int32_t*>(parts.shared_tokens),
+          .prefixes = parts.prefixes,
+          .prefixes_bytes = parts.prefixes_bytes};
 }
 
 kernels::DecodeScheduleParams decode_schedule(const AttentionStep& step,
                                               const AttentionArgs& args) noexcept {
-  const WorkspaceParts parts = parts_of(step);
+  const WorkspaceParts parts = parts_of(step, args.batch.num_rows);
+  const auto* const shared_tokens = finds_prefixes(step, args)
+                                        ? reinterpret_cast<const std::int32_t*>(parts.shared_tokens)
+                                        : nullptr;
   return {.limits = decode_limits(step),
           .seq_lens = args.batch.seq_lens,
           .row_slots = step.row_slots,
           .q_offsets = args.q_offsets,
+          .shared_tokens = shared_tokens,
           .num_rows = args.batch.num_rows,
           .window_tokens = args.window_tokens,
           .fixed_parts = step.shape.batch_invariant_tokens > 0,
@@ -101,7 +137,10 @@ kernels::DecodeScheduleParams decode_schedule(const AttentionStep& step,
 
 kernels::ColumnsScheduleParams columns_schedule(const AttentionStep& step,
                                                 const AttentionArgs& args) noexcept {
-  const WorkspaceParts parts = parts_of(step);
+  const WorkspaceParts parts = parts_of(step, args.batch.num_rows);
+  const auto* const shared_tokens = finds_prefixes(step, args)
+                                        ? reinterpret_cast<const std::int32_t*>(parts.shared_tokens)
+                                        : nullptr;
   return {.limits = columns_limits(step),
           .min_q_len = row_classes(step.shape).decode_tokens + 1,
           .seq_lens = args.batch.seq_lens,
@@ -109,13 +148,15 @@ kernels::ColumnsScheduleParams columns_schedule(const AttentionStep& step,
           .row_slots = step.row_slots,
           .num_rows = args.batch.num_rows,
           .window_tokens = args.window_tokens,
+          .shared_tokens = shared_tokens,
+          .prefixes = shared_tokens != nullptr ? parts.prefixes : nullptr,
           .fixed_parts = step.shape.batch_invariant_tokens > 0,
           .workspace = parts.columns,
           .workspace_bytes = parts.columns_bytes};
 }
 
 kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionArgs& args) noexcept {
-  const WorkspaceParts parts = parts_of(step);
+  const WorkspaceParts parts = parts_of(step, args.batch.num_rows);
   return {.limits = decode_limits(step),
           .q = args.q,
           .out = args.out,
@@ -140,7 +181,7 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
 
 kernels::ColumnsParams columns_params(const AttentionStep& step,
                                       const AttentionArgs& args) noexcept {
-  const WorkspaceParts parts = parts_of(step);
+  const WorkspaceParts parts = parts_of(step, args.batch.num_rows);
   return {.limits = columns_limits(step),
           .q = args.q,
           .out = args.out,
@@ -156,6 +197,7 @@ kernels::ColumnsParams columns_params(const AttentionStep& step,
           .table_stride = step.table_stride,
           .num_rows = args.batch.num_rows,
           .window_tokens = args.window_tokens,
+          .prefixes = finds_prefixes(step, args) ? parts.prefixes : nullptr,
           .dtype = args.q_dtype,
           .scale = args.scale,
           .soft_cap = args.soft_cap,
@@ -166,10 +208,11 @@ kernels::ColumnsParams columns_params(const AttentionStep& step,
 kernels::PrefillParams prefill_params(const AttentionStep& step, const AttentionArgs& args,
                                       const StepKernels& kernels) noexcept {
   const bool has_counters = counts_items(step.shape);
-  const WorkspaceParts parts = has_counters ? parts_of(step) : WorkspaceParts{};
+  const WorkspaceParts parts =
+      has_counters ? parts_of(step, args.batch.num_rows) : WorkspaceParts{};
   // launch_schedule plans the prompts of layers that the other kernels can read.
   const bool is_planned = kernels.classes == row_classes(step.shape);
-  std::byte* const plan = has_counters && is_planned ? parts.plan(args.batch.num_rows) : nullptr;
+  std::byte* const plan = is_planned ? parts.plan : nullptr;
   return {.attention = {.kv = args.kv,
                         .batch = args.batch,
                         .q_offsets = args.q_offsets,

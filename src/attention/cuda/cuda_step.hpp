@@ -5,6 +5,7 @@
 /// kernel. The functions compute; they launch nothing.
 
 #include "kernels/columns/columns.h"
+#include "kernels/columns/shared_prefixes.h"
 #include "kernels/decode/decode.h"
 #include "kernels/prefill/prefill.h"
 #include "kvarena/attention/cuda_attention.hpp"
@@ -21,30 +22,32 @@ struct StepKernels {
   bool has_decode = false;       ///< decode attention has rows
   bool has_columns = false;      ///< attention with many query columns has rows
   bool has_prompts = false;      ///< prefill has rows
+  bool has_prefixes = false;     ///< rows may read leading blocks together
   std::int32_t min_prompt = 1;   ///< fewest query tokens of prefill's rows
   std::int32_t num_prompts = 0;  ///< rows of prefill
 };
 
-/// Returns what a step of `num_rows` rows needs.
-StepKernels step_kernels(const AttentionStep& step, std::int32_t num_rows) noexcept;
+/// Returns what a step needs.
+StepKernels step_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept;
 /// Returns the same for a layer.
 StepKernels layer_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept;
 
-/// The parts of a step's workspace. The counters of prompts come first and the plan of prompts
-/// comes last, so that neither touches the counters of the parts between them, whose places depend
-/// on the step's shape.
+/// The parts of a step's workspace. The counters of prompts come first. What each step writes
+/// before it reads it comes last, so that it does not touch the counters of the parts between,
+/// whose places depend on the step's shape. Null where a part is not needed or has no room.
 struct WorkspaceParts {
   std::byte* counters = nullptr;
   std::byte* decode = nullptr;
   std::int64_t decode_bytes = 0;
   std::byte* columns = nullptr;
   std::int64_t columns_bytes = 0;
-  std::int64_t spare_bytes = 0;  ///< behind the columns; negative: the workspace is too small
-
-  /// The place of the plan of `num_rows` rows, or null when it has no room.
-  std::byte* plan(std::int32_t num_rows) const noexcept;
+  std::byte* plan = nullptr;  ///< of prompts
+  std::byte* shared_tokens = nullptr;
+  std::byte* prefixes = nullptr;
+  std::int64_t prefixes_bytes = 0;
+  std::int64_t needed = 0;  ///< bytes that the workspace must have
 };
-WorkspaceParts parts_of(const AttentionStep& step) noexcept;
+WorkspaceParts parts_of(const AttentionStep& step, std::int32_t num_rows) noexcept;
 
 /// Returns whether the kernel for prompts needs counters.
 bool counts_items(const AttentionShape& shape) noexcept;
@@ -55,6 +58,8 @@ kernels::DecodeLimits decode_limits(const AttentionStep& step) noexcept;
 kernels::ColumnsLimits columns_limits(const AttentionStep& step) noexcept;
 
 /// Return the parameters of the schedules and of the kernels.
+kernels::FindPrefixesParams find_prefixes(const AttentionStep& step,
+                                          const AttentionArgs& args) noexcept;
 kernels::DecodeScheduleParams decode_schedule(const AttentionStep& step,
                                               const AttentionArgs& args) noexcept;
 kernels::ColumnsScheduleParams columns_schedule(const AttentionStep& step,

@@ -62,6 +62,8 @@ const std::vector<Refusal>& refusals() {
       {kInvalid, Option::max_decode_tokens, [](auto& o) { o.max_decode_tokens = 0; }},
       {kInvalid, Option::max_decode_tokens, [](auto& o) { o.max_decode_tokens = 17; }},
       {kInvalid, Option::batch_invariant_tokens, [](auto& o) { o.batch_invariant_tokens = -1; }},
+      {kInvalid, Option::max_shared_rows, [](auto& o) { o.max_shared_rows = -1; }},
+      {kInvalid, Option::max_shared_rows, [](auto& o) { o.max_shared_rows = 4097; }},
       {kUnsupported, Option::home_stream, [](auto& o) { o.home_stream = &o; }},
       {kInvalid, Option::num_threads, [](auto& o) { o.num_threads = -1; }},
       {kInvalid, Option::num_threads, [](auto& o) { o.num_threads = 1 << 20; }},
