@@ -77,8 +77,8 @@ Status launch_convert_blocks(const ConvertBlocksParams& p, cudaStream_t stream) 
   if (Status s = not_null(p.copies); !s) return s;
   TokenMove move =
       make_token_move(TokenMap::copies, p.from, nullptr, nullptr, DType::f32, p.scales);
-  move.planes[0] = {p.from.key, p.to.key, p.scales.key, PlaneKind::key};
-  move.planes[1] = {p.from.value, p.to.value, p.scales.value, PlaneKind::value};
+  move.planes[0] = {p.from.key, p.to.key, p.scales.key};
+  move.planes[1] = {p.from.value, p.to.value, p.scales.value};
   move.num_planes = 2;
   move.copies = p.copies;
   move.num_target_blocks = p.to.num_blocks;

@@ -78,7 +78,7 @@ TEST(CudaAppendArguments, NameWhatIsWrong) {
   fails([](P p) { p.kv.key.dtype = DType::int8; }, kUnsupported, Resource::dtype);
   fails([](P p) { p.kv.key.tile_order = TileOrder::chunked, p.kv.block_size = 8; }, kUnsupported,
         Resource::tile_order);
-  fails([](P p) { p.kv.key.tile_order = TileOrder::chunked, p.kv.key.head_dim = 80; }, kUnsupported,
+  fails([](P p) { p.kv.key.tile_order = TileOrder::chunked, p.kv.key.head_dim = 40; }, kUnsupported,
         Resource::head_dim);
 }
 
@@ -136,9 +136,10 @@ TEST(CudaArguments, UnsupportedOnesComeWithTheList) {
       "unsupported tile_order: got chunked with block_size 24; supported: rows; chunked where "
       "block_size is a multiple of 16");
   bad.params.kv.block_size = 16;
-  bad.params.kv.key.head_dim = 80;
-  EXPECT_EQ(kernels::describe_launch(bad.launch()),
-            "unsupported head_dim: got 80; supported: multiples of 32 in chunked order");
+  bad.params.kv.key.head_dim = 40;
+  EXPECT_EQ(
+      kernels::describe_launch(bad.launch()),
+      "unsupported head_dim: got 40; supported: multiples of 32 bytes a token in chunked order");
   bad.params.kv.key.head_dim = 64;
   bad.params.kv.key.dtype = DType::f32;
   EXPECT_EQ(kernels::describe_launch(bad.launch()),

@@ -128,18 +128,16 @@ TEST_F(CudaFarBlocks, PrefillReadsThem) {
       const auto ids =
           far_ids(static_cast<std::int64_t>(problem.pool().size()) / block_bytes, block_bytes);
       upload_blocks(problem.pool(), ids, block_bytes);
-      PrefillProblem device(problem, stream_);
-      const AttentionOutput near = device.run();
-      std::vector<BlockId> entries;
-      for (const BlockId id : problem.entries()) {
-        entries.emplace_back(ids[static_cast<std::size_t>(id.value)]);
+      const AttentionOutput near = PrefillProblem(problem, stream_).run();
+      SpoiledTables far(problem);
+      for (BlockId& id : far.entries) {
+        if (id.value >= 0) id = BlockId{ids[static_cast<std::size_t>(id.value)]};
       }
-      const DeviceArray<BlockId> far_entries(entries);
+      PrefillProblem device(problem, stream_, far);
       kernels::AttentionParams& a = device.params.attention;
       a.kv.key.base = base_ + (a.kv.key.base - device.pool().data());
       a.kv.value.base = base_ + (a.kv.value.base - device.pool().data());
       a.kv.num_blocks = kPoolBytes / block_bytes;
-      a.batch.tables.entries = far_entries.data();
       const AttentionOutput output = device.run();
       expect_close(problem, output, "prefill of far blocks");
       EXPECT_TRUE(same_bytes(output.out, near.out));

@@ -49,7 +49,8 @@ struct WorkspaceParts {
 
 WorkspaceParts parts_of(const AttentionStep& step) noexcept {
   auto* const base = static_cast<std::byte*>(step.workspace);
-  WorkspaceParts parts{.counters = base};
+  WorkspaceParts parts{};
+  parts.counters = base;
   parts.decode = base + kernels::kPrefillCounterBytes;
   if (has_fast_path(step.shape)) {
     parts.decode_bytes = kernels::decode_workspace_bytes(limits_of(step));
