@@ -202,22 +202,31 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
     const WorkItem& item, int unit) const {
   const int first_column = item.chunk * kColumns;
   const int last_column = min(first_column + kColumns, num_columns(item)) - 1;
-  const int mine = (first_column + g) / group;  // the query token of the weights in this lane
 #pragma unroll 1
   for (int query = first_column / group; query <= last_column / group; ++query) {
+    const int first = query * group - first_column;  // of its columns here
+    const bool is_mine = g >= first && g < first + group;
+    const int column = 2 * t - first;
+    const bool has_even = column >= 0 && column < group;
+    const bool has_odd = column >= -1 && column < group - 1;
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) {
       const unsigned seen = seen_slots(item, query, unit * kUnitTokens + u * kTileTokens);
-      const unsigned weight0 = mine == query ? weights[u][0] : 0;
-      const unsigned weight1 = mine == query ? weights[u][1] : 0;
+      const unsigned weight0 = is_mine ? weights[u][0] : 0;
+      const unsigned weight1 = is_mine ? weights[u][1] : 0;
 #pragma unroll
       for (int i = 0; i < Tile::kSteps; ++i) {
-        // Columns of other query tokens may get NaN here.
-        float part[4] = {0.0F, 0.0F, 0.0F, 0.0F};
-        tiles[u].weigh(part, i, weight0, weight1, seen);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if ((first_column + 2 * t + (c & 1)) / group == query) acc.o[i][c] += part[c];
+        // Columns of other query tokens may get NaN, so they keep what they had.
+        float (&o)[4] = acc.o[i];
+        const float kept[4] = {o[0], o[1], o[2], o[3]};
+        tiles[u].weigh(o, i, weight0, weight1, seen);
+        if (!has_even) {
+          o[0] = kept[0];
+          o[2] = kept[2];
+        }
+        if (!has_odd) {
+          o[1] = kept[1];
+          o[3] = kept[3];
         }
       }
     }
