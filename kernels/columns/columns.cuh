@@ -28,15 +28,16 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
     init_barrier(&shared.value_empty[thread], C::kWarpgroups);
   }
   fence_barrier_init();
-  const ColumnsSegment segment = load_record(launch.segments() + blockIdx.x);
   if (warp < 0) {
     give_registers<C::kProducerRegisters>();
     if (warp != -4) return;
-    Producer<C>{launch, shared, thread % 32}.run(segment);
+    Producer<C>{launch, shared, thread % 32}.run(
+        load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
     return;
   }
   take_registers<C::kConsumerRegisters>();
-  Consumer<C>{launch, shared, warp, thread % 32}.run(segment);
+  Consumer<C>{launch, shared, warp, thread % 32}.run(
+      load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
 #else
   __trap();
 #endif

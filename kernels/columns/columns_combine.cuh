@@ -202,7 +202,7 @@ __device__ __forceinline__ void arrive_at_members(const Launch& launch, const Co
     while (last != 0) {
       const int its = __shfl_sync(~0U, item, __ffs(static_cast<int>(last)) - 1);
       last &= last - 1;
-      combine<C, kRows, 2>(launch, load_record(launch.items() + its), 0, 1, lane);
+      combine<C, kRows, 2>(launch, load_item(launch, its), 0, 1, lane);
     }
   }
 }
@@ -219,13 +219,13 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
   sync_named<kPartBarrier>(C::kConsumers);
   if (shared.is_last != 0) {
     __threadfence();
-    const ColumnsItem item = load_record(launch.items() + segment.item);
+    const ColumnsItem item = load_item(launch, segment.item);
     constexpr int kWarps = C::kConsumers / 32;
     constexpr bool kIsLong = C::kDim > 128;
     if (C::kHasTiles && segment.q_len == 0) {
       arrive_at_members<C>(launch, item, warp, lane);
     } else if (parts_of<C>(item) > 4) {
-      combine<C, 2, kIsLong ? 8 : 16>(launch, item, warp, kWarps, lane);
+      combine<C, 2, kIsLong || C::kCap ? 8 : 16>(launch, item, warp, kWarps, lane);
     } else {
       combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);
     }

@@ -132,15 +132,28 @@ __device__ __forceinline__ std::int64_t element_of(const Launch& launch, const P
   return (place.token * launch.params.limits.num_q_heads + place.head) * C::kDim;
 }
 
-/// Loads a segment or an item; the schedule wrote it before this kernel began.
-template <class Record>
-__device__ __forceinline__ Record load_record(const Record* from) {
-  Record record;
-  auto* const to = reinterpret_cast<int4*>(&record);
-  const auto* const words = reinterpret_cast<const int4*>(from);
+/// Loads segment `index`, which the schedule wrote before this kernel began. Lane i of the warp
+/// gets word i % 16: this takes a register for the time until the segment is used, not sixteen.
+__device__ __forceinline__ int load_words(const Launch& launch, int index, int lane) {
+  return __ldg(reinterpret_cast<const int*>(launch.segments() + index) + lane % 16);
+}
+/// Returns the segment that the lanes of the warp hold.
+__device__ __forceinline__ ColumnsSegment segment_of(int words) {
+  ColumnsSegment segment;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(Record) / 16); ++i) to[i] = __ldg(words + i);
-  return record;
+  for (int i = 0; i < 16; ++i) {
+    reinterpret_cast<int*>(&segment)[i] = __shfl_sync(~0U, words, i);
+  }
+  return segment;
+}
+
+/// Loads an item; the schedule wrote it.
+__device__ __forceinline__ ColumnsItem load_item(const Launch& launch, int index) {
+  ColumnsItem item;
+  const auto* const words = reinterpret_cast<const int4*>(launch.items() + index);
+#pragma unroll
+  for (int i = 0; i < 3; ++i) reinterpret_cast<int4*>(&item)[i] = __ldg(words + i);
+  return item;
 }
 
 /// Returns two numbers as a pair of 16-bit ones.

@@ -57,7 +57,11 @@ struct Consumer {
                                        const Query<C>& query, const Sight& sight, int slab_token);
   __device__ __forceinline__ void finish(const ColumnsSegment& segment,
                                          const float (&o)[C::kDim / 2], Softmax& state);
-  __device__ __forceinline__ void run(ColumnsSegment segment);
+  __device__ __forceinline__ bool has_columns(const ColumnsSegment& segment) const;
+  __device__ __forceinline__ void skip_slabs(int slabs);
+  __device__ __forceinline__ void multiply_slabs(float (&o)[C::kDim / 2], Softmax& state,
+                                                 Query<C>& query, const ColumnsSegment& segment);
+  __device__ __forceinline__ void run(int words);
 };
 
 /// Loads the queries of a segment and stores them as an operand in shared memory.
@@ -211,7 +215,7 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
   }
 }
 
-/// Writes the outputs of a whole item, or the thread block's part of it.
+/// Writes the outputs of a whole item, or this thread's columns of a part.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segment,
                                                     const float (&o)[C::kDim / 2], Softmax& state) {
@@ -230,78 +234,122 @@ __device__ __forceinline__ void Consumer<C>::finish(const ColumnsSegment& segmen
       write_partial<C>(launch, segment, in_block, o, h, state.maximum[h], state.sum[h], t);
     }
   }
-  if (!is_whole) arrive_part(launch, shared, segment, warp, lane);
+}
+
+/// Returns whether the segment has columns for this warpgroup. The second one of a thread block
+/// often has none where rows have few columns; its products would take the time of the first one's.
+template <class C>
+__device__ __forceinline__ bool Consumer<C>::has_columns(const ColumnsSegment& segment) const {
+  if constexpr (C::kWarpgroups == 1) return true;
+  return warp / 4 * 64 < segment.columns - segment.column_group * C::kColumns;
+}
+
+/// Lets slabs pass in the second warpgroup. Its warps stay together, as products keep them: one
+/// that lagged behind could miss a phase of a barrier.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::skip_slabs(int slabs) {
+#pragma unroll 1
+  for (int i = 0; i < slabs; ++i, ++keys, ++values) {
+    const int key = keys % C::kStages;
+    const int value = values % C::kStages;
+    wait(&shared.key_full[key], (keys / C::kStages) & 1);
+    wait(&shared.value_full[value], (values / C::kStages) & 1);
+    sync_named<kQueryBarrier + 1>(128);
+    release(&shared.key_empty[key]);
+    release(&shared.value_empty[value]);
+  }
+}
+
+/// Multiplies the slabs of a segment up to the last product with V, which is under way at the end.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim / 2], Softmax& state,
+                                                            Query<C>& query,
+                                                            const ColumnsSegment& segment) {
+  float s[C::kTokens / 2];
+  std::uint32_t weights[C::kTiles][4];
+  const Sight sight = sight_of(segment);
+  int bottom;
+  int top;
+  find_masked(segment, bottom, top);
+#pragma unroll
+  for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0.0F;
+  if constexpr (C::kSharedQuery) {
+    stage_query(segment);
+  } else {
+    query.arrange(t);
+  }
+  const int first = keys % C::kStages;
+  wait(&shared.key_full[first], (keys / C::kStages) & 1);
+  ++keys;
+  fence_products();
+  fence_registers(s);
+  multiply_key(s, query, first);
+  commit_products();
+  wait_products<0>();
+  fence_registers(s);
+  release(&shared.key_empty[first]);
+  cap_logits<C>(s, launch.constants);
+  begin_softmax<C>(s, state, scale, sight, segment.first_token, t);
+  round_weights(weights, s);
+  int i = 1;
+  const auto step_at = [&](auto masked) {
+    step<decltype(masked)::value>(o, s, weights, state, query, sight,
+                                  segment.first_token + i * C::kTokens);
+    ++i;
+  };
+#pragma unroll 1
+  while (i < bottom) step_at(std::true_type{});
+#pragma unroll 1
+  while (i < top) step_at(std::false_type{});
+#pragma unroll 1
+  while (i < segment.slabs) step_at(std::true_type{});
+  const int last = values % C::kStages;
+  wait(&shared.value_full[last], (values / C::kStages) & 1);
+  fence_products();
+  fence_registers(o);
+  multiply_value(o, weights, last);
+  commit_products();
 }
 
 /// Computes all segments of the thread block. The queries of the next segment are on their way
 /// during the last product of the current one.
 template <class C>
-__device__ __forceinline__ void Consumer<C>::run(ColumnsSegment segment) {
+__device__ __forceinline__ void Consumer<C>::run(int words) {
   float o[C::kDim / 2];
-  float s[C::kTokens / 2];
-  std::uint32_t weights[C::kTiles][4];
   Query<C> query;
   sync_named<kSetUpBarrier>(32 + C::kConsumers);
   wait_for_previous_kernel();
-  if (segment.slabs == 0) return;
-  if constexpr (!C::kSharedQuery) load_query(query, segment);
+  {
+    const ColumnsSegment segment = segment_of(words);
+    if (segment.slabs == 0) return;
+    if constexpr (!C::kSharedQuery) load_query(query, segment);
+  }
   while (true) {
-    const int slabs = segment.slabs;
-    ColumnsSegment next = segment;
-    if (segment.next >= 0) next = load_record(launch.segments() + segment.next);
-    const Sight sight = sight_of(segment);
-    int bottom;
-    int top;
-    find_masked(segment, bottom, top);
-    Softmax state;
-#pragma unroll
-    for (int i = 0; i < C::kDim / 2; ++i) o[i] = 0.0F;
-    if constexpr (C::kSharedQuery) {
-      stage_query(segment);
-    } else {
-      query.arrange(t);
-    }
-    const int first = keys % C::kStages;
-    wait(&shared.key_full[first], (keys / C::kStages) & 1);
-    ++keys;
-    fence_products();
-    fence_registers(s);
-    multiply_key(s, query, first);
-    commit_products();
-    wait_products<0>();
-    fence_registers(s);
-    release(&shared.key_empty[first]);
-    cap_logits<C>(s, launch.constants);
-    begin_softmax<C>(s, state, scale, sight, segment.first_token, t);
-    round_weights(weights, s);
-    int i = 1;
-    const auto step_at = [&](auto masked) {
-      step<decltype(masked)::value>(o, s, weights, state, query, sight,
-                                    segment.first_token + i * C::kTokens);
-      ++i;
+    const ColumnsSegment segment = segment_of(words);
+    const bool has_next = segment.next >= 0;
+    const int next = has_next ? load_words(launch, segment.next, lane) : 0;
+    const auto load_next = [&] {
+      if constexpr (!C::kSharedQuery) {
+        if (has_next) load_query(query, segment_of(next));
+      }
     };
-#pragma unroll 1
-    while (i < bottom) step_at(std::true_type{});
-#pragma unroll 1
-    while (i < top) step_at(std::false_type{});
-#pragma unroll 1
-    while (i < slabs) step_at(std::true_type{});
-    const int last = values % C::kStages;
-    wait(&shared.value_full[last], (values / C::kStages) & 1);
-    ++values;
-    fence_products();
-    fence_registers(o);
-    multiply_value(o, weights, last);
-    commit_products();
-    if constexpr (!C::kSharedQuery) {
-      if (segment.next >= 0) load_query(query, next);
+    if (has_columns(segment)) {
+      Softmax state;
+      multiply_slabs(o, state, query, segment);
+      load_next();
+      wait_products<0>();
+      fence_registers(o);
+      release(&shared.value_empty[values % C::kStages]);
+      ++values;
+      finish(segment_of(words), o, state);
+    } else {
+      skip_slabs(segment.slabs);
+      load_next();
     }
-    wait_products<0>();
-    fence_registers(o);
-    release(&shared.value_empty[last]);
-    finish(segment, o, state);
-    if (segment.next < 0) return;
-    segment = next;
+    const ColumnsSegment done = segment_of(words);
+    if (done.partial >= 0) arrive_part(launch, shared, done, warp, lane);
+    if (!has_next) return;
+    words = next;
   }
 }
 

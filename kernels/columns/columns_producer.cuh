@@ -67,7 +67,7 @@ struct Producer {
                                              int at, int block);
   __device__ __forceinline__ void write_edge_tile(const ColumnsSegment& segment, const char* from,
                                                   char* to, int first_token);
-  __device__ __forceinline__ void run(ColumnsSegment segment);
+  __device__ __forceinline__ void run(int words);
 };
 
 /// Copies the tiles of K of slab `at` of a segment that some query token sees.
@@ -143,14 +143,14 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
 /// Copies all segments of the thread block. The entries of the next slabs are loaded while the
 /// current ones are copied.
 template <class C>
-__device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
+__device__ __forceinline__ void Producer<C>::run(int words) {
+  ColumnsSegment segment = segment_of(words);
   int held = load_entries(segment, 0);
   sync_named<kSetUpBarrier>(32 + C::kConsumers);
   while (true) {
     const int slabs = segment.slabs;
     const bool has_next = segment.next >= 0;
-    ColumnsSegment next = segment;
-    if (has_next) next = load_record(launch.segments() + segment.next);
+    const int next = has_next ? load_words(launch, segment.next, lane) : 0;
     // K and V of a row are read once; those of a tile also by other tiles of the group.
     hint = C::kHasTiles && segment.q_len == 0 ? evict_normal_hint() : evict_first_hint();
     const std::int64_t to_head = segment.head * launch.params.head_stride;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
     const char* const value = static_cast<const char*>(launch.params.value) + to_head;
     for (int first = 0; first < slabs; first += kSlabsAhead) {
       const int ahead = first + kSlabsAhead < slabs ? load_entries(segment, first + kSlabsAhead)
-                        : has_next                  ? load_entries(next, 0)
+                        : has_next                  ? load_entries(segment_of(next), 0)
                                                     : 0;
       for (int i = first; i < min(slabs, first + kSlabsAhead); ++i, ++slab) {
         const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
@@ -171,7 +171,7 @@ __device__ __forceinline__ void Producer<C>::run(ColumnsSegment segment) {
       held = ahead;
     }
     if (!has_next) break;
-    segment = next;
+    segment = segment_of(next);
   }
   if (!has_waited) follow();
 }

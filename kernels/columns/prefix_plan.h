@@ -6,6 +6,7 @@
 
 #include "kernels/columns/columns_workspace.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kvarena::kernels {
