@@ -67,8 +67,8 @@ TEST(CudaShapes, PromptsOfEveryChunkedDimHaveAPlan) {
   shape.max_rows = 300;
   const std::int64_t prompts = kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(300);
   const std::int64_t columns =
-      std::max(kernels::columns_workspace_bytes(cuda::columns_limits(shape, 300, 1)),
-               kernels::columns_workspace_bytes(cuda::columns_limits(shape, 300, 128)));
+      std::max(kernels::columns_workspace_bytes(cuda::columns_limits(shape, 300, 1, false)),
+               kernels::columns_workspace_bytes(cuda::columns_limits(shape, 300, 128, false)));
   EXPECT_EQ(cuda::workspace_bytes(shape).value(), prompts + columns)
       << "decode attention does not take it";
   shape.compute_capability = 90;
