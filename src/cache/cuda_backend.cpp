@@ -134,12 +134,15 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
 
 /// Returns the figures of a recorded step: all rows have the same number of tokens.
 CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexcept {
-  cuda::RowCounts one;
-  cuda::count_row(classes_, shape.tokens_per_row, one);
+  cuda::RowCounts rows;
+  cuda::count_row(classes_, shape.tokens_per_row, rows);
+  rows.decode *= shape.num_rows;
+  rows.columns *= shape.num_rows;
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
           .num_copies = shape.num_rows,
-          .rows = {.decode = one.decode * shape.num_rows, .columns = one.columns * shape.num_rows}};
+          .rows = rows,
+          .shares_prefixes = shape.shares_prefixes};
 }
 
 /// Returns the attention step for a schedule. Rows are rounded up to a power of two, so that the

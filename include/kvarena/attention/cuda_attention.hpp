@@ -78,6 +78,7 @@ struct RowClasses {
 /// The numbers of rows of a step that are not prompts.
 struct RowCounts {
   std::int32_t decode = 0;         ///< rows for decode attention
+  std::int32_t decode_tokens = 0;  ///< most query tokens of one of these
   std::int32_t columns = 0;        ///< rows for attention with many query columns
   std::int32_t column_tokens = 0;  ///< most query tokens of one of these
 };
@@ -117,6 +118,7 @@ constexpr void count_row(const RowClasses& classes, std::int32_t query_tokens,
   if (query_tokens < 1) return;
   if (query_tokens <= classes.decode_tokens) {
     ++counts.decode;
+    counts.decode_tokens = std::max(counts.decode_tokens, query_tokens);
   } else if (query_tokens <= classes.column_tokens) {
     ++counts.columns;
     counts.column_tokens = std::max(counts.column_tokens, query_tokens);

@@ -170,6 +170,7 @@ kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionAr
           .block_tables = args.batch.tables.entries,
           .table_stride = step.table_stride,
           .num_rows = args.batch.num_rows,
+          .max_q_len = step.rows.decode_tokens,
           .window_tokens = args.window_tokens,
           .dtype = args.q_dtype,
           .scales = args.scales,
