@@ -8,8 +8,8 @@
 /// zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves 16-bit
 /// q, K and V of the same type or fp8 with their scales, with K and V of one head_dim 64, 80, 96,
 /// 128, 192 or 256. The plain kernel computes in f32 and serves every other pair of types, and any
-/// head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph stays right while they
-/// change. No allocation, no synchronisation.
+/// head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph stays right
+/// while they change. No allocation, no synchronisation.
 
 #include "kernels/params.h"
 #include "kernels/prefill/prefill_plan.h"

@@ -62,16 +62,15 @@ struct AttentionShape {
                                             ///< tokens together; at most 2^28. 0: they may
   bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
                              ///< compute capability 9.0
-  std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, 0 ..
-                                     ///< 4096; further ones read by themselves
+  std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, at
+                                     ///< most 4096; further ones read by themselves
 };
 
 /// The kernels that serve a row, by its query tokens alone. Rows may come in any order.
 struct RowClasses {
   std::int32_t decode_tokens = 0;  ///< decode attention: rows of 1 .. decode_tokens query tokens
-  std::int32_t column_tokens =
-      0;  ///< attention with many query columns: rows of more query tokens,
-          ///< up to column_tokens. It reads K and V once for all of them
+  std::int32_t column_tokens = 0;  ///< the kernel for many query columns: rows of more query
+                                   ///< tokens, up to column_tokens
   friend bool operator==(const RowClasses&, const RowClasses&) = default;
 };
 
