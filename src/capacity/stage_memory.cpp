@@ -103,7 +103,8 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
   shape.kv.value = shape.kv.key;
   shape.kv.block_size = cache.layout.block_size_tokens;
   const std::int64_t rows_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
-                                  kernels::prefill_plan_bytes(cache.max_batch_rows);
+                                  kernels::prefill_plan_bytes(cache.max_batch_rows) -
+                                  cuda::shared_bytes(shape, cache.max_batch_rows);
   kernels::DecodeLimits limits =
       cuda::decode_limits(shape, cache.max_batch_rows, cache.max_decode_tokens);
   const auto takes_all = [&] { return cuda::rows_bytes(shape, limits.max_rows) == rows_bytes; };
@@ -115,7 +116,10 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
                         rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
   const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
                           (Formula(8) + Formula(4) * limits.head_dim).of("B");
-  return partial + Formula(workspace_bytes - partial.value(), "B of the schedule");
+  const std::int64_t columns_bytes = rows_bytes - kernels::decode_workspace_bytes(limits);
+  const Formula columns = Formula(columns_bytes, "B of many query columns");
+  const std::int64_t rest = workspace_bytes - partial.value() - columns_bytes;
+  return partial + columns + Formula(rest, "B of the schedules");
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
