@@ -225,7 +225,7 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
     if (C::kHasTiles && segment.q_len == 0) {
       arrive_at_members<C>(launch, item, warp, lane);
     } else if (parts_of<C>(item) > 4) {
-      combine<C, 2, kIsLong || C::kCap ? 8 : 16>(launch, item, warp, kWarps, lane);
+      combine<C, 2, kIsLong || C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
     } else {
       combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);
     }

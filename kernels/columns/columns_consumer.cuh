@@ -6,6 +6,7 @@
 /// computed before the products with V of the last one, so that the softmax runs beside them.
 /// Included by columns.cuh.
 
+#include "kernels/columns/columns_apart.cuh"
 #include "kernels/columns/columns_combine.cuh"
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_query.cuh"
@@ -37,6 +38,15 @@ struct Consumer {
     if (threadIdx.x % 128 == 0) arrive(barrier);
   }
 
+  /// Waits for the threads of this warpgroup.
+  __device__ __forceinline__ void sync_warpgroup() const {
+    if (C::kWarpgroups == 1 || warp / 4 == 0) {
+      sync_named<kQueryBarrier>(128);
+    } else {
+      sync_named<kQueryBarrier + 1>(128);
+    }
+  }
+
   __device__ __forceinline__ void load_query(Query<C>& query, const ColumnsSegment& segment) const {
     query.load(launch, segment, segment.column_group * C::kColumns + column(), t);
   }
@@ -49,6 +59,10 @@ struct Consumer {
   __device__ __forceinline__ void round_weights(std::uint32_t (&weights)[C::kTiles][4],
                                                 const float (&s)[C::kTokens / 2]) const;
   __device__ __forceinline__ Sight sight_of(const ColumnsSegment& segment) const;
+  __device__ __forceinline__ bool is_partly_seen(const Sight& sight, int slab_token) const;
+  __device__ __forceinline__ void add_value(float (&o)[C::kDim / 2],
+                                            const std::uint32_t (&weights)[C::kTiles][4],
+                                            const Sight& sight, int slab_token);
   __device__ __forceinline__ void find_masked(const ColumnsSegment& segment, int& bottom,
                                               int& top) const;
   template <bool kMasked>
@@ -59,27 +73,22 @@ struct Consumer {
                                          const float (&o)[C::kDim / 2], Softmax& state);
   __device__ __forceinline__ bool has_columns(const ColumnsSegment& segment) const;
   __device__ __forceinline__ void skip_slabs(int slabs);
+  template <class LoadNext>
   __device__ __forceinline__ void multiply_slabs(float (&o)[C::kDim / 2], Softmax& state,
-                                                 Query<C>& query, const ColumnsSegment& segment);
+                                                 Query<C>& query, const ColumnsSegment& segment,
+                                                 LoadNext&& load_next);
   __device__ __forceinline__ void run(int words);
 };
 
 /// Loads the queries of a segment and stores them as an operand in shared memory.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::stage_query(const ColumnsSegment& segment) const {
-  const auto sync = [&] {
-    if (warp / 4 == 0) {
-      sync_named<kQueryBarrier>(128);
-    } else {
-      sync_named<kQueryBarrier + 1>(128);
-    }
-  };
   Query<C> query;
   load_query(query, segment);
-  sync();  // the products with the queries before have ended in all warps
+  sync_warpgroup();  // the products with the queries before have ended in all warps
   query.store_operand(shared.query + warp * 2 * C::kGroupBytes, g, t);
   fence_async_proxy();
-  sync();
+  sync_warpgroup();
 }
 
 /// Issues s = Q K^T of a slab.
@@ -164,19 +173,59 @@ __device__ __forceinline__ Sight Consumer<C>::sight_of(const ColumnsSegment& seg
   return sight;
 }
 
-/// Finds the slabs of a segment that need masks: the first `bottom` ones, because of the window,
-/// and those from `top` on, because of the row's new tokens.
+/// Returns whether a slab has tokens that some columns of the row see and others may not.
+template <class C>
+__device__ __forceinline__ bool Consumer<C>::is_partly_seen(const Sight& sight,
+                                                            int slab_token) const {
+  const int last_low = sight.has_window ? sight.end - launch.params.window_tokens : 0;
+  return sight.end - sight.first_new > 1 &&
+         (slab_token + C::kTokens > sight.first_new || slab_token < last_low);
+}
+
+/// Adds the weighted values of the next slab: multiplied, or token by token if some columns do not
+/// see all of its tokens and not all are finite. No product is in flight before or after.
+template <class C>
+__device__ __forceinline__ void Consumer<C>::add_value(float (&o)[C::kDim / 2],
+                                                       const std::uint32_t (&weights)[C::kTiles][4],
+                                                       const Sight& sight, int slab_token) {
+  const int stage = values % C::kStages;
+  wait(&shared.value_full[stage], (values / C::kStages) & 1);
+  bool is_apart = false;
+  if (is_partly_seen(sight, slab_token)) {
+    const bool is_bad =
+        !is_finite_value<C>(shared.value[stage], static_cast<int>(threadIdx.x) % 128);
+    is_apart = any_of_warpgroup(is_bad, C::kWarpgroups == 1 ? 0 : warp / 4);
+  }
+  if (is_apart) {
+    weigh_apart<C>(o, weights, shared.value[stage], lane);
+    sync_warpgroup();
+  } else {
+    fence_registers(o);
+    fence_products();
+    multiply_value(o, weights, stage);
+    commit_products();
+    wait_products<0>();
+    fence_registers(o);
+  }
+  release(&shared.value_empty[stage]);
+  ++values;
+}
+
+/// Finds the steps of a segment that need masks: the first `bottom` ones, because of the window,
+/// and those from `top` on, because of the row's new tokens. A step multiplies V of the slab
+/// before, so one more than the slabs that a window begins in has masks.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::find_masked(const ColumnsSegment& segment, int& bottom,
                                                          int& top) const {
   const int first_new = segment.seq_len - segment.q_len - segment.first_token;
   const int window = launch.params.window_tokens;
   const int first_low = segment.seq_len - window - segment.first_token;  // of the last query token
-  bottom = window > 0 ? min(segment.slabs, (first_low + C::kTokens - 1) / C::kTokens) : 0;
+  bottom = window > 0 ? min(segment.slabs, (first_low + C::kTokens - 1) / C::kTokens + 1) : 0;
   top = max(1, min(first_new / C::kTokens, segment.slabs));
 }
 
-/// Multiplies with K of one slab and V of the slab before.
+/// Multiplies with K of one slab and V of the slab before. In a step with masks, the products
+/// follow each other.
 template <class C>
 template <bool kMasked>
 __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
@@ -184,6 +233,7 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
                                                   std::uint32_t (&weights)[C::kTiles][4],
                                                   Softmax& state, const Query<C>& query,
                                                   const Sight& sight, int slab_token) {
+  if constexpr (kMasked) add_value(o, weights, sight, slab_token - C::kTokens);
   const int key = keys % C::kStages;
   const int value = values % C::kStages;
   wait(&shared.key_full[key], (keys / C::kStages) & 1);
@@ -191,23 +241,27 @@ __device__ __forceinline__ void Consumer<C>::step(float (&o)[C::kDim / 2],
   fence_registers(s);
   multiply_key(s, query, key);
   commit_products();
-  wait(&shared.value_full[value], (values / C::kStages) & 1);
-  fence_registers(o);
-  fence_products();
-  multiply_value(o, weights, value);
-  commit_products();
+  if constexpr (!kMasked) {
+    wait(&shared.value_full[value], (values / C::kStages) & 1);
+    fence_registers(o);
+    fence_products();
+    multiply_value(o, weights, value);
+    commit_products();
+  }
   ++keys;
-  ++values;
-  wait_products<1>();
+  wait_products<kMasked ? 0 : 1>();
   fence_registers(s);
   release(&shared.key_empty[key]);
   cap_logits<C>(s, launch.constants);
   float keep[2];
   continue_softmax<C, kMasked>(s, state, keep, scale, sight, slab_token, t);
-  fence_registers(s);
-  wait_products<0>();
-  fence_registers(o);
-  release(&shared.value_empty[value]);
+  if constexpr (!kMasked) {
+    fence_registers(s);
+    wait_products<0>();
+    fence_registers(o);
+    release(&shared.value_empty[value]);
+    ++values;
+  }
   round_weights(weights, s);
   if (__any_sync(~0U, keep[0] != 1.0F || keep[1] != 1.0F)) {
 #pragma unroll
@@ -260,11 +314,14 @@ __device__ __forceinline__ void Consumer<C>::skip_slabs(int slabs) {
   }
 }
 
-/// Multiplies the slabs of a segment up to the last product with V, which is under way at the end.
+/// Multiplies the slabs of a segment. Calls load_next() when the queries have been used; the last
+/// product with V follows.
 template <class C>
+template <class LoadNext>
 __device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim / 2], Softmax& state,
                                                             Query<C>& query,
-                                                            const ColumnsSegment& segment) {
+                                                            const ColumnsSegment& segment,
+                                                            LoadNext&& load_next) {
   float s[C::kTokens / 2];
   std::uint32_t weights[C::kTiles][4];
   const Sight sight = sight_of(segment);
@@ -298,17 +355,16 @@ __device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim /
     ++i;
   };
 #pragma unroll 1
-  while (i < bottom) step_at(std::true_type{});
+  while (true) {
+    if (i >= bottom) {
 #pragma unroll 1
-  while (i < top) step_at(std::false_type{});
-#pragma unroll 1
-  while (i < segment.slabs) step_at(std::true_type{});
-  const int last = values % C::kStages;
-  wait(&shared.value_full[last], (values / C::kStages) & 1);
-  fence_products();
-  fence_registers(o);
-  multiply_value(o, weights, last);
-  commit_products();
+      while (i < top) step_at(std::false_type{});
+    }
+    if (i >= segment.slabs) break;
+    step_at(std::true_type{});
+  }
+  load_next();
+  add_value(o, weights, sight, segment.first_token + (segment.slabs - 1) * C::kTokens);
 }
 
 /// Computes all segments of the thread block. The queries of the next segment are on their way
@@ -335,12 +391,7 @@ __device__ __forceinline__ void Consumer<C>::run(int words) {
     };
     if (has_columns(segment)) {
       Softmax state;
-      multiply_slabs(o, state, query, segment);
-      load_next();
-      wait_products<0>();
-      fence_registers(o);
-      release(&shared.value_empty[values % C::kStages]);
-      ++values;
+      multiply_slabs(o, state, query, segment, load_next);
       finish(segment_of(words), o, state);
     } else {
       skip_slabs(segment.slabs);
