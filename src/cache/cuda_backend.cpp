@@ -17,7 +17,9 @@
 namespace kvarena {
 namespace {
 
-/// Sequences with fewer common tokens do not gain by reading them together.
+/// Fewer sequences, or fewer common tokens, do not gain by being read together; see
+/// docs/benchmarks.md.
+constexpr std::int32_t kSharers = 8;
 constexpr std::int32_t kSharedTokens = 512;
 
 /// The device's part of a KvCache on a GPU.
@@ -234,7 +236,7 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
   if (!is_replayed && shape_.max_shared_rows > 0 && classes_.column_tokens > 0) {
     const std::int32_t common = kSharedTokens / shape_.kv.block_size;
     batch_.shares_prefixes =
-        tables.have_common_block(growth.appended.rows, std::max(1, common) - 1);
+        tables.most_sharers(growth.appended.rows, std::max(1, common) - 1) >= kSharers;
   }
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
