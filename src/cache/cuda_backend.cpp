@@ -17,8 +17,8 @@
 namespace kvarena {
 namespace {
 
-/// Fewer sequences, or fewer common tokens, do not gain by being read together; see
-/// docs/benchmarks.md.
+/// Fewer sequences, or fewer common tokens, do not gain by being read together
+/// (docs/benchmarks.md).
 constexpr std::int32_t kSharers = 8;
 constexpr std::int32_t kSharedTokens = 512;
 
@@ -319,6 +319,14 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
 }
 
+/// Returns whether the GPU has a kernel that masks draft trees.
+bool has_trees(const CudaDevice& device, const BackendOptions& options,
+               const KvLayerView& view) noexcept {
+  cuda::AttentionShape shape = cuda_shape(options, view);
+  shape.compute_capability = 10 * device.info().major + device.info().minor;
+  return cuda::row_classes(shape).column_tokens > 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena& arena,
@@ -326,7 +334,11 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
                                                      const BackendOptions& options) {
   auto* cuda = dynamic_cast<CudaDevice*>(&device);
   if (cuda == nullptr) return unsupported(Resource::device);
-  if (const Result<KvLayerView> view = arena.layer_view(0); !view) return view.status();
+  const Result<KvLayerView> view = arena.layer_view(0);
+  if (!view) return view.status();
+  if (options.draft_trees && !has_trees(*cuda, options, *view)) {
+    return unsupported_option(Option::draft_trees, 1);
+  }
   Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));
   if (!tables) return tables.status();
   Result<Workspaces> workspaces = Workspaces::create(device, options.workspaces);
