@@ -17,8 +17,7 @@
 namespace kvarena {
 namespace {
 
-/// Fewer sequences, or fewer common tokens, do not gain by being read together
-/// (docs/benchmarks.md).
+/// Fewer sequences, or fewer common tokens, do not gain when they are read together.
 constexpr std::int32_t kSharers = 8;
 constexpr std::int32_t kSharedTokens = 512;
 
