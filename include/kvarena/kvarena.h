@@ -224,6 +224,13 @@ typedef enum kvarena_block_content {
   KVARENA_CONTENT_FAILED = 3          ///< writing it failed
 } kvarena_block_content;
 
+/// The state of a sequence whose tokens others write.
+typedef enum kvarena_import_state {
+  KVARENA_IMPORT_NONE = 0,     ///< no import, or one that was published
+  KVARENA_IMPORT_FILLING = 1,  ///< others write its blocks
+  KVARENA_IMPORT_FAILED = 2    ///< others gave up; only destroy is left
+} kvarena_import_state;
+
 /// What an allocation is for.
 typedef enum kvarena_purpose {
   KVARENA_MODEL_WEIGHTS = 0,         ///< "ModelWeights"
@@ -518,7 +525,9 @@ typedef struct kvarena_cache_options {
                                    ///< blocks together, at most 4096; 0: 256; -1: none
   int32_t scrub;                   ///< kvarena_scrub
   int32_t draft_trees;             ///< 1: attend's tree_mask may be set
+  int32_t max_pins;                ///< pins at a time, at most 2^24; 0: 64; -1: none
   int32_t eager_retire;            ///< 1: retire tickets as soon as their work has completed
+  int32_t reserved;                ///< 0
   void* stream;                    ///< CUDA: of the first step; NULL: the cache creates one
   const char* name;                ///< for logs, violations and health; NULL: none
   kvarena_operation_function log;  ///< receives every mutating call; NULL: none
@@ -599,6 +608,8 @@ typedef struct kvarena_sequence_info {
   int64_t deadline_ns;        ///< as given, or set since
   uint64_t owner;             ///< whose content it is; never 0
   kvarena_holder holder;      ///< the holder of its block references
+  int32_t import_state;       ///< kvarena_import_state
+  int32_t reserved;           ///< 0
 } kvarena_sequence_info;
 
 /// Creates an empty sequence. `options` may be NULL. Returns exhausted (sequence).
@@ -613,18 +624,23 @@ KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_s
                                                  int64_t length_tokens,
                                                  const kvarena_sequence_options* options,
                                                  kvarena_sequence* sequence);
-/// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Steps
-/// refuse to read it until kvarena_sequence_publish_import. It gets its blocks with urgency
-/// admission. `options` may be NULL. Returns exhausted (block, sequence, table_page) and what
-/// kvarena_sequence_create returns.
+/// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Until
+/// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
+/// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
+/// queued on the cache's stream so far, because they may have been released a moment ago. `options`
+/// may be NULL. The default urgency is admission. Returns exhausted (sequence, holder, block,
+/// table_page), context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                                                    const kvarena_sequence_options* options,
-                                                   kvarena_sequence* sequence);
-/// Says that an imported sequence's blocks are filled: it is a sequence like others now. (When they
-/// could not be filled, destroy it.) Returns not_found, or failed_precondition (content) for a
-/// sequence that is not being imported.
+                                                   int32_t urgency, kvarena_sequence* sequence);
+/// Says that an imported sequence's tokens have been written: from now on it is a sequence like
+/// others. Returns failed_precondition (sequence) without an import that waits, or not_found.
 KVARENA_API kvarena_status kvarena_sequence_publish_import(kvarena_cache* cache,
                                                            kvarena_sequence sequence);
+/// Says that the tokens of an import will not come: only destroy is left; pass a ticket there while
+/// writes may still arrive. Returns failed_precondition (sequence), or not_found.
+KVARENA_API kvarena_status kvarena_sequence_fail_import(kvarena_cache* cache,
+                                                        kvarena_sequence sequence);
 /// Cuts a sequence to `length_tokens` and releases the blocks behind them. A ticket (0: none)
 /// protects what queued work on another stream still reads. Returns invalid_argument
 /// (sequence_length), not_found (sequence, ticket), or exhausted (fence_entry).
@@ -661,9 +677,9 @@ KVARENA_API kvarena_status kvarena_sequence_blocks(kvarena_cache* cache, kvarena
 KVARENA_API kvarena_status kvarena_sequence_slot(kvarena_cache* cache, kvarena_sequence sequence,
                                                  int64_t index, int64_t* slot);
 /// Writes the block tables of `count` sequences as rows in host memory: row i begins at
-/// `tables + i * row_stride`, has `row_stride` entries, and is -1 past the sequence's blocks.
-/// `lengths` [count] gets their tokens; it may be NULL. Returns not_found, duplicate_argument, or
-/// invalid_argument (span_size) with the entries needed.
+/// `tables + i * row_stride`, has `row_stride` entries, and is -1 past the blocks that hold tokens.
+/// `lengths` [count] gets their tokens; it may be NULL. Returns not_found, or invalid_argument
+/// (span_size) for a stride below a row's blocks.
 KVARENA_API kvarena_status kvarena_sequence_tables(kvarena_cache* cache,
                                                    const kvarena_sequence* sequences, size_t count,
                                                    int32_t* tables, size_t row_stride,
@@ -673,23 +689,29 @@ KVARENA_API kvarena_status kvarena_sequence_tables(kvarena_cache* cache,
 KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_sequence* sequences,
                                                  size_t room, size_t* count);
 
-/// Options of a pin.
+/// What a pin holds, and who holds it.
 typedef struct kvarena_pin_options {
   uint64_t struct_size;  ///< sizeof(kvarena_pin_options)
-  uint64_t owner;        ///< for whom; 0: unknown
+  int64_t first_block;   ///< of the sequence's table
+  int64_t num_blocks;    ///< from there on; 0: all that hold tokens
+  uint64_t owner;        ///< for whom; 0: the owner of the sequence
+  const char* purpose;   ///< for reports, such as "transfer"; copied; NULL: "pin"
   int64_t since_ns;      ///< for reports; 0: unknown
   int64_t deadline_ns;   ///< for reports; 0: none
-  const char* purpose;   ///< for reports, such as "transfer"; NULL: "pin"
 } kvarena_pin_options;
 
-/// Keeps the blocks `first_block` .. `first_block + num_blocks - 1` of a sequence's table by a
-/// holder of its own, whatever becomes of the sequence. Nobody rewrites them while they are pinned.
-/// Returns not_found, invalid_argument (block_index), or exhausted (holder). O(num_blocks).
-KVARENA_API kvarena_status kvarena_pin_blocks(kvarena_cache* cache, kvarena_sequence sequence,
-                                              int64_t first_block, int64_t num_blocks,
+/// Holds blocks of a sequence that hold tokens, by a holder of its own: the blocks stay, with their
+/// bytes, when the sequence is cut or destroyed or grows. `options` may be NULL. Returns
+/// invalid_argument (block_index) for blocks that hold no tokens, exhausted (holder, table_page),
+/// not_found, or failed_precondition (sequence) for an import. O(blocks).
+KVARENA_API kvarena_status kvarena_pin_create(kvarena_cache* cache, kvarena_sequence sequence,
                                               const kvarena_pin_options* options,
                                               kvarena_holder* pin);
-/// Gives the pinned blocks up, against a ticket (0: none). Returns not_found (holder, ticket).
+/// Writes the ids of a pin's blocks, as kvarena_sequence_blocks does. Returns not_found (holder).
+KVARENA_API kvarena_status kvarena_pin_blocks(kvarena_cache* cache, kvarena_holder pin,
+                                              int32_t* blocks, size_t room, size_t* count);
+/// Releases what a pin holds and ends it, against a ticket (0: none). Returns not_found (holder,
+/// ticket), or exhausted (fence_entry). O(blocks).
 KVARENA_API kvarena_status kvarena_pin_release(kvarena_cache* cache, kvarena_holder pin,
                                                kvarena_ticket ticket);
 
