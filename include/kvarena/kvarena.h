@@ -37,7 +37,9 @@
 /// - Strings that the caller passes are UTF-8 and end with NUL. Strings and arrays are borrowed for
 ///   the call, unless a comment says otherwise.
 /// - Streams and device memory are `void*`. On CUDA a stream is a cudaStream_t (CUstream) of the
-///   device's GPU. NULL means the default that the comment names, never CUDA's default stream.
+///   device's GPU, which the device remembers when it first sees it: kvarena_stream_destroy makes
+///   it forget, before the caller destroys the stream. NULL means the default that the comment
+///   names, never CUDA's default stream.
 ///   CUDA's default streams have handles of their own: KVARENA_STREAM_LEGACY and
 ///   KVARENA_STREAM_PER_THREAD. On the host device a stream is what kvarena_stream_create returned.
 /// - Lengths and sizes are in tokens, blocks or bytes, as the names say. Times are nanoseconds of
@@ -1113,7 +1115,7 @@ typedef struct kvarena_holder_options {
 typedef struct kvarena_holder_demand {
   kvarena_holder holder;  ///< registered, at most once in a call
   uint32_t count;         ///< blocks
-  int32_t reserved;       ///< 0
+  int32_t urgency;        ///< kvarena_urgency; default: the call's
 } kvarena_holder_demand;
 
 /// Creates a pool. Returns invalid_argument with the option.
@@ -1128,6 +1130,9 @@ KVARENA_API kvarena_status kvarena_pool_open_holder(kvarena_pool* pool,
 /// Ends a holder and its promise. Returns not_found, or failed_precondition (holder) with the
 /// references that it still has.
 KVARENA_API kvarena_status kvarena_pool_close_holder(kvarena_pool* pool, kvarena_holder holder);
+/// Sets when a holder should end, for reports; 0: none. Returns not_found.
+KVARENA_API kvarena_status kvarena_pool_set_deadline(kvarena_pool* pool, kvarena_holder holder,
+                                                     int64_t deadline_ns);
 /// Reads a holder. Returns not_found.
 KVARENA_API kvarena_status kvarena_pool_holder(kvarena_pool* pool, kvarena_holder holder,
                                                kvarena_holder_report* report);
@@ -1240,15 +1245,17 @@ typedef struct kvarena_kernels_options {
 } kvarena_kernels_options;
 
 /// The rows of a step: the engine's own tables. On CUDA every array is device memory, except
-/// `query_tokens`. Row r's table begins at tables + row_slots[r] * table_stride (on the host too).
+/// `query_tokens`; on the host all are host memory. They must stay valid until the step's work has
+/// completed. The table of row r begins at tables + row_offsets[r].
 typedef struct kvarena_tables {
   uint64_t struct_size;         ///< sizeof(kvarena_tables)
   const int32_t* tables;        ///< block ids
   int64_t table_stride;         ///< entries from one table to the next
-  const int32_t* row_slots;     ///< [num_rows]; NULL on the host: row r is r. CUDA: -1 skips a row
+  const int64_t* row_offsets;   ///< [num_rows] row_slots[r] * table_stride, or 0
+  const int32_t* row_slots;     ///< [num_rows] CUDA: the table of each row; -1: skip the row
   const int32_t* lengths;       ///< [num_rows] tokens of each sequence, with the new ones
   const int64_t* q_offsets;     ///< [num_rows + 1] first new token of each row
-  const int32_t* query_tokens;  ///< [num_rows] host memory: new tokens of each row, or the most
+  const int32_t* query_tokens;  ///< [num_rows] CUDA: new tokens of each row, in host memory
   int64_t total_q;              ///< new tokens of all rows, or an upper bound
   int32_t num_rows;             ///< rows
   int32_t shares_prefixes;      ///< 1: rows that begin with the same blocks read these together
@@ -1266,7 +1273,8 @@ KVARENA_API kvarena_status kvarena_kernels_release(kvarena_kernels* kernels);
 KVARENA_API kvarena_status kvarena_kernels_workspace_bytes(kvarena_kernels* kernels,
                                                            int64_t* bytes);
 /// Queues the schedule of a step, from the lengths. `windowed` 1: for calls with `windowed` set; a
-/// step with both kinds of layers has both schedules. Returns invalid_argument or limit_exceeded.
+/// step with both kinds of layers has both schedules. Returns invalid_argument, or limit_exceeded
+/// (workspace).
 KVARENA_API kvarena_status kvarena_kernels_schedule(kvarena_kernels* kernels,
                                                     const kvarena_tables* tables, int32_t windowed,
                                                     void* stream);
@@ -1277,17 +1285,24 @@ KVARENA_API kvarena_status kvarena_kernels_write(kvarena_kernels* kernels, const
                                                  const kvarena_plane* value, const int64_t* slots,
                                                  int64_t num_tokens, const kvarena_write_args* args,
                                                  int32_t overlap, void* stream);
-/// Queues attention of one layer, by the schedule of the step. `args->layer` and `kv_is_written`
-/// are not read. Returns invalid_argument, unsupported, limit_exceeded (workspace) or device_error.
-KVARENA_API kvarena_status kvarena_kernels_attend(
-    kvarena_kernels* kernels, const kvarena_plane* key, const kvarena_plane* value,
-    const kvarena_tables* tables, const kvarena_attend_args* args, int32_t overlap, void* stream);
-/// Proves that every table entry of the rows is a block of the pool, for debugging. Waits for the
-/// stream. Returns invalid_argument (block_index) with the first wrong entry.
-KVARENA_API kvarena_status kvarena_kernels_check_tables(kvarena_kernels* kernels,
-                                                        const kvarena_plane* key,
-                                                        const kvarena_plane* value,
-                                                        const kvarena_tables* tables, void* stream);
+/// Queues attention of one layer over the rows of the last kvarena_kernels_schedule with the same
+/// `windowed`. `args->layer` and `kv_is_written` are not read. `overlap` as for
+/// kvarena_kernels_write: 0 in the first launch after the schedule. Returns failed_precondition
+/// (step) without a schedule, invalid_argument, unsupported, or device_error.
+KVARENA_API kvarena_status kvarena_kernels_attend(kvarena_kernels* kernels,
+                                                  const kvarena_plane* key,
+                                                  const kvarena_plane* value,
+                                                  const kvarena_attend_args* args, int32_t overlap,
+                                                  void* stream);
+/// Proves that every table entry of the rows of the last schedule is a block of the pool, for
+/// debugging. Waits for the stream. Returns invalid_argument (block_index) with the first wrong
+/// entry.
+KVARENA_API kvarena_status kvarena_kernels_check_tables(kvarena_kernels* kernels, int32_t windowed,
+                                                        void* stream);
+
+/// Does what kvarena_describe does for a status of these calls: the sentence names the argument
+/// that was refused, and what is supported. Any thread.
+KVARENA_API size_t kvarena_kernels_describe(const kvarena_status* status, char* out, size_t size);
 
 // ---- plan: JSON in, JSON out, so that its many members are no part of the interface; any thread
 // -----
