@@ -2,8 +2,8 @@
 
 /// @file
 /// `Backend`: what a KvCache needs from its device in a step: scrubs, copies on write, KV writes
-/// and attention, all queued on the home stream. One thread at a time, as the cache.
-/// Implementations: HostBackend and CudaBackend.
+/// and attention, all queued on one stream, which a step or a recording chooses. One thread at a
+/// time, as the cache. Implementations: HostBackend and CudaBackend.
 
 #include "cache/scrub_planner.hpp"
 #include "cache/workspaces.hpp"
@@ -49,10 +49,15 @@ struct StepGrowth {
 /// completed.
 class Backend {
  public:
-  Backend() = default;
+  explicit Backend(StreamId stream) noexcept : stream_(stream) {}
   virtual ~Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
+
+  /// The stream on which work is queued.
+  StreamId stream() const noexcept { return stream_; }
+  /// Queues later work on `stream`, which waits for the work so far. Call it between steps.
+  void use(StreamId stream) noexcept { stream_ = stream; }
 
   /// Copies the data that the step's work reads, queues its scrubs (also when a graph runs the
   /// step) and copies on write, and plans its attention. When it fails, the work already queued
@@ -70,7 +75,7 @@ class Backend {
   virtual Result<StepBatch> begin_recording(const RecordedStep& shape) = 0;
   /// Says that the graph of the step begun with `recorded` has been launched.
   virtual void end_replay() noexcept = 0;
-  /// Gives up the step begun with `recorded`. Waits for the home stream and returns whether the
+  /// Gives up the step begun with `recorded`. Waits for the stream and returns whether the
   /// step's graph has run.
   virtual Result<bool> abort_replay(BlockTables& tables) = 0;
 
@@ -81,6 +86,7 @@ class Backend {
   virtual void resync(BlockTables&) noexcept {}
 
  protected:
+  StreamId stream_;
   bool copies_are_queued_ = false;
 };
 

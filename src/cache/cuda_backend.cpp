@@ -33,9 +33,9 @@ class CudaBackend final : public Backend {
   /// Requires that `arena` has a layer 0.
   CudaBackend(CudaDevice& device, StreamId stream, Memory memory, const Arena& arena,
               const BackendOptions& options)
-      : device_(device),
+      : Backend(stream),
+        device_(device),
         ordinal_(device.ordinal()),
-        stream_(stream),
         tables_(std::move(memory.tables)),
         workspaces_(std::move(memory.workspaces)),
         blocks_(arena, options.scrubs),
@@ -94,7 +94,6 @@ class CudaBackend final : public Backend {
 
   CudaDevice& device_;
   const std::int32_t ordinal_;
-  StreamId stream_;
   DeviceTables tables_;
   Workspaces workspaces_;
   CudaBlocks blocks_;
@@ -257,18 +256,13 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
-/// The launches of a step are recorded by the capture of the home stream.
+/// The launches of a step are recorded by the capture of the stream.
 Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
+  const Result<bool> captured = device_.is_captured(stream_);
+  if (!captured) return captured.status();
+  if (!*captured) return failed_precondition(Resource::stream, stream_.value);
   batch_ = batch_of(shape);
-  const Status launched = launch_on_gpu([&](void* stream) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture);
-    if (error != cudaSuccess) return device_.check(error, Resource::stream);
-    if (capture != cudaStreamCaptureStatusActive) {
-      return failed_precondition(Resource::stream, stream_.value);
-    }
-    return launch_step(stream, true);
-  });
+  const Status launched = launch_on_gpu([&](void* stream) { return launch_step(stream, true); });
   if (!launched) return launched;
   return StepBatch{
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};

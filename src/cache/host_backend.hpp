@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `HostBackend`: runs the copies, scrubs, KV writes and attention of a step on the home stream of
-/// the host device. The arguments of queued work stay in the operation slots of their step until
+/// `HostBackend`: runs the copies, scrubs, KV writes and attention of a step on a stream of the
+/// host device. The arguments of queued work stay in the operation slots of their step until
 /// the step has completed.
 
 #include "cache/backend.hpp"
@@ -61,8 +61,8 @@ class HostBackend final : public Backend {
 
   HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers,
               Workspaces workspaces)
-      : device_(device),
-        stream_(stream),
+      : Backend(stream),
+        device_(device),
         workers_(std::move(workers)),
         workspaces_(std::move(workspaces)),
         num_blocks_(arena.num_blocks()),
@@ -78,7 +78,6 @@ class HostBackend final : public Backend {
   static Status run_attention(void* operation);
 
   Device& device_;
-  StreamId stream_;
   CpuWorkers workers_;
   Workspaces workspaces_;
   AttentionLimits limits_;

@@ -18,6 +18,7 @@ namespace kvarena {
 
 /// All work that reads the arena must end before the arena is freed.
 KvCache::Impl::~Impl() {
+  // Each stream that a step used has waited for the one before.
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
   const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
                                                                  // the arena
@@ -30,7 +31,7 @@ KvCache::Impl::~Impl() {
   backend.reset();
   fences.reset();
   ring.reset();
-  if (stream != StreamId{}) static_cast<void>(device->destroy_stream(stream));
+  if (home != StreamId{}) static_cast<void>(device->destroy_stream(home));
 }
 
 /// Creates the home stream, or adopts the caller's.
@@ -40,7 +41,7 @@ Status KvCache::Impl::create_stream() {
                                        ? device->create_stream()
                                        : cuda->adopt_stream(options.home_stream);
   if (!created) return created.status();
-  stream = *created;
+  home = stream = *created;
   return {};
 }
 
@@ -163,7 +164,7 @@ Result<Ticket> KvCache::open_ticket(StreamId other) {
 Result<Ticket> KvCache::open_ticket() { return impl_->fences->open(impl_->manager); }
 Status KvCache::retire(Ticket ticket) { return impl_->fences->retire(impl_->manager, ticket); }
 
-StreamId KvCache::home_stream() const noexcept { return impl_->stream; }
+StreamId KvCache::stream() const noexcept { return impl_->backend->stream(); }
 Device& KvCache::device() const noexcept { return *impl_->device; }
 const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }

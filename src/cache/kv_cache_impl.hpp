@@ -32,6 +32,8 @@ struct KvCache::Impl {
   Status create_parts(const CachePlan& plan);
   Status create_stream();
   Status create_backend(const BackendOptions& its);
+  /// Makes work on `next` wait for all work on the last step's stream, if that is another one.
+  Status order_behind_last(StreamId next);
   /// Waits for step n - k and retires the fences of that step and older ones.
   Status retire_ended();
   Status check_maximum(const SequenceOptions& sequence) const noexcept;
@@ -62,7 +64,8 @@ struct KvCache::Impl {
   BlockManager manager;
   std::optional<BlockTables> tables;  // refers to manager, which keeps its address
   std::optional<StepPublisher> publisher;
-  StreamId stream{};
+  StreamId home{};    // created or adopted, and given back at the end
+  StreamId stream{};  // of the current step, or of the last one
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::unique_ptr<Backend> backend;

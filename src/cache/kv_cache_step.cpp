@@ -3,6 +3,8 @@
 #include "base/log_internal.hpp"
 #include "base/range_checks.hpp"
 #include "cache/kv_cache_impl.hpp"
+#include "kvarena/device/cuda_device.hpp"
+#include "step/event_wait.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -59,17 +61,35 @@ Status KvCache::Impl::retire_ended() {
   return options.eager_retire ? fences->retire_completed(manager) : Status{};
 }
 
+/// A wait for an event in front of the step's work keeps the order of steps on several streams. On
+/// a captured stream the wait would become part of the graph.
+Status KvCache::Impl::order_behind_last(StreamId next) {
+  if (next == stream) return {};
+  const auto* cuda = dynamic_cast<const CudaDevice*>(device);
+  for (const StreamId one : {stream, next}) {
+    if (cuda == nullptr) break;
+    const Result<bool> captured = cuda->is_captured(one);
+    if (captured && *captured) return failed_precondition(Resource::stream, one.value);
+    if (Status status = unless_destroyed(captured.status()); !status) return status;
+  }
+  return ring->pass(stream, next);
+}
+
 /// A failed begin publishes, so that other threads do not see a wait without end.
-Status KvCache::begin_step() {
+Status KvCache::begin_step(const StepOptions& options) {
   Impl& c = *impl_;
   if (Status status = c.check_phase(StepCall::begin_step, StepPhase::between); !status) {
     return status;
   }
+  const StreamId stream = options.stream == StreamId{} ? c.stream : options.stream;
+  if (Status status = c.order_behind_last(stream); !status) return status;
   c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
     c.publish();
     return status;
   }
+  c.stream = stream;
+  c.backend->use(stream);
   c.phase = StepPhase::begun;
   return {};
 }
@@ -239,7 +259,7 @@ Status KvCache::publish() {
 
 Status KvCache::synchronize() {
   Impl& c = *impl_;
-  if (Status status = c.device->synchronize(c.stream); !status) return status;
+  if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) return s;
   return c.step == 0 || c.phase != StepPhase::between ? Status{} : c.check_taken(c.step - 1);
 }
 

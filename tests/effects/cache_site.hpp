@@ -205,7 +205,7 @@ class CacheSite {
   void find_retired();
   void close(Reader& reader);
   void judge_recycled(const Sequence& sequence);
-  bool enter_step();
+  bool enter_step(StreamId stream = {});
   void forget_append();
   template <class Call>
   void end_with(const char* name, Call call);
@@ -224,6 +224,7 @@ class CacheSite {
   std::deque<Reading> readings_;            // stay where they are
   std::deque<std::vector<float>> buffers_;  // of write_kv; live as long as the work
   KvCache cache_;
+  StreamId home_;  // on which it began
   std::vector<Sequence> sequences_;
   std::vector<Reader> readers_;
   bool is_in_step_ = false;

@@ -25,7 +25,7 @@ constexpr std::array<Kind, 23> kKinds = {{
     {&CacheSite::truncate, 7},
     {&CacheSite::reserve_capacity, 2},
     {&CacheSite::promise_capacity, 2},
-    {&CacheSite::begin_step, 2},
+    {&CacheSite::begin_step, 5},
     {&CacheSite::step, 16},
     {&CacheSite::append, 3},
     {&CacheSite::append_with_failure, 2},

@@ -75,6 +75,7 @@ TEST_F(WorldsTest, ProgramsOfCachesReachEveryOutcome) {
   expect_told(cache_world(), {"is destroyed, against the ticket",
                               "is truncated to",
                               "a step begins",
+                              "a step begins on another stream",
                               "the step ends",
                               "begin_step fails",
                               "end_step fails",

@@ -58,7 +58,8 @@ struct KvCacheOptions {
                                        ///< blocks together (forks), where the kernels can; 0: each
                                        ///< reads for itself; at most 4096. The workspace grows with
                                        ///< it
-  void* home_stream = nullptr;  ///< CUDA: the cudaStream_t to work on; null: the cache creates one
+  void* home_stream = nullptr;  ///< CUDA: the cudaStream_t of steps that name no stream; null: the
+                                ///< cache creates one
   OperationLog* log = nullptr;  ///< see BlockManagerOptions
   std::int64_t audit_blocks_per_step = 64;  ///< see StepPublisherOptions; 0: no audit
   const Clock* clock = nullptr;             ///< for publications; borrowed; nullptr: steady_clock()

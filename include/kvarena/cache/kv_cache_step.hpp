@@ -6,16 +6,23 @@
 
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/device/device.hpp"
 
 #include <cstdint>
 #include <span>
 
 namespace kvarena {
 
+/// Options of a step or a recording.
+struct StepOptions {
+  StreamId stream{};  ///< all of its work is queued on this stream of the cache's device; none: the
+                      ///< last step's, at first the home stream (KvCacheOptions::home_stream)
+};
+
 /// The result of append: the batch, in the order of the demands. Valid until end_step.
 struct StepBatch {
   std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V
-  /// The slots in device memory, in the order of the home stream. On the host device: as `slots`.
+  /// The slots in device memory, in the order of the step's stream. On the host device: as `slots`.
   const std::int64_t* device_slots = nullptr;
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued

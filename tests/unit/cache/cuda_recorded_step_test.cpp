@@ -167,8 +167,7 @@ TEST_P(CudaRecordedStep, StaysRightWhileSequencesGrowJoinAndLeave) {
   {
     test::ShadowEngine engine(*device, engine_options(GetParam(), shared));
     ASSERT_OK(engine.created()) << device->describe(engine.created());
-    const auto stream =
-        static_cast<cudaStream_t>(*device->native_stream(engine.cache().home_stream()));
+    const auto stream = static_cast<cudaStream_t>(*device->native_stream(engine.cache().stream()));
     if (shared != nullptr) {
       EXPECT_EQ(stream, shared);
     }
@@ -221,7 +220,7 @@ TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   options.max_decode_tokens = 2;
   test::SmallCache t(DeviceKind::cuda, options);
   auto& device = dynamic_cast<CudaDevice&>(*t.device);
-  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.home_stream()));
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.stream()));
   const RecordedStep shape{.num_rows = 3, .tokens_per_row = 2};
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 0}), invalid_argument, num_sequences);
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 5}), invalid_argument, num_sequences);
@@ -270,7 +269,7 @@ class RecordedScrub {
   RecordedScrub(const test::ScrubShape& shape, Scrub scrub)
       : t(shape, scrub),
         graph_(static_cast<cudaStream_t>(
-            *dynamic_cast<CudaDevice&>(*t.device).native_stream(t.cache.home_stream()))) {}
+            *dynamic_cast<CudaDevice&>(*t.device).native_stream(t.cache.stream()))) {}
 
   Status record() {
     return graph_.capture([this]() -> Status {

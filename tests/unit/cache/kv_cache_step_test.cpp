@@ -127,7 +127,7 @@ TEST_P(KvCacheStepOn, ExhaustedIsExplainedAndTheSameCallSucceedsAfterARelease) {
   ASSERT_OK(t.cache.end_step());
 }
 
-/// Notes that the home stream's work has come this far.
+/// Notes that the stream's work has come this far.
 Status note(void* flag) {
   *static_cast<char*>(flag) = 1;
   return {};
@@ -145,8 +145,7 @@ TEST(KvCacheStep, AStepWaitsForTheOneStepsInFlightBeforeItAndNoLater) {
         EXPECT_EQ(done[static_cast<std::size_t>(before)] != 0, before <= n - k)
             << "work of step " << before << " at step " << n << ", " << k << " in flight";
       }
-      ASSERT_OK(
-          t.device->launch_host(note, &done[static_cast<std::size_t>(n)], t.cache.home_stream()));
+      ASSERT_OK(t.device->launch_host(note, &done[static_cast<std::size_t>(n)], t.cache.stream()));
       ASSERT_OK(t.cache.end_step());
     }
   }
@@ -277,8 +276,8 @@ TEST(KvCacheStep, FailedWorkIsToldBySynchronizeAndStepsGoOn) {
     const SequenceId id = *t.cache.create_sequence();
     ASSERT_OK(t.cache.begin_step());
     ASSERT_OK(t.cache.append(Demands{{id, 1}}));
-    ASSERT_OK(t.device->launch_host(fail_with_io_error, nullptr, t.cache.home_stream()));
-    ASSERT_OK(t.cache.fence(t.cache.home_stream()));
+    ASSERT_OK(t.device->launch_host(fail_with_io_error, nullptr, t.cache.stream()));
+    ASSERT_OK(t.cache.fence(t.cache.stream()));
     ASSERT_OK(t.cache.end_step());
     for (int i = 0; i < 5; ++i) EXPECT_TRUE(t.step({{id, 1}})) << "step " << i;
     EXPECT_FAILS(t.cache.synchronize(), io_error, file);

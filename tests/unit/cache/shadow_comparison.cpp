@@ -38,12 +38,12 @@ std::int64_t ShadowEngine::offset_of(const PlaneView& view, const PlaneSpec& pla
                         static_cast<std::int32_t>(e % plane.head_dim));
 }
 
-/// Bytes of the device, for the host to look at until the next read. Waits for the home stream.
+/// Bytes of the device, for the host to look at until the next read. Waits for the cache's stream.
 std::span<const std::byte> ShadowEngine::read(const std::byte* device_bytes, std::size_t count) {
   if (device_.kind() == DeviceKind::host) return {device_bytes, count};
   read_.resize(count);
-  const Status copied = device_.copy(read_.data(), device_bytes, count, cache_->home_stream());
-  const Status waited = device_.synchronize(cache_->home_stream());
+  const Status copied = device_.copy(read_.data(), device_bytes, count, cache_->stream());
+  const Status waited = device_.synchronize(cache_->stream());
   note(copied.is_ok() && waited.is_ok(), 0, 0, [] { return "reading the device"; });
   return read_;
 }

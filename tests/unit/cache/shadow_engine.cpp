@@ -37,7 +37,7 @@ ShadowEngine::ShadowEngine(Device& device, const EngineOptions& options)
   if (!created_) return;
   const Arena& arena = cache_->arena();
   created_ = device.fill(arena.base(), kNaNByte, static_cast<std::uint64_t>(arena.bytes()),
-                         cache_->home_stream());
+                         cache_->stream());
 }
 
 /// On CUDA: one set of buffers for every step, as large as the largest.
@@ -76,7 +76,7 @@ Status ShadowEngine::create_sinks() {
   if (!buffer) return buffer.status();
   sinks_there_ = static_cast<const float*>(buffer->data());
   buffers_.push_back(std::move(*buffer));
-  return device_.copy(buffers_.back().data(), sinks_.data(), size, cache_->home_stream());
+  return device_.copy(buffers_.back().data(), sinks_.data(), size, cache_->stream());
 }
 
 std::size_t ShadowEngine::bytes(std::int64_t elements) const noexcept {
@@ -120,7 +120,7 @@ Status ShadowEngine::poison(std::span<const BlockId> blocks) {
       const auto size = static_cast<std::uint64_t>(
           whole ? layout.block_bytes() : layout.plane_bytes(static_cast<std::int32_t>(p)));
       if (Status s = device_.fill(cache_->arena().address(block, plane.layer, plane.kind), kNaNByte,
-                                  size, cache_->home_stream());
+                                  size, cache_->stream());
           !s) {
         return s;
       }
@@ -168,7 +168,7 @@ Status ShadowEngine::poison_tail(SequenceId sequence) {
     const auto size = static_cast<std::uint64_t>((block_size - used) * layout.token_stride(p));
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       std::byte* tail = block + head * layout.head_stride(p) + used * layout.token_stride(p);
-      if (Status s = device_.fill(tail, kNaNByte, size, cache_->home_stream()); !s) return s;
+      if (Status s = device_.fill(tail, kNaNByte, size, cache_->stream()); !s) return s;
     }
   }
   return {};
@@ -185,11 +185,11 @@ Status ShadowEngine::poison_chunked_tail(const PlaneSpec& plane, std::byte* bloc
     }
   }
   if (Status s = device_.copy(block, read_.data(), static_cast<std::uint64_t>(plane_bytes),
-                              cache_->home_stream());
+                              cache_->stream());
       !s) {
     return s;
   }
-  return device_.synchronize(cache_->home_stream());
+  return device_.synchronize(cache_->stream());
 }
 
 // ---- a step
@@ -271,8 +271,7 @@ Status ShadowEngine::upload(Record& record, std::int32_t index) {
       {to.key, &from.key}, {to.value, &from.value}, {to.query, &from.query}};
   for (const auto& [target, source] : copies) {
     if (source->empty()) continue;
-    if (Status s = device_.copy(target, source->data(), source->size(), cache_->home_stream());
-        !s) {
+    if (Status s = device_.copy(target, source->data(), source->size(), cache_->stream()); !s) {
       return s;
     }
   }
@@ -296,7 +295,7 @@ Status ShadowEngine::download(Record& record, std::int32_t index) {
       {to.windowed_lse.data(), from.windowed_lse, to.windowed_lse.size() * sizeof(float)}};
   for (const Copy& copy : copies) {
     if (copy.bytes == 0) continue;
-    if (Status s = device_.copy(copy.target, copy.source, copy.bytes, cache_->home_stream()); !s) {
+    if (Status s = device_.copy(copy.target, copy.source, copy.bytes, cache_->stream()); !s) {
       return s;
     }
   }
@@ -328,7 +327,9 @@ Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
 
 Status ShadowEngine::begin_step() {
   if (!in_step_) {
-    if (Status s = cache_->begin_step(); !s) return s;
+    const std::vector<StreamId>& streams = options_.streams;
+    const StreamId stream = streams.empty() ? StreamId{} : streams[step_ % streams.size()];
+    if (Status s = cache_->begin_step({.stream = stream}); !s) return s;
     in_step_ = true;
   }
   Record& record = records_[step_ % records_.size()];
@@ -360,8 +361,8 @@ Status ShadowEngine::step(std::span<const AppendDemand> demands) {
   return end_step(record);
 }
 
-Status ShadowEngine::record(const RecordedStep& shape) {
-  if (Status s = cache_->begin_recording(shape).status(); !s) return s;
+Status ShadowEngine::record(const RecordedStep& shape, const StepOptions& options) {
+  if (Status s = cache_->begin_recording(shape, options).status(); !s) return s;
   for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
     if (Status s = queue_calls(layer, pointers_.at(static_cast<std::size_t>(layer))); !s) return s;
   }
