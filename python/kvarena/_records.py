@@ -1,0 +1,178 @@
+"""What the library answers: named tuples, which pickle and compare by value."""
+
+from typing import NamedTuple, Protocol
+
+
+class SupportsDLPack(Protocol):
+    """Memory with DLPack: what every array library takes with `from_dlpack`."""
+
+    def __dlpack__(self) -> object: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+class HolderReport(NamedTuple):
+    """A holder of blocks."""
+
+    holder: int  #: id
+    sequence: int  #: the sequence's id, or the holder's own number; 0: none
+    owner: int  #: for whom it holds; 0: unknown
+    purpose: str
+    references: int  #: block references that it has
+    reserved: int  #: blocks promised to it
+    since_ns: int  #: as registered
+    deadline_ns: int  #: as registered
+
+
+class Explanation(NamedTuple):
+    """Why a request fits or does not fit."""
+
+    requested: int  #: blocks asked for
+    usable: int  #: blocks that this request may use
+    promised: int  #: the part of `usable` that was promised
+    missing: int  #: requested - usable, at least 0
+    num_blocks: int  #: of the pool
+    free: int  #: by state
+    referenced: int  #: by state
+    fenced: int  #: by state
+    evictable: int  #: by state
+    offline: int  #: by state
+    reserved_blocks: int  #: promised to holders
+    watermark: int  #: blocks that admission leaves available
+    fenced_returning: int  #: that come back when all tickets retire
+    oldest_open_ticket: int  #: the one to wait for; 0: none is open
+    urgency: str  #: "growth" or "admission"
+    fits: bool  #: the blocks can be had
+    largest: tuple[HolderReport, ...]  #: the largest holders
+    returning: tuple[int, ...]  #: blocks that come back when largest[0] .. largest[i] end; -1: unknown
+
+
+class Stats(NamedTuple):
+    """The figures of a cache or pool; a pool has no tables and no steps."""
+
+    num_blocks: int  #: free + referenced + fenced + evictable + offline
+    free: int  #: by state
+    referenced: int  #: by state
+    fenced: int  #: by state
+    evictable: int  #: by state
+    offline: int  #: by state
+    reserved_blocks: int  #: promised; still part of free + evictable
+    watermark: int  #: blocks that admission leaves available
+    holders: int  #: registered holders
+    references: int  #: of all holders, without fenced ones
+    fence_entries: int  #: references that wait for tickets
+    peak_allocated: int  #: the most blocks that were not free at one time
+    holders_ever: int  #: since create
+    allocations: int  #: blocks handed out since create
+    releases: int  #: references given up since create
+    evictions: int  #: evictable blocks handed out since create
+    exhaustions: int  #: calls refused since create because blocks were missing
+    sequences: int  #: existing sequences
+    tokens: int  #: sum of their lengths
+    entries: int  #: block references in tables
+    waste_tokens: int  #: slots in tables behind the end of their sequence
+    pages_used: int  #: pages of entries in use
+    pages_total: int  #: pages of entries there are
+    sequences_ever: int  #: since create
+    copies_on_write: int  #: since create
+    open_tickets: int  #: tickets that have not retired
+    oldest_ticket: int  #: 0: none is open
+    step: int  #: steps ended
+    published_ns: int  #: time of the last publication
+    steps_lost: int  #: ended steps that the device did not take
+    missed_launches: int  #: launches that found no step to run
+    awaited_tickets: int  #: open tickets for which a later step waits
+    audit_blocks: int  #: blocks checked by the audit since create
+    audit_passes: int  #: complete passes of the audit
+    audit_failure: str  #: the code of the audit's first failure; "ok": none
+
+
+class SequenceInfo(NamedTuple):
+    """One sequence's figures."""
+
+    length: int  #: tokens
+    num_blocks: int  #: entries in its table, with reserved capacity
+    max_length: int  #: 0: none
+    waste_tokens: int  #: num_blocks * block_size - length
+    since_ns: int  #: as given
+    deadline_ns: int  #: as given, or set since
+    owner: int  #: whose content it is; never 0
+    holder: int  #: the holder of its block references
+    import_state: str  #: "none", "filling" or "failed"
+
+
+class DeviceInfo(NamedTuple):
+    """Facts about a device."""
+
+    total_bytes: int  #: all memory; the capacity of a host device
+    free_bytes: int  #: what the driver can give now, next to other processes
+    tracked_bytes: int  #: recorded by this device, of kind device
+    staging_bytes: int  #: recorded by this device, of kind staging
+    overhead_bytes: int  #: used when the device was opened: contexts, other processes
+    bounce_bytes: int  #: as in kvarena_cuda_options; 0 on the host
+    ordinal: int  #: of the GPU; -1 on the host
+    compute_capability: int  #: 10 * major + minor; 0 on the host
+    num_sms: int  #: multiprocessors; 0 on the host
+    lost_to: int  #: the sticky CUDA error by which the device was lost, or 0
+    is_cuda: bool  #: a GPU
+    allows_host: bool  #: host memory is accepted for KV and weights
+
+
+class Footprint(NamedTuple):
+    """The memory that a cache takes."""
+
+    num_blocks: int  #: blocks in the pool
+    pool_bytes: int  #: of all blocks
+    workspace_bytes: int  #: of all attention workspaces
+    table_bytes: int  #: of the step's block tables on CUDA
+    staging_bytes: int  #: pinned host memory on CUDA
+    device_bytes: int  #: pool, workspaces and tables
+    host_bytes: int  #: of block manager and tables; an upper bound
+    device_allocations: int  #: of device memory
+    staging_allocations: int  #: of pinned host memory
+
+
+class BlockInfo(NamedTuple):
+    """What is known of one block."""
+
+    generation: int  #: how often it has been handed out before
+    reference_count: int  #: references that are not fenced
+    claims: int  #: claims on its bytes; a holder may write in place when it is 1
+    state: str  #: "free", "referenced", "fenced", "evictable" or "offline"
+    content: str  #: "unwritten", "being_written", "published" or "failed"
+
+
+class Operation(NamedTuple):
+    """One mutating call of the block manager, with its outcome."""
+
+    kind: str  #: such as "allocate"
+    outcome: str  #: the name of a status code, such as "ok"
+    holder: int  #: argument, or result of register_holder
+    ticket: int  #: a number that rises from ticket to ticket; 0: none
+    count: int  #: blocks asked for, or reserved
+    flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
+    blocks: tuple[int, ...]  #: arguments, or the result of allocate
+
+
+class LayerView(NamedTuple):
+    """K and V of one layer of the pool.
+
+    In rows order each is [num_blocks, num_heads, block_size, head_dim]. The chunked order has no strides:
+    [num_blocks, num_heads, block_size * head_dim].
+    """
+
+    key: SupportsDLPack
+    value: SupportsDLPack
+    tile_order: str  #: "rows" or "chunked"
+
+
+class DeviceBatch(NamedTuple):
+    """What a step put on the device, for attention kernels of the engine's own."""
+
+    block_tables: SupportsDLPack  #: int32; row r's table is block_tables[row_slots[r]]
+    row_slots: SupportsDLPack  #: [num_rows] int32; -1: a row without a sequence
+    lengths: SupportsDLPack  #: [num_rows] int32, with the new tokens
+    q_offsets: SupportsDLPack  #: [num_rows + 1] int64, first new token of each row
+    slots: SupportsDLPack  #: [num_tokens] int64; -1: skip
+    num_rows: int  #: in a recording the most
+    num_tokens: int  #: in a recording the most

@@ -1,0 +1,267 @@
+// Steps: eager, recorded into a CUDA graph, and replayed.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache.hpp"
+#include "explain.hpp"
+#include "layer_args.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+namespace kvarena::python {
+
+namespace {
+
+enum class Kind { eager, recording, replay };
+
+/// A step of a cache: a context manager. Entering begins it and appends its demands; leaving ends
+/// it, or aborts it when an exception leaves it.
+struct Step {
+  CachePointer cache;
+  Kind kind = Kind::eager;
+  nb::object demands;         ///< None: the caller appends
+  kvarena_recorded_step shape = sized<kvarena_recorded_step>();
+  void* stream = nullptr;     ///< null: that of the last step
+  bool holds = false;         ///< tensors must be held until their work has completed
+  bool is_open = false;       ///< begun and not ended
+  std::int32_t urgency = 0;
+  kvarena_batch batch = sized<kvarena_batch>();
+  std::vector<nb::object> held;
+
+  Witness witness() const { return cache->witness(); }
+  Place place() const { return cache->device->place(stream); }
+};
+
+void raise_order(const char* what) {
+  kvarena_status status{};
+  status.code = KVARENA_FAILED_PRECONDITION;
+  status.resource = KVARENA_RESOURCE_STEP;
+  raise(status, {}, what, -1);
+}
+
+/// Keeps an object until the work that uses its memory has completed.
+void hold(Step& step, nb::handle object) {
+  if (step.holds && !object.is_none()) step.held.push_back(nb::borrow(object));
+}
+
+void append(Step& step, nb::handle demands, std::string_view urgency) {
+  Cache& cache = *step.cache;
+  read_demands(cache, demands);
+  const std::int32_t chosen = urgency.empty() ? step.urgency : urgency_of(urgency);
+  const kvarena_status status = without_gil([&] {
+    return step.kind == Kind::replay
+               ? kvarena_step_append_recorded(cache.handle, &step.shape, cache.demands.data(),
+                                              cache.demands.size(), chosen, &step.batch)
+               : kvarena_step_append(cache.handle, cache.demands.data(), cache.demands.size(),
+                                     chosen, &step.batch);
+  });
+  if (status.code == KVARENA_OK) return;
+  std::int64_t demand = -1;
+  kvarena_step_failed_demand(cache.handle, &demand);
+  raise(status, cache.witness(), "", demand);
+}
+
+void abort(Step& step) {
+  step.is_open = false;
+  Cache& cache = *step.cache;
+  const kvarena_status status = without_gil([&] { return kvarena_step_abort(cache.handle); });
+  cache.held.push_back(std::move(step.held));
+  check(status, cache.witness());
+}
+
+void begin_recording(Step& step) {
+  auto options = sized<kvarena_step_options>();
+  options.stream = step.stream;
+  check(kvarena_recording_begin(step.cache->handle, &step.shape, &options, &step.batch),
+        step.witness());
+}
+
+nb::object enter(nb::handle self) {
+  auto& step = nb::cast<Step&>(self);
+  Cache& cache = *step.cache;
+  if (step.is_open) raise_order("this step has been entered already");
+  if (step.kind == Kind::recording) {
+    begin_recording(step);
+    step.is_open = true;
+    return nb::borrow(self);
+  }
+  auto options = sized<kvarena_step_options>();
+  options.stream = step.stream;
+  check(without_gil([&] { return kvarena_step_begin(cache.handle, &options); }), cache.witness());
+  step.is_open = true;
+  cache.drop_completed();
+  if (step.demands.is_none()) return nb::borrow(self);
+  try {
+    append(step, step.demands, {});
+  } catch (...) {
+    abort(step);
+    throw;
+  }
+  return nb::borrow(self);
+}
+
+void end(Step& step) {
+  step.is_open = false;
+  Cache& cache = *step.cache;
+  const kvarena_status status = without_gil([&] {
+    return step.kind == Kind::recording ? kvarena_recording_end(cache.handle)
+                                        : kvarena_step_end(cache.handle);
+  });
+  cache.held.push_back(std::move(step.held));
+  check(status, cache.witness());
+}
+
+void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
+  if (!step.is_open) return;
+  if (type.is_none()) {
+    end(step);
+  } else if (step.kind == Kind::recording) {
+    step.is_open = false;
+    kvarena_recording_end(step.cache->handle);  // the caller's exception says why
+  } else {
+    abort(step);
+  }
+}
+
+void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb::handle key_scale,
+           nb::handle value_scale) {
+  if (!step.is_open) raise_order("write needs an open step: use it inside `with cache.step(...)`");
+  const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
+                       layer, key, value, key_scale, value_scale);
+  Cache& cache = *step.cache;
+  check(without_gil([&] { return kvarena_step_write(cache.handle, &call.args); }),
+        cache.witness());
+  for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
+}
+
+nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, double scale,
+                  bool windowed, double soft_cap, nb::handle lse, nb::handle sinks,
+                  nb::handle tree_mask, nb::handle key_scale, nb::handle value_scale,
+                  bool kv_is_written) {
+  if (!step.is_open) raise_order("attend needs an open step: use it inside `with cache.step(...)`");
+  AttendCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
+                  {layer, scale, soft_cap, windowed, kv_is_written},
+                  {q, out, lse, sinks, tree_mask, key_scale, value_scale});
+  Cache& cache = *step.cache;
+  check(without_gil([&] { return kvarena_step_attend(cache.handle, &call.args); }),
+        cache.witness());
+  for (const nb::handle used : {q, lse, sinks, tree_mask, key_scale, value_scale}) {
+    hold(step, used);
+  }
+  hold(step, call.result);
+  return call.result;
+}
+
+nb::object slots_of(nb::handle self) {
+  const auto& step = nb::cast<const Step&>(self);
+  if (step.batch.slots == nullptr) return nb::none();
+  return array_of(const_cast<std::int64_t*>(step.batch.slots), kInt64, {},
+                  {step.batch.num_tokens}, self);
+}
+
+/// What the step put on the device, as arrays there.
+nb::object device_batch(nb::handle self) {
+  const auto& step = nb::cast<const Step&>(self);
+  auto batch = sized<kvarena_device_batch>();
+  check(kvarena_step_device_batch(step.cache->handle, &batch), step.witness());
+  const Place place = step.place();
+  const auto array = [&](const void* data, dlpack::DataType dtype,
+                         std::vector<std::int64_t> shape) {
+    return array_of(const_cast<void*>(data), dtype, place, std::move(shape), self);
+  };
+  nb::dict values;
+  values["block_tables"] =
+      array(batch.block_tables, kInt32, {step.cache->options.max_sequences, batch.row_stride});
+  values["row_slots"] = array(batch.row_slots, kInt32, {batch.num_rows});
+  values["lengths"] = array(batch.lengths, kInt32, {batch.num_rows});
+  values["q_offsets"] = array(batch.q_offsets, kInt64, {batch.num_rows + 1});
+  values["slots"] = array(batch.slots, kInt64, {batch.num_tokens});
+  values["num_rows"] = batch.num_rows;
+  values["num_tokens"] = batch.num_tokens;
+  return make_record("DeviceBatch", values);
+}
+
+/// A step on `stream`. Tensors are held unless work ends with its call, or torch's allocator gives
+/// their memory out again in the order of the same stream.
+Step make_step(const CachePointer& cache, Kind kind, nb::handle stream, std::string_view urgency) {
+  Step step;
+  step.cache = cache;
+  step.kind = kind;
+  step.demands = nb::none();
+  step.stream = chosen_stream(*cache->device, stream);
+  step.urgency = urgency_of(urgency);
+  const bool is_torch_stream = stream.is_none() && step.stream != nullptr;
+  step.holds = !cache->device->runs_in_calls && !is_torch_stream;
+  return step;
+}
+
+Step eager_step(const CachePointer& cache, nb::object demands, nb::handle stream,
+                std::string_view urgency) {
+  Step step = make_step(cache, Kind::eager, stream, urgency);
+  step.demands = std::move(demands);
+  return step;
+}
+
+void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool shares_prefixes) {
+  step.shape.num_rows = rows;
+  step.shape.tokens_per_row = tokens_per_row;
+  step.shape.shares_prefixes = shares_prefixes ? 1 : 0;
+}
+
+Step recording(const CachePointer& cache, std::int32_t rows, std::int32_t tokens_per_row,
+               bool shares_prefixes, nb::handle stream) {
+  Step step = make_step(cache, Kind::recording, stream, "default");
+  set_shape(step, rows, tokens_per_row, shares_prefixes);
+  return step;
+}
+
+Step replayed_step(const CachePointer& cache, std::int32_t graph_rows, nb::object demands,
+                   std::int32_t tokens_per_row, bool shares_prefixes, nb::handle stream,
+                   std::string_view urgency) {
+  Step step = make_step(cache, Kind::replay, stream, urgency);
+  set_shape(step, graph_rows, tokens_per_row, shares_prefixes);
+  step.demands = std::move(demands);
+  return step;
+}
+
+void add_to_cache(nb::module_& module) {
+  auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
+  cache
+      .def("step", &eager_step, nb::arg("demands") = nb::none(), nb::kw_only(),
+           nb::arg("stream") = nb::none(), nb::arg("urgency") = "growth")
+      .def("record", &recording, nb::arg("rows"), nb::kw_only(), nb::arg("tokens_per_row") = 1,
+           nb::arg("shares_prefixes") = false, nb::arg("stream") = nb::none())
+      .def("replay", &replayed_step, nb::arg("graph_rows"), nb::arg("demands"), nb::kw_only(),
+           nb::arg("tokens_per_row") = 1, nb::arg("shares_prefixes") = false,
+           nb::arg("stream") = nb::none(), nb::arg("urgency") = "growth");
+}
+
+}  // namespace
+
+void bind_step(nb::module_& module) {
+  nb::class_<Step>(module, "Step")
+      .def("__enter__", &enter)
+      .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
+           nb::arg("traceback").none())
+      .def("append", &append, nb::arg("demands"), nb::arg("urgency") = "")
+      .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value"), nb::kw_only(),
+           nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
+      .def("attend", &attend, nb::arg("layer"), nb::arg("q"), nb::kw_only(),
+           nb::arg("out") = nb::none(), nb::arg("scale") = 0.0, nb::arg("windowed") = false,
+           nb::arg("soft_cap") = 0.0, nb::arg("lse") = nb::none(), nb::arg("sinks") = nb::none(),
+           nb::arg("tree_mask") = nb::none(), nb::arg("key_scale") = nb::none(),
+           nb::arg("value_scale") = nb::none(), nb::arg("kv_is_written") = false)
+      .def("device_batch", &device_batch)
+      .def_prop_ro("slots", &slots_of)
+      .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })
+      .def_prop_ro("num_copies", [](const Step& s) { return s.batch.num_copies; })
+      .def_prop_ro("new_blocks", [](const Step& s) { return s.batch.new_blocks; });
+  add_to_cache(module);
+}
+
+}  // namespace kvarena::python
