@@ -126,7 +126,8 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
     const int dim = e * 128 + lane * 4;
     if (dim >= C::kDim) continue;
     const float* const o = result.o[r] + 4 * e;
-    *reinterpret_cast<uint2*>(static_cast<T*>(p.out) + element_of<C>(launch, place) + dim) =
+    *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + bytes_to<C>(place, p.out_token_stride) +
+                              dim * 2) =
         make_uint2(pack<T>(o[0] * factor, o[1] * factor), pack<T>(o[2] * factor, o[3] * factor));
   }
 }

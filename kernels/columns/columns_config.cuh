@@ -126,10 +126,10 @@ __device__ __forceinline__ Place place_of(const Launch& launch, int q_begin, int
   const int group = launch.constants.group;
   return {std::int64_t{q_begin} + token, head * group + column - token * group};
 }
-/// Returns the index of the place's first element in q and out.
+/// Returns the bytes from the begin of q or out to the place's dim 0.
 template <class C>
-__device__ __forceinline__ std::int64_t element_of(const Launch& launch, const Place& place) {
-  return (place.token * launch.params.limits.num_q_heads + place.head) * C::kDim;
+__device__ __forceinline__ std::int64_t bytes_to(const Place& place, std::int64_t token_stride) {
+  return place.token * token_stride + place.head * (C::kDim * 2);
 }
 
 /// Loads segment `index`, which the schedule wrote before this kernel began. Lane i of the warp

@@ -290,7 +290,9 @@ Status CudaBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
                           .dtype = args.dtype,
                           .slots = tables_.view().slots,
                           .num_tokens = batch_.num_tokens,
-                          .scales = args.scales};
+                          .scales = args.scales,
+                          .key_token_stride_bytes = args.key_token_stride_bytes,
+                          .value_token_stride_bytes = args.value_token_stride_bytes};
   return launch_layer(
       [&](void* stream) { return cuda::launch_append(append, layers_begun_, stream); });
 }
@@ -309,6 +311,8 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.sinks = given.sinks;
   args.tree_mask = given.tree_mask;
   args.scales = given.scales;
+  args.q_token_stride_bytes = given.q_token_stride_bytes;
+  args.out_token_stride_bytes = given.out_token_stride_bytes;
   const cuda::AttentionStep step = step_for(schedule, batch_);
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
 }

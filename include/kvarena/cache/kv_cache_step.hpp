@@ -45,6 +45,10 @@ struct WriteKvArgs {
   const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
   DType dtype = DType::f16;     ///< of key and value; converted to the layout's
   QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; the same as for attend
+  std::int64_t key_token_stride_bytes = 0;  ///< from one token of key to the next; 0: dense. Else a
+                                            ///< multiple of the element, at least a dense token
+  std::int64_t value_token_stride_bytes =
+      0;  ///< of value, for example a part of a fused projection
 };
 
 /// Attention of the step's new tokens over one layer.
@@ -64,6 +68,9 @@ struct AttendArgs {
                                              ///< needs KvCacheOptions::draft_trees
   bool kv_is_written = false;  ///< true: the caller's own kernels wrote K and V of the step's
                                ///< tokens, without write_kv
+  std::int64_t q_token_stride_bytes = 0;    ///< from one token of q to the next, 0: dense; as in
+                                            ///< AttentionArgs
+  std::int64_t out_token_stride_bytes = 0;  ///< of out
 };
 
 }  // namespace kvarena
