@@ -45,7 +45,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::write_output(const Wor
                             dim * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
     const float lse = is_empty ? -INFINITY : (maximum + log2f(sum) - kBits) / kLog2e;
-    p.lse[place.token * p.limits.num_q_heads + place.head] = lse == INFINITY ? *sink : lse;
+    p.lse[std::int64_t{place.token} * p.limits.num_q_heads + place.head] =
+        lse == INFINITY ? *sink : lse;
   }
 }
 
