@@ -50,7 +50,7 @@ __device__ __forceinline__ void run_arriver(const Launch& launch, Shared<C>& sha
       wait_for_parts(shared, ++parts, lane);
       const bool is_last = lane == 0 && arrive_at(launch, segment.item, segment.arrivals);
       if (__any_sync(~0U, is_last)) {
-        __threadfence();
+        __syncwarp();
         combine<C, 2, 2>(launch, load_item(launch, segment.item), 0, 1, lane);
       }
     }
