@@ -121,10 +121,12 @@ class Cudnn:
         self.parts = [(len(lengths), lengths[0])] if is_uniform else [(1, n) for n in lengths]
         copies = max(1, min(MOST_COPIES, -(-ROTATED_BYTES // row["kv_bytes"])))
         self.graphs, self.failures = {}, []
+        self.calls = []  # own the tensors that the graphs read
         for layout in ("bhsd", "bshd"):
             try:
                 calls = [self.call(layout) for _ in range(copies)]
                 self.graphs[layout] = timer.graph(calls)
+                self.calls.append(calls)
             except RuntimeError as error:
                 self.failures.append(f"{layout}: {str(error).splitlines()[0]}")
 

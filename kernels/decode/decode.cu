@@ -10,6 +10,11 @@ namespace {
 using Launch = cudaError_t (*)(const DecodeParams&, const DecodeWorkspace&, int blocks,
                                bool overlap, cudaStream_t stream);
 
+/// The kernel of an instance, for what a launch knows.
+template <class T, class S, int D, int W, int PerSm, bool kOneTile, bool kOneToken>
+constexpr auto kKernel =
+    decode::decode_kernel<T, S, D, W, PerSm, decode::LaunchMode<kOneTile, kOneToken>>;
+
 /// Launches the decode kernel of one instance.
 template <class T, class S, int D, int W, int PerSm>
 cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace, int blocks,
@@ -25,16 +30,20 @@ cudaError_t launch(const DecodeParams& params, const DecodeWorkspace& workspace,
   config.numAttrs = 1;
   const auto tiles = static_cast<std::uint32_t>(params.block_size / kTileTokens);
   const DecodeConstants constants{tiles, ((std::uint64_t{1} << 32) + tiles - 1) / tiles};
-  const auto kernel = tiles == 1 ? decode::decode_kernel<T, S, D, W, PerSm, true>
-                                 : decode::decode_kernel<T, S, D, W, PerSm, false>;
+  const bool has_one_token = params.max_q_len == 1;
+  const auto kernel = has_one_token ? (tiles == 1 ? kKernel<T, S, D, W, PerSm, true, true>
+                                                  : kKernel<T, S, D, W, PerSm, false, true>)
+                                    : (tiles == 1 ? kKernel<T, S, D, W, PerSm, true, false>
+                                                  : kKernel<T, S, D, W, PerSm, false, false>);
   return cudaLaunchKernelEx(&config, kernel, params, workspace, constants);
 }
 
 /// Loads the kernels of one instance.
 template <class T, class S, int D, int W, int PerSm>
 Status load() noexcept {
-  return load_kernels(decode::decode_kernel<T, S, D, W, PerSm, true>,
-                      decode::decode_kernel<T, S, D, W, PerSm, false>);
+  return load_kernels(
+      kKernel<T, S, D, W, PerSm, true, true>, kKernel<T, S, D, W, PerSm, false, true>,
+      kKernel<T, S, D, W, PerSm, true, false>, kKernel<T, S, D, W, PerSm, false, false>);
 }
 
 /// The DType of a CUDA type.

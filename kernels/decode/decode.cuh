@@ -92,9 +92,17 @@ struct Shared {
   int is_last;
 };
 
-/// The state of a thread block. `OneTile` means that a block is one tile, which is the common case.
+/// What a launch knows beforehand. Each fact makes the kernel faster: that a block is one tile, and
+/// that each row has one query token.
+template <bool kOneTile_, bool kOneToken_>
+struct LaunchMode {
+  static constexpr bool kOneTile = kOneTile_;
+  static constexpr bool kOneToken = kOneToken_;
+};
+
+/// The state of a thread block. `Mode` is a LaunchMode.
 /// The inner loop then needs only one multiplication between a table entry and an address.
-template <class T, class S, int D, int W, bool OneTile>
+template <class T, class S, int D, int W, class Mode>
 struct Kernel {
   using Tile = decode::Tile<S, D>;
   using Math = typename Tile::Math;
@@ -182,7 +190,7 @@ struct Kernel {
   /// Returns the table entry of a tile. It is exact for tile < 2^32 / tiles_per_block. The inner
   /// loop then has no branch and no division.
   __device__ unsigned table_index(int tile) const {
-    if constexpr (OneTile) return static_cast<unsigned>(tile);
+    if constexpr (Mode::kOneTile) return static_cast<unsigned>(tile);
     return static_cast<unsigned>(static_cast<unsigned>(tile) * constants.block_of_tile >> 32);
   }
   __device__ int block_of(const BlockId* table, int tile) const {
@@ -191,7 +199,7 @@ struct Kernel {
   /// Returns the bytes from a plane's base to a tile.
   __device__ std::int64_t tile_offset(int block, int head, int tile) const {
     const std::int64_t at = block * p.block_stride + head * p.head_stride;
-    if constexpr (OneTile) return at;
+    if constexpr (Mode::kOneTile) return at;
     const unsigned within = tile - table_index(tile) * constants.tiles_per_block;
     return at + within * Tile::kBytes;
   }
@@ -203,7 +211,11 @@ struct Kernel {
     return (static_cast<std::int64_t>(item.part.first_q) + token) * p.limits.num_q_heads + head;
   }
   /// Returns the query columns of the row and KV head. Later columns of a chunk are padding.
-  __device__ int num_columns(const WorkItem& item) const { return item.part.q_len * group; }
+  __device__ int num_columns(const WorkItem& item) const { return q_len(item) * group; }
+  /// The query tokens of the item's row.
+  __device__ static int q_len(const WorkItem& item) {
+    return Mode::kOneToken ? 1 : static_cast<int>(item.part.q_len);
+  }
   /// Leaves no units to an item whose columns are all padding, because its row has fewer query
   /// tokens than others.
   __device__ void empty_padding(WorkItem& item) const {
@@ -211,8 +223,9 @@ struct Kernel {
   }
   /// Returns one past the last position that a column sees.
   __device__ int limit_of(const WorkItem& item, int column) const {
-    const int q_len = item.part.q_len;
-    return item.part.seq_len - q_len + min(column / group, q_len - 1) + 1;
+    if constexpr (Mode::kOneToken) return item.part.seq_len;
+    const int tokens = q_len(item);
+    return item.part.seq_len - tokens + min(column / group, tokens - 1) + 1;
   }
 
   /// Returns the scale of this head's K or V.

@@ -70,6 +70,8 @@ struct DecodeParams {
   const BlockId* block_tables = nullptr;  ///< [.., table_stride] rows of block ids
   std::int64_t table_stride = 0;          ///< entries from one row to the next
   std::int32_t num_rows = 0;              ///< as scheduled
+  std::int32_t max_q_len = 0;             ///< 1: every scheduled row has one query token, which is
+                                          ///< faster; other numbers say nothing
   std::int32_t window_tokens = 0;         ///< as scheduled
   DType dtype = DType::bf16;              ///< of q and out: the same as limits.kv_dtype; bf16 or
                                           ///< f16 for fp8 K and V

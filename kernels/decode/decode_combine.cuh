@@ -27,11 +27,11 @@ __device__ __forceinline__ void scale_by(float4& v, float factor) {
 }
 
 /// Normalises and stores four adjacent dims of a column.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const WorkItem& item,
-                                                                          int column, int dim,
-                                                                          float maximum, float sum,
-                                                                          float4 o) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::write_output(const WorkItem& item,
+                                                                       int column, int dim,
+                                                                       float maximum, float sum,
+                                                                       float4 o) const {
   const int global_column = item.chunk * kColumns + column;
   const std::int64_t row = q_row(item, global_column);
   // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
@@ -50,21 +50,19 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::write_output(const 
 }
 
 /// Stores four adjacent dims of a column of a partial result.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::store_partial(std::int64_t slot,
-                                                                           bool of_group,
-                                                                           int column, int dim,
-                                                                           float maximum, float sum,
-                                                                           float4 o) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::store_partial(std::int64_t slot,
+                                                                        bool of_group, int column,
+                                                                        int dim, float maximum,
+                                                                        float sum, float4 o) const {
   __stcg(reinterpret_cast<float4*>(outputs(slot) + column * D + dim), o);
   if (dim == 0) __stcg(max_sum(slot, of_group) + column, make_float2(maximum, sum));
 }
 
 /// Adds up the results of the warps (staged in shared memory), and stores the output or a partial
 /// result.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
-    const WorkItem& item) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::merge_warps(const WorkItem& item) const {
   const int columns = min(kColumns, num_columns(item) - item.chunk * kColumns);
   const bool whole = item.part.num_parts == 1;
   const std::int64_t at = whole ? 0 : slot(item, item.part.part);
@@ -94,10 +92,10 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::merge_warps(
 /// Combines the partial results `from` of an item. Stores the output, or with `is_group` the result
 /// of the group that begins at `from.first`. An element is four dims of a column. With many
 /// results, several lanes share an element. The order depends on the shape alone.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkItem& item,
-                                                                     const Partials& from,
-                                                                     bool is_group) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::combine(const WorkItem& item,
+                                                                  const Partials& from,
+                                                                  bool is_group) const {
   constexpr int kAtOnce = 8;
   int lanes = 1;
   while (lanes < 32 && lanes * kAtOnce < from.count) lanes *= 2;
@@ -163,9 +161,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::combine(const WorkI
 
 /// Counts an arrival. Returns, to all threads, whether it is the last of `expected`; the counter is
 /// 0 again then. What this thread block has stored is visible to the block that is last.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::is_last_of(int* arrived,
-                                                                        int expected) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ bool Kernel<T, S, D, W, Mode>::is_last_of(int* arrived,
+                                                                     int expected) const {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
@@ -178,8 +176,8 @@ __device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::is_last_of(int* arr
 }
 
 /// Counts this part as arrived, and combines what is complete then.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkItem& item) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::arrive(const WorkItem& item) const {
   const int parts = item.part.num_parts;
   int* const arrived = counters(slot(item, 0));
   if (parts < kGroupedParts) {
@@ -195,9 +193,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::arrive(const WorkIt
 }
 
 /// Stores this warp's result where merge_warps reads it.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stage(
-    const Accumulator<D>& acc) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stage(const Accumulator<D>& acc) const {
   __syncwarp();  // all lanes have finished reading q from the same memory
   if (g == 0) {
     shared.max_sum[warp][2 * t][0] = acc.maximum[0];
@@ -224,11 +221,11 @@ __device__ __forceinline__ int fresh_thread() {
 
 /// Runs a thread block: it takes work items until there are none. The first item is the block's own
 /// index. It takes each later item from a counter while it works on the item before.
-template <class T, class S, int D, int W, int PerSm, bool OneTile>
+template <class T, class S, int D, int W, int PerSm, class Mode>
 __global__ void __launch_bounds__(W * 32, PerSm)
     decode_kernel(__grid_constant__ const DecodeParams p, __grid_constant__ const DecodeWorkspace w,
                   DecodeConstants constants) {
-  using Kernel = decode::Kernel<T, S, D, W, OneTile>;
+  using Kernel = decode::Kernel<T, S, D, W, Mode>;
   __shared__ Shared<D, W> shared;
   int index = static_cast<int>(blockIdx.x);
   // The item is read next to the header, not after it. The array is long enough for any index, but

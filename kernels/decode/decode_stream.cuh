@@ -8,18 +8,18 @@ namespace kvarena::kernels::decode {
 
 /// Returns whether this warp's first unit has tokens that the kernel before this one may still
 /// write.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ bool Kernel<T, S, D, W, OneTile>::reads_new_tokens(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ bool Kernel<T, S, D, W, Mode>::reads_new_tokens(
     const WorkItem& item) const {
-  const int old_tokens = item.part.seq_len - static_cast<int>(item.part.q_len);
+  const int old_tokens = item.part.seq_len - q_len(item);
   return (item.part.first_unit + warp) * kUnitTokens > old_tokens - kUnitTokens;
 }
 
 /// Computes the bytes from a plane's base to each tile of a unit. The last unit of a row may lack
 /// its last tiles; the row's last tile is used in their place.
-template <class T, class S, int D, int W, bool OneTile>
+template <class T, class S, int D, int W, class Mode>
 template <bool kFirst>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::find_tiles(
     std::int64_t (&offsets)[kTiles], const int (&blocks)[kTiles], const WorkItem& item,
     int unit) const {
 #pragma unroll
@@ -28,11 +28,11 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_tiles(
   }
 }
 /// Reads the block of each tile of a unit from the table. A unit past the part gets block 0.
-template <class T, class S, int D, int W, bool OneTile>
+template <class T, class S, int D, int W, class Mode>
 template <bool kFirst>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&blocks)[kTiles],
-                                                                         const WorkItem& item,
-                                                                         int unit) const {
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::find_blocks(int (&blocks)[kTiles],
+                                                                      const WorkItem& item,
+                                                                      int unit) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
     blocks[u] =
@@ -40,8 +40,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::find_blocks(int (&b
   }
 }
 /// Loads K of a unit.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_key(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_key(
     Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
@@ -49,8 +49,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_key(
   }
 }
 /// Loads V of a unit.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_value(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_value(
     Tile (&tiles)[kTiles], const std::int64_t (&offsets)[kTiles]) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
@@ -59,9 +59,10 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_value(
 }
 
 /// Loads this warp's first unit, and the block ids of its second unit.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
-    Tile (&tiles)[kTiles], int (&next_blocks)[kTiles], const WorkItem& item) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_first(Tile (&tiles)[kTiles],
+                                                                     int (&next_blocks)[kTiles],
+                                                                     const WorkItem& item) const {
   const int unit = item.part.first_unit + warp;
   if (unit >= item.part.last_unit) return;
   int blocks[kTiles];
@@ -75,8 +76,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_first(
 
 /// Prefetches this warp's second unit into the L2, because the memory is idle while the kernel
 /// before this one ends.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::prefetch_second(
     const int (&blocks)[kTiles], const WorkItem& item) const {
   const int unit = item.part.first_unit + warp + W;
   if (unit >= item.part.last_unit) return;
@@ -97,9 +98,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::prefetch_second(
 /// Stages the B operands of the 8 query columns in shared memory: column g, with the dims that K's
 /// operands have in lane t. Sets `unit_logit`, the factors from dot products of columns 2t and 2t +
 /// 1 to logits.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
-    float (&unit_logit)[2], const WorkItem& item) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_query(float (&unit_logit)[2],
+                                                                     const WorkItem& item) const {
   unsigned q[Tile::kSteps][2];
   const int column = item.chunk * kColumns + g;
   const bool exists = column < num_columns(item);
@@ -124,8 +125,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::load_query(
 
 /// Converts q from bf16 to f16. f16 has the precision of bf16 but not its range, so each column is
 /// first divided by a power of two that brings its largest element near 1.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::narrow_query(
     unsigned (&q)[Tile::kSteps][2], float (&unit_logit)[2]) const {
   const auto low = [](unsigned pair) { return __uint_as_float(pair << 16); };
   const auto high = [](unsigned pair) { return __uint_as_float(pair & 0xffff0000U); };
@@ -157,10 +158,10 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::narrow_query(
 
 /// Masks the tokens that a column does not see: their logits become -inf. A slot that no column
 /// sees may hold anything, even NaN, so its values become 0.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4], Tile& tile,
-                                                                  const WorkItem& item,
-                                                                  int first_token) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::mask(float (&s)[4], Tile& tile,
+                                                               const WorkItem& item,
+                                                               int first_token) const {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int token = first_token + token_of(g) + (i >> 1) * 8;
@@ -178,10 +179,10 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::mask(float (&s)[4],
 
 /// Returns the slots of this lane's V, of the tile that begins at `first_token`, that query token
 /// `query` of the row sees.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ unsigned Kernel<T, S, D, W, OneTile>::seen_slots(const WorkItem& item,
-                                                                            int query,
-                                                                            int first_token) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ unsigned Kernel<T, S, D, W, Mode>::seen_slots(const WorkItem& item,
+                                                                         int query,
+                                                                         int first_token) const {
   const int limit = limit_of(item, query * group);
   const int start = p.window_tokens == 0 ? 0 : limit - p.window_tokens;
   unsigned seen = 0;
@@ -196,8 +197,8 @@ __device__ __forceinline__ unsigned Kernel<T, S, D, W, OneTile>::seen_slots(cons
 /// Adds the weighted values of a unit that some query tokens of the row see in part only, each
 /// query token by itself. A weight of 0 is not enough there: 0 times an infinite value, or NaN, is
 /// NaN.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::weigh_apart(
     Accumulator<D>& acc, const Tile (&tiles)[kTiles], const unsigned (&weights)[kTiles][2],
     const WorkItem& item, int unit) const {
   const int first_column = item.chunk * kColumns;
@@ -217,7 +218,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
 #pragma unroll
       for (int i = 0; i < Tile::kSteps; ++i) {
         // Columns of other query tokens may get NaN, so they keep what they had.
-        float (&o)[4] = acc.o[i];
+        float(&o)[4] = acc.o[i];
         const float kept[4] = {o[0], o[1], o[2], o[3]};
         tiles[u].weigh(o, i, weight0, weight1, seen);
         if (!has_even) {
@@ -234,8 +235,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::weigh_apart(
 }
 
 /// Computes the logits (log2, scaled, capped) of a unit's tokens.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::multiply_queries(
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::multiply_queries(
     float (&s)[kTiles][4], const Tile (&tiles)[kTiles], const float (&unit_logit)[2]) const {
 #pragma unroll
   for (int u = 0; u < kTiles; ++u) {
@@ -286,12 +287,12 @@ __device__ __forceinline__ void update_softmax(Accumulator<D>& acc, float (&s)[k
 /// as K of this unit is used, and V likewise. With `takes` the first thread takes the index of its
 /// next work item, as late as the latency allows, so that no thread block holds work that another
 /// could do.
-template <class T, class S, int D, int W, bool OneTile>
-__device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<D>& acc,
-                                                                    Tile (&tiles)[kTiles],
-                                                                    int (&next_blocks)[kTiles],
-                                                                    const WorkItem& item,
-                                                                    bool takes, int& taken) const {
+template <class T, class S, int D, int W, class Mode>
+__device__ __forceinline__ void Kernel<T, S, D, W, Mode>::stream(Accumulator<D>& acc,
+                                                                 Tile (&tiles)[kTiles],
+                                                                 int (&next_blocks)[kTiles],
+                                                                 const WorkItem& item, bool takes,
+                                                                 int& taken) const {
   float unit_logit[2];
   load_query(unit_logit, item);
   unit_logit[0] *= p.soft_cap == 0.0F ? kLog2e : 1.0F;
@@ -326,7 +327,7 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
       weights[u][0] = transpose_8x8(pack_pair<Math>(s[u][0], s[u][1]));
       weights[u][1] = transpose_8x8(pack_pair<Math>(s[u][2], s[u][3]));
     }
-    const bool is_apart = is_edge && item.part.q_len > 1;
+    const bool is_apart = !Mode::kOneToken && is_edge && q_len(item) > 1;
 #pragma unroll
     for (int i = 0; i < Tile::kSteps; ++i) {
       float(&o)[4] = acc.o[i];
@@ -337,7 +338,9 @@ __device__ __forceinline__ void Kernel<T, S, D, W, OneTile>::stream(Accumulator<
         if (!is_apart) tiles[u].weigh(o, i, weights[u][0], weights[u][1]);
       }
     }
-    if (is_apart) weigh_apart(acc, tiles, weights, item, unit);
+    if constexpr (!Mode::kOneToken) {
+      if (is_apart) weigh_apart(acc, tiles, weights, item, unit);
+    }
     if (more) load_value(tiles, next);
 #pragma unroll
     for (int u = 0; u < kTiles; ++u) next_blocks[u] = after_next[u];

@@ -246,7 +246,8 @@ Status check(const DecodeScheduleParams& p) noexcept {
     if (Status s = not_null(p.seq_lens); !s) return s;
   }
   if (p.fixed_parts) {
-    if (Status s = in_range(Resource::num_tokens, p.limits.fixed_tokens, 1, kMaxFixedDecodeTokens); !s) {
+    if (Status s = in_range(Resource::num_tokens, p.limits.fixed_tokens, 1, kMaxFixedDecodeTokens);
+        !s) {
       return s;
     }
   }

@@ -3,7 +3,7 @@
 /// @file
 /// The warp of the Hopper kernel that copies K and V into shared memory, one bulk copy for each
 /// 16-token tile. The tiles of an item come from the last to the first, K of each before V of the
-/// one before it. Included by prefill_hopper.cuh.
+/// one before it. K and V of fp8 are loaded by hopper_convert.cuh. Included by prefill_hopper.cuh.
 
 #include "kernels/prefill/hopper_tile.cuh"
 
@@ -13,9 +13,8 @@ namespace kvarena::kernels::prefill {
 template <class Tile>
 struct Copier {
   static constexpr int kBlocks = Tile::kBlocks;
-  static constexpr int kStages = Tile::kIsFp8 ? Tile::kRawStages : Tile::kStages;
-  static constexpr int kStageBytes = Tile::kIsFp8 ? Tile::kRawBytes : Tile::kStageBytes;
-  static constexpr int kBytes = Tile::kStoredTileBytes;
+  static constexpr int kStages = Tile::kStages;
+  static constexpr int kBytes = Tile::kTileBytes;
 
   const PrefillParams& p;
   const HopperLaunch& launch;
@@ -35,23 +34,21 @@ struct Copier {
 
   /// Copies K of tile `n`. Tiles that no row sees are not copied: their logits are masked.
   __device__ __forceinline__ void copy_keys(const char* head, int n, int block) {
-    Barrier* const full = Tile::kIsFp8 ? shared.raw_keys_full : shared.keys_full;
-    Barrier* const empty = Tile::kIsFp8 ? shared.raw_keys_empty : shared.keys_empty;
-    char* const stages = Tile::kIsFp8 ? shared.raw_keys[0] : shared.keys[0];
     const RingPlace<kStages> place(keys);
-    wait(&empty[place.stage], place.parity ^ 1);
+    Barrier* const full = &shared.keys_full[place.stage];
+    char* const stage = shared.keys[place.stage];
+    wait(&shared.keys_empty[place.stage], place.parity ^ 1);
     ++keys;
     if (lane == 0) *static_cast<volatile int*>(&shared.tiles_copied) = keys;
     const int tile = n * kBlocks + lane;
     const int token = tile * kTileTokens;
     const bool is_seen = lane < kBlocks && token < seq_len && token + kTileTokens > first_token;
     const int count = __popc(__ballot_sync(~0U, is_seen));
-    if (lane == 0) arrive_and_expect(&full[place.stage], count * kBytes);
+    if (lane == 0) arrive_and_expect(full, count * kBytes);
     __syncwarp();
     if (is_seen) {
-      copy_bulk(shared_address(stages) + place.stage * kStageBytes + lane * kBytes,
-                tile_at(head, p.attention.kv.key.block_stride, block, tile), kBytes,
-                &full[place.stage]);
+      copy_bulk(shared_address(stage) + lane * kBytes,
+                tile_at(head, p.attention.kv.key.block_stride, block, tile), kBytes, full);
     }
   }
 
@@ -60,8 +57,8 @@ struct Copier {
   __device__ __forceinline__ void write_edges(const char* head, char* stage, int n, int block,
                                               unsigned whole) {
     constexpr int kGroupPieces = kBytes / 2 / kChunkBytes;  // of eight tokens
-    constexpr int kAtomPieces = kAtomTokens * Tile::kStoredPiece / kChunkBytes;
-    constexpr int kTokenPieces = Tile::kStoredPiece / kChunkBytes;
+    constexpr int kAtomPieces = kAtomTokens * Tile::kPiece / kChunkBytes;
+    constexpr int kTokenPieces = Tile::kPiece / kChunkBytes;
 #pragma unroll 1
     for (int j = 0; j < kBlocks; ++j) {
       if ((whole >> j & 1) != 0) continue;
@@ -85,25 +82,23 @@ struct Copier {
 
   /// Copies V of tile `n`.
   __device__ __forceinline__ void copy_values(const char* head, int n, int block) {
-    Barrier* const full = Tile::kIsFp8 ? shared.raw_values_full : shared.values_full;
-    Barrier* const empty = Tile::kIsFp8 ? shared.raw_values_empty : shared.values_empty;
-    char* const stages = Tile::kIsFp8 ? shared.raw_values[0] : shared.values[0];
     const RingPlace<kStages> place(values);
-    wait(&empty[place.stage], place.parity ^ 1);
+    Barrier* const full = &shared.values_full[place.stage];
+    char* const stage = shared.values[place.stage];
+    wait(&shared.values_empty[place.stage], place.parity ^ 1);
     ++values;
     const int tile = n * kBlocks + lane;
     const int token = tile * kTileTokens;
     const bool is_whole = lane < kBlocks && token + kTileTokens <= seq_len && token >= first_token;
     const unsigned whole = __ballot_sync(~0U, is_whole);
     if (whole != (1U << kBlocks) - 1) {
-      write_edges(head, stages + place.stage * kStageBytes, n, block, whole);
+      write_edges(head, stage, n, block, whole);
     }
-    if (lane == 0) arrive_and_expect(&full[place.stage], __popc(whole) * kBytes);
+    if (lane == 0) arrive_and_expect(full, __popc(whole) * kBytes);
     __syncwarp();
     if (is_whole) {
-      copy_bulk(shared_address(stages) + place.stage * kStageBytes + lane * kBytes,
-                tile_at(head, p.attention.kv.value.block_stride, block, tile), kBytes,
-                &full[place.stage]);
+      copy_bulk(shared_address(stage) + lane * kBytes,
+                tile_at(head, p.attention.kv.value.block_stride, block, tile), kBytes, full);
     }
   }
 

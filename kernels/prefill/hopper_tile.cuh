@@ -5,7 +5,8 @@
 /// An item is a tile of packed rows of one KV head; packed row token * group + i is query
 /// head i of the KV head's group for a query token. A thread block has a producer warpgroup, which
 /// copies K and V and gives out items, and two consumer warpgroups, which have half of the tile's
-/// rows each. With fp8 K and V a fourth warpgroup converts them to f16.
+/// rows each. K and V of fp8 become operands of f16 on the way: three warps of the producer
+/// warpgroup and a fourth warpgroup load and convert them.
 
 #include "kernels/common/hopper.cuh"
 #include "kernels/prefill/hopper_launch.h"
@@ -46,20 +47,15 @@ struct HopperTile {
 
   static constexpr int kTileBytes = kTileTokens * D * 2;  ///< of a 16-token operand
   static constexpr int kStageBytes = N * D * 2;
-  static constexpr int kStoredTileBytes = kTileTokens * D * (kIsFp8 ? 1 : 2);
-  static constexpr int kRawBytes = kIsFp8 ? N * D : 0;
-  static constexpr int kRawStages = 2;
-  /// Bytes of a token in an atom of the pool, and of an operand.
-  static constexpr int kStoredPiece =
-      D * (kIsFp8 ? 1 : 2) % kPieceBytes ? kSmallPiece : kPieceBytes;
+  /// Bytes of a token in an atom of an operand.
   static constexpr int kPiece = D * 2 % kPieceBytes ? kSmallPiece : kPieceBytes;
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr int kGroupBytes = 8 * D * 2;  ///< of eight tokens or rows of an operand
 
+  static constexpr int kConverterWarps = kIsFp8 ? 7 : 0;
   static constexpr int kThreads = kIsFp8 ? 512 : 384;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = kIsFp8 ? 208 : 232;
-  static constexpr int kConverterRegisters = 56;
+  static constexpr int kProducerRegisters = !kIsFp8 ? 40 : D == 64 ? 64 : 48;
+  static constexpr int kConsumerRegisters = !kIsFp8 ? 232 : D == 64 ? 192 : 208;
 };
 
 /// An item. Its tiles of N tokens are first_tile .. end_tile - 1; without tiles it is the end.
@@ -96,19 +92,13 @@ struct alignas(1024) HopperShared {
   char keys[Tile::kStages][Tile::kStageBytes];
   char values[Tile::kStages][Tile::kStageBytes];
   char query[Tile::kHasSharedQuery ? Tile::kRows * Tile::D * 2 : 16];
-  char raw_keys[Tile::kRawStages][Tile::kRawBytes + 16 * !Tile::kIsFp8];
-  char raw_values[Tile::kRawStages][Tile::kRawBytes + 16 * !Tile::kIsFp8];
   Barrier keys_full[Tile::kStages];
   Barrier keys_empty[Tile::kStages];
   Barrier values_full[Tile::kStages];
   Barrier values_empty[Tile::kStages];
-  Barrier raw_keys_full[Tile::kRawStages];
-  Barrier raw_keys_empty[Tile::kRawStages];
-  Barrier raw_values_full[Tile::kRawStages];
-  Barrier raw_values_empty[Tile::kRawStages];
   Barrier item_full[kItemSlots];
   Barrier item_empty[kItemSlots];
-  int tiles_copied;  ///< tiles of K for which copies were begun
+  int tiles_copied;  ///< tiles of K for which copies or loads were begun
   Item items[kItemSlots];
   KeptItem kept[8];  ///< one for each consumer warp
 };

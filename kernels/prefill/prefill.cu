@@ -19,7 +19,8 @@ constexpr std::int64_t kLongRow = 1536;
 
 /// The tensor core kernel of one type and head_dim.
 struct Instance {
-  DType dtype;
+  DType dtype;     ///< of q and out
+  DType kv_dtype;  ///< of K and V
   int head_dim;
   int rows;
   int threads;
@@ -28,10 +29,14 @@ struct Instance {
 };
 
 constexpr Instance kInstances[] = {
-#define KVARENA_PREFILL(dtype, T, D)                    \
-  {DType::dtype,           D,                           \
-   PrefillTile<D>::kRows,  PrefillTile<D>::kWarps * 32, \
-   PrefillTile<D>::kBytes, prefill_tensor_cores<T, D>},
+#define KVARENA_PREFILL(dtype, T, kv_dtype, S, D) \
+  {DType::dtype,                                  \
+   DType::kv_dtype,                               \
+   D,                                             \
+   PrefillTile<D>::kRows,                         \
+   PrefillTile<D>::kWarps * 32,                   \
+   PrefillTile<D>::kBytes,                        \
+   prefill_tensor_cores<T, S, D>},
 #include "kernels/prefill/instances.def"
 #undef KVARENA_PREFILL
 };
@@ -46,13 +51,16 @@ bool has_vectors(const PlaneView& plane) noexcept {
 const Instance* find_instance(const AttentionParams& a) noexcept {
   const PlaneView& key = a.kv.key;
   const PlaneView& value = a.kv.value;
-  if (key.dtype != a.q_dtype || value.dtype != a.q_dtype || a.out_dtype != a.q_dtype ||
-      key.head_dim != value.head_dim || !has_vectors(key) || !has_vectors(value) ||
-      !is_aligned(a.q, kChunkBytes) || !is_aligned(a.out, 4)) {
+  if (value.dtype != key.dtype || a.out_dtype != a.q_dtype || key.head_dim != value.head_dim ||
+      !has_vectors(key) || !has_vectors(value) || !is_aligned(a.q, kChunkBytes) ||
+      !is_aligned(a.out, 4)) {
     return nullptr;
   }
   for (const Instance& instance : kInstances) {
-    if (instance.dtype == a.q_dtype && instance.head_dim == key.head_dim) return &instance;
+    if (instance.dtype == a.q_dtype && instance.kv_dtype == key.dtype &&
+        instance.head_dim == key.head_dim) {
+      return &instance;
+    }
   }
   return nullptr;
 }
@@ -195,7 +203,7 @@ bool takes_hopper_kernel(const PrefillParams& p) noexcept {
 
 Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
   for (const Instance& instance : kInstances) {
-    if (instance.dtype != kv_dtype || instance.head_dim != head_dim) continue;
+    if (instance.kv_dtype != kv_dtype || instance.head_dim != head_dim) continue;
     if (Status s = load_kernels(instance.kernel); !s) return s;
   }
   for (const auto& list :

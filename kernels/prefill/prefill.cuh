@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// The tensor core kernel of prefill.h. A thread block has kRows query tokens of one query head, 16
+/// The tensor core kernel of prefill.h. K and V of one byte are converted when they are loaded. A
+/// thread block has kRows query tokens of one query head, 16
 /// a warp; K and V come through shared memory kTile tokens at a time, put in rows whatever their
 /// order in the pool. Online softmax (Milakov and Gimelshein, 2018) in base 2; P is rounded to T
 /// for the second product, sums are of the unrounded values.
@@ -11,6 +12,8 @@
 #include "kernels/prefill/prefill_rows.cuh"
 
 #include "kvarena/base/tile_order.hpp"
+
+#include <cuda_fp8.h>
 
 namespace kvarena::kernels {
 
@@ -37,8 +40,29 @@ __device__ inline bool has_special(unsigned pair) {
   return (pair & kExponent) == kExponent || (pair >> 16 & kExponent) == kExponent;
 }
 
-/// A thread block's shared memory and state.
-template <class T, int D>
+/// Loads eight neighbouring elements of K or V and returns them as elements of T. Every e4m3 number
+/// is one of bf16 and of f16.
+template <class T, class S>
+__device__ inline uint4 load_elements(const std::byte* from) {
+  if constexpr (std::is_same_v<T, S>) {
+    return load_once(from);
+  } else {
+    const uint2 packed = *reinterpret_cast<const uint2*>(from);
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto pair =
+          static_cast<__nv_fp8x2_storage_t>((i < 2 ? packed.x : packed.y) >> i % 2 * 16);
+      const __half2_raw raw = __nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3);
+      const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&raw));
+      words[i] = pack_pair<T>(values.x, values.y);
+    }
+    return {words[0], words[1], words[2], words[3]};
+  }
+}
+
+/// A thread block's shared memory and state, for q and out of type T and K and V of type S.
+template <class T, class S, int D>
 struct PrefillBlock {
   using Tile = PrefillTile<D>;
   static constexpr int kStride = Tile::kStride;
@@ -48,9 +72,11 @@ struct PrefillBlock {
   PrefillRow row;
   int head;   ///< query head
   int first;  ///< query token of the row in this block's first row
-  T* q;       ///< [kRows, kStride]
-  T* k;       ///< [kTile, kStride]
-  T* v;       ///< [kTile, kStride]
+  float key_scale;
+  float value_scale;
+  T* q;  ///< [kRows, kStride]
+  T* k;  ///< [kTile, kStride]
+  T* v;  ///< [kTile, kStride]
   float o[D / 8][4];
   float top[2];  ///< running maximum of rows g and g + 8, base 2
   float sum[2];  ///< running sum, this thread's columns only
@@ -83,8 +109,11 @@ struct PrefillBlock {
       if (token >= seen.begin && token < seen.end) {
         const std::int64_t block = a.batch.tables.block(row.row, token / a.kv.block_size).value;
         const int at = token % a.kv.block_size;
-        key = load_once(a.kv.key.base + element_offset(a.kv.key, 2, block, kv_head, at, d));
-        value = load_once(a.kv.value.base + element_offset(a.kv.value, 2, block, kv_head, at, d));
+        constexpr int kBytes = sizeof(S);
+        key = load_elements<T, S>(a.kv.key.base +
+                                  element_offset(a.kv.key, kBytes, block, kv_head, at, d));
+        value = load_elements<T, S>(a.kv.value.base +
+                                    element_offset(a.kv.value, kBytes, block, kv_head, at, d));
       }
       store(k + i / kChunks * kStride + d, key);
       store(v + i / kChunks * kStride + d, value);
@@ -123,7 +152,7 @@ struct PrefillBlock {
       for (int n = 0; n < Tile::kTile / 8; ++n) {
         const int token = from + n * 8 + lane % 4 * 2 + i % 2;
         const bool is_seen = r < row.count && token >= seen.begin && token < seen.end;
-        s[n][i] = is_seen ? logit_of(p.attention, s[n][i]) * kLog2e : -INFINITY;
+        s[n][i] = is_seen ? logit_of(p.attention, s[n][i] * key_scale) * kLog2e : -INFINITY;
       }
     }
   }
@@ -229,7 +258,7 @@ struct PrefillBlock {
       if (r >= row.count) continue;
       const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;
       const SoftmaxEnd end = end_softmax(a, head, top[half] * kLn2, sum[half] * kUnit);
-      const float share = end.share * kUnit;
+      const float share = end.share * kUnit * value_scale;
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
         const std::int64_t at = index * D + i * 8 + lane % 4 * 2;
@@ -241,7 +270,7 @@ struct PrefillBlock {
   }
 };
 
-template <class T, int D>
+template <class T, class S, int D>
 __global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
     prefill_tensor_cores(const __grid_constant__ PrefillParams p) {
   using Tile = PrefillTile<D>;
@@ -253,16 +282,23 @@ __global__ void __launch_bounds__(PrefillTile<D>::kWarps * 32)
   if (first >= row.count) return;
   T* q = reinterpret_cast<T*>(shared);
   T* k = q + Tile::kRows * Tile::kStride;
-  PrefillBlock<T, D> block{p,
-                           row,
-                           static_cast<int>(blockIdx.y),
-                           first,
-                           q,
-                           k,
-                           k + Tile::kTile * Tile::kStride,
-                           {},
-                           {-INFINITY, -INFINITY},
-                           {}};
+  const auto head = static_cast<int>(blockIdx.y);
+  const auto scale_of = [&](const float* scales) {
+    if (scales == nullptr) return 1.0F;
+    return scales[a.scales.per_head ? head / (a.num_q_heads / a.kv.key.num_heads) : 0];
+  };
+  PrefillBlock<T, S, D> block{p,
+                              row,
+                              head,
+                              first,
+                              scale_of(a.scales.key),
+                              scale_of(a.scales.value),
+                              q,
+                              k,
+                              k + Tile::kTile * Tile::kStride,
+                              {},
+                              {-INFINITY, -INFINITY},
+                              {}};
   const int last = min(first + Tile::kRows, row.count) - 1;
   const Visible seen{visible_to(a, row, first).begin, visible_to(a, row, last).end};
 

@@ -5,11 +5,11 @@
 /// in chunks or all at once, in either tile order. There are three kernels. The Hopper kernel
 /// serves devices of compute capability 9.0, q, K and V of one 16-bit type, and K and V in chunked
 /// order with one head_dim 64, 80, 96, 128, 192 or 256, through contiguous block tables. It needs
-/// zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves q, K and V of
-/// one 16-bit type, with K and V of one head_dim 64, 96, 128 or 256. The plain kernel computes in
-/// f32 and serves every other pair of types, with fp8 K and V and their scales, and any head_dim up
-/// to 1024. Lengths and offsets are read on the device, so a captured graph stays right while they
-/// change. No allocation, no synchronisation.
+/// zeroed counters, and a plan for more than 32 rows. The tensor core kernel serves 16-bit
+/// q, K and V of the same type or fp8 with their scales, with K and V of one head_dim 64, 80, 96,
+/// 128, 192 or 256. The plain kernel computes in f32 and serves every other pair of types, and any
+/// head_dim up to 1024. Lengths and offsets are read on the device, so a captured graph stays right
+/// while they change. No allocation, no synchronisation.
 
 #include "kernels/params.h"
 #include "kernels/prefill/prefill_plan.h"

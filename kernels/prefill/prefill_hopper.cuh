@@ -16,21 +16,13 @@ namespace kvarena::kernels::prefill {
 template <class Tile>
 __device__ void init_shared(HopperShared<Tile>& shared) {
   constexpr int kConsumerWarps = 8;
-  constexpr int kConverterWarps = Tile::kIsFp8 ? 4 : 0;
-  constexpr int kItemReaders =
-      1 + kConsumerWarps + kConverterWarps + (Tile::kHasSharedQuery ? 1 : 0);
-  constexpr int kWriters = Tile::kIsFp8 ? kConverterWarps : 1;
+  constexpr int kWriters = Tile::kIsFp8 ? Tile::kConverterWarps : 1;
+  constexpr int kItemReaders = kWriters + kConsumerWarps + (Tile::kHasSharedQuery ? 1 : 0);
   for (int i = 0; i < Tile::kStages; ++i) {
     init_barrier(&shared.keys_full[i], kWriters);
     init_barrier(&shared.values_full[i], kWriters);
     init_barrier(&shared.keys_empty[i], 2);
     init_barrier(&shared.values_empty[i], 2);
-  }
-  for (int i = 0; i < Tile::kRawStages && Tile::kIsFp8; ++i) {
-    init_barrier(&shared.raw_keys_full[i], 1);
-    init_barrier(&shared.raw_values_full[i], 1);
-    init_barrier(&shared.raw_keys_empty[i], kConverterWarps);
-    init_barrier(&shared.raw_values_empty[i], kConverterWarps);
   }
   for (int i = 0; i < kItemSlots; ++i) {
     init_barrier(&shared.item_full[i], 1);
@@ -40,18 +32,19 @@ __device__ void init_shared(HopperShared<Tile>& shared) {
   fence_barrier_init();
 }
 
-/// The producer warpgroup. Two or three of its warps work.
+/// The warps that are no consumers, counted from 0. Two or three of them work; with fp8 K and V all
+/// do.
 template <class Tile>
 __device__ __forceinline__ void produce(const PrefillParams& p, const HopperLaunch& launch,
-                                        HopperShared<Tile>& shared) {
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (warp == 0) {
+                                        HopperShared<Tile>& shared, int warp, int lane) {
+  if (warp == 3) {
+    ItemGiver<Tile>{p, launch, shared, lane}.run();
+  } else if constexpr (Tile::kIsFp8) {
+    Converter<Tile>{p, launch, shared, warp < 3 ? warp : warp - 1, lane}.run();
+  } else if (warp == 0) {
     Copier<Tile>{p, launch, shared, lane}.run();
   } else if (warp == 1 && Tile::kHasSharedQuery) {
     prefetch_queries(p, launch, shared, lane);
-  } else if (warp == 3) {
-    ItemGiver<Tile>{p, launch, shared, lane}.run();
   }
 }
 
@@ -66,16 +59,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   __syncthreads();
   wait_for_previous_kernel();
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-  if (warpgroup == 0) {
+  if (warpgroup == 0 || warpgroup == 3) {
     give_registers<Tile::kProducerRegisters>();
-    produce(p, launch, shared);
-  } else if (Tile::kIsFp8 && warpgroup == 3) {
-    if constexpr (Tile::kIsFp8) {
-      give_registers<Tile::kConverterRegisters>();
-      Converter<Tile>{shared, static_cast<int>(threadIdx.x) / 32 & 3,
-                      static_cast<int>(threadIdx.x) % 32}
-          .run();
-    }
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    produce(p, launch, shared, warp < 4 ? warp : warp - 8, static_cast<int>(threadIdx.x) % 32);
   } else {
     take_registers<Tile::kConsumerRegisters>();
     Consumer<Tile> consumer(p, launch, shared, warpgroup - 1,

@@ -48,7 +48,7 @@ std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
   constexpr std::size_t kPageBytes = kPageEntries * kEntryBytes + sizeof(std::int32_t);
   return bytes_of(table_pages(num_blocks, options), kPageBytes) +
          bytes_of(options.max_sequences, kSequenceBytes) + bytes_of(num_blocks, kEntryBytes) +
-         bytes_of(num_blocks / 64 + 1, sizeof(std::uint64_t)) +
+         bytes_of(num_blocks, sizeof(std::int32_t)) +
          bytes_of(options.max_append_tokens, sizeof(std::int64_t));
 }
 
@@ -67,7 +67,7 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
       new_generations(static_cast<std::size_t>(block_manager.num_blocks())),
       growths(static_cast<std::size_t>(options.max_sequences)),
       holder_demands(static_cast<std::size_t>(options.max_sequences)),
-      seen_blocks(static_cast<std::size_t>(block_manager.num_blocks() / 64 + 1)),
+      sharers(static_cast<std::size_t>(block_manager.num_blocks())),
       shared_tails(static_cast<std::size_t>(options.max_sequences)),
       copies(static_cast<std::size_t>(options.max_sequences)),
       grown(static_cast<std::size_t>(options.max_sequences)),

@@ -128,7 +128,7 @@ struct BlockTables::Impl {
   LazyArray<Growth> growths;  // valid until the next append
   std::size_t num_growths = 0;
   LazyArray<HolderDemand> holder_demands;
-  LazyArray<std::uint64_t> seen_blocks;  // have_common_block: a bit for each block, all 0
+  LazyArray<std::int32_t> sharers;  // most_sharers: by block, all 0 between calls
   LazyArray<SharedTail> shared_tails;
   std::size_t num_shared_tails = 0;
   LazyArray<BlockCopy> copies;

@@ -33,32 +33,25 @@ void BlockTables::unmirror(std::int32_t slot, std::int32_t blocks) noexcept {
   if (s != nullptr) s->mirrored_blocks = std::min(s->mirrored_blocks, blocks);
 }
 
-bool BlockTables::have_common_block(std::span<const AppendedRow> rows,
-                                    std::int32_t index) noexcept {
+std::int32_t BlockTables::most_sharers(std::span<const AppendedRow> rows,
+                                       std::int32_t index) noexcept {
   const BlockStats stats = impl_->manager->stats();
-  if (stats.references == stats.referenced) return false;
-  const auto block_of = [&](const AppendedRow& row) {
+  if (stats.references == stats.referenced) return 0;
+  // The number of rows that have the row's block, or null when its table has no such entry.
+  const auto count_of = [&](const AppendedRow& row) -> std::int32_t* {
     Sequence* s = impl_->sequences.at(row.slot);
-    return s == nullptr || index < 0 || index >= s->filled_blocks
-               ? kNoBlock
-               : s->table.id_at(impl_->pages, index);
+    if (s == nullptr || index < 0 || index >= s->filled_blocks) return nullptr;
+    const BlockId block = s->table.id_at(impl_->pages, index);
+    return &impl_->sharers[static_cast<std::size_t>(block.value)];
   };
-  const auto word_of = [&](BlockId block) -> std::uint64_t& {
-    return impl_->seen_blocks[static_cast<std::size_t>(block.value / 64)];
-  };
-  const auto bit_of = [](BlockId block) { return std::uint64_t{1} << block.value % 64; };
-  bool is_common = false;
-  std::size_t looked = 0;
-  for (; looked < rows.size() && !is_common; ++looked) {
-    const BlockId block = block_of(rows[looked]);
-    if (block == kNoBlock) continue;
-    is_common = (word_of(block) & bit_of(block)) != 0;
-    word_of(block) |= bit_of(block);
+  std::int32_t most = 0;
+  for (const AppendedRow& row : rows) {
+    if (std::int32_t* count = count_of(row); count != nullptr) most = std::max(most, ++*count);
   }
-  for (const AppendedRow& row : rows.first(looked)) {
-    if (const BlockId block = block_of(row); block != kNoBlock) word_of(block) = 0;
+  for (const AppendedRow& row : rows) {
+    if (std::int32_t* count = count_of(row); count != nullptr) *count = 0;
   }
-  return is_common;
+  return most > 1 ? most : 0;
 }
 
 }  // namespace kvarena

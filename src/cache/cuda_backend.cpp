@@ -17,7 +17,8 @@
 namespace kvarena {
 namespace {
 
-/// Sequences with fewer common tokens do not gain by reading them together.
+/// Fewer sequences, or fewer common tokens, do not gain when they are read together.
+constexpr std::int32_t kSharers = 8;
 constexpr std::int32_t kSharedTokens = 512;
 
 /// The device's part of a KvCache on a GPU.
@@ -134,12 +135,16 @@ CudaBackend::Batch CudaBackend::batch_of(const StepGrowth& growth) const noexcep
 
 /// Returns the figures of a recorded step: all rows have the same number of tokens.
 CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexcept {
-  cuda::RowCounts one;
-  cuda::count_row(classes_, shape.tokens_per_row, one);
+  cuda::RowCounts rows;
+  cuda::count_row(classes_, shape.tokens_per_row, rows);
+  rows.decode *= shape.num_rows;
+  rows.columns *= shape.num_rows;
+  rows.prompts *= shape.num_rows;
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
           .num_copies = shape.num_rows,
-          .rows = {.decode = one.decode * shape.num_rows, .columns = one.columns * shape.num_rows}};
+          .rows = rows,
+          .shares_prefixes = shape.shares_prefixes};
 }
 
 /// Returns the attention step for a schedule. Rows are rounded up to a power of two, so that the
@@ -231,7 +236,7 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
   if (!is_replayed && shape_.max_shared_rows > 0 && classes_.column_tokens > 0) {
     const std::int32_t common = kSharedTokens / shape_.kv.block_size;
     batch_.shares_prefixes =
-        tables.have_common_block(growth.appended.rows, std::max(1, common) - 1);
+        tables.most_sharers(growth.appended.rows, std::max(1, common) - 1) >= kSharers;
   }
   copies_are_queued_ = false;
   const Status launched = launch_on_gpu([&](void* stream) {
@@ -314,6 +319,14 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
 }
 
+/// Returns whether the GPU has a kernel that masks draft trees.
+bool has_trees(const CudaDevice& device, const BackendOptions& options,
+               const KvLayerView& view) noexcept {
+  cuda::AttentionShape shape = cuda_shape(options, view);
+  shape.compute_capability = 10 * device.info().major + device.info().minor;
+  return cuda::row_classes(shape).column_tokens > 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena& arena,
@@ -321,7 +334,11 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
                                                      const BackendOptions& options) {
   auto* cuda = dynamic_cast<CudaDevice*>(&device);
   if (cuda == nullptr) return unsupported(Resource::device);
-  if (const Result<KvLayerView> view = arena.layer_view(0); !view) return view.status();
+  const Result<KvLayerView> view = arena.layer_view(0);
+  if (!view) return view.status();
+  if (options.draft_trees && !has_trees(*cuda, options, *view)) {
+    return unsupported_option(Option::draft_trees, 1);
+  }
   Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));
   if (!tables) return tables.status();
   Result<Workspaces> workspaces = Workspaces::create(device, options.workspaces);

@@ -1,11 +1,9 @@
 #include "capacity/planning.hpp"
 
-#include "attention/cuda/cuda_shapes.hpp"
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
 #include "kernels/decode/decode_workspace.h"
-#include "kernels/prefill/prefill_plan.h"
 
 #include <algorithm>
 #include <new>
@@ -83,39 +81,30 @@ FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options
           .workspace_bytes = footprint->workspace_bytes};
 }
 
-// Fewer rows may have another launch shape, which needs more: the most rows that need so many
-// bytes.
+// The partial results of decode attention are computed; the rest is what the workspace has besides.
 Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
                           std::int64_t workspace_bytes) {
-  if (target.kind != DeviceKind::cuda || workspace_bytes == 0) return {workspace_bytes, "B"};
-  cuda::AttentionShape shape{.kv = {},
-                             .num_q_heads = cache.num_q_heads,
-                             .max_rows = cache.max_batch_rows,
-                             .max_decode_tokens = cache.max_decode_tokens,
-                             .num_sms = target.num_sms,
-                             .batch_invariant_tokens = cache.batch_invariant_tokens,
-                             .draft_trees = cache.draft_trees,
-                             .max_shared_rows = cache.max_shared_rows};
-  shape.kv.key.dtype = cache.layout.dtype;
-  shape.kv.key.num_heads = cache.layout.num_kv_heads;
-  shape.kv.key.head_dim = cache.layout.head_dim_k;
-  shape.kv.key.tile_order = TileOrder::chunked;
-  shape.kv.value = shape.kv.key;
-  shape.kv.block_size = cache.layout.block_size_tokens;
-  const std::int64_t rows_bytes = workspace_bytes - kernels::kPrefillCounterBytes -
-                                  kernels::prefill_plan_bytes(cache.max_batch_rows);
-  kernels::DecodeLimits limits =
-      cuda::decode_limits(shape, cache.max_batch_rows, cache.max_decode_tokens);
-  const auto takes_all = [&] { return cuda::rows_bytes(shape, limits.max_rows) == rows_bytes; };
-  while (limits.max_rows > 0 && !takes_all()) --limits.max_rows;
-  if (limits.max_rows == 0) return {workspace_bytes, "B"};
+  const kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
+                                     .q_len = cache.max_decode_tokens,
+                                     .num_q_heads = cache.num_q_heads,
+                                     .num_kv_heads = cache.layout.num_kv_heads,
+                                     .head_dim = cache.layout.head_dim_k,
+                                     .num_sms = target.num_sms,
+                                     .kv_dtype = cache.layout.dtype};
+  const std::int32_t dims[] = {64, 96, 128, 256};
+  const bool has_decode =
+      std::ranges::find(dims, limits.head_dim) != std::end(dims) &&
+      limits.num_q_heads <= std::int64_t{limits.num_kv_heads} * kernels::kMaxDecodeGroup;
+  if (target.kind != DeviceKind::cuda || !has_decode) return {workspace_bytes, "B"};
   const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
   const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
   const Formula parts = Formula(limits.max_rows, "rows") +
                         rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
   const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
                           (Formula(8) + Formula(4) * limits.head_dim).of("B");
-  return partial + Formula(workspace_bytes - partial.value(), "B of the schedule");
+  const std::int64_t rest = workspace_bytes - partial.value();
+  if (rest < 0) return {workspace_bytes, "B"};
+  return partial + Formula(rest, "B of many query columns and of schedules");
 }
 
 Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,

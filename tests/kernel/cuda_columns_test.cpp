@@ -241,7 +241,8 @@ TEST_F(CudaColumns, EqualRowsNeedNoOffsets) {
 }
 
 /// Runs the only row of `problem` as the last one of a batch of `num_rows`. The others have its
-/// tables and query tokens, and other lengths.
+/// tables and query tokens, and other lengths. With a window they have its length too, because its
+/// table has only the entries that it needs.
 std::vector<std::byte> run_as_last(const AttentionProblem& problem, ColumnsProblem& device,
                                    std::int32_t num_rows, cudaStream_t stream) {
   const auto rows = static_cast<std::size_t>(num_rows);
@@ -249,7 +250,8 @@ std::vector<std::byte> run_as_last(const AttentionProblem& problem, ColumnsProbl
   std::vector<std::int32_t> lengths;
   std::vector<std::byte> q;
   for (std::int32_t row = 0; row < num_rows; ++row) {
-    lengths.push_back(row + 1 == num_rows ? longest : longest - 100 * (row % 20) - 7);
+    const bool is_other = row + 1 < num_rows && problem.shape().window_tokens == 0;
+    lengths.push_back(is_other ? longest - 100 * (row % 20) - 7 : longest);
     q.insert(q.end(), problem.q().begin(), problem.q().end());
   }
   const DeviceArray<std::int32_t> device_lengths(lengths);

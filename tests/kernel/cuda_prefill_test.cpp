@@ -57,13 +57,17 @@ TEST_F(CudaPrefill, TensorCoresForAllDimsBlocksOrdersAndGroups) {
   constexpr std::int32_t kGroups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16};
   std::vector<AttentionCase> cases;
   std::uint64_t seed = 0;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    for (const std::int32_t dim : {64, 96, 128, 256}) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::fp8_e4m3}) {
+    for (const std::int32_t dim : {64, 80, 96, 128, 192, 256}) {
       for (const std::int32_t block_size : {1, 7, 16, 32, 48, 64, 128}) {
         for (const TileOrder order : {TileOrder::rows, TileOrder::chunked}) {
           AttentionCase c = ragged_case(++seed);
           c.head_dim_k = c.head_dim_v = dim;
           c.key_dtype = c.value_dtype = c.q_dtype = c.out_dtype = dtype;
+          if (dtype == DType::fp8_e4m3) {
+            c.q_dtype = c.out_dtype = seed % 2 == 0 ? DType::bf16 : DType::f16;
+            c.scales = seed % 3 == 0 ? ScaleKind::per_head : ScaleKind::per_tensor;
+          }
           c.block_size = block_size;
           c.tile_order = order;
           c.group = kGroups[seed % std::size(kGroups)];
@@ -83,7 +87,7 @@ TEST_F(CudaPrefill, PlainForOtherTypesAndDims) {
   std::uint64_t seed = 500;
   for (const DType kv : kStored) {
     for (const DType q : kFloats) {
-      for (const auto& [dim_k, dim_v] : {std::pair{80, 80}, {64, 64}, {192, 128}, {7, 5}}) {
+      for (const auto& [dim_k, dim_v] : {std::pair{72, 72}, {64, 48}, {192, 128}, {7, 5}}) {
         for (const ScaleKind scales :
              {ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head}) {
           if (kv != DType::fp8_e4m3 && scales != ScaleKind::none) continue;
@@ -118,7 +122,7 @@ AttentionCase random_case(std::uint64_t seed) {
     c.scales = dice.one_of({ScaleKind::none, ScaleKind::per_tensor, ScaleKind::per_head});
   }
   c.head_dim_k = c.head_dim_v =
-      dice.once_in(5) ? dice.between(1, 200) : dice.one_of({64, 96, 128, 256});
+      dice.once_in(5) ? dice.between(1, 200) : dice.one_of({64, 80, 96, 128, 192, 256});
   if (dice.once_in(8)) c.head_dim_v = dice.between(1, 200);
   c.tile_order = dice.one_of({TileOrder::rows, TileOrder::chunked});
   c.block_size = dice.once_in(2) ? 16 * dice.one_of({1, 2, 3, 4, 8}) : dice.between(1, 40);
@@ -150,7 +154,7 @@ TEST_F(CudaPrefill, RandomShapes) {
 TEST_F(CudaPrefill, OneQueryTokenARowWithoutOffsets) {
   std::vector<AttentionCase> cases(2, ragged_case(900));
   for (AttentionCase& c : cases) c.q_counts.clear();
-  cases[1].head_dim_k = cases[1].head_dim_v = 80;
+  cases[1].head_dim_k = cases[1].head_dim_v = 72;
   expect_all_match(cases);
 }
 

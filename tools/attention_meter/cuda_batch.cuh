@@ -73,8 +73,8 @@ class CudaBatch {
       : shape_(problem.shape),
         num_rows_(static_cast<std::int64_t>(problem.lengths.size())),
         num_queries_(num_query_tokens(problem)),
-        table_stride_(
-            meter::num_blocks(shape_, *std::max_element(problem.lengths.begin(), problem.lengths.end()))),
+        table_stride_(meter::num_blocks(
+            shape_, *std::max_element(problem.lengths.begin(), problem.lengths.end()))),
         step(step_of(problem, layer_of(shape_, pool), device.info())),
         tables(device, num_tables * num_entries() * std::int64_t{sizeof(BlockId)}, kPurpose),
         row_offsets(device, num_rows_ * 8, kPurpose),

@@ -192,10 +192,10 @@ class KVARENA_EXPORT BlockTables {
   /// Says that the mirror lost blocks: it has at most the first `blocks` blocks of the slot.
   void unmirror(std::int32_t slot, std::int32_t blocks) noexcept;
 
-  /// Returns whether two of the rows of an append have the same block at index `index` of their
-  /// tables; two sequences with a common beginning do. O(rows), and O(1) while no block of the pool
-  /// has two references.
-  bool have_common_block(std::span<const AppendedRow> rows, std::int32_t index) noexcept;
+  /// Returns how many of the rows of an append have the same block at index `index` of their
+  /// tables, for the block that most of them have: the sequences with a common beginning. 0 when no
+  /// two have. O(rows), and O(1) while no block of the pool has two references.
+  std::int32_t most_sharers(std::span<const AppendedRow> rows, std::int32_t index) noexcept;
 
   // ---- questions -----------------------------------------------------------------------------
 

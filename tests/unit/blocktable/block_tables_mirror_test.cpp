@@ -127,6 +127,34 @@ TEST_F(BlockTablesMirror, ASlotUsedAgainBeginsWithNothing) {
   EXPECT_EQ(second.num_changed_blocks, 2);
 }
 
+TEST_F(BlockTablesMirror, SequencesWithACommonBeginningAreCounted) {
+  const SequenceId parent = sequence(9);
+  const SequenceId stranger = sequence(9);
+  std::vector<AppendDemand> demands{{parent, 1}, {stranger, 1}};
+  const auto sharers = [&](std::int32_t index) {
+    const Result<AppendResult> grown = tables().append(demands);
+    EXPECT_OK(grown);
+    return tables().most_sharers(grown->rows, index);
+  };
+  EXPECT_EQ(sharers(0), 0) << "no block of the pool has two references";
+  const SequenceId twin = tables().fork(parent, 8).value();
+  const SequenceId third = tables().fork(parent, 4).value();
+  EXPECT_EQ(sharers(0), 0) << "the forks are not in the step";
+  demands.push_back({twin, 1});
+  demands.push_back({third, 1});
+  EXPECT_EQ(sharers(0), 3);
+  EXPECT_EQ(sharers(1), 3);
+  EXPECT_EQ(sharers(2), 2) << "the third left after four tokens";
+  EXPECT_EQ(sharers(4), 0) << "the twin has a block of its own there";
+  EXPECT_EQ(sharers(400), 0) << "no table is so long";
+  EXPECT_EQ(sharers(-1), 0);
+  EXPECT_EQ(sharers(0), 3) << "the same every time";
+  ASSERT_OK(tables().destroy(twin));
+  ASSERT_OK(tables().destroy(third));
+  demands.resize(2);
+  EXPECT_EQ(sharers(0), 0);
+}
+
 TEST_F(BlockTablesMirror, AFailedAppendChangesNothing) {
   const SequenceId id = sequence(0);
   const std::int32_t slot = row(id, 3).slot;

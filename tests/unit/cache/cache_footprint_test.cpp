@@ -38,10 +38,14 @@ struct Known {
   CacheFootprint expected;
 };
 
-/// Worked out by hand from decode_workspace.h and device_tables_memory.cpp. Llama-3.1-8B:
-/// workspace: 256 rows + 132 * 2 * 8 / 8 + 1 = 521 parts of 32 bytes from 256 on, to 17,152;
-///   256 * 8 counters of 8, to 33,536; 521 * 8 slots of 64, to 300,288; of 8 * 128 * 4, to
-///   17,372,416; for prompts, 256 of counters and a plan of 32 + 256 * 32 in lines of 256 (8,448).
+/// Worked out by hand from decode_workspace.h, columns_workspace.h, prefix_plan.h and
+/// device_tables_memory.cpp. Llama-3.1-8B:
+/// decode: 256 rows + 132 * 2 * 8 / 8 + 1 = 521 parts of 32 bytes from 256 on, to 17,152; 521 * 8
+///   slots of 8, to 50,688; of 128, to 584,192; of 8 * 128 * 4, to 17,656,320.
+/// columns: 264 slots + 2 * 256 * 8 items of 4, to 17,664, and of 48, to 227,072; 264 * 128 + 2 *
+///   1,024 * 32 partial results of 8, to 1,021,696, and of 512, to 51,877,632; 256 * 8 + 256 * 8 +
+///   264 + 264 segments of 64, to 52,173,568. Prefixes: 19,712, and 1,024 of shared tokens.
+/// prompts: 256 of counters and a plan of 32 + 256 * 32 in lines of 256 (8,448).
 /// tables: 256 rows of 512 entries (524,288), then 1,024 + 65,536 + 2,048 and 2,048 + 1,024 + 1,024
 ///   + 2,304 + 256.
 /// Qwen2.5-0.5B: tables share a pool of 2 * (2 * 4 * 65,536 + 32 * 1,024) entries (4,456,448).
@@ -52,15 +56,15 @@ std::vector<Known> known_footprints() {
       {"Llama-3.1-8B, 256 sequences of 8192 tokens",
        options_of("Llama-3.1-8B"),
        132,
-       {10'000, 20'971'520'000, 17'381'120, 599'552, 594'944, 3, 2}},
+       {10'000, 20'971'520'000, 69'859'328, 599'552, 594'944, 3, 2}},
       {"Qwen2.5-0.5B, windowed, 4 tokens a row",
        options_of("Qwen2.5-0.5B"),
        132,
-       {65'536, 25'769'803'776, 52'776'960, 4'559'360, 3'482'368, 4, 2}},
+       {65'536, 25'769'803'776, 87'993'856, 4'559'360, 3'482'368, 4, 2}},
       {"Phi-3-mini-4k in fp8, 8 tokens a row",
        options_of("Phi-3-mini-4k-instruct"),
        132,
-       {4'096, 12'884'901'888, 13'169'664, 150'272, 396'800, 3, 2}},
+       {4'096, 12'884'901'888, 13'455'104, 150'272, 396'800, 3, 2}},
       {"f32 in rows, which decode attention does not read",
        options_of("Qwen2.5-0.5B"),
        132,
@@ -68,7 +72,7 @@ std::vector<Known> known_footprints() {
       {"Gemma-2-9B, windowed, on 108 multiprocessors",
        options_of("Gemma-2-9B"),
        108,
-       {3'000, 16'515'072'000, 35'033'600, 166'400, 311'808, 4, 2}},
+       {3'000, 16'515'072'000, 105'346'048, 166'400, 311'808, 4, 2}},
   };
   KvCacheOptions& llama = all[0].options;
   llama.max_sequences = 256;

@@ -51,10 +51,10 @@ class CudaBatch : public ::testing::Test {
                        .head_dim_k = kDim,
                        .dtype = DType::bf16,
                        .block_size_tokens = 16},
-            .size = {.num_blocks = 4 * kMostTokens / 16},
+            .size = {.num_blocks = 16 * kMostTokens / 16},
             .num_q_heads = kHeads * kGroup,
             .max_sequences = 256,
-            .max_step_tokens = 4 * kMostTokens,
+            .max_step_tokens = 16 * kMostTokens,
             .batch_invariant_tokens = batch_invariant_tokens};
   }
   /// `count` tokens of `width` elements from position `first` on, of a sequence.
@@ -155,7 +155,7 @@ std::vector<Member> members(int count, std::uint32_t first_seed) {
 }
 
 TEST_F(CudaBatch, AnInvariantRowHasTheSameBitsWhateverRunsBesideIt) {
-  const KvCacheOptions invariant = options(2 * kMostTokens);
+  const KvCacheOptions invariant = options(16 * kMostTokens);
   const std::vector<Member> watched = {{.seed = 1, .cached = 9000, .tokens = 1},
                                        {.seed = 2, .cached = 9000, .tokens = 12},
                                        {.seed = 3, .cached = 700, .tokens = 1},

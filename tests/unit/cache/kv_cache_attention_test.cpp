@@ -172,44 +172,50 @@ const std::vector<Case>& fast_shapes() {
            .head_dim_k = 256,
            .steps_in_flight = 1,
            .max_decode_tokens = 8},
-      // Groups in which one token, or few, have many query columns, and dims that decode attention
-      // does not take.
-      Case{.name = "bf16_128_group_8",
-           .kv_dtype = kBf16,
-           .io_dtype = kBf16,
-           .q_heads = 8,
-           .kv_heads = 1,
-           .head_dim_k = 128,
-           .has_sinks = true},
-      Case{.name = "f16_64_group_16_window",
-           .kv_dtype = kF16,
-           .io_dtype = kF16,
-           .q_heads = 32,
-           .head_dim_k = 64,
-           .window = 33},
-      Case{.name = "bf16_80_soft_cap",
-           .kv_dtype = kBf16,
-           .io_dtype = kBf16,
-           .head_dim_k = 80,
-           .soft_cap = 3.0F},
-      Case{.name = "f16_192_group_24",
-           .kv_dtype = kF16,
-           .io_dtype = kF16,
-           .q_heads = 24,
-           .kv_heads = 1,
-           .head_dim_k = 192},
-      Case{.name = "bf16_128_batch_invariant",
-           .kv_dtype = kBf16,
-           .io_dtype = kBf16,
-           .q_heads = 8,
-           .head_dim_k = 128,
-           .batch_invariant_tokens = 4096},
       Case{.name = "f16_64_given_f32", .kv_dtype = kF16, .head_dim_k = 64},
       Case{.name = "bf16_64_wider_v",
            .kv_dtype = kBf16,
            .io_dtype = kBf16,
            .head_dim_k = 64,
            .head_dim_v = 96}};
+  return list;
+}
+
+/// Groups in which one token, or few, have many query columns, and dims that decode attention does
+/// not take.
+const std::vector<Case>& many_columns() {
+  constexpr DType kF16 = DType::f16;
+  constexpr DType kBf16 = DType::bf16;
+  static const std::vector<Case> list{Case{.name = "bf16_128_group_8",
+                                           .kv_dtype = kBf16,
+                                           .io_dtype = kBf16,
+                                           .q_heads = 8,
+                                           .kv_heads = 1,
+                                           .head_dim_k = 128,
+                                           .has_sinks = true},
+                                      Case{.name = "f16_64_group_16_window",
+                                           .kv_dtype = kF16,
+                                           .io_dtype = kF16,
+                                           .q_heads = 32,
+                                           .head_dim_k = 64,
+                                           .window = 33},
+                                      Case{.name = "bf16_80_soft_cap",
+                                           .kv_dtype = kBf16,
+                                           .io_dtype = kBf16,
+                                           .head_dim_k = 80,
+                                           .soft_cap = 3.0F},
+                                      Case{.name = "f16_192_group_24",
+                                           .kv_dtype = kF16,
+                                           .io_dtype = kF16,
+                                           .q_heads = 24,
+                                           .kv_heads = 1,
+                                           .head_dim_k = 192},
+                                      Case{.name = "bf16_128_batch_invariant",
+                                           .kv_dtype = kBf16,
+                                           .io_dtype = kBf16,
+                                           .q_heads = 8,
+                                           .head_dim_k = 128,
+                                           .batch_invariant_tokens = 4096}};
   return list;
 }
 
@@ -227,6 +233,8 @@ INSTANTIATE_TEST_SUITE_P(CudaShapes, KvCacheAttention,
                          ::testing::ValuesIn(on(DeviceKind::cuda, any_shape())), case_name);
 INSTANTIATE_TEST_SUITE_P(CudaFastShapes, KvCacheAttention,
                          ::testing::ValuesIn(on(DeviceKind::cuda, fast_shapes())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaManyColumns, KvCacheAttention,
+                         ::testing::ValuesIn(on(DeviceKind::cuda, many_columns())), case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Asynchronous, KvCacheAttention,
