@@ -33,15 +33,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kPerSm)
   fence_barrier_init();
   if (warp < 0) {
     give_registers<C::kProducerRegisters>();
-    if (warp == -4) {
-      Producer<C>{launch, shared, thread % 32}.run(
-          load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
-    } else if (C::kHasArriver && warp == -3) {
+    if (C::kHasArriver && warp == -3) {
       run_arriver<C>(launch, shared, load_words(launch, static_cast<int>(blockIdx.x), thread % 32),
                      thread % 32);
-    } else {
-      sync_named<kSetUpBarrier>(C::kThreads);  // a warp that has left cannot arrive
     }
+    if (warp != -4) return;
+    Producer<C>{launch, shared, thread % 32}.run(
+        load_words(launch, static_cast<int>(blockIdx.x), thread % 32));
     return;
   }
   take_registers<C::kConsumerRegisters>();

@@ -39,7 +39,7 @@ __device__ __forceinline__ void wait_for_parts(Shared<C>& shared, int count, int
 template <class C>
 __device__ __forceinline__ void run_arriver(const Launch& launch, Shared<C>& shared, int words,
                                             int lane) {
-  sync_named<kSetUpBarrier>(C::kThreads);
+  sync_named<kSetUpBarrier>(C::kSetUpThreads);
   wait_for_previous_kernel();
   int parts = 0;
   while (true) {

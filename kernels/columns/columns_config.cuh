@@ -21,7 +21,7 @@ namespace kvarena::kernels::columns {
 
 /// Named barriers.
 inline constexpr int kPartBarrier = 1;   ///< of all consumers: a part is written, or combined
-inline constexpr int kSetUpBarrier = 2;  ///< of all warps: the barriers are set up
+inline constexpr int kSetUpBarrier = 2;  ///< of C::kSetUpThreads: the barriers are set up
 inline constexpr int kQueryBarrier = 3;  ///< and the next: of a warpgroup that stores its queries
 inline constexpr float kLog2e = 1.4426950408889634F;
 inline constexpr float kLn2 = 0.6931471805599453F;
@@ -52,6 +52,8 @@ struct Config {
   static constexpr bool kHasTiles = kWide;  ///< shared prefixes are served by wide thread blocks
   /// Whether a warp counts parts of members as arrived: where registers suffice for it too.
   static constexpr bool kHasArriver = kHasTiles && D <= 128;
+  /// Threads that wait until the barriers are set up: consumers, producer and arriver.
+  static constexpr int kSetUpThreads = kConsumers + (kHasArriver ? 64 : 32);
   /// The queries of the next segment are loaded a segment ahead, where registers hold both.
   static constexpr bool kQueryAhead = kWide && D <= 128;
   /// With head_dim 256, registers hold the output and not the queries.

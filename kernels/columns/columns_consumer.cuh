@@ -374,7 +374,7 @@ template <class C>
 __device__ __forceinline__ void Consumer<C>::run(int words) {
   float o[C::kDim / 2];
   Query<C> query;
-  sync_named<kSetUpBarrier>(C::kThreads);
+  sync_named<kSetUpBarrier>(C::kSetUpThreads);
   wait_for_previous_kernel();
   int next = 0;
   {
