@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override;
   Result<StepBatch> begin_recording(const RecordedStep& shape) override;
   void end_replay() noexcept override { tables_.advance(); }
   Result<bool> abort_replay(BlockTables& tables) override;
@@ -271,6 +272,18 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
   if (!launched) return launched;
   return StepBatch{
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
+}
+
+DeviceBatch CudaBackend::device_batch() const noexcept {
+  const DeviceStepView& view = tables_.view();
+  return {.block_tables = view.block_tables,
+          .table_stride = view.table_stride,
+          .row_slots = view.row_slots,
+          .row_offsets = view.row_offsets,
+          .lengths = view.seq_lens,
+          .num_blocks = view.num_blocks,
+          .q_offsets = view.q_offsets,
+          .slots = view.slots};
 }
 
 /// The graph has run if the device took the step.

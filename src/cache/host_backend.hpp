@@ -32,6 +32,7 @@ class HostBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override;
   Result<StepBatch> begin_recording(const RecordedStep&) override {
     return unsupported(Resource::device);
   }

@@ -23,9 +23,9 @@ KvCache::Impl::~Impl() {
                                                                  // the arena
   if (left != 0) {
     log_line(LogLevel::warning,
-             "a cache is freed while {} open tickets without a stream have not been retired: their "
+             "a cache{} is freed while {} open tickets without a stream have not been retired: their "
              "work may still use its memory",
-             left);
+             OfObject{options.name}, left);
   }
   backend.reset();
   fences.reset();
@@ -90,9 +90,12 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try
   if (!plan) return plan.status();
   KvCacheOptions options = plan->options;
   options.max_batch_blocks = plan->backend.limits.max_blocks;
-  Result<Arena> arena =
-      Arena::create(device, plan->layout,
-                    {.size = {.num_blocks = plan->pool.num_blocks}, .order = options.order});
+  std::string description = "kv arena";
+  if (!options.name.empty()) (description += " of ") += options.name;
+  Result<Arena> arena = Arena::create(device, plan->layout,
+                                      {.size = {.num_blocks = plan->pool.num_blocks},
+                                       .order = options.order,
+                                       .description = description});
   if (!arena) return arena.status();
   Result<BlockManager> manager = BlockManager::create(manager_options(*plan));
   if (!manager) return manager.status();
@@ -165,6 +168,7 @@ Status KvCache::retire(Ticket ticket) { return impl_->fences->retire(impl_->mana
 
 StreamId KvCache::home_stream() const noexcept { return impl_->stream; }
 Device& KvCache::device() const noexcept { return *impl_->device; }
+const char* KvCache::name() const noexcept { return impl_->manager.name(); }
 const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }
 const BlockTables& KvCache::tables() const noexcept { return *impl_->tables; }

@@ -31,6 +31,7 @@ Result<StepBatch> KvCache::begin_recording(const RecordedStep& shape) {
   c.phase = StepPhase::recording;
   ++c.batches;
   c.num_tokens = batch->num_tokens;
+  c.note_batch(shape);
   return batch;
 }
 

@@ -21,6 +21,7 @@ std::string_view name_of(StepCall call) noexcept {
     case StepCall::publish: return "publish";
     case StepCall::begin_recording: return "begin_recording";
     case StepCall::end_recording: return "end_recording";
+    case StepCall::device_batch: return "device_batch";
   }
   return "the call";
 }

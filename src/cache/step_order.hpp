@@ -31,6 +31,7 @@ enum class StepCall : std::uint8_t {
   publish,
   begin_recording,
   end_recording,
+  device_batch,
 };
 
 /// Returns failed_precondition (step): `call` came while step `step` was in `phase`.

@@ -24,6 +24,7 @@ struct StepSlot {
   LazyArray<SequenceId> sequences;      // [max_rows]
   LazyArray<BlockId> entries;           // [max_blocks] the rows one behind another
   LazyArray<std::int64_t> row_offsets;  // [max_rows]
+  LazyArray<std::int32_t> row_slots;    // [max_rows] the same; -1 where it does not fit into an int32
   LazyArray<std::int32_t> seq_lens;     // [max_rows]
   LazyArray<std::int32_t> num_blocks;   // [max_rows]
   LazyArray<std::int64_t> q_offsets;    // [max_rows + 1]

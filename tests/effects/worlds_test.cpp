@@ -19,7 +19,7 @@ namespace {
 class WorldsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    former_ = set_violation_handler([](const Status&, const char*) {});
+    former_ = set_violation_handler([](const Status&, const char*, const char*) {});
   }
   void TearDown() override { set_violation_handler(former_); }
 

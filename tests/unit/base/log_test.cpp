@@ -76,7 +76,7 @@ TEST(Violation, TheDefaultHandlerLogsAtCritical) {
 }
 
 TEST(Violation, SettingReturnsTheFormerHandler) {
-  const ViolationHandler mine = [](const Status&, const char*) {};
+  const ViolationHandler mine = [](const Status&, const char*, const char*) {};
   const ViolationHandler former = set_violation_handler(mine);
   EXPECT_EQ(set_violation_handler(former), mine);
 }
