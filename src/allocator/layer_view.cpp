@@ -24,7 +24,8 @@ Status check_base(const PoolShape& pool, const std::byte* base) noexcept {
   if (base == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
   constexpr auto kAlignment = static_cast<std::uintptr_t>(KvLayout::kPlaneAlignment);
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(base) % kAlignment;
-  if (past != 0) return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
+  if (past != 0)
+    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
   return pool.layout.pool_bytes(pool.num_blocks).status();
 }
 

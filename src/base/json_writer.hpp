@@ -33,8 +33,7 @@ class JsonWriter {
   }
   /// Writes a number, exact.
   template <std::integral Number>
-    requires(!std::same_as<Number, bool>)
-  JsonWriter& value(Number number) {
+  requires(!std::same_as<Number, bool>) JsonWriter& value(Number number) {
     begin_value();
     text_ += std::to_string(number);
     return *this;

@@ -22,8 +22,8 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
 }
 
 /// The default number of pages: every block is in kSharers tables, and every sequence and pin has
-/// one page more. Directory pages come on top: one for each sequence of two leaves or more, and one for
-/// every 64 leaves.
+/// one page more. Directory pages come on top: one for each sequence of two leaves or more, and one
+/// for every 64 leaves.
 std::int64_t table_pages(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept {
   if (options.max_table_pages != 0) return options.max_table_pages;
   const std::int64_t sequences = std::int64_t{options.max_sequences} + options.max_pins;
@@ -166,35 +166,6 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
   ++sequences_ever;
   return id;
-}
-
-Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child, std::int64_t first,
-                                       std::int64_t end) {
-  while (first < end) {
-    const auto place = static_cast<std::int32_t>(first & kPageMask);
-    const std::int32_t leaf =
-        parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries - place, end - first));
-    const BlockId* const ids = pages.ids(leaf) + place;
-    const Generation* const generations = pages.generations(leaf) + place;
-    const Status status = manager->retain(child.holder, std::span(ids, count),
-                                          std::span(generations, count));
-    if (!status) return status;
-    child.table.append(pages, ids, generations, static_cast<std::int32_t>(count));
-    entries += static_cast<std::int64_t>(count);
-    first += static_cast<std::int64_t>(count);
-  }
-  return {};
-}
-
-Status BlockTables::Impl::check_pages_of_new(std::int64_t num_entries,
-                                             std::uint64_t subject) const noexcept {
-  const std::int64_t needed = PageTree::pages_for(num_entries);
-  if (needed <= pages.available()) return {};
-  return exhausted(Resource::table_page, static_cast<std::uint64_t>(needed),
-                   static_cast<std::uint64_t>(pages.available()), subject,
-                   Option::max_table_pages);
 }
 
 Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTablesOptions& given) {

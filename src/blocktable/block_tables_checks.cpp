@@ -213,7 +213,8 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
   return check_entries(s, num_kept_of(id), Resource::sequence, id.value);
 }
 
-/// Checks the references and the entries of a sequence, which holds `kept` blocks more, or of a pin.
+/// Checks the references and the entries of a sequence, which holds `kept` blocks more, or of a
+/// pin.
 Status BlockTables::Impl::check_entries(const Sequence& s, std::int64_t kept, Resource resource,
                                         std::uint64_t subject) const {
   const std::int64_t count = s.table.num_entries;

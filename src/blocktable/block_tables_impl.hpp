@@ -64,11 +64,11 @@ struct BlockTables::Impl {
     std::size_t demand = 0;  ///< index of the demand
     Sequence* sequence = nullptr;
     SequenceId id{};
-    std::int64_t old_entries = 0;  ///< entries of its table before the call
-    std::int64_t new_entries = 0;  ///< blocks behind the table's end
-    bool copies_tail = false;      ///< whether its last block is copied first
-    BlockId tail{};                ///< its last block
-    std::int64_t promised = 0;     ///< can_undo: blocks reserved for its holder before
+    std::int64_t old_entries = 0;      ///< entries of its table before the call
+    std::int64_t new_entries = 0;      ///< blocks behind the table's end
+    bool copies_tail = false;          ///< whether its last block is copied first
+    BlockId tail{};                    ///< its last block
+    std::int64_t promised = 0;         ///< can_undo: blocks reserved for its holder before
     std::optional<Urgency> urgency{};  ///< of its demand
   };
   /// Orders the growths that may copy their last block: by block, then by demand.
@@ -131,8 +131,8 @@ struct BlockTables::Impl {
   SequenceTable pins;
   LazyArray<std::uint64_t> owners;  // as in SequenceInfo, by slot; an append does not read them
   PagePool pages;
-  std::int64_t tokens = 0;   // sum of lengths
-  std::int64_t entries = 0;  // sum of table entries
+  std::int64_t tokens = 0;          // sum of lengths
+  std::int64_t entries = 0;         // sum of table entries
   std::int64_t pinned_entries = 0;  // of pins; `entries` does not count them
   std::uint64_t sequences_ever = 0;
   std::uint64_t pins_ever = 0;

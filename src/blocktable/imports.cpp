@@ -13,10 +13,14 @@ namespace {
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
 Status check_length(std::int64_t num_tokens, const SequenceOptions& options) noexcept {
+  if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
+      !s) {
+    return s;
+  }
   if (num_tokens < 0 || num_tokens > kMaxTokens) {
     return invalid_argument(Resource::num_tokens, num_tokens, 0, kMaxTokens);
   }
-  if (options.max_length_tokens <= 0 || num_tokens <= options.max_length_tokens) return {};
+  if (options.max_length_tokens == 0 || num_tokens <= options.max_length_tokens) return {};
   return {StatusCode::context_length_exceeded,
           Resource::sequence_length,
           Option::none,
@@ -33,8 +37,8 @@ Status check_length(std::int64_t num_tokens, const SequenceOptions& options) noe
 void BlockTables::Impl::set_content(const Sequence& sequence, BlockContent content) {
   for (std::int32_t i = 0; i < sequence.filled_blocks; ++i) {
     const BlockId id = sequence.table.id_at(std::as_const(pages), i);
-    const bool is_others = content == BlockContent::unwritten &&
-                           manager->content(id) != BlockContent::being_written;
+    const bool is_others =
+        content == BlockContent::unwritten && manager->content(id) != BlockContent::being_written;
     if (is_others) continue;  // somebody else has published it since
     static_cast<void>(manager->set_content(id, sequence.table.generation_at(pages, i), content));
   }

@@ -1,5 +1,5 @@
-// Pins: holders that keep blocks of sequences. A pin has a table and a holder, as a sequence has, in
-// a table of its own.
+// Pins: holders that keep blocks of sequences. A pin has a table and a holder, as a sequence has,
+// in a table of its own.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"

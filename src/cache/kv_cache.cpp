@@ -22,10 +22,11 @@ KvCache::Impl::~Impl() {
   const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
                                                                  // the arena
   if (left != 0) {
-    log_line(LogLevel::warning,
-             "a cache{} is freed while {} open tickets without a stream have not been retired: their "
-             "work may still use its memory",
-             OfObject{options.name}, left);
+    log_line(
+        LogLevel::warning,
+        "a cache{} is freed while {} open tickets without a stream have not been retired: their "
+        "work may still use its memory",
+        OfObject{options.name}, left);
   }
   backend.reset();
   fences.reset();
@@ -185,6 +186,7 @@ std::string KvCache::describe(const Status& status) const noexcept try {
       is(StatusCode::exhausted, Resource::reservation)) {
     return to_string(impl_->tables->explain(status));
   }
+  if (is(StatusCode::failed_precondition, Resource::sequence)) return describe_import(status);
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
   if (is(StatusCode::failed_precondition, Resource::ticket)) return describe_ticket(status);

@@ -1,5 +1,5 @@
-// What an engine controls beside the steps: imports, pins and deadlines, and the views for kernels of
-// its own.
+// What an engine controls beside the steps: imports, pins and deadlines, and the views for kernels
+// of its own.
 
 #include "cache/kv_cache_impl.hpp"
 
@@ -12,13 +12,17 @@ Status KvCache::set_deadline(SequenceId sequence, std::int64_t deadline_ns) {
   return impl_->tables->set_deadline(sequence, deadline_ns);
 }
 
-/// Nobody knows what others leave in the blocks, so what they had before no longer counts.
+/// Behind an append the step's writes are still to come, also into blocks that a cut has released
+/// meanwhile. Nobody knows what others leave in the blocks, so what they had before no longer
+/// counts.
 Result<SequenceId> KvCache::import_sequence(std::int64_t num_tokens, const SequenceOptions& options,
                                             Urgency urgency) {
   Impl& c = *impl_;
+  if (c.phase == StepPhase::planned || c.phase == StepPhase::replaying) {
+    return out_of_order(StepCall::import_sequence, c.phase, c.step);
+  }
   if (Status status = c.check_maximum(options); !status) return status;
-  const Result<SequenceId> id =
-      c.tables->import_sequence(num_tokens, c.limited(options), urgency);
+  const Result<SequenceId> id = c.tables->import_sequence(num_tokens, c.limited(options), urgency);
   if (id && c.scrubs) c.scrubs->note_import(*c.tables, *id);
   return id;
 }

@@ -75,7 +75,7 @@ struct KvCache::Impl {
   std::uint64_t step = 0;              // the current step, or the next one
   StepPhase phase = StepPhase::between;
   std::int64_t num_tokens = 0;  // of the current append or recording
-  std::int32_t num_rows = 0;           // of the same, as are the next two
+  std::int32_t num_rows = 0;    // of the same, as are the next two
   std::int32_t max_length_tokens = 0;
   std::int32_t max_new_tokens = 0;
   std::int64_t failed_demand = -1;

@@ -46,13 +46,13 @@ struct BlockManagerOptions {
   std::int32_t max_open_tickets = 64;  ///< tickets at a time, 1 .. 2^30
   std::int64_t max_fence_entries = 0;  ///< references waiting for tickets; 0: kSharers x num_blocks
   OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
-  std::string_view name = {};   ///< copied; names the pool to the violation handler and in log lines
+  std::string_view name = {};  ///< copied; names the pool to the violation handler and in log lines
 };
 
 /// The blocks that one holder wants, in a call for many holders.
 struct HolderDemand {
-  HolderId holder;          ///< registered
-  std::uint32_t count = 0;  ///< blocks
+  HolderId holder;                   ///< registered
+  std::uint32_t count = 0;           ///< blocks
   std::optional<Urgency> urgency{};  ///< of this demand; none: that of the call
 };
 
@@ -116,9 +116,9 @@ class KVARENA_EXPORT BlockManager {
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
-  /// Returns ok when can_allocate(count, urgency), or else refuses like allocate: exhausted (block),
-  /// which counts and can be explained. For callers that register a holder only when its blocks can
-  /// be had. Returns invalid_argument (num_blocks) for a negative count. O(1).
+  /// Returns ok when can_allocate(count, urgency), or else refuses like allocate: exhausted
+  /// (block), which counts and can be explained. For callers that register a holder only when its
+  /// blocks can be had. Returns invalid_argument (num_blocks) for a negative count. O(1).
   Status check_available(std::int64_t count, Urgency urgency = Urgency::growth);
   /// Takes one more reference on each block for `holder`. A block without unfenced references can
   /// be retained while its content is published: it becomes referenced again. Returns stale_handle

@@ -11,9 +11,9 @@
 namespace kvarena {
 
 /// Receives the violation's status, the name of the refused call (a static string), and the name of
-/// the object that reported it, such as KvCacheOptions::name; "" when it has none. The object's name
-/// is valid during the call. The handler may abort. It must not throw, and must not call back into
-/// the object that reported.
+/// the object that reported it, such as KvCacheOptions::name; "" when it has none. The object's
+/// name is valid during the call. The handler may abort. It must not throw, and must not call back
+/// into the object that reported.
 using ViolationHandler = void (*)(const Status& status, const char* call, const char* object);
 
 /// Installs `handler` and returns the handler before it. nullptr restores the default, which logs

@@ -9,8 +9,8 @@
 /// A call takes all or nothing and changes nothing on failure. Blocks come from the BlockManager.
 /// The manager must outlive this object and must not be moved meanwhile, and no one else may use it
 /// for the holders of these sequences. Others may retain, fence and publish blocks that hold
-/// tokens. New tokens then go to a copy, so the bytes of those blocks stay as they are. An unknown or
-/// destroyed sequence is not_found, never a crash.
+/// tokens. New tokens then go to a copy, so the bytes of those blocks stay as they are. An unknown
+/// or destroyed sequence is not_found, never a crash.
 ///
 /// Sequence ids count within their tables and are never reused by them. Tables to which the same
 /// calls were made, for example on every rank of a group, have issued the same ids. Two tables can
@@ -124,10 +124,10 @@ class KVARENA_EXPORT BlockTables {
 
   /// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer from another
   /// machine, a load from storage. Its blocks are `being_written` (BlockContent). Until
-  /// publish_import the sequence can be looked up and destroyed, but not appended to, forked, cut or
-  /// pinned: failed_precondition (sequence). The blocks may have been released in the order of the
-  /// home stream a moment ago, so work that fills them must wait for the work queued on it so far.
-  /// Returns exhausted (sequence, holder, block, table_page), context_length_exceeded past the
+  /// publish_import the sequence can be looked up and destroyed, but not appended to, forked, cut
+  /// or pinned: failed_precondition (sequence). The blocks may have been released in the order of
+  /// the home stream a moment ago, so work that fills them must wait for the work queued on it so
+  /// far. Returns exhausted (sequence, holder, block, table_page), context_length_exceeded past the
   /// options' maximum, or invalid_argument (num_tokens). O(blocks).
   Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
                                      Urgency urgency = Urgency::admission);
@@ -135,8 +135,8 @@ class KVARENA_EXPORT BlockTables {
   /// other. Returns failed_precondition (sequence) without an import that waits, or (block) when
   /// the content of a block was set to failed; then nothing has changed. O(blocks).
   Status publish_import(SequenceId sequence);
-  /// Says that the tokens of an import will not come. Its blocks are `failed`, nobody can read them,
-  /// and only destroy is left; pass a ticket there while writes may still arrive. Returns
+  /// Says that the tokens of an import will not come. Its blocks are `failed`, nobody can read
+  /// them, and only destroy is left; pass a ticket there while writes may still arrive. Returns
   /// failed_precondition (sequence). O(blocks).
   Status fail_import(SequenceId sequence);
 

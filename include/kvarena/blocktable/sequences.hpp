@@ -42,12 +42,12 @@ struct SequenceOptions {
 
 /// What a pin holds, and who holds it.
 struct PinOptions {
-  std::int64_t first_block = 0;   ///< of the sequence's table
-  std::int64_t num_blocks = -1;   ///< from there on; -1: all that hold tokens
-  std::uint64_t owner = 0;        ///< as HolderInfo::owner; 0: the owner of the sequence
-  const char* purpose = "pin";    ///< static string, shown in reports
-  std::int64_t since_ns = 0;      ///< as HolderInfo::since_ns
-  std::int64_t deadline_ns = 0;   ///< as HolderInfo::deadline_ns
+  std::int64_t first_block = 0;  ///< of the sequence's table
+  std::int64_t num_blocks = -1;  ///< from there on; -1: all that hold tokens
+  std::uint64_t owner = 0;       ///< as HolderInfo::owner; 0: the owner of the sequence
+  const char* purpose = "pin";   ///< static string, shown in reports
+  std::int64_t since_ns = 0;     ///< as HolderInfo::since_ns
+  std::int64_t deadline_ns = 0;  ///< as HolderInfo::deadline_ns
 };
 
 /// The state of a sequence whose tokens others write.
@@ -59,8 +59,8 @@ enum class ImportState : std::uint8_t {
 
 /// The growth of one sequence, in tokens.
 struct AppendDemand {
-  SequenceId sequence;          ///< an existing sequence, at most once in a call
-  std::int32_t num_tokens = 1;  ///< >= 0
+  SequenceId sequence;               ///< an existing sequence, at most once in a call
+  std::int32_t num_tokens = 1;       ///< >= 0
   std::optional<Urgency> urgency{};  ///< of the blocks that it takes; none: that of the call
 };
 
@@ -97,12 +97,12 @@ struct TableStats {
 
 /// One sequence's figures.
 struct SequenceInfo {
-  std::int64_t length_tokens = 0;      ///< tokens
-  std::int64_t num_blocks = 0;         ///< entries in its table, with reserved capacity
-  std::int64_t max_length_tokens = 0;  ///< 0: none
-  std::int64_t waste_tokens = 0;       ///< num_blocks * block_size - length
-  HolderId holder;                     ///< the holder of its block references
-  std::uint64_t owner = 0;             ///< whose content it is; never 0
+  std::int64_t length_tokens = 0;                ///< tokens
+  std::int64_t num_blocks = 0;                   ///< entries in its table, with reserved capacity
+  std::int64_t max_length_tokens = 0;            ///< 0: none
+  std::int64_t waste_tokens = 0;                 ///< num_blocks * block_size - length
+  HolderId holder;                               ///< the holder of its block references
+  std::uint64_t owner = 0;                       ///< whose content it is; never 0
   ImportState import_state = ImportState::none;  ///< whether its tokens may be read
 };
 

@@ -89,10 +89,12 @@ class KVARENA_EXPORT KvCache {
 
   /// BlockTables::import_sequence. Work that fills the blocks (tables().blocks_of, layer_view) must
   /// come behind the work queued so far on the stream of the cache: it waits for an event, or the
-  /// caller for synchronize().
+  /// caller for synchronize(). Returns failed_precondition (step) between append and the end of the
+  /// step, whose writes are still to come.
   Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
                                      Urgency urgency = Urgency::admission);
-  /// BlockTables::publish_import. Later work on the stream of the cache must come behind the writes.
+  /// BlockTables::publish_import. Later work on the stream of the cache must come behind the
+  /// writes.
   Status publish_import(SequenceId sequence);
   /// BlockTables::fail_import.
   Status fail_import(SequenceId sequence);
