@@ -1,37 +1,13 @@
 #pragma once
 
 /// @file
-/// The softmax of the columns kernel: masks, the soft cap, and the running maximum and sum. A
-/// thread has two columns, h = 0 and 1; s[4 * i + 2 * h + e] is the logit of column h and token
-/// 8 * i + 2 * t + e of the slab. All is in log2. The maximum grows only when a logit exceeds it by
-/// more than 2^8; until then, weights and sum use the old one, which is exact.
+/// The softmax of the columns kernel: what its query columns see, and their ends. The rows of
+/// hopper_softmax.cuh are query columns here, and its columns are the tokens of a slab.
 
 #include "kernels/columns/columns_config.cuh"
+#include "kernels/common/hopper_softmax.cuh"
 
 namespace kvarena::kernels::columns {
-
-/// Returns 2^x, log2(x) and 1 / x by the hardware's approximations.
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float log2_fast(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float reciprocal_fast(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-/// log2 of the factor of the weights: f16 keeps all bits of weights down to 2^-21 of the maximum.
-template <class T>
-inline constexpr float kWeightBias = 0.0F;
-template <>
-inline constexpr float kWeightBias<__half> = 7.0F;
 
 struct Unmasked {
   static constexpr bool value = false;
@@ -83,72 +59,29 @@ __device__ __forceinline__ void mask_piece(float (&s)[C::kTokens / 2], const Sig
   }
 }
 
-/// Caps the logits: cap * tanh(scale * x / cap), as cap - 2 cap / (1 + e^(2 scale x / cap)). The
-/// approximation of tanh is too coarse. Does nothing in instances without a soft cap.
+/// Caps the logits. Does nothing in instances without a soft cap.
 template <class C>
 __device__ __forceinline__ void cap_logits(float (&s)[C::kTokens / 2], const Constants& constants) {
   if constexpr (C::kCap) {
 #pragma unroll
     for (int i = 0; i < C::kTokens / 2; ++i) {
-      float power;
-      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(s[i] * constants.cap_slope));
-      s[i] = fmaf(-2.0F * constants.cap, reciprocal_fast(1.0F + power), constants.cap);
+      s[i] = cap_logit(s[i], constants.cap, constants.cap_slope);
     }
   }
 }
 
-/// Turns the logits of an item's first slab into weights and begins the state. No product is in
-/// flight. Pieces of 32 tokens past the row's last are left out.
+/// Turns the logits of an item's first slab into weights and begins the state.
 template <class C>
 __device__ __forceinline__ void begin_softmax(float (&s)[C::kTokens / 2], Softmax& state,
                                               float scale, const Sight& sight, int slab_token,
                                               int t) {
-  constexpr int kPieces = (C::kTokens + 31) / 32;
-  constexpr int kEights = C::kTokens / 8;
-  const int seen = sight.end - slab_token;
   const int full = sight.first_new - slab_token;  // all columns see what is before
-  float maximum[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) {
-    if (piece * 32 >= seen) continue;
-    if (piece * 32 + 32 > full || sight.has_window) {
-      mask_piece<C>(s, sight, slab_token, t, piece);
-    }
-#pragma unroll
-    for (int i = piece * 4; i < piece * 4 + 4 && i < kEights; ++i) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        maximum[h] = fmaxf(maximum[h], fmaxf(s[i * 4 + 2 * h], s[i * 4 + 2 * h + 1]));
-      }
-    }
-  }
-  float base[2];
-  float sum[2] = {0.0F, 0.0F};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(~0U, maximum[h], 1));
-    maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(~0U, maximum[h], 2));
-    state.maximum[h] = maximum[h];
-    base[h] = (maximum[h] == -INFINITY ? 0.0F : maximum[h] * scale) - kWeightBias<typename C::T>;
-  }
-#pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) {
-    if (piece * 32 >= seen) {
-#pragma unroll
-      for (int i = piece * 16; i < piece * 16 + 16 && i < kEights * 4; ++i) s[i] = 0.0F;
-      continue;
-    }
-#pragma unroll
-    for (int i = piece * 4; i < piece * 4 + 4 && i < kEights; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        s[i * 4 + j] = exp2_fast(fmaf(s[i * 4 + j], scale, -base[j >> 1]));
-        sum[j >> 1] += s[i * 4 + j];
-      }
-    }
-  }
-  state.sum[0] = sum[0];
-  state.sum[1] = sum[1];
+  weigh_first<typename C::T>(s, state.maximum, state.sum, {scale, scale}, sight.end - slab_token,
+                             [&](int piece) {
+                               if (piece * 32 + 32 > full || sight.has_window) {
+                                 mask_piece<C>(s, sight, slab_token, t, piece);
+                               }
+                             });
 }
 
 /// Turns the logits of a later slab into weights and updates the state. `keep` is the factor of the
@@ -157,7 +90,6 @@ template <class C, bool kMasked>
 __device__ __forceinline__ void continue_softmax(float (&s)[C::kTokens / 2], Softmax& state,
                                                  float (&keep)[2], float scale, const Sight& sight,
                                                  int slab_token, int t) {
-  constexpr int kEights = C::kTokens / 8;
   if constexpr (kMasked) {
 #pragma unroll
     for (int piece = 0; piece < (C::kTokens + 31) / 32; ++piece) {
@@ -166,33 +98,7 @@ __device__ __forceinline__ void continue_softmax(float (&s)[C::kTokens / 2], Sof
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float even = fmaxf(s[2 * h], s[2 * h + 1]);
-    float odd = fmaxf(s[4 + 2 * h], s[4 + 2 * h + 1]);
-#pragma unroll
-    for (int i = 2; i < kEights; i += 2) {
-      even = fmaxf(even, fmaxf(s[i * 4 + 2 * h], s[i * 4 + 2 * h + 1]));
-      odd = fmaxf(odd, fmaxf(s[i * 4 + 4 + 2 * h], s[i * 4 + 5 + 2 * h]));
-    }
-    even = fmaxf(even, odd);
-    even = fmaxf(even, __shfl_xor_sync(~0U, even, 1));
-    even = fmaxf(even, __shfl_xor_sync(~0U, even, 2));
-    const float old = state.maximum[h];
-    // Both may be -infinity; the difference is then no number, and the maximum stays.
-    const float maximum = (even - old) * scale > 8.0F ? even : old;
-    state.maximum[h] = maximum;
-    const float scaled = kMasked && maximum == -INFINITY ? 0.0F : maximum * scale;
-    const float base = scaled - kWeightBias<typename C::T>;
-    keep[h] = exp2_fast(fmaf(old, scale, -scaled));
-    float even_sum = 0.0F;
-    float odd_sum = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      s[i * 4 + 2 * h] = exp2_fast(fmaf(s[i * 4 + 2 * h], scale, -base));
-      s[i * 4 + 2 * h + 1] = exp2_fast(fmaf(s[i * 4 + 2 * h + 1], scale, -base));
-      even_sum += s[i * 4 + 2 * h];
-      odd_sum += s[i * 4 + 2 * h + 1];
-    }
-    state.sum[h] = state.sum[h] * keep[h] + (even_sum + odd_sum);
+    weigh_row<typename C::T, kMasked>(s, h, state.maximum[h], state.sum[h], keep[h], scale);
   }
 }
 

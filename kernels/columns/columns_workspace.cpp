@@ -9,8 +9,6 @@
 namespace kvarena::kernels {
 namespace {
 
-constexpr std::int64_t kMaxRows = 1 << 14;  // the schedule keeps three numbers a row in shared
-                                            // memory
 constexpr std::int64_t kMaxQueryTokens = 64;
 constexpr std::int64_t kMaxSharedRows = 1 << 12;  // of which ten numbers are kept there
 constexpr std::int64_t kMaxHeads = 4096;
@@ -19,11 +17,15 @@ constexpr std::int64_t kMaxFixedTokens = std::int64_t{1} << 32;
 constexpr std::int64_t kMaxItems = std::int64_t{1} << 24;
 constexpr std::int64_t kWorkspaceAlignment = 256;
 
+/// Returns the items of a row.
+std::int64_t items_of_row(const ColumnsLimits& limits) noexcept {
+  return std::int64_t{limits.num_kv_heads} * column_groups(limits);
+}
+
 /// Checks that the step's items can be numbered.
 Status check_items(const ColumnsLimits& limits) noexcept {
-  const std::int64_t per_row = std::int64_t{limits.num_kv_heads} * column_groups(limits);
-  if (Status s = in_range(Resource::num_sequences, limits.max_rows, 1,
-                          std::max<std::int64_t>(1, kMaxItems / per_row));
+  const std::int64_t per_row = items_of_row(limits);
+  if (Status s = in_range(Resource::num_sequences, limits.max_rows, 1, most_columns_rows(limits));
       !s) {
     return s;
   }
@@ -33,11 +35,16 @@ Status check_items(const ColumnsLimits& limits) noexcept {
   }
   // Tiles are in the schedule's memory beside the rows.
   const std::int64_t most_shared = std::min<std::int64_t>(
-      kMaxSharedRows, std::min<std::int64_t>(limits.max_rows, kMaxRows - limits.max_rows));
+      kMaxSharedRows, std::min<std::int64_t>(limits.max_rows, kMaxColumnsRows - limits.max_rows));
   return in_range(Resource::num_sequences, limits.shared_rows, 0, most_shared);
 }
 
 }  // namespace
+
+std::int32_t most_columns_rows(const ColumnsLimits& limits) noexcept {
+  const std::int64_t most = std::max<std::int64_t>(1, kMaxItems / items_of_row(limits));
+  return static_cast<std::int32_t>(std::min<std::int64_t>(most, kMaxColumnsRows));
+}
 
 Status check_columns_limits(const ColumnsLimits& limits) noexcept {
   if (Status s = check_enum(Resource::dtype, limits.kv_dtype, DType::int8); !s) return s;
@@ -51,7 +58,7 @@ Status check_columns_limits(const ColumnsLimits& limits) noexcept {
   const std::int64_t heads = limits.num_kv_heads;
   const std::int64_t most_heads = heads * (kMaxColumns / std::max(1, limits.q_len));
   const Range ranges[] = {
-      {Resource::num_sequences, limits.max_rows, 1, kMaxRows},
+      {Resource::num_sequences, limits.max_rows, 1, kMaxColumnsRows},
       {Resource::num_tokens, limits.q_len, 1, kMaxQueryTokens},
       {Resource::num_kv_heads, heads, 1, kMaxHeads},
       {Resource::num_q_heads, limits.num_q_heads, heads, most_heads},

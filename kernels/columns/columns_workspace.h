@@ -21,6 +21,9 @@ struct ColumnsShape {
   std::int32_t per_sm;       ///< thread blocks of a multiprocessor
 };
 
+/// Most rows of a launch, with the rows that share prefixes counted twice: the schedule keeps three
+/// numbers for each in shared memory.
+inline constexpr std::int32_t kMaxColumnsRows = 1 << 14;
 /// Most thread blocks of a launch.
 inline constexpr std::int32_t kMaxColumnsBlocks = 512;
 /// Tokens of a fixed part, rounded down to whole slabs.
@@ -163,6 +166,9 @@ inline ColumnsWorkspace columns_workspace(const ColumnsLimits& limits) noexcept 
   return w;
 }
 
+/// Returns the most rows that one launch can serve. max_rows and shared_rows of `limits` do not
+/// matter.
+std::int32_t most_columns_rows(const ColumnsLimits& limits) noexcept;
 /// Checks whether a workspace can serve `limits`. Returns invalid_argument or unsupported with the
 /// limit.
 Status check_columns_limits(const ColumnsLimits& limits) noexcept;

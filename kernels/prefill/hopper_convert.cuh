@@ -6,7 +6,7 @@
 /// would be as busy as the tensor cores. The tiles of an item come from the last to the first, K of
 /// each before its V. Included by prefill_hopper.cuh.
 
-#include "kernels/prefill/hopper_operands.cuh"
+#include "kernels/common/hopper_operands.cuh"
 #include "kernels/prefill/hopper_tile.cuh"
 
 namespace kvarena::kernels::prefill {

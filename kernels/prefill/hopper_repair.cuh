@@ -9,8 +9,8 @@
 /// the compiler can see: otherwise it takes the main loop for divergent and keeps its addresses out
 /// of uniform registers. Included by hopper_consumer.cuh.
 
+#include "kernels/common/hopper_operands.cuh"
 #include "kernels/common/vector_io.cuh"
-#include "kernels/prefill/hopper_operands.cuh"
 #include "kernels/prefill/hopper_softmax.cuh"
 #include "kernels/prefill/hopper_tile.cuh"
 

@@ -110,8 +110,9 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::workspace_bytes:
       return "workspace is too small; ask attention_workspace_bytes(limits)";
     case Check::tree_mask:
-      return "tree_mask: draft trees need draft_trees in the limits or the shape, and on a GPU the "
-             "kernel for many query columns without a soft cap; give null";
+      return "tree_mask must be null here; it needs draft_trees in the limits or the shape. On a "
+             "GPU "
+             "no soft cap may be set, and each row needs few enough query tokens (row_classes)";
   }
   return "";
 }

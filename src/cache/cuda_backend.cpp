@@ -140,6 +140,7 @@ CudaBackend::Batch CudaBackend::batch_of(const RecordedStep& shape) const noexce
   cuda::count_row(classes_, shape.tokens_per_row, rows);
   rows.decode *= shape.num_rows;
   rows.columns *= shape.num_rows;
+  rows.prompts *= shape.num_rows;
   return {.num_rows = shape.num_rows,
           .num_tokens = std::int64_t{shape.num_rows} * shape.tokens_per_row,
           .num_copies = shape.num_rows,

@@ -50,7 +50,8 @@ namespace kvarena::cuda {
 struct AttentionShape {
   KvLayerView kv;                       ///< any layer's: only types, heads, dims and sizes matter
   std::int32_t num_q_heads = 0;         ///< a multiple of the KV heads
-  std::int32_t max_rows = 0;            ///< rows of a step, 1 .. 2^20
+  std::int32_t max_rows = 0;            ///< rows of a step, 1 .. 2^20; with draft_trees or
+                                        ///< batch_invariant_tokens 1 .. 16384
   std::int32_t max_decode_tokens = 1;   ///< most query tokens of a decode row where no kernel for
                                         ///< many query columns runs, 1 .. 16
   std::int32_t num_sms = 0;             ///< multiprocessors that a launch gets, as in
@@ -63,7 +64,8 @@ struct AttentionShape {
   bool draft_trees = false;  ///< whether AttentionArgs::tree_mask may be set; needs a GPU of
                              ///< compute capability 9.0
   std::int32_t max_shared_rows = 0;  ///< rows of a step that may read leading blocks together, at
-                                     ///< most 4096; further ones read by themselves
+                                     ///< most 4096; further ones read by themselves, and so does
+                                     ///< every row of a step of more than 16384 - max_shared_rows
 };
 
 /// The kernels that serve a row, by its query tokens alone. Rows may come in any order.
@@ -74,12 +76,13 @@ struct RowClasses {
   friend bool operator==(const RowClasses&, const RowClasses&) = default;
 };
 
-/// The numbers of rows of a step that are not prompts.
+/// The numbers of rows of a step. Rows without query tokens are not counted.
 struct RowCounts {
   std::int32_t decode = 0;         ///< rows for decode attention
   std::int32_t decode_tokens = 0;  ///< most query tokens of one of these
   std::int32_t columns = 0;        ///< rows for attention with many query columns
   std::int32_t column_tokens = 0;  ///< most query tokens of one of these
+  std::int32_t prompts = 0;        ///< rows for prefill
 };
 
 /// The host's figures of a step, and the place of its schedule.
@@ -121,6 +124,8 @@ constexpr void count_row(const RowClasses& classes, std::int32_t query_tokens,
   } else if (query_tokens <= classes.column_tokens) {
     ++counts.columns;
     counts.column_tokens = std::max(counts.column_tokens, query_tokens);
+  } else {
+    ++counts.prompts;
   }
 }
 
@@ -153,7 +158,8 @@ KVARENA_EXPORT Status launch_reset(const AttentionStep& step, void* stream) noex
 /// with the same blocks: attention then reads these once for all such rows, in every layer, where
 /// this saves more than it costs. That needs shape.max_shared_rows, the kernel for many query
 /// columns, and a step without a window and without batch invariance; otherwise every row reads for
-/// itself. The search takes some microseconds, so set it when the host knows of such rows. Returns
+/// itself. The search takes some microseconds, so set it when the host knows of such rows. A step
+/// of more than 32 prompts is slower when the workspace has no room for their plan. Returns
 /// invalid_argument, limit_exceeded (workspace) or device_error.
 KVARENA_EXPORT Status launch_schedule(const AttentionStep& step, const AttentionArgs& args,
                                       void* stream) noexcept;

@@ -34,7 +34,8 @@ struct KvCacheOptions {
   std::int32_t num_q_heads = 0;          ///< query heads of attend; a multiple of the KV heads
   std::int32_t max_sequences = 1024;     ///< sequences at a time
   std::int64_t max_sequence_tokens = 0;  ///< tokens of one sequence; 0: as many as the pool holds
-  std::int32_t max_batch_rows = 0;       ///< sequences in a step; 0: max_sequences
+  std::int32_t max_batch_rows = 0;       ///< sequences in a step; 0: max_sequences. CUDA, with
+                                         ///< draft_trees or batch_invariant_tokens: at most 16384
   std::int64_t max_step_tokens = 8192;   ///< new tokens in a step
   std::int64_t max_batch_blocks = 0;     ///< table entries of a step's rows; 0: 4 x num_blocks
   std::int64_t watermark_blocks = 0;     ///< see BlockManagerOptions

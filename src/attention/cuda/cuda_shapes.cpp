@@ -28,6 +28,15 @@ constexpr std::int32_t kWideColumns = 128;
 /// Bits of a tree mask.
 constexpr std::int32_t kMaxTreeTokens = 64;
 
+/// Checks that the kernel for many query columns can serve all rows of a step where no other may:
+/// the others mask no draft trees and round differently.
+Status check_columns_rows(const AttentionShape& shape) noexcept {
+  const bool is_bound = shape.draft_trees || shape.batch_invariant_tokens > 0;
+  if (!is_bound || !takes_columns(shape)) return {};
+  const std::int64_t most = kernels::most_columns_rows(columns_limits(shape, 1, 1, false));
+  return check_each({{Option::max_rows, shape.max_rows, 1, most}});
+}
+
 /// Whether a plane can be read in 16-byte vectors.
 bool has_vectors(const PlaneView& plane) noexcept {
   return kernels::is_aligned(plane.base, kVectorBytes) &&
@@ -51,7 +60,8 @@ Status check_shape(const AttentionShape& shape) noexcept {
   args.num_q_heads = shape.num_q_heads;
   args.kv = shape.kv;
   args.scale = 1.0F;
-  return attention::check_numbers(args);
+  if (Status s = attention::check_numbers(args); !s) return s;
+  return check_columns_rows(shape);
 }
 
 Status check_layer(const KvLayerView& kv) noexcept {
@@ -83,18 +93,21 @@ kernels::ColumnsLimits columns_limits(const AttentionShape& shape, std::int32_t 
                                       std::int32_t tokens, bool shares_prefixes) noexcept {
   const std::int32_t group = std::max(1, shape.num_q_heads / std::max(1, shape.kv.key.num_heads));
   const bool shares = shares_prefixes && shape.batch_invariant_tokens == 0;
-  const std::int32_t shared_rows = shares ? std::min(rows, shape.max_shared_rows) : 0;
+  const std::int32_t sharers = shares ? std::min(rows, shape.max_shared_rows) : 0;
+  const std::int32_t shared_rows = rows <= kernels::kMaxColumnsRows - sharers ? sharers : 0;
   const bool is_wide = shared_rows > 0 || std::int64_t{tokens} * group > kNarrowColumns;
   const std::int32_t most = (is_wide ? kWideColumns : kNarrowColumns) / group;
-  return {.max_rows = rows,
-          .q_len = std::clamp(most, 1, kMaxTreeTokens),
-          .num_q_heads = shape.num_q_heads,
-          .num_kv_heads = shape.kv.key.num_heads,
-          .head_dim = shape.kv.key.head_dim,
-          .num_sms = shape.num_sms,
-          .kv_dtype = shape.kv.key.dtype,
-          .fixed_tokens = shape.batch_invariant_tokens,
-          .shared_rows = shared_rows};
+  kernels::ColumnsLimits limits{.max_rows = rows,
+                                .q_len = std::clamp(most, 1, kMaxTreeTokens),
+                                .num_q_heads = shape.num_q_heads,
+                                .num_kv_heads = shape.kv.key.num_heads,
+                                .head_dim = shape.kv.key.head_dim,
+                                .num_sms = shape.num_sms,
+                                .kv_dtype = shape.kv.key.dtype,
+                                .fixed_tokens = shape.batch_invariant_tokens,
+                                .shared_rows = shared_rows};
+  limits.max_rows = std::min(rows, kernels::most_columns_rows(limits));
+  return limits;
 }
 
 bool has_prompt_plan(const KvLayerView& kv) noexcept {
@@ -127,8 +140,7 @@ bool takes_columns(const AttentionShape& shape) noexcept {
   return has_prompt_plan(shape.kv) && value.block_stride == key.block_stride &&
          value.head_stride == key.head_stride && has_vectors(key) && has_vectors(value) &&
          shape.num_q_heads <= std::int64_t{key.num_heads} * kWideColumns &&
-         kernels::check_columns_limits(columns_limits(shape, shape.max_rows, 1, false)).code ==
-             StatusCode::ok;
+         kernels::check_columns_limits(columns_limits(shape, 1, 1, false)).code == StatusCode::ok;
 }
 
 RowClasses row_classes(const AttentionShape& shape) noexcept {
@@ -140,7 +152,7 @@ RowClasses row_classes(const AttentionShape& shape) noexcept {
   // One launch shape for all rows, so that cuts do not depend on the batch.
   const std::int32_t most = shape.batch_invariant_tokens > 0 ? 1 : kWideColumns;
   return {.decode_tokens = is_decode ? kernels::kColumns / group : 0,
-          .column_tokens = columns_limits(shape, shape.max_rows, most, false).q_len};
+          .column_tokens = columns_limits(shape, 1, most, false).q_len};
 }
 
 /// A smaller number of query tokens may need more memory, so the largest size counts.
@@ -186,8 +198,12 @@ Result<std::int64_t> workspace_bytes(const AttentionShape& shape) noexcept {
   const auto few = static_cast<std::int32_t>(std::min<std::int64_t>(shape.max_rows, shaped));
   std::int64_t most = rows_bytes(shape, shape.max_rows);
   for (std::int32_t rows = 1; rows <= few; ++rows) most = std::max(most, rows_bytes(shape, rows));
+  // Steps of more rows share no prefixes.
+  const std::int32_t sharing =
+      std::min(shape.max_rows, kernels::kMaxColumnsRows - shape.max_shared_rows);
+  most = std::max(most, rows_bytes(shape, sharing));
   return kernels::kPrefillCounterBytes + kernels::prefill_plan_bytes(shape.max_rows) + most +
-         shared_bytes(shape, shape.max_rows);
+         std::max(shared_bytes(shape, sharing), shared_bytes(shape, shape.max_rows));
 }
 
 }  // namespace kvarena::cuda

@@ -15,22 +15,15 @@
 
 namespace kvarena::cuda {
 
-/// The classes of rows that a step has, and which kernels serve them. A layer whose pointers or
-/// types suit no kernel but prefill has only prompts.
+/// The classes of rows that a step or a layer has, and which kernels serve them.
 struct StepKernels {
-  RowClasses classes;            ///< of the shape
+  RowClasses classes;            ///< of the rows
   bool has_decode = false;       ///< decode attention has rows
   bool has_columns = false;      ///< attention with many query columns has rows
-  bool has_prompts = false;      ///< prefill has rows
   bool has_prefixes = false;     ///< rows may read leading blocks together
   std::int32_t min_prompt = 1;   ///< fewest query tokens of prefill's rows
   std::int32_t num_prompts = 0;  ///< rows of prefill
 };
-
-/// Returns what a step needs.
-StepKernels step_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept;
-/// Returns the same for a layer.
-StepKernels layer_kernels(const AttentionStep& step, const AttentionArgs& args) noexcept;
 
 /// The parts of a step's workspace. The counters of prompts come first. What each step writes
 /// before it reads it comes last, so that it does not touch the counters of the parts between,
@@ -42,32 +35,38 @@ struct WorkspaceParts {
   std::byte* columns = nullptr;
   std::int64_t columns_bytes = 0;
   std::byte* plan = nullptr;  ///< of prompts
-  std::byte* shared_tokens = nullptr;
+  std::int32_t* shared_tokens = nullptr;
   std::byte* prefixes = nullptr;
   std::int64_t prefixes_bytes = 0;
   std::int64_t needed = 0;  ///< bytes that the workspace must have
 };
-WorkspaceParts parts_of(const AttentionStep& step, std::int32_t num_rows) noexcept;
 
-/// Returns whether the kernel for prompts needs counters.
-bool counts_items(const AttentionShape& shape) noexcept;
+/// What all launches of a call share. It points to the step.
+struct StepPlan {
+  const AttentionStep& step;
+  bool counts_items;  ///< the kernel for prompts needs counters
+  kernels::DecodeLimits decode;
+  kernels::ColumnsLimits columns;
+  WorkspaceParts parts;
+  StepKernels kernels;  ///< of layers like the shape's
+};
 
-/// Returns the limits of decode attention in a step.
-kernels::DecodeLimits decode_limits(const AttentionStep& step) noexcept;
-/// Returns the limits of attention with many query columns in a step.
-kernels::ColumnsLimits columns_limits(const AttentionStep& step) noexcept;
+/// Plans a step of a valid shape with `num_rows` rows.
+StepPlan plan_step(const AttentionStep& step, std::int32_t num_rows,
+                   std::int32_t window_tokens) noexcept;
+/// Returns the kernels of a layer: plan.kernels, or prefill for all rows of a layer whose pointers
+/// or types suit no other kernel.
+StepKernels layer_kernels(const StepPlan& plan, const AttentionArgs& args) noexcept;
 
 /// Return the parameters of the schedules and of the kernels.
-kernels::FindPrefixesParams find_prefixes(const AttentionStep& step,
-                                          const AttentionArgs& args) noexcept;
-kernels::DecodeScheduleParams decode_schedule(const AttentionStep& step,
+kernels::FindPrefixesParams find_prefixes(const StepPlan& plan, const AttentionArgs& args) noexcept;
+kernels::DecodeScheduleParams decode_schedule(const StepPlan& plan,
                                               const AttentionArgs& args) noexcept;
-kernels::ColumnsScheduleParams columns_schedule(const AttentionStep& step,
+kernels::ColumnsScheduleParams columns_schedule(const StepPlan& plan,
                                                 const AttentionArgs& args) noexcept;
-kernels::DecodeParams decode_params(const AttentionStep& step, const AttentionArgs& args) noexcept;
-kernels::ColumnsParams columns_params(const AttentionStep& step,
-                                      const AttentionArgs& args) noexcept;
-kernels::PrefillParams prefill_params(const AttentionStep& step, const AttentionArgs& args,
+kernels::DecodeParams decode_params(const StepPlan& plan, const AttentionArgs& args) noexcept;
+kernels::ColumnsParams columns_params(const StepPlan& plan, const AttentionArgs& args) noexcept;
+kernels::PrefillParams prefill_params(const StepPlan& plan, const AttentionArgs& args,
                                       const StepKernels& kernels) noexcept;
 
 }  // namespace kvarena::cuda

@@ -106,7 +106,7 @@ TEST(CudaAttention, MoreThan16QueryHeadsAKvHeadArePrefills) {
 
 TEST(CudaAttention, PromptsOnHopperNeedAWorkspace) {
   Small s;
-  s.step.rows = {};
+  s.step.rows = {.prompts = 4};
   s.step.workspace = nullptr;
   EXPECT_OK(cuda::validate(s.step, s.args)) << "the kernels for every GPU need none";
   s.step.shape.compute_capability = 90;
@@ -168,6 +168,47 @@ TEST(CudaAttention, RowsAreCountedByClass) {
   const cuda::RowCounts counts = cuda::count_rows({2, 32}, tokens);
   EXPECT_EQ(counts.decode, 3);
   EXPECT_EQ(counts.columns, 2);
+  EXPECT_EQ(counts.prompts, 2) << "a row without query tokens is none";
+}
+
+TEST(CudaAttention, ARowsKernelDoesNotDependOnTheSizeOfItsStep) {
+  Small s;
+  s.step.shape.compute_capability = 90;
+  const cuda::RowClasses classes = cuda::row_classes(s.step.shape);
+  for (const std::int32_t rows : {1, 8192, 16384, 16385, 1 << 20}) {
+    s.step.shape.max_rows = rows;
+    EXPECT_EQ(cuda::row_classes(s.step.shape), classes) << rows;
+  }
+}
+
+TEST(CudaAttention, AStepOfAnyNumberOfRowsHasItsWorkspace) {
+  Small s;
+  s.step.shape.compute_capability = 90;
+  s.step.shape.max_shared_rows = 4096;
+  s.step.shape.max_rows = 100'000;
+  s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+  s.step.shares_prefixes = true;
+  for (const std::int32_t rows : {1, 100, 12'288, 12'289, 16'384, 16'385, 100'000}) {
+    s.step.shape.max_rows = rows;
+    s.args.batch.num_rows = s.args.batch.tables.num_rows = rows;
+    s.step.rows = {.columns = rows, .column_tokens = 8};
+    s.step.total_q = 8 * std::int64_t{rows};
+    EXPECT_OK(cuda::validate(s.step, s.args)) << rows;
+  }
+}
+
+TEST(CudaAttention, RowsThatNoOtherKernelMayServeAreLimited) {
+  Small s;
+  s.step.shape.draft_trees = true;
+  s.step.shape.max_rows = 16'384;
+  EXPECT_TRUE(cuda::workspace_bytes(s.step.shape));
+  s.step.shape.max_rows = 16'385;
+  EXPECT_EQ(cuda::workspace_bytes(s.step.shape).status(),
+            invalid_option(Option::max_rows, 16'385, 1, 16'384));
+  s.step.shape.draft_trees = false;
+  s.step.shape.batch_invariant_tokens = 100'000;
+  EXPECT_EQ(cuda::workspace_bytes(s.step.shape).status(),
+            invalid_option(Option::max_rows, 16'385, 1, 16'384));
 }
 
 TEST(CudaAttention, TreesNeedTheirKernelForEveryRow) {
@@ -184,7 +225,10 @@ TEST(CudaAttention, TreesNeedTheirKernelForEveryRow) {
     return test::fails_with(cuda::validate(other.step, other.args), kUnsupported,
                             Resource::pointer);
   };
-  EXPECT_TRUE(refused([](Small& x) { x.step.rows.columns = 3; })) << "a prompt";
+  s.args.batch.num_rows = s.args.batch.tables.num_rows = s.step.shape.max_rows = 5;
+  s.step.workspace_bytes = cuda::workspace_bytes(s.step.shape).value();
+  EXPECT_OK(cuda::validate(s.step, s.args)) << "a row without query tokens is no prompt";
+  EXPECT_TRUE(refused([](Small& x) { x.step.rows.prompts = 1; })) << "a prompt";
   EXPECT_TRUE(refused([](Small& x) { x.step.shape.draft_trees = false; }));
   EXPECT_TRUE(refused([](Small& x) { x.step.shape.compute_capability = 80; }));
   EXPECT_TRUE(refused([](Small& x) { x.args.soft_cap = 30.0F; }));
