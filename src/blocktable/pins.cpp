@@ -1,8 +1,10 @@
-// Pins: holders that keep blocks of sequences. A pin has a table and a holder, as a sequence has,
-// in a table of its own.
+// References on the blocks of a sequence: for a fork, and for a pin, a holder that keeps them. A
+// pin has a table and a holder, as a sequence has, in a table of its own.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
 
 namespace kvarena {
 namespace {
@@ -19,6 +21,34 @@ Result<std::int64_t> end_of_range(const PinOptions& options, std::int64_t filled
 }
 
 }  // namespace
+
+Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child, std::int64_t first,
+                                       std::int64_t end) {
+  while (first < end) {
+    const auto place = static_cast<std::int32_t>(first & kPageMask);
+    const std::int32_t leaf =
+        parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
+    const auto count =
+        static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries - place, end - first));
+    const BlockId* const ids = pages.ids(leaf) + place;
+    const Generation* const generations = pages.generations(leaf) + place;
+    const Status status =
+        manager->retain(child.holder, std::span(ids, count), std::span(generations, count));
+    if (!status) return status;
+    child.table.append(pages, ids, generations, static_cast<std::int32_t>(count));
+    entries += static_cast<std::int64_t>(count);
+    first += static_cast<std::int64_t>(count);
+  }
+  return {};
+}
+
+Status BlockTables::Impl::check_pages_of_new(std::int64_t num_entries,
+                                             std::uint64_t subject) const noexcept {
+  const std::int64_t needed = PageTree::pages_for(num_entries);
+  if (needed <= pages.available()) return {};
+  return exhausted(Resource::table_page, static_cast<std::uint64_t>(needed),
+                   static_cast<std::uint64_t>(pages.available()), subject, Option::max_table_pages);
+}
 
 /// Returns the pin that a holder stands for, or nullptr.
 const Sequence* BlockTables::Impl::pin_of(HolderId holder) const noexcept {

@@ -2,6 +2,7 @@
 
 #include "cache/backend_sizes.hpp"
 #include "cache/cuda_blocks.hpp"
+#include "cache/device_batch.hpp"
 #include "device/current_gpu.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -49,7 +50,7 @@ class CudaBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
-  DeviceBatch device_batch() const noexcept override;
+  DeviceBatch device_batch() const noexcept override { return device_batch_of(tables_.view()); }
   Result<StepBatch> begin_recording(const RecordedStep& shape) override;
   void end_replay() noexcept override { tables_.advance(); }
   Result<bool> abort_replay(BlockTables& tables) override;
@@ -275,18 +276,6 @@ Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
 }
 
-DeviceBatch CudaBackend::device_batch() const noexcept {
-  const DeviceStepView& view = tables_.view();
-  return {.block_tables = view.block_tables,
-          .table_stride = view.table_stride,
-          .row_slots = view.row_slots,
-          .row_offsets = view.row_offsets,
-          .lengths = view.seq_lens,
-          .num_blocks = view.num_blocks,
-          .q_offsets = view.q_offsets,
-          .slots = view.slots};
-}
-
 /// The graph has run if the device took the step.
 Result<bool> CudaBackend::abort_replay(BlockTables& tables) {
   // The caller who asks for results gets a failure of the work. Here it matters only that the work
@@ -332,14 +321,6 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
 }
 
-/// Returns whether the GPU has a kernel that masks draft trees.
-bool has_trees(const CudaDevice& device, const BackendOptions& options,
-               const KvLayerView& view) noexcept {
-  cuda::AttentionShape shape = cuda_shape(options, view);
-  shape.compute_capability = 10 * device.info().major + device.info().minor;
-  return cuda::row_classes(shape).column_tokens > 0;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena& arena,
@@ -349,7 +330,8 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
   if (cuda == nullptr) return unsupported(Resource::device);
   const Result<KvLayerView> view = arena.layer_view(0);
   if (!view) return view.status();
-  if (options.draft_trees && !has_trees(*cuda, options, *view)) {
+  const std::int32_t capability = 10 * cuda->info().major + cuda->info().minor;
+  if (options.draft_trees && !has_tree_kernel(options, *view, capability)) {
     return unsupported_option(Option::draft_trees, 1);
   }
   Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));

@@ -120,19 +120,6 @@ Result<StepBatch> HostBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
-/// The rows lie one behind another, so a stride of one entry reaches each.
-DeviceBatch HostBackend::device_batch() const noexcept {
-  const StepSlot& slot = step_->slot;
-  return {.block_tables = slot.entries.data(),
-          .table_stride = 1,
-          .row_slots = slot.row_slots.data(),
-          .row_offsets = slot.row_offsets.data(),
-          .lengths = slot.seq_lens.data(),
-          .num_blocks = slot.num_blocks.data(),
-          .q_offsets = slot.q_offsets.data(),
-          .slots = slot.slots.data()};
-}
-
 /// Returns the next free operation of the step.
 Result<HostBackend::Operation*> HostBackend::next_operation() {
   if (step_->num_operations == step_->operations.size()) {

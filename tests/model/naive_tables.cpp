@@ -171,17 +171,19 @@ bool NaiveTables::adopt_import(std::int64_t num_tokens, SequenceId id, HolderId 
   return fresh;
 }
 
-Status NaiveTables::publish_import(SequenceId id) {
+Status NaiveTables::check_waiting(SequenceId id) const {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
-  Sequence& sequence = found->second;
-  if (sequence.import_state != ImportState::filling) {
-    return failed_precondition(Resource::sequence, id.value,
-                               static_cast<std::uint64_t>(sequence.import_state));
-  }
-  const auto filled = static_cast<std::size_t>(blocks_for(sequence.length));
+  const ImportState state = found->second.import_state;
+  if (state == ImportState::filling) return {};
+  return failed_precondition(Resource::sequence, id.value, static_cast<std::uint64_t>(state));
+}
+
+Status NaiveTables::publish_import(SequenceId id) {
+  if (Status s = check_waiting(id); !s) return s;
+  Sequence& sequence = sequences_.at(id);
   const std::vector<Handle> blocks(sequence.blocks.begin(),
-                                   sequence.blocks.begin() + static_cast<std::ptrdiff_t>(filled));
+                                   sequence.blocks.begin() + blocks_for(sequence.length));
   for (const Handle& handle : blocks) {
     if (pool_.content(handle.id) == BlockContent::failed) {
       return failed_precondition(Resource::block, raw(handle.id.value));
@@ -196,13 +198,8 @@ Status NaiveTables::publish_import(SequenceId id) {
 }
 
 Status NaiveTables::fail_import(SequenceId id) {
-  const auto found = sequences_.find(id);
-  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
-  Sequence& sequence = found->second;
-  if (sequence.import_state != ImportState::filling) {
-    return failed_precondition(Resource::sequence, id.value,
-                               static_cast<std::uint64_t>(sequence.import_state));
-  }
+  if (Status s = check_waiting(id); !s) return s;
+  Sequence& sequence = sequences_.at(id);
   sequence.import_state = ImportState::failed;
   for (std::int64_t i = 0; i < blocks_for(sequence.length); ++i) {
     static_cast<void>(

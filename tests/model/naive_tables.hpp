@@ -77,6 +77,7 @@ class NaiveTables {
 
  private:
   Status check_ticket(Ticket ticket, std::int64_t references) const;
+  Status check_waiting(SequenceId sequence) const;
   Status check_demands(std::span<const AppendDemand> demands);
   bool tail_is_shared(const Sequence& sequence,
                       const std::map<BlockId, std::uint32_t>& given_up) const;

@@ -133,10 +133,16 @@ Json device_json(const DeviceHealth& device, const DeviceAllocations* details) {
 // ---- a pool -------------------------------------------------------------------------------------
 
 Json tables_json(const TableStats& tables) {
-  return {{"sequences", tables.sequences},     {"sequences_ever", tables.sequences_ever},
-          {"tokens", tables.tokens},           {"waste_tokens", tables.waste_tokens},
-          {"entries", tables.entries},         {"pages_used", tables.pages_used},
-          {"pages_total", tables.pages_total}, {"copies_on_write", tables.copies_on_write}};
+  return {{"sequences", tables.sequences},
+          {"sequences_ever", tables.sequences_ever},
+          {"tokens", tables.tokens},
+          {"waste_tokens", tables.waste_tokens},
+          {"entries", tables.entries},
+          {"pages_used", tables.pages_used},
+          {"pages_total", tables.pages_total},
+          {"copies_on_write", tables.copies_on_write},
+          {"pins", tables.pins},
+          {"pinned_entries", tables.pinned_entries}};
 }
 
 Json ticket_json(Ticket ticket) { return ticket == kNoTicket ? Json(nullptr) : Json(ticket.value); }
