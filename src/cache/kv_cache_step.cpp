@@ -51,7 +51,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   num_steps_lost += step - first;
   std::fill(serials.begin(), serials.end(), 0);
   backend->resync(*tables);
-  log_line(LogLevel::error, "steps lost: {}", describe_loss(status));
+  log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
   return status;
 }
 
@@ -165,6 +165,7 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   phase = recorded == nullptr ? StepPhase::planned : StepPhase::replaying;
   serials[slot_index()] = backend->staged_serial();
   num_tokens = batch->num_tokens;
+  note_batch(*appended);
   ++batches;
   return batch;
 }
