@@ -62,40 +62,27 @@ Struct sized() {
 /// Keeps a value that nothing reads.
 volatile std::int64_t sink;
 
-}  // namespace
-
-int main() {
+/// The calls of a cache.
+void compare_caches() {
   auto device = HostDevice::create().value();
-  KvCacheOptions options;
-  options.layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim_k = 16};
-  options.size.num_blocks = 4096;
-  options.num_q_heads = 1;
-  options.num_threads = 1;
-  options.audit_blocks_per_step = 0;
-  KvCache cache = KvCache::create(*device, options).value();
+  KvCache cache =
+      KvCache::create(*device, {.layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim_k = 16},
+                                .size = {.num_blocks = 4096},
+                                .num_q_heads = 1,
+                                .num_threads = 1})
+          .value();
   const SequenceId sequence = cache.create_sequence().value();
-  BlockManager manager = BlockManager::create({.num_blocks = 4096}).value();
-  const HolderId holder = manager.register_holder({}).value();
 
   kvarena_device* c_device = nullptr;
   kvarena_cache* c_cache = nullptr;
-  kvarena_pool* c_pool = nullptr;
   kvarena_sequence c_sequence = 0;
-  kvarena_holder c_holder = 0;
   auto c_options = sized<kvarena_cache_options>();
   c_options.num_layers = c_options.num_kv_heads = c_options.num_q_heads = c_options.num_threads = 1;
   c_options.head_dim_k = 16;
   c_options.num_blocks = 4096;
-  c_options.audit_blocks_per_step = -1;
-  auto pool_options = sized<kvarena_pool_options>();
-  pool_options.num_blocks = 4096;
   require(kvarena_device_open_host(nullptr, &c_device), "open");
   require(kvarena_cache_create(c_device, &c_options, &c_cache), "create");
   require(kvarena_sequence_create(c_cache, nullptr, &c_sequence), "create a sequence");
-  require(kvarena_pool_create(&pool_options, &c_pool), "create a pool");
-  require(kvarena_pool_open_holder(c_pool, nullptr, &c_holder), "open a holder");
-
-  std::printf("nanoseconds a call              C++         C      more\n");
   compare(
       "can_allocate", [&] { sink = cache.manager().can_allocate(7, Urgency::growth); },
       [&] {
@@ -112,12 +99,37 @@ int main() {
   compare(
       "reserve of a sequence", [&] { sink = cache.reserve_capacity(sequence, 16).is_ok(); },
       [&] { sink = kvarena_sequence_reserve(c_cache, c_sequence, 16, 0).code; });
+  compare(
+      "statistics",
+      [&] {
+        sink = cache.manager().stats().free + cache.tables().stats().tokens +
+               static_cast<std::int64_t>(cache.snapshot().step);
+      },
+      [&] {
+        auto stats = sized<kvarena_stats>();
+        require(kvarena_cache_stats(c_cache, &stats), "stats");
+        sink = stats.free_blocks + stats.tokens;
+      });
+  require(kvarena_cache_release(c_cache), "release");
+  require(kvarena_device_release(c_device), "release");
+}
+
+/// Two calls of a pool.
+void compare_pools() {
+  BlockManager manager = BlockManager::create({.num_blocks = 4096}).value();
+  const HolderId holder = manager.register_holder({}).value();
+  kvarena_pool* c_pool = nullptr;
+  kvarena_holder c_holder = 0;
+  auto pool_options = sized<kvarena_pool_options>();
+  pool_options.num_blocks = 4096;
+  require(kvarena_pool_create(&pool_options, &c_pool), "create a pool");
+  require(kvarena_pool_open_holder(c_pool, nullptr, &c_holder), "open a holder");
   BlockId id;
   Generation generation;
   std::int32_t block = 0;
   std::uint32_t c_generation = 0;
   compare(
-      "allocate and free",
+      "allocate and free (two)",
       [&] {
         sink = *manager.allocate(holder, {&id, 1}, {&generation, 1});
         require(manager.release(holder, {&id, 1}, {&generation, 1}).is_ok(), "release");
@@ -127,15 +139,14 @@ int main() {
                 "allocate");
         require(kvarena_pool_free(c_pool, c_holder, &block, &c_generation, 1, 0), "free");
       });
-  compare(
-      "statistics", [&] { sink = cache.manager().stats().free + cache.tables().stats().tokens; },
-      [&] {
-        auto stats = sized<kvarena_stats>();
-        require(kvarena_cache_stats(c_cache, &stats), "stats");
-        sink = stats.free_blocks + stats.tokens;
-      });
   require(kvarena_pool_release(c_pool), "release");
-  require(kvarena_cache_release(c_cache), "release");
-  require(kvarena_device_release(c_device), "release");
+}
+
+}  // namespace
+
+int main() {
+  std::printf("nanoseconds a call              C++         C      more\n");
+  compare_caches();
+  compare_pools();
   return 0;
 }
