@@ -70,6 +70,9 @@ class Backend {
   /// Queues the attention of one layer. `args.scale` is set.
   virtual Status attend(const KvLayerView& kv, const AttendArgs& args) = 0;
 
+  /// Returns the pointers of the batch that was begun or is recorded last, without its numbers.
+  virtual DeviceBatch device_batch() const noexcept = 0;
+
   /// Records the work in front of a step's layers. Only backends that can record steps support this
   /// function and the next two.
   virtual Result<StepBatch> begin_recording(const RecordedStep& shape) = 0;

@@ -2,6 +2,7 @@
 
 #include "cache/backend_sizes.hpp"
 #include "cache/cuda_blocks.hpp"
+#include "cache/device_batch.hpp"
 #include "device/current_gpu.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -49,6 +50,7 @@ class CudaBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override { return device_batch_of(tables_.view()); }
   Result<StepBatch> begin_recording(const RecordedStep& shape) override;
   void end_replay() noexcept override { tables_.advance(); }
   Result<bool> abort_replay(BlockTables& tables) override;
@@ -290,7 +292,9 @@ Status CudaBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
                           .dtype = args.dtype,
                           .slots = tables_.view().slots,
                           .num_tokens = batch_.num_tokens,
-                          .scales = args.scales};
+                          .scales = args.scales,
+                          .key_token_stride_bytes = args.key_token_stride_bytes,
+                          .value_token_stride_bytes = args.value_token_stride_bytes};
   return launch_layer(
       [&](void* stream) { return cuda::launch_append(append, layers_begun_, stream); });
 }
@@ -309,16 +313,10 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.sinks = given.sinks;
   args.tree_mask = given.tree_mask;
   args.scales = given.scales;
+  args.q_token_stride_bytes = given.q_token_stride_bytes;
+  args.out_token_stride_bytes = given.out_token_stride_bytes;
   const cuda::AttentionStep step = step_for(schedule, batch_);
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
-}
-
-/// Returns whether the GPU has a kernel that masks draft trees.
-bool has_trees(const CudaDevice& device, const BackendOptions& options,
-               const KvLayerView& view) noexcept {
-  cuda::AttentionShape shape = cuda_shape(options, view);
-  shape.compute_capability = 10 * device.info().major + device.info().minor;
-  return cuda::row_classes(shape).column_tokens > 0;
 }
 
 }  // namespace
@@ -330,7 +328,8 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
   if (cuda == nullptr) return unsupported(Resource::device);
   const Result<KvLayerView> view = arena.layer_view(0);
   if (!view) return view.status();
-  if (options.draft_trees && !has_trees(*cuda, options, *view)) {
+  const std::int32_t capability = 10 * cuda->info().major + cuda->info().minor;
+  if (options.draft_trees && !has_tree_kernel(options, *view, capability)) {
     return unsupported_option(Option::draft_trees, 1);
   }
   Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));

@@ -6,6 +6,7 @@
 /// the step has completed.
 
 #include "cache/backend.hpp"
+#include "cache/device_batch.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
@@ -32,6 +33,7 @@ class HostBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override { return device_batch_of(step_->slot); }
   Result<StepBatch> begin_recording(const RecordedStep&) override {
     return unsupported(Resource::device);
   }

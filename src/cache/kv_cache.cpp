@@ -23,10 +23,11 @@ KvCache::Impl::~Impl() {
   const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
                                                                  // the arena
   if (left != 0) {
-    log_line(LogLevel::warning,
-             "a cache is freed while {} open tickets without a stream have not been retired: their "
-             "work may still use its memory",
-             left);
+    log_line(
+        LogLevel::warning,
+        "a cache{} is freed while {} open tickets without a stream have not been retired: their "
+        "work may still use its memory",
+        OfObject{options.name}, left);
   }
   backend.reset();
   fences.reset();
@@ -91,9 +92,12 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try
   if (!plan) return plan.status();
   KvCacheOptions options = plan->options;
   options.max_batch_blocks = plan->backend.limits.max_blocks;
-  Result<Arena> arena =
-      Arena::create(device, plan->layout,
-                    {.size = {.num_blocks = plan->pool.num_blocks}, .order = options.order});
+  std::string description = "kv arena";
+  if (!options.name.empty()) (description += " of ") += options.name;
+  Result<Arena> arena = Arena::create(device, plan->layout,
+                                      {.size = {.num_blocks = plan->pool.num_blocks},
+                                       .order = options.order,
+                                       .description = description});
   if (!arena) return arena.status();
   Result<BlockManager> manager = BlockManager::create(manager_options(*plan));
   if (!manager) return manager.status();
@@ -166,6 +170,7 @@ Status KvCache::retire(Ticket ticket) { return impl_->fences->retire(impl_->mana
 
 StreamId KvCache::stream() const noexcept { return impl_->backend->stream(); }
 Device& KvCache::device() const noexcept { return *impl_->device; }
+const char* KvCache::name() const noexcept { return impl_->manager.name(); }
 const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }
 const BlockTables& KvCache::tables() const noexcept { return *impl_->tables; }
@@ -182,6 +187,7 @@ std::string KvCache::describe(const Status& status) const noexcept try {
       is(StatusCode::exhausted, Resource::reservation)) {
     return to_string(impl_->tables->explain(status));
   }
+  if (is(StatusCode::failed_precondition, Resource::sequence)) return describe_import(status);
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
   if (is(StatusCode::failed_precondition, Resource::ticket)) return describe_ticket(status);

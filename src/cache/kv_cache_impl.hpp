@@ -26,7 +26,9 @@ struct KvCache::Impl {
         arena(std::move(its_arena)),
         manager(std::move(its_manager)),
         serials(static_cast<std::size_t>(its_options.steps_in_flight)),
-        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {}
+        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {
+    options.name = manager.name();  // a copy that lives as long as the cache
+  }
   ~Impl();
 
   Status create_parts(const CachePlan& plan);
@@ -56,6 +58,9 @@ struct KvCache::Impl {
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,
                          const RecordedStep* recorded);
+  /// Keeps the figures of a batch for device_batch.
+  void note_batch(const AppendResult& appended) noexcept;
+  void note_batch(const RecordedStep& shape) noexcept;
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
 
   Device* device;
@@ -73,6 +78,9 @@ struct KvCache::Impl {
   std::uint64_t step = 0;              // the current step, or the next one
   StepPhase phase = StepPhase::between;
   std::int64_t num_tokens = 0;  // of the current append or recording
+  std::int32_t num_rows = 0;    // of the same, as are the next two
+  std::int32_t max_length_tokens = 0;
+  std::int32_t max_new_tokens = 0;
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
       serials;                // by ring slot, of the step staged there; 0: none to look for

@@ -36,6 +36,7 @@ Result<StepBatch> KvCache::begin_recording(const RecordedStep& shape, const Step
   c.phase = StepPhase::recording;
   ++c.batches;
   c.num_tokens = batch->num_tokens;
+  c.note_batch(shape);
   return batch;
 }
 

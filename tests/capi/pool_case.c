@@ -128,9 +128,54 @@ void test_pool_refusals(void) {
   EXPECT_CODE(kvarena_pool_create(&options, &pool), KVARENA_INVALID_ARGUMENT);
 }
 
-/// One sequence of three tokens in two blocks of two, against plain loops.
+enum { kTokens = 3 };
+typedef float rows[kTokens][kDim];
+
+/// Causal attention of one head, by plain loops.
+static void check_attention(rows k, rows v, rows q, rows out) {
+  for (int t = 0; t < kTokens; ++t) {
+    double weights[kTokens], sum = 0;
+    for (int s = 0; s <= t; ++s) {
+      double dot = 0;
+      for (int d = 0; d < kDim; ++d) dot += (double)q[t][d] * k[s][d];
+      sum += weights[s] = exp(dot / sqrt(kDim));
+    }
+    for (int d = 0; d < kDim; ++d) {
+      double expected = 0;
+      for (int s = 0; s <= t; ++s) expected += weights[s] / sum * v[s][d];
+      CHECK(fabs(expected - out[t][d]) < 1e-5);
+    }
+  }
+}
+
+/// Tables, slots and planes that are wrong.
+static void check_refusals(kvarena_kernels* kernels, const kvarena_plane* key,
+                           const kvarena_plane* value, kvarena_tables tables) {
+  float k[kDim] = {0};
+  const kvarena_write_args write = {
+      .struct_size = sizeof write, .key = k, .value = k, .dtype = KVARENA_F32};
+  const kvarena_attend_args attend = {.struct_size = sizeof attend, .q = k, .out = k};
+  const int32_t wrong[2] = {3, 9};
+  tables.tables = wrong;
+  EXPECT_OK(kvarena_kernels_schedule(kernels, &tables, 0, NULL));
+  EXPECT_STATUS(kvarena_kernels_check_tables(kernels, 0, NULL), KVARENA_INVALID_ARGUMENT,
+                KVARENA_RESOURCE_BLOCK_INDEX);
+  tables.num_rows = 3;
+  EXPECT_STATUS(kvarena_kernels_schedule(kernels, &tables, 0, NULL), KVARENA_INVALID_ARGUMENT,
+                KVARENA_RESOURCE_NUM_SEQUENCES);
+  const int64_t outside = 99;
+  const kvarena_status refused =
+      kvarena_kernels_write(kernels, key, value, &outside, 1, &write, 0, NULL);
+  EXPECT_STATUS(refused, KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_TOKEN_INDEX);
+  CHECK(kvarena_kernels_describe(&refused, NULL, 0) > 10);
+  kvarena_plane strange = *key;
+  strange.tile_order = 7;
+  EXPECT_CODE(kvarena_kernels_attend(kernels, &strange, value, &attend, 0, NULL),
+              KVARENA_INVALID_ARGUMENT);
+}
+
+/// One sequence of three tokens in two blocks of two.
 void test_kernels(void) {
-  enum { kTokens = 3 };
   kvarena_device* device = NULL;
   EXPECT_OK(kvarena_device_open_host(NULL, &device));
   kvarena_cache_options layout = {.struct_size = sizeof layout,
@@ -162,7 +207,7 @@ void test_kernels(void) {
   int64_t bytes = 0;
   EXPECT_OK(kvarena_kernels_workspace_bytes(kernels, &bytes));
   CHECK(bytes > 0);
-  float k[kTokens][kDim], v[kTokens][kDim], q[kTokens][kDim], out[kTokens][kDim];
+  rows k, v, q, out;
   for (int t = 0; t < kTokens; ++t) {
     for (int d = 0; d < kDim; ++d) {
       k[t][d] = sinf((float)(t * 7 + d));
@@ -191,39 +236,12 @@ void test_kernels(void) {
       .struct_size = sizeof write, .key = k, .value = v, .dtype = KVARENA_F32};
   EXPECT_OK(kvarena_kernels_write(kernels, &key, &value, slots, kTokens, &write, 0, NULL));
   EXPECT_OK(kvarena_kernels_attend(kernels, &key, &value, &attend, 0, NULL));
-  for (int t = 0; t < kTokens; ++t) {
-    double weights[kTokens], sum = 0;
-    for (int s = 0; s <= t; ++s) {
-      double dot = 0;
-      for (int d = 0; d < kDim; ++d) dot += (double)q[t][d] * k[s][d];
-      sum += weights[s] = exp(dot / sqrt(kDim));
-    }
-    for (int d = 0; d < kDim; ++d) {
-      double expected = 0;
-      for (int s = 0; s <= t; ++s) expected += weights[s] / sum * v[s][d];
-      CHECK(fabs(expected - out[t][d]) < 1e-5);
-    }
-  }
+  check_attention(k, v, q, out);
   const float all = out[2][0];
   attend.windowed = 1;
   EXPECT_OK(kvarena_kernels_attend(kernels, &key, &value, &attend, 0, NULL));
   CHECK(fabsf(out[2][0] - all) > 1e-4F);
-  const int32_t wrong[2] = {3, 9};
-  tables.tables = wrong;
-  EXPECT_OK(kvarena_kernels_schedule(kernels, &tables, 0, NULL));
-  EXPECT_STATUS(kvarena_kernels_check_tables(kernels, 0, NULL), KVARENA_INVALID_ARGUMENT,
-                KVARENA_RESOURCE_BLOCK_INDEX);
-  tables.num_rows = 3;
-  EXPECT_STATUS(kvarena_kernels_schedule(kernels, &tables, 0, NULL), KVARENA_INVALID_ARGUMENT,
-                KVARENA_RESOURCE_NUM_SEQUENCES);
-  const int64_t outside = 99;
-  const kvarena_status refused =
-      kvarena_kernels_write(kernels, &key, &value, &outside, 1, &write, 0, NULL);
-  EXPECT_STATUS(refused, KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_TOKEN_INDEX);
-  CHECK(kvarena_kernels_describe(&refused, NULL, 0) > 10);
-  key.tile_order = 7;
-  EXPECT_CODE(kvarena_kernels_attend(kernels, &key, &value, &attend, 0, NULL),
-              KVARENA_INVALID_ARGUMENT);
+  check_refusals(kernels, &key, &value, tables);
   EXPECT_OK(kvarena_kernels_release(kernels));
   EXPECT_CODE(kvarena_kernels_release(kernels), KVARENA_STALE_HANDLE);
   options.window_tokens = 0;

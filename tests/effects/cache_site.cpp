@@ -164,6 +164,7 @@ void CacheSite::finish() {
   device_.faulty.fail_after(kNoFailure);
   leave_step();
   for (const Sequence& sequence : sequences_) check_on_home(sequence);
+  while (!pins_.empty() && !failure_) unpin({});
   story_.tell(site_, "the cache's stream runs to its end; all readers read");
   static_cast<void>(cache_.synchronize());  // also returns what planted failures left behind
   const CacheDevice::ByHand by_hand(device_);

@@ -105,7 +105,7 @@ std::vector<std::size_t> CacheSite::read_several(const Numbers& n, Reader& reade
   std::vector<std::size_t> read;
   for (const std::size_t i : several(n, sequences_.size())) {
     const Sequence& sequence = sequences_[i];
-    if (sequence.reader) continue;
+    if (sequence.reader || sequence.is_import) continue;
     const auto growth = std::find_if(growths_.begin(), growths_.end(),
                                      [&](const Growth& g) { return g.id == sequence.id; });
     const std::size_t length = growth == growths_.end()

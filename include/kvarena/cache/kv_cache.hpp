@@ -85,6 +85,26 @@ class KVARENA_EXPORT KvCache {
                           Urgency urgency = Urgency::admission);
   /// BlockTables::promise_capacity.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
+  /// BlockTables::set_deadline. The next publication shows it.
+  Status set_deadline(SequenceId sequence, std::int64_t deadline_ns);
+
+  // ---- imports and pins: as in BlockTables -----------------------------------------------------
+
+  /// BlockTables::import_sequence. Work that fills the blocks (tables().blocks_of, layer_view) must
+  /// come behind the work queued so far on the stream of the cache: it waits for an event, or the
+  /// caller for synchronize(). Returns failed_precondition (step) between append and the end of the
+  /// step, whose writes are still to come.
+  Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
+                                     Urgency urgency = Urgency::admission);
+  /// BlockTables::publish_import. Later work on the stream of the cache must come behind the
+  /// writes.
+  Status publish_import(SequenceId sequence);
+  /// BlockTables::fail_import.
+  Status fail_import(SequenceId sequence);
+  /// BlockTables::pin.
+  Result<HolderId> pin(SequenceId sequence, const PinOptions& options = {});
+  /// BlockTables::unpin.
+  Status unpin(HolderId pin, Ticket ticket = kNoTicket);
 
   // ---- a step --------------------------------------------------------------------------------
 
@@ -109,6 +129,9 @@ class KVARENA_EXPORT KvCache {
                            Urgency urgency = Urgency::growth);
   /// Returns the index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
+  /// Returns what the step or the recording has on the device, for attention kernels of the caller.
+  /// Returns failed_precondition (step) without a successful append in this step.
+  Result<DeviceBatch> device_batch() const noexcept;
   /// Queues the write of K and V of the step's new tokens. Returns invalid_argument (layer,
   /// pointer, ...), unsupported (dtype), or failed_precondition (step) without an append. On the
   /// host, returns limit_exceeded (step) past 4 calls of write_kv and attend for each layer in a
@@ -191,10 +214,15 @@ class KVARENA_EXPORT KvCache {
 
   // ---- questions -----------------------------------------------------------------------------
 
+  /// KvCacheOptions::name, as a C string.
+  const char* name() const noexcept;
   /// The device of the pool.
   Device& device() const noexcept;
   /// The bytes of the pool.
   const Arena& arena() const noexcept;
+  /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
+  /// (layer) when the layer does not exist.
+  Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
   /// The block manager: accounts, holders, explain().
   const BlockManager& manager() const noexcept;
   /// The block tables: sequences, lookups, figures.

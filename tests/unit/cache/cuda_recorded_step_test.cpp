@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -213,6 +214,53 @@ INSTANTIATE_TEST_SUITE_P(
                            .block_size = 5,
                            .steps_in_flight = 1}),
     case_name);
+
+// The pointers of a recording serve every replay; rows behind those of the step are skipped ones.
+TEST(CudaRecording, KernelsOfTheEngineReadTheBatchOfEachReplay) {
+  KVARENA_NEEDS_GPU();
+  test::SmallCache t(DeviceKind::cuda);
+  auto& device = dynamic_cast<CudaDevice&>(*t.device);
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.home_stream()));
+  ASSERT_OK(t.cache.synchronize());
+  const RecordedStep shape{.num_rows = 3};
+  DeviceBatch recorded;
+  Graph graph(stream);
+  ASSERT_OK(graph.capture([&]() -> Status {
+    if (Status s = t.cache.begin_recording(shape).status(); !s) return s;
+    recorded = t.cache.device_batch().value();
+    return t.cache.end_recording();
+  }));
+  EXPECT_EQ(recorded.num_rows, 3);
+  EXPECT_EQ(recorded.num_tokens, 3);
+  EXPECT_EQ(recorded.max_new_tokens, 1);
+  EXPECT_EQ(recorded.max_length_tokens, test::kSmallBlocks * test::kSmallBlockSize);
+  EXPECT_FAILS(t.cache.device_batch(), failed_precondition, step);
+  const SequenceId a = t.sequence_of(5);
+  ASSERT_OK(t.cache.begin_step());
+  ASSERT_OK(t.cache.append_recorded(shape, Demands{{a, 1}}));
+  const DeviceBatch batch = t.cache.device_batch().value();
+  EXPECT_EQ(batch.row_slots, recorded.row_slots);
+  EXPECT_EQ(batch.num_rows, 1);
+  EXPECT_EQ(batch.max_length_tokens, 6);
+  ASSERT_OK(graph.launch());
+  std::array<std::int32_t, 3> slots{};
+  std::array<std::int32_t, 3> lengths{};
+  std::array<BlockId, 2> blocks;
+  const StreamId home = t.cache.home_stream();
+  ASSERT_OK(device.copy(slots.data(), recorded.row_slots, sizeof slots, home));
+  ASSERT_OK(device.copy(lengths.data(), recorded.lengths, sizeof lengths, home));
+  ASSERT_OK(t.cache.end_step());
+  ASSERT_OK(t.cache.synchronize());
+  EXPECT_EQ(lengths, (std::array<std::int32_t, 3>{6, 0, 0}));
+  EXPECT_GE(slots[0], 0);
+  EXPECT_EQ(slots[1], -1);
+  EXPECT_EQ(slots[2], -1);
+  ASSERT_OK(device.copy(blocks.data(), recorded.block_tables + slots[0] * recorded.table_stride,
+                        sizeof blocks, home));
+  ASSERT_OK(t.cache.synchronize());
+  EXPECT_EQ(blocks[0], *t.cache.tables().lookup(a, 0));
+  EXPECT_EQ(blocks[1], *t.cache.tables().lookup(a, 1));
+}
 
 TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   KVARENA_NEEDS_GPU();

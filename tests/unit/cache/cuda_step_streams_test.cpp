@@ -37,6 +37,7 @@ test::EngineOptions engine_options() {
                    .max_step_tokens = 256,
                    .steps_in_flight = 3};
   options.io_dtype = DType::bf16;
+  options.checked_outputs = 12;
   return options;
 }
 

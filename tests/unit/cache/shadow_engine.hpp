@@ -36,6 +36,9 @@ struct EngineOptions {
   std::int64_t longest_tokens = 0;   ///< of a sequence, if known: comparisons then allocate nothing
   std::uint64_t seed = 1;
   std::vector<StreamId> streams{};  ///< of steps, in turn; empty: the cache's
+  /// Bytes between neighbouring tokens of K and Q, half of those of V and the outputs. They hold
+  /// NaN, which nobody may read or overwrite.
+  std::int64_t padding_bytes = 0;
 };
 
 /// What comparisons have found.
@@ -109,6 +112,12 @@ class ShadowEngine {
   };
 
   std::size_t bytes(std::int64_t elements) const noexcept;
+  /// Bytes from one token to the next.
+  struct Strides {
+    std::size_t key, value, query, out;
+  };
+  Strides strides() const noexcept;
+  void check_padding(const std::vector<std::byte>& out, std::size_t index);
   Status poison(std::span<const BlockId> blocks);
   Status poison_tail(SequenceId sequence);
   Status poison_chunked_tail(const PlaneSpec& plane, std::byte* block, std::int64_t plane_bytes,
