@@ -149,7 +149,7 @@ class Operation(NamedTuple):
     outcome: str  #: the name of a status code, such as "ok"
     holder: int  #: argument, or result of register_holder
     ticket: int  #: a number that rises from ticket to ticket; 0: none
-    count: int  #: blocks asked for, or reserved
+    num_blocks: int  #: asked for, or reserved
     flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
     blocks: tuple[int, ...]  #: arguments, or the result of allocate
 

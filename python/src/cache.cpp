@@ -29,7 +29,7 @@ void hear_operation(void* user, const kvarena_operation* operation) {
     values["outcome"] = kvarena_name_of_code(static_cast<std::uint8_t>(operation->outcome));
     values["holder"] = operation->holder;
     values["ticket"] = operation->ticket;
-    values["count"] = operation->count;
+    values["num_blocks"] = operation->count;
     values["flag"] = operation->flag;
     values["blocks"] = nb::tuple(blocks);
     nb::handle(static_cast<PyObject*>(user))(make_record("Operation", values));

@@ -1,0 +1,362 @@
+"""transformers on kvarena: a `Cache` for `past_key_values`, and the attention "kvarena".
+
+    import kvarena.transformers
+
+    model.set_attn_implementation("kvarena")
+    cache = kvarena.transformers.Cache(model.config, num_blocks=4096)
+    model.generate(ids, past_key_values=cache)
+
+The model's layers call `update` and then the attention. `update` hands K and V on as they are, with their
+layer attached; the attention writes them and attends by block tables. No tensor of all keys is ever made.
+Beams are forks, `crop` truncates, and tokens of left padding are not stored. Running out of blocks raises
+`kvarena.Exhausted`; the cache is as it was before the forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache as TransformersCache
+from transformers.cache_utils import CacheLayerMixin
+from transformers.masking_utils import AttentionMaskInterface
+
+import kvarena
+
+NAME = "kvarena"  #: of the attention and the mask
+
+_devices: dict[str, kvarena.Device] = {}
+
+
+def device_of(device: torch.device) -> kvarena.Device:
+    """Returns kvarena's device for one of torch's; there is one of each in the process."""
+    name = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+    if name not in _devices:
+        _devices[name] = kvarena.Device(name)
+    return _devices[name]
+
+
+class ModelShape:
+    """What a cache must know of a model. Raises ValueError for layers that it cannot hold."""
+
+    def __init__(self, config: Any) -> None:
+        text = config.get_text_config(decoder=True)
+        self.config = text
+        self.num_layers: int = text.num_hidden_layers
+        self.num_q_heads: int = text.num_attention_heads
+        self.num_kv_heads: int = getattr(text, "num_key_value_heads", None) or self.num_q_heads
+        self.head_dim: int = (
+            getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        )
+        kinds = set(getattr(text, "layer_types", None) or [])
+        unknown = kinds - {"full_attention", "sliding_attention"}
+        if unknown or getattr(text, "num_kv_shared_layers", 0) or hasattr(text, "kv_lora_rank"):
+            given = ", ".join(sorted(unknown)) or "layers that share or compress K and V"
+            raise ValueError(
+                f"config: {text.model_type} has {given}; accepted: layers of full or sliding "
+                "attention, each with K and V of its own"
+            )
+        has_window = not kinds or "sliding_attention" in kinds
+        self.window: int = (getattr(text, "sliding_window", None) or 0) if has_window else 0
+
+    def options(
+        self, dtype: torch.dtype, head_dim_v: int, **options: Any
+    ) -> kvarena.CacheOptions:
+        """Returns the options of a cache that holds the model's K and V."""
+        return kvarena.CacheOptions(
+            num_layers=self.num_layers,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            head_dim_v=head_dim_v,
+            num_q_heads=self.num_q_heads,
+            window_tokens=self.window,
+            dtype=dtype,
+            **options,
+        )
+
+    def require_attention(self) -> None:
+        """Raises ValueError when the model's attention is another: it would see new tokens only."""
+        chosen = self.config._attn_implementation
+        if chosen != NAME:
+            raise ValueError(
+                f'past_key_values: the model\'s attention is "{chosen}"; accepted: "{NAME}". '
+                f'Call model.set_attn_implementation("{NAME}")'
+            )
+
+
+class Layer(CacheLayerMixin):
+    """One layer of a cache. It holds no tensors: the cache's blocks do."""
+
+    is_compileable = False
+    is_croppable = True
+    is_sliding = False
+    supports_early_init = False
+
+    def __init__(self, cache: Cache, index: int) -> None:
+        super().__init__()
+        self.cache = cache
+        self.index = index
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hands new K and V on to the attention, with the layer on a view of K."""
+        self.cache.expect_attention(self.index, key_states, value_states)
+        self.is_initialized = True
+        key = key_states.view(key_states.shape)
+        key._kvarena_layer = self
+        return key, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_seq_length() + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.cache.seen if self.index >= self.cache.next_layer else self.cache.seen_next
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class Cache(TransformersCache):
+    """Blocks of one pool for the rows of a batch; `past_key_values` of a model.
+
+    `num_blocks` and other members of CacheOptions are those of the pool, which is made at the first
+    forward, on its device and of its dtype. `kv` is the pool then.
+    """
+
+    def __init__(self, config: Any, *, num_blocks: int, **options: Any) -> None:
+        self.shape = ModelShape(config)
+        self.pool_options: dict[str, Any] = {"num_blocks": num_blocks, **options}
+        self.kv: kvarena.Cache | None = None
+        self.rows: list[kvarena.Sequence] = []
+        self.step: kvarena.Step | None = None
+        self.keep: torch.Tensor | None = None  # indices of the tokens that are no padding
+        self.seen = 0  # tokens of a row before this forward, with padding
+        self.seen_next = 0  # the same after it
+        self.next_layer = 0  # the layer whose attention comes next
+        super().__init__(layers=[Layer(self, i) for i in range(self.shape.num_layers)])
+
+    # -- a forward ------------------------------------------------------------------------------
+
+    def expect_attention(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Checks what `update` was given. A forward that an exception ended leaves no trace."""
+        if layer == 0:
+            self.abandon()
+            self.shape.require_attention()
+        if layer != self.next_layer:
+            raise ValueError(
+                f"past_key_values: layer {layer} comes after layer {self.next_layer - 1}, whose "
+                f'attention was not "{NAME}"; accepted: all layers in order, with this attention'
+            )
+        heads, dim = self.shape.num_kv_heads, self.shape.head_dim
+        if key.ndim != 4 or key.shape[1] != heads or key.shape[3] != dim:
+            raise ValueError(
+                f"key_states: shape {list(key.shape)} in layer {layer}; accepted: "
+                f"[batch, {heads}, tokens, {dim}]"
+            )
+        if self.kv is None:
+            self.create_pool(key, value)
+
+    def create_pool(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Creates the pool for tensors like these."""
+        options = {"num_threads": torch.get_num_threads(), **self.pool_options}
+        block = options.setdefault("block_size", 16)
+        options.setdefault("max_sequences", 256)
+        options.setdefault("max_step_tokens", min(16384, options["num_blocks"] * block))
+        self.kv = kvarena.Cache(
+            device_of(key.device), self.shape.options(key.dtype, value.shape[3], **options)
+        )
+
+    def begin(self, batch: int, tokens: int, mask: torch.Tensor | None) -> kvarena.Step:
+        """Begins the step of a forward: every row grows by its tokens that are no padding."""
+        assert self.kv is not None
+        if not self.rows:
+            self.rows = [self.kv.create_sequence() for _ in range(batch)]
+        if len(self.rows) != batch:
+            raise ValueError(
+                f"past_key_values: it holds {len(self.rows)} rows and the batch has {batch}; "
+                "call reset() between batches"
+            )
+        counts, self.keep = [tokens] * batch, None
+        if mask is not None:
+            new = mask[:, -tokens:]
+            counts = new.sum(1).tolist()
+            stored = [row.length for row in self.rows]
+            if (mask[:, :-tokens].sum(1).tolist() if self.seen else [0] * batch) != stored:
+                raise ValueError(
+                    "attention_mask: it does not continue that of the tokens stored; accepted: the "
+                    "same padding on the left in every forward"
+                )
+            if sum(counts) != batch * tokens:
+                self.keep = new.reshape(-1).nonzero().squeeze(1)
+        self.step = self.kv.step(list(zip(self.rows, counts, strict=True)))
+        self.step.__enter__()
+        self.seen_next = self.seen + tokens
+        return self.step
+
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **how: Any
+    ) -> torch.Tensor:
+        """Writes K and V and attends. q, k, v are [batch, heads, tokens, dim]; so is the result,
+        with tokens before heads."""
+        batch, heads, tokens, _ = q.shape
+        step = self.step if layer > 0 else self.begin(batch, tokens, mask)
+        assert step is not None
+        step.write(layer, self.packed(k), self.packed(v))
+        out = step.attend(layer, self.packed(q), **how)
+        self.next_layer = layer + 1
+        if self.next_layer == self.shape.num_layers:
+            self.step, self.next_layer = None, 0
+            self.seen = self.seen_next
+            step.__exit__(None, None, None)
+        if self.keep is None:
+            return out.view(batch, tokens, heads, -1)
+        padded = out.new_zeros(batch * tokens, heads, out.shape[2])
+        padded[self.keep] = out
+        return padded.view(batch, tokens, heads, -1)
+
+    def packed(self, states: torch.Tensor) -> torch.Tensor:
+        """[batch, heads, tokens, dim] as [tokens that are no padding, heads, dim]."""
+        tokens = states.transpose(1, 2).reshape(-1, states.shape[1], states.shape[3])
+        if self.keep is not None:
+            tokens = tokens.index_select(0, self.keep)
+        return tokens if tokens.stride()[1:] == (states.shape[3], 1) else tokens.contiguous()
+
+    def abandon(self) -> None:
+        """Gives up a forward that did not reach its last layer."""
+        step, self.step, self.next_layer = self.step, None, 0
+        if step is not None:
+            step.__exit__(RuntimeError, RuntimeError("the forward did not end"), None)
+
+    # -- what generate() asks of a cache --------------------------------------------------------
+
+    def pick(self, sources: list[int]) -> None:
+        """Makes row i of what was row sources[i]. The first use of a row keeps it; others fork."""
+        self.abandon()
+        if not self.rows:
+            return
+        assert self.kv is not None
+        used = set(sources)
+        self.kv.destroy([row for i, row in enumerate(self.rows) if i not in used])
+        kept: set[int] = set()
+        rows = []
+        for i in sources:
+            rows.append(self.rows[i].fork() if i in kept else self.rows[i])
+            kept.add(i)
+        self.rows = rows
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        self.pick(beam_idx.tolist())
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        chosen = indices.nonzero().squeeze(1) if indices.dtype == torch.bool else indices
+        self.pick(chosen.tolist())
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.pick([i for i in range(len(self.rows)) for _ in range(repeats)])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Removes the last -tokens_to_remove tokens of every row."""
+        if tokens_to_remove > 0:
+            raise ValueError(
+                f"tokens_to_remove: {tokens_to_remove}; accepted: the negative number of tokens"
+            )
+        self.abandon()
+        removed = min(-tokens_to_remove, self.seen)
+        for row in self.rows:
+            row.truncate(max(0, row.length - removed))
+        self.seen -= removed
+
+    def reset(self) -> None:
+        """Ends all rows. The pool stays."""
+        self.abandon()
+        if self.kv is not None:
+            self.kv.destroy(self.rows)
+        self.rows, self.seen = [], 0
+        for layer in self.layers:
+            layer.is_initialized = False
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.rows) or -1
+
+    @property
+    def max_batch_size(self) -> int:
+        return self.batch_size
+
+
+def attend_arguments(
+    module: torch.nn.Module, window: int, dropout: float, named: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of kvarena's attend for those of an attention function of transformers."""
+    if dropout:
+        raise ValueError(f"dropout: {dropout}; accepted: 0. Call model.eval()")
+    if named.get("is_causal", getattr(module, "is_causal", True)) is False:
+        raise ValueError(f'is_causal: False; accepted: the attention "{NAME}" is causal')
+    sliding = named.get("sliding_window") or 0
+    if sliding and sliding != window:
+        raise ValueError(f"sliding_window: {sliding}; accepted: {window}, as in the config")
+    how: dict[str, Any] = {"scale": named.get("scaling") or 0.0, "windowed": bool(sliding)}
+    if named.get("softcap"):
+        how["soft_cap"] = named["softcap"]
+    if named.get("s_aux") is not None:
+        how["sinks"] = named["s_aux"].detach().float()
+    return how
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    **named: Any,
+) -> tuple[torch.Tensor, None]:
+    """The attention "kvarena" of transformers: [batch, tokens, heads, dim], and no weights."""
+    layer = getattr(key, "_kvarena_layer", None)
+    if layer is None:
+        raise ValueError(
+            f'attention "{NAME}": past_key_values is no kvarena cache; accepted: '
+            "kvarena.transformers.Cache(model.config, num_blocks=...)"
+        )
+    if attention_mask is not None and attention_mask.ndim != 2:
+        raise ValueError(
+            f"attention_mask: shape {list(attention_mask.shape)}; accepted: None, or "
+            "[batch, tokens] with padding on the left"
+        )
+    how = attend_arguments(module, layer.cache.shape.window, dropout, named)
+    return layer.cache.attend(layer.index, query, key, value, attention_mask, **how), None
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: torch.Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    **named: Any,
+) -> torch.Tensor | None:
+    """The mask "kvarena": None, or [batch, kv_length] of which tokens are no padding."""
+    if not allow_is_causal_skip or "allow_is_bidirectional_skip" in named:
+        raise ValueError(
+            f'attention "{NAME}": the model asks for a mask of its own form; accepted: causal '
+            "attention, with a window or without, and padding on the left"
+        )
+    if attention_mask is None or bool(attention_mask.all()):
+        return None
+    seen = attention_mask[:, :kv_length].bool()
+    if bool((seen[:, 1:] < seen[:, :-1]).any()):
+        raise ValueError(
+            "attention_mask: there is padding behind tokens; accepted: padding on the left. "
+            'Set tokenizer.padding_side = "left"'
+        )
+    return seen
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, mask)
