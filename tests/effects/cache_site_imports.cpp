@@ -25,7 +25,7 @@ void CacheSite::import_sequence(const Numbers& n) {
   }
   HostDevice& host = *device_.host;
   const StreamId stream = device_.streams[n[2] % kLongStream];
-  if (!host.record(device_.event, cache_.home_stream())) return;
+  if (!host.record(device_.event, cache_.stream())) return;
   const auto id =
       guarded("import_sequence", [&] { return cache_.import_sequence(tokens, {}, urgency); });
   if (!id) return;
@@ -49,7 +49,7 @@ void CacheSite::import_sequence(const Numbers& n) {
       host.launch_host(&Filling::run, &fillings_.back(), stream)) {
     return;
   }
-  run_by_hand(cache_.home_stream());  // the stream is full: the writes come at once
+  run_by_hand(cache_.stream());  // the stream is full: the writes come at once
   static_cast<void>(Filling::run(&fillings_.back()));
 }
 
@@ -113,7 +113,7 @@ void CacheSite::unpin(const Numbers& n) {
                             static_cast<std::int64_t>(i % size));
     reading.words.push_back(promised(pin.words[i]));
   }
-  static_cast<void>(queue_reading(cache_.home_stream(), std::move(reading)));
+  static_cast<void>(queue_reading(cache_.stream(), std::move(reading)));
   const Ticket ticket = ticket_for(std::nullopt, n[1]);
   const Status status = guarded("unpin", [&] { return cache_.unpin(pin.holder, ticket); });
   if (!status) return;

@@ -220,7 +220,7 @@ TEST(CudaRecording, KernelsOfTheEngineReadTheBatchOfEachReplay) {
   KVARENA_NEEDS_GPU();
   test::SmallCache t(DeviceKind::cuda);
   auto& device = dynamic_cast<CudaDevice&>(*t.device);
-  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.home_stream()));
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.stream()));
   ASSERT_OK(t.cache.synchronize());
   const RecordedStep shape{.num_rows = 3};
   DeviceBatch recorded;
@@ -246,7 +246,7 @@ TEST(CudaRecording, KernelsOfTheEngineReadTheBatchOfEachReplay) {
   std::array<std::int32_t, 3> slots{};
   std::array<std::int32_t, 3> lengths{};
   std::array<BlockId, 2> blocks;
-  const StreamId home = t.cache.home_stream();
+  const StreamId home = t.cache.stream();
   ASSERT_OK(device.copy(slots.data(), recorded.row_slots, sizeof slots, home));
   ASSERT_OK(device.copy(lengths.data(), recorded.lengths, sizeof lengths, home));
   ASSERT_OK(t.cache.end_step());
