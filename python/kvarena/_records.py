@@ -84,6 +84,8 @@ class Stats(NamedTuple):
     awaited_tickets: int  #: open tickets for which a later step waits
     audit_blocks: int  #: blocks checked by the audit since create
     audit_passes: int  #: complete passes of the audit
+    pins: int  #: existing pins
+    pinned_entries: int  #: block references of pins; not part of `entries`
     audit_failure: str  #: the code of the audit's first failure; "ok": none
 
 
@@ -167,12 +169,21 @@ class LayerView(NamedTuple):
 
 
 class DeviceBatch(NamedTuple):
-    """What a step put on the device, for attention kernels of the engine's own."""
+    """What a step put on the device, for attention kernels of the engine's own.
 
-    block_tables: SupportsDLPack  #: int32; row r's table is block_tables[row_slots[r]]
-    row_slots: SupportsDLPack  #: [num_rows] int32; -1: a row without a sequence
-    lengths: SupportsDLPack  #: [num_rows] int32, with the new tokens
+    The table of row r begins at block_tables[row_offsets[r]], which is row_slots[r] * table_stride. In a
+    recording, rows behind those of the step that runs are skipped: row_slots -1, length 0.
+    """
+
+    block_tables: SupportsDLPack  #: int32; entries behind the blocks of a row have no meaning
+    table_stride: int  #: entries
+    row_slots: SupportsDLPack  #: [num_rows] int32, in units of table_stride; -1: skip
+    row_offsets: SupportsDLPack  #: [num_rows] int64, entries
+    lengths: SupportsDLPack  #: [num_rows] int32, tokens with the new ones
+    num_blocks: SupportsDLPack  #: [num_rows] int32, blocks that hold them
     q_offsets: SupportsDLPack  #: [num_rows + 1] int64, first new token of each row
     slots: SupportsDLPack  #: [num_tokens] int64; -1: skip
-    num_rows: int  #: in a recording the most
-    num_tokens: int  #: in a recording the most
+    num_rows: int  #: in a recording of the largest step
+    num_tokens: int  #: new ones; in a recording of the largest step
+    max_length: int  #: of a row; in a recording the most that any step may have
+    max_new_tokens: int  #: of a row

@@ -49,9 +49,10 @@ class ModelShape:
         self.head_dim: int = (
             getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         )
-        kinds = set(getattr(text, "layer_types", None) or [])
+        kinds: set[str] = set(getattr(text, "layer_types", None) or ())
         unknown = kinds - {"full_attention", "sliding_attention"}
-        if unknown or getattr(text, "num_kv_shared_layers", 0) or hasattr(text, "kv_lora_rank"):
+        shares = bool(getattr(text, "num_kv_shared_layers", 0)) or hasattr(text, "kv_lora_rank")
+        if unknown or shares:
             given = ", ".join(sorted(unknown)) or "layers that share or compress K and V"
             raise ValueError(
                 f"config: {text.model_type} has {given}; accepted: layers of full or sliding "

@@ -46,6 +46,8 @@ void each_member(kvarena_stats& s, Visit&& visit) {
   visit("awaited_tickets", s.awaited_tickets);
   visit("audit_blocks", s.audit_blocks);
   visit("audit_passes", s.audit_passes);
+  visit("pins", s.pins);
+  visit("pinned_entries", s.pinned_entries);
 }
 
 template <class Visit>

@@ -1,5 +1,6 @@
 // Steps: eager, recorded into a CUDA graph, and replayed.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -164,25 +165,38 @@ nb::object slots_of(nb::handle self) {
                   {step.batch.num_tokens}, self);
 }
 
+/// Entries of the array of block tables: exactly on the host, where the rows can be read.
+std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch) {
+  if (cache.device->is_cuda) return cache.options.max_batch_blocks;
+  std::int64_t entries = 0;
+  for (std::int32_t row = 0; row < batch.num_rows; ++row) {
+    entries = std::max(entries, batch.row_offsets[row] + batch.num_blocks[row]);
+  }
+  return entries;
+}
+
 /// What the step put on the device, as arrays there.
 nb::object device_batch(nb::handle self) {
   const auto& step = nb::cast<const Step&>(self);
   auto batch = sized<kvarena_device_batch>();
   check(kvarena_step_device_batch(step.cache->handle, &batch), step.witness());
   const Place place = step.place();
-  const auto array = [&](const void* data, dlpack::DataType dtype,
-                         std::vector<std::int64_t> shape) {
-    return array_of(const_cast<void*>(data), dtype, place, std::move(shape), self);
+  const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
+    return array_of(const_cast<void*>(data), dtype, place, {count}, self);
   };
   nb::dict values;
-  values["block_tables"] =
-      array(batch.block_tables, kInt32, {step.cache->options.max_sequences, batch.row_stride});
-  values["row_slots"] = array(batch.row_slots, kInt32, {batch.num_rows});
-  values["lengths"] = array(batch.lengths, kInt32, {batch.num_rows});
-  values["q_offsets"] = array(batch.q_offsets, kInt64, {batch.num_rows + 1});
-  values["slots"] = array(batch.slots, kInt64, {batch.num_tokens});
+  values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
+  values["table_stride"] = batch.table_stride;
+  values["row_slots"] = array(batch.row_slots, kInt32, batch.num_rows);
+  values["row_offsets"] = array(batch.row_offsets, kInt64, batch.num_rows);
+  values["lengths"] = array(batch.lengths, kInt32, batch.num_rows);
+  values["num_blocks"] = array(batch.num_blocks, kInt32, batch.num_rows);
+  values["q_offsets"] = array(batch.q_offsets, kInt64, std::int64_t{batch.num_rows} + 1);
+  values["slots"] = array(batch.slots, kInt64, batch.num_tokens);
   values["num_rows"] = batch.num_rows;
   values["num_tokens"] = batch.num_tokens;
+  values["max_length"] = batch.max_length_tokens;
+  values["max_new_tokens"] = batch.max_new_tokens;
   return make_record("DeviceBatch", values);
 }
 
