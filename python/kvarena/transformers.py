@@ -14,9 +14,11 @@ Beams are forks, `crop` truncates, and tokens of left padding are not stored. Ru
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
+import transformers
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
@@ -319,6 +321,12 @@ def attention(
     **named: Any,
 ) -> tuple[torch.Tensor, None]:
     """The attention "kvarena" of transformers: [batch, tokens, heads, dim], and no weights."""
+    if named.get("cache") is not None:
+        from kvarena import _batching
+
+        return _batching.attention(
+            module, query, key, value, named["cache"], dropout, named
+        ), None
     layer = getattr(key, "_kvarena_layer", None)
     if layer is None:
         raise ValueError(
@@ -357,6 +365,24 @@ def mask(
             'Set tokenizer.padding_side = "left"'
         )
     return seen
+
+
+def continuous_batching(
+    model: Any, *, num_blocks: int, **options: Any
+) -> contextlib.AbstractContextManager[Any]:
+    """A context in which `model.generate_batch` runs on a pool of `num_blocks` blocks.
+
+    `options` are members of CacheOptions, such as block_size. It is for transformers 5.23, whose own
+    batching is private to it and changes between versions. Entering gives an object whose `caches` are
+    the caches that were made.
+    """
+    if not transformers.__version__.startswith("5.23."):
+        raise ValueError(
+            f"transformers: version {transformers.__version__}; accepted for continuous batching: 5.23"
+        )
+    from kvarena import _batching
+
+    return _batching.continuous_batching(model, num_blocks=num_blocks, **options)
 
 
 AttentionInterface.register(NAME, attention)

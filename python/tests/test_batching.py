@@ -1,0 +1,169 @@
+"""generate_batch on kvarena gives the tokens of stock continuous batching and of generate()."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+if not transformers.__version__.startswith("5.23."):
+    pytest.skip("continuous batching is for transformers 5.23", allow_module_level=True)
+
+from test_transformers import CONFIGS, model_of, one_lost, prompts, scaled, two_swapped  # noqa: E402
+from transformers import ContinuousBatchingConfig, GenerationConfig  # noqa: E402
+
+import kvarena.transformers as ours  # noqa: E402
+from kvarena import _batching  # noqa: E402
+
+NEW_TOKENS = 48
+LENGTHS = [5, 23, 12, 31, 8, 17]
+
+
+def inputs():
+    return [prompts(1, n, seed=10 + i)[0].tolist() for i, n in enumerate(LENGTHS)]
+
+
+def generation(**options):
+    return GenerationConfig(
+        max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=-1, pad_token_id=0, **options
+    )
+
+
+def settings(**options):
+    return ContinuousBatchingConfig(
+        **{"max_batch_tokens": 64, "allow_block_sharing": False, "page_size": 16, **options}
+    )
+
+
+def tokens_of(outputs):
+    return {name: output.generated_tokens for name, output in outputs.items()}
+
+
+def run(model, generation_config=None, **options):
+    return tokens_of(
+        model.generate_batch(
+            inputs(),
+            generation_config=generation_config or generation(),
+            continuous_batching_config=settings(**options),
+            progress_bar=False,
+        )
+    )
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def family(request):
+    return request.param
+
+
+def stock(family, cache={}):
+    if family not in cache:
+        model = model_of(family)
+        model.set_attn_implementation("sdpa")
+        cache[family] = list(run(model, num_blocks=64).values())
+    return cache[family]
+
+
+def on_kvarena(family, num_blocks, monkeypatch=None):
+    model = model_of(family)
+    model.set_attn_implementation("sdpa")
+    resets = []
+    with ours.continuous_batching(model, num_blocks=num_blocks, block_size=4) as batching:
+        if monkeypatch is not None:
+            offload = _batching.api.OffloadingManager.offload_requests
+
+            def counted(self):
+                resets.append(offload(self))
+                return resets[-1]
+
+            monkeypatch.setattr(_batching.api.OffloadingManager, "offload_requests", counted)
+        tokens = list(run(model).values())
+    assert model.config._attn_implementation == "sdpa"
+    (cache,) = batching.caches
+    assert cache.kv.stats().free == num_blocks and not cache.sequences
+    cache.kv.check()
+    return tokens, resets
+
+
+def test_tokens_are_those_of_stock_and_of_generate(family):
+    tokens, _ = on_kvarena(family, 256)
+    assert tokens == stock(family)
+    assert len(set(tokens[1])) >= 30
+    model = model_of(family)
+    model.set_attn_implementation("sdpa")
+    for prompt, got in zip(inputs(), tokens, strict=True):
+        ids = torch.tensor([prompt])
+        with torch.no_grad():
+            alone = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW_TOKENS)
+        assert got == alone[0, len(prompt) :].tolist()
+
+
+def test_scarce_blocks_reset_requests_and_change_no_token(family, monkeypatch):
+    tokens, resets = on_kvarena(family, 30, monkeypatch)
+    assert any(resets)
+    assert tokens == stock(family)
+
+
+@pytest.mark.parametrize("fault", [scaled, one_lost, two_swapped], ids=lambda f: f.__name__)
+def test_a_planted_fault_is_noticed(family, fault, monkeypatch):
+    attend = _batching.BatchCache.attend
+
+    def faulty(self, layer, q, k, v, **how):
+        k, v, how = fault(k, v, how)
+        return attend(self, layer, q, k, v, **how)
+
+    monkeypatch.setattr(_batching.BatchCache, "attend", faulty)
+    assert on_kvarena(family, 256)[0] != stock(family)
+
+
+def test_forked_requests_are_those_of_stock():
+    """Several answers to each prompt: greedy ones are equal, and each is that of its prompt."""
+    model = model_of("qwen2")
+    model.set_attn_implementation("sdpa")
+    expected = stock("qwen2")
+    several = generation()
+    several.num_return_sequences = 3  # the constructor wants sampling for this
+    for num_blocks in (512, 60):
+        with ours.continuous_batching(model, num_blocks=num_blocks, block_size=4) as batching:
+            outputs = run(model, several)
+        assert len(outputs) == 3 * len(LENGTHS)
+        for i, prompt_tokens in enumerate(expected):
+            assert list(outputs.values())[3 * i : 3 * i + 3] == [prompt_tokens] * 3
+        assert batching.caches[0].kv.stats().free == num_blocks
+        batching.caches[0].kv.check()
+
+
+def test_cancelled_requests_give_their_blocks_back():
+    model = model_of("qwen2")
+    model.set_attn_implementation("sdpa")
+    expected = stock("qwen2")
+    with ours.continuous_batching(model, num_blocks=256, block_size=4) as batching:
+        manager = model.init_continuous_batching(
+            generation_config=generation(), continuous_batching_config=settings()
+        )
+        manager.start()
+        names = [manager.add_request(ids, streaming=True) for ids in inputs()]
+        first = manager.get_result(timeout=60)
+        manager.cancel_request(names[3])
+        done = {}
+        while len(done) < len(names) - 1 and first is not None:
+            if first.is_finished():
+                done[first.request_id] = first.generated_tokens
+            first = manager.get_result(timeout=60)
+        manager.stop(block=True)
+    for name, tokens in zip(names, expected, strict=True):
+        if name != names[3]:
+            assert done[name] == tokens
+    (cache,) = batching.caches
+    assert cache.kv.stats().free == 256
+    cache.kv.check()
+
+
+def test_what_is_not_supported_is_said(monkeypatch):
+    model = model_of("qwen2")
+    with ours.continuous_batching(model, num_blocks=64):
+        with pytest.raises(Exception, match="cpu_offload_space: 1"):
+            model.init_continuous_batching(
+                generation_config=generation(),
+                continuous_batching_config=settings(cpu_offload_space=1),
+            )._create_batch_processor()
+    monkeypatch.setattr(transformers, "__version__", "5.17.0")
+    with pytest.raises(ValueError, match="version 5.17.0; accepted for continuous batching: 5.23"):
+        ours.continuous_batching(model, num_blocks=64)
