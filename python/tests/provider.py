@@ -70,6 +70,7 @@ class Array:
         if strides is not None:
             count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
         self.memory = (element * max(count, 1))(*(values or []))
+        self.address = ctypes.addressof(self.memory)
 
     @classmethod
     def random(cls, shape: Sequence[int], seed: int) -> "Array":
@@ -79,13 +80,13 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
 
-    def __dlpack__(self) -> object:
+    def __dlpack__(self, *, stream: int | None = None) -> object:
         n = len(self.shape)
         shape = (ctypes.c_int64 * n)(*self.shape)
         strides = (ctypes.c_int64 * n)(*self.strides) if self.strides is not None else None
         managed = _Managed(
             _Tensor(
-                ctypes.addressof(self.memory),
+                self.address,
                 _Device(*self.device),
                 n,
                 _Type(self.code, self.bits, 1),
