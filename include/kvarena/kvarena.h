@@ -705,8 +705,8 @@ typedef struct kvarena_pin_options {
 
 /// Holds blocks of a sequence that hold tokens, by a holder of its own: the blocks stay, with their
 /// bytes, when the sequence is cut or destroyed or grows. `options` may be NULL. Returns
-/// invalid_argument (block_index) for blocks that hold no tokens, exhausted (holder, table_page),
-/// not_found, or failed_precondition (sequence) for an import. O(blocks).
+/// invalid_argument (block_index, num_blocks) for blocks that hold no tokens, exhausted (holder,
+/// table_page), not_found, or failed_precondition (sequence) for an import. O(blocks).
 KVARENA_API kvarena_status kvarena_pin_create(kvarena_cache* cache, kvarena_sequence sequence,
                                               const kvarena_pin_options* options,
                                               kvarena_holder* pin);
