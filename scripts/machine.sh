@@ -89,22 +89,11 @@ unpack_package() {
 
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
-TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libprometheus-cpp-core1.0 libspdlog-dev libfmt-dev nlohmann-json3-dev
+TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
   libcli11-dev libcurl4-openssl-dev libmicrohttpd-dev zlib1g-dev libzstd-dev)
 
-# ensure_tool_packages FOLDER [PACKAGE[=PROGRAM]...]: the packages of the command, and others. prometheus-cpp-dev
-# depends on an HTTP server program; kvarena needs its headers and the library of text formats alone, so these
-# are unpacked into FOLDER where the package is not installed.
-ensure_tool_packages() {
-  local folder=$1/prometheus-cpp
-  shift
-  ensure_packages "${TOOL_PACKAGES[@]}" "$@"
-  if ! is_missing prometheus-cpp-dev || ! command -v apt-get > /dev/null; then return; fi
-  if [[ ! -d $folder/usr/include ]]; then
-    unpack_package "$folder" prometheus-cpp-dev || die "could not download prometheus-cpp-dev (apt-get download)"
-  fi
-  export CMAKE_PREFIX_PATH=$folder/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
-}
+# ensure_tool_packages [PACKAGE[=PROGRAM]...]: the packages of the command, and others.
+ensure_tool_packages() { ensure_packages "${TOOL_PACKAGES[@]}" "$@"; }
 
 # fetch_promtool FOLDER: Prometheus's own checker of metrics, for the tests; sets KVARENA_PROMTOOL. Unpacked,
 # since installing its package would start a server.

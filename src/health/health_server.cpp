@@ -8,12 +8,21 @@
 #include "base/log_internal.hpp"
 #include "base/range_checks.hpp"
 
+#include "kvarena/health/health_answers.hpp"
 #include "kvarena/health/health_monitor.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace kvarena {
+
+std::string health_answer(const HealthReport& report) { return to_text(health_json(report)); }
+
+std::string stats_answer(const HealthReport& report, const HealthDetails& details) {
+  return to_text(stats_json(report, details));
+}
+
+std::string metrics_answer(const HealthReport& report) { return metrics_text(report); }
 
 namespace {
 
@@ -55,16 +64,16 @@ http::Routes routes_of(HealthMonitor& monitor) {
       {"/health",
        [&monitor] {
          const HealthReport report = monitor.report();
-         return http::Answer{report.healthy ? 200 : 503, kJsonType, to_text(health_json(report))};
+         return http::Answer{report.healthy ? 200 : 503, kJsonType, health_answer(report)};
        }},
       {"/metrics",
        [&monitor] {
-         return http::Answer{200, kMetricsType, metrics_text(monitor.report())};
+         return http::Answer{200, kMetricsType, metrics_answer(monitor.report())};
        }},
       {"/stats",
        [&monitor] {
          const HealthDetails details = monitor.details();
-         return http::Answer{200, kJsonType, to_text(stats_json(monitor.report(), details))};
+         return http::Answer{200, kJsonType, stats_answer(monitor.report(), details)};
        }},
   };
 }

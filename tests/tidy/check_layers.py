@@ -38,6 +38,9 @@ UMBRELLA = (
     "umbrella"  # a header that lies directly in include/kvarena: for users, never for the library
 )
 
+# What a C header may include of C.
+C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
+
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -116,6 +119,8 @@ def check(root, _args=None):
                     problems.append(
                         f"{where}: {target} is no file of the tree; write <...> for a library"
                     )
+                elif path.suffix == ".h" and target in C_HEADERS:
+                    continue
                 elif path.parts[0] == "include" and ("/" in target or target.endswith(".h")):
                     problems.append(
                         f"{where}: a public header may not include <{target}>; keep it in src/"

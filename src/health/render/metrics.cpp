@@ -4,8 +4,6 @@
 
 #include "kvarena/base/version.hpp"
 
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
@@ -18,7 +16,7 @@ namespace {
 
 /// A figure; nothing where it is unknown.
 using Value = std::optional<double>;
-using Families = std::vector<prometheus::MetricFamily>;
+using Families = std::vector<MetricFamily>;
 using Names = std::vector<std::string>;
 
 /// The name and help of a family.
@@ -27,29 +25,26 @@ struct MetricName {
   const char* help;  // one line
 };
 
-/// A label of a sample.
-struct MetricLabel {
+/// A label of a sample, which outlives neither.
+struct LabelView {
   std::string_view name;
   std::string_view value;
 };
 
 /// An empty family: of counters where the name says so, else of gauges.
-prometheus::MetricFamily family_of(const MetricName& name) {
+MetricFamily family_of(const MetricName& name) {
   const bool counts = std::string_view(name.name).ends_with("_total");
-  const auto type = counts ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-  return {name.name, name.help, type, {}};
+  return {name.name, name.help, counts ? MetricType::counter : MetricType::gauge, {}};
 }
 
 /// Adds a sample of the family's type; none of an unknown figure.
-void add_sample(prometheus::MetricFamily& family, Value value,
-                std::initializer_list<MetricLabel> labels = {}) {
+void add_sample(MetricFamily& family, Value value, std::initializer_list<LabelView> labels = {}) {
   if (!value) return;
-  prometheus::ClientMetric& metric = family.metric.emplace_back();
-  for (const MetricLabel& label : labels) {
-    metric.label.push_back({std::string(label.name), std::string(label.value)});
+  MetricSample& sample = family.samples.emplace_back();
+  for (const LabelView& label : labels) {
+    sample.labels.push_back({std::string(label.name), std::string(label.value)});
   }
-  (family.type == prometheus::MetricType::Counter ? metric.counter.value : metric.gauge.value) =
-      *value;
+  sample.value = *value;
 }
 
 /// The names of `objects`. A repeated name gets "#2", "#3", ... at its end.
@@ -243,7 +238,7 @@ constexpr std::pair<BlockState, std::int64_t BlockStats::*> kStates[] = {
     {BlockState::offline, &BlockStats::offline},
 };
 
-prometheus::MetricFamily blocks_family(const std::vector<PoolHealth>& pools, const Names& names) {
+MetricFamily blocks_family(const std::vector<PoolHealth>& pools, const Names& names) {
   auto family = family_of({"kvarena_blocks", "Blocks by state; each is in exactly one."});
   for (std::size_t p = 0; p < pools.size(); ++p) {
     for (const auto& [state, count] : kStates) {
@@ -285,7 +280,7 @@ void add_single(const MetricName& name, Value value, Families& families) {
   add_sample(families.emplace_back(family_of(name)), value);
 }
 
-prometheus::MetricFamily reasons_family(const HealthReport& report) {
+MetricFamily reasons_family(const HealthReport& report) {
   auto family =
       family_of({"kvarena_unhealthy_reasons", "Reasons why the process is unhealthy, by code."});
   for (int c = 0; c <= static_cast<int>(HealthReasonCode::monitor_stopped); ++c) {
@@ -300,13 +295,10 @@ prometheus::MetricFamily reasons_family(const HealthReport& report) {
 
 void add_check_families(const HealthReport& report, Families& families) {
   const CheckFigures& checks = report.checks;
-  prometheus::MetricFamily durations{"kvarena_check_duration_seconds",
-                                     "Time that health checks took.",
-                                     prometheus::MetricType::Summary,
-                                     {}};
-  auto& summary = durations.metric.emplace_back().summary;
-  summary.sample_count = checks.completed;
-  summary.sample_sum = seconds_between(0, checks.total_duration_ns);
+  MetricFamily durations{
+      "kvarena_check_duration_seconds", "Time that health checks took.", MetricType::summary, {}};
+  const double sum = seconds_between(0, checks.total_duration_ns);
+  durations.samples.push_back({.labels = {}, .value = sum, .count = checks.completed});
   families.push_back(std::move(durations));
   add_single({"kvarena_last_check_duration_seconds", "Time the last check took."},
              seconds_between(0, checks.last_duration_ns), families);
@@ -320,7 +312,7 @@ void add_check_families(const HealthReport& report, Families& families) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report) {
+std::vector<MetricFamily> metric_families(const HealthReport& report) {
   Families families;
   auto build = family_of({"kvarena_build_info", "1, with the version of the library."});
   add_sample(build, 1, {{"version", KVARENA_VERSION_STRING}});
@@ -334,12 +326,10 @@ std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report
   add_check_families(report, families);
   add_device_families(report.devices, families);
   add_pool_families(report.pools, report.now_ns, families);
-  std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
+  std::erase_if(families, [](const auto& family) { return family.samples.empty(); });
   return families;
 }
 
-std::string metrics_text(const HealthReport& report) {
-  return prometheus::TextSerializer().Serialize(metric_families(report));
-}
+std::string metrics_text(const HealthReport& report) { return to_text(metric_families(report)); }
 
 }  // namespace kvarena

@@ -6,16 +6,16 @@
 /// When two pools or devices have the same name, the label of the second gets a number
 /// ("default#2"), because a scrape may have each series only once.
 
-#include "kvarena/health/health_report.hpp"
+#include "health/render/metric_text.hpp"
 
-#include <prometheus/metric_family.h>
+#include "kvarena/health/health_report.hpp"
 
 #include <string>
 #include <vector>
 
 namespace kvarena {
 
-std::vector<prometheus::MetricFamily> metric_families(const HealthReport& report);
+std::vector<MetricFamily> metric_families(const HealthReport& report);
 /// Returns the families' text, for `Content-Type: text/plain; version=0.0.4`.
 std::string metrics_text(const HealthReport& report);
 

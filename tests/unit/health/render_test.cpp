@@ -168,16 +168,15 @@ TEST(MetricsText, LabelsAreEscaped) {
 /// Prometheus's conventions, as far as promtool does not look at them either.
 TEST(MetricsText, NamesFollowTheConventions) {
   std::set<std::string> names;
-  for (const prometheus::MetricFamily& family : metric_families(test::sample_report())) {
+  for (const MetricFamily& family : metric_families(test::sample_report())) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
     EXPECT_TRUE(family.name.starts_with("kvarena_")) << family.name;
     EXPECT_TRUE(family.help.ends_with(".")) << family.name;
-    EXPECT_EQ(family.type == prometheus::MetricType::Counter, family.name.ends_with("_total"))
-        << family.name;
+    EXPECT_EQ(family.type == MetricType::counter, family.name.ends_with("_total")) << family.name;
     std::set<std::string> series;
-    for (const auto& metric : family.metric) {
+    for (const auto& metric : family.samples) {
       std::string labels;
-      for (const auto& label : metric.label) labels += label.name + "=" + label.value + ",";
+      for (const auto& label : metric.labels) labels += label.name + "=" + label.value + ",";
       EXPECT_TRUE(series.insert(labels).second) << family.name << "{" << labels << "} twice";
     }
   }

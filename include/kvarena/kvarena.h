@@ -1,0 +1,1407 @@
+#pragma once
+
+/// @file
+/// The C interface of kvarena: C11 and C++20, without a C++ type and without a CUDA header. The
+/// library is `libkvarena.so.0` (pkg-config `kvarena-c`, CMake component `c`). Everything that an
+/// engine needs of the C++ interface is here; docs/reference/c-api.md has a guide.
+///
+/// - Status: every call that can fail returns a kvarena_status by value. Code 0 is success. No
+/// state
+///   is kept for a thread. A call that fails has changed nothing, and leaves its results as they
+///   were, unless its comment says otherwise. No call throws, ends the process or prints.
+/// - Option structs begin with `struct_size`, which the caller sets to sizeof of the struct. Zero
+/// in
+///   a member means its default: zero the whole struct and set what differs, for example
+///   `kvarena_host_options options = {.struct_size = sizeof options};`. A shorter struct (an older
+///   caller) means defaults for the rest. A longer struct (a newer caller) is accepted when the
+///   part that the library does not know is zero; otherwise the call returns unsupported
+///   (span_size). A pointer to options may be NULL where the comment says so: all defaults. Members
+///   named `reserved` must be zero.
+/// - Result structs begin with `struct_size` too. The library fills the part that both know and
+/// sets
+///   the rest to zero. It does not change `struct_size`. New members come at the end.
+/// - A `struct_size` below 16, above 65536, or no multiple of 8 is invalid_argument (span_size).
+/// - Handles are opaque and counted: a cache keeps its device, a monitor keeps the devices that it
+///   watches. A handle is a number in the form of a pointer and points to no memory. The library
+///   looks it up in a table whose places are never given back, so a released handle, a handle of
+///   another kind and a value that never was a handle are found safely: stale_handle (pointer).
+///   (After 2^32 uses of one place, its first handles come again.) NULL is invalid_argument
+///   (pointer). A release of NULL does nothing and succeeds.
+/// - Threads: one thread at a time uses a handle. A second thread that enters it gets
+///   failed_precondition (thread), and nothing has happened. Different handles may be used at the
+///   same time. Calls marked "any thread" may run at any time beside others.
+/// - Text is written to memory of the caller by the rule of snprintf: at most `size` bytes with the
+///   NUL at the end; the result is the length of the whole text without the NUL. Call with size 0
+///   (`out` may be NULL) to learn the length. Calls on handles return a status and write the length
+///   to `length`, which may be NULL. Text that was cut is no failure. JSON is text.
+/// - Strings that the caller passes are UTF-8 and end with NUL. Strings and arrays are borrowed for
+///   the call, unless a comment says otherwise.
+/// - Streams and device memory are `void*`. On CUDA a stream is a cudaStream_t (CUstream) of the
+///   device's GPU, which the device remembers when it first sees it: kvarena_stream_destroy makes
+///   it forget, before the caller destroys the stream. NULL means the default that the comment
+///   names, never CUDA's default stream.
+///   CUDA's default streams have handles of their own: KVARENA_STREAM_LEGACY and
+///   KVARENA_STREAM_PER_THREAD. On the host device a stream is what kvarena_stream_create returned.
+/// - Lengths and sizes are in tokens, blocks or bytes, as the names say. Times are nanoseconds of
+///   kvarena_now_ns.
+/// - Functions that the caller passes must not throw and must not call back into the object that
+///   calls them.
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/// Makes a declaration visible to users of the shared library.
+#define KVARENA_API __attribute__((visibility("default")))
+
+/// The number of this header's interface. It rises with each addition.
+#define KVARENA_ABI 1
+
+/// CUDA's legacy default stream (cudaStreamLegacy), as an integer: `(void*)KVARENA_STREAM_LEGACY`.
+#define KVARENA_STREAM_LEGACY 0x1
+/// CUDA's default stream of the calling thread (cudaStreamPerThread), as an integer.
+#define KVARENA_STREAM_PER_THREAD 0x2
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- status -------------------------------------------------------------------------------------
+
+/// The outcome of a call: the 32 bytes of kvarena::Status. The meaning of the numbers depends on
+/// the code:
+/// - invalid_argument: `subject` is the value given, `required` .. `available` the accepted range.
+///   The value is that of `option` when it is set, else of the argument `resource`.
+/// - exhausted, insufficient_vram: `required` was asked for, and `available` could be had. `option`
+///   sets the pool's size; it is 0 when no option does.
+/// - limit_exceeded: `required` is the size of the call, `available` the limit, and `option` sets
+///   the limit.
+/// - context_length_exceeded: `subject` is the sequence, `required` the length asked for, and
+///   `available` its maximum.
+/// - not_found, stale_handle, double_release, invariant_violated: `subject` is the raw id.
+/// - device_error, io_error: `native` is the number of the driver or errno.
+typedef struct kvarena_status {
+  uint8_t code;        ///< kvarena_code
+  uint8_t resource;    ///< kvarena_resource: what the numbers are about
+  uint16_t option;     ///< only for kvarena_name_of_option: numbers change between versions
+  int32_t native;      ///< the number of the driver, of errno or of the check
+  uint64_t subject;    ///< raw id or refused value
+  uint64_t required;   ///< what was asked for, or the smallest accepted value
+  uint64_t available;  ///< what could be had, or the largest accepted value
+} kvarena_status;
+
+/// The kind of outcome. docs/reference/errors.md says when each occurs and what to do.
+typedef enum kvarena_code {
+  KVARENA_OK = 0,                       ///< success
+  KVARENA_INVALID_ARGUMENT = 1,         ///< an argument or option is outside its range
+  KVARENA_UNSUPPORTED = 2,              ///< valid, but this build, device or kernel cannot do it
+  KVARENA_DUPLICATE_ARGUMENT = 3,       ///< the same object was named twice in one call
+  KVARENA_NOT_FOUND = 4,                ///< no such sequence, holder, ticket, allocation or file
+  KVARENA_FAILED_PRECONDITION = 5,      ///< the object is in a state that forbids the call
+  KVARENA_EXHAUSTED = 6,                ///< a pool is empty
+  KVARENA_INSUFFICIENT_VRAM = 7,        ///< the device cannot provide that many bytes
+  KVARENA_CONTEXT_LENGTH_EXCEEDED = 8,  ///< a sequence would grow past its maximum length
+  KVARENA_DOUBLE_RELEASE = 9,           ///< a block reference was released that nobody holds
+  KVARENA_STALE_HANDLE = 10,            ///< a handle of this header, or of a block, is over
+  KVARENA_REFERENCE_UNDERFLOW = 11,     ///< a holder released more references than it took
+  KVARENA_INVARIANT_VIOLATED = 12,      ///< an integrity check failed
+  KVARENA_DEVICE_ERROR = 13,            ///< the device or its driver reported `native`
+  KVARENA_IO_ERROR = 14,                ///< the operating system reported `native`
+  KVARENA_PARSE_ERROR = 15,             ///< malformed input text
+  KVARENA_VERIFICATION_FAILED = 16,     ///< data read back differ from the data written
+  KVARENA_RESIDENCY_VIOLATED = 17,      ///< memory is not where the device's policy requires it
+  KVARENA_LIMIT_EXCEEDED = 18           ///< one call is larger than a limit set at create
+} kvarena_code;
+
+/// What the numbers of a status are about: an object, a pool or an argument.
+typedef enum kvarena_resource {
+  KVARENA_RESOURCE_NONE = 0,              ///< nothing, or `option`
+  KVARENA_RESOURCE_BLOCK = 1,             ///< blocks of a pool
+  KVARENA_RESOURCE_RESERVATION = 2,       ///< promised blocks
+  KVARENA_RESOURCE_HOLDER = 3,            ///< a holder
+  KVARENA_RESOURCE_TICKET = 4,            ///< a ticket
+  KVARENA_RESOURCE_FENCE_ENTRY = 5,       ///< references that wait for tickets
+  KVARENA_RESOURCE_SEQUENCE = 6,          ///< a sequence
+  KVARENA_RESOURCE_TABLE_PAGE = 7,        ///< pages of block tables
+  KVARENA_RESOURCE_DEVICE_MEMORY = 8,     ///< device memory
+  KVARENA_RESOURCE_HOST_MEMORY = 9,       ///< host memory
+  KVARENA_RESOURCE_WORKSPACE = 10,        ///< attention's workspace
+  KVARENA_RESOURCE_STREAM = 11,           ///< a stream
+  KVARENA_RESOURCE_EVENT = 12,            ///< an event
+  KVARENA_RESOURCE_ALLOCATION = 13,       ///< an allocation
+  KVARENA_RESOURCE_FILE = 14,             ///< a file
+  KVARENA_RESOURCE_THREAD = 15,           ///< a thread
+  KVARENA_RESOURCE_STEP = 16,             ///< a step, or the order of its calls
+  KVARENA_RESOURCE_NUM_GROUPS = 17,       ///< argument
+  KVARENA_RESOURCE_NUM_PLANES = 18,       ///< argument
+  KVARENA_RESOURCE_NUM_KV_HEADS = 19,     ///< argument
+  KVARENA_RESOURCE_NUM_Q_HEADS = 20,      ///< argument
+  KVARENA_RESOURCE_HEAD_DIM = 21,         ///< argument
+  KVARENA_RESOURCE_BLOCK_SIZE = 22,       ///< argument
+  KVARENA_RESOURCE_NUM_BLOCKS = 23,       ///< argument
+  KVARENA_RESOURCE_DTYPE = 24,            ///< argument
+  KVARENA_RESOURCE_TILE_ORDER = 25,       ///< argument
+  KVARENA_RESOURCE_LAYER = 26,            ///< argument
+  KVARENA_RESOURCE_ALIGNMENT = 27,        ///< argument
+  KVARENA_RESOURCE_BLOCK_BYTES = 28,      ///< argument
+  KVARENA_RESOURCE_POOL_BYTES = 29,       ///< argument
+  KVARENA_RESOURCE_NUM_SEQUENCES = 30,    ///< argument
+  KVARENA_RESOURCE_SEQUENCE_LENGTH = 31,  ///< argument
+  KVARENA_RESOURCE_NUM_TOKENS = 32,       ///< argument
+  KVARENA_RESOURCE_TOKEN_INDEX = 33,      ///< argument
+  KVARENA_RESOURCE_BLOCK_INDEX = 34,      ///< argument
+  KVARENA_RESOURCE_SPAN_SIZE = 35,        ///< argument: the length of an array, or struct_size
+  KVARENA_RESOURCE_POINTER = 36,          ///< argument: a pointer, or a handle
+  KVARENA_RESOURCE_CAPACITY = 37,         ///< argument
+  KVARENA_RESOURCE_SCALE = 38,            ///< argument
+  KVARENA_RESOURCE_WINDOW = 39,           ///< argument
+  KVARENA_RESOURCE_SOFT_CAP = 40,         ///< argument
+  KVARENA_RESOURCE_NUM_THREADS = 41,      ///< argument
+  KVARENA_RESOURCE_NAME = 42,             ///< argument
+  KVARENA_RESOURCE_DEVICE = 43,           ///< argument
+  KVARENA_RESOURCE_ADDRESS = 44,          ///< argument
+  KVARENA_RESOURCE_URGENCY = 45,          ///< argument
+  KVARENA_RESOURCE_MEMORY_CHECK = 46,     ///< argument
+  KVARENA_RESOURCE_CONTENT = 47           ///< argument
+} kvarena_resource;
+
+// ---- enumerations; 0 is the default where there is one ------------------------------------------
+
+/// The type of an element.
+typedef enum kvarena_dtype {
+  KVARENA_F16 = 0,       ///< IEEE half
+  KVARENA_BF16 = 1,      ///< bfloat16
+  KVARENA_F32 = 2,       ///< IEEE single
+  KVARENA_FP8_E4M3 = 3,  ///< layouts on CUDA only
+  KVARENA_INT8 = 4       ///< layouts only
+} kvarena_dtype;
+
+/// The order of elements inside one head's tile of a block.
+typedef enum kvarena_tile_order {
+  KVARENA_TILE_BEST = 0,    ///< chunked on CUDA where the layout permits it, else rows
+  KVARENA_TILE_ROWS = 1,    ///< plain [block_size, head_dim]
+  KVARENA_TILE_CHUNKED = 2  ///< the order of the tensor cores' operands
+} kvarena_tile_order;
+
+/// The order of planes and blocks in a pool.
+typedef enum kvarena_block_order {
+  KVARENA_BLOCK_MAJOR = 0,  ///< all planes of a block lie together
+  KVARENA_LAYER_MAJOR = 1   ///< all blocks of a plane lie together
+} kvarena_block_order;
+
+/// Whether a plane is K or V.
+typedef enum kvarena_plane_kind {
+  KVARENA_KEY = 0,   ///< K
+  KVARENA_VALUE = 1  ///< V
+} kvarena_plane_kind;
+
+/// When a cache writes zeros behind the tokens of a sequence.
+typedef enum kvarena_scrub {
+  KVARENA_SCRUB_NEVER = 0,            ///< a block keeps its old bytes
+  KVARENA_SCRUB_ON_OWNER_CHANGE = 1,  ///< except when all content of the block has the same owner
+  KVARENA_SCRUB_ALWAYS = 2            ///< always
+} kvarena_scrub;
+
+/// Which blocks an allocation may use.
+typedef enum kvarena_urgency {
+  KVARENA_URGENCY_DEFAULT = 0,  ///< what the call's comment says
+  KVARENA_GROWTH = 1,           ///< a running sequence grows: all blocks not promised to others
+  KVARENA_ADMISSION = 2         ///< new work: the watermark stays available
+} kvarena_urgency;
+
+/// The state of a block.
+typedef enum kvarena_block_state {
+  KVARENA_BLOCK_FREE = 0,        ///< nobody holds it, and its content is not kept
+  KVARENA_BLOCK_REFERENCED = 1,  ///< it has a reference that is not fenced
+  KVARENA_BLOCK_FENCED = 2,      ///< it has only references whose ticket has not retired
+  KVARENA_BLOCK_EVICTABLE = 3,   ///< nobody holds it, and its content is cached
+  KVARENA_BLOCK_OFFLINE = 4      ///< out of service
+} kvarena_block_state;
+
+/// What is known of a block's content.
+typedef enum kvarena_block_content {
+  KVARENA_CONTENT_UNWRITTEN = 0,      ///< only the block's holders rely on its bytes
+  KVARENA_CONTENT_BEING_WRITTEN = 1,  ///< others may find it later; not yet readable
+  KVARENA_CONTENT_PUBLISHED = 2,      ///< complete and open to others; never rewritten
+  KVARENA_CONTENT_FAILED = 3          ///< writing it failed
+} kvarena_block_content;
+
+/// The state of a sequence whose tokens others write.
+typedef enum kvarena_import_state {
+  KVARENA_IMPORT_NONE = 0,     ///< no import, or one that was published
+  KVARENA_IMPORT_FILLING = 1,  ///< others write its blocks
+  KVARENA_IMPORT_FAILED = 2    ///< others gave up; only destroy is left
+} kvarena_import_state;
+
+/// What an allocation is for.
+typedef enum kvarena_purpose {
+  KVARENA_MODEL_WEIGHTS = 0,         ///< "ModelWeights"
+  KVARENA_KV_CACHE = 1,              ///< "KVCache"
+  KVARENA_INTERMEDIATE_BUFFERS = 2,  ///< "IntermediateBuffers"
+  KVARENA_PURPOSE_UNKNOWN = 3        ///< "Unknown"
+} kvarena_purpose;
+
+/// Which kind of memory an allocation must be.
+typedef enum kvarena_memory_kind {
+  KVARENA_MEMORY_DEVICE = 0,  ///< VRAM, or the host device's own memory
+  KVARENA_MEMORY_STAGING = 1  ///< page-locked host memory; never for KV or weights
+} kvarena_memory_kind;
+
+/// Where memory lies, according to the driver.
+typedef enum kvarena_place {
+  KVARENA_PLACE_VRAM = 0,           ///< device-local memory of this GPU
+  KVARENA_PLACE_OTHER_DEVICE = 1,   ///< device-local memory of another GPU
+  KVARENA_PLACE_INTEGRATED = 2,     ///< an integrated GPU's memory, which is the machine's
+  KVARENA_PLACE_MANAGED = 3,        ///< unified memory, which can migrate
+  KVARENA_PLACE_PINNED_HOST = 4,    ///< page-locked host memory
+  KVARENA_PLACE_PAGEABLE_HOST = 5,  ///< host memory that the driver does not know
+  KVARENA_PLACE_HOST_DEVICE = 6,    ///< memory that a host device allocated
+  KVARENA_PLACE_MIXED = 7           ///< the range is not one allocation
+} kvarena_place;
+
+/// The severity of a log line.
+typedef enum kvarena_log_level {
+  KVARENA_LOG_DEBUG = 0,     ///< every allocation
+  KVARENA_LOG_INFO = 1,      ///< what an operator wants to know
+  KVARENA_LOG_WARNING = 2,   ///< something is not as it should be
+  KVARENA_LOG_ERROR = 3,     ///< something failed
+  KVARENA_LOG_CRITICAL = 4,  ///< accounts or memory are violated
+  KVARENA_LOG_OFF = 5        ///< no lines
+} kvarena_log_level;
+
+/// The mutating calls of a block manager, as an operation log has them.
+typedef enum kvarena_operation_kind {
+  KVARENA_OPERATION_REGISTER_HOLDER = 0,    ///< a holder has begun
+  KVARENA_OPERATION_UNREGISTER_HOLDER = 1,  ///< a holder has ended
+  KVARENA_OPERATION_RESERVE = 2,            ///< blocks were promised
+  KVARENA_OPERATION_ALLOCATE = 3,           ///< blocks were taken
+  KVARENA_OPERATION_RETAIN = 4,             ///< references were added
+  KVARENA_OPERATION_RELEASE = 5,            ///< references were given up
+  KVARENA_OPERATION_RELEASE_AFTER = 6,      ///< references were fenced
+  KVARENA_OPERATION_SET_CONTENT = 7,        ///< what is known of a content has changed
+  KVARENA_OPERATION_QUARANTINE = 8,         ///< a block leaves service
+  KVARENA_OPERATION_RESTORE = 9,            ///< a block returns to service
+  KVARENA_OPERATION_OPEN_TICKET = 10,       ///< a ticket was opened
+  KVARENA_OPERATION_RETIRE = 11             ///< a ticket has retired
+} kvarena_operation_kind;
+
+// ---- ids and handles ----------------------------------------------------------------------------
+
+typedef uint64_t kvarena_sequence;  ///< a sequence; 0: none. Ranks that make the same calls agree
+typedef uint64_t kvarena_ticket;    ///< queued work on another stream; 0: none
+typedef uint64_t kvarena_holder;    ///< a registered holder of block references; 0: none
+
+typedef struct kvarena_device kvarena_device;    ///< memory, streams and accounts of one device
+typedef struct kvarena_cache kvarena_cache;      ///< a KvCache: what an engine holds
+typedef struct kvarena_pool kvarena_pool;        ///< block ids for an engine with its own tables
+typedef struct kvarena_kernels kvarena_kernels;  ///< attention for an engine with its own tables
+typedef struct kvarena_monitor kvarena_monitor;  ///< health, with an HTTP server if asked
+
+// ---- library: any thread ------------------------------------------------------------------------
+
+/// Returns the library's version, "major.minor.patch".
+KVARENA_API const char* kvarena_version(void);
+/// Returns the KVARENA_ABI of the library, which may be newer than this header's.
+KVARENA_API uint32_t kvarena_abi(void);
+/// Returns whether this build contains the CUDA code.
+KVARENA_API bool kvarena_has_cuda(void);
+/// Returns the machine's monotonic time in nanoseconds, which all times here are.
+KVARENA_API int64_t kvarena_now_ns(void);
+/// Returns the name of a kvarena_code, for example "exhausted"; "unknown" for another number.
+KVARENA_API const char* kvarena_name_of_code(uint8_t code);
+/// Returns the name of a kvarena_resource, for example "block"; "unknown" for another number.
+KVARENA_API const char* kvarena_name_of_resource(uint8_t resource);
+/// Returns the name of an option, for example "max_batch_rows"; "unknown" for another number.
+KVARENA_API const char* kvarena_name_of_option(uint16_t option);
+/// Writes one line for a person: what happened, the numbers, and what was expected. With a cache or
+/// device at hand, kvarena_cache_describe and kvarena_device_describe say more.
+KVARENA_API size_t kvarena_describe(const kvarena_status* status, char* out, size_t size);
+
+/// Receives one log line of `length` bytes without a newline (a NUL follows). The thread that logs
+/// calls it under a lock: it must not call this library, and must not wait for a lock that its
+/// caller may hold.
+typedef void (*kvarena_log_function)(void* user, int32_t level, const char* line, size_t length);
+/// Sends every line of `minimum_level` (kvarena_log_level) and above to `function` from now on.
+/// NULL silences the library, as it is at first. After the return, no thread is in the function
+/// before it. Returns invalid_argument for another level.
+KVARENA_API kvarena_status kvarena_set_log(kvarena_log_function function, void* user,
+                                           int32_t minimum_level);
+
+/// Receives a programmer error (double release, stale block, failed check), the name of the refused
+/// call, and the name of the object that reported it ("" without one). The strings are borrowed.
+/// The refused call then returns the same status.
+typedef void (*kvarena_violation_function)(void* user, const kvarena_status* status,
+                                           const char* call, const char* object);
+/// Installs the function. NULL restores the default, which logs at level critical.
+KVARENA_API void kvarena_set_violation(kvarena_violation_function function, void* user);
+
+// ---- devices ------------------------------------------------------------------------------------
+// Calls on a device are "any thread", unless their comment says otherwise: a device may be used
+// beside the caches that live on it. One thread at a time may use a stream.
+
+/// Options of a host device: memory of the process, which serves machines without a GPU.
+typedef struct kvarena_host_options {
+  uint64_t struct_size;     ///< sizeof(kvarena_host_options)
+  uint64_t capacity_bytes;  ///< at most 2^48; 0: what the machine has available
+  uint32_t max_streams;     ///< 1 .. 4096; 0: 64
+  uint32_t max_queued;      ///< 1 .. 2^20 operations queued on a stream; 0: 4096
+  int32_t inline_calls;     ///< 1: work runs in the call that queues it, without threads
+  int32_t reserved;         ///< 0
+} kvarena_host_options;
+
+/// Options of a CUDA device.
+typedef struct kvarena_cuda_options {
+  uint64_t struct_size;         ///< sizeof(kvarena_cuda_options)
+  int32_t ordinal;              ///< the GPU, as CUDA_VISIBLE_DEVICES numbers them
+  int32_t allow_host;           ///< 1: host memory is accepted for KV and weights; logged
+  uint32_t max_streams;         ///< 1 .. 4096; 0: 64
+  uint32_t max_host_functions;  ///< 1 .. 2^20 queued on a stream; 0: 1024
+  uint64_t bounce_bytes;        ///< 4 KiB .. 64 MiB of pinned memory a stream; 0: 256 KiB
+} kvarena_cuda_options;
+
+/// Facts about a device.
+typedef struct kvarena_device_info {
+  uint64_t struct_size;        ///< sizeof(kvarena_device_info)
+  uint64_t total_bytes;        ///< all memory; the capacity of a host device
+  uint64_t free_bytes;         ///< what the driver can give now, next to other processes
+  uint64_t tracked_bytes;      ///< recorded by this device, of kind device
+  uint64_t staging_bytes;      ///< recorded by this device, of kind staging
+  uint64_t overhead_bytes;     ///< used when the device was opened: contexts, other processes
+  uint64_t bounce_bytes;       ///< as in kvarena_cuda_options; 0 on the host
+  int32_t is_cuda;             ///< 1: a GPU; 0: the host
+  int32_t ordinal;             ///< of the GPU; -1 on the host
+  int32_t compute_capability;  ///< 10 * major + minor; 0 on the host
+  int32_t num_sms;             ///< multiprocessors; 0 on the host
+  int32_t lost_to;             ///< the sticky CUDA error by which the device was lost, or 0
+  int32_t allows_host;         ///< 1: host memory is accepted for KV and weights
+} kvarena_device_info;
+
+/// Opens a host device. `options` may be NULL. Returns invalid_argument with the option.
+KVARENA_API kvarena_status kvarena_device_open_host(const kvarena_host_options* options,
+                                                    kvarena_device** device);
+/// Opens a GPU. `options` may be NULL. Returns invalid_argument with the option (ordinal: no such
+/// GPU), device_error when the driver or the GPU is missing or unusable, or unsupported (device) in
+/// a build without CUDA. The host never takes the place of a GPU by itself.
+KVARENA_API kvarena_status kvarena_device_open_cuda(const kvarena_cuda_options* options,
+                                                    kvarena_device** device);
+/// Gives the handle up. The device lives on while caches, kernels or monitors keep it; then its
+/// memory and streams are released, and a warning names what was leaked. Returns stale_handle.
+KVARENA_API kvarena_status kvarena_device_release(kvarena_device* device);
+/// Reads the facts. Returns device_error when the driver cannot tell the free memory.
+KVARENA_API kvarena_status kvarena_device_ask(kvarena_device* device, kvarena_device_info* info);
+/// Writes the device's name for people: "host", "cuda:0 NVIDIA H200".
+KVARENA_API kvarena_status kvarena_device_name(kvarena_device* device, char* out, size_t size,
+                                               size_t* length);
+/// Writes JSON: name, memory, usage by purpose, reported totals, the drift between driver and
+/// accounts, and all allocations by address.
+KVARENA_API kvarena_status kvarena_device_json(kvarena_device* device, char* out, size_t size,
+                                               size_t* length);
+/// Writes a table for people: usage by purpose, and the largest allocations.
+KVARENA_API kvarena_status kvarena_device_report(kvarena_device* device, char* out, size_t size,
+                                                 size_t* length);
+/// Does what kvarena_describe does, with the memory breakdown or CUDA's own text where the device
+/// knows more.
+KVARENA_API kvarena_status kvarena_device_describe(kvarena_device* device,
+                                                   const kvarena_status* status, char* out,
+                                                   size_t size, size_t* length);
+/// Writes JSON of the machine's GPUs and, when there is none, why. With `with_memory` 1 it reads
+/// their free memory, which creates a CUDA context on each. Takes no handle.
+KVARENA_API kvarena_status kvarena_devices_json(int32_t with_memory, char* out, size_t size,
+                                                size_t* length);
+
+// Memory, for engines that keep a pool of their own.
+
+/// A request for memory.
+typedef struct kvarena_allocation {
+  uint64_t struct_size;      ///< sizeof(kvarena_allocation)
+  uint64_t bytes;            ///< 1 .. 2^48
+  uint64_t alignment_bytes;  ///< power of two, at most 4096; 0: 256
+  int32_t purpose;           ///< kvarena_purpose
+  int32_t kind;              ///< kvarena_memory_kind
+  const char* description;   ///< for reports; NULL: none
+} kvarena_allocation;
+
+/// Allocates uninitialised memory and records it. Returns invalid_argument with the member,
+/// unsupported (allocation) for KV or weights in staging memory, insufficient_vram, exhausted
+/// (host_memory), residency_violated or device_error.
+KVARENA_API kvarena_status kvarena_memory_allocate(kvarena_device* device,
+                                                   const kvarena_allocation* request,
+                                                   void** memory);
+/// Frees memory of kvarena_memory_allocate. The work that uses it must have completed. Returns
+/// not_found (allocation), or failed_precondition (allocation) for registered memory.
+KVARENA_API kvarena_status kvarena_memory_free(kvarena_device* device, void* memory);
+/// Records memory that the engine allocated itself, so that it is counted and checked. `request`
+/// has its bytes, purpose, kind and description. With `defer` 0 the driver is asked now, and memory
+/// that the device's policy forbids is refused: residency_violated. Unregister it before it is
+/// freed. Returns failed_precondition (allocation) for a range that is recorded already.
+KVARENA_API kvarena_status kvarena_memory_register(kvarena_device* device, void* memory,
+                                                   const kvarena_allocation* request,
+                                                   int32_t defer);
+/// Removes the record. Returns not_found (allocation), or failed_precondition (allocation) for
+/// memory that the device allocated.
+KVARENA_API kvarena_status kvarena_memory_unregister(kvarena_device* device, void* memory);
+/// Sets how many bytes the allocator `name` holds now for `purpose`, in place of its earlier
+/// report: for an allocator that cannot name addresses. Returns invalid_argument (name,
+/// pool_bytes).
+KVARENA_API kvarena_status kvarena_memory_report(kvarena_device* device, const char* name,
+                                                 int32_t purpose, uint64_t bytes);
+/// Asks the driver what the `bytes` bytes from `memory` on are, and writes a kvarena_place and the
+/// GPU that owns them (-1: none). Returns invalid_argument (pointer, span_size).
+KVARENA_API kvarena_status kvarena_memory_place(kvarena_device* device, const void* memory,
+                                                uint64_t bytes, int32_t* place, int32_t* ordinal);
+/// Checks that every recorded allocation is where it must be, and writes the verdict as JSON.
+/// Returns residency_violated with the first address that is wrong; the JSON is written then too.
+KVARENA_API kvarena_status kvarena_memory_verify(kvarena_device* device, char* out, size_t size,
+                                                 size_t* length);
+/// Queues a copy of `bytes` bytes on `stream`. Both are host or device memory, do not overlap, and
+/// must stay valid until the copy has completed. Returns invalid_argument (pointer, span_size) or
+/// not_found (stream).
+KVARENA_API kvarena_status kvarena_memory_copy(kvarena_device* device, void* target,
+                                               const void* source, uint64_t bytes, void* stream);
+/// Queues setting `bytes` bytes at `target` to `value`. Returns the same.
+KVARENA_API kvarena_status kvarena_memory_fill(kvarena_device* device, void* target, uint8_t value,
+                                               uint64_t bytes, void* stream);
+/// Creates a stream of the device. Returns exhausted (stream).
+KVARENA_API kvarena_status kvarena_stream_create(kvarena_device* device, void** stream);
+/// Waits for the stream's work and destroys it. A stream that the caller made with CUDA is only
+/// forgotten. Returns not_found (stream), or a failure that no wait has returned yet.
+KVARENA_API kvarena_status kvarena_stream_destroy(kvarena_device* device, void* stream);
+/// Waits until all work of the stream has completed and returns its first failure, once.
+KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, void* stream);
+
+// ---- operation log ------------------------------------------------------------------------------
+
+/// One mutating call of a block manager, with its outcome. A call that failed has changed nothing.
+/// With the log, a second manager with the same options can be brought to the same state, and ranks
+/// can compare their histories.
+typedef struct kvarena_operation {
+  uint64_t struct_size;   ///< of the library's struct
+  uint64_t holder;        ///< argument, or result of register_holder
+  uint64_t ticket;        ///< a number that rises from ticket to ticket; 0: none of this manager
+  int64_t count;          ///< blocks asked for, or reserved
+  const int32_t* blocks;  ///< [num_blocks] arguments, or the result of allocate; borrowed
+  uint64_t num_blocks;    ///< entries of `blocks`
+  int32_t kind;           ///< kvarena_operation_kind
+  int32_t outcome;        ///< kvarena_code
+  int32_t flag;           ///< allocate, reserve: 0 growth, 1 admission; set_content: the content
+  int32_t reserved;       ///< 0
+} kvarena_operation;
+
+/// Receives each mutating call after it has ended, on the thread that made it.
+typedef void (*kvarena_operation_function)(void* user, const kvarena_operation* operation);
+
+// ---- cache --------------------------------------------------------------------------------------
+
+/// Options of a cache, and of the layout of a pool. kv_cache_options.hpp has more on each member.
+typedef struct kvarena_cache_options {
+  uint64_t struct_size;            ///< sizeof(kvarena_cache_options)
+  int32_t num_layers;              ///< 1 .. 4096
+  int32_t num_kv_heads;            ///< 1 .. 4096
+  int32_t head_dim_k;              ///< 1 .. 4096
+  int32_t head_dim_v;              ///< 1 .. 4096; 0: the same as head_dim_k
+  int32_t dtype;                   ///< kvarena_dtype of K and V
+  int32_t block_size_tokens;       ///< 1 .. 65536; 0: 16
+  int32_t tile_order;              ///< kvarena_tile_order
+  int32_t block_order;             ///< kvarena_block_order
+  int64_t num_blocks;              ///< the pool's size; exactly one of these three is set
+  int64_t budget_bytes;            ///< as many blocks as fit into this many bytes
+  int64_t all_free_but_bytes;      ///< all free memory of the device but this; -1: but nothing
+  int32_t num_q_heads;             ///< query heads of attend; a multiple of the KV heads
+  int32_t max_sequences;           ///< sequences at a time; 0: 1024
+  int64_t max_sequence_tokens;     ///< tokens of one sequence; 0: as many as the pool holds
+  int64_t max_step_tokens;         ///< new tokens in a step; 0: 8192
+  int64_t max_batch_blocks;        ///< table entries of a step's rows; 0: 4 x num_blocks
+  int64_t watermark_blocks;        ///< admission leaves at least this many available
+  int64_t max_fence_entries;       ///< references that wait for tickets; 0: 64 x num_blocks
+  int64_t max_table_pages;         ///< pages of 128 table entries; 0: enough for 64 x num_blocks
+  int64_t audit_blocks_per_step;   ///< blocks checked in each step; 0: 64; -1: none
+  int64_t batch_invariant_tokens;  ///< not 0: a sequence's bits do not depend on the rest of its
+                                   ///< step, which has at most so many tokens together
+  int32_t max_batch_rows;          ///< sequences in a step; 0: max_sequences
+  int32_t window_tokens;           ///< sliding window of windowed attend calls; 0: none
+  int32_t steps_in_flight;         ///< step n waits for step n - k, 1 .. 16; 0: 2
+  int32_t max_open_tickets;        ///< tickets that have not retired, 1 .. 65536; 0: 64
+  int32_t num_threads;             ///< host: attention threads; 0: one a core
+  int32_t max_decode_tokens;       ///< CUDA: most tokens of a recorded row, 1 .. 16; 0: 1
+  int32_t max_shared_rows;         ///< CUDA: sequences of a step that may read common leading
+                                   ///< blocks together, at most 4096; 0: 256; -1: none
+  int32_t scrub;                   ///< kvarena_scrub
+  int32_t draft_trees;             ///< 1: attend's tree_mask may be set
+  int32_t max_pins;                ///< pins at a time, at most 2^24; 0: 64; -1: none
+  int32_t eager_retire;            ///< 1: retire tickets as soon as their work has completed
+  int32_t reserved;                ///< 0
+  void* stream;                    ///< CUDA: of the first step; NULL: the cache creates one
+  const char* name;                ///< for logs, violations and health; NULL: none
+  kvarena_operation_function log;  ///< receives every mutating call; NULL: none
+  void* log_user;                  ///< its first argument
+} kvarena_cache_options;
+
+/// The memory that a cache takes.
+typedef struct kvarena_footprint {
+  uint64_t struct_size;         ///< sizeof(kvarena_footprint)
+  int64_t num_blocks;           ///< blocks in the pool
+  int64_t pool_bytes;           ///< of all blocks
+  int64_t workspace_bytes;      ///< of all attention workspaces
+  int64_t table_bytes;          ///< of the step's block tables on CUDA
+  int64_t staging_bytes;        ///< pinned host memory on CUDA
+  int64_t device_bytes;         ///< pool, workspaces and tables
+  int64_t host_bytes;           ///< of block manager and tables; an upper bound
+  int32_t device_allocations;   ///< of device memory
+  int32_t staging_allocations;  ///< of pinned host memory
+} kvarena_footprint;
+
+/// The facts of a device that decide a cache's sizes.
+typedef struct kvarena_target {
+  uint64_t struct_size;  ///< sizeof(kvarena_target)
+  int64_t bounce_bytes;  ///< CUDA: as in kvarena_cuda_options; 0: 256 KiB
+  int32_t is_cuda;       ///< 1: a GPU
+  int32_t num_sms;       ///< CUDA: 1 .. 4096
+  int32_t num_threads;   ///< host: the default of num_threads; 0: one a core of this machine
+  int32_t reserved;      ///< 0
+} kvarena_target;
+
+/// Creates a cache: allocates the pool, the workspaces and all tables. Returns invalid_argument
+/// with the option, insufficient_vram, unsupported, or exhausted (host_memory, thread, stream).
+KVARENA_API kvarena_status kvarena_cache_create(kvarena_device* device,
+                                                const kvarena_cache_options* options,
+                                                kvarena_cache** cache);
+/// Ends the cache: monitors stop watching it, all its work is waited for, and its memory is freed.
+/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+KVARENA_API kvarena_status kvarena_cache_release(kvarena_cache* cache);
+/// Computes what kvarena_cache_create takes of such a device, without it. `free_bytes` matters only
+/// for all_free_but_bytes. Returns what kvarena_cache_create returns for the options. Any thread.
+KVARENA_API kvarena_status kvarena_cache_footprint(const kvarena_cache_options* options,
+                                                   const kvarena_target* target, int64_t free_bytes,
+                                                   kvarena_footprint* footprint);
+/// Computes the most blocks with which the whole cache takes at most `budget_bytes` of the device,
+/// and writes what it takes; the size in `options` does not matter. Returns insufficient_vram when
+/// not even one block fits. Any thread.
+KVARENA_API kvarena_status kvarena_cache_fit(const kvarena_cache_options* options,
+                                             const kvarena_target* target, int64_t budget_bytes,
+                                             kvarena_footprint* footprint);
+/// Writes the facts of a device. Any thread.
+KVARENA_API kvarena_status kvarena_device_target(kvarena_device* device, kvarena_target* target);
+/// Does what kvarena_describe does, and adds what the cache knows: why blocks were refused, the
+/// device's memory, the next valid call for a call out of order.
+KVARENA_API kvarena_status kvarena_cache_describe(kvarena_cache* cache,
+                                                  const kvarena_status* status, char* out,
+                                                  size_t size, size_t* length);
+
+// ---- sequences ----------------------------------------------------------------------------------
+
+/// Options of a new sequence.
+typedef struct kvarena_sequence_options {
+  uint64_t struct_size;       ///< sizeof(kvarena_sequence_options)
+  int64_t max_length_tokens;  ///< 0: no maximum below that of the cache
+  int64_t since_ns;           ///< when it began, for reports; 0: unknown
+  int64_t deadline_ns;        ///< when it should have ended, for reports; 0: none
+  uint64_t owner;             ///< the engine's own id of the request or tenant; 0: the sequence's
+                              ///< own id, for a fork the owner of its parent
+} kvarena_sequence_options;
+
+/// One sequence's figures.
+typedef struct kvarena_sequence_info {
+  uint64_t struct_size;       ///< sizeof(kvarena_sequence_info)
+  int64_t length_tokens;      ///< tokens
+  int64_t num_blocks;         ///< entries in its table, with reserved capacity
+  int64_t max_length_tokens;  ///< 0: none
+  int64_t waste_tokens;       ///< num_blocks * block_size - length
+  int64_t since_ns;           ///< as given
+  int64_t deadline_ns;        ///< as given, or set since
+  uint64_t owner;             ///< whose content it is; never 0
+  kvarena_holder holder;      ///< the holder of its block references
+  int32_t import_state;       ///< kvarena_import_state
+  int32_t reserved;           ///< 0
+} kvarena_sequence_info;
+
+/// Creates an empty sequence. `options` may be NULL. Returns exhausted (sequence).
+KVARENA_API kvarena_status kvarena_sequence_create(kvarena_cache* cache,
+                                                   const kvarena_sequence_options* options,
+                                                   kvarena_sequence* sequence);
+/// Creates a sequence that shares the first `length_tokens` tokens of `parent`: the same blocks,
+/// each with one more reference. Whoever first appends to a partly shared last block copies it.
+/// `options` may be NULL. Returns invalid_argument (sequence_length), exhausted (sequence,
+/// table_page), or not_found. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_sequence parent,
+                                                 int64_t length_tokens,
+                                                 const kvarena_sequence_options* options,
+                                                 kvarena_sequence* sequence);
+/// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Until
+/// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
+/// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
+/// queued on the cache's stream so far, because they may have been released a moment ago. `options`
+/// may be NULL. The default urgency is admission. Returns exhausted (sequence, holder, block,
+/// table_page), context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
+                                                   const kvarena_sequence_options* options,
+                                                   int32_t urgency, kvarena_sequence* sequence);
+/// Says that an imported sequence's tokens have been written: from now on it is a sequence like
+/// others. Returns failed_precondition (sequence) without an import that waits, or not_found.
+KVARENA_API kvarena_status kvarena_sequence_publish_import(kvarena_cache* cache,
+                                                           kvarena_sequence sequence);
+/// Says that the tokens of an import will not come: only destroy is left; pass a ticket there while
+/// writes may still arrive. Returns failed_precondition (sequence), or not_found.
+KVARENA_API kvarena_status kvarena_sequence_fail_import(kvarena_cache* cache,
+                                                        kvarena_sequence sequence);
+/// Cuts a sequence to `length_tokens` and releases the blocks behind them. A ticket (0: none)
+/// protects what queued work on another stream still reads. Returns invalid_argument
+/// (sequence_length), not_found (sequence, ticket), or exhausted (fence_entry).
+KVARENA_API kvarena_status kvarena_sequence_truncate(kvarena_cache* cache,
+                                                     kvarena_sequence sequence,
+                                                     int64_t length_tokens, kvarena_ticket ticket);
+/// Ends `count` sequences in the order given, all or nothing, against a ticket (0: none). The
+/// status names the first unknown or repeated sequence. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_destroy(kvarena_cache* cache,
+                                                    const kvarena_sequence* sequences, size_t count,
+                                                    kvarena_ticket ticket);
+/// Takes blocks so that `capacity_tokens` fit without another allocation. The length stays. The
+/// default urgency is admission. Returns what kvarena_step_append returns.
+KVARENA_API kvarena_status kvarena_sequence_reserve(kvarena_cache* cache, kvarena_sequence sequence,
+                                                    int64_t capacity_tokens, int32_t urgency);
+/// Promises blocks so that `capacity_tokens` will fit; they stay available but not to others.
+/// Returns exhausted (reservation) or not_found.
+KVARENA_API kvarena_status kvarena_sequence_promise(kvarena_cache* cache, kvarena_sequence sequence,
+                                                    int64_t capacity_tokens);
+/// Sets when the sequence should have ended, for reports and health; 0: none. Returns not_found.
+KVARENA_API kvarena_status kvarena_sequence_set_deadline(kvarena_cache* cache,
+                                                         kvarena_sequence sequence,
+                                                         int64_t deadline_ns);
+/// Reads a sequence's figures. Returns not_found.
+KVARENA_API kvarena_status kvarena_sequence_ask(kvarena_cache* cache, kvarena_sequence sequence,
+                                                kvarena_sequence_info* info);
+/// Writes the ids of a sequence's blocks to `blocks` [room], and their number to `count`. Returns
+/// invalid_argument (span_size) with the number needed when they do not fit; `count` is set then
+/// too. O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_blocks(kvarena_cache* cache, kvarena_sequence sequence,
+                                                   int32_t* blocks, size_t room, size_t* count);
+/// Writes the slot of token `index`: block * block_size + offset. Returns invalid_argument
+/// (token_index) or not_found.
+KVARENA_API kvarena_status kvarena_sequence_slot(kvarena_cache* cache, kvarena_sequence sequence,
+                                                 int64_t index, int64_t* slot);
+/// Writes the block tables of `count` sequences as rows in host memory: row i begins at
+/// `tables + i * row_stride`, has `row_stride` entries, and is -1 past the blocks that hold tokens.
+/// `lengths` [count] gets their tokens; it may be NULL. Returns not_found, or invalid_argument
+/// (span_size) for a stride below a row's blocks.
+KVARENA_API kvarena_status kvarena_sequence_tables(kvarena_cache* cache,
+                                                   const kvarena_sequence* sequences, size_t count,
+                                                   int32_t* tables, size_t row_stride,
+                                                   int32_t* lengths);
+/// Writes every existing sequence to `sequences` [room], in order of slots, and their number to
+/// `count`. Returns invalid_argument (span_size) as kvarena_sequence_blocks does.
+KVARENA_API kvarena_status kvarena_sequence_list(kvarena_cache* cache, kvarena_sequence* sequences,
+                                                 size_t room, size_t* count);
+
+/// What a pin holds, and who holds it.
+typedef struct kvarena_pin_options {
+  uint64_t struct_size;  ///< sizeof(kvarena_pin_options)
+  int64_t first_block;   ///< of the sequence's table
+  int64_t num_blocks;    ///< from there on; 0: all that hold tokens
+  uint64_t owner;        ///< for whom; 0: the owner of the sequence
+  const char* purpose;   ///< for reports, such as "transfer"; copied; NULL: "pin"
+  int64_t since_ns;      ///< for reports; 0: unknown
+  int64_t deadline_ns;   ///< for reports; 0: none
+} kvarena_pin_options;
+
+/// Holds blocks of a sequence that hold tokens, by a holder of its own: the blocks stay, with their
+/// bytes, when the sequence is cut or destroyed or grows. `options` may be NULL. Returns
+/// invalid_argument (block_index) for blocks that hold no tokens, exhausted (holder, table_page),
+/// not_found, or failed_precondition (sequence) for an import. O(blocks).
+KVARENA_API kvarena_status kvarena_pin_create(kvarena_cache* cache, kvarena_sequence sequence,
+                                              const kvarena_pin_options* options,
+                                              kvarena_holder* pin);
+/// Writes the ids of a pin's blocks, as kvarena_sequence_blocks does. Returns not_found (holder).
+KVARENA_API kvarena_status kvarena_pin_blocks(kvarena_cache* cache, kvarena_holder pin,
+                                              int32_t* blocks, size_t room, size_t* count);
+/// Releases what a pin holds and ends it, against a ticket (0: none). Returns not_found (holder,
+/// ticket), or exhausted (fence_entry). O(blocks).
+KVARENA_API kvarena_status kvarena_pin_release(kvarena_cache* cache, kvarena_holder pin,
+                                               kvarena_ticket ticket);
+
+// ---- a step -------------------------------------------------------------------------------------
+// kvarena_step_begin; kvarena_step_append; for each layer kvarena_step_write and
+// kvarena_step_attend; kvarena_step_end. Work is asynchronous: memory given to write and attend
+// must stay valid until kvarena_cache_synchronize, or steps_in_flight steps later. A failed append
+// changes nothing: preempt a sequence and append again in the same step.
+
+/// Options of a step.
+typedef struct kvarena_step_options {
+  uint64_t struct_size;  ///< sizeof(kvarena_step_options)
+  void* stream;          ///< the stream of the step's work; NULL: that of the last step. Another
+                         ///< stream waits for the last step's work by an event
+} kvarena_step_options;
+
+/// The growth of one sequence.
+typedef struct kvarena_demand {
+  kvarena_sequence sequence;  ///< an existing sequence, at most once in a call
+  int32_t num_tokens;         ///< new tokens, 0 or more
+  int32_t urgency;            ///< kvarena_urgency; default: the call's
+} kvarena_demand;
+
+/// What an append made: the batch, in the order of the demands.
+typedef struct kvarena_batch {
+  uint64_t struct_size;         ///< sizeof(kvarena_batch)
+  const int64_t* slots;         ///< [num_tokens] the slot of each new token; until the step ends.
+                                ///< NULL in a recording
+  const int64_t* device_slots;  ///< the same in device memory, in the order of the step's stream
+  int64_t num_tokens;           ///< new tokens: rows of key, value, q, out
+  int64_t num_copies;           ///< copies on write that were queued
+  int64_t new_blocks;           ///< blocks taken
+} kvarena_batch;
+
+/// What a step put on the device, for attention kernels of the engine's own. Pointers are to memory
+/// of the cache's device, read in the order of the step's stream, and valid until the step ends (in
+/// a recording: as long as the graph is replayed).
+typedef struct kvarena_device_batch {
+  uint64_t struct_size;         ///< sizeof(kvarena_device_batch)
+  const int32_t* block_tables;  ///< row r's table is at block_tables + row_slots[r] * row_stride
+  int64_t row_stride;           ///< entries from one table to the next
+  const int32_t* row_slots;     ///< [num_rows] the table of each row; -1: a row without a sequence
+  const int32_t* lengths;       ///< [num_rows] tokens of each row, with the new ones
+  const int64_t* q_offsets;     ///< [num_rows + 1] first new token of each row
+  const int64_t* slots;         ///< [num_tokens] the slot of each new token; -1: skip
+  int64_t num_tokens;           ///< new tokens; in a recording the most
+  int32_t num_rows;             ///< rows; in a recording the most
+  int32_t reserved;             ///< 0
+} kvarena_device_batch;
+
+/// The shape of a recorded decode step.
+typedef struct kvarena_recorded_step {
+  uint64_t struct_size;     ///< sizeof(kvarena_recorded_step)
+  int32_t num_rows;         ///< sequences at most, 1 .. max_batch_rows
+  int32_t tokens_per_row;   ///< new tokens of each, 1 .. max_decode_tokens; 0: 1
+  int32_t shares_prefixes;  ///< 1: each replay looks for sequences that begin with the same blocks
+  int32_t reserved;         ///< 0
+} kvarena_recorded_step;
+
+/// K and V of the step's new tokens for one layer. Pointers are to memory of the cache's device.
+typedef struct kvarena_write_args {
+  uint64_t struct_size;              ///< sizeof(kvarena_write_args)
+  const void* key;                   ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value;                 ///< [num_tokens, num_kv_heads, head_dim_v]
+  int64_t key_token_stride_bytes;    ///< bytes from one token to the next; 0: dense
+  int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
+  int32_t layer;                     ///< 0-based
+  int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+  const float* key_scale;            ///< CUDA, fp8 K: [num_kv_heads] or one; NULL: 1
+  const float* value_scale;          ///< CUDA, fp8 V: as key_scale
+  int32_t scale_per_head;            ///< 1: one scale for each head
+  int32_t reserved;                  ///< 0
+} kvarena_write_args;
+
+/// Attention of the step's new tokens over one layer.
+typedef struct kvarena_attend_args {
+  uint64_t struct_size;            ///< sizeof(kvarena_attend_args)
+  const void* q;                   ///< [num_tokens, num_q_heads, head_dim_k]
+  void* out;                       ///< [num_tokens, num_q_heads, head_dim_v]
+  int64_t q_token_stride_bytes;    ///< bytes from one token to the next; 0: dense
+  int64_t out_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
+  float* lse;                      ///< [num_tokens, num_q_heads] log-sum-exp; or NULL
+  const float* sinks;              ///< [num_q_heads] logits of the attention sinks; or NULL
+  const uint64_t* tree_mask;       ///< [num_tokens] draft trees: bit j of a token says whether it
+                                   ///< sees new token j of its row; NULL: causal
+  int32_t layer;                   ///< 0-based
+  int32_t q_dtype;                 ///< F32, F16 or BF16
+  int32_t out_dtype;               ///< F32, F16 or BF16
+  int32_t windowed;                ///< 1: see only the last window_tokens of the options
+  float scale;                     ///< of the logits; 0: 1 / sqrt(head_dim_k)
+  float soft_cap;                  ///< of the logits; 0: none
+  const float* key_scale;          ///< CUDA, fp8 K: the same as for the write
+  const float* value_scale;        ///< CUDA, fp8 V: the same as for the write
+  int32_t scale_per_head;          ///< 1: one scale for each head
+  int32_t kv_is_written;           ///< 1: the caller's own kernels wrote K and V of the new tokens
+} kvarena_attend_args;
+
+/// Begins a step. `options` may be NULL. Waits for step n - steps_in_flight and retires the fences
+/// of that step and older ones. Returns failed_precondition (step) inside a step, device_error
+/// (step), once, when the device did not take a step (`subject` .. `required` are the steps lost),
+/// or not_found (stream), unsupported (device) for a stream that is not the device's.
+KVARENA_API kvarena_status kvarena_step_begin(kvarena_cache* cache,
+                                              const kvarena_step_options* options);
+/// Grows the sequences of the step, queues copies on write, and plans attention. The rows are the
+/// demands. Succeeds once in a step. The default urgency is growth. Returns exhausted (block,
+/// table_page), context_length_exceeded, not_found, duplicate_argument, invalid_argument
+/// (num_tokens, urgency), limit_exceeded (a smaller step fits), failed_precondition (step; or
+/// content: a sequence that is being imported), or device_error.
+KVARENA_API kvarena_status kvarena_step_append(kvarena_cache* cache, const kvarena_demand* demands,
+                                               size_t count, int32_t urgency, kvarena_batch* batch);
+/// Writes the index of the demand at which the last append failed, or -1.
+KVARENA_API kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index);
+/// Writes what the step, or the recording, put on the device. Returns failed_precondition (step)
+/// without an append, or unsupported (device) on the host: use kvarena_sequence_tables there.
+KVARENA_API kvarena_status kvarena_step_device_batch(kvarena_cache* cache,
+                                                     kvarena_device_batch* batch);
+/// Queues the write of K and V of the new tokens of one layer. Returns invalid_argument (layer,
+/// pointer, alignment, ...), unsupported (dtype), or failed_precondition (step).
+KVARENA_API kvarena_status kvarena_step_write(kvarena_cache* cache, const kvarena_write_args* args);
+/// Queues attention of the new tokens of one layer over all tokens so far. Returns what
+/// kvarena_step_write returns, and failed_precondition (layer) when K and V were not written.
+KVARENA_API kvarena_status kvarena_step_attend(kvarena_cache* cache,
+                                               const kvarena_attend_args* args);
+/// Marks the end of the step's work and publishes its figures. Does not wait.
+KVARENA_API kvarena_status kvarena_step_end(kvarena_cache* cache);
+/// Gives the step up: its sequences have their old tokens again. After
+/// kvarena_step_append_recorded it waits for the stream.
+KVARENA_API kvarena_status kvarena_step_abort(kvarena_cache* cache);
+
+/// Begins a recording: call it between steps while the caller captures the stream into a CUDA
+/// graph. Until kvarena_recording_end, write and attend record the layers of a decode step of this
+/// shape. `options` may be NULL. `batch` gets the padded batch. Returns unsupported (device) on the
+/// host, invalid_argument (num_sequences, num_tokens), or failed_precondition (stream) without a
+/// capture, (step) inside a step.
+KVARENA_API kvarena_status kvarena_recording_begin(kvarena_cache* cache,
+                                                   const kvarena_recorded_step* shape,
+                                                   const kvarena_step_options* options,
+                                                   kvarena_batch* batch);
+/// Ends the recording, which holds the whole step. Returns failed_precondition (step).
+KVARENA_API kvarena_status kvarena_recording_end(kvarena_cache* cache);
+/// Does what kvarena_step_append does, for a step that a graph of `shape` runs. Launch the graph on
+/// the step's stream exactly once before kvarena_step_end; when the launch fails, abort the step.
+/// Also returns invalid_argument (num_sequences, num_tokens) for demands that do not have the
+/// shape.
+KVARENA_API kvarena_status kvarena_step_append_recorded(kvarena_cache* cache,
+                                                        const kvarena_recorded_step* shape,
+                                                        const kvarena_demand* demands, size_t count,
+                                                        int32_t urgency, kvarena_batch* batch);
+
+/// Publishes between steps, for an engine that goes idle, and retires the fences of steps, whose
+/// work it waits for. Returns failed_precondition (step) inside a step.
+KVARENA_API kvarena_status kvarena_cache_publish(kvarena_cache* cache);
+/// Waits for all work queued so far and returns its first failure, once.
+KVARENA_API kvarena_status kvarena_cache_synchronize(kvarena_cache* cache);
+/// Writes the stream of the present or last step.
+KVARENA_API kvarena_status kvarena_cache_stream(kvarena_cache* cache, void** stream);
+
+// ---- tickets: work on other streams -------------------------------------------------------------
+// A ticket protects blocks that are released against it until the ticket retires. Work that reads a
+// sequence which grows meanwhile must read a fork of it.
+
+/// Opens a step's ticket for the work queued so far on `stream`, for short work: step_begin retires
+/// it steps_in_flight steps later and waits for the work if it has to. Returns exhausted (ticket),
+/// not_found (stream), or invalid_argument (pointer) for NULL.
+KVARENA_API kvarena_status kvarena_ticket_fence(kvarena_cache* cache, void* stream,
+                                                kvarena_ticket* ticket);
+/// Opens an open ticket, for work that takes longer than a few steps. No step waits for it.
+/// `stream` NULL: no stream of this device knows the work, such as a write by another machine. The
+/// engine retires it (with eager_retire and a stream, the cache does). Returns what
+/// kvarena_ticket_fence returns.
+KVARENA_API kvarena_status kvarena_ticket_open(kvarena_cache* cache, void* stream,
+                                               kvarena_ticket* ticket);
+/// Retires an open ticket whose work has ended: the blocks released against it return. Returns
+/// not_found (ticket), or failed_precondition (ticket) for a step's ticket and while work of the
+/// ticket's stream is under way.
+KVARENA_API kvarena_status kvarena_ticket_retire(kvarena_cache* cache, kvarena_ticket ticket);
+
+// ---- questions ----------------------------------------------------------------------------------
+
+/// The figures of a cache or pool. A pool has no tables and no steps; these members are 0 there.
+typedef struct kvarena_stats {
+  uint64_t struct_size;          ///< sizeof(kvarena_stats)
+  int64_t num_blocks;            ///< free + referenced + fenced + evictable + offline
+  int64_t free_blocks;           ///< by state
+  int64_t referenced;            ///< by state
+  int64_t fenced;                ///< by state
+  int64_t evictable;             ///< by state
+  int64_t offline;               ///< by state
+  int64_t reserved_blocks;       ///< promised; still part of free + evictable
+  int64_t watermark;             ///< blocks that admission leaves available
+  int64_t holders;               ///< registered holders
+  int64_t references;            ///< of all holders, without fenced ones
+  int64_t fence_entries;         ///< references that wait for tickets
+  int64_t peak_allocated;        ///< the most blocks that were not free at one time
+  uint64_t holders_ever;         ///< since create
+  uint64_t allocations;          ///< blocks handed out since create
+  uint64_t releases;             ///< references given up since create
+  uint64_t evictions;            ///< evictable blocks handed out since create
+  uint64_t exhaustions;          ///< calls refused since create because blocks were missing
+  int64_t sequences;             ///< existing sequences
+  int64_t tokens;                ///< sum of their lengths
+  int64_t entries;               ///< block references in tables
+  int64_t waste_tokens;          ///< slots in tables behind the end of their sequence
+  int64_t pages_used;            ///< pages of entries in use
+  int64_t pages_total;           ///< pages of entries there are
+  uint64_t sequences_ever;       ///< since create
+  uint64_t copies_on_write;      ///< since create
+  int64_t open_tickets;          ///< tickets that have not retired
+  kvarena_ticket oldest_ticket;  ///< 0: none is open
+  uint64_t step;                 ///< steps ended
+  int64_t published_ns;          ///< time of the last publication
+  uint64_t steps_lost;           ///< ended steps that the device did not take
+  uint64_t missed_launches;      ///< launches that found no step to run
+  int64_t awaited_tickets;       ///< open tickets for which a later step waits
+  uint64_t audit_blocks;         ///< blocks checked by the audit since create
+  uint64_t audit_passes;         ///< complete passes of the audit
+  kvarena_status audit_failure;  ///< the first failure of the audit; code 0: none
+} kvarena_stats;
+
+/// A holder of blocks, in reports.
+typedef struct kvarena_holder_report {
+  kvarena_holder holder;  ///< id
+  uint64_t number;        ///< the holder's own number, for example its sequence; 0: none
+  uint64_t owner;         ///< for whom it holds; 0: unknown
+  const char* purpose;    ///< static, or until its holder ends
+  int64_t references;     ///< block references that it has
+  int64_t reserved;       ///< blocks promised to it
+  int64_t since_ns;       ///< as registered
+  int64_t deadline_ns;    ///< as registered
+} kvarena_holder_report;
+
+/// The length of kvarena_explanation's list of holders.
+#define KVARENA_MAX_LARGEST 8
+
+/// Why a request fits or does not fit.
+typedef struct kvarena_explanation {
+  uint64_t struct_size;                                ///< sizeof(kvarena_explanation)
+  int64_t requested;                                   ///< blocks asked for
+  int64_t usable;                                      ///< blocks that this request may use
+  int64_t promised;                                    ///< the part of `usable` that was promised
+  int64_t missing;                                     ///< requested - usable, at least 0
+  int64_t num_blocks;                                  ///< of the pool
+  int64_t free_blocks;                                 ///< by state
+  int64_t referenced;                                  ///< by state
+  int64_t fenced;                                      ///< by state
+  int64_t evictable;                                   ///< by state
+  int64_t offline;                                     ///< by state
+  int64_t reserved_blocks;                             ///< promised to holders
+  int64_t watermark;                                   ///< blocks that admission leaves available
+  int64_t fenced_returning;                            ///< that come back when all tickets retire
+  kvarena_ticket oldest_open_ticket;                   ///< the one to wait for; 0: none is open
+  int32_t urgency;                                     ///< kvarena_urgency
+  int32_t fits;                                        ///< 1: the blocks can be had
+  int64_t num_largest;                                 ///< used entries of `largest`
+  kvarena_holder_report largest[KVARENA_MAX_LARGEST];  ///< the largest holders
+  int64_t returning[KVARENA_MAX_LARGEST];  ///< blocks that come back when largest[0] .. largest[i]
+                                           ///< release all that they hold; -1: unknown
+} kvarena_explanation;
+
+/// What is known of one block.
+typedef struct kvarena_block_info {
+  uint64_t struct_size;      ///< sizeof(kvarena_block_info)
+  uint32_t generation;       ///< how often it has been handed out before
+  uint32_t reference_count;  ///< references that are not fenced
+  uint32_t claims;           ///< claims on its bytes; a holder may write in place when it is 1
+  int32_t state;             ///< kvarena_block_state
+  int32_t content;           ///< kvarena_block_content
+  int32_t reserved;          ///< 0
+} kvarena_block_info;
+
+/// K or V of one layer of a pool. In rows order, element (block, head, token, dim) lies at `base +
+/// block * block_stride_bytes + head * head_stride_bytes + token * token_stride_bytes + dim *
+/// element size`. tile_order.hpp has the arithmetic of the chunked order.
+typedef struct kvarena_plane {
+  uint64_t struct_size;        ///< sizeof(kvarena_plane)
+  void* base;                  ///< block 0
+  int64_t block_stride_bytes;  ///< from one block to the next
+  int64_t head_stride_bytes;   ///< from one head to the next
+  int64_t token_stride_bytes;  ///< from one token to the next; rows order only
+  int64_t num_blocks;          ///< blocks in the pool
+  int32_t num_heads;           ///< KV heads
+  int32_t head_dim;            ///< elements
+  int32_t block_size;          ///< tokens a block
+  int32_t dtype;               ///< kvarena_dtype
+  int32_t tile_order;          ///< KVARENA_TILE_ROWS or KVARENA_TILE_CHUNKED; 0 is ROWS
+  int32_t reserved;            ///< 0
+} kvarena_plane;
+
+/// Reads the figures of now.
+KVARENA_API kvarena_status kvarena_cache_stats(kvarena_cache* cache, kvarena_stats* stats);
+/// Reads the figures of the last publication. Any thread.
+KVARENA_API kvarena_status kvarena_cache_snapshot(kvarena_cache* cache, kvarena_stats* stats);
+/// Asks for details (holders, an explanation for one more block) with the next publication. Any
+/// thread.
+KVARENA_API kvarena_status kvarena_cache_request_details(kvarena_cache* cache);
+/// Writes the details of the last publication that had them, as JSON. Any thread.
+KVARENA_API kvarena_status kvarena_cache_details_json(kvarena_cache* cache, char* out, size_t size,
+                                                      size_t* length);
+/// Says whether work is pending: a step has begun and not ended, or tickets of steps are open. Any
+/// thread.
+KVARENA_API kvarena_status kvarena_cache_has_pending_work(kvarena_cache* cache, bool* pending);
+/// Writes the JSON of kvarena_cache_stats.
+KVARENA_API kvarena_status kvarena_cache_stats_json(kvarena_cache* cache, char* out, size_t size,
+                                                    size_t* length);
+/// Says whether `blocks` blocks can be had. The default urgency is growth.
+KVARENA_API kvarena_status kvarena_cache_can_allocate(kvarena_cache* cache, int64_t blocks,
+                                                      int32_t urgency, bool* can);
+/// Writes the blocks that allocations can use now, and those when every open ticket up to `ticket`
+/// has retired. `ticket` 0: only now. Either pointer may be NULL.
+KVARENA_API kvarena_status kvarena_cache_available(kvarena_cache* cache, kvarena_ticket ticket,
+                                                   int64_t* now, int64_t* after);
+/// Explains why `blocks` more blocks fit or do not fit; with `refused`, why the call that returned
+/// this status did not (`blocks` and `urgency` are then not read). The default urgency is growth.
+/// Returns invalid_argument (memory_check) for a `refused` that is not exhausted (block,
+/// reservation).
+KVARENA_API kvarena_status kvarena_cache_explain(kvarena_cache* cache,
+                                                 const kvarena_status* refused, int64_t blocks,
+                                                 int32_t urgency, kvarena_explanation* explanation);
+/// Writes the explanation as JSON.
+KVARENA_API kvarena_status kvarena_cache_explain_json(kvarena_cache* cache,
+                                                      const kvarena_status* refused, int64_t blocks,
+                                                      int32_t urgency, char* out, size_t size,
+                                                      size_t* length);
+/// Writes the explanation as lines for a person. The last line says what would make it fit.
+KVARENA_API kvarena_status kvarena_cache_explain_text(kvarena_cache* cache,
+                                                      const kvarena_status* refused, int64_t blocks,
+                                                      int32_t urgency, char* out, size_t size,
+                                                      size_t* length);
+/// Writes the holders to `reports` [room] by id, and their number to `count`: in an idle engine the
+/// leak report. Returns invalid_argument (span_size) as kvarena_sequence_blocks does.
+KVARENA_API kvarena_status kvarena_cache_holders(kvarena_cache* cache,
+                                                 kvarena_holder_report* reports, size_t room,
+                                                 size_t* count);
+/// Reads one block. Returns not_found (block).
+KVARENA_API kvarena_status kvarena_cache_block(kvarena_cache* cache, int32_t block,
+                                               kvarena_block_info* info);
+/// Writes K or V (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument (layer).
+KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
+                                               kvarena_plane* plane);
+/// Writes what the cache was made from, with every default filled in: the pool's blocks, the tile
+/// order, the limits. `name` and `log` are NULL there.
+KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache_options* options);
+/// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
+KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);
+
+// ---- engines with block tables of their own: layout
+// ----------------------------------------------- The layout's members of kvarena_cache_options say
+// how a pool lies in memory of the engine's. Any thread.
+
+/// The sizes of a pool.
+typedef struct kvarena_pool_plan {
+  uint64_t struct_size;     ///< sizeof(kvarena_pool_plan)
+  int64_t num_blocks;       ///< blocks
+  int64_t pool_bytes;       ///< of all blocks
+  int64_t slack_bytes;      ///< unused bytes of the budget
+  int64_t block_bytes;      ///< of one block, all layers, with padding
+  int64_t bytes_per_token;  ///< in all layers, without padding
+} kvarena_pool_plan;
+
+/// Computes the blocks that a pool gets. Only the layout and the size of `options` matter. Returns
+/// invalid_argument with the option, or insufficient_vram.
+KVARENA_API kvarena_status kvarena_layout_plan(const kvarena_cache_options* options,
+                                               int64_t free_bytes, kvarena_pool_plan* plan);
+/// Writes K or V of one layer of a pool of `num_blocks` blocks at `base`. KVARENA_TILE_BEST is rows
+/// here. The memory is not read. Returns invalid_argument with the option, or (layer).
+KVARENA_API kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* base,
+                                                int64_t num_blocks, int32_t layer, int32_t kind,
+                                                kvarena_plane* plane);
+
+// ---- engines with block tables of their own: block ids
+// ---------------------------------------------- A pool is the record of who holds which block: ids
+// only, no bytes. A block is named by its id and its generation. Calls for many blocks take all or
+// nothing.
+
+/// Options of a pool.
+typedef struct kvarena_pool_options {
+  uint64_t struct_size;            ///< sizeof(kvarena_pool_options)
+  int64_t num_blocks;              ///< 1 .. 2^29 - 1
+  int64_t watermark_blocks;        ///< admission leaves at least this many available
+  int64_t max_fence_entries;       ///< references that wait for tickets; 0: 64 x num_blocks
+  int32_t max_holders;             ///< holders at a time, 1 .. 2^24; 0: 4096
+  int32_t max_open_tickets;        ///< tickets at a time, 1 .. 2^30; 0: 64
+  const char* name;                ///< for logs and violations; NULL: none
+  kvarena_operation_function log;  ///< receives every mutating call; NULL: none
+  void* log_user;                  ///< its first argument
+} kvarena_pool_options;
+
+/// The facts about a holder.
+typedef struct kvarena_holder_options {
+  uint64_t struct_size;  ///< sizeof(kvarena_holder_options)
+  uint64_t number;       ///< the engine's number for it, for example its sequence
+  uint64_t owner;        ///< for whom it holds, for example a request; 0: unknown
+  const char* purpose;   ///< for reports; NULL: "engine"
+  int64_t since_ns;      ///< when it began to hold; 0: unknown
+  int64_t deadline_ns;   ///< when it should end; 0: none
+} kvarena_holder_options;
+
+/// The blocks that one holder wants, in a call for many holders.
+typedef struct kvarena_holder_demand {
+  kvarena_holder holder;  ///< registered, at most once in a call
+  uint32_t count;         ///< blocks
+  int32_t urgency;        ///< kvarena_urgency; default: the call's
+} kvarena_holder_demand;
+
+/// Creates a pool. Returns invalid_argument with the option.
+KVARENA_API kvarena_status kvarena_pool_create(const kvarena_pool_options* options,
+                                               kvarena_pool** pool);
+/// Ends the pool. Returns stale_handle, or failed_precondition (thread).
+KVARENA_API kvarena_status kvarena_pool_release(kvarena_pool* pool);
+/// Registers a holder. `options` may be NULL. Returns exhausted (holder).
+KVARENA_API kvarena_status kvarena_pool_open_holder(kvarena_pool* pool,
+                                                    const kvarena_holder_options* options,
+                                                    kvarena_holder* holder);
+/// Ends a holder and its promise. Returns not_found, or failed_precondition (holder) with the
+/// references that it still has.
+KVARENA_API kvarena_status kvarena_pool_close_holder(kvarena_pool* pool, kvarena_holder holder);
+/// Sets when a holder should end, for reports; 0: none. Returns not_found.
+KVARENA_API kvarena_status kvarena_pool_set_deadline(kvarena_pool* pool, kvarena_holder holder,
+                                                     int64_t deadline_ns);
+/// Reads a holder. Returns not_found.
+KVARENA_API kvarena_status kvarena_pool_holder(kvarena_pool* pool, kvarena_holder holder,
+                                               kvarena_holder_report* report);
+/// Writes the holders, as kvarena_cache_holders does.
+KVARENA_API kvarena_status kvarena_pool_holders(kvarena_pool* pool, kvarena_holder_report* reports,
+                                                size_t room, size_t* count);
+/// Promises `blocks` available blocks to a holder, in place of its earlier promise. The default
+/// urgency is admission. Returns exhausted (reservation), not_found or invalid_argument.
+KVARENA_API kvarena_status kvarena_pool_reserve(kvarena_pool* pool, kvarena_holder holder,
+                                                int64_t blocks, int32_t urgency);
+/// Takes `count` blocks with one reference each and writes their ids and generations. The last
+/// `*evicted` ids (may be NULL) were cached until now: forget what was found in them. The default
+/// urgency is growth. Returns exhausted (block), or not_found (holder). O(1) a block.
+KVARENA_API kvarena_status kvarena_pool_allocate(kvarena_pool* pool, kvarena_holder holder,
+                                                 size_t count, int32_t urgency, int32_t* blocks,
+                                                 uint32_t* generations, size_t* evicted);
+/// Takes blocks for many holders in one all-or-nothing call, written holder by holder to `blocks`
+/// and `generations` [sum of the counts = `room`]. Also returns duplicate_argument (holder) and
+/// invalid_argument (span_size).
+KVARENA_API kvarena_status kvarena_pool_allocate_each(kvarena_pool* pool,
+                                                      const kvarena_holder_demand* demands,
+                                                      size_t num_demands, int32_t urgency,
+                                                      int32_t* blocks, uint32_t* generations,
+                                                      size_t room, size_t* evicted);
+/// Takes one more reference on each block. A cached block comes back to life. Returns stale_handle
+/// (block), exhausted (block), or not_found (holder, block).
+KVARENA_API kvarena_status kvarena_pool_retain(kvarena_pool* pool, kvarena_holder holder,
+                                               const int32_t* blocks, const uint32_t* generations,
+                                               size_t count);
+/// Gives up one reference on each block; with a ticket (0: none) the references stay fenced until
+/// it retires. Returns double_release, stale_handle, reference_underflow, not_found, or exhausted
+/// (fence_entry).
+KVARENA_API kvarena_status kvarena_pool_free(kvarena_pool* pool, kvarena_holder holder,
+                                             const int32_t* blocks, const uint32_t* generations,
+                                             size_t count, kvarena_ticket ticket);
+/// Sets what is known of a held block's content (kvarena_block_content). A published block becomes
+/// evictable instead of free when its last reference goes. Returns failed_precondition (block),
+/// stale_handle, double_release, not_found or invalid_argument (content).
+KVARENA_API kvarena_status kvarena_pool_set_content(kvarena_pool* pool, int32_t block,
+                                                    uint32_t generation, int32_t content);
+/// Takes a block out of service, at once or when its last reference goes; `offline` (may be NULL)
+/// says whether it is offline now. Returns exhausted (reservation) or not_found (block).
+KVARENA_API kvarena_status kvarena_pool_quarantine(kvarena_pool* pool, int32_t block,
+                                                   bool* offline);
+/// Returns an offline block to service. Returns failed_precondition (block) or not_found (block).
+KVARENA_API kvarena_status kvarena_pool_restore(kvarena_pool* pool, int32_t block);
+/// Opens a ticket for work that is about to be queued. Returns exhausted (ticket).
+KVARENA_API kvarena_status kvarena_pool_open_ticket(kvarena_pool* pool, kvarena_ticket* ticket);
+/// Retires a ticket whose work has completed. Returns not_found (ticket). O(references).
+KVARENA_API kvarena_status kvarena_pool_retire(kvarena_pool* pool, kvarena_ticket ticket);
+/// Says whether a ticket is open.
+KVARENA_API kvarena_status kvarena_pool_is_open(kvarena_pool* pool, kvarena_ticket ticket,
+                                                bool* is_open);
+/// Reads one block. Returns not_found (block).
+KVARENA_API kvarena_status kvarena_pool_block(kvarena_pool* pool, int32_t block,
+                                              kvarena_block_info* info);
+/// Reads the figures.
+KVARENA_API kvarena_status kvarena_pool_stats(kvarena_pool* pool, kvarena_stats* stats);
+/// As kvarena_cache_can_allocate.
+KVARENA_API kvarena_status kvarena_pool_can_allocate(kvarena_pool* pool, int64_t blocks,
+                                                     int32_t urgency, bool* can);
+/// As kvarena_cache_available.
+KVARENA_API kvarena_status kvarena_pool_available(kvarena_pool* pool, kvarena_ticket ticket,
+                                                  int64_t* now, int64_t* after);
+/// As kvarena_cache_explain; `returning` is unknown (-1), because a pool has no tables.
+KVARENA_API kvarena_status kvarena_pool_explain(kvarena_pool* pool, const kvarena_status* refused,
+                                                int64_t blocks, int32_t urgency,
+                                                kvarena_explanation* explanation);
+/// As kvarena_cache_explain_json.
+KVARENA_API kvarena_status kvarena_pool_explain_json(kvarena_pool* pool,
+                                                     const kvarena_status* refused, int64_t blocks,
+                                                     int32_t urgency, char* out, size_t size,
+                                                     size_t* length);
+/// As kvarena_cache_explain_text.
+KVARENA_API kvarena_status kvarena_pool_explain_text(kvarena_pool* pool,
+                                                     const kvarena_status* refused, int64_t blocks,
+                                                     int32_t urgency, char* out, size_t size,
+                                                     size_t* length);
+/// Proves the accounts. Returns invariant_violated. O(num_blocks).
+KVARENA_API kvarena_status kvarena_pool_check(kvarena_pool* pool);
+
+// ---- engines with block tables of their own: kernels
+// ------------------------------------------------ The handle owns the workspaces of one shape on
+// one device. On CUDA, calls queue work on `stream` (never NULL) and can be captured; nothing
+// allocates after create. On the host, calls run in the call and `stream` is not read. For each
+// step: kvarena_kernels_schedule once, then for each layer kvarena_kernels_write and
+// kvarena_kernels_attend. One step at a time uses the handle's workspaces, in the order of its
+// streams.
+
+/// The largest step that the kernels serve.
+typedef struct kvarena_kernels_options {
+  uint64_t struct_size;            ///< sizeof(kvarena_kernels_options)
+  int32_t num_kv_heads;            ///< KV heads
+  int32_t head_dim_k;              ///< elements
+  int32_t head_dim_v;              ///< elements; 0: head_dim_k
+  int32_t dtype;                   ///< kvarena_dtype of the pool
+  int32_t block_size_tokens;       ///< tokens a block; 0: 16
+  int32_t tile_order;              ///< of the pool; KVARENA_TILE_BEST is rows
+  int32_t num_q_heads;             ///< a multiple of num_kv_heads
+  int32_t max_rows;                ///< sequences of a step, 1 .. 2^20
+  int64_t max_q_tokens;            ///< new tokens of a step
+  int64_t num_blocks;              ///< blocks of the pool
+  int64_t batch_invariant_tokens;  ///< as in kvarena_cache_options
+  int32_t max_decode_tokens;       ///< 1 .. 16; 0: 1
+  int32_t max_shared_rows;         ///< rows that may read leading blocks together; 0: none
+  int32_t window_tokens;           ///< of calls with `windowed`; 0: none
+  int32_t draft_trees;             ///< 1: tree_mask may be set
+  int32_t num_threads;             ///< host: 0: one a core
+  int32_t reserved;                ///< 0
+} kvarena_kernels_options;
+
+/// The rows of a step: the engine's own tables. On CUDA every array is device memory, except
+/// `query_tokens`; on the host all are host memory. They must stay valid until the step's work has
+/// completed. The table of row r begins at tables + row_offsets[r].
+typedef struct kvarena_tables {
+  uint64_t struct_size;         ///< sizeof(kvarena_tables)
+  const int32_t* tables;        ///< block ids
+  int64_t table_stride;         ///< entries from one table to the next
+  const int64_t* row_offsets;   ///< [num_rows] row_slots[r] * table_stride, or 0
+  const int32_t* row_slots;     ///< [num_rows] CUDA: the table of each row; -1: skip the row
+  const int32_t* lengths;       ///< [num_rows] tokens of each sequence, with the new ones
+  const int64_t* q_offsets;     ///< [num_rows + 1] first new token of each row
+  const int32_t* query_tokens;  ///< [num_rows] CUDA: new tokens of each row, in host memory
+  int64_t total_q;              ///< new tokens of all rows, or an upper bound
+  int32_t num_rows;             ///< rows
+  int32_t shares_prefixes;      ///< 1: rows that begin with the same blocks read these together
+} kvarena_tables;
+
+/// Creates kernels for a shape: allocates and prepares the workspaces. Returns invalid_argument
+/// with the option, unsupported (dtype, tile_order), or what kvarena_memory_allocate returns.
+KVARENA_API kvarena_status kvarena_kernels_create(kvarena_device* device,
+                                                  const kvarena_kernels_options* options,
+                                                  kvarena_kernels** kernels);
+/// Frees the workspaces. The work that uses them must have completed. Returns stale_handle, or
+/// failed_precondition (thread).
+KVARENA_API kvarena_status kvarena_kernels_release(kvarena_kernels* kernels);
+/// Writes the bytes of all workspaces.
+KVARENA_API kvarena_status kvarena_kernels_workspace_bytes(kvarena_kernels* kernels,
+                                                           int64_t* bytes);
+/// Queues the schedule of a step, from the lengths. `windowed` 1: for calls with `windowed` set; a
+/// step with both kinds of layers has both schedules. Returns invalid_argument, or limit_exceeded
+/// (workspace).
+KVARENA_API kvarena_status kvarena_kernels_schedule(kvarena_kernels* kernels,
+                                                    const kvarena_tables* tables, int32_t windowed,
+                                                    void* stream);
+/// Queues the write of K and V of one layer to `slots` [num_tokens] (block * block_size + offset;
+/// -1: skip). `args->layer` is not read. With `overlap` 1 it may begin while the kernel before it
+/// ends, see cuda_attention.hpp. Returns invalid_argument, unsupported (dtype) or device_error.
+KVARENA_API kvarena_status kvarena_kernels_write(kvarena_kernels* kernels, const kvarena_plane* key,
+                                                 const kvarena_plane* value, const int64_t* slots,
+                                                 int64_t num_tokens, const kvarena_write_args* args,
+                                                 int32_t overlap, void* stream);
+/// Queues attention of one layer over the rows of the last kvarena_kernels_schedule with the same
+/// `windowed`. `args->layer` and `kv_is_written` are not read. `overlap` as for
+/// kvarena_kernels_write: 0 in the first launch after the schedule. Returns failed_precondition
+/// (step) without a schedule, invalid_argument, unsupported, or device_error.
+KVARENA_API kvarena_status kvarena_kernels_attend(kvarena_kernels* kernels,
+                                                  const kvarena_plane* key,
+                                                  const kvarena_plane* value,
+                                                  const kvarena_attend_args* args, int32_t overlap,
+                                                  void* stream);
+/// Proves that every table entry of the rows of the last schedule is a block of the pool, for
+/// debugging. Waits for the stream. Returns invalid_argument (block_index) with the first wrong
+/// entry.
+KVARENA_API kvarena_status kvarena_kernels_check_tables(kvarena_kernels* kernels, int32_t windowed,
+                                                        void* stream);
+
+/// Does what kvarena_describe does for a status of these calls: the sentence names the argument
+/// that was refused, and what is supported. Any thread.
+KVARENA_API size_t kvarena_kernels_describe(const kvarena_status* status, char* out, size_t size);
+
+// ---- plan: JSON in, JSON out, so that its many members are no part of the interface; any thread
+// -----
+
+/// Computes how much memory a model takes and how many sequences fit. `request` is a JSON object:
+/// `model` (a preset's name, or a path to a model's files) and members named as in PlanOptions, of
+/// which `memory_bytes` (or `gpu`, a preset's name) is needed; formats are names such as "bf16".
+/// Writes the plan, with its arithmetic, the options of the cache that it plans, and the changes
+/// that make it fit. On failure writes one line that says what was wrong. Returns parse_error,
+/// invalid_argument with the option, not_found (name, file), unsupported or io_error.
+KVARENA_API kvarena_status kvarena_plan_json(const char* request, char* out, size_t size,
+                                             size_t* length);
+/// Writes the names of the built-in models and GPUs as JSON.
+KVARENA_API kvarena_status kvarena_presets_json(char* out, size_t size, size_t* length);
+
+// ---- health: calls on a monitor are "any thread"
+// ------------------------------------------------------
+
+/// A reason why the process is unhealthy has appeared. `code` is its name, such as
+/// "residency_violated". The strings are borrowed.
+typedef void (*kvarena_unhealthy_function)(void* user, const char* code, const char* text);
+/// The pressure on a watched cache has changed: `from` and `to` are 0 normal, 1 elevated, 2
+/// critical, 3 exhausted.
+typedef void (*kvarena_pressure_function)(void* user, const char* name, int32_t from, int32_t to,
+                                          const char* text);
+
+/// Options of a monitor. Times are nanoseconds.
+typedef struct kvarena_monitor_options {
+  uint64_t struct_size;             ///< sizeof(kvarena_monitor_options)
+  int64_t period_ns;                ///< from one check to the next; 0: 60 s
+  int64_t pressure_period_ns;       ///< from one look to the next; 0: 1 s; -1: with checks
+  int64_t check_limit_ns;           ///< a longer check is stuck; 0: 30 s or the period
+  int64_t ticket_limit_ns;          ///< a ticket open for longer is late; 0: 30 s
+  int64_t holder_grace_ns;          ///< a holder this long past its deadline is late
+  int64_t step_limit_ns;            ///< an engine without a step for longer is stuck; 0: 30 s
+  int64_t drift_warning_bytes;      ///< logged past this; 0: 512 MiB; -1: never
+  int64_t drift_limit_bytes;        ///< a reason past this; 0: never
+  double blocks_elevated;           ///< share of available blocks; 0: 0.20
+  double blocks_critical;           ///< 0: 0.05
+  double vram_elevated;             ///< share of free VRAM; 0: 0.05
+  double vram_critical;             ///< 0: 0.01
+  double vram_exhausted;            ///< 0: 0.001
+  double hysteresis;                ///< 0: 0.02
+  int32_t ignore_vram;              ///< 1: free VRAM does not count
+  int32_t no_thread;                ///< 1: checks are made only by kvarena_monitor_check
+  int32_t serve_http;               ///< 1: start the HTTP server
+  int32_t http_port;                ///< 0: any free port
+  const char* http_address;         ///< NULL: "127.0.0.1"; another than loopback needs a token
+  const char* http_token;           ///< 16 .. 256 letters, digits and -._~+/=; NULL: none
+  int32_t http_max_connections;     ///< 1 .. 1024; 0: 32
+  int32_t http_request_limit_ms;    ///< 10 .. 600000; 0: 5000
+  uint64_t http_max_request_bytes;  ///< 256 .. 1 MiB; 0: 8 KiB
+  kvarena_unhealthy_function on_unhealthy;  ///< NULL: none
+  kvarena_pressure_function on_pressure;    ///< NULL: none
+  void* user;                               ///< their first argument
+} kvarena_monitor_options;
+
+/// Starts a monitor, and its HTTP server if asked. `options` may be NULL. Returns invalid_argument
+/// with the option, io_error (address, event), or exhausted (thread).
+KVARENA_API kvarena_status kvarena_monitor_start(const kvarena_monitor_options* options,
+                                                 kvarena_monitor** monitor);
+/// Stops server and monitor and waits for a running check. Must not be called from a callback.
+/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+KVARENA_API kvarena_status kvarena_monitor_release(kvarena_monitor* monitor);
+/// Watches a device, which the monitor keeps. Returns failed_precondition (device) when it is.
+KVARENA_API kvarena_status kvarena_monitor_watch_device(kvarena_monitor* monitor,
+                                                        kvarena_device* device);
+/// Stops watching a device. Returns not_found (device).
+KVARENA_API kvarena_status kvarena_monitor_unwatch_device(kvarena_monitor* monitor,
+                                                          kvarena_device* device);
+/// Watches a cache, and its device. Needs the cache's thread. The end of the cache ends the watch.
+/// Returns failed_precondition (name) for a name in use, or invalid_argument (name) for "".
+KVARENA_API kvarena_status kvarena_monitor_watch(kvarena_monitor* monitor, kvarena_cache* cache,
+                                                 const char* name);
+/// Stops watching a cache. Returns not_found (name).
+KVARENA_API kvarena_status kvarena_monitor_unwatch(kvarena_monitor* monitor, const char* name);
+/// Takes the engine's own figures: requests that wait now, preemptions since the last call. Returns
+/// not_found (name) or invalid_argument (num_sequences).
+KVARENA_API kvarena_status kvarena_monitor_report_engine(kvarena_monitor* monitor, const char* name,
+                                                         int64_t waiting_requests,
+                                                         int64_t new_preemptions);
+/// Runs a check now and says whether the process is healthy.
+KVARENA_API kvarena_status kvarena_monitor_check(kvarena_monitor* monitor, bool* healthy);
+/// Says whether the process is healthy, without a check.
+KVARENA_API kvarena_status kvarena_monitor_is_healthy(kvarena_monitor* monitor, bool* healthy);
+/// Clears the violations. One that still holds comes back with the next check.
+KVARENA_API kvarena_status kvarena_monitor_acknowledge(kvarena_monitor* monitor);
+/// Writes the port of the HTTP server. Returns failed_precondition (address) without one.
+KVARENA_API kvarena_status kvarena_monitor_port(kvarena_monitor* monitor, int32_t* port);
+/// Writes what GET /health answers.
+KVARENA_API kvarena_status kvarena_monitor_health_json(kvarena_monitor* monitor, char* out,
+                                                       size_t size, size_t* length);
+/// Writes what GET /stats answers.
+KVARENA_API kvarena_status kvarena_monitor_stats_json(kvarena_monitor* monitor, char* out,
+                                                      size_t size, size_t* length);
+/// Writes what GET /metrics answers.
+KVARENA_API kvarena_status kvarena_monitor_metrics(kvarena_monitor* monitor, char* out, size_t size,
+                                                   size_t* length);
+
+#ifdef __cplusplus
+}
+#endif

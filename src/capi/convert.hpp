@@ -1,0 +1,64 @@
+#pragma once
+
+/// @file
+/// Numbers of the C interface to enumerators of the library, and back. A number that is no
+/// enumerator is refused. Pure functions.
+
+#include "kvarena/allocator/accounts.hpp"
+#include "kvarena/base/dtype.hpp"
+#include "kvarena/base/layout.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/base/views.hpp"
+#include "kvarena/cache/kv_cache_options.hpp"
+#include "kvarena/kvarena.h"
+#include "kvarena/step/step_publisher.hpp"
+
+#include <cstdint>
+#include <optional>
+
+namespace kvarena::capi {
+
+/// kvarena_dtype.
+Result<DType> dtype_from_c(std::int32_t number) noexcept;
+/// kvarena_dtype.
+std::int32_t to_c(DType dtype) noexcept;
+/// kvarena_urgency; `standard` is the call's default.
+Result<Urgency> urgency_from_c(std::int32_t number, Urgency standard) noexcept;
+/// kvarena_urgency.
+std::int32_t to_c(Urgency urgency) noexcept;
+
+/// A number of 0 .. `largest` as an enumerator with the same numbers.
+template <class Enum>
+Result<Enum> enumerator_of(std::int32_t number, Enum largest, Resource argument) noexcept {
+  const auto last = static_cast<std::int32_t>(largest);
+  if (number < 0 || number > last) return invalid_argument(argument, number, 0, last);
+  return static_cast<Enum>(number);
+}
+
+/// The layout's members.
+Result<UniformLayoutOptions> layout_from_c(const kvarena_cache_options& options) noexcept;
+/// The size's members.
+PoolSize size_from_c(const kvarena_cache_options& options) noexcept;
+/// kvarena_block_order.
+Result<BlockOrder> order_from_c(const kvarena_cache_options& options) noexcept;
+/// Everything but the log. Zero means the default.
+Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options) noexcept;
+
+/// One plane of a layer's view.
+kvarena_plane to_c(const PlaneView& plane, const KvLayerView& view) noexcept;
+/// K and V of a layer. Returns invalid_argument for values that no layer can have.
+Result<KvLayerView> view_from_c(const kvarena_plane& key, const kvarena_plane& value) noexcept;
+
+/// Adds the counts of a pool.
+void add_blocks(const BlockStats& blocks, kvarena_stats& stats) noexcept;
+/// Adds the figures of tables.
+void add_tables(const TableStats& tables, kvarena_stats& stats) noexcept;
+/// Adds what a publication says of steps, tickets and the audit.
+void add_steps(const PoolSnapshot& snapshot, kvarena_stats& stats) noexcept;
+
+/// One holder; its purpose lives as long as the holder.
+kvarena_holder_report to_c(const HolderReport& holder) noexcept;
+/// An explanation.
+kvarena_explanation to_c(const Explanation& explanation) noexcept;
+
+}  // namespace kvarena::capi

@@ -1,0 +1,85 @@
+#include "capi/objects.hpp"
+
+#include <cstdint>
+
+namespace kvarena::capi {
+namespace {
+
+/// cudaStreamPerThread names another stream on each thread, so its id is not remembered.
+bool is_per_thread(void* stream) noexcept {
+  return reinterpret_cast<std::uintptr_t>(stream) == KVARENA_STREAM_PER_THREAD;
+}
+
+}  // namespace
+
+CudaDevice* DeviceObject::cuda() const noexcept {
+  return device_->kind() == DeviceKind::cuda ? dynamic_cast<CudaDevice*>(device_.get()) : nullptr;
+}
+
+Result<StreamId> DeviceObject::id_of(void* stream) {
+  if (stream == nullptr) return refused_null();
+  CudaDevice* const gpu = cuda();
+  if (gpu == nullptr) return StreamId(reinterpret_cast<std::uintptr_t>(stream));
+  if (is_per_thread(stream)) return gpu->adopt_stream(stream);
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(stream);
+  if (found != streams_.end()) return found->second;
+  const auto place = streams_.emplace(stream, StreamId{}).first;
+  const Result<StreamId> id = gpu->adopt_stream(stream);
+  if (id) {
+    place->second = *id;
+  } else {
+    streams_.erase(place);
+  }
+  return id;
+}
+
+Result<void*> DeviceObject::name_of(StreamId stream) const {
+  const CudaDevice* const gpu = cuda();
+  if (gpu == nullptr) return reinterpret_cast<void*>(stream.value);
+  return gpu->native_stream(stream);
+}
+
+Result<void*> DeviceObject::create_stream() {
+  const Result<StreamId> id = device_->create_stream();
+  if (!id) return id.status();
+  const Result<void*> stream = name_of(*id);
+  if (stream && cuda() != nullptr) {
+    const std::lock_guard lock(mutex_);
+    streams_.insert_or_assign(*stream, *id);
+  }
+  return stream;
+}
+
+Status DeviceObject::destroy_stream(void* stream) {
+  if (stream == nullptr) return refused_null();
+  if (cuda() == nullptr) {
+    return device_->destroy_stream(StreamId(reinterpret_cast<std::uintptr_t>(stream)));
+  }
+  std::unique_lock lock(mutex_);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) {
+    return not_found(Resource::stream, reinterpret_cast<std::uintptr_t>(stream));
+  }
+  const StreamId id = found->second;
+  streams_.erase(found);
+  lock.unlock();
+  return device_->destroy_stream(id);
+}
+
+void LogAdapter::append(const Operation& operation) {
+  kvarena_operation given{};
+  given.struct_size = sizeof given;
+  given.holder = operation.holder.value;
+  given.ticket = operation.ticket;
+  given.count = operation.count;
+  static_assert(sizeof(BlockId) == sizeof(std::int32_t));
+  given.blocks = reinterpret_cast<const std::int32_t*>(operation.ids.data());
+  given.num_blocks = operation.ids.size();
+  given.kind = static_cast<std::int32_t>(operation.kind);
+  given.outcome = static_cast<std::int32_t>(operation.outcome);
+  given.flag = operation.flag;
+  function_(user_, &given);
+}
+
+}  // namespace kvarena::capi
