@@ -146,7 +146,6 @@ fn main() -> ExitCode {
         num_layers: 1,
         num_kv_heads: HEADS as i32,
         head_dim_k: DIM as i32,
-        dtype: kvarena::Dtype::Bf16,
         num_blocks: BLOCKS,
         num_q_heads: HEADS as i32,
         max_step_tokens: TOKEN_BUDGET as i64,
