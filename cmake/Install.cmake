@@ -71,6 +71,12 @@ if(KVARENA_BUILD_CAPACITY)
   kvarena_install_pkg_config(kvarena-capacity kvarena_capacity "kvarena's models, memory arithmetic and plans"
     REQUIRES "kvarena = ${PROJECT_VERSION}" LIBS -lfmt)
 endif()
+if(KVARENA_BUILD_C)
+  # Its dependencies are inside, in a static build too.
+  install(TARGETS kvarena_c EXPORT kvarenaCTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT kvarenaCTargets NAMESPACE kvarena:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kvarena)
+  kvarena_install_pkg_config(kvarena-c kvarena "kvarena's C interface: libkvarena.so")
+endif()
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 
 configure_package_config_file(cmake/kvarenaConfig.cmake.in kvarenaConfig.cmake

@@ -1,9 +1,15 @@
-# Runs PROGRAM with ARGUMENTS: it must end with status 0 and print what EXPECTED matches.
+# Runs PROGRAM with ARGUMENTS: it must end with status 0 and print what EXPECTED matches, or what the program SAME_AS
+# prints.
 execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 message(STATUS "${output}${errors}")
 if(NOT status STREQUAL "0")
   message(FATAL_ERROR "${PROGRAM} ended with ${status}")
 endif()
-if(NOT output MATCHES "${EXPECTED}")
+if(SAME_AS)
+  execute_process(COMMAND ${SAME_AS} OUTPUT_VARIABLE other COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output STREQUAL other)
+    message(FATAL_ERROR "${SAME_AS} prints something else: ${other}")
+  endif()
+elseif(NOT output MATCHES "${EXPECTED}")
   message(FATAL_ERROR "the output does not match: ${EXPECTED}")
 endif()

@@ -630,7 +630,8 @@ KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_s
 /// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
 /// queued on the cache's stream so far, because they may have been released a moment ago. `options`
-/// may be NULL. The default urgency is admission. Returns exhausted (sequence, holder, block,
+/// may be NULL. The default urgency is admission. Returns failed_precondition (step) between append
+/// and the end of the step, exhausted (sequence, holder, block,
 /// table_page), context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                                                    const kvarena_sequence_options* options,
@@ -748,19 +749,28 @@ typedef struct kvarena_batch {
   int64_t new_blocks;           ///< blocks taken
 } kvarena_batch;
 
-/// What a step put on the device, for attention kernels of the engine's own. Pointers are to memory
-/// of the cache's device, read in the order of the step's stream, and valid until the step ends (in
-/// a recording: as long as the graph is replayed).
+/// What a step put on the device, for attention kernels of the engine's own, with the planes of
+/// kvarena_cache_plane. Device memory, written in the order of the step's stream; on the host
+/// device, host memory. Rows are in the order of the demands. The table of row r begins at
+/// `block_tables + row_offsets[r]`, which is row_slots[r] * table_stride; tables of different
+/// lengths lie anywhere in the array. A kernel that wants rows at equal distances gathers them by
+/// row_slots, or takes kvarena_sequence_tables. On CUDA the pointers are the same in every step and
+/// in a recording, where rows behind those of the step that runs are skipped: row_slots -1, length
+/// 0, no new token, slots -1. Valid until the step or the recording ends.
 typedef struct kvarena_device_batch {
   uint64_t struct_size;         ///< sizeof(kvarena_device_batch)
-  const int32_t* block_tables;  ///< row r's table is at block_tables + row_slots[r] * row_stride
-  int64_t row_stride;           ///< entries from one table to the next
-  const int32_t* row_slots;     ///< [num_rows] the table of each row; -1: a row without a sequence
-  const int32_t* lengths;       ///< [num_rows] tokens of each row, with the new ones
+  const int32_t* block_tables;  ///< block ids; entries behind the blocks of a row have no meaning
+  int64_t table_stride;         ///< entries
+  const int32_t* row_slots;     ///< [num_rows] in units of table_stride; -1: skip
+  const int64_t* row_offsets;   ///< [num_rows] entries
+  const int32_t* lengths;       ///< [num_rows] tokens, with the new ones
+  const int32_t* num_blocks;    ///< [num_rows] blocks that hold them
   const int64_t* q_offsets;     ///< [num_rows + 1] first new token of each row
   const int64_t* slots;         ///< [num_tokens] the slot of each new token; -1: skip
-  int64_t num_tokens;           ///< new tokens; in a recording the most
-  int32_t num_rows;             ///< rows; in a recording the most
+  int64_t num_tokens;           ///< new tokens; in a recording of the largest step
+  int32_t num_rows;             ///< rows; in a recording of the largest step
+  int32_t max_length_tokens;    ///< of a row; in a recording the most that any step may have
+  int32_t max_new_tokens;       ///< of a row
   int32_t reserved;             ///< 0
 } kvarena_device_batch;
 
@@ -827,7 +837,7 @@ KVARENA_API kvarena_status kvarena_step_append(kvarena_cache* cache, const kvare
 /// Writes the index of the demand at which the last append failed, or -1.
 KVARENA_API kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index);
 /// Writes what the step, or the recording, put on the device. Returns failed_precondition (step)
-/// without an append, or unsupported (device) on the host: use kvarena_sequence_tables there.
+/// without an append.
 KVARENA_API kvarena_status kvarena_step_device_batch(kvarena_cache* cache,
                                                      kvarena_device_batch* batch);
 /// Queues the write of K and V of the new tokens of one layer. Returns invalid_argument (layer,
@@ -921,6 +931,8 @@ typedef struct kvarena_stats {
   int64_t pages_total;           ///< pages of entries there are
   uint64_t sequences_ever;       ///< since create
   uint64_t copies_on_write;      ///< since create
+  int64_t pins;                  ///< existing pins
+  int64_t pinned_entries;        ///< block references of pins; not part of `entries`
   int64_t open_tickets;          ///< tickets that have not retired
   kvarena_ticket oldest_ticket;  ///< 0: none is open
   uint64_t step;                 ///< steps ended

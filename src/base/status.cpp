@@ -90,6 +90,7 @@ std::string expectation(const Status& status) {
     return fmt::format("expected a multiple of the {} KV heads, up to {}", status.required,
                        as_signed(status.available));
   }
+  if (status.resource == Resource::pointer && status.subject == 0) return "expected an address";
   return fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
 }
 
@@ -157,6 +158,9 @@ std::string text_of(const Status& status) {
       return fmt::format("{} {} was released but nobody holds it (double release)", what,
                          status.subject);
     case StatusCode::stale_handle:
+      if (status.resource == Resource::pointer) {
+        return fmt::format("{:#x} is no handle of this kind, or was released", status.subject);
+      }
       return fmt::format("handle of {} {} is stale: it has been handed out again since", what,
                          status.subject);
     case StatusCode::reference_underflow:

@@ -20,7 +20,7 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
 _SUM = re.compile(r"^\|.*\| ([\d, *+]*[*+][\d, *+]*) \| ([\d,]+) \|$", re.MULTILINE)
 _COMPILED = re.compile(
-    r"<!-- compiled: (?P<file>[^ ]+) -->\n+```(?:cpp|c\+\+)?\n(?P<body>.*?)^```$",
+    r"<!-- compiled: (?P<file>[^ ]+) -->\n+```(?:cpp|c\+\+|c)?\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -125,7 +125,7 @@ def block_problems(root, page, text):
             problems.append(
                 f"{where}: the code block differs from {match.group('file')}; copy it again"
             )
-    blocks = len(re.findall(r"^```(?:cpp|c\+\+)$", text, re.MULTILINE))
+    blocks = len(re.findall(r"^```(?:cpp|c\+\+|c)$", text, re.MULTILINE))
     if str(page) == "README.md" and blocks != len(_COMPILED.findall(text)):
         problems.append(f"{page}:1: each ```cpp block needs its `<!-- compiled: FILE -->` line")
     if len(_COMPILED.findall(text)) != len(re.findall(r"^<!-- compiled:", text, re.MULTILINE)):

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
+import check_c_api
 import check_docs
 import check_format
 import check_headers
@@ -181,6 +182,48 @@ class Sizes(Sample):
 
     def test_exception_that_is_over(self):
         self.refuse(check_sizes.ALLOWED, "src/base/a.cpp 400 long tables\n", "needs no exception")
+
+
+class CInterface(Sample):
+    HEADER = "KVARENA_API kvarena_status kvarena_thing_stats(kvarena_thing* thing);\n"
+    THING = (
+        "/// A thing.\nclass KVARENA_EXPORT Thing {\n public:\n  static Result<Thing> create();\n"
+        "  int stats() const noexcept { return 1; }\n private:\n  void hidden();\n};\n"
+        "KVARENA_EXPORT int count_of(const Thing& thing);\n"
+    )
+    TABLE = "Thing::create -- tested elsewhere\nThing::stats kvarena_thing_stats\ncount_of -- no\n"
+
+    def setUp(self):
+        super().setUp()
+        self.write("include/kvarena/kvarena.h", self.HEADER)
+        self.write("include/kvarena/base/thing.hpp", self.THING)
+        self.write("tests/tidy/c_api.txt", self.TABLE)
+
+    def refuse(self, path, text, said):
+        self.expect(check_c_api.check, said, path, text)
+
+    def test_new_method(self):
+        text = self.THING.replace(" private:", "  void grow(int by = 1);\n private:")
+        self.refuse("include/kvarena/base/thing.hpp", text, "`Thing::grow` is not in")
+
+    def test_new_function(self):
+        text = self.THING + "KVARENA_EXPORT\nResult<int> size_of(const Thing& thing) noexcept;\n"
+        self.refuse("include/kvarena/base/thing.hpp", text, "`size_of` is not in")
+
+    def test_method_that_is_gone(self):
+        text = self.THING.replace("int stats()", "int figures()")
+        self.refuse("include/kvarena/base/thing.hpp", text, "there is no public `Thing::stats`")
+
+    def test_c_function_that_is_gone(self):
+        self.refuse("include/kvarena/kvarena.h", "", "has no `kvarena_thing_stats`")
+
+    def test_c_function_that_nobody_named(self):
+        text = self.HEADER + "KVARENA_API void kvarena_new(void);\n"
+        self.refuse("include/kvarena/kvarena.h", text, "`kvarena_new` is not in")
+
+    def test_line_without_a_reason(self):
+        text = self.TABLE.replace(" -- no", "")
+        self.refuse("tests/tidy/c_api.txt", text, "neither a C function nor a reason")
 
 
 class Words(Sample):

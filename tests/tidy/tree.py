@@ -7,7 +7,7 @@ from pathlib import Path
 
 PRODUCT = ("include", "src", "kernels", "tools", "examples")
 CODE = PRODUCT + ("bench", "tests")
-CODE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cu")
+CODE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cu", ".c")
 HEADER_SUFFIXES = (".hpp", ".h", ".cuh")
 SKIP_EXIT_CODE = 77
 

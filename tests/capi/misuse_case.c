@@ -1,0 +1,487 @@
+// What no program should do: bad handles, sizes, pointers and threads. Each gets a status, and
+// nothing has changed.
+
+#include "capi_test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/// Results for calls that must not get so far.
+static struct {
+  kvarena_sequence sequence;
+  kvarena_ticket ticket;
+  kvarena_holder holder;
+  kvarena_batch batch;
+  kvarena_device_batch device_batch;
+  kvarena_sequence_info sequence_info;
+  kvarena_stats stats;
+  kvarena_explanation explanation;
+  kvarena_block_info block;
+  kvarena_plane plane;
+  kvarena_cache_options options;
+  kvarena_device_info device_info;
+  kvarena_target target;
+  kvarena_holder_report report;
+  int64_t number;
+  int32_t int32;
+  uint32_t uint32;
+  size_t count;
+  bool flag;
+  void* pointer;
+  char text[16];
+} out;
+
+static const kvarena_status kOk = {0};
+static const kvarena_demand kDemand = {.num_tokens = 1};
+static const kvarena_holder_demand kHolderDemand = {.count = 1};
+
+static void prepare(void) {
+  memset(&out, 0, sizeof out);
+  out.batch.struct_size = sizeof out.batch;
+  out.device_batch.struct_size = sizeof out.device_batch;
+  out.sequence_info.struct_size = sizeof out.sequence_info;
+  out.stats.struct_size = sizeof out.stats;
+  out.explanation.struct_size = sizeof out.explanation;
+  out.block.struct_size = sizeof out.block;
+  out.plane.struct_size = sizeof out.plane;
+  out.options.struct_size = sizeof out.options;
+  out.device_info.struct_size = sizeof out.device_info;
+  out.target.struct_size = sizeof out.target;
+}
+
+/// Calls of a cache that one thread at a time may make.
+static void cache_calls(kvarena_cache* c, int code) {
+  kvarena_sequence* sequence = &out.sequence;
+  kvarena_recorded_step shape = {.struct_size = sizeof shape, .num_rows = 1};
+  kvarena_write_args write = SIZED(kvarena_write_args);
+  kvarena_attend_args attend = SIZED(kvarena_attend_args);
+  EXPECT_CODE(kvarena_cache_describe(c, &kOk, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_cache_ask(c, &out.options), code);
+  EXPECT_CODE(kvarena_sequence_create(c, NULL, sequence), code);
+  EXPECT_CODE(kvarena_sequence_fork(c, 1, 0, NULL, sequence), code);
+  EXPECT_CODE(kvarena_sequence_import(c, 1, NULL, 0, sequence), code);
+  EXPECT_CODE(kvarena_sequence_publish_import(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_fail_import(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_truncate(c, 1, 0, 0), code);
+  EXPECT_CODE(kvarena_sequence_destroy(c, sequence, 1, 0), code);
+  EXPECT_CODE(kvarena_sequence_reserve(c, 1, 1, 0), code);
+  EXPECT_CODE(kvarena_sequence_promise(c, 1, 1), code);
+  EXPECT_CODE(kvarena_sequence_set_deadline(c, 1, 1), code);
+  EXPECT_CODE(kvarena_sequence_ask(c, 1, &out.sequence_info), code);
+  EXPECT_CODE(kvarena_sequence_blocks(c, 1, &out.int32, 1, &out.count), code);
+  EXPECT_CODE(kvarena_sequence_slot(c, 1, 0, &out.number), code);
+  EXPECT_CODE(kvarena_sequence_tables(c, sequence, 1, &out.int32, 1, &out.int32), code);
+  EXPECT_CODE(kvarena_sequence_list(c, sequence, 1, &out.count), code);
+  EXPECT_CODE(kvarena_pin_create(c, 1, NULL, &out.holder), code);
+  EXPECT_CODE(kvarena_pin_blocks(c, 1, &out.int32, 1, &out.count), code);
+  EXPECT_CODE(kvarena_pin_release(c, 1, 0), code);
+  EXPECT_CODE(kvarena_step_begin(c, NULL), code);
+  EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, &out.batch), code);
+  EXPECT_CODE(kvarena_step_failed_demand(c, &out.number), code);
+  EXPECT_CODE(kvarena_step_device_batch(c, &out.device_batch), code);
+  EXPECT_CODE(kvarena_step_write(c, &write), code);
+  EXPECT_CODE(kvarena_step_attend(c, &attend), code);
+  EXPECT_CODE(kvarena_step_end(c), code);
+  EXPECT_CODE(kvarena_step_abort(c), code);
+  EXPECT_CODE(kvarena_recording_begin(c, &shape, NULL, &out.batch), code);
+  EXPECT_CODE(kvarena_recording_end(c), code);
+  EXPECT_CODE(kvarena_step_append_recorded(c, &shape, &kDemand, 1, 0, &out.batch), code);
+  EXPECT_CODE(kvarena_cache_publish(c), code);
+  EXPECT_CODE(kvarena_cache_synchronize(c), code);
+  EXPECT_CODE(kvarena_cache_stream(c, &out.pointer), code);
+  EXPECT_CODE(kvarena_ticket_fence(c, &out, &out.ticket), code);
+  EXPECT_CODE(kvarena_ticket_open(c, NULL, &out.ticket), code);
+  EXPECT_CODE(kvarena_ticket_retire(c, 1), code);
+  EXPECT_CODE(kvarena_cache_stats(c, &out.stats), code);
+  EXPECT_CODE(kvarena_cache_stats_json(c, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_cache_can_allocate(c, 1, 0, &out.flag), code);
+  EXPECT_CODE(kvarena_cache_available(c, 0, &out.number, NULL), code);
+  EXPECT_CODE(kvarena_cache_explain(c, NULL, 1, 0, &out.explanation), code);
+  EXPECT_CODE(kvarena_cache_explain_json(c, NULL, 1, 0, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_cache_explain_text(c, NULL, 1, 0, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_cache_holders(c, &out.report, 1, &out.count), code);
+  EXPECT_CODE(kvarena_cache_block(c, 0, &out.block), code);
+  EXPECT_CODE(kvarena_cache_plane(c, 0, 0, &out.plane), code);
+  EXPECT_CODE(kvarena_cache_check(c), code);
+}
+
+/// Calls of a cache that any thread may make.
+static void cache_visits(kvarena_cache* c, int code) {
+  EXPECT_CODE(kvarena_cache_snapshot(c, &out.stats), code);
+  EXPECT_CODE(kvarena_cache_request_details(c), code);
+  EXPECT_CODE(kvarena_cache_details_json(c, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_cache_has_pending_work(c, &out.flag), code);
+}
+
+static void pool_calls(kvarena_pool* p, int code) {
+  EXPECT_CODE(kvarena_pool_open_holder(p, NULL, &out.holder), code);
+  EXPECT_CODE(kvarena_pool_close_holder(p, 1), code);
+  EXPECT_CODE(kvarena_pool_set_deadline(p, 1, 1), code);
+  EXPECT_CODE(kvarena_pool_holder(p, 1, &out.report), code);
+  EXPECT_CODE(kvarena_pool_holders(p, &out.report, 1, &out.count), code);
+  EXPECT_CODE(kvarena_pool_reserve(p, 1, 1, 0), code);
+  EXPECT_CODE(kvarena_pool_allocate(p, 1, 1, 0, &out.int32, &out.uint32, NULL), code);
+  EXPECT_CODE(kvarena_pool_allocate_each(p, &kHolderDemand, 1, 0, &out.int32, &out.uint32, 1, NULL),
+              code);
+  EXPECT_CODE(kvarena_pool_retain(p, 1, &out.int32, &out.uint32, 1), code);
+  EXPECT_CODE(kvarena_pool_free(p, 1, &out.int32, &out.uint32, 1, 0), code);
+  EXPECT_CODE(kvarena_pool_set_content(p, 0, 0, 0), code);
+  EXPECT_CODE(kvarena_pool_quarantine(p, 0, NULL), code);
+  EXPECT_CODE(kvarena_pool_restore(p, 0), code);
+  EXPECT_CODE(kvarena_pool_open_ticket(p, &out.ticket), code);
+  EXPECT_CODE(kvarena_pool_retire(p, 1), code);
+  EXPECT_CODE(kvarena_pool_is_open(p, 1, &out.flag), code);
+  EXPECT_CODE(kvarena_pool_block(p, 0, &out.block), code);
+  EXPECT_CODE(kvarena_pool_stats(p, &out.stats), code);
+  EXPECT_CODE(kvarena_pool_can_allocate(p, 1, 0, &out.flag), code);
+  EXPECT_CODE(kvarena_pool_available(p, 0, &out.number, NULL), code);
+  EXPECT_CODE(kvarena_pool_explain(p, NULL, 1, 0, &out.explanation), code);
+  EXPECT_CODE(kvarena_pool_explain_json(p, NULL, 1, 0, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_pool_explain_text(p, NULL, 1, 0, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_pool_check(p), code);
+}
+
+static void kernels_calls(kvarena_kernels* k, int code) {
+  kvarena_tables tables = SIZED(kvarena_tables);
+  kvarena_write_args write = SIZED(kvarena_write_args);
+  kvarena_attend_args attend = SIZED(kvarena_attend_args);
+  kvarena_plane* const plane = &out.plane;
+  EXPECT_CODE(kvarena_kernels_workspace_bytes(k, &out.number), code);
+  EXPECT_CODE(kvarena_kernels_schedule(k, &tables, 0, NULL), code);
+  EXPECT_CODE(kvarena_kernels_write(k, plane, plane, NULL, 0, &write, 0, NULL), code);
+  EXPECT_CODE(kvarena_kernels_attend(k, plane, plane, &attend, 0, NULL), code);
+  EXPECT_CODE(kvarena_kernels_check_tables(k, 0, NULL), code);
+}
+
+static void device_calls(kvarena_device* d, int code) {
+  kvarena_allocation request = {.struct_size = sizeof request, .bytes = 64};
+  kvarena_cache_options options = cache_options();
+  kvarena_kernels_options kernels = SIZED(kvarena_kernels_options);
+  EXPECT_CODE(kvarena_device_ask(d, &out.device_info), code);
+  EXPECT_CODE(kvarena_device_name(d, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_device_json(d, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_device_report(d, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_device_describe(d, &kOk, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_device_target(d, &out.target), code);
+  EXPECT_CODE(kvarena_memory_allocate(d, &request, &out.pointer), code);
+  EXPECT_CODE(kvarena_memory_free(d, &out), code);
+  EXPECT_CODE(kvarena_memory_register(d, &out, &request, 1), code);
+  EXPECT_CODE(kvarena_memory_unregister(d, &out), code);
+  EXPECT_CODE(kvarena_memory_report(d, "name", 0, 1), code);
+  EXPECT_CODE(kvarena_memory_place(d, &out, 1, &out.int32, NULL), code);
+  EXPECT_CODE(kvarena_memory_verify(d, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_memory_copy(d, &out.number, &out.count, 4, &out), code);
+  EXPECT_CODE(kvarena_memory_fill(d, &out.number, 0, 4, &out), code);
+  EXPECT_CODE(kvarena_stream_create(d, &out.pointer), code);
+  EXPECT_CODE(kvarena_stream_destroy(d, &out), code);
+  EXPECT_CODE(kvarena_stream_synchronize(d, &out), code);
+  EXPECT_CODE(kvarena_cache_create(d, &options, (kvarena_cache**)&out.pointer), code);
+  EXPECT_CODE(kvarena_kernels_create(d, &kernels, (kvarena_kernels**)&out.pointer), code);
+}
+
+static void monitor_calls(kvarena_monitor* m, kvarena_device* d, kvarena_cache* c, int code) {
+  EXPECT_CODE(kvarena_monitor_watch_device(m, d), code);
+  EXPECT_CODE(kvarena_monitor_unwatch_device(m, d), code);
+  EXPECT_CODE(kvarena_monitor_watch(m, c, "name"), code);
+  EXPECT_CODE(kvarena_monitor_unwatch(m, "name"), code);
+  EXPECT_CODE(kvarena_monitor_report_engine(m, "name", 0, 0), code);
+  EXPECT_CODE(kvarena_monitor_check(m, &out.flag), code);
+  EXPECT_CODE(kvarena_monitor_is_healthy(m, &out.flag), code);
+  EXPECT_CODE(kvarena_monitor_acknowledge(m), code);
+  EXPECT_CODE(kvarena_monitor_port(m, &out.int32), code);
+  EXPECT_CODE(kvarena_monitor_health_json(m, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_monitor_stats_json(m, out.text, sizeof out.text, NULL), code);
+  EXPECT_CODE(kvarena_monitor_metrics(m, out.text, sizeof out.text, NULL), code);
+}
+
+/// Every call of every kind with what is not a handle of its kind.
+static void all_calls(void* handle, site s, int code) {
+  cache_calls(handle, code);
+  cache_visits(handle, code);
+  pool_calls(handle, code);
+  kernels_calls(handle, code);
+  device_calls(handle, code);
+  monitor_calls(handle, s.device, s.cache, code);
+  CHECK(out.sequence == 0 && out.ticket == 0 && out.holder == 0 && out.pointer == NULL);
+}
+
+void test_bad_handles(void) {
+  site s = open_site(NULL, NULL);
+  prepare();
+  all_calls(NULL, s, KVARENA_INVALID_ARGUMENT);
+  int not_a_handle = 0;
+  all_calls(&not_a_handle, s, KVARENA_STALE_HANDLE);
+  all_calls((void*)(uintptr_t)-1, s, KVARENA_STALE_HANDLE);
+  site released = open_site(NULL, NULL);
+  close_site(&released);
+  all_calls(released.cache, s, KVARENA_STALE_HANDLE);
+  all_calls(released.device, s, KVARENA_STALE_HANDLE);
+  // The handle of a cache is none of anything else.
+  pool_calls((void*)s.cache, KVARENA_STALE_HANDLE);
+  device_calls((void*)s.cache, KVARENA_STALE_HANDLE);
+  monitor_calls((void*)s.cache, s.device, s.cache, KVARENA_STALE_HANDLE);
+  kernels_calls((void*)s.cache, KVARENA_STALE_HANDLE);
+  cache_calls((void*)s.device, KVARENA_STALE_HANDLE);
+  EXPECT_CODE(kvarena_pool_release((void*)s.cache), KVARENA_STALE_HANDLE);
+  EXPECT_OK(kvarena_pool_release(NULL));
+  EXPECT_OK(kvarena_kernels_release(NULL));
+  EXPECT_OK(kvarena_monitor_release(NULL));
+  EXPECT_OK(kvarena_device_release(NULL));
+  EXPECT_OK(kvarena_cache_stats(s.cache, &out.stats));
+  CHECK(out.stats.sequences_ever == 0 && out.stats.allocations == 0);
+  close_site(&s);
+}
+
+/// Sizes of a struct at the begin of `bytes`, of `size` bytes, that `call` must refuse. A longer
+/// one is refused only when the call reads it and its end is not zero.
+static void check_sizes(unsigned char* bytes, uint64_t size, bool is_input,
+                        kvarena_status (*call)(void* argument), const char* name) {
+  const uint64_t wrong[] = {0, 8, size + 1, 65544, UINT64_MAX};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    memcpy(bytes, &wrong[i], sizeof wrong[i]);
+    expect(call(bytes), KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_SPAN_SIZE, __FILE__, __LINE__,
+           name);
+  }
+  const uint64_t longer = size + 8;
+  memcpy(bytes, &longer, sizeof longer);
+  bytes[size + 3] = 1;
+  const kvarena_status refused = call(bytes);
+  if (is_input) {
+    expect(refused, KVARENA_UNSUPPORTED, KVARENA_RESOURCE_SPAN_SIZE, __FILE__, __LINE__, name);
+  } else {
+    expect(refused, KVARENA_OK, -1, __FILE__, __LINE__, name);
+    CHECK(bytes[size + 3] == 0);
+  }
+  memset(bytes + size, 0, 8);
+}
+
+static site sized;
+static kvarena_pool* sized_pool;
+static void* made;
+
+#define SIZES_OF(type, is_input, filled, call_expression)                        \
+  do {                                                                           \
+    struct {                                                                     \
+      type value;                                                                \
+      unsigned char behind[16];                                                  \
+    } given = {.value = filled};                                                 \
+    check_sizes((unsigned char*)&given, sizeof(type), is_input, call_expression, \
+                #call_expression);                                               \
+  } while (0)
+
+#define CALL(name, type, expression)           \
+  static kvarena_status name(void* argument) { \
+    type* p = argument;                        \
+    return expression;                         \
+  }
+
+CALL(open_host, kvarena_host_options, kvarena_device_open_host(p, (kvarena_device**)&made))
+CALL(open_cuda, kvarena_cuda_options, kvarena_device_open_cuda(p, (kvarena_device**)&made))
+CALL(ask_device, kvarena_device_info, kvarena_device_ask(sized.device, p))
+CALL(ask_target, kvarena_target, kvarena_device_target(sized.device, p))
+CALL(allocate, kvarena_allocation, kvarena_memory_allocate(sized.device, p, &made))
+CALL(record, kvarena_allocation, kvarena_memory_register(sized.device, &made, p, 1))
+CALL(create, kvarena_cache_options, kvarena_cache_create(sized.device, p, (kvarena_cache**)&made))
+CALL(ask_cache, kvarena_cache_options, kvarena_cache_ask(sized.cache, p))
+CALL(create_sequence, kvarena_sequence_options,
+     kvarena_sequence_create(sized.cache, p, &out.sequence))
+CALL(fork_sequence, kvarena_sequence_options,
+     kvarena_sequence_fork(sized.cache, 1, 0, p, &out.sequence))
+CALL(import_sequence, kvarena_sequence_options,
+     kvarena_sequence_import(sized.cache, 1, p, 0, &out.sequence))
+CALL(pin, kvarena_pin_options, kvarena_pin_create(sized.cache, 1, p, &out.holder))
+CALL(begin, kvarena_step_options, kvarena_step_begin(sized.cache, p))
+CALL(append, kvarena_batch, kvarena_step_append(sized.cache, NULL, 0, 0, p))
+CALL(record_batch, kvarena_step_options,
+     kvarena_recording_begin(sized.cache, &(kvarena_recorded_step){.struct_size = 24}, p,
+                             &out.batch))
+CALL(record_shape, kvarena_recorded_step, kvarena_recording_begin(sized.cache, p, NULL, &out.batch))
+CALL(replay_shape, kvarena_recorded_step,
+     kvarena_step_append_recorded(sized.cache, p, NULL, 0, 0, &out.batch))
+CALL(write_kv, kvarena_write_args, kvarena_step_write(sized.cache, p))
+CALL(attend, kvarena_attend_args, kvarena_step_attend(sized.cache, p))
+CALL(stats, kvarena_stats, kvarena_cache_stats(sized.cache, p))
+CALL(snapshot, kvarena_stats, kvarena_cache_snapshot(sized.cache, p))
+CALL(explain, kvarena_explanation, kvarena_cache_explain(sized.cache, NULL, 1, 0, p))
+CALL(block, kvarena_block_info, kvarena_cache_block(sized.cache, 0, p))
+CALL(plane, kvarena_plane, kvarena_cache_plane(sized.cache, 0, 0, p))
+CALL(plan_options, kvarena_cache_options, kvarena_layout_plan(p, 0, &SIZED(kvarena_pool_plan)))
+CALL(layout_plane, kvarena_cache_options, kvarena_layout_plane(p, &made, 1, 0, 0, &out.plane))
+CALL(footprint, kvarena_target,
+     kvarena_cache_footprint(&out.options, p, 0, &SIZED(kvarena_footprint)))
+CALL(create_pool, kvarena_pool_options, kvarena_pool_create(p, (kvarena_pool**)&made))
+CALL(open_holder, kvarena_holder_options, kvarena_pool_open_holder(sized_pool, p, &out.holder))
+CALL(pool_stats, kvarena_stats, kvarena_pool_stats(sized_pool, p))
+CALL(pool_block, kvarena_block_info, kvarena_pool_block(sized_pool, 0, p))
+CALL(create_kernels, kvarena_kernels_options,
+     kvarena_kernels_create(sized.device, p, (kvarena_kernels**)&made))
+CALL(start, kvarena_monitor_options, kvarena_monitor_start(p, (kvarena_monitor**)&made))
+
+void test_struct_sizes(void) {
+  sized = open_site(NULL, NULL);
+  kvarena_pool_options pool = {.struct_size = sizeof pool, .num_blocks = 2};
+  EXPECT_OK(kvarena_pool_create(&pool, &sized_pool));
+  prepare();
+  out.options = cache_options();
+  SIZES_OF(kvarena_host_options, true, SIZED(kvarena_host_options), open_host);
+  SIZES_OF(kvarena_cuda_options, true, SIZED(kvarena_cuda_options), open_cuda);
+  SIZES_OF(kvarena_device_info, false, SIZED(kvarena_device_info), ask_device);
+  SIZES_OF(kvarena_target, false, SIZED(kvarena_target), ask_target);
+  SIZES_OF(kvarena_allocation, true, SIZED(kvarena_allocation), allocate);
+  SIZES_OF(kvarena_allocation, true, SIZED(kvarena_allocation), record);
+  SIZES_OF(kvarena_cache_options, true, cache_options(), create);
+  SIZES_OF(kvarena_cache_options, false, cache_options(), ask_cache);
+  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), create_sequence);
+  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), fork_sequence);
+  SIZES_OF(kvarena_sequence_options, true, SIZED(kvarena_sequence_options), import_sequence);
+  SIZES_OF(kvarena_pin_options, true, SIZED(kvarena_pin_options), pin);
+  SIZES_OF(kvarena_step_options, true, SIZED(kvarena_step_options), begin);
+  SIZES_OF(kvarena_step_options, true, SIZED(kvarena_step_options), record_batch);
+  SIZES_OF(kvarena_recorded_step, true, SIZED(kvarena_recorded_step), record_shape);
+  SIZES_OF(kvarena_recorded_step, true, SIZED(kvarena_recorded_step), replay_shape);
+  SIZES_OF(kvarena_write_args, true, SIZED(kvarena_write_args), write_kv);
+  SIZES_OF(kvarena_attend_args, true, SIZED(kvarena_attend_args), attend);
+  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), stats);
+  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), snapshot);
+  SIZES_OF(kvarena_explanation, false, SIZED(kvarena_explanation), explain);
+  SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), block);
+  SIZES_OF(kvarena_plane, false, SIZED(kvarena_plane), plane);
+  SIZES_OF(kvarena_cache_options, true, cache_options(), plan_options);
+  SIZES_OF(kvarena_cache_options, true, cache_options(), layout_plane);
+  SIZES_OF(kvarena_target, true, SIZED(kvarena_target), footprint);
+  SIZES_OF(kvarena_pool_options, true, SIZED(kvarena_pool_options), create_pool);
+  SIZES_OF(kvarena_holder_options, true, SIZED(kvarena_holder_options), open_holder);
+  SIZES_OF(kvarena_stats, false, SIZED(kvarena_stats), pool_stats);
+  SIZES_OF(kvarena_block_info, false, SIZED(kvarena_block_info), pool_block);
+  SIZES_OF(kvarena_kernels_options, true, SIZED(kvarena_kernels_options), create_kernels);
+  SIZES_OF(kvarena_monitor_options, true, SIZED(kvarena_monitor_options), start);
+  EXPECT_OK(kvarena_step_begin(sized.cache, NULL));
+  SIZES_OF(kvarena_batch, false, SIZED(kvarena_batch), append);
+  EXPECT_OK(kvarena_step_end(sized.cache));
+  CHECK(made == NULL && out.sequence == 0 && out.holder == 0);
+
+  // An older caller's shorter structs: options have defaults, results are cut.
+  kvarena_sequence_options old = {.struct_size = 16, .max_length_tokens = 5, .owner = 3};
+  kvarena_sequence_info info = {.struct_size = 24, .waste_tokens = 99};
+  EXPECT_OK(kvarena_sequence_create(sized.cache, &old, &out.sequence));
+  EXPECT_OK(kvarena_sequence_ask(sized.cache, out.sequence, &info));
+  CHECK(info.struct_size == 24 && info.length_tokens == 0 && info.waste_tokens == 99);
+  info.struct_size = sizeof info;
+  EXPECT_OK(kvarena_sequence_ask(sized.cache, out.sequence, &info));
+  CHECK(info.max_length_tokens == 5 && info.owner == out.sequence && info.waste_tokens == 0);
+  EXPECT_OK(kvarena_pool_release(sized_pool));
+  close_site(&sized);
+}
+
+void test_null_arguments(void) {
+  site s = open_site(NULL, NULL);
+  kvarena_cache* c = s.cache;
+  kvarena_device* d = s.device;
+  const int bad = KVARENA_INVALID_ARGUMENT;
+  prepare();
+  EXPECT_CODE(kvarena_device_open_host(NULL, NULL), bad);
+  EXPECT_CODE(kvarena_device_open_cuda(NULL, NULL), bad);
+  EXPECT_CODE(kvarena_device_ask(d, NULL), bad);
+  EXPECT_CODE(kvarena_device_name(d, NULL, 4, NULL), bad);
+  EXPECT_CODE(kvarena_device_describe(d, NULL, NULL, 0, NULL), bad);
+  EXPECT_CODE(kvarena_devices_json(0, NULL, 4, NULL), bad);
+  EXPECT_CODE(kvarena_memory_allocate(d, NULL, &out.pointer), bad);
+  EXPECT_CODE(kvarena_memory_free(d, NULL), bad);
+  EXPECT_CODE(kvarena_memory_report(d, NULL, 0, 1), bad);
+  EXPECT_CODE(kvarena_memory_place(d, NULL, 4, NULL, NULL), bad);
+  EXPECT_CODE(kvarena_stream_create(d, NULL), bad);
+  EXPECT_CODE(kvarena_stream_destroy(d, NULL), bad);
+  EXPECT_CODE(kvarena_cache_create(d, NULL, (kvarena_cache**)&out.pointer), bad);
+  EXPECT_CODE(kvarena_sequence_create(c, NULL, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_destroy(c, NULL, 1, 0), bad);
+  EXPECT_OK(kvarena_sequence_destroy(c, NULL, 0, 0));
+  EXPECT_CODE(kvarena_sequence_ask(c, 1, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_blocks(c, 1, NULL, 1, &out.count), bad);
+  EXPECT_CODE(kvarena_sequence_slot(c, 1, 0, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_tables(c, NULL, 1, &out.int32, 1, NULL), bad);
+  EXPECT_CODE(kvarena_sequence_list(c, NULL, 1, &out.count), bad);
+  EXPECT_CODE(kvarena_step_append(c, NULL, 1, 0, &out.batch), bad);
+  EXPECT_CODE(kvarena_step_append(c, &kDemand, 1, 0, NULL), bad);
+  EXPECT_CODE(kvarena_step_failed_demand(c, NULL), bad);
+  EXPECT_CODE(kvarena_step_write(c, NULL), bad);
+  EXPECT_CODE(kvarena_step_attend(c, NULL), bad);
+  EXPECT_CODE(kvarena_recording_begin(c, NULL, NULL, &out.batch), bad);
+  EXPECT_CODE(kvarena_cache_stream(c, NULL), bad);
+  EXPECT_CODE(kvarena_ticket_open(c, NULL, NULL), bad);
+  EXPECT_CODE(kvarena_cache_stats(c, NULL), bad);
+  EXPECT_CODE(kvarena_cache_describe(c, NULL, NULL, 0, NULL), bad);
+  EXPECT_CODE(kvarena_cache_explain(c, NULL, 1, 0, NULL), bad);
+  EXPECT_CODE(kvarena_cache_explain_json(c, NULL, 1, 0, NULL, 9, NULL), bad);
+  EXPECT_CODE(kvarena_cache_holders(c, NULL, 1, &out.count), bad);
+  EXPECT_CODE(kvarena_cache_can_allocate(c, 1, 0, NULL), bad);
+  EXPECT_CODE(kvarena_plan_json(NULL, NULL, 0, NULL), bad);
+  EXPECT_CODE(kvarena_presets_json(NULL, 1, NULL), bad);
+  EXPECT_CODE(kvarena_pool_create(NULL, (kvarena_pool**)&out.pointer), bad);
+  EXPECT_CODE(kvarena_kernels_create(d, NULL, (kvarena_kernels**)&out.pointer), bad);
+  EXPECT_CODE(kvarena_monitor_start(NULL, NULL), bad);
+  EXPECT_OK(kvarena_cache_check(c));
+  close_site(&s);
+}
+
+/// A thread that is held inside a cache by its operation log.
+static atomic_int is_inside, may_leave;
+static void hold(void* user, const kvarena_operation* operation) {
+  (void)user;
+  (void)operation;
+  atomic_store(&is_inside, 1);
+  while (!atomic_load(&may_leave)) {
+  }
+}
+static void* create_and_wait(void* cache) {
+  kvarena_sequence sequence = 0;
+  EXPECT_OK(kvarena_sequence_create(cache, NULL, &sequence));
+  return NULL;
+}
+
+void test_second_thread(void) {
+  atomic_store(&is_inside, 0);
+  atomic_store(&may_leave, 0);
+  site s = open_site(hold, NULL);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, create_and_wait, s.cache) == 0);
+  while (!atomic_load(&is_inside)) {
+  }
+  prepare();
+  cache_calls(s.cache, KVARENA_FAILED_PRECONDITION);
+  EXPECT_STATUS(kvarena_step_begin(s.cache, NULL), KVARENA_FAILED_PRECONDITION,
+                KVARENA_RESOURCE_THREAD);
+  EXPECT_STATUS(kvarena_cache_release(s.cache), KVARENA_FAILED_PRECONDITION,
+                KVARENA_RESOURCE_THREAD);
+  cache_visits(s.cache, KVARENA_OK);
+  EXPECT_OK(kvarena_device_ask(s.device, &out.device_info));
+  atomic_store(&may_leave, 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  EXPECT_OK(kvarena_cache_stats(s.cache, &out.stats));
+  CHECK(out.stats.sequences == 1 && out.stats.holders == 1);
+  close_site(&s);
+}
+
+/// More handles than one part of the table has, from four threads, with late calls on old ones.
+static void* churn(void* unused) {
+  kvarena_pool* pools[64];
+  kvarena_pool_options options = {.struct_size = sizeof options, .num_blocks = 1, .max_holders = 1};
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 64; ++i) EXPECT_OK(kvarena_pool_create(&options, &pools[i]));
+    for (int i = 0; i < 64; ++i) EXPECT_OK(kvarena_pool_release(pools[i]));
+    for (int i = 0; i < 64; ++i) EXPECT_CODE(kvarena_pool_check(pools[i]), KVARENA_STALE_HANDLE);
+  }
+  return unused;
+}
+
+void test_many_handles(void) {
+  enum { kMany = 1100 };
+  static kvarena_pool* pools[kMany];
+  kvarena_pool_options options = {.struct_size = sizeof options, .num_blocks = 1, .max_holders = 1};
+  for (int i = 0; i < kMany; ++i) EXPECT_OK(kvarena_pool_create(&options, &pools[i]));
+  pthread_t threads[4];
+  for (int i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, churn, NULL) == 0);
+  for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+  for (int i = 0; i < kMany; ++i) EXPECT_OK(kvarena_pool_check(pools[i]));
+  for (int i = 0; i < kMany; ++i) EXPECT_OK(kvarena_pool_release(pools[i]));
+}

@@ -1,0 +1,96 @@
+// Monitors: with and without a thread, watching devices and caches, over HTTP.
+
+#include "capi_test.h"
+
+static int num_reasons = 0;
+static void count_reason(void* user, const char* code, const char* text) {
+  CHECK(user == &num_reasons && code[0] != '\0' && text[0] != '\0');
+  ++num_reasons;
+}
+
+static void note_pressure(void* user, const char* name, int32_t from, int32_t to,
+                          const char* text) {
+  (void)user;
+  CHECK(strcmp(name, "pool") == 0 && from != to && text[0] != '\0');
+}
+
+static kvarena_monitor_options quiet(void) {
+  return (kvarena_monitor_options){.struct_size = sizeof(kvarena_monitor_options),
+                                   .no_thread = 1,
+                                   .on_unhealthy = count_reason,
+                                   .on_pressure = note_pressure,
+                                   .user = &num_reasons};
+}
+
+void test_monitor(void) {
+  kvarena_monitor* monitor = NULL;
+  kvarena_monitor_options options = quiet();
+  options.serve_http = 1;
+  EXPECT_OK(kvarena_monitor_start(&options, &monitor));
+  int32_t port = 0;
+  EXPECT_OK(kvarena_monitor_port(monitor, &port));
+  CHECK(port > 0);
+  site s = open_site(NULL, NULL);
+  EXPECT_OK(kvarena_monitor_watch_device(monitor, s.device));
+  EXPECT_CODE(kvarena_monitor_watch_device(monitor, s.device), KVARENA_FAILED_PRECONDITION);
+  EXPECT_OK(kvarena_monitor_watch(monitor, s.cache, "pool"));
+  EXPECT_CODE(kvarena_monitor_watch(monitor, s.cache, "pool"), KVARENA_FAILED_PRECONDITION);
+  EXPECT_CODE(kvarena_monitor_watch(monitor, s.cache, ""), KVARENA_INVALID_ARGUMENT);
+  EXPECT_OK(kvarena_monitor_report_engine(monitor, "pool", 2, 1));
+  EXPECT_CODE(kvarena_monitor_report_engine(monitor, "pond", 2, 1), KVARENA_NOT_FOUND);
+  EXPECT_CODE(kvarena_monitor_report_engine(monitor, "pool", -1, 1), KVARENA_INVALID_ARGUMENT);
+  bool healthy = false;
+  EXPECT_OK(kvarena_monitor_check(monitor, &healthy));
+  CHECK(healthy);
+  EXPECT_OK(kvarena_monitor_is_healthy(monitor, &healthy));
+  EXPECT_OK(kvarena_monitor_acknowledge(monitor));
+  char text[4096];
+  size_t length = 0;
+  EXPECT_OK(kvarena_monitor_health_json(monitor, text, sizeof text, &length));
+  CHECK(strstr(text, "\"status\":\"healthy\"") != NULL);
+  EXPECT_OK(kvarena_monitor_stats_json(monitor, text, sizeof text, &length));
+  CHECK(strstr(text, "\"pools\"") != NULL || length >= sizeof text);
+  EXPECT_OK(kvarena_monitor_metrics(monitor, text, sizeof text, &length));
+  CHECK(strstr(text, "kvarena_healthy 1\n") != NULL);
+  EXPECT_OK(kvarena_monitor_unwatch(monitor, "pool"));
+  EXPECT_CODE(kvarena_monitor_unwatch(monitor, "pool"), KVARENA_NOT_FOUND);
+  EXPECT_OK(kvarena_monitor_unwatch_device(monitor, s.device));
+  EXPECT_CODE(kvarena_monitor_unwatch_device(monitor, s.device), KVARENA_NOT_FOUND);
+  close_site(&s);
+  EXPECT_OK(kvarena_monitor_release(monitor));
+  EXPECT_CODE(kvarena_monitor_release(monitor), KVARENA_STALE_HANDLE);
+
+  options = quiet();
+  EXPECT_OK(kvarena_monitor_start(&options, &monitor));
+  EXPECT_CODE(kvarena_monitor_port(monitor, &port), KVARENA_FAILED_PRECONDITION);
+  EXPECT_OK(kvarena_monitor_release(monitor));
+  options.period_ns = -5;
+  EXPECT_CODE(kvarena_monitor_start(&options, &monitor), KVARENA_INVALID_ARGUMENT);
+  options = quiet();
+  options.http_port = 70000;
+  EXPECT_CODE(kvarena_monitor_start(&options, &monitor), KVARENA_INVALID_ARGUMENT);
+}
+
+/// The ends of caches, devices and monitors in any order.
+void test_watches(void) {
+  kvarena_monitor *first = NULL, *second = NULL;
+  EXPECT_OK(kvarena_monitor_start(NULL, &first));
+  kvarena_monitor_options options = quiet();
+  EXPECT_OK(kvarena_monitor_start(&options, &second));
+  site s = open_site(NULL, NULL);
+  EXPECT_OK(kvarena_monitor_watch(first, s.cache, "one"));
+  EXPECT_OK(kvarena_monitor_watch(first, s.cache, "two"));
+  EXPECT_OK(kvarena_monitor_watch(second, s.cache, "pool"));
+  EXPECT_OK(kvarena_device_release(s.device));
+  EXPECT_OK(kvarena_cache_release(s.cache));
+  EXPECT_CODE(kvarena_monitor_unwatch(first, "one"), KVARENA_NOT_FOUND);
+  EXPECT_CODE(kvarena_monitor_unwatch(second, "pool"), KVARENA_NOT_FOUND);
+  bool healthy = false;
+  EXPECT_OK(kvarena_monitor_check(second, &healthy));
+  CHECK(healthy);
+  EXPECT_OK(kvarena_monitor_release(first));
+  s = open_site(NULL, NULL);
+  EXPECT_OK(kvarena_monitor_watch(second, s.cache, "pool"));
+  EXPECT_OK(kvarena_monitor_release(second));
+  close_site(&s);
+}
