@@ -5,8 +5,8 @@
 //! It prints what `examples/engine_loop.cpp` prints.
 
 use kvarena::{
-    Cache, CacheOptions, Demand, Device, Error, HostOptions, Result, Sequence, SequenceOptions, Step,
-    Urgency,
+    Cache, CacheOptions, Demand, Device, Error, HostOptions, Result, Sequence, SequenceOptions,
+    Step, Urgency,
 };
 use std::collections::VecDeque;
 use std::process::ExitCode;

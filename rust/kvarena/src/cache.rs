@@ -11,7 +11,7 @@ use crate::sys;
 use crate::values::{BlockOrder, Dtype, Scrub, TileOrder};
 use std::os::raw::c_void;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{ptr, thread};
 
 options! {
@@ -230,8 +230,7 @@ impl Cache {
         Err(Error::new(status, |refused| {
             let mut answer = sys::kvarena_explanation::default();
             // SAFETY: the pointers are valid.
-            let asked =
-                unsafe { sys::kvarena_cache_explain(self.raw, refused, 0, 0, &mut answer) };
+            let asked = unsafe { sys::kvarena_cache_explain(self.raw, refused, 0, 0, &mut answer) };
             Status(asked).is_ok().then(|| answer)
         }))
     }
@@ -279,15 +278,18 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // An observer may be inside for a moment.
-        for _ in 0..10_000 {
-            // SAFETY: this is the last use of the handle.
-            if Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
-                return;
+        // Observers are inside for moments. Between two of them the cache can end.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            for _ in 0..100 {
+                // SAFETY: this is the last use of the handle.
+                if Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
+                    return;
+                }
+                thread::yield_now();
             }
-            thread::sleep(Duration::from_micros(50));
         }
-        self.log.leak();
+        self.log.leak(); // the cache lives on
     }
 }
 

@@ -227,10 +227,13 @@ impl Device {
     ///
     /// # Safety
     /// The bytes are memory of this process or of a GPU. They are not read.
-    pub unsafe fn place_of(&self, memory: *const c_void, bytes: u64) -> Result<(Place, Option<i32>)> {
+    pub unsafe fn place_of(
+        &self,
+        memory: *const c_void,
+        bytes: u64,
+    ) -> Result<(Place, Option<i32>)> {
         let (mut place, mut ordinal) = (0, 0);
-        let status =
-            sys::kvarena_memory_place(self.raw(), memory, bytes, &mut place, &mut ordinal);
+        let status = sys::kvarena_memory_place(self.raw(), memory, bytes, &mut place, &mut ordinal);
         check(status)?;
         Ok((place.into(), (ordinal >= 0).then(|| ordinal)))
     }

@@ -183,6 +183,10 @@ answer! {
         sequences_ever: u64,
         /// Copies on write since create.
         copies_on_write: u64,
+        /// Existing pins.
+        pins: i64,
+        /// Block references of pins; not part of `entries`.
+        pinned_entries: i64,
         /// Tickets that have not retired.
         open_tickets: i64,
         /// The oldest of these.

@@ -98,15 +98,11 @@ mod sys_test;
 mod values;
 
 pub use cache::{fit, footprint, Attached, Cache, CacheOptions, Footprint};
-pub use device::{
-    devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict,
-};
+pub use device::{devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict};
 pub use explanation::{Available, BlockCounts, BlockInfo, Explanation, HolderReport, Stats};
 pub use kernels::{describe_kernels, Kernels, KernelsOptions, Tables};
 pub use layout::{layout_plane, plan_layout, PoolPlan};
-pub use log::{
-    set_log, set_violation, LogFunction, Operation, OperationLog, ViolationFunction,
-};
+pub use log::{set_log, set_violation, LogFunction, Operation, OperationLog, ViolationFunction};
 pub use memory::{AllocationRequest, Memory, Stream};
 pub use monitor::{
     Monitor, MonitorOptions, MonitorParts, Pressure, PressureFunction, UnhealthyFunction,

@@ -38,8 +38,7 @@ pub fn set_log(minimum: LogLevel, function: Option<LogFunction>) -> Result<()> {
     let mut current = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let mut next = function.map(Box::new);
     let user: *mut LogFunction = next.as_deref_mut().map_or(ptr::null_mut(), |f| f);
-    let callback: sys::kvarena_log_function =
-        if user.is_null() { None } else { Some(pass_line) };
+    let callback: sys::kvarena_log_function = if user.is_null() { None } else { Some(pass_line) };
     // SAFETY: the box stays where it is until another function has taken its place; after that call
     // no thread is in it.
     check(unsafe { sys::kvarena_set_log(callback, user.cast(), minimum.into()) })?;

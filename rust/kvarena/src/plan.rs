@@ -39,9 +39,7 @@ pub fn plan_json(request: &str) -> std::result::Result<String, PlanError> {
     });
     match check(status) {
         Ok(()) => Ok(text),
-        Err(error) if text.is_empty() => {
-            Err(PlanError { message: error.to_string(), error })
-        }
+        Err(error) if text.is_empty() => Err(PlanError { message: error.to_string(), error }),
         Err(error) => Err(PlanError { error, message: text }),
     }
 }

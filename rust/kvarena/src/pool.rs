@@ -245,9 +245,7 @@ impl Pool {
         generation: u32,
         content: BlockContent,
     ) -> Result<()> {
-        check(unsafe {
-            sys::kvarena_pool_set_content(self.raw, block, generation, content.into())
-        })
+        check(unsafe { sys::kvarena_pool_set_content(self.raw, block, generation, content.into()) })
     }
 
     /// Takes a block out of service, at once or when its last reference goes. Says whether it is

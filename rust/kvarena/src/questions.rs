@@ -24,10 +24,7 @@ pub enum Question<'a> {
 
 impl Question<'_> {
     /// Calls with the arguments of the header.
-    pub(crate) fn ask<T>(
-        &self,
-        call: impl FnOnce(*const sys::kvarena_status, i64, i32) -> T,
-    ) -> T {
+    pub(crate) fn ask<T>(&self, call: impl FnOnce(*const sys::kvarena_status, i64, i32) -> T) -> T {
         match *self {
             Self::Blocks(blocks, urgency) => call(ptr::null(), blocks, urgency.into()),
             Self::Refused(error) => call(error.status().as_raw(), 0, 0),

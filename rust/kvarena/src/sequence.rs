@@ -132,9 +132,7 @@ impl Cache {
     /// names the first unknown or repeated sequence.
     pub fn destroy(&mut self, sequences: &[Sequence], ticket: Option<Ticket>) -> Result<()> {
         let (ids, ticket) = (sequences.as_ptr().cast::<u64>(), raw_ticket(ticket));
-        self.check(unsafe {
-            sys::kvarena_sequence_destroy(self.raw, ids, sequences.len(), ticket)
-        })
+        self.check(unsafe { sys::kvarena_sequence_destroy(self.raw, ids, sequences.len(), ticket) })
     }
 
     /// Takes blocks so that `capacity_tokens` fit without another allocation. The length stays. The
@@ -160,9 +158,7 @@ impl Cache {
 
     /// Sets when the sequence should have ended, for reports and health; 0: none.
     pub fn set_deadline(&mut self, sequence: Sequence, deadline_ns: i64) -> Result<()> {
-        check(unsafe {
-            sys::kvarena_sequence_set_deadline(self.raw, sequence.raw(), deadline_ns)
-        })
+        check(unsafe { sys::kvarena_sequence_set_deadline(self.raw, sequence.raw(), deadline_ns) })
     }
 
     /// Reads a sequence's figures.
@@ -238,9 +234,7 @@ impl Cache {
             ..Default::default()
         };
         let mut pin = 0;
-        self.check(unsafe {
-            sys::kvarena_pin_create(self.raw, sequence.raw(), &raw, &mut pin)
-        })?;
+        self.check(unsafe { sys::kvarena_pin_create(self.raw, sequence.raw(), &raw, &mut pin) })?;
         Ok(Holder::written(pin))
     }
 

@@ -137,7 +137,9 @@ impl fmt::Display for Status {
 }
 
 /// The line of a function that writes it by the rule of `snprintf`.
-pub(crate) fn describe_by(mut call: impl FnMut(*mut std::os::raw::c_char, usize) -> usize) -> String {
+pub(crate) fn describe_by(
+    mut call: impl FnMut(*mut std::os::raw::c_char, usize) -> usize,
+) -> String {
     let mut buffer = vec![0_u8; 512];
     loop {
         let length = call(buffer.as_mut_ptr().cast(), buffer.len());

@@ -212,9 +212,7 @@ impl Step<'_> {
         let urgency = urgency.into();
         self.append_by(|cache, batch| {
             // SAFETY: as in `append_with`.
-            unsafe {
-                sys::kvarena_step_append_recorded(cache, &shape, rows, count, urgency, batch)
-            }
+            unsafe { sys::kvarena_step_append_recorded(cache, &shape, rows, count, urgency, batch) }
         })
     }
 
@@ -251,8 +249,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns what the step put on the device. On the host use
-    /// [`copy_tables`](Cache::copy_tables).
+    /// Returns what the step put on the device, valid until the step ends.
     pub fn device_batch(&self) -> Result<DeviceBatch> {
         self.cache.device_batch()
     }

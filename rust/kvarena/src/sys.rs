@@ -577,13 +577,17 @@ sized_structs! {
     struct kvarena_device_batch {
         struct_size: u64,
         block_tables: *const i32,
-        row_stride: i64,
+        table_stride: i64,
         row_slots: *const i32,
+        row_offsets: *const i64,
         lengths: *const i32,
+        num_blocks: *const i32,
         q_offsets: *const i64,
         slots: *const i64,
         num_tokens: i64,
         num_rows: i32,
+        max_length_tokens: i32,
+        max_new_tokens: i32,
         reserved: i32,
     }
     struct kvarena_recorded_step {
@@ -653,6 +657,8 @@ sized_structs! {
         pages_total: i64,
         sequences_ever: u64,
         copies_on_write: u64,
+        pins: i64,
+        pinned_entries: i64,
         open_tickets: i64,
         oldest_ticket: kvarena_ticket,
         step: u64,

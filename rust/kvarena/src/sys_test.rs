@@ -69,7 +69,11 @@ fn c_pointer_to(rust: &str) -> String {
 
 fn c_arguments(function: &mirror::Function) -> String {
     let types: Vec<String> = function.arguments.iter().map(|a| c_type(a)).collect();
-    if types.is_empty() { "void".to_string() } else { types.join(", ") }
+    if types.is_empty() {
+        "void".to_string()
+    } else {
+        types.join(", ")
+    }
 }
 
 /// A C program that declares every function again, as `sys` does, and prints the rest. A function
@@ -99,11 +103,8 @@ fn c_program(mirror: &Mirror) -> String {
     }
     for s in &mirror.structs {
         let name = s.name;
-        writeln!(
-            c,
-            "  printf(\"struct {name} %zu %zu\\n\", sizeof({name}), _Alignof({name}));"
-        )
-        .unwrap();
+        writeln!(c, "  printf(\"struct {name} %zu %zu\\n\", sizeof({name}), _Alignof({name}));")
+            .unwrap();
         for m in &s.members {
             let (member, pointer) = (m.name, c_pointer_to(m.type_name));
             writeln!(
@@ -260,11 +261,7 @@ fn a_planted_difference_is_found() {
         "  int64_t subject;    ///<",
         "`member kvarena_status.subject 8 8 0`",
     );
-    expect_found(
-        "  void* out;  ",
-        "  const void* out;  ",
-        "member kvarena_attend_args.out 16 8 0",
-    );
+    expect_found("  void* out;  ", "  const void* out;  ", "member kvarena_attend_args.out 16 8 0");
     // An enumerator, and a length.
     expect_found("  KVARENA_FP8_E4M3 = 3,", "  KVARENA_FP8_E4M3 = 5,", "value KVARENA_FP8_E4M3 5");
     expect_found("KVARENA_MAX_LARGEST 8", "KVARENA_MAX_LARGEST 9", "value KVARENA_MAX_LARGEST 9");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{cache, grow, host, new_sequence, options, HEADS, ROW};
 use kvarena::{
-    AttendArgs, AttendOptions, Attached, Cache, CacheOptions, Demand, Error, PlaneKind, Question,
+    Attached, AttendArgs, AttendOptions, Cache, CacheOptions, Demand, Error, PlaneKind, Question,
     RecordedStep, SequenceOptions, Status, TileOrder, Urgency, WriteArgs,
 };
 use std::os::raw::c_void;
@@ -16,7 +16,8 @@ fn plain_attention(q: &[f32], key: &[f32], value: &[f32], first: usize) -> (Vec<
     let (mut out, mut lse) = (vec![0.0; q.len()], vec![0.0; q.len() / dim]);
     for row in 0..q.len() / ROW {
         for head in 0..HEADS {
-            let of = |array: &[f32], token: usize| array[token * ROW + head * dim..][..dim].to_vec();
+            let of =
+                |array: &[f32], token: usize| array[token * ROW + head * dim..][..dim].to_vec();
             let mine = of(q, row);
             let seen = 0..first + row + 1;
             let dot = |token| -> f64 {
@@ -87,7 +88,8 @@ fn raw_pointers_give_the_same() {
     let dtype = kvarena::Dtype::F32.into();
     // SAFETY: the arrays live until `synchronize`.
     unsafe {
-        let write = WriteArgs { key: pointer(&key), value: pointer(&key), dtype, ..Default::default() };
+        let write =
+            WriteArgs { key: pointer(&key), value: pointer(&key), dtype, ..Default::default() };
         step.write_raw(&write).unwrap();
         step.attend_raw(&AttendArgs {
             q: pointer(&q),
@@ -203,11 +205,12 @@ fn slices_of_the_wrong_length_are_refused_before_anything_is_queued() {
     let (q, mut out) = ([0.0_f32; 2 * ROW], [0.0_f32; 2 * ROW]);
     wrong(step.attend(0, &q[1..], &mut out).unwrap_err(), 2 * row - 1, 2 * row);
     wrong(step.attend(0, &q, &mut out[1..]).unwrap_err(), 2 * row - 1, 2 * row);
-    let lse = AttendOptions { lse: Some(&mut [0.0; 3]), ..Default::default() };
+    let (mut three, ones) = ([0.0; 3], [1; 3]);
+    let lse = AttendOptions { lse: Some(&mut three), ..Default::default() };
     wrong(step.attend_with(0, &q, &mut out, lse).unwrap_err(), 3, 4);
-    let sinks = AttendOptions { sinks: Some(&[0.0; 3]), ..Default::default() };
+    let sinks = AttendOptions { sinks: Some(&three), ..Default::default() };
     wrong(step.attend_with(0, &q, &mut out, sinks).unwrap_err(), 3, 2);
-    let tree_mask = AttendOptions { tree_mask: Some(&[1; 3]), ..Default::default() };
+    let tree_mask = AttendOptions { tree_mask: Some(&ones), ..Default::default() };
     wrong(step.attend_with(0, &q, &mut out, tree_mask).unwrap_err(), 3, 2);
 }
 
@@ -221,7 +224,8 @@ fn sequences_fork_and_shrink() {
     let block = cache.sequence_blocks(parent).unwrap()[1];
     assert_eq!(cache.block(block).unwrap().reference_count, 2);
     grow(&mut cache, child, 1, 2.0);
-    let (ours, theirs) = (cache.sequence_blocks(parent).unwrap(), cache.sequence_blocks(child).unwrap());
+    let (ours, theirs) =
+        (cache.sequence_blocks(parent).unwrap(), cache.sequence_blocks(child).unwrap());
     assert_eq!(ours[0], theirs[0]);
     assert_ne!(ours[1], theirs[1]);
     assert_eq!(cache.slot(child, 18).unwrap(), i64::from(theirs[1]) * 16 + 2);
@@ -290,7 +294,10 @@ fn a_recording_needs_a_gpu() {
     let refused = cache.begin_recording(&shape, None).map(|_| ()).unwrap_err();
     assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
     let step = cache.begin_step().unwrap();
-    assert!(matches!(step.device_batch(), Err(Error::Unsupported(_) | Error::FailedPrecondition(_))));
+    assert!(matches!(
+        step.device_batch(),
+        Err(Error::Unsupported(_) | Error::FailedPrecondition(_))
+    ));
 }
 
 #[test]
@@ -299,10 +306,8 @@ fn the_cache_says_what_it_is() {
     let filled = cache.options().unwrap();
     assert_eq!((filled.num_blocks, filled.block_size_tokens), (4, 16));
     assert_eq!(filled.tile_order, TileOrder::Rows);
-    let (key, value) = (
-        cache.plane(0, PlaneKind::Key).unwrap(),
-        cache.plane(0, PlaneKind::Value).unwrap(),
-    );
+    let (key, value) =
+        (cache.plane(0, PlaneKind::Key).unwrap(), cache.plane(0, PlaneKind::Value).unwrap());
     assert_eq!((key.num_blocks, key.num_heads, key.head_dim), (4, 2, 16));
     assert_ne!(key.base, value.base);
     assert!(cache.plane(1, PlaneKind::Key).is_err());
@@ -347,7 +352,10 @@ fn every_change_is_in_the_operation_log() {
     run(first.clone());
     run(second.clone());
     let first = first.lock().unwrap();
-    assert!(first.iter().any(|l| l.starts_with("Allocate") && l.ends_with("[0, 1] 0")), "{first:?}");
+    assert!(
+        first.iter().any(|l| l.starts_with("Allocate") && l.ends_with("[0, 1] 0")),
+        "{first:?}"
+    );
     assert!(first.iter().any(|l| l.starts_with("UnregisterHolder")));
     // The same calls give the same log, with the same numbers.
     assert_eq!(*first, *second.lock().unwrap());

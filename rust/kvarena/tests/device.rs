@@ -59,6 +59,7 @@ fn a_device_knows_its_memory() {
     assert!(verdict.outcome.is_ok() && verdict.json.starts_with('{'), "{verdict:?}");
     device.report_usage("activations", Purpose::IntermediateBuffers, 5).unwrap();
     assert!(device.json().unwrap().contains("activations"));
+    device.report_usage("activations", Purpose::IntermediateBuffers, 0).unwrap();
     let error = device.allocate(&AllocationRequest { bytes: 1 << 21, ..request.clone() });
     let error = error.map(|_| ()).unwrap_err();
     assert!(matches!(error, Error::InsufficientVram(_)), "{error:?}");

@@ -4,9 +4,9 @@ mod common;
 
 use common::host;
 use kvarena::{
-    describe_kernels, layout_plane, plan_layout, AttendArgs, BlockContent, BlockState, CacheOptions,
-    Dtype, Error, HolderDemand, HolderOptions, Kernels, KernelsOptions, OperationLog, PlaneKind,
-    Pool, PoolOptions, Question, Tables, Urgency, WriteArgs,
+    describe_kernels, layout_plane, plan_layout, AttendArgs, BlockContent, BlockState,
+    CacheOptions, Dtype, Error, HolderDemand, HolderOptions, Kernels, KernelsOptions, OperationLog,
+    PlaneKind, Pool, PoolOptions, Question, Tables, Urgency, WriteArgs,
 };
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -79,12 +79,9 @@ fn published_blocks_are_kept_until_others_need_them() {
 
 #[test]
 fn a_call_for_many_takes_all_or_nothing() {
-    let mut pool = Pool::create(&PoolOptions {
-        num_blocks: 6,
-        watermark_blocks: 1,
-        ..Default::default()
-    })
-    .unwrap();
+    let mut pool =
+        Pool::create(&PoolOptions { num_blocks: 6, watermark_blocks: 1, ..Default::default() })
+            .unwrap();
     let holders = [(); 2].map(|()| pool.open_holder(&HolderOptions::default()).unwrap());
     let demands = |a, b| {
         [
@@ -115,7 +112,8 @@ fn a_call_for_many_takes_all_or_nothing() {
     assert_eq!((why.usable, why.blocks.unwrap().reserved_blocks), (1, 2));
     assert_eq!(why.returning[0], None);
     // Slices of different lengths.
-    let uneven = pool.allocate(holders[0], Urgency::Growth, &mut blocks[..2], &mut generations[..1]);
+    let uneven =
+        pool.allocate(holders[0], Urgency::Growth, &mut blocks[..2], &mut generations[..1]);
     assert!(matches!(uneven, Err(Error::InvalidArgument(_))));
 }
 

@@ -5,7 +5,7 @@ mod common;
 use common::{cache, grow, new_sequence};
 use kvarena::{Device, Error, HostOptions, Monitor, Observer, Pool, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc};
 use std::thread;
 
 fn send<T: Send>() {}
@@ -27,41 +27,37 @@ fn types_are_as_safe_as_promised() {
 fn a_cache_moves_to_another_thread_while_others_watch() {
     let mut cache = cache(8);
     let observer = cache.observer();
-    let (is_over, is_over_seen) = (AtomicBool::new(false), &AtomicBool::new(false));
-    let is_over = &is_over;
-    thread::scope(|scope| {
-        let (report, reports) = mpsc::channel();
-        scope.spawn(move || {
-            let mut most = 0;
-            while !is_over.load(Ordering::Acquire) {
-                let stats = observer.snapshot().expect("the cache lives");
-                assert!(stats.step >= most);
-                most = stats.step;
-                observer.has_pending_work().unwrap();
-                report.send(most).unwrap();
-            }
-            is_over_seen.store(true, Ordering::Release);
-        });
-        assert_eq!(reports.recv().unwrap(), 0);
-        let cache = scope
-            .spawn(move || {
-                for _ in 0..20 {
-                    let sequence = new_sequence(&mut cache);
-                    grow(&mut cache, sequence, 30, 1.0);
-                    cache.destroy(&[sequence], None).unwrap();
-                }
-                cache
-            })
-            .join()
-            .unwrap();
-        while reports.recv().unwrap() < 20 {}
-        assert!(observer.snapshot().unwrap().step >= 20);
-        is_over.store(true, Ordering::Release);
-        while !is_over_seen.load(Ordering::Acquire) {
-            thread::yield_now();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let watcher = thread::spawn(move || {
+        let (mut last, mut answers) = (0, 0_u64);
+        while !over.load(Ordering::Acquire) {
+            let stats = observer.snapshot().expect("the cache lives");
+            assert!(stats.step >= last && stats.num_blocks == 8);
+            last = stats.step;
+            observer.has_pending_work().unwrap();
+            answers += 1;
         }
-        drop(cache);
+        answers
     });
+    let worker = thread::spawn(move || {
+        for _ in 0..20 {
+            let sequence = new_sequence(&mut cache);
+            grow(&mut cache, sequence, 30, 1.0);
+            cache.destroy(&[sequence], None).unwrap();
+        }
+        cache.publish().unwrap();
+        cache
+    });
+    let cache = worker.join().unwrap();
+    is_over.store(true, Ordering::Release);
+    watcher.join().unwrap();
+    let stats = observer.snapshot().unwrap();
+    assert_eq!(
+        (stats.sequences_ever, stats.sequences, stats.step),
+        (20, 0, cache.stats().unwrap().step)
+    );
+    drop(cache);
     assert!(matches!(observer.snapshot(), Err(Error::StaleHandle(_))));
 }
 
