@@ -60,7 +60,7 @@ class Meter {
       : mode(its_mode), load_(load), cache_(create(device, model, load, its_mode)) {
     static_cast<void>(device.fill(cache_.arena().base(), 1,
                                   static_cast<std::uint64_t>(cache_.arena().bytes()),
-                                  cache_.home_stream()));
+                                  cache_.stream()));
   }
 
   /// New sequences take all blocks anew.

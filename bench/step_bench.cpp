@@ -2,11 +2,14 @@
 // what it changed, and launching what brings it to the device; on the device, that launch inside a
 // graph. Every row
 // grows by a token a step; one in sixteen takes a block. Without a GPU staging goes to ordinary
-// memory and nothing is launched.
+// memory and nothing is launched. Last, what a small layer of a host device costs an engine that
+// waits for it.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/cache/kv_cache.hpp"
 #include "kvarena/device/cuda_device.hpp"
+#include "kvarena/device/host_device.hpp"
 #include "kvarena/step/step_publisher.hpp"
 #include "step/device_tables.hpp"
 #include "step/device_tables_memory.hpp"
@@ -215,6 +218,42 @@ double graph_us(CudaDevice& device, std::int32_t num_rows) {
 }
 #endif
 
+/// Writing, attention and waiting for one layer of one short sequence on a host device: next to no
+/// work, so mostly what the calls cost.
+double host_layer_us(HostStreams streams) {
+  const auto device = HostDevice::create({.capacity_bytes = 1 << 28, .streams = streams}).value();
+  KvCache cache = KvCache::create(*device, {.layout = {.num_layers = kSteps,
+                                                       .num_kv_heads = 2,
+                                                       .head_dim_k = 64,
+                                                       .dtype = DType::f16,
+                                                       .block_size_tokens = kBlockSize},
+                                            .size = {.num_blocks = 16},
+                                            .num_q_heads = 8,
+                                            .max_sequences = 1,
+                                            .num_threads = 1})
+                      .value();
+  const SequenceId id = cache.create_sequence().value();
+  const std::vector<std::uint16_t> in(std::size_t{8} * 64);
+  std::vector<std::uint16_t> out(in.size());
+  std::int32_t layer = kSteps;
+  return median_us(
+      [&] {
+        if (layer == kSteps) static_cast<void>(cache.end_step());  // none before the first
+        static_cast<void>(cache.truncate(id, 0));
+        static_cast<void>(cache.begin_step());
+        const AppendDemand demand{id, 1};
+        static_cast<void>(cache.append(std::span(&demand, 1)));
+        layer = 0;
+      },
+      [&] {
+        static_cast<void>(cache.write_kv({.layer = layer, .key = in.data(), .value = in.data()}));
+        static_cast<void>(cache.attend({.layer = layer, .q = in.data(), .out = out.data()}));
+        static_cast<void>(cache.synchronize());
+        ++layer;
+      },
+      nothing);
+}
+
 void print_host(std::int32_t num_rows, CudaDevice* device) {
   const double plain = append_us(num_rows, false);
   const double reported = append_us(num_rows, true);
@@ -238,6 +277,9 @@ int run() {
   std::printf("%s\n", gpu != nullptr ? gpu->name().c_str()
                                      : "no GPU: staging into ordinary memory, nothing launched");
   for (const std::int32_t num_rows : {256, 1024}) print_host(num_rows, gpu);
+  std::printf(
+      "write, attend, synchronize of a layer on a host device: %.2f us, inline calls %.2f us\n",
+      host_layer_us(HostStreams::threads), host_layer_us(HostStreams::inline_calls));
 #ifdef KVARENA_BENCH_CUDA
   for (const std::int32_t num_rows : {1, 256, 1024, 4096}) {
     if (gpu == nullptr) break;

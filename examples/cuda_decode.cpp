@@ -27,7 +27,7 @@ bool run_layers(KvCache& cache, void* in, void* out) {
 }
 
 bool decode(CudaDevice& device, KvCache& cache, void* in, void* out) {
-  const auto stream = static_cast<cudaStream_t>(*device.native_stream(cache.home_stream()));
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(cache.stream()));
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t step = nullptr;
   cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
@@ -70,9 +70,9 @@ int main() {
   void* const in = (*device)->allocate({.bytes = 2 * kBytes}).value();
   void* const out = static_cast<char*>(in) + kBytes;
   std::uint16_t element = 0;
-  const bool ok = (*device)->fill(in, 0x3f, kBytes, cache.home_stream()) &&
+  const bool ok = (*device)->fill(in, 0x3f, kBytes, cache.stream()) &&
                   decode(**device, cache, in, out) &&
-                  (*device)->copy(&element, out, sizeof element, cache.home_stream()) &&
+                  (*device)->copy(&element, out, sizeof element, cache.stream()) &&
                   cache.synchronize() && (*device)->free(in);
   std::printf("%lld tokens cached, out[0] = 0x%04x\n",
               static_cast<long long>(cache.tables().stats().tokens), element);

@@ -15,15 +15,24 @@
 
 namespace kvarena::kernels {
 
+/// Returns the bytes from one token to the next of [num_tokens, num_heads, head_dim] memory:
+/// `given`, or those of dense memory for 0.
+constexpr std::int64_t token_stride(std::int64_t given, std::int64_t num_heads,
+                                    std::int64_t head_dim, DType dtype) noexcept {
+  return given != 0 ? given : num_heads * head_dim * bytes_of(dtype);
+}
+
 /// Writes K and V of new tokens of one layer by slot mapping.
 struct AppendParams {
-  KvLayerView kv;             ///< [num_blocks, num_kv_heads, block_size, head_dim] each
-  const void* key;            ///< [num_tokens, num_kv_heads, head_dim_k]
-  const void* value;          ///< [num_tokens, num_kv_heads, head_dim_v]; null: V aliases K
-  const std::int64_t* slots;  ///< [num_tokens] block * block_size + offset; -1: skip
-  std::int64_t num_tokens;    ///< tokens
-  DType dtype;                ///< of key and value
-  QuantScales scales = {};    ///< of fp8 planes; CUDA only
+  KvLayerView kv;                     ///< [num_blocks, num_kv_heads, block_size, head_dim] each
+  const void* key;                    ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value;                  ///< [num_tokens, num_kv_heads, head_dim_v]; null: V aliases K
+  const std::int64_t* slots;          ///< [num_tokens] block * block_size + offset; -1: skip
+  std::int64_t num_tokens;            ///< tokens
+  DType dtype;                        ///< of key and value
+  QuantScales scales = {};            ///< of fp8 planes; CUDA only
+  std::int64_t key_token_stride = 0;  ///< of key; 0: dense
+  std::int64_t value_token_stride = 0;  ///< of value; 0: dense
 };
 
 /// The place of the first of some neighbouring tokens of a sequence.
@@ -105,6 +114,15 @@ struct AttentionParams {
                                              ///< query token j of its row. It sees itself and all
                                              ///< older tokens; with a window, the last
                                              ///< window_tokens of these. Null: causal
+  std::int64_t q_token_stride = 0;           ///< of q; 0: dense, where a kernel gets it never 0
+  std::int64_t out_token_stride = 0;         ///< of out; the same
+
+  std::int64_t q_stride() const noexcept {
+    return token_stride(q_token_stride, num_q_heads, kv.key.head_dim, q_dtype);
+  }
+  std::int64_t out_stride() const noexcept {
+    return token_stride(out_token_stride, num_q_heads, kv.value.head_dim, out_dtype);
+  }
 };
 
 struct PrefillCounters;  // prefill_plan.h

@@ -30,8 +30,10 @@ Status launch_append(const AppendParams& p, bool overlap, cudaStream_t stream) n
   if (p.num_tokens > 0) {
     if (Status s = not_null(p.slots); !s) return s;
   }
-  TokenMove move =
-      make_token_move(TokenMap::slots, p.kv, readable(p.key), readable(p.value), p.dtype, p.scales);
+  if (Status s = check_token_stride(p.key_token_stride, p.kv.key, p.dtype); !s) return s;
+  if (Status s = check_token_stride(p.value_token_stride, p.kv.value, p.dtype); !s) return s;
+  TokenMove move = make_token_move(TokenMap::slots, p.kv, readable(p.key), readable(p.value),
+                                   p.dtype, p.scales, {p.key_token_stride, p.value_token_stride});
   move.overlap = overlap;
   move.slots = p.slots;
   move.num_tokens = p.num_tokens;

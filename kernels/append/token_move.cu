@@ -101,11 +101,12 @@ Status launch_planes(TokenMove m, const Instance& instance, bool vectors,
 }
 
 /// Returns contiguous [tokens, heads, dim] memory as a plane of one block.
-PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype) noexcept {
+PlaneView contiguous_plane(void* base, const PlaneView& pool, DType dtype,
+                           std::int64_t stride) noexcept {
   PlaneView plane;
   plane.base = static_cast<std::byte*>(base);
   plane.head_stride = pool.head_dim * bytes_of(dtype);
-  plane.token_stride = pool.num_heads * plane.head_stride;
+  plane.token_stride = token_stride(stride, pool.num_heads, pool.head_dim, dtype);
   plane.num_heads = pool.num_heads;
   plane.head_dim = pool.head_dim;
   plane.dtype = dtype;
@@ -124,17 +125,17 @@ Status load_token_move(TokenMap map, DType to) noexcept {
 }
 
 TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
-                          const QuantScales& scales) noexcept {
+                          const QuantScales& scales, const FlatStrides& strides) noexcept {
   TokenMove move{};
   move.map = map;
   const bool to_pool = map != TokenMap::gather && map != TokenMap::copies;
-  const auto add = [&](void* flat, const PlaneView& pool, const float* scale) {
+  const auto add = [&](void* flat, const PlaneView& pool, const float* scale, std::int64_t stride) {
     if (flat == nullptr) return;
-    const PlaneView other = contiguous_plane(flat, pool, dtype);
+    const PlaneView other = contiguous_plane(flat, pool, dtype, stride);
     move.planes[move.num_planes++] = {to_pool ? other : pool, to_pool ? pool : other, scale};
   };
-  add(key, kv.key, scales.key);
-  add(value, kv.value, scales.value);
+  add(key, kv.key, scales.key, strides.key);
+  add(value, kv.value, scales.value, strides.value);
   move.scale_per_head = scales.per_head;
   move.block_size = kv.block_size;
   const auto size = static_cast<unsigned>(kv.block_size);

@@ -29,6 +29,12 @@ struct PlaneMove {
   const float* scales;  ///< of the side that is fp8; or null
 };
 
+/// Bytes from one token to the next of contiguous key and value; 0: dense.
+struct FlatStrides {
+  std::int64_t key = 0;    ///< of key
+  std::int64_t value = 0;  ///< of value
+};
+
 inline constexpr int kNumTokenMaps = 5;  ///< number of TokenMap values
 
 /// One move. A token whose slot, row, table entry or block lies outside the pool is skipped.
@@ -58,7 +64,7 @@ struct TokenMove {
 /// Makes the part of a move that all maps share, between `kv` and contiguous `key` and `value`. A
 /// null `key` or `value` is not moved.
 TokenMove make_token_move(TokenMap map, const KvLayerView& kv, void* key, void* value, DType dtype,
-                          const QuantScales& scales) noexcept;
+                          const QuantScales& scales, const FlatStrides& strides = {}) noexcept;
 
 /// Loads the kernels of moves to this type (load_kernel.h).
 Status load_token_move(TokenMap map, DType to) noexcept;

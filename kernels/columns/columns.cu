@@ -106,6 +106,12 @@ Status check(const ColumnsParams& p) noexcept {
   for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
     if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
   }
+  for (const std::int64_t stride : {p.q_token_stride, p.out_token_stride}) {
+    if (Status s = check_token_stride(stride, limits.num_q_heads, limits.head_dim, p.dtype); !s) {
+      return s;
+    }
+    if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
+  }
   return check_columns_workspace(limits, p.workspace, p.workspace_bytes);
 }
 
@@ -116,7 +122,10 @@ std::uint64_t inverse_of(std::int32_t divisor) noexcept {
 }
 
 /// Computes what the kernel needs besides the parameters.
-Launch launch_of(const ColumnsParams& p) noexcept {
+Launch launch_of(ColumnsParams p) noexcept {
+  for (std::int64_t* stride : {&p.q_token_stride, &p.out_token_stride}) {
+    *stride = token_stride(*stride, p.limits.num_q_heads, p.limits.head_dim, p.dtype);
+  }
   const std::int32_t group = p.limits.num_q_heads / p.limits.num_kv_heads;
   const std::int32_t tiles = p.block_size / kTileTokens;
   columns::Constants constants{};

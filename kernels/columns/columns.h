@@ -78,6 +78,8 @@ struct ColumnsParams {
   float soft_cap = 0.0F;                  ///< of the logits, 0: none; not with tree_mask
   void* workspace = nullptr;              ///< as scheduled
   std::int64_t workspace_bytes = 0;       ///< as scheduled
+  std::int64_t q_token_stride = 0;        ///< bytes, a multiple of 16; 0: dense
+  std::int64_t out_token_stride = 0;      ///< bytes, a multiple of 16; 0: dense
 };
 
 static_assert(std::is_trivially_copyable_v<ColumnsParams>);

@@ -126,7 +126,8 @@ __device__ __forceinline__ void write_combined(const Combined<C, kRows>& result,
     const int dim = e * 128 + lane * 4;
     if (dim >= C::kDim) continue;
     const float* const o = result.o[r] + 4 * e;
-    *reinterpret_cast<uint2*>(static_cast<T*>(p.out) + element_of<C>(launch, place) + dim) =
+    *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + bytes_to<C>(place, p.out_token_stride) +
+                              dim * 2) =
         make_uint2(pack<T>(o[0] * factor, o[1] * factor), pack<T>(o[2] * factor, o[3] * factor));
   }
 }
@@ -175,13 +176,17 @@ __device__ __forceinline__ void write_partial(const Launch& launch, const Column
 }
 
 /// Counts an arrival of this thread, and of those before it at a barrier, at an item. Returns
-/// whether it is the last one; the counter is 0 again then, and all parts can be read.
+/// whether it is the last one; the counter is 0 again then, and this thread and those behind it at
+/// a barrier can read all parts.
 __device__ __forceinline__ bool arrive_at(const Launch& launch, int item, int arrivals) {
-  __threadfence();
   int* const counter = launch.counters() + item;
-  const bool is_last = atomicAdd(counter, 1) == arrivals - 1;
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  const bool is_last = before == arrivals - 1;
   if (is_last) *counter = 0;
-  __threadfence();
   return is_last;
 }
 
@@ -198,7 +203,7 @@ __device__ __forceinline__ void arrive_at_members(const Launch& launch, const Co
     const bool is_last =
         member < tile.num_members && arrive_at(launch, item, __ldg(&launch.items()[item].arrivals));
     unsigned last = __ballot_sync(~0U, is_last);
-    if (last != 0) __threadfence();
+    __syncwarp();
     while (last != 0) {
       const int its = __shfl_sync(~0U, item, __ffs(static_cast<int>(last)) - 1);
       last &= last - 1;
@@ -212,16 +217,17 @@ __device__ __forceinline__ void arrive_at_members(const Launch& launch, const Co
 template <class C>
 __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& shared,
                                             const ColumnsSegment& segment, int warp, int lane) {
+  constexpr bool kIsLong = C::kDim > 128;
+  ColumnsItem item;
+  if constexpr (!kIsLong) item = load_item(launch, segment.item);  // it may be needed soon
   sync_named<kPartBarrier>(C::kConsumers);
   if (warp == 0 && lane == 0) {
     shared.is_last = static_cast<int>(arrive_at(launch, segment.item, segment.arrivals));
   }
   sync_named<kPartBarrier>(C::kConsumers);
   if (shared.is_last != 0) {
-    __threadfence();
-    const ColumnsItem item = load_item(launch, segment.item);
     constexpr int kWarps = C::kConsumers / 32;
-    constexpr bool kIsLong = C::kDim > 128;
+    if constexpr (kIsLong) item = load_item(launch, segment.item);
     if (C::kHasTiles && segment.q_len == 0) {
       arrive_at_members<C>(launch, item, warp, lane);
     } else if (parts_of<C>(item) > 4) {

@@ -21,7 +21,7 @@ namespace kvarena::kernels::columns {
 
 /// Named barriers.
 inline constexpr int kPartBarrier = 1;   ///< of all consumers: a part is written, or combined
-inline constexpr int kSetUpBarrier = 2;  ///< of consumers and producer: the barriers are set up
+inline constexpr int kSetUpBarrier = 2;  ///< of C::kSetUpThreads: the barriers are set up
 inline constexpr int kQueryBarrier = 3;  ///< and the next: of a warpgroup that stores its queries
 inline constexpr float kLog2e = 1.4426950408889634F;
 inline constexpr float kLn2 = 0.6931471805599453F;
@@ -50,14 +50,20 @@ struct Config {
   static constexpr Swizzle kSwizzle = kPiece == kPieceBytes ? Swizzle::bytes_64 : Swizzle::bytes_32;
   static constexpr bool kCap = kCap_;
   static constexpr bool kHasTiles = kWide;  ///< shared prefixes are served by wide thread blocks
+  /// Whether a warp counts parts of members as arrived: where registers suffice for it too.
+  static constexpr bool kHasArriver = kHasTiles && D <= 128;
+  /// Threads that wait until the barriers are set up: consumers, producer and arriver.
+  static constexpr int kSetUpThreads = kConsumers + (kHasArriver ? 64 : 32);
+  /// The queries of the next segment are loaded a segment ahead, where registers hold both.
+  static constexpr bool kQueryAhead = kWide && D <= 128;
   /// With head_dim 256, registers hold the output and not the queries.
   static constexpr bool kSharedQuery = D > 192;
   static constexpr int kQueryBytes = kSharedQuery ? kColumns * D * 2 : 16;
   /// Products with V for all dims: ptxas wants the accumulators of one to fit the registers of a
   /// thread at the launch.
   static constexpr int kValueRuns = D > 192 && kPerSm == 2 ? 2 : 1;
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
+  static constexpr int kProducerRegisters = kHasArriver ? 56 : 40;
+  static constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : kHasArriver ? 224 : 232;
 };
 
 /// The shared memory of a thread block.
@@ -70,7 +76,8 @@ struct alignas(1024) Shared {
   Barrier key_empty[C::kStages];
   Barrier value_full[C::kStages];
   Barrier value_empty[C::kStages];
-  int is_last;  ///< this thread block's part of the item arrived last
+  int is_last;                      ///< this thread block's part of the item arrived last
+  int written[C::kConsumers / 32];  ///< parts for the arriver that a consumer warp has written
 };
 
 /// What a launch computes from its parameters.
@@ -126,10 +133,10 @@ __device__ __forceinline__ Place place_of(const Launch& launch, int q_begin, int
   const int group = launch.constants.group;
   return {std::int64_t{q_begin} + token, head * group + column - token * group};
 }
-/// Returns the index of the place's first element in q and out.
+/// Returns the bytes from the begin of q or out to the place's dim 0.
 template <class C>
-__device__ __forceinline__ std::int64_t element_of(const Launch& launch, const Place& place) {
-  return (place.token * launch.params.limits.num_q_heads + place.head) * C::kDim;
+__device__ __forceinline__ std::int64_t bytes_to(const Place& place, std::int64_t token_stride) {
+  return place.token * token_stride + place.head * (C::kDim * 2);
 }
 
 /// Loads segment `index`, which the schedule wrote before this kernel began. Lane i of the warp
@@ -145,6 +152,18 @@ __device__ __forceinline__ ColumnsSegment segment_of(int words) {
     reinterpret_cast<int*>(&segment)[i] = __shfl_sync(~0U, words, i);
   }
   return segment;
+}
+
+/// Most columns of a part that the arriver takes: it is one warp.
+inline constexpr int kArriverColumns = 16;
+
+/// Returns whether the part of a segment is counted by the arriver: the own part of a member of a
+/// shared prefix with few columns.
+template <class C>
+__device__ __forceinline__ bool is_for_arriver(const Launch& launch,
+                                               const ColumnsSegment& segment) {
+  return C::kHasArriver && segment.partial >= 0 && segment.q_len > 0 &&
+         segment.columns <= kArriverColumns && segment.item >= launch.workspace.max_slots;
 }
 
 /// Loads an item; the schedule wrote it.

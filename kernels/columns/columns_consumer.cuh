@@ -7,6 +7,7 @@
 /// Included by columns.cuh.
 
 #include "kernels/columns/columns_apart.cuh"
+#include "kernels/columns/columns_arriver.cuh"
 #include "kernels/columns/columns_combine.cuh"
 #include "kernels/columns/columns_config.cuh"
 #include "kernels/columns/columns_query.cuh"
@@ -368,24 +369,34 @@ __device__ __forceinline__ void Consumer<C>::multiply_slabs(float (&o)[C::kDim /
 }
 
 /// Computes all segments of the thread block. The queries of the next segment are on their way
-/// during the last product of the current one.
+/// during the last product of the current one, or all of it. Segments are loaded two ahead.
 template <class C>
 __device__ __forceinline__ void Consumer<C>::run(int words) {
   float o[C::kDim / 2];
   Query<C> query;
-  sync_named<kSetUpBarrier>(32 + C::kConsumers);
+  sync_named<kSetUpBarrier>(C::kSetUpThreads);
   wait_for_previous_kernel();
+  int next = 0;
   {
     const ColumnsSegment segment = segment_of(words);
     if (segment.slabs == 0) return;
+    if (segment.next >= 0) next = load_words(launch, segment.next, lane);
     if constexpr (!C::kSharedQuery) load_query(query, segment);
   }
   while (true) {
     const ColumnsSegment segment = segment_of(words);
     const bool has_next = segment.next >= 0;
-    const int next = has_next ? load_words(launch, segment.next, lane) : 0;
+    int after_next = 0;
+    Query<C> ahead;
+    if constexpr (C::kQueryAhead) {
+      if (has_next) {
+        const ColumnsSegment its = segment_of(next);
+        if (its.next >= 0) after_next = load_words(launch, its.next, lane);
+        load_query(ahead, its);
+      }
+    }
     const auto load_next = [&] {
-      if constexpr (!C::kSharedQuery) {
+      if constexpr (!C::kQueryAhead && !C::kSharedQuery) {
         if (has_next) load_query(query, segment_of(next));
       }
     };
@@ -398,9 +409,20 @@ __device__ __forceinline__ void Consumer<C>::run(int words) {
       load_next();
     }
     const ColumnsSegment done = segment_of(words);
-    if (done.partial >= 0) arrive_part(launch, shared, done, warp, lane);
+    if (is_for_arriver<C>(launch, done)) {
+      give_part(shared, warp, lane);
+    } else if (done.partial >= 0) {
+      arrive_part(launch, shared, done, warp, lane);
+    }
     if (!has_next) return;
     words = next;
+    if constexpr (C::kQueryAhead) {
+      query = ahead;
+      next = after_next;
+    } else {
+      const int index = segment_of(words).next;
+      next = index >= 0 ? load_words(launch, index, lane) : 0;
+    }
   }
 }
 

@@ -141,25 +141,32 @@ __device__ __forceinline__ void Producer<C>::copy_value(const ColumnsSegment& se
 }
 
 /// Copies all segments of the thread block. The entries of the next slabs are loaded while the
-/// current ones are copied.
+/// current ones are copied, and segments are loaded two ahead: where they are short, the producer
+/// waits for neither.
 template <class C>
 __device__ __forceinline__ void Producer<C>::run(int words) {
   ColumnsSegment segment = segment_of(words);
   int held = load_entries(segment, 0);
-  sync_named<kSetUpBarrier>(32 + C::kConsumers);
+  int next = segment.next >= 0 ? load_words(launch, segment.next, lane) : 0;
+  sync_named<kSetUpBarrier>(C::kSetUpThreads);
   while (true) {
     const int slabs = segment.slabs;
     const bool has_next = segment.next >= 0;
-    const int next = has_next ? load_words(launch, segment.next, lane) : 0;
+    int after_next = 0;
     // K and V of a row are read once; those of a tile also by other tiles of the group.
     hint = C::kHasTiles && segment.q_len == 0 ? evict_normal_hint() : evict_first_hint();
     const std::int64_t to_head = segment.head * launch.params.head_stride;
     const char* const key = static_cast<const char*>(launch.params.key) + to_head;
     const char* const value = static_cast<const char*>(launch.params.value) + to_head;
     for (int first = 0; first < slabs; first += kSlabsAhead) {
-      const int ahead = first + kSlabsAhead < slabs ? load_entries(segment, first + kSlabsAhead)
-                        : has_next                  ? load_entries(segment_of(next), 0)
-                                                    : 0;
+      int ahead = 0;
+      if (first + kSlabsAhead < slabs) {
+        ahead = load_entries(segment, first + kSlabsAhead);
+      } else if (has_next) {
+        const ColumnsSegment its = segment_of(next);
+        ahead = load_entries(its, 0);
+        after_next = its.next >= 0 ? load_words(launch, its.next, lane) : 0;
+      }
       for (int i = first; i < min(slabs, first + kSlabsAhead); ++i, ++slab) {
         const int block = __shfl_sync(~0U, held, (i - first) * C::kTiles + lane % C::kTiles);
         const bool has_new_tokens =
@@ -172,6 +179,7 @@ __device__ __forceinline__ void Producer<C>::run(int words) {
     }
     if (!has_next) break;
     segment = segment_of(next);
+    next = after_next;
   }
   if (!has_waited) follow();
 }

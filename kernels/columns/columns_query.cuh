@@ -25,9 +25,9 @@ struct Query {
       Place place = place_of(launch, segment.q_begin, segment.head, at);
       if (C::kHasTiles && segment.q_len == 0 && is_in)
         place.token = __ldg(launch.tile_tokens + place.token);
-      const std::int64_t first = element_of<C>(launch, place);
-      load_query_row<C::kDim>(words, h, static_cast<const char*>(launch.params.q) + first * 2, t,
-                              is_in);
+      const ColumnsParams& p = launch.params;
+      load_query_row<C::kDim>(
+          words, h, static_cast<const char*>(p.q) + bytes_to<C>(place, p.q_token_stride), t, is_in);
     }
   }
   __device__ __forceinline__ void arrange(int t) { transpose_query<C::kDim>(words, t); }
@@ -61,7 +61,8 @@ __device__ __forceinline__ void write_column(const Launch& launch, const Place& 
   const float* const sink = p.sinks != nullptr ? p.sinks + (is_in ? place.head : 0) : nullptr;
   if (sink != nullptr) sum = with_sink<C>(sum, maximum, *sink, scale);
   const float factor = sum > 0.0F ? inverse_fast(sum) : 0.0F;
-  T* const to = static_cast<T*>(p.out) + element_of<C>(launch, place);
+  T* const to =
+      reinterpret_cast<T*>(static_cast<char*>(p.out) + bytes_to<C>(place, p.out_token_stride));
   constexpr int kPieces = C::kDim / 32;
   std::uint32_t words[kPieces][4];
 #pragma unroll

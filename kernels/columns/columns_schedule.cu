@@ -11,25 +11,49 @@ namespace kvarena::kernels {
 namespace columns_schedule {
 namespace {
 
-constexpr int kUnitCost = 2;
-constexpr int kFullTileCost = 3;  // of a unit of a tile with most columns in use: it is bound by
-                                  // the products, and reads from the L2
+// The cost of a unit that waits for the memory alone, of a unit of a tile with most columns in use,
+// which is bound by the products, and of the begin and end of a member's own item.
+constexpr int kUnitCost = 16;
+constexpr int kFullTileCost = 24;
+constexpr int kMemberCost = 16;
 
-/// Returns the cost of a unit of a tile.
-__device__ int tile_cost(const Context& c) {
-  if (c.num_tiles == 0) return kUnitCost;
+/// Finds the costs of units: those of tiles, of members, and of other rows.
+__device__ void find_costs(Context& c) {
+  const int* const first_unit = c.entries.first_unit;
+  const int members = min(c.num_tiles + c.num_members, c.num_entries);
+  c.end_unit[0] = first_unit[min(c.num_tiles, c.num_entries)];
+  c.end_unit[1] = first_unit[members];
+  c.end_unit[2] = c.total;
+  for (int& cost : c.unit_cost) cost = kUnitCost;
+  if (c.num_tiles == 0) return;
   const int columns = c.tile(c.num_tiles - 1).end_token * c.group();
-  return columns > c.num_tiles * c.shape.columns / 2 ? kFullTileCost : kUnitCost;
+  if (columns > c.num_tiles * c.shape.columns / 2) c.unit_cost[0] = kFullTileCost;
+  const int units = c.end_unit[1] - c.end_unit[0];
+  const int items = c.num_members * c.p.limits.num_kv_heads;
+  if (units > 0) {
+    c.unit_cost[1] += static_cast<int>(static_cast<long long>(kMemberCost) * items / units);
+  }
 }
 
 /// Returns the first unit of thread block `block` of `blocks`, when their cost is cut evenly.
 __device__ int even_bound(const Context& c, int block, int blocks) {
-  const int of_tiles = c.entries.first_unit[c.num_tiles];
-  const long long before = static_cast<long long>(c.tile_cost) * of_tiles;
-  const long long all = before + static_cast<long long>(kUnitCost) * (c.total - of_tiles);
-  const long long cost = block * all / blocks;
-  return cost < before ? static_cast<int>(cost / c.tile_cost)
-                       : of_tiles + static_cast<int>((cost - before) / kUnitCost);
+  if (c.num_tiles == 0) {
+    return static_cast<int>(static_cast<long long>(block) * c.total / blocks);
+  }
+  long long all = 0;
+  for (int i = 0; i < 3; ++i) {
+    all +=
+        static_cast<long long>(c.unit_cost[i]) * (c.end_unit[i] - (i > 0 ? c.end_unit[i - 1] : 0));
+  }
+  long long cost = block * all / blocks;
+  int first = 0;
+  for (int i = 0; i < 2; ++i) {
+    const long long its = static_cast<long long>(c.unit_cost[i]) * (c.end_unit[i] - first);
+    if (cost < its) return first + static_cast<int>(cost / c.unit_cost[i]);
+    cost -= its;
+    first = c.end_unit[i];
+  }
+  return first + static_cast<int>(cost / c.unit_cost[2]);
 }
 
 /// Returns the cost of thread block `block` of `blocks`, in slabs: its units, and what each cut
@@ -165,12 +189,12 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   auto* const slots = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.first_slots);
   const Entries entries{memory, memory + max_entries, memory + 2 * max_entries, slots};
-  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, kUnitCost};
+  Context c{p, w, shape, entries, shared, max_entries, plan, 0, 0, 0, 0, 0, {}, {}};
   // The counters return to 0 by themselves, but their number depends on the limits.
   auto* const counters = reinterpret_cast<int*>(static_cast<char*>(p.workspace) + w.counters);
   for (int i = static_cast<int>(threadIdx.x); i < w.max_items; i += kThreads) counters[i] = 0;
   list_entries(c);
-  c.tile_cost = tile_cost(c);
+  find_costs(c);
   if (p.fixed_parts) {
     c.part_slabs = choose_part_slabs(c);
     number_slots(c);

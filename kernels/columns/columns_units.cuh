@@ -54,9 +54,10 @@ struct Context {
   int num_tiles;    // the first entries
   int num_members;  // the next ones
   int num_entries;
-  int total;       // units
-  int part_slabs;  // of a fixed part; 0: parts are not fixed
-  int tile_cost;   // of a unit of a tile
+  int total;         // units
+  int part_slabs;    // of a fixed part; 0: parts are not fixed
+  int end_unit[3];   // of tiles, of members, and of other rows: one past the last
+  int unit_cost[3];  // of theirs
 
   __device__ const PrefixTile& tile(int i) const {
     return reinterpret_cast<const PrefixTile*>(plan_at(plan.tiles))[i];

@@ -17,9 +17,9 @@ __device__ inline int bin_of(int tokens) {
   return min(kBins - 1, 1 + (power - 8) * 4 + (tokens >> (power - 2) & 3));
 }
 
-/// Returns what the partial results of a row cost, in tokens.
+/// Returns what it costs that a row has an own part and partial results, in tokens.
 __device__ inline int cost_of(const Search& s, int i) {
-  return kTokensOfColumn * s.group() * s.query_tokens(i);
+  return kTokensOfColumn * s.group() * s.query_tokens(i) + s.p.member_tokens;
 }
 
 /// Chooses how many tokens leader `i` shares, or that only groups within its group share theirs.
@@ -56,8 +56,8 @@ __device__ inline void choose_length(const Search& s, int round, int i, const in
   }
   const long long without = __shfl_sync(~0U, inner, 31);
   const bool is_tried = lane > 0 && bins.number[lane] > 0;
-  const long long gain =
-      is_tried ? number * bins.least[lane] - cost - cost_of(s, i) - kGroupCost : 0;
+  const long long saved = number * bins.least[lane] * s.p.saved_sixteenths / 16;
+  const long long gain = is_tried ? saved - cost - cost_of(s, i) - s.p.group_tokens : 0;
   long long score = gain > 0 ? gain + inner - static_cast<long long>(bins.inner[lane]) : 0;
   int length = gain > 0 ? bins.least[lane] : 0;
   for (int d = 16; d > 0; d /= 2) {

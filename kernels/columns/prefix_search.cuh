@@ -22,7 +22,6 @@ inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kBlocks = 8;          // of the cluster
 inline constexpr int kChunk = 512;         // entries that a warp compares at a time
 inline constexpr int kLeastTokens = 256;   // of a shared prefix
-inline constexpr int kGroupCost = 256;     // of a group, in tokens that it must save
 inline constexpr int kTokensOfColumn = 4;  // a column's two partial results, written and read, have
                                            // as many bytes as K and V of these tokens
 inline constexpr int kBins = 32;           // of prefix lengths
@@ -33,7 +32,7 @@ struct Bins {
   int number[kBins];
   int cost[kBins];
   int least[kBins];
-  unsigned long long inner[kBins];  // tokens that groups within the group save
+  unsigned long long inner[kBins];  // what groups within the group save, in tokens
 };
 
 struct Shared {
@@ -57,7 +56,7 @@ struct Search {
   int* depth;       // [num] blocks in common with the leader
   int* id;          // [num] the next block, or scratch
   int* pick;        // [num] of a leader: the tokens that its group shares, 0: none; or scratch
-  long long* best;  // [num] of a leader: the tokens that its rows save
+  long long* best;  // [num] of a leader: what its rows save, in tokens
   int* table;       // [table_size] rows by the hash of what they must have in common, or scratch
   int* leaders;     // [kPrefixRounds, shared_rows] global memory
   int* depths;      // [kPrefixRounds, shared_rows] global memory

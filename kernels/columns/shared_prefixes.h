@@ -9,9 +9,10 @@
 /// Rows of a group need not be neighbours. The first row of a group is its leader. The shared
 /// tokens of a group are whole blocks that have been compared entry by entry with the leader's, and
 /// all of them are older than the query tokens of every member. They are shared only when this
-/// saves more bytes than the partial results cost. Where groups lie within a group, each row takes
-/// part in one of them: the choice is the one that saves the most tokens. The same tables and
-/// lengths give the same groups.
+/// saves time: rows that are read by themselves find the tokens that others have read in the L2,
+/// and each member has a part of its own to begin, to end and to combine. Where groups lie within a
+/// group, each row takes part in one of them: the choice is the one that saves the most time. The
+/// same tables and lengths give the same groups.
 
 #include "kernels/columns/columns_limits.h"
 #include "kernels/columns/columns_workspace.h"
@@ -38,6 +39,11 @@ struct FindPrefixesParams {
   std::int32_t block_size = 16;             ///< tokens, a multiple of 16
   const BlockId* block_tables = nullptr;    ///< [.., table_stride] rows of block ids
   std::int64_t table_stride = 0;            ///< entries from one row to the next
+  // The times of a choice, in those of a token of a KV head that is read from memory.
+  std::int32_t saved_sixteenths = 7;  ///< saved by a token that is not read from the L2, 1 .. 16
+                                      ///< sixteenths
+  std::int32_t member_tokens = 256;   ///< cost of a member's own part
+  std::int32_t group_tokens = 1024;   ///< cost of the shared parts of a group
   std::int32_t* shared_tokens = nullptr;  ///< [num_rows] written: tokens of the row's prefix, or 0
   void* prefixes = nullptr;               ///< written: groups and members, 256-byte aligned
   std::int64_t prefixes_bytes = 0;        ///< at least shared_prefixes_bytes(limits)

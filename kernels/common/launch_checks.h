@@ -50,11 +50,29 @@ constexpr Status unsupported_by(SupportedList list, DType dtype) noexcept {
 /// Allocates the string.
 std::string describe_launch(const Status& status);
 
+/// The most bytes from one token to the next.
+inline constexpr std::int64_t kMaxTokenStride = std::int64_t{1} << 40;
+
 /// Returns ok when smallest <= value <= largest.
 constexpr Status in_range(Resource argument, std::int64_t value, std::int64_t smallest,
                           std::int64_t largest) noexcept {
   if (value >= smallest && value <= largest) return {};
   return invalid_argument(argument, value, smallest, largest);
+}
+
+/// Returns ok when the bytes between tokens of [num_tokens, num_heads, head_dim] memory are 0
+/// (dense), or a multiple of the element that keeps tokens apart.
+constexpr Status check_token_stride(std::int64_t stride, std::int64_t num_heads,
+                                    std::int64_t head_dim, DType dtype) noexcept {
+  if (stride == 0) return {};
+  const std::int64_t dense = num_heads * head_dim * bytes_of(dtype);
+  if (Status s = in_range(Resource::span_size, stride, dense, kMaxTokenStride); !s) return s;
+  return in_range(Resource::alignment, stride % bytes_of(dtype), 0, 0);
+}
+/// Does the same for new tokens of a plane.
+constexpr Status check_token_stride(std::int64_t stride, const PlaneView& plane,
+                                    DType dtype) noexcept {
+  return check_token_stride(stride, plane.num_heads, plane.head_dim, dtype);
 }
 
 /// Returns ok when `pointer` is not null. The range in the Status means "not 0".

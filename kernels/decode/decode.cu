@@ -96,6 +96,12 @@ Status check(const DecodeParams& p) noexcept {
   for (const std::int64_t stride : {p.block_stride, p.head_stride}) {
     if (Status s = in_range(Resource::alignment, stride % kChunkBytes, 0, 0); !s) return s;
   }
+  for (const std::int64_t stride : {p.q_token_stride, p.out_token_stride}) {
+    if (Status s = check_token_stride(stride, limits.num_q_heads, limits.head_dim, p.dtype); !s) {
+      return s;
+    }
+    if (Status s = in_range(Resource::alignment, stride % 8, 0, 0); !s) return s;
+  }
   return check_decode_workspace(limits, p.workspace, p.workspace_bytes);
 }
 
@@ -109,10 +115,14 @@ Status load_decode(DType kv_dtype, std::int32_t head_dim) noexcept {
   return load_decode_schedule();
 }
 
-Status launch_decode(const DecodeParams& params, bool overlap, cudaStream_t stream) noexcept {
-  if (Status s = check(params); !s) return s;
-  if (params.num_rows == 0) return {};
-  const DecodeLimits& limits = params.limits;
+Status launch_decode(const DecodeParams& given, bool overlap, cudaStream_t stream) noexcept {
+  if (Status s = check(given); !s) return s;
+  if (given.num_rows == 0) return {};
+  const DecodeLimits& limits = given.limits;
+  DecodeParams params = given;
+  for (std::int64_t* stride : {&params.q_token_stride, &params.out_token_stride}) {
+    *stride = token_stride(*stride, limits.num_q_heads, limits.head_dim, params.dtype);
+  }
   const DecodeShape shape = decode_shape(limits);
   const DecodeWorkspace workspace = decode_workspace(limits);
   const std::int64_t items =

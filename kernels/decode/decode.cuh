@@ -40,6 +40,11 @@ __device__ __forceinline__ int opaque(int x) {
   asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
+__device__ __forceinline__ std::int64_t opaque(std::int64_t x) {
+  std::int64_t y;
+  asm volatile("mov.b64 %0, %1;" : "=l"(y) : "l"(x));
+  return y;
+}
 __device__ __forceinline__ void* opaque(void* x) {
   void* y;
   asm volatile("mov.u64 %0, %1;" : "=l"(y) : "l"(x));
@@ -203,12 +208,18 @@ struct Kernel {
     const unsigned within = tile - table_index(tile) * constants.tiles_per_block;
     return at + within * Tile::kBytes;
   }
-  /// Returns the row of q for a column: its token within the row and its query head. `column` may
-  /// be past the last.
-  __device__ std::int64_t q_row(const WorkItem& item, int column) const {
-    const int token = column / group;
-    const int head = item.head * group + column % group;
-    return (static_cast<std::int64_t>(item.part.first_q) + token) * p.limits.num_q_heads + head;
+  /// The place of a column in q, out and lse.
+  struct Place {
+    int token;  ///< query token
+    int head;   ///< query head
+  };
+  /// Returns a column's place. `column` may be past the last.
+  __device__ Place place_of(const WorkItem& item, int column) const {
+    return {item.part.first_q + column / group, item.head * group + column % group};
+  }
+  /// Returns the bytes from the begin of q or out to a place's dim 0.
+  __device__ static std::int64_t bytes_to(const Place& place, std::int64_t token_stride) {
+    return place.token * opaque(token_stride) + place.head * (D * 2);
   }
   /// Returns the query columns of the row and KV head. Later columns of a chunk are padding.
   __device__ int num_columns(const WorkItem& item) const { return q_len(item) * group; }

@@ -80,6 +80,8 @@ struct DecodeParams {
   float soft_cap = 0.0F;                  ///< of the logits, 0: none
   void* workspace = nullptr;              ///< as scheduled
   std::int64_t workspace_bytes = 0;       ///< as scheduled
+  std::int64_t q_token_stride = 0;        ///< bytes, a multiple of 8; 0: dense
+  std::int64_t out_token_stride = 0;      ///< bytes, a multiple of 8; 0: dense
 };
 
 static_assert(std::is_trivially_copyable_v<DecodeParams>);

@@ -33,19 +33,20 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::write_output(const Wor
                                                                        float maximum, float sum,
                                                                        float4 o) const {
   const int global_column = item.chunk * kColumns + column;
-  const std::int64_t row = q_row(item, global_column);
+  const Place place = place_of(item, global_column);
   // When a sink is far above every logit, the sum is infinite and the output 0, which is correct.
-  const float* const sink =
-      p.sinks == nullptr ? nullptr : p.sinks + item.head * group + global_column % group;
+  const float* const sink = p.sinks == nullptr ? nullptr : p.sinks + place.head;
   const bool is_empty = sum == 0.0F;  // no token is seen; a NaN stays one
   constexpr float kBits = static_cast<float>(kWeightBits<Math>);
   if (sink != nullptr && !is_empty) sum += exp2f(*sink * kLog2e - maximum + kBits);
   scale_by(o, is_empty ? 0.0F : head_scale(p.scales.value, item) / sum);
   const uint2 packed = {pack_pair<T>(o.x, o.y), pack_pair<T>(o.z, o.w)};
-  *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + (row * D + dim) * 2) = packed;
+  *reinterpret_cast<uint2*>(static_cast<char*>(p.out) + bytes_to(place, p.out_token_stride) +
+                            dim * 2) = packed;
   if (p.lse != nullptr && dim == 0) {
     const float lse = is_empty ? -INFINITY : (maximum + log2f(sum) - kBits) / kLog2e;
-    p.lse[row] = lse == INFINITY ? *sink : lse;
+    p.lse[std::int64_t{place.token} * p.limits.num_q_heads + place.head] =
+        lse == INFINITY ? *sink : lse;
   }
 }
 

@@ -104,7 +104,8 @@ __device__ __forceinline__ void Kernel<T, S, D, W, Mode>::load_query(float (&uni
   unsigned q[Tile::kSteps][2];
   const int column = item.chunk * kColumns + g;
   const bool exists = column < num_columns(item);
-  const char* row = static_cast<const char*>(p.q) + q_row(item, exists ? column : 0) * (D * 2);
+  const char* row = static_cast<const char*>(p.q) +
+                    bytes_to(place_of(item, exists ? column : 0), p.q_token_stride);
 #pragma unroll
   for (int i = 0; i < Tile::kSteps; ++i) {
     const char* at = row + Tile::query_dim(i, t) * 2;

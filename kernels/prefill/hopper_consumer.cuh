@@ -83,7 +83,7 @@ struct Consumer {
     for (int h = 0; h < 2; ++h) {
       const int row = row_of(item) + 8 * h;
       const auto* from = static_cast<const char*>(p.attention.q) +
-                         output_row(item, launch, p.attention.num_q_heads, row) * D * 2;
+                         place_of(item, launch, row).bytes(p.attention.q_token_stride, D * 2);
       load_query_row<D>(q, h, from, t, row < item.q_len * launch.group.value);
     }
   }
@@ -304,15 +304,15 @@ struct Consumer {
       softmax.sum[h] += __shfl_xor_sync(~0U, softmax.sum[h], 2);
       const int row = row_of(item) + 8 * h;
       const bool exists = row < item.q_len * launch.group.value;
-      const int query_head =
-          item.head * launch.group.value + (row - launch.group.divide(row) * launch.group.value);
-      const float* sink = a.sinks == nullptr ? nullptr : a.sinks + query_head;
+      const RowPlace place = place_of(item, launch, row);
+      const float* sink = a.sinks == nullptr ? nullptr : a.sinks + place.head;
       const float top = softmax.top[h] * (Tile::kHasCap ? 1.0F : scale[h]);
       const RowEnd end = end_row<Math>(top, softmax.sum[h], sink);
-      const std::int64_t at = output_row(item, launch, a.num_q_heads, row);
-      is_bad[h] =
-          write_row(h, end.share * value_scale, static_cast<char*>(a.out) + at * D * 2, exists);
-      if (a.lse != nullptr) store_word(a.lse + at, __float_as_uint(end.lse), exists && t == 0);
+      char* const to = static_cast<char*>(a.out) + place.bytes(a.out_token_stride, D * 2);
+      is_bad[h] = write_row(h, end.share * value_scale, to, exists);
+      if (a.lse != nullptr) {
+        store_word(a.lse + place.index(a.num_q_heads), __float_as_uint(end.lse), exists && t == 0);
+      }
     }
     if (__any_sync(~0U, is_bad[0] || is_bad[1])) {
       const float of_dot = (Tile::kHasCap ? launch.cap_slope : launch.scale_log2) *

@@ -233,9 +233,10 @@ __device__ void prefetch_queries(const PrefillParams& p, const HopperLaunch& lau
     for (int i = lane; i < Tile::kRows * kLines; i += 32) {
       const int row = first_row + i / kLines;
       if (row >= rows) break;
-      const std::int64_t index = output_row(kept, launch, p.attention.num_q_heads, row);
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p.attention.q) +
-                                                    index * Tile::D * 2 + i % kLines * 128));
+      const std::int64_t at =
+          place_of(kept, launch, row).bytes(p.attention.q_token_stride, Tile::D * 2);
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p.attention.q) + at +
+                                                    i % kLines * 128));
     }
   }
 }

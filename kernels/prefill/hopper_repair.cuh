@@ -120,17 +120,20 @@ struct Repair {
     return cap_logit(part, launch.cap_log2, scale);
   }
 
-  /// Computes output row `at` again from tokens begin .. end - 1. Stops when nothing of it can
-  /// become finite. A lane has pairs of dims lane, lane + 32, ...; past the last, the last again.
-  __device__ __forceinline__ void attend(std::int64_t at, int begin, int end, float scale,
+  /// Computes the output at `place` again from tokens begin .. end - 1. Stops when nothing of it
+  /// can become finite. A lane has pairs of dims lane, lane + 32, ...; past the last, the last
+  /// again.
+  __device__ __forceinline__ void attend(const RowPlace& place, int begin, int end, float scale,
                                          float value_scale, const float* sink) const {
+    const AttentionParams& a = p.attention;
+    const char* const query = static_cast<const char*>(a.q) + place.bytes(a.q_token_stride, D * 2);
     float2 q[kPairs];
     float2 o[kPairs] = {};
     int pair[kPairs];
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       pair[i] = min(lane + 32 * i, D / 2 - 1);
-      q[i] = load_pair<T>(static_cast<const char*>(p.attention.q) + (at * D + pair[i] * 2) * 2);
+      q[i] = load_pair<T>(query + pair[i] * 4);
       q[i].x = lane + 32 * i < D / 2 ? q[i].x : 0.0F;
       q[i].y = lane + 32 * i < D / 2 ? q[i].y : 0.0F;
     }
@@ -165,7 +168,7 @@ struct Repair {
     const float share = end_row<__nv_bfloat16>(top, sum, sink).share * value_scale;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      store_word(static_cast<char*>(p.attention.out) + (at * D + pair[i] * 2) * 2,
+      store_word(static_cast<char*>(a.out) + place.bytes(a.out_token_stride, D * 2) + pair[i] * 4,
                  pack_pair<T>(o[i].x * share, o[i].y * share), lane + 32 * i < D / 2);
     }
   }
@@ -192,9 +195,9 @@ struct Repair {
       const int end = same_in_warp(visible_end(item, launch, first_row + i));
       const int begin = window > 0 ? max(end - window, 0) : 0;
       if (found.first >= begin && found.last < end) continue;
-      const std::int64_t at = output_row(item, launch, a.num_q_heads, first_row + i);
-      const float* sink = a.sinks == nullptr ? nullptr : a.sinks + at % a.num_q_heads;
-      attend(at, begin, end, scale, value_scale, sink);
+      const RowPlace place = place_of(item, launch, first_row + i);
+      const float* sink = a.sinks == nullptr ? nullptr : a.sinks + place.head;
+      attend(place, begin, end, scale, value_scale, sink);
     }
   }
 };

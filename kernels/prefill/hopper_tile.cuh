@@ -111,13 +111,25 @@ __device__ __forceinline__ int visible_end(const AnyItem& item, const HopperLaun
   return min(item.seq_len - item.q_len + launch.group.divide(row) + 1, item.seq_len);
 }
 
-/// Returns query token * query heads + query head of a packed row of an item.
+/// The place of a packed row in q, out and lse.
+struct RowPlace {
+  std::int32_t token;  ///< query token
+  std::int32_t head;   ///< query head
+
+  /// Returns the bytes from the begin of q or out to dim 0, of heads with `head_bytes` bytes.
+  __device__ __forceinline__ std::int64_t bytes(std::int64_t token_stride, int head_bytes) const {
+    return token * token_stride + head * head_bytes;
+  }
+  /// Returns the index in lse.
+  __device__ __forceinline__ std::int64_t index(int num_q_heads) const {
+    return std::int64_t{token} * num_q_heads + head;
+  }
+};
 template <class AnyItem>
-__device__ __forceinline__ std::int64_t output_row(const AnyItem& item, const HopperLaunch& launch,
-                                                   int num_q_heads, int row) {
+__device__ __forceinline__ RowPlace place_of(const AnyItem& item, const HopperLaunch& launch,
+                                             int row) {
   const int token = launch.group.divide(row);
-  const int query_head = item.head * launch.group.value + row - token * launch.group.value;
-  return std::int64_t{item.q_begin + token} * num_q_heads + query_head;
+  return {item.q_begin + token, item.head * launch.group.value + row - token * launch.group.value};
 }
 
 /// Returns the stage and the parity of its phase for the n-th use of a ring.

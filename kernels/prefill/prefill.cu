@@ -53,7 +53,7 @@ const Instance* find_instance(const AttentionParams& a) noexcept {
   const PlaneView& value = a.kv.value;
   if (value.dtype != key.dtype || a.out_dtype != a.q_dtype || key.head_dim != value.head_dim ||
       !has_vectors(key) || !has_vectors(value) || !is_aligned(a.q, kChunkBytes) ||
-      !is_aligned(a.out, 4)) {
+      a.q_stride() % kChunkBytes != 0 || !is_aligned(a.out, 4) || a.out_stride() % 4 != 0) {
     return nullptr;
   }
   for (const Instance& instance : kInstances) {
@@ -77,7 +77,8 @@ const HopperInstance* find_hopper_instance(const PrefillParams& p,
                          value.tile_order == TileOrder::chunked &&
                          a.kv.block_size % kTileTokens == 0 && a.batch.tables.pages == nullptr;
   const bool has_pieces = has_vectors(key) && has_vectors(value) && is_aligned(a.q, kChunkBytes) &&
-                          is_aligned(a.out, kChunkBytes);
+                          is_aligned(a.out, kChunkBytes) &&
+                          (a.q_stride() | a.out_stride()) % kChunkBytes == 0;
   const bool has_divisors = is_exact(launch.group, p.total_q * launch.group.value + kPlanRows) &&
                             is_exact(launch.tiles_per_block, kMost / kTileTokens);
   if (p.compute_capability / 10 != 9 || !has_room || !has_order || !has_pieces || !has_divisors ||
@@ -191,7 +192,12 @@ Status check_prefill(const PrefillParams& p) noexcept {
   if (Status s = check_tables(a.batch.tables); !s) return s;
   if (Status s = not_null(a.batch.seq_lens); !s) return s;
   if (Status s = element_pointer(a.q, a.q_dtype); !s) return s;
-  return element_pointer(a.out, a.out_dtype);
+  if (Status s = element_pointer(a.out, a.out_dtype); !s) return s;
+  if (Status s = check_token_stride(a.q_token_stride, a.num_q_heads, a.kv.key.head_dim, a.q_dtype);
+      !s) {
+    return s;
+  }
+  return check_token_stride(a.out_token_stride, a.num_q_heads, a.kv.value.head_dim, a.out_dtype);
 }
 
 }  // namespace
@@ -217,10 +223,13 @@ Status load_prefill(DType kv_dtype, std::int32_t head_dim) noexcept {
   return load_kernels(prefill_plain);
 }
 
-Status launch_prefill(const PrefillParams& p, cudaStream_t stream) noexcept {
-  if (Status s = check_prefill(p); !s) return s;
+Status launch_prefill(const PrefillParams& given, cudaStream_t stream) noexcept {
+  if (Status s = check_prefill(given); !s) return s;
+  PrefillParams p = given;
   const AttentionParams& a = p.attention;
   if (a.batch.num_rows == 0 || p.total_q == 0) return {};
+  p.attention.q_token_stride = a.q_stride();
+  p.attention.out_token_stride = a.out_stride();
   const HopperLaunch hopper = hopper_launch(a);
   if (const HopperInstance* instance = find_hopper_instance(p, hopper); instance != nullptr) {
     return launch_hopper(*instance, p, hopper, stream);

@@ -88,8 +88,8 @@ struct PrefillBlock {
       uint4 x{};
       if (first + r < row.count) {
         const std::int64_t token = row.first_q + first + r;
-        x = load_once(static_cast<const T*>(p.attention.q) +
-                      (token * p.attention.num_q_heads + head) * D + d);
+        x = load_once(static_cast<const char*>(p.attention.q) + token * p.attention.q_token_stride +
+                      (head * D + d) * 2);
       }
       store(q + r * kStride + d, x);
     }
@@ -256,16 +256,16 @@ struct PrefillBlock {
       sum[half] += __shfl_xor_sync(~0U, sum[half], 2);
       const int r = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4 + half * 8;
       if (r >= row.count) continue;
-      const std::int64_t index = (row.first_q + r) * a.num_q_heads + head;
+      const std::int64_t token = row.first_q + r;
+      char* const to = static_cast<char*>(a.out) + token * a.out_token_stride + head * (D * 2);
       const SoftmaxEnd end = end_softmax(a, head, top[half] * kLn2, sum[half] * kUnit);
       const float share = end.share * kUnit * value_scale;
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
-        const std::int64_t at = index * D + i * 8 + lane % 4 * 2;
-        *reinterpret_cast<unsigned*>(static_cast<T*>(a.out) + at) =
+        *reinterpret_cast<unsigned*>(to + (i * 8 + lane % 4 * 2) * 2) =
             pack_pair<T>(o[i][2 * half] * share, o[i][2 * half + 1] * share);
       }
-      if (a.lse != nullptr && lane % 4 == 0) a.lse[index] = end.lse;
+      if (a.lse != nullptr && lane % 4 == 0) a.lse[token * a.num_q_heads + head] = end.lse;
     }
   }
 };

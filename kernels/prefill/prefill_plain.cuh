@@ -55,15 +55,16 @@ __global__ void __launch_bounds__(kPlainThreads)
   if (i >= row.count) return;
   const auto head = static_cast<int>(blockIdx.y);
   const int kv_head = head / (a.num_q_heads / a.kv.key.num_heads);
-  const std::int64_t index = (row.first_q + i) * a.num_q_heads + head;
+  const std::int64_t token = row.first_q + i;
   const int dim_k = a.kv.key.head_dim;
   const int dim_v = a.kv.value.head_dim;
   const int scale = a.scales.per_head ? kv_head : 0;
   const float key_scale = a.scales.key == nullptr ? 1.0F : a.scales.key[scale];
   const float value_scale = a.scales.value == nullptr ? 1.0F : a.scales.value[scale];
   for (int d = threadIdx.x; d < dim_k; d += kPlainThreads) {
-    query[d] = load_f32(
-        static_cast<const std::byte*>(a.q) + (index * dim_k + d) * bytes_of(a.q_dtype), a.q_dtype);
+    query[d] = load_f32(static_cast<const std::byte*>(a.q) + token * a.q_token_stride +
+                            (head * dim_k + d) * bytes_of(a.q_dtype),
+                        a.q_dtype);
   }
   __syncthreads();
 
@@ -72,13 +73,13 @@ __global__ void __launch_bounds__(kPlainThreads)
   float top = -INFINITY;
   float sum = 0.0F;
   for (int from = seen.begin; from < seen.end; from += kPlainThreads) {
-    const int token = from + static_cast<int>(threadIdx.x);
+    const int key = from + static_cast<int>(threadIdx.x);
     float logit = -INFINITY;
-    if (token < seen.end) {
-      const std::int64_t block = a.batch.tables.block(row.row, token / a.kv.block_size).value;
+    if (key < seen.end) {
+      const std::int64_t block = a.batch.tables.block(row.row, key / a.kv.block_size).value;
       float dot = 0.0F;
       for (int d = 0; d < dim_k; ++d) {
-        dot += query[d] * paged_element(a, a.kv.key, block, kv_head, token % a.kv.block_size, d);
+        dot += query[d] * paged_element(a, a.kv.key, block, kv_head, key % a.kv.block_size, d);
       }
       logit = logit_of(a, dot * key_scale);
     }
@@ -109,11 +110,12 @@ __global__ void __launch_bounds__(kPlainThreads)
   for (int part = 0; part < kPlainDims; ++part) {
     const int d = static_cast<int>(threadIdx.x) + part * kPlainThreads;
     if (d < dim_v) {
-      store_f32(static_cast<std::byte*>(a.out) + (index * dim_v + d) * bytes_of(a.out_dtype),
+      store_f32(static_cast<std::byte*>(a.out) + token * a.out_token_stride +
+                    (head * dim_v + d) * bytes_of(a.out_dtype),
                 a.out_dtype, out[part] * share);
     }
   }
-  if (a.lse != nullptr && threadIdx.x == 0) a.lse[index] = end.lse;
+  if (a.lse != nullptr && threadIdx.x == 0) a.lse[token * a.num_q_heads + head] = end.lse;
 }
 
 }  // namespace kvarena::kernels

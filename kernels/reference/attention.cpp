@@ -139,7 +139,8 @@ void for_each_output(const AttentionParams& p, Sink&& sink) {
         };
         const Query query{p.q,
                           p.q_dtype,
-                          ((first + i) * p.num_q_heads + head) * p.kv.key.head_dim,
+                          (first + i) * (p.q_stride() / bytes_of(p.q_dtype)) +
+                              std::int64_t{head} * p.kv.key.head_dim,
                           p.kv.key.head_dim,
                           p.kv.value.head_dim,
                           seq_len == 0 ? -1 : seq_len - count + i,
@@ -195,9 +196,10 @@ void attention_contiguous(const ContiguousAttentionParams& p) {
 
 void attention_paged(const AttentionParams& p) {
   for_each_output(p, [&p](std::int64_t token, std::int32_t head, const double* out, double lse) {
-    const std::int64_t index = token * p.num_q_heads + head;
-    store(out, p.kv.value.head_dim, p.out, p.out_dtype, index * p.kv.value.head_dim);
-    if (p.lse != nullptr) p.lse[index] = static_cast<float>(lse);
+    store(out, p.kv.value.head_dim, p.out, p.out_dtype,
+          token * (p.out_stride() / bytes_of(p.out_dtype)) +
+              std::int64_t{head} * p.kv.value.head_dim);
+    if (p.lse != nullptr) p.lse[token * p.num_q_heads + head] = static_cast<float>(lse);
   });
 }
 

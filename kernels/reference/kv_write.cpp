@@ -10,19 +10,20 @@ namespace {
 
 /// Writes K or V of all tokens.
 void append_plane(const AppendParams& p, const PlaneView& plane, const void* from,
-                  const float* scales) {
+                  std::int64_t given_stride, const float* scales) {
+  const std::int64_t stride = token_stride(given_stride, plane.num_heads, plane.head_dim, p.dtype);
   const auto bytes = static_cast<std::int32_t>(bytes_of(plane.dtype));
   for (std::int64_t token = 0; token < p.num_tokens; ++token) {
     const std::int64_t block = p.slots[token] / p.kv.block_size;
     if (p.slots[token] < 0 || block >= p.kv.num_blocks) continue;
     const auto offset = static_cast<std::int32_t>(p.slots[token] % p.kv.block_size);
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
-      const std::int64_t first = (token * plane.num_heads + head) * plane.head_dim;
+      const auto* at = static_cast<const std::byte*>(from) + token * stride;
+      const std::int64_t first = std::int64_t{head} * plane.head_dim;
       const float scale = scale_of(scales, p.scales.per_head, head);
       for (std::int32_t d = 0; d < plane.head_dim; ++d) {
         std::byte* to = plane.base + element_offset(plane, bytes, block, head, offset, d);
-        move_element(static_cast<const std::byte*>(from) + (first + d) * bytes_of(p.dtype), p.dtype,
-                     to, plane.dtype, scale);
+        move_element(at + (first + d) * bytes_of(p.dtype), p.dtype, to, plane.dtype, scale);
       }
     }
   }
@@ -70,9 +71,10 @@ void scrub_plane(const PlaneView& plane, std::int64_t plane_bytes, std::int32_t 
 }  // namespace
 
 void append(const AppendParams& params) {
-  append_plane(params, params.kv.key, params.key, params.scales.key);
+  append_plane(params, params.kv.key, params.key, params.key_token_stride, params.scales.key);
   if (params.value != nullptr) {
-    append_plane(params, params.kv.value, params.value, params.scales.value);
+    append_plane(params, params.kv.value, params.value, params.value_token_stride,
+                 params.scales.value);
   }
 }
 

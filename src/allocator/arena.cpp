@@ -1,10 +1,10 @@
 #include "kvarena/allocator/arena.hpp"
 
-#include "allocator/layer_view.hpp"
 #include "base/log_internal.hpp"
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
 #include "device/free_bytes.hpp"
+#include "kvarena/allocator/layer_view.hpp"
 
 #include <new>
 #include <utility>

@@ -130,11 +130,19 @@ Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
   return status;
 }
 
+Status BlockManager::set_deadline(HolderId id, std::int64_t deadline_ns) {
+  Holder* holder = impl_->holders.find(id);
+  if (holder == nullptr) return not_found(Resource::holder, id.value);
+  holder->info.deadline_ns = deadline_ns;
+  return {};
+}
+
 Result<std::int64_t> BlockManager::allocate(HolderId holder, std::span<BlockId> ids,
                                             std::span<Generation> generations, Urgency urgency) {
   // No pool has 2^32 blocks, so a larger request is refused as exhausted whatever its exact size.
   constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
-  const HolderDemand demand{holder, static_cast<std::uint32_t>(std::min(ids.size(), kMost))};
+  const HolderDemand demand{.holder = holder,
+                            .count = static_cast<std::uint32_t>(std::min(ids.size(), kMost))};
   return allocate_each(std::span(&demand, 1), ids, generations, urgency);
 }
 
@@ -151,7 +159,7 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
       const std::size_t written = evicted.is_ok() ? demand.count : 0;
       m.append_log({.kind = OperationKind::allocate,
                     .outcome = evicted.status().code,
-                    .flag = static_cast<std::uint8_t>(urgency),
+                    .flag = static_cast<std::uint8_t>(demand.urgency.value_or(urgency)),
                     .holder = demand.holder,
                     .count = demand.count,
                     .ids = ids.subspan(first, written)});
@@ -159,6 +167,25 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
     }
   }
   return evicted;
+}
+
+/// Only a refusal is logged: nothing else has changed.
+Status BlockManager::check_available(std::int64_t count, Urgency urgency) {
+  Impl& m = *impl_;
+  if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
+  if (Status s =
+          check_range(Resource::num_blocks, count, 0, std::numeric_limits<std::int64_t>::max());
+      !s) {
+    return s;
+  }
+  if (count <= m.usable(urgency)) return {};
+  const Status status = m.refuse(Resource::block, count, 0, urgency, kNoHolder);
+  m.append_log({.kind = OperationKind::allocate,
+                .outcome = status.code,
+                .flag = static_cast<std::uint8_t>(urgency),
+                .holder = kNoHolder,
+                .count = count});
+  return status;
 }
 
 Status BlockManager::retain(HolderId holder, std::span<const BlockId> ids,

@@ -42,6 +42,8 @@ bool holds_more(const HolderReport& a, const HolderReport& b) noexcept {
 
 }  // namespace
 
+const char* BlockManager::name() const noexcept { return impl_->name.c_str(); }
+
 std::int64_t BlockManager::num_blocks() const noexcept { return impl_->pool.num_blocks(); }
 
 std::int64_t BlockManager::available_now() const noexcept { return impl_->available(); }

@@ -11,6 +11,7 @@
 #include "kvarena/allocator/operation_log.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace kvarena {
 
@@ -20,7 +21,8 @@ struct BlockManager::Impl {
         holders(options.max_holders),
         fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
         watermark(options.watermark_blocks),
-        log(options.log) {}
+        log(options.log),
+        name(options.name) {}
 
   std::int64_t available() const noexcept { return pool.counts().free + pool.counts().evictable; }
   /// Blocks that a request without a reservation may use.
@@ -52,6 +54,21 @@ struct BlockManager::Impl {
   /// Takes the newest release_one back.
   void undo_release_one(BlockId id) noexcept;
 
+  /// The blocks of many demands together.
+  struct DemandTotals {
+    std::int64_t blocks = 0;
+    std::int64_t for_growth = 0;     ///< beyond promises
+    std::int64_t for_admission = 0;  ///< beyond promises
+    std::int64_t beyond_promises() const noexcept { return for_growth + for_admission; }
+    /// The urgency that says which blocks all of them may use together.
+    Urgency urgency() const noexcept {
+      return for_admission > 0 ? Urgency::admission : Urgency::growth;
+    }
+  };
+  Status add_up(std::span<const HolderDemand> demands, Urgency urgency,
+                DemandTotals& totals) noexcept;
+  Status refuse_demands(std::span<const HolderDemand> demands, Urgency urgency,
+                        const DemandTotals& totals) noexcept;
   Result<std::int64_t> allocate(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                 std::span<Generation> generations, Urgency urgency);
   Status retain(HolderId holder, std::span<const BlockId> ids,
@@ -92,6 +109,7 @@ struct BlockManager::Impl {
   FenceTable fences;
   std::int64_t watermark;
   OperationLog* log;
+  std::string name;
   std::int64_t reserved = 0;
   std::int64_t references = 0;  // of all holders
   std::int64_t peak_allocated = 0;

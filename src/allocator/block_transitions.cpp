@@ -5,7 +5,6 @@
 #include "base/range_checks.hpp"
 #include "kvarena/base/violation.hpp"
 
-#include <optional>
 #include <utility>
 
 namespace kvarena {
@@ -86,27 +85,57 @@ Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std:
                    static_cast<std::uint64_t>(could_be_had), subject.value);
 }
 
-Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> demands,
-                                                  std::span<BlockId> ids,
-                                                  std::span<Generation> generations,
-                                                  Urgency urgency) {
+/// Checks the demands and adds them up.
+Status BlockManager::Impl::add_up(std::span<const HolderDemand> demands, Urgency urgency,
+                                  DemandTotals& totals) noexcept {
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
-  std::int64_t total = 0;
-  std::int64_t beyond_reservations = 0;
-  const std::int64_t room = usable(urgency);
-  std::optional<HolderId> misfit;
   ++calls;
   for (const HolderDemand& demand : demands) {
+    const Urgency its = demand.urgency.value_or(urgency);
+    if (Status s = check_enum(Resource::urgency, its, Urgency::admission); !s) return s;
     Holder* holder = holders.find(demand.holder);
     if (holder == nullptr) return not_found(Resource::holder, demand.holder.value);
     if (std::exchange(holder->call_stamp, calls) == calls) {
       return duplicate_argument(Resource::holder, demand.holder.value);
     }
-    total += demand.count;
-    if (demand.count > holder->reserved) beyond_reservations += demand.count - holder->reserved;
-    if (!misfit && beyond_reservations > room) misfit = demand.holder;
+    totals.blocks += demand.count;
+    if (demand.count <= holder->reserved) continue;
+    (its == Urgency::growth ? totals.for_growth : totals.for_admission) +=
+        demand.count - holder->reserved;
   }
-  if (misfit) return refuse(Resource::block, total, total - beyond_reservations, urgency, *misfit);
+  return {};
+}
+
+/// Refuses demands that do not fit. Growth is served first: the misfit is the first demand for
+/// growth past what growth may use, or else the first for admission past what admission may.
+Status BlockManager::Impl::refuse_demands(std::span<const HolderDemand> demands, Urgency urgency,
+                                          const DemandTotals& totals) noexcept {
+  const bool growth_fits = totals.for_growth <= usable(Urgency::growth);
+  const Urgency at_fault = growth_fits ? Urgency::admission : Urgency::growth;
+  const std::int64_t room = usable(at_fault);
+  std::int64_t taken = growth_fits ? totals.for_growth : 0;
+  HolderId misfit = kNoHolder;
+  for (const HolderDemand& demand : demands) {
+    const std::int64_t promised = holders.find(demand.holder)->reserved;
+    if (demand.urgency.value_or(urgency) != at_fault || demand.count <= promised) continue;
+    taken += demand.count - promised;
+    misfit = demand.holder;
+    if (taken > room) break;
+  }
+  return refuse(Resource::block, totals.blocks, totals.blocks - totals.beyond_promises(),
+                totals.urgency(), misfit);
+}
+
+Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> demands,
+                                                  std::span<BlockId> ids,
+                                                  std::span<Generation> generations,
+                                                  Urgency urgency) {
+  DemandTotals totals;
+  if (Status s = add_up(demands, urgency, totals); !s) return s;
+  if (totals.beyond_promises() > usable(totals.urgency())) {
+    return refuse_demands(demands, urgency, totals);
+  }
+  const std::int64_t total = totals.blocks;
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
   if (static_cast<std::int64_t>(ids.size()) != total) {
     return invalid_argument(Resource::span_size, static_cast<std::int64_t>(ids.size()), total,
@@ -138,7 +167,7 @@ Status BlockManager::Impl::check_retain(BlockId id, Generation generation,
   if (r.generation != generation.value || !(live || to_be_found())) {
     return report_violation({StatusCode::stale_handle, Resource::block, Option::none, 0, subject,
                              generation.value, r.generation},
-                            "BlockManager::retain");
+                            "BlockManager::retain", name.c_str());
   }
   const std::uint32_t left = BlockPool::kCount - (r.word & BlockPool::kCount);
   if (held && left <= references_wanted) return exhausted(Resource::block, references_wanted, left);
@@ -194,14 +223,14 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
     if (release_one(ids[i], generations[i])) continue;
     const Status refused = refuse_handle(ids[i], generations[i]);
     while (i-- > 0) undo_release_one(ids[i]);
-    return report_violation(refused, "BlockManager::release");
+    return report_violation(refused, "BlockManager::release", name.c_str());
   }
   if (holder->references < count) {
     for (std::size_t i = ids.size(); i-- > 0;) undo_release_one(ids[i]);
     return report_violation(
         {StatusCode::reference_underflow, Resource::holder, Option::none, 0, holder_id.value,
          ids.size(), static_cast<std::uint64_t>(holder->references)},
-        "BlockManager::release");
+        "BlockManager::release", name.c_str());
   }
   holder->references -= count;
   references -= count;
@@ -233,7 +262,7 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
                                        : refuse_handle(ids[fenced], generations[fenced]);
   if (status.is_ok()) return status;
   if (fenced < ids.size())
-    static_cast<void>(report_violation(status, "BlockManager::release_after"));
+    static_cast<void>(report_violation(status, "BlockManager::release_after", name.c_str()));
   fences.undo_adds(ticket, last_entry,
                    [this](BlockId id) -> std::uint32_t& { return pool.fence_head(id); });
   return status;

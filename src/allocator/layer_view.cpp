@@ -1,4 +1,6 @@
-#include "allocator/layer_view.hpp"
+#include "kvarena/allocator/layer_view.hpp"
+
+#include <cstdint>
 
 namespace kvarena {
 namespace {
@@ -17,6 +19,16 @@ PlaneView plane_view(const PoolShape& pool, std::byte* base, std::int32_t plane)
           .tile_order = layout.tile_order()};
 }
 
+/// Checks the memory of a pool.
+Status check_base(const PoolShape& pool, const std::byte* base) noexcept {
+  if (base == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
+  constexpr auto kAlignment = static_cast<std::uintptr_t>(KvLayout::kPlaneAlignment);
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(base) % kAlignment;
+  if (past != 0)
+    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
+  return pool.layout.pool_bytes(pool.num_blocks).status();
+}
+
 }  // namespace
 
 Result<KvLayerView> layer_view(const PoolShape& pool, std::byte* base,
@@ -26,6 +38,7 @@ Result<KvLayerView> layer_view(const PoolShape& pool, std::byte* base,
   if (key < 0 || value < 0) {
     return invalid_argument(Resource::layer, layer, 0, pool.layout.num_layers() - 1);
   }
+  if (Status s = check_base(pool, base); !s) return s;
   return KvLayerView{.key = plane_view(pool, base, key),
                      .value = plane_view(pool, base, value),
                      .block_size = pool.layout.block_size(),

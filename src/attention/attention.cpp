@@ -59,9 +59,23 @@ Step step_of(const AttentionArgs& args, const AttentionLimits& limits,
 
 /// The arguments as the CPU kernels take them.
 kernels::AttentionParams params_of(const AttentionArgs& args) noexcept {
-  return {args.kv,      args.batch,       args.q_offsets,     args.q,     args.out,
-          args.lse,     args.num_q_heads, args.window_tokens, args.scale, args.soft_cap,
-          args.q_dtype, args.out_dtype,   args.scales,        args.sinks, args.tree_mask};
+  return {args.kv,
+          args.batch,
+          args.q_offsets,
+          args.q,
+          args.out,
+          args.lse,
+          args.num_q_heads,
+          args.window_tokens,
+          args.scale,
+          args.soft_cap,
+          args.q_dtype,
+          args.out_dtype,
+          args.scales,
+          args.sinks,
+          args.tree_mask,
+          args.q_token_stride_bytes,
+          args.out_token_stride_bytes};
 }
 
 /// The inner loops of a path for one type.

@@ -3,6 +3,7 @@
 #include "base/half.hpp"
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
+#include "kernels/common/launch_checks.h"
 #include "kvarena/attention/attention.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -81,6 +82,13 @@ std::string_view sentence_of(Check check) noexcept {
     case Check::q_alignment: return "q: its address must be a multiple of the element";
     case Check::out_alignment: return "out: its address must be a multiple of the element";
     case Check::input_alignment: return "new K and V: addresses must be multiples of the element";
+    case Check::q_stride:
+      return "q_token_stride_bytes: 0, or a multiple of the element and at least a dense token";
+    case Check::out_stride:
+      return "out_token_stride_bytes: 0, or a multiple of the element and at least a dense token";
+    case Check::input_stride:
+      return "token stride of the new K or V: 0, or a multiple of the element and at least a dense "
+             "token";
     case Check::workspace_alignment: return "workspace: its address must be a multiple of 64";
     case Check::scale: return "scale, in millionths, which must be finite and positive";
     case Check::window: return "window_tokens (0: none)";
@@ -128,6 +136,12 @@ Status cpu_dtype(Check check, DType dtype) noexcept {
 Status aligned(Check check, std::int64_t value, std::int64_t alignment) noexcept {
   if (value % alignment == 0) return {};
   return with(check, invalid_argument(Resource::alignment, value % alignment, 0, 0));
+}
+
+Status token_stride(Check check, std::int64_t stride, std::int64_t num_heads, std::int64_t head_dim,
+                    DType dtype) noexcept {
+  const Status status = kernels::check_token_stride(stride, num_heads, head_dim, dtype);
+  return status ? status : with(check, status);
 }
 
 Status element_pointer(Check null, Check misaligned, const void* pointer, DType dtype) noexcept {

@@ -43,6 +43,9 @@ enum class Check : std::int32_t {
   q_alignment,
   out_alignment,
   input_alignment,
+  q_stride,
+  out_stride,
+  input_stride,
   workspace_alignment,
   scale,
   window,
@@ -104,6 +107,11 @@ Status aligned(Check check, std::int64_t value, std::int64_t alignment) noexcept
 
 /// Returns ok when `pointer` is not null and is aligned for `dtype`.
 Status element_pointer(Check null, Check misaligned, const void* pointer, DType dtype) noexcept;
+
+/// Returns ok when `stride`, the bytes between tokens of [num_tokens, num_heads, head_dim] memory,
+/// is 0 (dense) or keeps tokens apart.
+Status token_stride(Check check, std::int64_t stride, std::int64_t num_heads, std::int64_t head_dim,
+                    DType dtype) noexcept;
 
 /// Returns ok when the CPU can read and write K and V of a layer. O(1).
 Status check_layer(const KvLayerView& kv) noexcept;

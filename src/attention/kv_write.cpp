@@ -56,14 +56,16 @@ struct AppendRun {
 
 /// Writes tokens [begin, end) to one plane.
 void append_plane(const kernels::AppendParams& p, const PlaneView& plane, const void* input,
-                  std::int64_t begin, std::int64_t end) noexcept {
+                  std::int64_t given_stride, std::int64_t begin, std::int64_t end) noexcept {
+  const std::int64_t stride =
+      kernels::token_stride(given_stride, plane.num_heads, plane.head_dim, p.dtype);
   const std::int64_t head_bytes = plane.head_dim * bytes_of(p.dtype);
   for (std::int64_t token = begin; token < end; ++token) {
     const std::int64_t slot = p.slots[token];
     if (slot < 0) continue;
     const std::int64_t block = slot / p.kv.block_size;
     const std::int64_t offset = slot - block * p.kv.block_size;
-    const auto* from = static_cast<const std::byte*>(input) + token * plane.num_heads * head_bytes;
+    const auto* from = static_cast<const std::byte*>(input) + token * stride;
     std::byte* to = plane.base + block * plane.block_stride + offset * plane.token_stride;
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       write_row(from + head * head_bytes, p.dtype, to + head * plane.head_stride, plane.dtype,
@@ -78,8 +80,9 @@ void append_share(void* argument, std::int32_t worker) noexcept {
   const kernels::AppendParams& p = run.params;
   const std::int64_t begin = p.num_tokens * worker / run.num_workers;
   const std::int64_t end = p.num_tokens * (worker + 1) / run.num_workers;
-  append_plane(p, p.kv.key, p.key, begin, end);
-  if (p.value != nullptr) append_plane(p, p.kv.value, p.value, begin, end);
+  append_plane(p, p.kv.key, p.key, p.key_token_stride, begin, end);
+  if (p.value == nullptr) return;
+  append_plane(p, p.kv.value, p.value, p.value_token_stride, begin, end);
 }
 
 /// Checks everything of an append, every slot too.
@@ -104,6 +107,11 @@ Status check_append(const AppendArgs& args) noexcept {
       return s;
     }
   }
+  const auto stride = [&](std::int64_t bytes, const PlaneView& plane) {
+    return token_stride(Check::input_stride, bytes, plane.num_heads, plane.head_dim, args.dtype);
+  };
+  if (Status s = stride(args.key_token_stride_bytes, args.kv.key); !s) return s;
+  if (Status s = stride(args.value_token_stride_bytes, args.kv.value); !s) return s;
   if (Status s = not_null(Check::slots_pointer, args.slots); !s) return s;
   const std::int64_t last = args.kv.num_blocks * args.kv.block_size - 1;
   for (std::int64_t i = 0; i < args.num_tokens; ++i) {
@@ -145,7 +153,15 @@ Status check_copies(std::span<const BlockCopy> copies, std::span<const BlockRegi
 /// All slots are checked before anything is written.
 Status append_kv(const AppendArgs& args, CpuWorkers* workers) noexcept {
   if (Status s = check_append(args); !s) return s;
-  AppendRun run{{args.kv, args.key, args.value, args.slots, args.num_tokens, args.dtype}, 1};
+  AppendRun run{{.kv = args.kv,
+                 .key = args.key,
+                 .value = args.value,
+                 .slots = args.slots,
+                 .num_tokens = args.num_tokens,
+                 .dtype = args.dtype,
+                 .key_token_stride = args.key_token_stride_bytes,
+                 .value_token_stride = args.value_token_stride_bytes},
+                1};
   if (workers == nullptr) {
     append_share(&run, 0);
   } else {

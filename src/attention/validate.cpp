@@ -120,7 +120,18 @@ Status check_q_and_out(const AttentionArgs& args, std::int64_t num_q_tokens) noe
   if (Status s = element_pointer(Check::q_pointer, Check::q_alignment, args.q, args.q_dtype); !s) {
     return s;
   }
-  return element_pointer(Check::out_pointer, Check::out_alignment, args.out, args.out_dtype);
+  if (Status s =
+          element_pointer(Check::out_pointer, Check::out_alignment, args.out, args.out_dtype);
+      !s) {
+    return s;
+  }
+  if (Status s = token_stride(Check::q_stride, args.q_token_stride_bytes, args.num_q_heads,
+                              args.kv.key.head_dim, args.q_dtype);
+      !s) {
+    return s;
+  }
+  return token_stride(Check::out_stride, args.out_token_stride_bytes, args.num_q_heads,
+                      args.kv.value.head_dim, args.out_dtype);
 }
 
 Status check_rows(const AttentionArgs& args) noexcept {

@@ -5,11 +5,13 @@
 /// formatted only when a sink listens at its level. Thread-safe. Exported for the project's other
 /// libraries (kvarena_health).
 
+#include "base/excerpt.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/log.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
+#include <string_view>
 #include <utility>
 
 namespace kvarena {
@@ -38,4 +40,19 @@ void log_line(LogLevel level, fmt::format_string<Args...> format, Args&&... args
   log_made(level, [&] { return fmt::format(format, std::forward<Args>(args)...); });
 }
 
+/// The name of an object behind a noun in a log line: " of NAME", or nothing without a name.
+struct OfObject {
+  std::string_view name;
+};
+
 }  // namespace kvarena
+
+/// Formats an OfObject, with what could break the line replaced.
+template <>
+struct fmt::formatter<kvarena::OfObject> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  auto format(const kvarena::OfObject& object, format_context& context) const {
+    if (object.name.empty()) return context.out();
+    return fmt::format_to(context.out(), " of {}", kvarena::printable(object.name));
+  }
+};

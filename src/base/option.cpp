@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 117> kNames = {
+constexpr std::array<std::string_view, 118> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 117> kNames = {
     "max_open_tickets",
     "max_fence_entries",
     "max_table_pages",
+    "max_pins",
     "num_threads",
     "max_decode_tokens",
     "batch_invariant_tokens",

@@ -6,6 +6,7 @@
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace kvarena {
@@ -19,6 +20,7 @@ struct ListedDemands {
   std::size_t size() const noexcept { return list.size(); }
   SequenceId id(std::size_t i) const noexcept { return list[i].sequence; }
   std::int64_t tokens(std::size_t i) const noexcept { return list[i].num_tokens; }
+  std::optional<Urgency> urgency(std::size_t i) const noexcept { return list[i].urgency; }
 };
 
 /// The demands of append_one_each: one token for each sequence.
@@ -27,6 +29,7 @@ struct OneEach {
   std::size_t size() const noexcept { return list.size(); }
   SequenceId id(std::size_t i) const noexcept { return list[i]; }
   static constexpr std::int64_t tokens(std::size_t) noexcept { return 1; }
+  static constexpr std::optional<Urgency> urgency(std::size_t) noexcept { return std::nullopt; }
 };
 
 Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noexcept {
@@ -73,6 +76,12 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     if (std::exchange(sequence->call_stamp, calls) == calls) {
       return fail(index, duplicate_argument(Resource::sequence, demands.id(i).value));
     }
+    const std::optional<Urgency> urgency = demands.urgency(i);
+    if (urgency) {
+      if (Status s = check_enum(Resource::urgency, *urgency, Urgency::admission); !s) {
+        return fail(index, s);
+      }
+    }
     const std::int64_t tokens_wanted = demands.tokens(i);
     if (tokens_wanted < 0) {
       return fail(index,
@@ -91,8 +100,10 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
     }
     if (tokens_wanted <= sequence->room && sequence->claims_seen == claim_serial) [[likely]]
       continue;
+    if (Status s = check_imported(demands.id(i), *sequence); !s) return fail(index, s);
     if (tokens_wanted == 0) continue;
     Growth growth = growth_of(demands.id(i), *sequence, length, i);
+    growth.urgency = urgency;
     if (sequence->claims_seen != claim_serial && !owns_tail(*sequence)) {
       growth.copies_tail = true;
       growth.tail = sequence->table.id_at(pages, sequence->filled_blocks - 1);
@@ -120,12 +131,15 @@ void BlockTables::Impl::resolve_shared_tails() {
 /// Returns whether the manager has the blocks of all holder_demands. O(growths).
 bool BlockTables::Impl::blocks_suffice(std::span<const Growth> its, Urgency urgency) const {
   std::int64_t beyond_promises = 0;
+  Urgency of_all = Urgency::growth;
   for (std::size_t g = 0; g < its.size(); ++g) {
     const Result<HolderReport> holder = manager->holder(holder_demands[g].holder);
     const std::int64_t promised = holder ? holder->reserved : 0;
-    beyond_promises += std::max<std::int64_t>(0, holder_demands[g].count - promised);
+    if (holder_demands[g].count <= promised) continue;
+    beyond_promises += holder_demands[g].count - promised;
+    of_all = std::max(of_all, its[g].urgency.value_or(urgency));
   }
-  return manager->can_allocate(beyond_promises, urgency);
+  return manager->can_allocate(beyond_promises, of_all);
 }
 
 /// Checks that there are pages for all growths. When blocks are missing too, it returns ok, so that
@@ -151,7 +165,8 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
   if (its.empty()) return {};
   for (std::size_t g = 0; g < its.size(); ++g) {
     const std::int64_t wanted = its[g].new_entries + (its[g].copies_tail ? 1 : 0);
-    holder_demands[g] = {its[g].sequence->holder, static_cast<std::uint32_t>(wanted)};
+    holder_demands[g] = {its[g].sequence->holder, static_cast<std::uint32_t>(wanted),
+                         its[g].urgency};
     num_new_blocks += wanted;
     if (can_undo) its[g].promised = manager->holder(its[g].sequence->holder)->reserved;
   }

@@ -21,12 +21,12 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
   return invalid_argument(argument, value, smallest, largest);
 }
 
-/// The default number of pages: every block is in kSharers tables, and every sequence has one page
-/// more. Directory pages come on top: one for each sequence of two leaves or more, and one for
-/// every 64 leaves.
+/// The default number of pages: every block is in kSharers tables, and every sequence and pin has
+/// one page more. Directory pages come on top: one for each sequence of two leaves or more, and one
+/// for every 64 leaves.
 std::int64_t table_pages(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept {
   if (options.max_table_pages != 0) return options.max_table_pages;
-  const std::int64_t sequences = options.max_sequences;
+  const std::int64_t sequences = std::int64_t{options.max_sequences} + options.max_pins;
   const std::int64_t entries = std::min(BlockManager::kSharers, sequences) * num_blocks;
   const std::int64_t leaves = entries / BlockTables::kPageEntries + 1 + sequences;
   return leaves + std::min(sequences, leaves) + leaves / 64 + 4;
@@ -49,6 +49,7 @@ std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
   return bytes_of(table_pages(num_blocks, options), kPageBytes) +
          bytes_of(options.max_sequences, kSequenceBytes) + bytes_of(num_blocks, kEntryBytes) +
          bytes_of(num_blocks, sizeof(std::int32_t)) +
+         bytes_of(options.max_pins, sizeof(Sequence) + sizeof(std::uint32_t)) +
          bytes_of(options.max_append_tokens, sizeof(std::int64_t));
 }
 
@@ -59,6 +60,7 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
       report_rows(options.report_rows || options.can_undo),
       can_undo(options.can_undo),
       sequences(options.max_sequences),
+      pins(options.max_pins),
       owners(static_cast<std::size_t>(options.max_sequences)),
       pages(options.max_table_pages),
       slots(static_cast<std::size_t>(options.max_append_tokens)),
@@ -148,7 +150,7 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
   if (sequences.is_full()) {
     return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   }
-  const SequenceId id = sequences.new_id();
+  const SequenceId id = sequences.new_id(sequences_ever + 1);  // a refused call uses no number up
   const std::uint64_t of_family = options.owner != 0 ? options.owner : parent_owner;
   const std::uint64_t owner = of_family != 0 ? of_family : id.value;
   const Result<HolderId> holder = manager->register_holder({.number = id.value,
@@ -166,24 +168,6 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
   return id;
 }
 
-Status BlockTables::Impl::share_blocks(const Sequence& parent, Sequence& child,
-                                       std::int64_t length) {
-  const std::int64_t shared = blocks_for(length);
-  for (std::int64_t first = 0; first < shared; first += kPageEntries) {
-    const std::int32_t leaf =
-        parent.table.leaf_page(pages, static_cast<std::int32_t>(first >> kPageShift));
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, shared - first));
-    const Status status = manager->retain(child.holder, std::span(pages.ids(leaf), count),
-                                          std::span(pages.generations(leaf), count));
-    if (!status) return status;
-    child.table.append(pages, pages.ids(leaf), pages.generations(leaf),
-                       static_cast<std::int32_t>(count));
-    entries += static_cast<std::int64_t>(count);
-  }
-  return {};
-}
-
 Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTablesOptions& given) {
   BlockTablesOptions options = given;
   if (Status s =
@@ -194,6 +178,7 @@ Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTables
   if (Status s = check_option(Option::max_sequences, options.max_sequences, 1, kMaxSequences); !s) {
     return s;
   }
+  if (Status s = check_option(Option::max_pins, options.max_pins, 0, kMaxSequences); !s) return s;
   if (Status s = check_option(Option::max_append_tokens, options.max_append_tokens, 1, kMaxTokens);
       !s) {
     return s;
@@ -223,6 +208,8 @@ BlockTables::~BlockTables() {
   if (impl_ == nullptr) return;
   impl_->sequences.for_each(
       [this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
+  impl_->pins.for_each(
+      [this](SequenceId, const Sequence& pin) { static_cast<void>(unpin(pin.holder)); });
 }
 
 Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
@@ -234,6 +221,7 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   Impl& t = *impl_;
   const Sequence* parent = t.sequences.find(parent_id);
   if (parent == nullptr) return not_found(Resource::sequence, parent_id.value);
+  if (Status s = Impl::check_imported(parent_id, *parent); !s) return s;
   if (Status s = check_range(Resource::sequence_length, length, 0, parent->length); !s) return s;
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
     return Status{StatusCode::context_length_exceeded,
@@ -244,16 +232,12 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
                   static_cast<std::uint64_t>(length),
                   static_cast<std::uint64_t>(options.max_length_tokens)};
   }
-  const std::int64_t pages = PageTree::pages_for(t.blocks_for(length));
-  if (pages > t.pages.available()) {
-    return exhausted(Resource::table_page, static_cast<std::uint64_t>(pages),
-                     static_cast<std::uint64_t>(t.pages.available()), parent_id.value,
-                     Option::max_table_pages);
-  }
+  const std::int64_t shared = t.blocks_for(length);
+  if (Status s = t.check_pages_of_new(shared, parent_id.value); !s) return s;
   Result<SequenceId> id = t.insert(options, t.owners[SequenceTable::slot_of(parent_id)]);
   if (!id) return id;
   Sequence& child = *t.sequences.find(*id);
-  if (Status status = t.share_blocks(*parent, child, length); !status) {
+  if (Status status = t.share_blocks(*parent, child, 0, shared); !status) {
     static_cast<void>(destroy(*id));
     --t.sequences_ever;
     return status;
@@ -294,10 +278,17 @@ Status BlockTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
   return {};
 }
 
+Status BlockTables::set_deadline(SequenceId id, std::int64_t deadline_ns) {
+  const Sequence* sequence = impl_->sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  return impl_->manager->set_deadline(sequence->holder, deadline_ns);
+}
+
 Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) {
   Impl& t = *impl_;
   Sequence* sequence = t.sequences.find(id);
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status s = Impl::check_imported(id, *sequence); !s) return s;
   if (Status s = check_range(Resource::sequence_length, length, 0, sequence->length); !s) return s;
   Sequence& s = *sequence;
   const auto cut = static_cast<std::int32_t>(s.length - length);

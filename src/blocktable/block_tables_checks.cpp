@@ -47,29 +47,36 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
       .max_length_tokens = max_length == std::numeric_limits<std::int32_t>::max() ? 0 : max_length,
       .waste_tokens = s->table.num_entries * impl_->block_size - s->length,
       .holder = s->holder,
-      .owner = impl_->owners[SequenceTable::slot_of(id)]};
+      .owner = impl_->owners[SequenceTable::slot_of(id)],
+      .import_state = s->import_state};
 }
 
-/// Calls `visit` with all block ids that a sequence holds: page by page those of its table, then
-/// the ones that it keeps for an undo.
+/// Returns the sequence or pin of these tables that a holder stands for, or nullptr.
+const Sequence* BlockTables::Impl::sequence_of(const HolderReport& holder) const noexcept {
+  const SequenceId id(holder.number);
+  for (const SequenceTable* table : {&sequences, &pins}) {
+    const Sequence* found = table->find(id);
+    if (found != nullptr && found->holder == holder.holder) return found;
+  }
+  return nullptr;
+}
+
+/// Calls `visit` with all block ids that a holder with a sequence or pin here holds: page by page
+/// those of its table, then the ones that its sequence keeps for an undo.
 template <class Visit>
-void BlockTables::Impl::for_each_held(SequenceId id, const Sequence& sequence, Visit visit) const {
+void BlockTables::Impl::for_each_held(const HolderReport& holder, Visit visit) const {
+  const Sequence& sequence = *sequence_of(holder);
   for (std::int32_t leaf = 0; leaf < sequence.table.num_leaves(); ++leaf) {
     const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
     const std::int64_t left = sequence.table.num_entries - first;
     const auto count = static_cast<std::size_t>(std::min<std::int64_t>(kPageEntries, left));
     visit(std::span<const BlockId>(pages.ids(sequence.table.leaf_page(pages, leaf)), count));
   }
+  if (sequences.find(sequence.id) != &sequence) return;  // a pin
   for (std::size_t i = 0; i < num_kept_tails; ++i) {
     const KeptTail& kept = kept_tails[i];
-    if (kept.id == id) visit(std::span<const BlockId>(&kept.block, 1));
+    if (kept.id == sequence.id) visit(std::span<const BlockId>(&kept.block, 1));
   }
-}
-
-/// Returns the sequence of these tables that a holder stands for, or nullptr.
-const Sequence* BlockTables::Impl::sequence_of(const HolderReport& holder) const noexcept {
-  const Sequence* sequence = sequences.find(SequenceId(holder.number));
-  return sequence != nullptr && sequence->holder == holder.holder ? sequence : nullptr;
 }
 
 /// Fills in how many blocks come back when the largest holders end, one after the other.
@@ -77,18 +84,16 @@ void BlockTables::Impl::count_returning(Explanation& e) const noexcept {
   std::size_t counted = 0;
   std::int64_t returned = 0;
   for (; counted < e.num_largest; ++counted) {
-    const Sequence* sequence = sequence_of(e.largest[counted]);
-    if (sequence == nullptr) break;
-    const SequenceId id(e.largest[counted].number);
-    for_each_held(id, *sequence, [&](std::span<const BlockId> ids) {
+    const HolderReport& holder = e.largest[counted];
+    if (sequence_of(holder) == nullptr) break;
+    for_each_held(holder, [&](std::span<const BlockId> ids) {
       returned += ReleaseProbe::lower(*manager, ids);
     });
-    returned += e.largest[counted].reserved;
+    returned += holder.reserved;
     e.returning[counted] = returned;
   }
   for (std::size_t i = 0; i < counted; ++i) {
-    const SequenceId id(e.largest[i].number);
-    for_each_held(id, *sequence_of(e.largest[i]),
+    for_each_held(e.largest[i],
                   [&](std::span<const BlockId> ids) { ReleaseProbe::raise(*manager, ids); });
   }
 }
@@ -125,20 +130,25 @@ Result<std::int64_t> BlockTables::slot_of(SequenceId id, std::int64_t index) con
   return block.value * size + index % size;
 }
 
-Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> out) const {
-  const Sequence* s = impl_->sequences.find(id);
-  if (s == nullptr) return not_found(Resource::sequence, id.value);
-  const std::int64_t count = s->table.num_entries;
+Result<std::int64_t> BlockTables::Impl::copy_blocks(const Sequence& s,
+                                                    std::span<BlockId> out) const {
+  const std::int64_t count = s.table.num_entries;
   if (static_cast<std::int64_t>(out.size()) < count) {
     return invalid_argument(Resource::span_size, static_cast<std::int64_t>(out.size()), count,
                             std::numeric_limits<std::int32_t>::max());
   }
-  for (std::int32_t leaf = 0; leaf < s->table.num_leaves(); ++leaf) {
+  for (std::int32_t leaf = 0; leaf < s.table.num_leaves(); ++leaf) {
     const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
-    std::copy_n(impl_->pages.ids(s->table.leaf_page(impl_->pages, leaf)),
+    std::copy_n(pages.ids(s.table.leaf_page(pages, leaf)),
                 std::min<std::int64_t>(kPageEntries, count - first), out.begin() + first);
   }
   return count;
+}
+
+Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> out) const {
+  const Sequence* s = impl_->sequences.find(id);
+  if (s == nullptr) return not_found(Resource::sequence, id.value);
+  return impl_->copy_blocks(*s, out);
 }
 
 /// Lists the leaf pages of each row, so that the view reads the tables in place.
@@ -179,7 +189,9 @@ TableStats BlockTables::stats() const noexcept {
           .pages_used = t.pages.used(),
           .pages_total = t.pages.num_pages(),
           .sequences_ever = t.sequences_ever,
-          .copies_on_write = t.copies_ever};
+          .copies_on_write = t.copies_ever,
+          .pins = t.pins.size(),
+          .pinned_entries = t.pinned_entries};
 }
 
 std::vector<SequenceId> BlockTables::sequences() const noexcept try {
@@ -198,10 +210,17 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
     return violated(Invariant::sequence_length, Resource::sequence, id.value, s.length,
                     count * block_size);
   }
+  return check_entries(s, num_kept_of(id), Resource::sequence, id.value);
+}
+
+/// Checks the references and the entries of a sequence, which holds `kept` blocks more, or of a
+/// pin.
+Status BlockTables::Impl::check_entries(const Sequence& s, std::int64_t kept, Resource resource,
+                                        std::uint64_t subject) const {
+  const std::int64_t count = s.table.num_entries;
   const Result<HolderReport> holder = manager->holder(s.holder);
-  const std::int64_t held = count + num_kept_of(id);
-  if (!holder || holder->references != held) {
-    return violated(Invariant::table_counts, Resource::sequence, id.value, held,
+  if (!holder || holder->references != count + kept) {
+    return violated(Invariant::table_counts, resource, subject, count + kept,
                     holder ? holder->references : -1);
   }
   for (std::int64_t index = 0; index < count; ++index) {
@@ -212,7 +231,7 @@ Status BlockTables::Impl::check_sequence(SequenceId id, const Sequence& s) const
     const bool exists = block.value >= 0 && block.value < manager->num_blocks();
     if (!exists || manager->reference_count(block) == 0 ||
         manager->generation(block) != generation) {
-      return violated(Invariant::table_entries, Resource::sequence, id.value, index, block.value);
+      return violated(Invariant::table_entries, resource, subject, index, block.value);
     }
   }
   return {};
@@ -224,20 +243,33 @@ Status BlockTables::check_invariants() const try {
   std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));
   std::int64_t tokens = 0;
   std::int64_t entries = 0;
+  std::int64_t pinned = 0;
   Status first;
+  const auto is_whole = [&](const Sequence& s) {
+    return s.table.num_entries == 0 ||
+           mark_pages(t.pages, s.table.root, s.table.depth, s.table.num_leaves(), marked);
+  };
   t.sequences.for_each([&](SequenceId id, const Sequence& s) {
     if (!first) return;
     tokens += s.length;
     entries += s.table.num_entries;
-    const bool whole = s.table.num_entries == 0 || mark_pages(t.pages, s.table.root, s.table.depth,
-                                                              s.table.num_leaves(), marked);
-    first = whole ? t.check_sequence(id, s)
-                  : violated(Invariant::table_pages, Resource::sequence, id.value, 1, 0);
+    first = is_whole(s) ? t.check_sequence(id, s)
+                        : violated(Invariant::table_pages, Resource::sequence, id.value, 1, 0);
+  });
+  t.pins.for_each([&](SequenceId, const Sequence& pin) {
+    if (!first) return;
+    pinned += pin.table.num_entries;
+    const std::uint64_t holder = pin.holder.value;
+    first = is_whole(pin) ? t.check_entries(pin, 0, Resource::holder, holder)
+                          : violated(Invariant::table_pages, Resource::holder, holder, 1, 0);
   });
   if (!first) return first;
   const auto used = std::count(marked.begin(), marked.end(), true);
   if (used != t.pages.used()) {
     return violated(Invariant::table_pages, Resource::table_page, 0, t.pages.used(), used);
+  }
+  if (pinned != t.pinned_entries) {
+    return violated(Invariant::table_counts, Resource::holder, 0, t.pinned_entries, pinned);
   }
   if (tokens != t.tokens || entries != t.entries) {
     return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace kvarena {
 
@@ -33,12 +34,29 @@ struct BlockTables::Impl {
   /// when that is 0.
   Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
-  Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t length);
+  Status check_entries(const Sequence& sequence, std::int64_t kept, Resource resource,
+                       std::uint64_t subject) const;
+  /// Gives `child` references on the blocks [first, end) of `parent`. On failure it has a part.
+  Status share_blocks(const Sequence& parent, Sequence& child, std::int64_t first,
+                      std::int64_t end);
+  Status check_pages_of_new(std::int64_t num_entries, std::uint64_t subject) const noexcept;
+  static Status check_imported(SequenceId id, const Sequence& sequence) noexcept {
+    return sequence.import_state == ImportState::none
+               ? Status{}
+               : failed_precondition(Resource::sequence, id.value,
+                                     static_cast<std::uint64_t>(sequence.import_state));
+  }
+
+  // imports.cpp, pins.cpp
+  Status check_filling(SequenceId id, const Sequence* sequence) const noexcept;
+  void set_content(const Sequence& sequence, BlockContent content);
+  const Sequence* pin_of(HolderId holder) const noexcept;
 
   // block_tables_checks.cpp
-  template <class Visit>
-  void for_each_held(SequenceId id, const Sequence& sequence, Visit visit) const;
+  Result<std::int64_t> copy_blocks(const Sequence& sequence, std::span<BlockId> out) const;
   const Sequence* sequence_of(const HolderReport& holder) const noexcept;
+  template <class Visit>
+  void for_each_held(const HolderReport& holder, Visit visit) const;
   void count_returning(Explanation& explanation) const noexcept;
 
   /// A demand of the current call that takes blocks.
@@ -46,11 +64,12 @@ struct BlockTables::Impl {
     std::size_t demand = 0;  ///< index of the demand
     Sequence* sequence = nullptr;
     SequenceId id{};
-    std::int64_t old_entries = 0;  ///< entries of its table before the call
-    std::int64_t new_entries = 0;  ///< blocks behind the table's end
-    bool copies_tail = false;      ///< whether its last block is copied first
-    BlockId tail{};                ///< its last block
-    std::int64_t promised = 0;     ///< can_undo: blocks reserved for its holder before
+    std::int64_t old_entries = 0;      ///< entries of its table before the call
+    std::int64_t new_entries = 0;      ///< blocks behind the table's end
+    bool copies_tail = false;          ///< whether its last block is copied first
+    BlockId tail{};                    ///< its last block
+    std::int64_t promised = 0;         ///< can_undo: blocks reserved for its holder before
+    std::optional<Urgency> urgency{};  ///< of its demand
   };
   /// Orders the growths that may copy their last block: by block, then by demand.
   struct SharedTail {
@@ -109,11 +128,14 @@ struct BlockTables::Impl {
   bool report_rows;
   bool can_undo;
   SequenceTable sequences;
+  SequenceTable pins;
   LazyArray<std::uint64_t> owners;  // as in SequenceInfo, by slot; an append does not read them
   PagePool pages;
-  std::int64_t tokens = 0;   // sum of lengths
-  std::int64_t entries = 0;  // sum of table entries
+  std::int64_t tokens = 0;          // sum of lengths
+  std::int64_t entries = 0;         // sum of table entries
+  std::int64_t pinned_entries = 0;  // of pins; `entries` does not count them
   std::uint64_t sequences_ever = 0;
+  std::uint64_t pins_ever = 0;
   std::uint64_t copies_ever = 0;
   std::uint64_t calls = 0;         // stamps the sequences of a call
   std::uint64_t claim_serial = 0;  // the manager's, at the current append

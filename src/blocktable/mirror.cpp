@@ -1,9 +1,11 @@
-// The blocks that a mirror of the tables has, and those that it lacks.
+// Copies of the tables for others: the blocks that a mirror has and those that it lacks, and whole
+// rows.
 
 #include "blocktable/block_tables_impl.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvarena {
 
@@ -31,6 +33,39 @@ std::int32_t BlockTables::mirror_changes(std::int32_t slot, std::span<BlockId> o
 void BlockTables::unmirror(std::int32_t slot, std::int32_t blocks) noexcept {
   Sequence* s = impl_->sequences.at(slot);
   if (s != nullptr) s->mirrored_blocks = std::min(s->mirrored_blocks, blocks);
+}
+
+/// Checks every row before it writes any.
+Status BlockTables::copy_rows(std::span<const SequenceId> ids, std::span<std::int32_t> entries,
+                              std::int64_t stride, std::span<std::int32_t> lengths) const {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Impl& t = *impl_;
+  std::int64_t longest = 0;
+  for (const SequenceId id : ids) {
+    const Sequence* s = t.sequences.find(id);
+    if (s == nullptr) return not_found(Resource::sequence, id.value);
+    longest = std::max<std::int64_t>(longest, s->filled_blocks);
+  }
+  if (stride < longest) return invalid_argument(Resource::span_size, stride, longest, kMost);
+  const std::int64_t rows = std::ssize(ids);
+  if (rows > 0 && std::ssize(entries) / rows < stride) {
+    return invalid_argument(Resource::span_size, std::ssize(entries), rows * stride, kMost);
+  }
+  if (!lengths.empty() && std::ssize(lengths) < rows) {
+    return invalid_argument(Resource::span_size, std::ssize(lengths), rows, kMost);
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Sequence& s = *t.sequences.find(ids[static_cast<std::size_t>(row)]);
+    std::int32_t* to = entries.data() + row * stride;
+    for (std::int32_t first = 0; first < s.filled_blocks; first += kPageEntries) {
+      const BlockId* const from = t.pages.ids(s.table.leaf_page(t.pages, first >> kPageShift));
+      to = std::transform(from, from + std::min(kPageEntries, s.filled_blocks - first), to,
+                          [](BlockId id) { return id.value; });
+    }
+    std::fill(to, entries.data() + (row + 1) * stride, kNoBlock.value);
+    if (!lengths.empty()) lengths[static_cast<std::size_t>(row)] = s.length;
+  }
+  return {};
 }
 
 std::int32_t BlockTables::most_sharers(std::span<const AppendedRow> rows,

@@ -1,15 +1,6 @@
 #include "blocktable/sequence_table.hpp"
 
-#include <atomic>
-
 namespace kvarena {
-namespace {
-
-/// One counter for the whole process, so that two tables never issue equal ids. It orders nothing
-/// but ids.
-std::atomic<std::uint64_t> next_serial{1};
-
-}  // namespace
 
 SequenceTable::SequenceTable(std::int32_t capacity)
     : slots_(static_cast<std::size_t>(capacity)), free_slots_(static_cast<std::size_t>(capacity)) {
@@ -18,9 +9,7 @@ SequenceTable::SequenceTable(std::int32_t capacity)
   }
 }
 
-/// Combines a fresh serial number with the slot that insert() will take.
-SequenceId SequenceTable::new_id() const noexcept {
-  const std::uint64_t serial = next_serial.fetch_add(1, std::memory_order_relaxed);
+SequenceId SequenceTable::new_id(std::uint64_t serial) const noexcept {
   return SequenceId(serial * kMaxSlots + free_slots_[capacity_left() - 1]);
 }
 

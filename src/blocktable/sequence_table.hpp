@@ -1,19 +1,22 @@
 #pragma once
 
 /// @file
-/// `SequenceTable`: the records of existing sequences, found by id in O(1). An id is a slot and a
-/// serial number that the process never issues again. The slot freed last is reused first.
+/// `SequenceTable`: the records of existing sequences, found by id in O(1). An id is a slot and the
+/// number of the sequence within its tables, so tables that are called alike issue the same ids.
+/// The slot freed last is reused first.
 
 #include "blocktable/page_tree.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/blocktable/sequences.hpp"
 
 #include <cstdint>
 #include <vector>
 
 namespace kvarena {
 
-/// One sequence. While `room` > 0, the next token goes to slot `next_slot`. Without room it goes to
-/// the next block of the table, or needs a new block.
+/// One sequence, or a pin, which uses its table, holder and id only. While `room` > 0, the next
+/// token goes to slot `next_slot`. Without room it goes to the next block of the table, or needs a
+/// new block.
 struct Sequence {
   std::int64_t next_slot = 0;  ///< one past the slot of the last token
   /// The value of BlockManager::claim_serial when the block of the last token had no other claims;
@@ -25,6 +28,7 @@ struct Sequence {
   std::int32_t filled_blocks = 0;  ///< ceil(length / block_size); the table may hold more
   PageTree table;
   std::int32_t mirrored_blocks = 0;  ///< first blocks that a mirror has; <= filled_blocks
+  ImportState import_state = ImportState::none;  ///< other than none: claims_seen is 0
   HolderId holder;
   std::uint64_t call_stamp = 0;  ///< the last call that named it
   SequenceId id;                 ///< kNoSequence in a free slot
@@ -42,8 +46,9 @@ class SequenceTable {
   std::int64_t capacity() const noexcept { return static_cast<std::int64_t>(slots_.size()); }
   bool is_full() const noexcept { return size_ == capacity(); }
 
-  /// Returns an id for the slot that insert() takes next. Requires !is_full().
-  SequenceId new_id() const noexcept;
+  /// Returns the id of sequence number `serial`, >= 1, in the slot that insert() takes next.
+  /// Requires !is_full().
+  SequenceId new_id(std::uint64_t serial) const noexcept;
   /// Adds a fresh record for the id that new_id() returned last. Requires !is_full().
   Sequence& insert(SequenceId id) noexcept;
   void erase(SequenceId id) noexcept;

@@ -2,8 +2,8 @@
 
 /// @file
 /// `Backend`: what a KvCache needs from its device in a step: scrubs, copies on write, KV writes
-/// and attention, all queued on the home stream. One thread at a time, as the cache.
-/// Implementations: HostBackend and CudaBackend.
+/// and attention, all queued on one stream, which a step or a recording chooses. One thread at a
+/// time, as the cache. Implementations: HostBackend and CudaBackend.
 
 #include "cache/scrub_planner.hpp"
 #include "cache/workspaces.hpp"
@@ -49,10 +49,15 @@ struct StepGrowth {
 /// completed.
 class Backend {
  public:
-  Backend() = default;
+  explicit Backend(StreamId stream) noexcept : stream_(stream) {}
   virtual ~Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
+
+  /// The stream on which work is queued.
+  StreamId stream() const noexcept { return stream_; }
+  /// Queues later work on `stream`, which waits for the work so far. Call it between steps.
+  void use(StreamId stream) noexcept { stream_ = stream; }
 
   /// Copies the data that the step's work reads, queues its scrubs (also when a graph runs the
   /// step) and copies on write, and plans its attention. When it fails, the work already queued
@@ -65,12 +70,15 @@ class Backend {
   /// Queues the attention of one layer. `args.scale` is set.
   virtual Status attend(const KvLayerView& kv, const AttendArgs& args) = 0;
 
+  /// Returns the pointers of the batch that was begun or is recorded last, without its numbers.
+  virtual DeviceBatch device_batch() const noexcept = 0;
+
   /// Records the work in front of a step's layers. Only backends that can record steps support this
   /// function and the next two.
   virtual Result<StepBatch> begin_recording(const RecordedStep& shape) = 0;
   /// Says that the graph of the step begun with `recorded` has been launched.
   virtual void end_replay() noexcept = 0;
-  /// Gives up the step begun with `recorded`. Waits for the home stream and returns whether the
+  /// Gives up the step begun with `recorded`. Waits for the stream and returns whether the
   /// step's graph has run.
   virtual Result<bool> abort_replay(BlockTables& tables) = 0;
 
@@ -81,6 +89,7 @@ class Backend {
   virtual void resync(BlockTables&) noexcept {}
 
  protected:
+  StreamId stream_;
   bool copies_are_queued_ = false;
 };
 

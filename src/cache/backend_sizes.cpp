@@ -55,6 +55,13 @@ cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView
           .max_shared_rows = options.max_shared_rows};
 }
 
+bool has_tree_kernel(const BackendOptions& options, const KvLayerView& kv,
+                     std::int32_t compute_capability) noexcept {
+  cuda::AttentionShape shape = cuda_shape(options, kv);
+  shape.compute_capability = compute_capability;
+  return cuda::row_classes(shape).column_tokens > 0;
+}
+
 DeviceTablesOptions tables_options(const BackendOptions& options) noexcept {
   return {.limits = options.limits,
           .max_sequences = options.max_sequences,

@@ -21,6 +21,9 @@ constexpr std::int32_t num_windows(const BackendOptions& options) noexcept {
 AttentionLimits host_limits(const BackendOptions& options, const KvLayerView& kv) noexcept;
 /// Returns the shape of a CUDA backend's steps. `kv` is any layer.
 cuda::AttentionShape cuda_shape(const BackendOptions& options, const KvLayerView& kv) noexcept;
+/// Returns whether a GPU of this compute capability (90: 9.0) has a kernel that masks draft trees.
+bool has_tree_kernel(const BackendOptions& options, const KvLayerView& kv,
+                     std::int32_t compute_capability) noexcept;
 /// Returns the options of a CUDA backend's block tables.
 DeviceTablesOptions tables_options(const BackendOptions& options) noexcept;
 

@@ -48,6 +48,7 @@ Status complete(KvCacheOptions& o) noexcept {
           {Option::max_batch_blocks, o.max_batch_blocks, 0, kMaxTableEntries},
           {Option::max_fence_entries, o.max_fence_entries, 0, kMaxTokens},
           {Option::max_table_pages, o.max_table_pages, 0, kMaxTokens},
+          {Option::max_pins, o.max_pins, 0, kMaxSequences},
           {Option::audit_blocks_per_step, o.audit_blocks_per_step, 0, kMost},
       });
       !s) {

@@ -1,11 +1,11 @@
 #include "cache/cache_plan.hpp"
 
-#include "allocator/layer_view.hpp"
 #include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
 #include "cache/scrub_planner.hpp"
 #include "device/request_checks.hpp"
+#include "kvarena/allocator/layer_view.hpp"
 #include "kvarena/attention/cpu_workers.hpp"
 #include "step/device_tables_memory.hpp"
 
@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::int64_t kBatchTables = 4;  ///< the default is this many times num_blocks, because
                                           ///< sequences share prefixes
+constexpr std::int64_t kMaxHolders = 1 << 24;  ///< of a BlockManager
 /// An address for a pool that is only planned. It has the alignment that every device gives. It is
 /// never read.
 constexpr std::uintptr_t kNowhere = 4096;
@@ -163,10 +164,12 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
   const KvCacheOptions& options = plan.options;
   return {.num_blocks = plan.pool.num_blocks,
           .watermark_blocks = options.watermark_blocks,
-          .max_holders = options.max_sequences,
+          .max_holders = static_cast<std::int32_t>(
+              std::min(std::int64_t{options.max_sequences} + options.max_pins, kMaxHolders)),
           .max_open_tickets = options.max_open_tickets,
           .max_fence_entries = options.max_fence_entries,
-          .log = options.log};
+          .log = options.log,
+          .name = options.name};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
@@ -174,6 +177,7 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
   return {.block_size_tokens = options.layout.block_size_tokens,
           .max_sequences = options.max_sequences,
           .max_table_pages = options.max_table_pages,
+          .max_pins = options.max_pins,
           .max_append_tokens = options.max_step_tokens,
           .report_rows = true,
           .can_undo = true};

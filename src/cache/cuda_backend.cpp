@@ -2,6 +2,7 @@
 
 #include "cache/backend_sizes.hpp"
 #include "cache/cuda_blocks.hpp"
+#include "cache/device_batch.hpp"
 #include "device/current_gpu.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
@@ -33,9 +34,9 @@ class CudaBackend final : public Backend {
   /// Requires that `arena` has a layer 0.
   CudaBackend(CudaDevice& device, StreamId stream, Memory memory, const Arena& arena,
               const BackendOptions& options)
-      : device_(device),
+      : Backend(stream),
+        device_(device),
         ordinal_(device.ordinal()),
-        stream_(stream),
         tables_(std::move(memory.tables)),
         workspaces_(std::move(memory.workspaces)),
         blocks_(arena, options.scrubs),
@@ -49,6 +50,7 @@ class CudaBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override { return device_batch_of(tables_.view()); }
   Result<StepBatch> begin_recording(const RecordedStep& shape) override;
   void end_replay() noexcept override { tables_.advance(); }
   Result<bool> abort_replay(BlockTables& tables) override;
@@ -94,7 +96,6 @@ class CudaBackend final : public Backend {
 
   CudaDevice& device_;
   const std::int32_t ordinal_;
-  StreamId stream_;
   DeviceTables tables_;
   Workspaces workspaces_;
   CudaBlocks blocks_;
@@ -257,18 +258,13 @@ Result<StepBatch> CudaBackend::begin(const StepGrowth& growth, BlockTables& tabl
                    .new_blocks = growth.appended.new_blocks};
 }
 
-/// The launches of a step are recorded by the capture of the home stream.
+/// The launches of a step are recorded by the capture of the stream.
 Result<StepBatch> CudaBackend::begin_recording(const RecordedStep& shape) {
+  const Result<bool> captured = device_.is_captured(stream_);
+  if (!captured) return captured.status();
+  if (!*captured) return failed_precondition(Resource::stream, stream_.value);
   batch_ = batch_of(shape);
-  const Status launched = launch_on_gpu([&](void* stream) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture);
-    if (error != cudaSuccess) return device_.check(error, Resource::stream);
-    if (capture != cudaStreamCaptureStatusActive) {
-      return failed_precondition(Resource::stream, stream_.value);
-    }
-    return launch_step(stream, true);
-  });
+  const Status launched = launch_on_gpu([&](void* stream) { return launch_step(stream, true); });
   if (!launched) return launched;
   return StepBatch{
       .slots = {}, .device_slots = tables_.view().slots, .num_tokens = batch_.num_tokens};
@@ -296,7 +292,9 @@ Status CudaBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
                           .dtype = args.dtype,
                           .slots = tables_.view().slots,
                           .num_tokens = batch_.num_tokens,
-                          .scales = args.scales};
+                          .scales = args.scales,
+                          .key_token_stride_bytes = args.key_token_stride_bytes,
+                          .value_token_stride_bytes = args.value_token_stride_bytes};
   return launch_layer(
       [&](void* stream) { return cuda::launch_append(append, layers_begun_, stream); });
 }
@@ -315,16 +313,10 @@ Status CudaBackend::attend(const KvLayerView& kv, const AttendArgs& given) {
   args.sinks = given.sinks;
   args.tree_mask = given.tree_mask;
   args.scales = given.scales;
+  args.q_token_stride_bytes = given.q_token_stride_bytes;
+  args.out_token_stride_bytes = given.out_token_stride_bytes;
   const cuda::AttentionStep step = step_for(schedule, batch_);
   return launch_layer([&](void* stream) { return cuda::launch_attention(step, args, stream); });
-}
-
-/// Returns whether the GPU has a kernel that masks draft trees.
-bool has_trees(const CudaDevice& device, const BackendOptions& options,
-               const KvLayerView& view) noexcept {
-  cuda::AttentionShape shape = cuda_shape(options, view);
-  shape.compute_capability = 10 * device.info().major + device.info().minor;
-  return cuda::row_classes(shape).column_tokens > 0;
 }
 
 }  // namespace
@@ -336,7 +328,8 @@ Result<std::unique_ptr<Backend>> create_cuda_backend(Device& device, const Arena
   if (cuda == nullptr) return unsupported(Resource::device);
   const Result<KvLayerView> view = arena.layer_view(0);
   if (!view) return view.status();
-  if (options.draft_trees && !has_trees(*cuda, options, *view)) {
+  const std::int32_t capability = 10 * cuda->info().major + cuda->info().minor;
+  if (options.draft_trees && !has_tree_kernel(options, *view, capability)) {
     return unsupported_option(Option::draft_trees, 1);
   }
   Result<DeviceTables> tables = DeviceTables::create(*cuda, tables_options(options));

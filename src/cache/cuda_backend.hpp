@@ -2,7 +2,7 @@
 
 /// @file
 /// The CUDA backend of a KvCache. It mirrors changes of the block tables on the device, launches
-/// kernels on the home stream, and can record steps in a graph.
+/// kernels on the step's stream, and can record steps in a graph.
 
 #include "cache/backend.hpp"
 #include "kvarena/allocator/arena.hpp"

@@ -149,7 +149,9 @@ Status HostBackend::write_kv(const KvLayerView& kv, const WriteKvArgs& args) {
                           .value = args.value,
                           .dtype = args.dtype,
                           .slots = step_->slot.slots.data(),
-                          .num_tokens = step_->slot.num_tokens};
+                          .num_tokens = step_->slot.num_tokens,
+                          .key_token_stride_bytes = args.key_token_stride_bytes,
+                          .value_token_stride_bytes = args.value_token_stride_bytes};
   return queue(run_append, *operation);
 }
 
@@ -168,7 +170,9 @@ Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
                                 .soft_cap = args.soft_cap,
                                 .scales = {},
                                 .sinks = args.sinks,
-                                .tree_mask = args.tree_mask};
+                                .tree_mask = args.tree_mask,
+                                .q_token_stride_bytes = args.q_token_stride_bytes,
+                                .out_token_stride_bytes = args.out_token_stride_bytes};
   if (Status status = validate(attention); !status) return status;
   Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();

@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// `HostBackend`: runs the copies, scrubs, KV writes and attention of a step on the home stream of
-/// the host device. The arguments of queued work stay in the operation slots of their step until
+/// `HostBackend`: runs the copies, scrubs, KV writes and attention of a step on a stream of the
+/// host device. The arguments of queued work stay in the operation slots of their step until
 /// the step has completed.
 
 #include "cache/backend.hpp"
+#include "cache/device_batch.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
@@ -32,6 +33,7 @@ class HostBackend final : public Backend {
   Result<StepBatch> begin(const StepGrowth& growth, BlockTables& tables) override;
   Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) override;
   Status attend(const KvLayerView& kv, const AttendArgs& args) override;
+  DeviceBatch device_batch() const noexcept override { return device_batch_of(step_->slot); }
   Result<StepBatch> begin_recording(const RecordedStep&) override {
     return unsupported(Resource::device);
   }
@@ -61,8 +63,8 @@ class HostBackend final : public Backend {
 
   HostBackend(Device& device, const Arena& arena, StreamId stream, CpuWorkers workers,
               Workspaces workspaces)
-      : device_(device),
-        stream_(stream),
+      : Backend(stream),
+        device_(device),
         workers_(std::move(workers)),
         workspaces_(std::move(workspaces)),
         num_blocks_(arena.num_blocks()),
@@ -78,7 +80,6 @@ class HostBackend final : public Backend {
   static Status run_attention(void* operation);
 
   Device& device_;
-  StreamId stream_;
   CpuWorkers workers_;
   Workspaces workspaces_;
   AttentionLimits limits_;

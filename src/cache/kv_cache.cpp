@@ -18,19 +18,21 @@ namespace kvarena {
 
 /// All work that reads the arena must end before the arena is freed.
 KvCache::Impl::~Impl() {
+  // Each stream that a step used has waited for the one before.
   if (stream != StreamId{}) static_cast<void>(device->synchronize(stream));
   const std::size_t left = fences ? fences->wait_for_all() : 0;  // the work of open tickets reads
                                                                  // the arena
   if (left != 0) {
-    log_line(LogLevel::warning,
-             "a cache is freed while {} open tickets without a stream have not been retired: their "
-             "work may still use its memory",
-             left);
+    log_line(
+        LogLevel::warning,
+        "a cache{} is freed while {} open tickets without a stream have not been retired: their "
+        "work may still use its memory",
+        OfObject{options.name}, left);
   }
   backend.reset();
   fences.reset();
   ring.reset();
-  if (stream != StreamId{}) static_cast<void>(device->destroy_stream(stream));
+  if (home != StreamId{}) static_cast<void>(device->destroy_stream(home));
 }
 
 /// Creates the home stream, or adopts the caller's.
@@ -40,7 +42,7 @@ Status KvCache::Impl::create_stream() {
                                        ? device->create_stream()
                                        : cuda->adopt_stream(options.home_stream);
   if (!created) return created.status();
-  stream = *created;
+  home = stream = *created;
   return {};
 }
 
@@ -90,9 +92,12 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try
   if (!plan) return plan.status();
   KvCacheOptions options = plan->options;
   options.max_batch_blocks = plan->backend.limits.max_blocks;
-  Result<Arena> arena =
-      Arena::create(device, plan->layout,
-                    {.size = {.num_blocks = plan->pool.num_blocks}, .order = options.order});
+  std::string description = "kv arena";
+  if (!options.name.empty()) (description += " of ") += options.name;
+  Result<Arena> arena = Arena::create(device, plan->layout,
+                                      {.size = {.num_blocks = plan->pool.num_blocks},
+                                       .order = options.order,
+                                       .description = description});
   if (!arena) return arena.status();
   Result<BlockManager> manager = BlockManager::create(manager_options(*plan));
   if (!manager) return manager.status();
@@ -163,8 +168,9 @@ Result<Ticket> KvCache::open_ticket(StreamId other) {
 Result<Ticket> KvCache::open_ticket() { return impl_->fences->open(impl_->manager); }
 Status KvCache::retire(Ticket ticket) { return impl_->fences->retire(impl_->manager, ticket); }
 
-StreamId KvCache::home_stream() const noexcept { return impl_->stream; }
+StreamId KvCache::stream() const noexcept { return impl_->backend->stream(); }
 Device& KvCache::device() const noexcept { return *impl_->device; }
+const char* KvCache::name() const noexcept { return impl_->manager.name(); }
 const Arena& KvCache::arena() const noexcept { return impl_->arena; }
 const BlockManager& KvCache::manager() const noexcept { return impl_->manager; }
 const BlockTables& KvCache::tables() const noexcept { return *impl_->tables; }
@@ -181,6 +187,7 @@ std::string KvCache::describe(const Status& status) const noexcept try {
       is(StatusCode::exhausted, Resource::reservation)) {
     return to_string(impl_->tables->explain(status));
   }
+  if (is(StatusCode::failed_precondition, Resource::sequence)) return describe_import(status);
   if (is(StatusCode::failed_precondition, Resource::step)) return describe_order(status);
   if (is(StatusCode::failed_precondition, Resource::layer)) return describe_unwritten(status);
   if (is(StatusCode::failed_precondition, Resource::ticket)) return describe_ticket(status);

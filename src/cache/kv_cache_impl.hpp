@@ -26,12 +26,16 @@ struct KvCache::Impl {
         arena(std::move(its_arena)),
         manager(std::move(its_manager)),
         serials(static_cast<std::size_t>(its_options.steps_in_flight)),
-        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {}
+        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {
+    options.name = manager.name();  // a copy that lives as long as the cache
+  }
   ~Impl();
 
   Status create_parts(const CachePlan& plan);
   Status create_stream();
   Status create_backend(const BackendOptions& its);
+  /// Makes work on `next` wait for all work on the last step's stream, if that is another one.
+  Status order_behind_last(StreamId next);
   /// Waits for step n - k and retires the fences of that step and older ones.
   Status retire_ended();
   Status check_maximum(const SequenceOptions& sequence) const noexcept;
@@ -54,6 +58,9 @@ struct KvCache::Impl {
   Status check_shape(const RecordedStep& shape) const noexcept;
   Result<StepBatch> grow(std::span<const AppendDemand> demands, Urgency urgency,
                          const RecordedStep* recorded);
+  /// Keeps the figures of a batch for device_batch.
+  void note_batch(const AppendResult& appended) noexcept;
+  void note_batch(const RecordedStep& shape) noexcept;
   std::size_t slot_index() const noexcept { return ring->index_of(step); }
 
   Device* device;
@@ -62,7 +69,8 @@ struct KvCache::Impl {
   BlockManager manager;
   std::optional<BlockTables> tables;  // refers to manager, which keeps its address
   std::optional<StepPublisher> publisher;
-  StreamId stream{};
+  StreamId home{};    // created or adopted, and given back at the end
+  StreamId stream{};  // of the current step, or of the last one
   std::optional<StepRing> ring;
   std::optional<TicketEvents> fences;
   std::unique_ptr<Backend> backend;
@@ -70,6 +78,9 @@ struct KvCache::Impl {
   std::uint64_t step = 0;              // the current step, or the next one
   StepPhase phase = StepPhase::between;
   std::int64_t num_tokens = 0;  // of the current append or recording
+  std::int32_t num_rows = 0;    // of the same, as are the next two
+  std::int32_t max_length_tokens = 0;
+  std::int32_t max_new_tokens = 0;
   std::int64_t failed_demand = -1;
   std::vector<std::uint64_t>
       serials;                // by ring slot, of the step staged there; 0: none to look for

@@ -20,17 +20,23 @@ Status KvCache::Impl::check_shape(const RecordedStep& shape) const noexcept {
                      options.max_step_tokens);
 }
 
-Result<StepBatch> KvCache::begin_recording(const RecordedStep& shape) {
+/// The recording's stream is that of no step: nothing is queued on it for a step to wait for.
+Result<StepBatch> KvCache::begin_recording(const RecordedStep& shape, const StepOptions& options) {
   Impl& c = *impl_;
   if (Status status = c.check_shape(shape); !status) return status;
   if (Status status = c.check_phase(StepCall::begin_recording, StepPhase::between); !status) {
     return status;
   }
+  if (options.stream != StreamId{}) c.backend->use(options.stream);
   Result<StepBatch> batch = c.backend->begin_recording(shape);
-  if (!batch) return batch;
+  if (!batch) {
+    c.backend->use(c.stream);
+    return batch;
+  }
   c.phase = StepPhase::recording;
   ++c.batches;
   c.num_tokens = batch->num_tokens;
+  c.note_batch(shape);
   return batch;
 }
 
@@ -39,6 +45,7 @@ Status KvCache::end_recording() {
   if (Status status = c.check_phase(StepCall::end_recording, StepPhase::recording); !status) {
     return status;
   }
+  c.backend->use(c.stream);
   c.phase = StepPhase::between;
   return {};
 }

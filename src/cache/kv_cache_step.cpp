@@ -1,8 +1,11 @@
 // The steps of a KvCache.
 
+#include "attention/checks.hpp"
 #include "base/log_internal.hpp"
 #include "base/range_checks.hpp"
 #include "cache/kv_cache_impl.hpp"
+#include "kvarena/device/cuda_device.hpp"
+#include "step/event_wait.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,12 +16,16 @@ namespace {
 
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 
-/// Checks K or V of new tokens: not null, and aligned to its elements.
-Status check_input(const void* input, DType dtype) noexcept {
+/// Checks K or V of new tokens: not null, aligned to its elements, and a stride that keeps tokens
+/// apart.
+Status check_input(const void* input, std::int64_t stride, const PlaneView& plane,
+                   DType dtype) noexcept {
   if (input == nullptr) return invalid_argument(Resource::pointer, 0, 1, 1);
   const auto element = static_cast<std::uintptr_t>(bytes_of(dtype));
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(input) % element);
-  return check_range(Resource::alignment, past, 0, 0);
+  if (Status status = check_range(Resource::alignment, past, 0, 0); !status) return status;
+  return attention::token_stride(attention::Check::input_stride, stride, plane.num_heads,
+                                 plane.head_dim, dtype);
 }
 
 }  // namespace
@@ -44,7 +51,7 @@ Status KvCache::Impl::check_taken(std::uint64_t last) {
   num_steps_lost += step - first;
   std::fill(serials.begin(), serials.end(), 0);
   backend->resync(*tables);
-  log_line(LogLevel::error, "steps lost: {}", describe_loss(status));
+  log_line(LogLevel::error, "steps lost{}: {}", OfObject{options.name}, describe_loss(status));
   return status;
 }
 
@@ -59,17 +66,35 @@ Status KvCache::Impl::retire_ended() {
   return options.eager_retire ? fences->retire_completed(manager) : Status{};
 }
 
+/// A wait for an event in front of the step's work keeps the order of steps on several streams. On
+/// a captured stream the wait would become part of the graph.
+Status KvCache::Impl::order_behind_last(StreamId next) {
+  if (next == stream) return {};
+  const auto* cuda = dynamic_cast<const CudaDevice*>(device);
+  for (const StreamId one : {stream, next}) {
+    if (cuda == nullptr) break;
+    const Result<bool> captured = cuda->is_captured(one);
+    if (captured && *captured) return failed_precondition(Resource::stream, one.value);
+    if (Status status = unless_destroyed(captured.status()); !status) return status;
+  }
+  return ring->pass(stream, next);
+}
+
 /// A failed begin publishes, so that other threads do not see a wait without end.
-Status KvCache::begin_step() {
+Status KvCache::begin_step(const StepOptions& options) {
   Impl& c = *impl_;
   if (Status status = c.check_phase(StepCall::begin_step, StepPhase::between); !status) {
     return status;
   }
+  const StreamId stream = options.stream == StreamId{} ? c.stream : options.stream;
+  if (Status status = c.order_behind_last(stream); !status) return status;
   c.publisher->begin_step();  // other threads then see a wait that does not end
   if (Status status = c.retire_ended(); !status) {
     c.publish();
     return status;
   }
+  c.stream = stream;
+  c.backend->use(stream);
   c.phase = StepPhase::begun;
   return {};
 }
@@ -140,6 +165,7 @@ Result<StepBatch> KvCache::Impl::grow(std::span<const AppendDemand> demands, Urg
   phase = recorded == nullptr ? StepPhase::planned : StepPhase::replaying;
   serials[slot_index()] = backend->staged_serial();
   num_tokens = batch->num_tokens;
+  note_batch(*appended);
   ++batches;
   return batch;
 }
@@ -154,12 +180,15 @@ Status KvCache::write_kv(const WriteKvArgs& args) {
   Impl& c = *impl_;
   if (Status status = c.check_layer(StepCall::write_kv, args.layer); !status) return status;
   if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
-  for (const void* input : {args.key, args.value}) {
-    if (c.num_tokens == 0) break;
-    if (Status status = check_input(input, args.dtype); !status) return status;
-  }
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
+  if (c.num_tokens > 0) {
+    const auto check = [&](const void* input, std::int64_t stride, const PlaneView& plane) {
+      return check_input(input, stride, plane, args.dtype);
+    };
+    if (Status s = check(args.key, args.key_token_stride_bytes, view->key); !s) return s;
+    if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
+  }
   const Status queued = c.backend->write_kv(*view, args);
   if (queued) c.written_in[static_cast<std::size_t>(args.layer)] = c.batches;
   return queued;
@@ -239,7 +268,7 @@ Status KvCache::publish() {
 
 Status KvCache::synchronize() {
   Impl& c = *impl_;
-  if (Status status = c.device->synchronize(c.stream); !status) return status;
+  if (Status s = unless_destroyed(c.device->synchronize(c.stream)); !s) return s;
   return c.step == 0 || c.phase != StepPhase::between ? Status{} : c.check_taken(c.step - 1);
 }
 

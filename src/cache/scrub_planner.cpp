@@ -36,6 +36,12 @@ void ScrubPlanner::note_fork(const SequenceInfo& parent, const SequenceInfo& chi
   if (mode_ == Scrub::always || parent.owner != child.owner) has_inherited_tails_ = true;
 }
 
+void ScrubPlanner::note_import(const BlockTables& tables, SequenceId sequence) noexcept {
+  has_inherited_tails_ = true;
+  const std::int64_t num_blocks = tables.info(sequence)->num_blocks;
+  for (std::int64_t i = 0; i < num_blocks; ++i) writer_of(*tables.lookup(sequence, i)) = 0;
+}
+
 /// Returns whose content a row's tokens are. In mode `always` every sequence counts as its own
 /// owner.
 std::uint64_t ScrubPlanner::owner_of(const BlockTables& tables, Row& row) const noexcept {

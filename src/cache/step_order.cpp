@@ -1,5 +1,6 @@
 #include "cache/step_order.hpp"
 
+#include "kvarena/blocktable/sequences.hpp"
 #include "step/ticket_events.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -21,6 +22,8 @@ std::string_view name_of(StepCall call) noexcept {
     case StepCall::publish: return "publish";
     case StepCall::begin_recording: return "begin_recording";
     case StepCall::end_recording: return "end_recording";
+    case StepCall::device_batch: return "device_batch";
+    case StepCall::import_sequence: return "import_sequence";
   }
   return "the call";
 }
@@ -69,6 +72,20 @@ std::string describe_unwritten(const Status& status) {
       "K and V of layer {} have not been written in this step: call write_kv first, or set "
       "AttendArgs::kv_is_written when kernels of your own wrote them",
       status.subject);
+}
+
+std::string describe_import(const Status& status) {
+  switch (static_cast<ImportState>(status.required)) {
+    case ImportState::filling:
+      return fmt::format(
+          "sequence {} is an import whose tokens have not been published: call publish_import when "
+          "they are written, or destroy it",
+          status.subject);
+    case ImportState::failed:
+      return fmt::format("the import of sequence {} has failed: destroy it", status.subject);
+    case ImportState::none: break;
+  }
+  return fmt::format("sequence {} is no import that waits to be published", status.subject);
 }
 
 std::string describe_ticket(const Status& status) {

@@ -31,6 +31,8 @@ enum class StepCall : std::uint8_t {
   publish,
   begin_recording,
   end_recording,
+  device_batch,
+  import_sequence,
 };
 
 /// Returns failed_precondition (step): `call` came while step `step` was in `phase`.
@@ -54,6 +56,10 @@ constexpr Status kv_not_written(std::int32_t layer) noexcept {
 }
 /// Describes a status of kv_not_written, and what to do.
 std::string describe_unwritten(const Status& status);
+
+/// Describes why an import forbids a call, or why there is none to end: a failed_precondition
+/// (sequence) of BlockTables.
+std::string describe_import(const Status& status);
 
 /// Describes why a ticket was not retired: a failed_precondition (ticket) of TicketEvents::retire.
 std::string describe_ticket(const Status& status);

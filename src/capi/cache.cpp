@@ -2,9 +2,9 @@
 
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 #include "capi/watching.hpp"
 
+#include "kvarena/allocator/layer_view.hpp"
 #include "kvarena/cache/cache_footprint.hpp"
 
 #include <memory>
@@ -25,8 +25,7 @@ Result<KvCacheOptions> options_of(const kvarena_cache_options& given, CacheObjec
     options->log = object.log.get();
   }
   if (given.name != nullptr) object.name = given.name;
-  if (Status s = set_cache_name(object.name, *options); !s) return s;
-  if (Status s = set_max_pins(given.max_pins, *options); !s) return s;
+  options->name = object.name;
   return options;
 }
 
@@ -110,7 +109,7 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.max_shared_rows = o.max_shared_rows != 0 ? o.max_shared_rows : -1;
   answer.scrub = static_cast<std::int32_t>(o.scrub);
   answer.draft_trees = o.draft_trees ? 1 : 0;
-  answer.max_pins = max_pins_of(o);
+  answer.max_pins = o.max_pins != 0 ? o.max_pins : -1;
   answer.eager_retire = o.eager_retire ? 1 : 0;
   return answer;
 }
@@ -221,7 +220,8 @@ kvarena_status kvarena_layout_plane(const kvarena_cache_options* options, void* 
     if (!layout) return layout.status();
     const Result<BlockOrder> order = order_from_c(given);
     if (!order) return order.status();
-    const Result<KvLayerView> view = view_of(*layout, *order, num_blocks, base, layer);
+    const Result<KvLayerView> view =
+        layer_view({*layout, *order, num_blocks}, static_cast<std::byte*>(base), layer);
     if (!view) return view.status();
     write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, *view), plane);
     return {};

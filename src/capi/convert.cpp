@@ -25,6 +25,7 @@ static_assert(KVARENA_BLOCK_OFFLINE == static_cast<int>(BlockState::offline));
 static_assert(KVARENA_CONTENT_FAILED == static_cast<int>(BlockContent::failed));
 static_assert(KVARENA_SCRUB_ALWAYS == static_cast<int>(Scrub::always));
 static_assert(KVARENA_LAYER_MAJOR == static_cast<int>(BlockOrder::layer_major));
+static_assert(KVARENA_IMPORT_FAILED == static_cast<int>(ImportState::failed));
 static_assert(KVARENA_MAX_LARGEST == Explanation::kMaxHolders);
 
 /// `given`, or the default where it is zero.
@@ -139,6 +140,7 @@ Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options) noex
   result.batch_invariant_tokens = options.batch_invariant_tokens;
   result.draft_trees = options.draft_trees != 0;
   result.max_shared_rows = or_off(options.max_shared_rows, result.max_shared_rows);
+  result.max_pins = or_off(options.max_pins, result.max_pins);
   result.home_stream = options.stream;
   result.audit_blocks_per_step =
       or_off(options.audit_blocks_per_step, result.audit_blocks_per_step);
@@ -226,6 +228,8 @@ void add_tables(const TableStats& tables, kvarena_stats& stats) noexcept {
   stats.pages_total = tables.pages_total;
   stats.sequences_ever = tables.sequences_ever;
   stats.copies_on_write = tables.copies_on_write;
+  stats.pins = tables.pins;
+  stats.pinned_entries = tables.pinned_entries;
 }
 
 void add_steps(const PoolSnapshot& snapshot, kvarena_stats& stats) noexcept {

@@ -2,7 +2,6 @@
 
 #include "capi/json.hpp"
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 
 #include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/device/host_device.hpp"
@@ -23,6 +22,7 @@ HostDeviceOptions host_options(const kvarena_host_options& given) noexcept {
   options.capacity_bytes = given.capacity_bytes;
   if (given.max_streams != 0) options.max_streams = given.max_streams;
   if (given.max_queued != 0) options.max_queued = given.max_queued;
+  if (given.inline_calls != 0) options.streams = HostStreams::inline_calls;
   return options;
 }
 
@@ -146,9 +146,7 @@ kvarena_status kvarena_device_open_host(const kvarena_host_options* options,
     kvarena_host_options given;
     if (Status s = read_optional_struct(options, given); !s) return s;
     if (device == nullptr) return refused_null();
-    HostDeviceOptions chosen = host_options(given);
-    if (Status s = set_inline_calls(given.inline_calls, chosen); !s) return s;
-    return open_device(HostDevice::create(chosen), device);
+    return open_device(HostDevice::create(host_options(given)), device);
   });
 }
 

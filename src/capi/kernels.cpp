@@ -3,7 +3,6 @@
 
 #include "capi/convert.hpp"
 #include "capi/kernels_object.hpp"
-#include "capi/pending.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -80,7 +79,8 @@ kvarena_status kvarena_kernels_write(kvarena_kernels* kernels, const kvarena_pla
     write.slots = slots;
     write.num_tokens = num_tokens;
     write.scales = {given.key_scale, given.value_scale, given.scale_per_head != 0};
-    if (Status s = set_strides(given, write); !s) return s;
+    write.key_token_stride_bytes = given.key_token_stride_bytes;
+    write.value_token_stride_bytes = given.value_token_stride_bytes;
     return object.write(write, overlap != 0, stream);
   });
 }
@@ -110,7 +110,8 @@ kvarena_status kvarena_kernels_attend(kvarena_kernels* kernels, const kvarena_pl
     attend.scales = {given.key_scale, given.value_scale, given.scale_per_head != 0};
     attend.sinks = given.sinks;
     attend.tree_mask = given.tree_mask;
-    if (Status s = set_strides(given, attend); !s) return s;
+    attend.q_token_stride_bytes = given.q_token_stride_bytes;
+    attend.out_token_stride_bytes = given.out_token_stride_bytes;
     return object.attend(attend, given.windowed != 0, overlap != 0, stream);
   });
 }

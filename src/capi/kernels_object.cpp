@@ -1,7 +1,8 @@
 #include "capi/kernels_object.hpp"
 
 #include "capi/convert.hpp"
-#include "capi/pending.hpp"
+
+#include "kvarena/allocator/layer_view.hpp"
 
 #include <algorithm>
 #include <span>
@@ -33,7 +34,7 @@ Result<KvLayerView> shape_view(const kvarena_kernels_options& given) noexcept {
       given.tile_order == KVARENA_TILE_CHUNKED ? TileOrder::chunked : TileOrder::rows;
   const Result<KvLayout> layout = KvLayout::create(options);
   if (!layout) return layout.status();
-  return view_of(*layout, BlockOrder::block_major, given.num_blocks, nowhere, 0);
+  return layer_view({*layout, BlockOrder::block_major, given.num_blocks}, nowhere, 0);
 }
 
 }  // namespace

@@ -40,9 +40,6 @@ void on_violation(const Status& status, const char* call, const char* object) {
   const kvarena_status given = to_c(status);
   if (function != nullptr) function(user, &given, call, object);
 }
-[[maybe_unused]] void on_violation(const Status& status, const char* call) {
-  on_violation(status, call, "");
-}
 
 /// The names are C strings in the library's tables; a number without one is "unknown".
 const char* c_string(std::string_view name, bool is_known) noexcept {

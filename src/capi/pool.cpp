@@ -1,8 +1,9 @@
 // Pools: block ids for engines with block tables of their own.
 
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 #include "capi/questions.hpp"
+
+#include "kvarena/allocator/json.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -63,7 +64,7 @@ kvarena_status kvarena_pool_create(const kvarena_pool_options* options, kvarena_
     if (given.max_holders != 0) wanted.max_holders = given.max_holders;
     if (given.max_open_tickets != 0) wanted.max_open_tickets = given.max_open_tickets;
     if (given.name != nullptr) object->name = given.name;
-    if (Status s = set_pool_name(object->name, wanted); !s) return s;
+    wanted.name = object->name;
     if (given.log != nullptr) {
       object->log = std::make_unique<LogAdapter>(given.log, given.log_user);
       wanted.log = object->log.get();
@@ -108,7 +109,7 @@ kvarena_status kvarena_pool_close_holder(kvarena_pool* pool, kvarena_holder hold
 kvarena_status kvarena_pool_set_deadline(kvarena_pool* pool, kvarena_holder holder,
                                          int64_t deadline_ns) {
   return enter<PoolObject>(pool, [&](PoolObject& object) {
-    return set_deadline(manager_of(object), HolderId(holder), deadline_ns);
+    return manager_of(object).set_deadline(HolderId(holder), deadline_ns);
   });
 }
 
@@ -163,7 +164,9 @@ kvarena_status kvarena_pool_allocate_each(kvarena_pool* pool, const kvarena_hold
           row.holder = HolderId(demand.holder);
           row.count = demand.count;
           if (demand.urgency == KVARENA_URGENCY_DEFAULT) continue;
-          if (Status s = set_urgency(demand.urgency, row); !s) return s;
+          const Result<Urgency> own = urgency_from_c(demand.urgency, Urgency::growth);
+          if (!own) return own.status();
+          row.urgency = *own;
         }
         return manager.allocate_each(wanted, ids, kept, chosen);
       });
@@ -287,7 +290,7 @@ kvarena_status kvarena_pool_explain_json(kvarena_pool* pool, const kvarena_statu
                                          size_t* length) {
   return enter<PoolObject>(pool, [&](PoolObject& object) {
     return write_explanation(manager_of(object), {refused, blocks, urgency}, {out, size, length},
-                             [](const Explanation& answer) { return json_of(answer); });
+                             [](const Explanation& answer) { return to_json(answer); });
   });
 }
 

@@ -4,8 +4,10 @@
 
 #include "capi/json.hpp"
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 
+#include "kvarena/allocator/json.hpp"
+
+#include <new>
 #include <string>
 #include <utility>
 
@@ -24,18 +26,30 @@ kvarena_stats stats_of(const KvCache& cache) noexcept {
   return stats;
 }
 
+/// Parses what the library has written; "" says that there was no memory.
+Json parsed(const std::string& text) {
+  if (text.empty()) throw std::bad_alloc();
+  return Json::parse(text);
+}
+
 Json tables_json(const TableStats& tables) {
-  return {{"sequences", tables.sequences},     {"sequences_ever", tables.sequences_ever},
-          {"tokens", tables.tokens},           {"waste_tokens", tables.waste_tokens},
-          {"entries", tables.entries},         {"pages_used", tables.pages_used},
-          {"pages_total", tables.pages_total}, {"copies_on_write", tables.copies_on_write}};
+  return {{"sequences", tables.sequences},
+          {"sequences_ever", tables.sequences_ever},
+          {"tokens", tables.tokens},
+          {"waste_tokens", tables.waste_tokens},
+          {"entries", tables.entries},
+          {"pages_used", tables.pages_used},
+          {"pages_total", tables.pages_total},
+          {"copies_on_write", tables.copies_on_write},
+          {"pins", tables.pins},
+          {"pinned_entries", tables.pinned_entries}};
 }
 
 Json stats_json(const KvCache& cache) {
   const PoolSnapshot published = cache.snapshot();
   const Ticket oldest = cache.manager().oldest_open_ticket();
   Json json{{"step", published.step}, {"published_ns", published.published_ns}};
-  json["blocks"] = Json::parse(json_of(cache.manager().stats()));
+  json["blocks"] = parsed(kvarena::to_json(cache.manager().stats()));
   json["tables"] = tables_json(cache.tables().stats());
   json["tickets"] = {{"open", cache.manager().num_open_tickets()},
                      {"oldest", oldest == kNoTicket ? Json(nullptr) : Json(oldest.value)},
@@ -52,10 +66,10 @@ Json stats_json(const KvCache& cache) {
 Json details_json(const PoolDetails& details) {
   Json holders = Json::array();
   for (const HolderReport& holder : details.holders) {
-    holders.push_back(Json::parse(json_of(holder)));
+    holders.push_back(parsed(kvarena::to_json(holder)));
   }
   Json json{{"step", details.step}, {"published_ns", details.published_ns}};
-  json["explanation"] = Json::parse(json_of(details.explanation));
+  json["explanation"] = parsed(kvarena::to_json(details.explanation));
   json["holders"] = std::move(holders);
   return json;
 }
@@ -153,7 +167,7 @@ kvarena_status kvarena_cache_explain_json(kvarena_cache* cache, const kvarena_st
                                           int64_t blocks, int32_t urgency, char* out, size_t size,
                                           size_t* length) {
   return explain_as(cache, {refused, blocks, urgency}, {out, size, length},
-                    [](const Explanation& answer) { return json_of(answer); });
+                    [](const Explanation& answer) { return to_json(answer); });
 }
 
 kvarena_status kvarena_cache_explain_text(kvarena_cache* cache, const kvarena_status* refused,
@@ -182,7 +196,7 @@ kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t 
     if (kind != KVARENA_KEY && kind != KVARENA_VALUE) {
       return invalid_option(Option::kind, kind, KVARENA_KEY, KVARENA_VALUE);
     }
-    const Result<KvLayerView> view = object.get().arena().layer_view(layer);
+    const Result<KvLayerView> view = object.get().layer_view(layer);
     if (!view) return view.status();
     write_struct(capi::to_c(kind == KVARENA_KEY ? view->key : view->value, *view), plane);
     return {};

@@ -2,7 +2,6 @@
 
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 
 #include <cstdint>
 #include <span>
@@ -43,8 +42,7 @@ kvarena_status create_by(kvarena_cache* cache, const kvarena_sequence_options* o
   });
 }
 
-kvarena_sequence_info info_of(const KvCache& cache, SequenceId sequence,
-                              const SequenceInfo& found) {
+kvarena_sequence_info info_of(const KvCache& cache, const SequenceInfo& found) {
   kvarena_sequence_info info{};
   info.length_tokens = found.length_tokens;
   info.num_blocks = found.num_blocks;
@@ -52,7 +50,7 @@ kvarena_sequence_info info_of(const KvCache& cache, SequenceId sequence,
   info.waste_tokens = found.waste_tokens;
   info.owner = found.owner;
   info.holder = found.holder.value;
-  info.import_state = import_state_of(cache, sequence);
+  info.import_state = static_cast<std::int32_t>(found.import_state);
   if (const Result<HolderReport> holder = cache.manager().holder(found.holder)) {
     info.since_ns = holder->since_ns;
     info.deadline_ns = holder->deadline_ns;
@@ -85,19 +83,19 @@ kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                    [&](KvCache& c, const SequenceOptions& given) -> Result<SequenceId> {
                      const Result<Urgency> chosen = urgency_from_c(urgency, Urgency::admission);
                      if (!chosen) return chosen.status();
-                     return import_sequence(c, num_tokens, given, *chosen);
+                     return c.import_sequence(num_tokens, given, *chosen);
                    });
 }
 
 kvarena_status kvarena_sequence_publish_import(kvarena_cache* cache, kvarena_sequence sequence) {
   return enter<CacheObject>(cache, [&](CacheObject& object) {
-    return publish_import(object.get(), SequenceId(sequence));
+    return object.get().publish_import(SequenceId(sequence));
   });
 }
 
 kvarena_status kvarena_sequence_fail_import(kvarena_cache* cache, kvarena_sequence sequence) {
   return enter<CacheObject>(
-      cache, [&](CacheObject& object) { return fail_import(object.get(), SequenceId(sequence)); });
+      cache, [&](CacheObject& object) { return object.get().fail_import(SequenceId(sequence)); });
 }
 
 kvarena_status kvarena_sequence_truncate(kvarena_cache* cache, kvarena_sequence sequence,
@@ -136,7 +134,7 @@ kvarena_status kvarena_sequence_promise(kvarena_cache* cache, kvarena_sequence s
 kvarena_status kvarena_sequence_set_deadline(kvarena_cache* cache, kvarena_sequence sequence,
                                              int64_t deadline_ns) {
   return enter<CacheObject>(cache, [&](CacheObject& object) {
-    return set_deadline(object.get(), SequenceId(sequence), deadline_ns);
+    return object.get().set_deadline(SequenceId(sequence), deadline_ns);
   });
 }
 
@@ -146,7 +144,7 @@ kvarena_status kvarena_sequence_ask(kvarena_cache* cache, kvarena_sequence seque
     if (Status s = check_target(info); !s) return s;
     const Result<SequenceInfo> found = object.get().tables().info(SequenceId(sequence));
     if (!found) return found.status();
-    write_struct(info_of(object.get(), SequenceId(sequence), *found), info);
+    write_struct(info_of(object.get(), *found), info);
     return {};
   });
 }
@@ -184,7 +182,10 @@ kvarena_status kvarena_sequence_tables(kvarena_cache* cache, const kvarena_seque
       return refused_null();
     }
     const std::span ids(reinterpret_cast<const SequenceId*>(sequences), count);
-    return copy_rows(object.get().tables(), ids, tables, row_stride, lengths);
+    const std::span entries(tables, count * row_stride);
+    const std::span counts(lengths, lengths == nullptr ? 0 : count);
+    return object.get().tables().copy_rows(ids, entries, static_cast<std::int64_t>(row_stride),
+                                           counts);
   });
 }
 
@@ -210,7 +211,14 @@ kvarena_status kvarena_pin_create(kvarena_cache* cache, kvarena_sequence sequenc
     kvarena_pin_options given;
     if (Status s = read_optional_struct(options, given); !s) return s;
     if (pin == nullptr) return refused_null();
-    const Result<HolderId> created = pin_blocks(object, SequenceId(sequence), given);
+    PinOptions wanted;
+    wanted.first_block = given.first_block;
+    if (given.num_blocks != 0) wanted.num_blocks = given.num_blocks;
+    wanted.owner = given.owner;
+    wanted.purpose = object.names.keep(given.purpose, "pin");
+    wanted.since_ns = given.since_ns;
+    wanted.deadline_ns = given.deadline_ns;
+    const Result<HolderId> created = object.get().pin(SequenceId(sequence), wanted);
     if (created) *pin = created->value;
     return created.status();
   });
@@ -220,17 +228,23 @@ kvarena_status kvarena_pin_blocks(kvarena_cache* cache, kvarena_holder pin, int3
                                   size_t room, size_t* count) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (count == nullptr || (blocks == nullptr && room > 0)) return refused_null();
-    const KvCache& owner = object.get();
-    const Result<HolderReport> holder = owner.manager().holder(HolderId(pin));
-    if (!holder) return holder.status();
-    return blocks_of_pin(owner, *holder, std::span(reinterpret_cast<BlockId*>(blocks), room),
-                         *count);
+    const BlockTables& tables = object.get().tables();
+    const std::span ids(reinterpret_cast<BlockId*>(blocks), room);
+    const Result<std::int64_t> copied = tables.blocks_of(HolderId(pin), ids);
+    if (copied) {
+      *count = static_cast<std::size_t>(*copied);
+    } else if (const auto holder = object.get().manager().holder(HolderId(pin));
+               holder && copied.status().resource == Resource::span_size) {
+      *count = static_cast<std::size_t>(holder->references);
+      return too_small(room, *count);
+    }
+    return copied.status();
   });
 }
 
 kvarena_status kvarena_pin_release(kvarena_cache* cache, kvarena_holder pin,
                                    kvarena_ticket ticket) {
   return enter<CacheObject>(cache, [&](CacheObject& object) {
-    return unpin(object.get(), HolderId(pin), Ticket(ticket));
+    return object.get().unpin(HolderId(pin), Ticket(ticket));
   });
 }

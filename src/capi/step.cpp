@@ -2,7 +2,6 @@
 
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
-#include "capi/pending.hpp"
 
 #include <cstdint>
 #include <span>
@@ -22,6 +21,18 @@ Result<RecordedStep> shape_of(const kvarena_recorded_step* shape) noexcept {
   return result;
 }
 
+/// Reads the options; NULL means all defaults. The stream is remembered by the device.
+Result<StepOptions> step_of(const kvarena_step_options* options, CacheObject& object) {
+  kvarena_step_options given;
+  if (Status s = read_optional_struct(options, given); !s) return s;
+  StepOptions step;
+  if (given.stream == nullptr) return step;
+  const Result<StreamId> id = object.device->id_of(given.stream);
+  if (!id) return id.status();
+  step.stream = *id;
+  return step;
+}
+
 /// Copies the demands to the room of the cache. Returns invalid_argument (urgency).
 Status read_demands(const kvarena_demand* demands, std::size_t count, CacheObject& object) {
   if (demands == nullptr && count > 0) return refused_null();
@@ -31,9 +42,28 @@ Status read_demands(const kvarena_demand* demands, std::size_t count, CacheObjec
     row.sequence = SequenceId(demand.sequence);
     row.num_tokens = demand.num_tokens;
     if (demand.urgency == KVARENA_URGENCY_DEFAULT) continue;
-    if (Status s = set_urgency(demand.urgency, row); !s) return s;
+    const Result<Urgency> urgency = urgency_from_c(demand.urgency, Urgency::growth);
+    if (!urgency) return urgency.status();
+    row.urgency = *urgency;
   }
   return {};
+}
+
+kvarena_device_batch to_c(const DeviceBatch& batch) noexcept {
+  kvarena_device_batch result{};
+  result.block_tables = reinterpret_cast<const std::int32_t*>(batch.block_tables);
+  result.table_stride = batch.table_stride;
+  result.row_slots = batch.row_slots;
+  result.row_offsets = batch.row_offsets;
+  result.lengths = batch.lengths;
+  result.num_blocks = batch.num_blocks;
+  result.q_offsets = batch.q_offsets;
+  result.slots = batch.slots;
+  result.num_tokens = batch.num_tokens;
+  result.num_rows = batch.num_rows;
+  result.max_length_tokens = batch.max_length_tokens;
+  result.max_new_tokens = batch.max_new_tokens;
+  return result;
 }
 
 void write_batch(const StepBatch& batch, kvarena_batch* target) noexcept {
@@ -67,9 +97,8 @@ kvarena_status append_by(kvarena_cache* cache, const kvarena_demand* demands, st
 
 kvarena_status kvarena_step_begin(kvarena_cache* cache, const kvarena_step_options* options) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    kvarena_step_options given;
-    if (Status s = read_optional_struct(options, given); !s) return s;
-    return begin_step(object, given.stream);
+    const Result<StepOptions> step = step_of(options, object);
+    return step ? object.get().begin_step(*step) : step.status();
   });
 }
 
@@ -105,8 +134,8 @@ kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index) 
 kvarena_status kvarena_step_device_batch(kvarena_cache* cache, kvarena_device_batch* batch) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(batch); !s) return s;
-    const Result<kvarena_device_batch> found = device_batch(object.get());
-    if (found) write_struct(*found, batch);
+    const Result<DeviceBatch> found = object.get().device_batch();
+    if (found) write_struct(to_c(*found), batch);
     return found.status();
   });
 }
@@ -123,7 +152,8 @@ kvarena_status kvarena_step_write(kvarena_cache* cache, const kvarena_write_args
     write.value = given.value;
     write.dtype = *dtype;
     write.scales = {given.key_scale, given.value_scale, given.scale_per_head != 0};
-    if (Status s = set_strides(given, write); !s) return s;
+    write.key_token_stride_bytes = given.key_token_stride_bytes;
+    write.value_token_stride_bytes = given.value_token_stride_bytes;
     return object.get().write_kv(write);
   });
 }
@@ -150,7 +180,8 @@ kvarena_status kvarena_step_attend(kvarena_cache* cache, const kvarena_attend_ar
     attend.sinks = given.sinks;
     attend.tree_mask = given.tree_mask;
     attend.kv_is_written = given.kv_is_written != 0;
-    if (Status s = set_strides(given, attend); !s) return s;
+    attend.q_token_stride_bytes = given.q_token_stride_bytes;
+    attend.out_token_stride_bytes = given.out_token_stride_bytes;
     return object.get().attend(attend);
   });
 }
@@ -166,12 +197,12 @@ kvarena_status kvarena_step_abort(kvarena_cache* cache) {
 kvarena_status kvarena_recording_begin(kvarena_cache* cache, const kvarena_recorded_step* shape,
                                        const kvarena_step_options* options, kvarena_batch* batch) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
-    kvarena_step_options given;
-    if (Status s = read_optional_struct(options, given); !s) return s;
     if (Status s = check_target(batch); !s) return s;
     const Result<RecordedStep> recorded = shape_of(shape);
     if (!recorded) return recorded.status();
-    const Result<StepBatch> padded = begin_recording(object, *recorded, given.stream);
+    const Result<StepOptions> step = step_of(options, object);
+    if (!step) return step.status();
+    const Result<StepBatch> padded = object.get().begin_recording(*recorded, *step);
     if (!padded) return padded.status();
     write_batch(*padded, batch);
     return {};
@@ -194,7 +225,7 @@ kvarena_status kvarena_cache_synchronize(kvarena_cache* cache) {
 kvarena_status kvarena_cache_stream(kvarena_cache* cache, void** stream) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (stream == nullptr) return refused_null();
-    const Result<void*> found = object.device->name_of(stream_of(object.get()));
+    const Result<void*> found = object.device->name_of(object.get().stream());
     if (found) *stream = *found;
     return found.status();
   });

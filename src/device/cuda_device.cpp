@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -62,7 +63,7 @@ class CudaDeviceImpl final : public CudaDevice {
   Status launch_host(HostFunction function, void* argument, StreamId stream) override;
 
   Result<StreamId> create_stream() override { return create_stream_on(nullptr); }
-  Status destroy_stream(StreamId stream) override;
+  Status destroy_stream(StreamId stream) override { return destroy_stream(stream, Adoptions::one); }
   Status synchronize(StreamId stream) override { return streams_.synchronize(stream); }
   Result<EventId> create_event() override { return streams_.create_event(); }
   Status destroy_event(EventId event) override { return streams_.destroy_event(event); }
@@ -88,6 +89,7 @@ class CudaDeviceImpl final : public CudaDevice {
     return opaque(streams_.native(event));
   }
   Result<StreamId> adopt_stream(void* native_stream) override;
+  Result<bool> is_captured(StreamId stream) const override { return streams_.is_captured(stream); }
   Status write_value(void* target, std::uint64_t value, StreamId stream) override;
   Status check(std::int32_t cuda_error, Resource resource) const override {
     const auto subject = static_cast<std::uint64_t>(ordinal());
@@ -107,6 +109,8 @@ class CudaDeviceImpl final : public CudaDevice {
   Status record_verified(void* pointer, const AllocationRequest& request);
   // Creates a stream with its bounce buffer.
   Result<StreamId> create_stream_on(CUstream_st* adopted);
+  // Destroys a stream and its bounce buffer.
+  Status destroy_stream(StreamId stream, Adoptions undone);
 
   std::unique_ptr<CudaContext> context_;
   const std::string name_;
@@ -116,12 +120,13 @@ class CudaDeviceImpl final : public CudaDevice {
   CudaMemory memory_;
   VramTracker tracker_;
   AllocationFailure failure_;
+  std::mutex adopting_;      // one stream at a time, so that it gets one id
   CudaStreamTable streams_;  // last: its work ends before the other members are destroyed
 };
 
 CudaDeviceImpl::~CudaDeviceImpl() {
   for (const StreamId stream : streams_.streams()) {
-    const Status status = destroy_stream(stream);
+    const Status status = destroy_stream(stream, Adoptions::all);
     if (!status) {
       log_line(LogLevel::warning, "stream {} destroyed with a failure nobody took: {}",
                stream.value, describe(status));
@@ -275,10 +280,11 @@ Result<StreamId> CudaDeviceImpl::create_stream_on(CUstream_st* adopted) {
 }
 
 Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
-  const auto native = static_cast<cudaStream_t>(native_stream);
-  if (native == nullptr || native == cudaStreamLegacy || native == cudaStreamPerThread) {
-    return null_pointer();
-  }
+  const cudaStream_t native =
+      native_stream == nullptr ? cudaStreamLegacy : static_cast<cudaStream_t>(native_stream);
+  const std::scoped_lock lock(adopting_);
+  if (const Result<StreamId> known = streams_.adopt_again(native)) return known;
+  if (native == cudaStreamLegacy || native == cudaStreamPerThread) return create_stream_on(native);
   int owner = -1;
   const Status asked =
       context_->call(Resource::stream, 0, [&] { return cudaStreamGetDevice(native, &owner); });
@@ -289,9 +295,9 @@ Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
   return create_stream_on(native);
 }
 
-Status CudaDeviceImpl::destroy_stream(StreamId stream) {
+Status CudaDeviceImpl::destroy_stream(StreamId stream, Adoptions undone) {
   BounceBuffer bounce;
-  const Status status = streams_.destroy_stream(stream, &bounce);
+  const Status status = streams_.destroy_stream(stream, &bounce, undone);
   if (bounce.pointer == nullptr) return status;
   const Status freed = free(bounce.pointer);
   return status.is_ok() ? freed : status;

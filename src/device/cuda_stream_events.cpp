@@ -49,6 +49,7 @@ Status CudaStreamTable::record(EventId event, StreamId stream) {
     target = &it->second;  // the nodes of the map keep their addresses
     found = find(stream);
     if (found == nullptr) return not_found(Resource::stream, stream.value);
+    if (Status status = found->check_thread(); !status) return status;
   }
   Status status = context_.call(Resource::event, event.value,
                                 [&] { return cudaEventRecord(target->native, found->native); });
@@ -68,6 +69,7 @@ Status CudaStreamTable::wait(StreamId stream, EventId event) {
     const Lock lock(mutex_);
     found = find(stream);
     if (found == nullptr) return not_found(Resource::stream, stream.value);
+    if (Status status = found->check_thread(); !status) return status;
     passes_failure_on = can_fail(found_event->point);
   }
   Status status = context_.call(Resource::stream, stream.value, [&] {

@@ -24,7 +24,7 @@ CudaStreamTable::CudaStreamTable(const CudaContext& context, std::uint32_t max_s
 CudaStreamTable::~CudaStreamTable() {
   for (const StreamId stream : streams()) {
     BounceBuffer bounce;
-    static_cast<void>(destroy_stream(stream, &bounce));
+    static_cast<void>(destroy_stream(stream, &bounce, Adoptions::all));
   }
   for (const auto& [id, event] : events_) {
     static_cast<void>(
@@ -38,6 +38,11 @@ CudaStreamTable::Stream* CudaStreamTable::find(StreamId stream) const noexcept {
   if (stream.value == 0) return nullptr;
   Stream* found = slots_[slot_of(stream)].get();
   return found != nullptr && found->id == stream ? found : nullptr;
+}
+
+Status CudaStreamTable::Stream::check_thread() const noexcept {
+  const bool is_here = thread == std::thread::id{} || thread == std::this_thread::get_id();
+  return is_here ? Status{} : failed_precondition(Resource::stream, id.value);
 }
 
 /// Returns the failure in front of a point, or ok.
@@ -69,6 +74,7 @@ Result<CudaStreamTable::Stream*> CudaStreamTable::find_for_work(StreamId stream)
   const Lock lock(mutex_);
   Stream* found = find(stream);
   if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (Status status = found->check_thread(); !status) return status;
   if (!found->failures.current().is_ok()) found = nullptr;
   return found;
 }
@@ -84,6 +90,7 @@ Result<CUstream_st*> CudaStreamTable::native(StreamId stream) const {
   const Lock lock(mutex_);
   const Stream* found = find(stream);
   if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (Status status = found->check_thread(); !status) return status;
   return found->native;
 }
 
@@ -149,14 +156,21 @@ Result<CudaStreamTable::Record*> CudaStreamTable::next_record(Stream& stream,
   return &record;
 }
 
+Result<bool> CudaStreamTable::is_captured(StreamId stream) const {
+  const Result<CUstream_st*> found = native(stream);
+  if (!found) return found.status();
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const Status status = context_.call(Resource::stream, stream.value,
+                                      [&] { return cudaStreamIsCapturing(*found, &capture); });
+  if (!status) return status;
+  return capture != cudaStreamCaptureStatusNone;
+}
+
 /// Refuses a stream that is being captured, because a graph cannot contain records.
 Status CudaStreamTable::refuse_captured(const Stream& stream) const {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const Status status = context_.call(Resource::stream, stream.id.value, [&] {
-    return cudaStreamIsCapturing(stream.native, &capture);
-  });
-  if (!status || capture == cudaStreamCaptureStatusNone) return status;
-  return failed_precondition(Resource::stream, stream.id.value);
+  const Result<bool> captured = is_captured(stream.id);
+  if (!captured) return captured.status();
+  return *captured ? failed_precondition(Resource::stream, stream.id.value) : Status{};
 }
 
 /// Queues a host operation through a record of the stream.
@@ -257,7 +271,8 @@ Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st
   stream->ring.resize(max_records_);
   stream->bounce = bounce;
   stream->native = adopted;
-  stream->is_adopted = adopted != nullptr;
+  stream->num_adoptions = adopted == nullptr ? 0 : 1;
+  if (adopted == cudaStreamPerThread) stream->thread = std::this_thread::get_id();
   std::size_t slot = 0;
   {
     const Lock lock(mutex_);
@@ -269,7 +284,7 @@ Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st
     slots_[slot] = std::move(stream);
   }
   Stream& created = *slots_[slot];
-  if (created.is_adopted) return created.id;
+  if (adopted != nullptr) return created.id;
   const Status status = context_.call(Resource::stream, created.id.value, [&] {
     return cudaStreamCreateWithFlags(&created.native, cudaStreamNonBlocking);
   });
@@ -279,20 +294,38 @@ Result<StreamId> CudaStreamTable::create_stream(BounceBuffer bounce, CUstream_st
   return status;
 }
 
-Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce) {
+Result<StreamId> CudaStreamTable::adopt_again(CUstream_st* adopted) {
+  const Lock lock(mutex_);
+  for (const auto& stream : slots_) {
+    const bool is_this = stream != nullptr && stream->native == adopted &&
+                         stream->num_adoptions > 0 && stream->check_thread();
+    if (!is_this) continue;
+    ++stream->num_adoptions;
+    return stream->id;
+  }
+  return not_found(Resource::stream, 0);
+}
+
+/// Another thread's per-thread stream can be waited for only with the whole GPU.
+Status CudaStreamTable::destroy_stream(StreamId stream, BounceBuffer* bounce, Adoptions undone) {
   if (CudaContext::runs_host_function()) {
     return failed_precondition(Resource::stream, stream.value);
   }
   Stream* found = nullptr;
+  bool is_adopted = false;
   {
     const Lock lock(mutex_);
     found = find(stream);
+    if (found == nullptr) return not_found(Resource::stream, stream.value);
+    is_adopted = found->num_adoptions > 0;
+    if (undone == Adoptions::all) found->num_adoptions = 0;
+    if (is_adopted && found->num_adoptions > 0 && --found->num_adoptions > 0) return {};
   }
-  if (found == nullptr) return not_found(Resource::stream, stream.value);
   // A lost device has no work to wait for. Its streams are destroyed too.
-  Status status = context_.call(Resource::stream, stream.value,
-                                [&] { return cudaStreamSynchronize(found->native); });
-  if (!found->is_adopted) {
+  Status status = context_.call(Resource::stream, stream.value, [&] {
+    return found->check_thread() ? cudaStreamSynchronize(found->native) : cudaDeviceSynchronize();
+  });
+  if (!is_adopted) {
     Status destroyed = context_.call(Resource::stream, stream.value,
                                      [&] { return cudaStreamDestroy(found->native); });
     if (status.is_ok()) status = destroyed;

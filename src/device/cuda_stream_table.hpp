@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct BounceBuffer {
   void* pointer = nullptr;  ///< first byte
   std::uint64_t bytes = 0;  ///< its size
 };
+
+/// How many adoptions of a stream a call undoes.
+enum class Adoptions : std::uint8_t { one, all };
 
 /// All streams and events of one CUDA device.
 class CudaStreamTable {
@@ -57,14 +61,20 @@ class CudaStreamTable {
   Result<bool> is_complete(EventId event);
   Status synchronize(EventId event);
 
-  /// Creates a stream that owns its native stream, or with `adopted` one that borrows it. `bounce`
-  /// stays the caller's.
+  /// Creates a stream that owns its native stream, or with `adopted` one that borrows it and has
+  /// one adoption. `bounce` stays the caller's.
   Result<StreamId> create_stream(BounceBuffer bounce, CUstream_st* adopted);
-  /// Does what Device::destroy_stream does, and sets `*bounce` to the stream's bounce buffer.
-  Status destroy_stream(StreamId stream, BounceBuffer* bounce);
+  /// Counts one more adoption of a native stream that was adopted before, and returns its id.
+  /// Returns not_found (stream). The per-thread stream of another thread is another stream.
+  Result<StreamId> adopt_again(CUstream_st* adopted);
+  /// Does what Device::destroy_stream does, and sets `*bounce` to the stream's bounce buffer when
+  /// the stream is gone.
+  Status destroy_stream(StreamId stream, BounceBuffer* bounce, Adoptions undone);
   /// Returns all existing streams.
   std::vector<StreamId> streams() const;
 
+  /// Does what CudaDevice::is_captured does.
+  Result<bool> is_captured(StreamId stream) const;
   /// Queues an operation that runs on the host. Blocks while the stream's ring is full. Returns
   /// not_found (stream), failed_precondition (stream) while the stream is captured, or
   /// device_error.
@@ -96,12 +106,16 @@ class CudaStreamTable {
   struct Stream {
     StreamId id;
     CUstream_st* native = nullptr;
-    bool is_adopted = false;
+    std::int64_t num_adoptions = 0;  // 0: the stream is owned, or about to be forgotten
+    std::thread::id thread;          // the one whose per-thread default stream this is, or none
     BounceBuffer bounce;
     std::vector<Record> ring;
     std::uint64_t queued = 0;
     std::uint64_t completed = 0;
     StreamFailures failures;
+
+    /// Returns failed_precondition (stream) when another thread's per-thread stream is meant.
+    Status check_thread() const noexcept;
   };
   struct Event {
     CUevent_st* native = nullptr;

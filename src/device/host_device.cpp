@@ -240,7 +240,8 @@ Result<std::unique_ptr<HostDevice>> HostDevice::create(const HostDeviceOptions& 
       !s) {
     return s;
   }
-  if (Status s = check_enum(Option::streams, options.streams, HostStreams::manual); !s) return s;
+  if (Status s = check_enum(Option::streams, options.streams, HostStreams::inline_calls); !s)
+    return s;
   HostMemorySource& memory = options.memory != nullptr ? *options.memory : system_memory_source();
   const std::uint64_t capacity =
       options.capacity_bytes != 0 ? options.capacity_bytes : memory.available_bytes();

@@ -75,8 +75,7 @@ Status HostStreamTable::check_caller(StreamId stream) const noexcept {
 
 /// Runs the stream's next operation, without the lock. A failed stream skips everything except
 /// waits.
-void HostStreamTable::run_head(Lock& lock, Stream& stream) noexcept {
-  const HostOperation operation = stream.head();
+void HostStreamTable::run_next(Lock& lock, Stream& stream, HostOperation operation) noexcept {
   Status status;
   if (operation.kind == HostOperation::Kind::wait) {
     status = failure_at(operation.point);
@@ -99,6 +98,15 @@ void HostStreamTable::wait_for_progress(Lock& lock, Condition condition) {
   --num_waiting_;
 }
 
+/// Runs an operation for inline_calls. Operations of other threads may have to end first.
+void HostStreamTable::run_in_call(Lock& lock, Stream& stream, const HostOperation& operation) {
+  const bool is_wait = operation.kind == HostOperation::Kind::wait;
+  wait_for_progress(lock,
+                    [&] { return stream.is_empty() && (!is_wait || is_reached(operation.point)); });
+  ++stream.queued;
+  run_next(lock, stream, operation);
+}
+
 /// The loop of a stream's thread.
 void HostStreamTable::run_thread(Stream& stream) noexcept {
   Lock lock(mutex_);
@@ -106,13 +114,13 @@ void HostStreamTable::run_thread(Stream& stream) noexcept {
     stream.work.wait(lock, [&] { return !stream.is_empty() || stream.stopping; });
     if (stream.is_empty()) return;
     wait_for_progress(lock, [&] { return is_ready(stream); });
-    run_head(lock, stream);
+    run_next(lock, stream, stream.head());
   }
 }
 
 /// Waits until a point is reached. Manual streams run the needed operations here.
 Status HostStreamTable::complete(Lock& lock, StreamPoint point) {
-  if (mode_ == HostStreams::threads) {
+  if (mode_ != HostStreams::manual) {
     wait_for_progress(lock, [&] { return is_reached(point); });
     return {};
   }
@@ -126,7 +134,7 @@ Status HostStreamTable::complete(Lock& lock, StreamPoint point) {
     if (stream == nullptr || stream->is_empty()) {
       return failed_precondition(Resource::stream, point.stream.value);
     }
-    run_head(lock, *stream);
+    run_next(lock, *stream, stream->head());
   }
   return {};
 }
@@ -138,7 +146,7 @@ Result<bool> HostStreamTable::run_one(StreamId stream) {
   Stream* found = find(stream);
   if (found == nullptr) return not_found(Resource::stream, stream.value);
   if (!is_ready(*found)) return false;
-  run_head(lock, *found);
+  run_next(lock, *found, found->head());
   return true;
 }
 
@@ -153,7 +161,7 @@ Result<StreamId> HostStreamTable::create_stream() {
   try {
     auto stream = std::make_unique<Stream>();
     stream->id = StreamId{stream_space_ + num_streams_ever_ * slots_.size() + slot + 1};
-    stream->ring.resize(max_queued_);
+    if (mode_ != HostStreams::inline_calls) stream->ring.resize(max_queued_);
     if (mode_ == HostStreams::threads) {
       stream->thread = std::thread([this, raw = stream.get()] { run_thread(*raw); });
     }
@@ -202,6 +210,10 @@ Status HostStreamTable::push(Lock& lock, StreamId stream, const HostOperation& o
   if (Status status = check_caller(stream); !status) return status;
   Stream* found = find(stream);
   if (found == nullptr) return not_found(Resource::stream, stream.value);
+  if (mode_ == HostStreams::inline_calls) {
+    run_in_call(lock, *found, operation);
+    return {};
+  }
   const std::uint64_t size = found->ring.size();
   if (found->queued - found->completed == size) {
     if (mode_ == HostStreams::manual)

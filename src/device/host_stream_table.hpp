@@ -14,6 +14,9 @@
 /// points it waited for. A point behind a failure is a failed point, and a stream that waits for it
 /// fails too. Each stream remembers the last of the failures that were taken.
 ///
+/// With inline_calls nothing stays queued: a call runs its operation, with both counters one
+/// further.
+///
 /// Thread-safety: as in Device. One mutex guards everything. Operations run without it.
 
 #include "base/id_space.hpp"
@@ -57,8 +60,8 @@ class HostStreamTable {
 
   /// Completes all queued work and destroys the streams. Logs failures that nobody took.
   void complete_all();
-  /// Queues `operation`. Blocks while the stream is full; a full manual stream returns exhausted
-  /// (stream) instead. Returns not_found (stream).
+  /// Queues `operation`, or with inline_calls runs it. Blocks while the stream is full; a full
+  /// manual stream returns exhausted (stream) instead. Returns not_found (stream).
   Status enqueue(StreamId stream, const HostOperation& operation);
   /// Does what HostDevice::run_one does.
   Result<bool> run_one(StreamId stream);
@@ -94,7 +97,8 @@ class HostStreamTable {
   Status check_caller(StreamId stream) const noexcept;
   Status push(Lock& lock, StreamId stream, const HostOperation& operation);
   Status complete(Lock& lock, StreamPoint point);
-  void run_head(Lock& lock, Stream& stream) noexcept;
+  void run_next(Lock& lock, Stream& stream, HostOperation operation) noexcept;
+  void run_in_call(Lock& lock, Stream& stream, const HostOperation& operation);
   void run_thread(Stream& stream) noexcept;
   template <class Condition>
   void wait_for_progress(Lock& lock, Condition condition);

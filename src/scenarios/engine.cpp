@@ -102,8 +102,8 @@ Status CheckedEngine::create_verifier() {
 
 Status CheckedEngine::touch_pool() {
   const Arena& arena = cache_->arena();
-  const Status queued = device_.fill(
-      arena.base(), kNotANumber, static_cast<std::uint64_t>(arena.bytes()), cache_->home_stream());
+  const Status queued = device_.fill(arena.base(), kNotANumber,
+                                     static_cast<std::uint64_t>(arena.bytes()), cache_->stream());
   return queued ? cache_->synchronize() : queued;
 }
 

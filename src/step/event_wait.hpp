@@ -4,7 +4,7 @@
 /// Waiting for the end of work whose failure another call reports. An event behind failed work
 /// completes as failed. The work is over then, and its slot and its blocks can be used again.
 /// synchronize(stream) returns the failure of the work. The functions here return only a failure of
-/// the call itself.
+/// the call itself. The work of a stream that was destroyed is over too.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/device.hpp"
@@ -28,6 +28,14 @@ inline Status wait_until_over(Device& device, EventId event) {
   const Result<bool> complete = device.is_complete(event);
   if (complete) return *complete ? Status{} : waited;
   return complete.status() == waited ? Status{} : complete.status();
+}
+
+/// Returns the status of a call about the end of a stream's work, or ok when the stream does not
+/// exist any more.
+constexpr Status unless_destroyed(const Status& status) noexcept {
+  const bool is_destroyed =
+      status.code == StatusCode::not_found && status.resource == Resource::stream;
+  return is_destroyed ? Status{} : status;
 }
 
 }  // namespace kvarena

@@ -94,8 +94,8 @@ void StepPublisher::Impl::advance_audit(std::uint64_t step) noexcept {
   if (audit_blocks == 0 || !audit.failure) return;
   audit.failure = check_slice();
   if (!audit.failure) {
-    log_line(LogLevel::critical, "accounts violated at step {}, audit of blocks {} and on: {}",
-             step, next_block, describe(audit.failure));
+    log_line(LogLevel::critical, "accounts violated{} at step {}, audit of blocks {} and on: {}",
+             OfObject{manager.name()}, step, next_block, describe(audit.failure));
     return;
   }
   const std::int64_t end = std::min(next_block + audit_blocks, manager.num_blocks());

@@ -1,8 +1,9 @@
 #pragma once
 
 /// @file
-/// `StepRing`: the events that mark the ends of the last k steps. With them, memory that the work
-/// of a step reads is overwritten only after that work. One thread at a time. It owns its events.
+/// `StepRing`: the events that mark the ends of the last k steps, and the one with which a step
+/// waits for a step on another stream. With them, memory that the work of a step reads is
+/// overwritten only after that work. One thread at a time. It owns its events.
 
 #include "kvarena/base/result.hpp"
 #include "kvarena/device/device.hpp"
@@ -34,14 +35,19 @@ class StepRing {
   std::size_t index_of(std::uint64_t step) const noexcept { return step % done_.size(); }
   /// Waits until the work that used the slot last has completed, even if it failed.
   Status wait(std::size_t index);
-  /// Marks the end of the work on `stream` that uses the slot.
+  /// Marks the end of the work on `stream` that uses the slot. A stream that was destroyed has no
+  /// work left.
   Status mark(std::size_t index, StreamId stream);
+  /// Makes later work on `to` wait for all work that is on `from` now. Returns not_found (stream)
+  /// for `to`. A stream `from` that was destroyed has no work left.
+  Status pass(StreamId from, StreamId to);
 
  private:
   explicit StepRing(Device& device) noexcept : device_(&device) {}
 
   Device* device_;
   std::vector<EventId> done_;
+  EventId passed_{};  // recorded by pass
 };
 
 }  // namespace kvarena

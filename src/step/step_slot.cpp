@@ -1,13 +1,21 @@
 #include "step/step_slot.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvarena {
+
+namespace {
+
+constexpr std::int64_t kMostSlots = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
 
 StepSlot::StepSlot(const StepLimits& limits)
     : sequences(static_cast<std::size_t>(limits.max_rows)),
       entries(static_cast<std::size_t>(limits.max_blocks)),
       row_offsets(static_cast<std::size_t>(limits.max_rows)),
+      row_slots(static_cast<std::size_t>(limits.max_rows)),
       seq_lens(static_cast<std::size_t>(limits.max_rows)),
       num_blocks(static_cast<std::size_t>(limits.max_rows)),
       q_offsets(static_cast<std::size_t>(limits.max_rows) + 1),
@@ -45,6 +53,7 @@ Status capture_step(StepSlot& slot, BlockTables& tables, std::span<const AppendD
     const auto r = static_cast<std::size_t>(row);
     const std::int32_t blocks = view->num_blocks[row];
     slot.row_offsets[r] = next;
+    slot.row_slots[r] = next > kMostSlots ? -1 : static_cast<std::int32_t>(next);
     slot.seq_lens[r] = view->seq_lens[row];
     slot.num_blocks[r] = blocks;
     const std::int32_t page_entries = 1 << view->tables.page_shift;

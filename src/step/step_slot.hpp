@@ -24,11 +24,12 @@ struct StepSlot {
   LazyArray<SequenceId> sequences;      // [max_rows]
   LazyArray<BlockId> entries;           // [max_blocks] the rows one behind another
   LazyArray<std::int64_t> row_offsets;  // [max_rows]
-  LazyArray<std::int32_t> seq_lens;     // [max_rows]
-  LazyArray<std::int32_t> num_blocks;   // [max_rows]
-  LazyArray<std::int64_t> q_offsets;    // [max_rows + 1]
-  LazyArray<std::int64_t> slots;        // [max_tokens]
-  LazyArray<BlockCopy> copies;          // [max_rows]
+  LazyArray<std::int32_t> row_slots;  // [max_rows] the same; -1 where it does not fit into an int32
+  LazyArray<std::int32_t> seq_lens;   // [max_rows]
+  LazyArray<std::int32_t> num_blocks;  // [max_rows]
+  LazyArray<std::int64_t> q_offsets;   // [max_rows + 1]
+  LazyArray<std::int64_t> slots;       // [max_tokens]
+  LazyArray<BlockCopy> copies;         // [max_rows]
   std::int32_t num_rows = 0;
   std::int64_t num_tokens = 0;
   std::size_t num_copies = 0;

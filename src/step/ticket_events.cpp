@@ -140,7 +140,8 @@ Status TicketEvents::retire_completed(BlockManager& manager, std::vector<Fence>&
         !status || fence.event == EventId{} ? Result<bool>(false) : is_over(*device_, fence.event);
     if (!over) status = over.status();
     if (over && *over) {
-      log_line(LogLevel::info, "eager: retired ticket {}", fence.ticket.value);
+      log_line(LogLevel::info, "eager: retired ticket {}{}", fence.ticket.value,
+               OfObject{manager.name()});
       status = retire(manager, fence);
       if (status) continue;
     }

@@ -167,8 +167,6 @@ void test_steps(void) {
   EXPECT_OK(kvarena_step_failed_demand(s.cache, &failed));
   CHECK(failed == 1);
   EXPECT_CODE(kvarena_step_append(s.cache, two, 2, 7, &batch), KVARENA_INVALID_ARGUMENT);
-  kvarena_device_batch device_batch = SIZED(kvarena_device_batch);
-  EXPECT_CODE(kvarena_step_device_batch(s.cache, &device_batch), KVARENA_UNSUPPORTED);
   EXPECT_OK(kvarena_step_end(s.cache));
   EXPECT_OK(kvarena_cache_publish(s.cache));
   EXPECT_OK(kvarena_cache_check(s.cache));

@@ -84,6 +84,11 @@ void test_pool(void) {
   EXPECT_OK(kvarena_pool_close_holder(pool, a));
   EXPECT_OK(kvarena_pool_close_holder(pool, b));
   EXPECT_OK(kvarena_pool_check(pool));
+  EXPECT_OK(kvarena_pool_open_holder(pool, NULL, &a));
+  EXPECT_OK(kvarena_pool_set_deadline(pool, a, 5));
+  EXPECT_OK(kvarena_pool_holder(pool, a, &report));
+  CHECK(report.deadline_ns == 5);
+  EXPECT_CODE(kvarena_pool_set_deadline(pool, a + 1, 5), KVARENA_NOT_FOUND);
   CHECK(num_operations > 15);
   EXPECT_OK(kvarena_pool_release(pool));
 }

@@ -25,6 +25,7 @@ struct DeviceCase {
   const char* name;                   ///< in the names of the tests
   std::unique_ptr<Device> (*make)();  ///< a fresh one, or nullptr when it cannot be had
   bool needs_gpu = false;             ///< skipped where there is none
+  bool runs_in_calls = false;         ///< work has completed when the call that queues it returns
 };
 
 /// How GoogleTest prints a case.
@@ -43,7 +44,9 @@ inline std::unique_ptr<Device> make_gpu() { return make_cuda(); }
 /// Every device that this build has.
 inline std::vector<DeviceCase> device_cases() {
   std::vector<DeviceCase> cases = {{"host_threads", make_host<HostStreams::threads>},
-                                   {"host_manual", make_host<HostStreams::manual>}};
+                                   {"host_manual", make_host<HostStreams::manual>},
+                                   {"host_inline", make_host<HostStreams::inline_calls>}};
+  cases.back().runs_in_calls = true;
   if (is_built_with_cuda()) cases.push_back({"cuda", make_gpu, true});
   return cases;
 }

@@ -39,6 +39,23 @@ float element_at(const PlaneView& plane, std::int32_t block_size, std::int64_t s
   return element;
 }
 
+void write_word(const Arena& arena, std::int64_t slot, Word word) {
+  for (std::int32_t layer = 0; layer < arena.layout().num_layers(); ++layer) {
+    const KvLayerView view = arena.layer_view(layer).value();
+    for (const PlaneKind kind : {PlaneKind::key, PlaneKind::value}) {
+      const PlaneView& plane = kind == PlaneKind::key ? view.key : view.value;
+      for (std::int32_t i = 0; i < kPerPlane; ++i) {
+        const float element = element_of(word, layer, kind, i);
+        std::memcpy(plane.base + slot / view.block_size * plane.block_stride +
+                        i / kCacheHeadDim * plane.head_stride +
+                        slot % view.block_size * plane.token_stride +
+                        i % kCacheHeadDim * std::int64_t{sizeof(float)},
+                    &element, sizeof element);
+      }
+    }
+  }
+}
+
 std::optional<std::string> difference(const Arena& arena, std::int64_t slot, Word word) {
   if (word == 0) return std::nullopt;
   for (std::int32_t layer = 0; layer < arena.layout().num_layers(); ++layer) {

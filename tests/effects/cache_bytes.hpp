@@ -21,6 +21,8 @@ inline constexpr std::int32_t kCacheHeadDim = 2;
 
 /// K or V of new tokens of one layer, [tokens, kCacheHeads, kCacheHeadDim], for write_kv.
 std::vector<float> input_of(std::span<const Word> words, std::int32_t layer, PlaneKind kind);
+/// Writes K and V of every layer of the token in `slot`.
+void write_word(const Arena& arena, std::int64_t slot, Word word);
 /// What is wrong with the token in `slot` when it was promised to be `word`: the first element of
 /// any layer that differs. Nothing is promised of word 0.
 std::optional<std::string> difference(const Arena& arena, std::int64_t slot, Word word);

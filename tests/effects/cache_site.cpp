@@ -42,7 +42,8 @@ CacheSite::CacheSite(CacheDevice& device, const CacheSiteOptions& options, Story
       story_(story),
       device_(device),
       options_(options),
-      cache_(KvCache::create(device.faulty, options_of(options)).value()) {
+      cache_(KvCache::create(device.faulty, options_of(options)).value()),
+      home_(cache_.stream()) {
   story_.tell(site_, options.num_blocks, " blocks of ", options.block_size_tokens, " tokens, ",
               options.num_layers, " layer(s), ", options.max_sequences, " sequences, ",
               options.steps_in_flight, " steps in flight, ", options.max_open_tickets, " tickets",
@@ -50,7 +51,7 @@ CacheSite::CacheSite(CacheDevice& device, const CacheSiteOptions& options, Story
 }
 
 CacheSite::~CacheSite() {
-  run_by_hand(cache_.home_stream());
+  run_by_hand(cache_.stream());
   for (const StreamId stream : device_.streams) run_by_hand(stream);
   for (const Reader& reader : readers_) {
     if (reader.is_open) static_cast<void>(cache_.retire(reader.ticket));
@@ -163,7 +164,8 @@ void CacheSite::finish() {
   device_.faulty.fail_after(kNoFailure);
   leave_step();
   for (const Sequence& sequence : sequences_) check_on_home(sequence);
-  story_.tell(site_, "the home stream runs to its end; all readers read");
+  while (!pins_.empty() && !failure_) unpin({});
+  story_.tell(site_, "the cache's stream runs to its end; all readers read");
   static_cast<void>(cache_.synchronize());  // also returns what planted failures left behind
   const CacheDevice::ByHand by_hand(device_);
   for (const StreamId stream : device_.streams) {

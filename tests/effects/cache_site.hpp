@@ -87,6 +87,12 @@ class CacheSite {
   void reserve_capacity(const Numbers& n);
   void promise_capacity(const Numbers& n);
 
+  // Imports and pins: cache_site_imports.cpp.
+  void import_sequence(const Numbers& n);
+  void end_import(const Numbers& n);
+  void pin(const Numbers& n);
+  void unpin(const Numbers& n);
+
   // Steps: cache_site_steps.cpp.
   void begin_step(const Numbers& n);
   void append(const Numbers& n);
@@ -126,6 +132,21 @@ class CacheSite {
     std::vector<Word> words{};
     std::optional<std::size_t> reader{};  // reads it; an index of readers_
     bool may_append = true;               // false: from the reader's opening to the first release
+    bool is_import = false;               // others write its tokens, or have given up
+  };
+  /// Blocks that a pin holds, and what its tokens are.
+  struct Pin {
+    HolderId holder{};
+    std::uint32_t name = 0;
+    std::vector<Word> words{};
+  };
+  /// Writes the tokens of an import when a stream gets there.
+  struct Filling {
+    CacheSite* site = nullptr;
+    std::vector<std::int64_t> slots{};
+    std::vector<Word> words{};
+
+    static Status run(void* self);
   };
   /// Reads slots when a stream gets there.
   struct Reading {
@@ -192,6 +213,7 @@ class CacheSite {
   Reading reading_of(const char* kind, std::uint32_t name, const Sequence& sequence,
                      std::size_t length);
   bool queue_reading(StreamId stream, Reading reading);
+  void run_fillings();
   void check_on_home(const Sequence& sequence);
   Ticket ticket_for(const std::optional<std::size_t>& reader, std::uint32_t number) const;
   std::string name_of_ticket(Ticket ticket) const;
@@ -205,7 +227,7 @@ class CacheSite {
   void find_retired();
   void close(Reader& reader);
   void judge_recycled(const Sequence& sequence);
-  bool enter_step();
+  bool enter_step(StreamId stream = {});
   void forget_append();
   template <class Call>
   void end_with(const char* name, Call call);
@@ -222,9 +244,12 @@ class CacheSite {
   CacheDevice& device_;
   CacheSiteOptions options_;
   std::deque<Reading> readings_;            // stay where they are
+  std::deque<Filling> fillings_;            // too
   std::deque<std::vector<float>> buffers_;  // of write_kv; live as long as the work
   KvCache cache_;
+  StreamId home_;  // on which it began
   std::vector<Sequence> sequences_;
+  std::vector<Pin> pins_;
   std::vector<Reader> readers_;
   bool is_in_step_ = false;
   bool has_appended_ = false;

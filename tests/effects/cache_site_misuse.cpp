@@ -51,8 +51,7 @@ void CacheSite::misuse(const Numbers& n) {
 /// A stream of another device, whatever its number means here.
 void CacheSite::offer_foreign_stream(const Numbers& n, const CacheSite& other) {
   if (&other.device_ == &device_) return;
-  const StreamId stream =
-      n[0] % 3 == 2 ? other.cache_.home_stream() : other.device_.streams[n[0] % 3];
+  const StreamId stream = n[0] % 3 == 2 ? other.cache_.stream() : other.device_.streams[n[0] % 3];
   refused("stream of another device taken", "fence of another device's stream",
           [&] { return n[1] % 2 == 0 ? cache_.fence(stream) : cache_.open_ticket(stream); });
 }

@@ -29,15 +29,14 @@ bool CacheSite::queue_reading(StreamId stream, Reading reading) {
 }
 
 void CacheSite::check_on_home(const Sequence& sequence) {
-  static_cast<void>(
-      queue_reading(cache_.home_stream(),
-                    reading_of("sequence", sequence.name, sequence, sequence.words.size())));
+  static_cast<void>(queue_reading(
+      cache_.stream(), reading_of("sequence", sequence.name, sequence, sequence.words.size())));
 }
 
 void CacheSite::check_sequence(const Numbers& n) {
   const Sequence* sequence = pick(sequences_, n[0]);
   if (sequence == nullptr) return;
-  story_.tell(site_, "sequence ", sequence->name, " reads its tokens on the home stream");
+  story_.tell(site_, "sequence ", sequence->name, " reads its tokens on the cache's stream");
   check_on_home(*sequence);
   if (options_.expects_scrubbing) judge_recycled(*sequence);
 }
@@ -71,7 +70,7 @@ void CacheSite::open_long_reader(const Numbers& n) {
 void CacheSite::open_reader(const Numbers& n, Work work, std::size_t stream) {
   if (sequences_.empty()) return;
   HostDevice& host = *device_.host;
-  if (work != Work::elsewhere && (!host.record(device_.event, cache_.home_stream()) ||
+  if (work != Work::elsewhere && (!host.record(device_.event, cache_.stream()) ||
                                   !host.wait(device_.streams[stream], device_.event))) {
     return;
   }
@@ -106,7 +105,7 @@ std::vector<std::size_t> CacheSite::read_several(const Numbers& n, Reader& reade
   std::vector<std::size_t> read;
   for (const std::size_t i : several(n, sequences_.size())) {
     const Sequence& sequence = sequences_[i];
-    if (sequence.reader) continue;
+    if (sequence.reader || sequence.is_import) continue;
     const auto growth = std::find_if(growths_.begin(), growths_.end(),
                                      [&](const Growth& g) { return g.id == sequence.id; });
     const std::size_t length = growth == growths_.end()
@@ -129,9 +128,9 @@ void CacheSite::run_by_hand(StreamId stream) {
   static_cast<void>(device_.host->synchronize(stream));
 }
 
-/// Work elsewhere comes to its end: it reads when all that the home stream was given has run.
+/// Work elsewhere comes to its end: it reads when all that the cache's stream was given has run.
 void CacheSite::end_work_elsewhere(const Reader& reader) {
-  run_by_hand(cache_.home_stream());
+  run_by_hand(cache_.stream());
   for (Reading* reading : reader.readings) static_cast<void>(Reading::run(reading));
 }
 
@@ -164,8 +163,8 @@ void CacheSite::retire(Reader& reader) {
 }
 
 void CacheSite::run_stream(const Numbers& n) {
-  const std::array<StreamId, 4> streams{cache_.home_stream(), device_.streams[0],
-                                        device_.streams[1], device_.streams[kLongStream]};
+  const std::array<StreamId, 4> streams{cache_.stream(), device_.streams[0], device_.streams[1],
+                                        device_.streams[kLongStream]};
   const CacheDevice::ByHand by_hand(device_);
   const StreamId stream = streams[n[0] % streams.size()];
   std::uint32_t count = 0;

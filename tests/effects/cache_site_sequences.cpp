@@ -40,6 +40,7 @@ void CacheSite::destroy(const Numbers& n) {
   const std::size_t index = n[0] % sequences_.size();
   const Sequence& sequence = sequences_[index];
   const Ticket ticket = ticket_for(sequence.reader, n[1]);
+  if (sequence.is_import) run_fillings();
   const Status status = guarded("destroy", [&] { return cache_.destroy(sequence.id, ticket); });
   if (!status) return;
   story_.tell(site_, "sequence ", sequence.name, " is destroyed, against ", name_of_ticket(ticket));
@@ -55,7 +56,10 @@ void CacheSite::destroy_many(const Numbers& n) {
     return reader && readers_[*reader].ticket != ticket;
   });
   std::vector<SequenceId> ids;
-  for (const std::size_t i : chosen) ids.push_back(sequences_[i].id);
+  for (const std::size_t i : chosen) {
+    ids.push_back(sequences_[i].id);
+    if (sequences_[i].is_import) run_fillings();
+  }
   const Status status = guarded("destroy_many", [&] { return cache_.destroy_many(ids, ticket); });
   if (!status) return;
   std::sort(chosen.rbegin(), chosen.rend());

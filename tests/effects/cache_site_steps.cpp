@@ -13,18 +13,20 @@ bool is_by_device(const Status& status) {
 
 }  // namespace
 
-/// Begins a step unless one has begun.
-bool CacheSite::enter_step() {
+/// Begins a step unless one has begun, on `stream` or on the last step's.
+bool CacheSite::enter_step(StreamId stream) {
   if (is_in_step_) return true;
   std::vector<std::size_t> ended;  // readers whose tickets may not outlive this call
   for (std::size_t i = 0; i < readers_.size(); ++i) {
     if (readers_[i].is_open && must_retire(readers_[i])) ended.push_back(i);
   }
   const bool had_failed = device_.faulty.has_failed();
-  const Status status = cache_.begin_step();
-  story_.tell(site_, status
-                         ? std::string("a step begins")
-                         : std::string("begin_step fails: ") + std::string(name_of(status.code)));
+  const bool is_elsewhere = stream != StreamId{} && stream != cache_.stream();
+  const Status status = cache_.begin_step({.stream = stream});
+  story_.tell(site_,
+              status
+                  ? std::string(is_elsewhere ? "a step begins on another stream" : "a step begins")
+                  : std::string("begin_step fails: ") + std::string(name_of(status.code)));
   is_in_step_ = static_cast<bool>(status);
   find_retired();
   if (!is_in_step_) return false;
@@ -39,7 +41,10 @@ bool CacheSite::enter_step() {
   return true;
 }
 
-void CacheSite::begin_step(const Numbers& /*n*/) { static_cast<void>(enter_step()); }
+void CacheSite::begin_step(const Numbers& n) {
+  const std::array<StreamId, 4> streams{StreamId{}, home_, device_.streams[0], device_.streams[1]};
+  static_cast<void>(enter_step(streams[n[0] % streams.size()]));
+}
 
 void CacheSite::forget_append() {
   has_appended_ = false;
@@ -53,7 +58,7 @@ void CacheSite::end_with(const char* name, Call call) {
   Status status = call();
   for (int i = 0; i < 2 && is_by_device(status); ++i) {
     story_.tell(site_, name, " fails: ", name_of(status.code));
-    run_by_hand(cache_.home_stream());
+    run_by_hand(cache_.stream());
     status = call();
   }
   if (!status)
@@ -122,7 +127,7 @@ bool CacheSite::grow(const Numbers& n) {
     has_failed = true;
     story_.tell(site_, "append fails: ", name_of(batch.status().code), ", and is called again");
     require_former("append", true);
-    run_by_hand(cache_.home_stream());
+    run_by_hand(cache_.stream());
     batch = cache_.append(demands, urgency);
   }
   if (batch) {

@@ -17,7 +17,7 @@ struct Kind {
 };
 
 // By number of kind; those of kWithOther follow.
-constexpr std::array<Kind, 23> kKinds = {{
+constexpr std::array<Kind, 27> kKinds = {{
     {&CacheSite::create_sequence, 5},
     {&CacheSite::fork, 7},
     {&CacheSite::destroy, 6},
@@ -25,7 +25,7 @@ constexpr std::array<Kind, 23> kKinds = {{
     {&CacheSite::truncate, 7},
     {&CacheSite::reserve_capacity, 2},
     {&CacheSite::promise_capacity, 2},
-    {&CacheSite::begin_step, 2},
+    {&CacheSite::begin_step, 5},
     {&CacheSite::step, 16},
     {&CacheSite::append, 3},
     {&CacheSite::append_with_failure, 2},
@@ -41,6 +41,10 @@ constexpr std::array<Kind, 23> kKinds = {{
     {&CacheSite::synchronize, 1},
     {&CacheSite::plant_failure, 1},
     {&CacheSite::misuse, 2},
+    {&CacheSite::import_sequence, 3},
+    {&CacheSite::end_import, 4},
+    {&CacheSite::pin, 3},
+    {&CacheSite::unpin, 3},
 }};
 constexpr std::array<PlayWithOther, 2> kWithOther = {&CacheSite::offer_foreign_stream,
                                                      &CacheSite::offer_foreign_ticket};

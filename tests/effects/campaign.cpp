@@ -16,7 +16,8 @@ namespace {
 /// Programs misuse calls on purpose; nobody needs to read of it.
 class QuietViolations {
  public:
-  QuietViolations() : former_(set_violation_handler([](const Status&, const char*) {})) {}
+  QuietViolations()
+      : former_(set_violation_handler([](const Status&, const char*, const char*) {})) {}
   ~QuietViolations() { set_violation_handler(former_); }
   QuietViolations(const QuietViolations&) = delete;
   QuietViolations& operator=(const QuietViolations&) = delete;

@@ -113,6 +113,9 @@ void TablesPool::finish() {
   for (const Holding& holding : holdings_) {
     memory_.read(kHome, {"outsider", holding.name}, slots_of(holding.id), holding.words);
   }
+  for (const Pin& pin : pins_) {
+    memory_.read(kHome, {"pin", pin.name}, slots_of(pin), pin.words);
+  }
   while (!publications_.empty()) revive_block({0, 0, 0, 0});
   story_.tell(pool_, "the home stream runs to its end; all readers read");
   memory_.run_until(kHome, memory_.position(kHome));
@@ -126,6 +129,7 @@ void TablesPool::check_whole() {
   std::vector<SequenceId> ids;
   for (const Sequence& sequence : sequences_) ids.push_back(sequence.id);
   bool is_given_back = static_cast<bool>(tables_.destroy_many(ids));
+  for (const Pin& pin : pins_) is_given_back &= static_cast<bool>(tables_.unpin(pin.holder));
   for (const Holding& holding : holdings_) {
     is_given_back &= static_cast<bool>(manager_.release(holding.holder, std::span(&holding.id, 1),
                                                         std::span(&holding.generation, 1)));

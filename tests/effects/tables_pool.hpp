@@ -59,6 +59,13 @@ class TablesPool {
   void promise_capacity(const Numbers& n);
   void check_sequence(const Numbers& n);
 
+  // Imports and pins: tables_pool_imports.cpp.
+  void import_sequence(const Numbers& n);
+  void end_import(const Numbers& n);
+  void pin(const Numbers& n);
+  void unpin(const Numbers& n);
+  void copy_row(const Numbers& n);
+
   // Whoever else holds blocks, and tickets: tables_pool_outsiders.cpp.
   void hold_block(const Numbers& n);
   void allocate_blocks(const Numbers& n);
@@ -98,6 +105,13 @@ class TablesPool {
     std::optional<std::size_t> reader{};  // reads it; an index of readers_
     bool may_append = true;               // false: from the reader's opening to the first release
     std::int64_t promised_blocks = 0;     // of capacity, those it has included
+    bool is_import = false;               // others write its tokens, or have given up
+  };
+  /// Blocks that a pin holds, and their content.
+  struct Pin {
+    HolderId holder{};
+    std::uint32_t name = 0;
+    std::vector<Word> words{};  // of the tokens in its blocks
   };
   /// A block that an outsider holds, and its content.
   struct Holding {
@@ -178,6 +192,7 @@ class TablesPool {
   void settle();
   void finish_reader(Reader& reader);
   std::optional<std::size_t> new_reader(std::uint32_t stream_number);
+  std::vector<std::int64_t> slots_of(const Pin& pin);
   Sequence* find_full(const Numbers& n, BlockId* id, Generation* generation,
                       std::vector<Word>* words);
   Status mark_published(BlockId id, Generation generation, bool is_published);
@@ -192,6 +207,7 @@ class TablesPool {
   bool can_undo_;
   std::vector<HolderId> outsiders_;
   std::vector<Sequence> sequences_;
+  std::vector<Pin> pins_;
   std::vector<Growth> last_append_;
   std::vector<Holding> holdings_;
   std::vector<Publication> publications_;

@@ -186,7 +186,7 @@ void TablesPool::open_reader(const Numbers& n) {
   memory_.wait(reader.stream, kHome);
   for (const std::size_t i : several(n, sequences_.size())) {
     Sequence& sequence = sequences_[i];
-    if (sequence.reader) continue;
+    if (sequence.reader || sequence.is_import) continue;
     story_.tell(pool_, "reader ", reader.name, " reads sequence ", sequence.name);
     read_sequence(reader.stream, {"reader", reader.name}, sequence);
     sequence.reader = *index;

@@ -36,12 +36,14 @@ void VisibleState::look_at_blocks(const BlockManager& manager) {
 
 void VisibleState::look_at_tables(const BlockTables& tables) {
   const TableStats t = tables.stats();
-  seen_.insert(seen_.end(), {t.sequences, t.tokens, t.entries, t.waste_tokens, t.pages_used,
-                             t.pages_total, number(t.sequences_ever), number(t.copies_on_write)});
+  seen_.insert(seen_.end(),
+               {t.sequences, t.tokens, t.entries, t.waste_tokens, t.pages_used, t.pages_total,
+                number(t.sequences_ever), number(t.copies_on_write), t.pins, t.pinned_entries});
   for (const SequenceId id : tables.sequences()) {
     const SequenceInfo info = tables.info(id).value();
-    seen_.insert(seen_.end(), {number(id.value), info.length_tokens, info.num_blocks,
-                               info.max_length_tokens, number(info.holder.value)});
+    seen_.insert(seen_.end(),
+                 {number(id.value), info.length_tokens, info.num_blocks, info.max_length_tokens,
+                  number(info.holder.value), static_cast<std::int64_t>(info.import_state)});
     ids_.resize(static_cast<std::size_t>(info.num_blocks));
     static_cast<void>(tables.blocks_of(id, ids_).value());
     for (const BlockId block : ids_) seen_.push_back(block.value);

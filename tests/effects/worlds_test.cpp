@@ -19,7 +19,7 @@ namespace {
 class WorldsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    former_ = set_violation_handler([](const Status&, const char*) {});
+    former_ = set_violation_handler([](const Status&, const char*, const char*) {});
   }
   void TearDown() override { set_violation_handler(former_); }
 
@@ -30,7 +30,7 @@ class WorldsTest : public ::testing::Test {
   /// Plays programs and expects each of the phrases in one of their stories.
   static void expect_told(const World& world, std::initializer_list<const char*> phrases) {
     std::string story;
-    for (std::uint64_t number = 0; number < 150; ++number) {
+    for (std::uint64_t number = 0; number < 300; ++number) {
       static_cast<void>(world.play(program_of(world, number), &story));
     }
     for (const char* phrase : phrases) {
@@ -56,6 +56,15 @@ TEST_F(WorldsTest, ProgramsOfTablesReachEveryOutcome) {
                                "is published",
                                "is taken back",
                                "is revived and read",
+                               "tokens is imported",
+                               "is published",
+                               "the import of sequence",
+                               "fails",
+                               "fork of an import is refused: failed_precondition",
+                               "append to an import is refused: failed_precondition",
+                               "import_sequence is refused: exhausted block",
+                               "block(s) of sequence",
+                               "reads its blocks and ends, against the ticket",
                                "cannot be revived",
                                "keeps it",
                                "is quarantined",
@@ -73,8 +82,17 @@ TEST_F(WorldsTest, ProgramsOfTablesReachEveryOutcome) {
 
 TEST_F(WorldsTest, ProgramsOfCachesReachEveryOutcome) {
   expect_told(cache_world(), {"is destroyed, against the ticket",
+                              "tokens is imported",
+                              "is published",
+                              "the import of sequence",
+                              "import_sequence is refused: exhausted block",
+                              "pin is refused: failed_precondition sequence",
+                              "import behind an append is refused: failed_precondition step",
+                              " holds sequence ",
+                              "reads its blocks and ends, against the ticket",
                               "is truncated to",
                               "a step begins",
+                              "a step begins on another stream",
                               "the step ends",
                               "begin_step fails",
                               "end_step fails",

@@ -27,6 +27,7 @@ struct ColumnsOptions {
   std::int32_t q_len = 0;         ///< and the most; 0: those of the row with the most
   std::int32_t max_rows = 0;      ///< of the class; 0: as many as there are
   std::int32_t shared_rows = 0;   ///< with more than 0, prefixes are searched for
+  bool shares_short = true;       ///< prefixes are shared where this saves bytes, if not time
 };
 
 /// Keeps a reference to its problem. Table entries that no query token needs are -1.
@@ -242,6 +243,10 @@ inline void ColumnsProblem::fill_find() {
   schedule.shared_tokens = find.shared_tokens = shared_tokens_.data();
   schedule.prefixes = params.prefixes = find.prefixes = prefixes_.data();
   find.prefixes_bytes = bytes;
+  if (!options_.shares_short) return;
+  find.saved_sixteenths = 16;
+  find.member_tokens = 0;
+  find.group_tokens = 256;
 }
 
 }  // namespace kvarena::test

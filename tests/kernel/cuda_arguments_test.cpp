@@ -285,6 +285,10 @@ TEST(CudaPrefillArguments, NameWhatIsWrong) {
   fails([](P, A a) { a.batch.tables.entries = nullptr; }, kInvalid, Resource::pointer);
   fails([](P, A a) { a.q = static_cast<const std::byte*>(a.q) + 1; }, kInvalid,
         Resource::alignment);
+  fails([](P, A a) { a.q_token_stride = (1 << 20) + 1; }, kInvalid, Resource::alignment);
+  fails([](P, A a) { a.out_token_stride = (1 << 20) + 1; }, kInvalid, Resource::alignment);
+  fails([](P, A a) { a.q_token_stride = 2; }, kInvalid, Resource::span_size);
+  fails([](P, A a) { a.out_token_stride = -2; }, kInvalid, Resource::span_size);
   fails([](P, A a) { a.num_q_heads = 3; }, kInvalid, Resource::num_q_heads);
   fails([](P, A a) { a.num_q_heads = 0; }, kInvalid, Resource::num_q_heads);
   fails([](P, A a) { a.scale = 0.0F; }, kInvalid, Resource::scale);

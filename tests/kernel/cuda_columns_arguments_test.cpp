@@ -164,6 +164,10 @@ TEST(CudaColumnsArguments, OfPointersAndNumbersNameWhatIsWrong) {
   fails([](P p) { p.tree_mask = reinterpret_cast<const std::uint64_t*>(memory + 4); }, kInvalid,
         Resource::alignment);
   fails([](P p) { p.head_stride = 24; }, kInvalid, Resource::alignment);
+  fails([](P p) { p.q_token_stride = (1 << 20) + 8; }, kInvalid, Resource::alignment);
+  fails([](P p) { p.out_token_stride = (1 << 20) + 8; }, kInvalid, Resource::alignment);
+  fails([](P p) { p.q_token_stride = 16; }, kInvalid, Resource::span_size);
+  fails([](P p) { p.out_token_stride = -16; }, kInvalid, Resource::span_size);
   fails([](P p) { p.workspace = memory + 128; }, kInvalid, Resource::alignment);
   fails([](P p) { p.num_rows = -1; }, kInvalid, Resource::num_sequences);
   fails([](P p) { p.scale = 0.0F; }, kInvalid, Resource::scale);

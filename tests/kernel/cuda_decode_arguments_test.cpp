@@ -82,6 +82,10 @@ TEST(CudaDecodeArguments, OfPointersNameWhatIsWrong) {
   fails([](P p) { p.out = memory + 4; }, Resource::alignment);
   fails([](P p) { p.value = memory + 8; }, Resource::alignment);
   fails([](P p) { p.head_stride = 24; }, Resource::alignment);
+  fails([](P p) { p.q_token_stride = 132; }, Resource::alignment);
+  fails([](P p) { p.out_token_stride = 132; }, Resource::alignment);
+  fails([](P p) { p.q_token_stride = 64; }, Resource::span_size);
+  fails([](P p) { p.out_token_stride = -1; }, Resource::span_size);
   fails([](P p) { p.workspace = memory + 128; }, Resource::alignment);
   fails([](P p) { p.num_rows = -1; }, Resource::num_sequences);
   fails([](P p) { p.num_rows = kernels::kMaxDecodeRows + 1; }, Resource::num_sequences);

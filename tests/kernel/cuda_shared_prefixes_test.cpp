@@ -251,6 +251,22 @@ TEST_F(CudaSharedPrefixes, WhatDoesNotFitIsNotShared) {
   EXPECT_EQ(std::count(shared.begin(), shared.end(), 0), 14);
 }
 
+// Sharing costs each member a part. Two rows do not save it by 2,880 tokens, and eight rows do.
+TEST_F(CudaSharedPrefixes, SharedWhereItSavesTime) {
+  for (const std::int32_t members : {2, 8}) {
+    AttentionCase c = shared_case(18, Lengths(8, 3000), Lengths(8, 1));
+    c.num_kv_heads = c.group = 1;
+    c.head_dim_k = c.head_dim_v = 64;
+    Lengths rows(static_cast<std::size_t>(members));
+    std::iota(rows.begin(), rows.end(), 0);
+    share(c, rows, 180);
+    const AttentionProblem problem(c);
+    ColumnsOptions options = options_of(problem);
+    options.shares_short = false;
+    EXPECT_EQ(expect_matches(problem, options), Lengths(8, members == 8 ? 2880 : 0));
+  }
+}
+
 TEST_F(CudaSharedPrefixes, AWindowSharesNothing) {
   AttentionCase c = shared_case(15, Lengths(6, 900), Lengths(6, 4));
   c.window_tokens = 300;

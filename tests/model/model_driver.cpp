@@ -44,7 +44,7 @@ std::string to_string(const Game& game) {
       << " max_fence_entries=" << game.pool.max_fence_entries
       << " block_size=" << game.tables.block_size_tokens
       << " max_sequences=" << game.tables.max_sequences
-      << " max_table_pages=" << game.tables.max_table_pages
+      << " max_table_pages=" << game.tables.max_table_pages << " max_pins=" << game.tables.max_pins
       << " longest_chunk=" << game.longest_chunk;
   return out.str();
 }
@@ -64,6 +64,13 @@ std::span<const ModelDriver::Move> ModelDriver::moves() {
       Move{"roll_back_token", 10, &D::roll_back_token},
       Move{"ask_tables", 6, &D::ask_tables},
       Move{"view_batch", 6, &D::view_batch},
+      Move{"import_sequence", 3, &D::import_sequence},
+      Move{"publish_import", 4, &D::publish_import},
+      Move{"fail_import", 1, &D::fail_import},
+      Move{"pin_blocks", 4, &D::pin_blocks},
+      Move{"unpin_blocks", 4, &D::unpin_blocks},
+      Move{"set_deadline", 1, &D::set_deadline},
+      Move{"copy_rows", 4, &D::copy_rows},
       Move{"register_outsider", 2, &D::register_outsider},
       Move{"unregister_outsider", 2, &D::unregister_outsider},
       Move{"reserve_for_outsider", 3, &D::reserve_for_outsider},
@@ -180,6 +187,8 @@ void ModelDriver::compare_accounts() {
   expect_equal(tables.tokens, naive.tokens, "table stats.tokens");
   expect_equal(tables.entries, naive.entries, "table stats.entries");
   expect_equal(tables.waste_tokens, naive.waste_tokens, "table stats.waste_tokens");
+  expect_equal(tables.pins, naive.pins, "table stats.pins");
+  expect_equal(tables.pinned_entries, naive.pinned_entries, "table stats.pinned_entries");
   expect_equal(tables.pages_used, naive.pages_used, "table stats.pages_used");
   expect_equal(tables.pages_total, naive.pages_total, "table stats.pages_total");
   expect_equal(number(tables.sequences_ever), number(naive.sequences_ever), "sequences_ever");
@@ -209,6 +218,8 @@ void ModelDriver::compare_sequence(SequenceId id) {
   expect_equal(real->max_length_tokens, model->max_length_tokens, "info.max_length_tokens");
   expect_equal(real->waste_tokens, model->waste_tokens, "info.waste_tokens");
   if (real->holder != model->holder) fail("a sequence has changed its holder");
+  expect_equal(static_cast<int>(real->import_state), static_cast<int>(model->import_state),
+               "info.import_state");
   std::vector<BlockId> blocks(static_cast<std::size_t>(model->num_blocks));
   const Result<std::int64_t> count = tables_.blocks_of(id, blocks);
   expect_equal(count ? *count : -1, model->num_blocks, "blocks_of");
@@ -244,6 +255,7 @@ void ModelDriver::compare_everything() {
       fail("entry " + std::to_string(i) + " of holders() differs");
     }
   }
+  compare_pins();
   expect_status(manager_.check_invariants(), {}, "BlockManager::check_invariants");
   expect_status(tables_.check_invariants(), {}, "BlockTables::check_invariants");
 }
@@ -252,6 +264,10 @@ void ModelDriver::hand_everything_back() {
   expect_status(tables_.destroy_many(living_), naive_.destroy_many(living_, kNoTicket),
                 "destroy_many of all");
   living_.clear();
+  while (!naive_.pins().empty()) {
+    const HolderId pin = naive_.pins().begin()->first;
+    expect_status(tables_.unpin(pin), naive_.unpin(pin, kNoTicket), "unpin of all");
+  }
   for (Outsider& outsider : outsiders_) {
     std::vector<BlockId> ids;
     std::vector<Generation> generations;
@@ -302,11 +318,12 @@ SequenceId ModelDriver::any_sequence() {
 }
 
 std::vector<SequenceId> ModelDriver::some_sequences(std::size_t at_most) {
-  std::vector<SequenceId> chosen = living_;
+  std::vector<SequenceId> chosen = one_in(30) ? living_ : readable_sequences();
   std::shuffle(chosen.begin(), chosen.end(), random_);
   chosen.resize(std::min(chosen.size(), static_cast<std::size_t>(below(at_most + 1))));
   if (!chosen.empty() && one_in(60)) chosen.push_back(chosen[below(chosen.size())]);
   if (one_in(60)) chosen.push_back(any_sequence());
+  if (!dead_.empty() && one_in(100)) chosen.push_back(dead_[below(dead_.size())]);
   return chosen;
 }
 

@@ -67,6 +67,14 @@ class ModelDriver {
   void roll_back_token();
   void ask_tables();
   void view_batch();
+  // imports, pins and deadlines (model_driver_control.cpp)
+  void import_sequence();
+  void publish_import();
+  void fail_import();
+  void pin_blocks();
+  void unpin_blocks();
+  void set_deadline();
+  void copy_rows();
   // moves on the manager (model_driver_pool.cpp)
   void register_outsider();
   void unregister_outsider();
@@ -106,6 +114,10 @@ class ModelDriver {
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   SequenceId any_sequence();
   std::vector<SequenceId> some_sequences(std::size_t at_most);
+  std::vector<SequenceId> readable_sequences() const;
+  SequenceId any_import();
+  HolderId any_pin();
+  void compare_pins();
   SequenceOptions sequence_options();
   Ticket any_ticket();
   Urgency any_urgency() { return one_in(3) ? Urgency::admission : Urgency::growth; }

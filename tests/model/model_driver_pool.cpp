@@ -3,6 +3,7 @@
 #include "model/model_driver.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace kvarena::model {
 namespace {
@@ -47,6 +48,7 @@ void ModelDriver::reserve_for_outsider() {
   const auto blocks = static_cast<std::uint64_t>(game_.pool.num_blocks);
   std::int64_t count = static_cast<std::int64_t>(below(blocks / 4 + 2));
   if (one_in(20)) count = static_cast<std::int64_t>(below(blocks + 3)) - 1;
+  if (one_in(60)) count = -1;
   expect_status(manager_.reserve(id, count), pool_.reserve(id, count), "reserve");
 }
 
@@ -76,8 +78,9 @@ void ModelDriver::allocate_for_several() {
   for (const Outsider& outsider : outsiders_) {
     if (one_in(2)) continue;
     const auto count = static_cast<std::uint32_t>(below(5));
-    wants.push_back({outsider.holder, count});
-    demands.push_back({outsider.holder, count});
+    const auto urgency = one_in(2) ? std::optional(any_urgency()) : std::nullopt;
+    wants.push_back({outsider.holder, count, urgency});
+    demands.push_back({outsider.holder, count, urgency});
     total += count;
   }
   if (!wants.empty() && one_in(20)) {

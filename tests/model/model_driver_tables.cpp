@@ -61,7 +61,7 @@ void ModelDriver::destroy_several() {
 
 void ModelDriver::decode_step() {
   const std::vector<SequenceId> ids =
-      one_in(2) ? std::vector<SequenceId>(living_) : some_sequences(living_.size());
+      one_in(2) ? readable_sequences() : some_sequences(living_.size());
   std::vector<AppendDemand> demands;
   for (const SequenceId id : ids) demands.push_back({id, 1});
   const Result<Growth> model = naive_.append(demands, Urgency::growth);
@@ -74,6 +74,7 @@ void ModelDriver::append_several() {
   std::vector<AppendDemand> demands;
   for (const SequenceId id : some_sequences(1 + below(8))) {
     demands.push_back({id, static_cast<std::int32_t>(chunk_tokens())});
+    if (one_in(3)) demands.back().urgency = any_urgency();
   }
   const Urgency urgency = any_urgency();
   const Result<Growth> model = naive_.append(demands, urgency);

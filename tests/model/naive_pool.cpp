@@ -64,27 +64,51 @@ Status NaivePool::reserve(HolderId id, std::int64_t count) {
   return {};
 }
 
+Status NaivePool::set_deadline(HolderId id, std::int64_t deadline_ns) {
+  const auto found = holders_.find(id);
+  if (found == holders_.end()) return not_found(Resource::holder, id.value);
+  found->second.info.deadline_ns = deadline_ns;
+  return {};
+}
+
+Status NaivePool::check_available(std::int64_t count, Urgency urgency) {
+  if (count <= usable(urgency)) return {};
+  ++counters_.exhaustions;
+  return exhausted(Resource::block, raw(count), raw(usable(urgency)));
+}
+
 // ---- blocks -------------------------------------------------------------------------------------
 
+std::int64_t NaivePool::beyond_promise(const Want& want) const {
+  return std::max<std::int64_t>(0, want.count - holders_.at(want.holder).reserved);
+}
+
+/// Growth is served first, whatever the order; new work leaves the watermark.
 Result<Grant> NaivePool::allocate(std::span<const Want> wants, Urgency urgency) {
   std::set<HolderId> named;
   std::int64_t total = 0;
-  std::int64_t from_promises = 0;
-  HolderId misfit = kNoHolder;
+  std::map<Urgency, std::int64_t> beyond;
   for (const Want& want : wants) {
-    const auto found = holders_.find(want.holder);
-    if (found == holders_.end()) return not_found(Resource::holder, want.holder.value);
+    if (!holders_.contains(want.holder)) return not_found(Resource::holder, want.holder.value);
     if (!named.insert(want.holder).second) {
       return duplicate_argument(Resource::holder, want.holder.value);
     }
     total += want.count;
-    from_promises += std::min(want.count, found->second.reserved);
-    if (misfit == kNoHolder && total > from_promises + usable(urgency)) misfit = want.holder;
+    beyond[want.urgency.value_or(urgency)] += beyond_promise(want);
   }
-  if (misfit != kNoHolder) {
-    ++counters_.exhaustions;
-    return exhausted(Resource::block, raw(total), raw(from_promises + usable(urgency)),
-                     misfit.value);
+  std::int64_t served = 0;
+  for (const Urgency its : {Urgency::growth, Urgency::admission}) {
+    for (const Want& want : wants) {
+      if (want.urgency.value_or(urgency) != its || beyond_promise(want) == 0) continue;
+      served += beyond_promise(want);
+      if (served <= usable(its)) continue;
+      ++counters_.exhaustions;
+      const Urgency of_all = beyond[Urgency::admission] > 0 ? Urgency::admission : Urgency::growth;
+      const std::int64_t from_promises =
+          total - beyond[Urgency::growth] - beyond[Urgency::admission];
+      return exhausted(Resource::block, raw(total), raw(from_promises + usable(of_all)),
+                       want.holder.value);
+    }
   }
   Grant grant;
   for (std::int64_t i = 0; i < total; ++i) {

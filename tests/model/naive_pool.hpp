@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -32,8 +33,9 @@ struct Grant {
 
 /// One demand of a call for many.
 struct Want {
-  HolderId holder;         ///< who
-  std::int64_t count = 0;  ///< blocks
+  HolderId holder;                   ///< who
+  std::int64_t count = 0;            ///< blocks
+  std::optional<Urgency> urgency{};  ///< of its own
 };
 
 /// The plain model of a BlockManager.
@@ -47,6 +49,9 @@ class NaivePool {
   bool adopt_holder(HolderId holder, const HolderInfo& info);
   Status unregister_holder(HolderId holder);
   Status reserve(HolderId holder, std::int64_t count);
+  Status set_deadline(HolderId holder, std::int64_t deadline_ns);
+  /// Counts itself when it is refused.
+  Status check_available(std::int64_t count, Urgency urgency);
 
   Result<Grant> allocate(std::span<const Want> wants, Urgency urgency);
   Status retain(HolderId holder, std::span<const Handle> handles);
@@ -103,6 +108,7 @@ class NaivePool {
   std::int64_t available() const;
   std::int64_t reserved() const;
   Status refuse(Handle handle) const;
+  std::int64_t beyond_promise(const Want& want) const;
   void consume_reservation(Holder& holder, std::int64_t count);
   void leave_if_unused(BlockId id);
   void note_peak();

@@ -34,6 +34,12 @@ std::int64_t maximum_of(const NaiveTables::Sequence& sequence) {
   return sequence.max_length == 0 ? kMaxTokens : sequence.max_length;
 }
 
+Status check_imported(SequenceId id, const NaiveTables::Sequence& sequence) {
+  if (sequence.import_state == ImportState::none) return {};
+  return failed_precondition(Resource::sequence, id.value,
+                             static_cast<std::uint64_t>(sequence.import_state));
+}
+
 std::int64_t count_of(const std::vector<Handle>& handles) {
   return static_cast<std::int64_t>(handles.size());
 }
@@ -45,6 +51,7 @@ NaiveTables::NaiveTables(NaivePool& pool, const BlockTablesOptions& options,
     : pool_(pool),
       block_size_(options.block_size_tokens),
       max_sequences_(options.max_sequences),
+      max_pins_(options.max_pins),
       max_append_tokens_(options.max_append_tokens),
       total_pages_(total_pages) {}
 
@@ -79,6 +86,7 @@ Status NaiveTables::can_fork(SequenceId parent_id, std::int64_t length,
                              const SequenceOptions& options) const {
   const auto parent = sequences_.find(parent_id);
   if (parent == sequences_.end()) return not_found(Resource::sequence, parent_id.value);
+  if (Status s = check_imported(parent_id, parent->second); !s) return s;
   if (length < 0 || length > parent->second.length) {
     return invalid_argument(Resource::sequence_length, length, 0, parent->second.length);
   }
@@ -115,11 +123,139 @@ Status NaiveTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
   if (Status s = check_ticket(ticket, references); !s) return s;
   for (const SequenceId id : ids) {
     Sequence& sequence = sequences_.at(id);
-    give_up(sequence, 0, ticket);
+    give_up(sequence.holder, sequence.blocks, 0, ticket);
     static_cast<void>(pool_.unregister_holder(sequence.holder));
     sequences_.erase(id);
   }
   return {};
+}
+
+// ---- imports and pins ---------------------------------------------------------------------------
+
+Status NaiveTables::can_import(std::int64_t num_tokens, const SequenceOptions& options,
+                               Urgency urgency) {
+  if (options.max_length_tokens < 0 || options.max_length_tokens > kMaxTokens) {
+    return invalid_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
+  }
+  if (num_tokens < 0 || num_tokens > kMaxTokens) {
+    return invalid_argument(Resource::num_tokens, num_tokens, 0, kMaxTokens);
+  }
+  if (options.max_length_tokens > 0 && num_tokens > options.max_length_tokens) {
+    return too_long(kNoSequence, num_tokens, options.max_length_tokens);
+  }
+  if (static_cast<std::int64_t>(sequences_.size()) >= max_sequences_) {
+    return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
+  }
+  const std::int64_t blocks = blocks_for(num_tokens);
+  if (Status s = pool_.check_available(blocks, urgency); !s) return s;
+  if (pages_for(blocks) > total_pages_ - pages_used()) {
+    return exhausted(Resource::table_page, raw(pages_for(blocks)), raw(total_pages_ - pages_used()),
+                     0, Option::max_table_pages);
+  }
+  return can_create(options);
+}
+
+bool NaiveTables::adopt_import(std::int64_t num_tokens, SequenceId id, HolderId holder,
+                               const SequenceOptions& options, Urgency urgency) {
+  const bool fresh = adopt(id, holder, options);
+  Sequence& sequence = sequences_.at(id);
+  const Want want{holder, blocks_for(num_tokens)};
+  const Result<Grant> grant = pool_.allocate(std::span(&want, 1), urgency);
+  if (!grant) return false;
+  sequence.blocks = grant->handles;
+  sequence.length = num_tokens;
+  sequence.import_state = ImportState::filling;
+  for (const Handle& handle : sequence.blocks) {
+    static_cast<void>(pool_.set_content(handle, BlockContent::being_written));
+  }
+  return fresh;
+}
+
+Status NaiveTables::check_waiting(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  const ImportState state = found->second.import_state;
+  if (state == ImportState::filling) return {};
+  return failed_precondition(Resource::sequence, id.value, static_cast<std::uint64_t>(state));
+}
+
+Status NaiveTables::publish_import(SequenceId id) {
+  if (Status s = check_waiting(id); !s) return s;
+  Sequence& sequence = sequences_.at(id);
+  const std::vector<Handle> blocks(sequence.blocks.begin(),
+                                   sequence.blocks.begin() + blocks_for(sequence.length));
+  for (const Handle& handle : blocks) {
+    if (pool_.content(handle.id) == BlockContent::failed) {
+      return failed_precondition(Resource::block, raw(handle.id.value));
+    }
+  }
+  for (const Handle& handle : blocks) {
+    if (pool_.content(handle.id) != BlockContent::being_written) continue;
+    static_cast<void>(pool_.set_content(handle, BlockContent::unwritten));
+  }
+  sequence.import_state = ImportState::none;
+  return {};
+}
+
+Status NaiveTables::fail_import(SequenceId id) {
+  if (Status s = check_waiting(id); !s) return s;
+  Sequence& sequence = sequences_.at(id);
+  sequence.import_state = ImportState::failed;
+  for (std::int64_t i = 0; i < blocks_for(sequence.length); ++i) {
+    static_cast<void>(
+        pool_.set_content(sequence.blocks[static_cast<std::size_t>(i)], BlockContent::failed));
+  }
+  return {};
+}
+
+Status NaiveTables::can_pin(SequenceId id, const PinOptions& options) const {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  if (Status s = check_imported(id, found->second); !s) return s;
+  const std::int64_t filled = blocks_for(found->second.length);
+  const std::int64_t first = options.first_block;
+  if (first < 0 || first > filled) return invalid_argument(Resource::block_index, first, 0, filled);
+  if (options.num_blocks < -1 || options.num_blocks > filled - first) {
+    return invalid_argument(Resource::num_blocks, options.num_blocks, 0, filled - first);
+  }
+  const std::int64_t count = options.num_blocks == -1 ? filled - first : options.num_blocks;
+  if (pages_for(count) > total_pages_ - pages_used()) {
+    return exhausted(Resource::table_page, raw(pages_for(count)), raw(total_pages_ - pages_used()),
+                     id.value, Option::max_table_pages);
+  }
+  if (static_cast<std::int64_t>(pins_.size()) >= max_pins_) {
+    return exhausted(Resource::holder, 1, 0, 0, Option::max_pins);
+  }
+  return pool_.can_register();
+}
+
+bool NaiveTables::adopt_pin(SequenceId id, const PinOptions& options, HolderId holder,
+                            std::uint64_t number) {
+  const bool fresh = pool_.adopt_holder(holder, {.number = number,
+                                                 .purpose = options.purpose,
+                                                 .since_ns = options.since_ns,
+                                                 .deadline_ns = options.deadline_ns});
+  const Sequence& sequence = sequences_.at(id);
+  const std::int64_t end = options.num_blocks == -1 ? blocks_for(sequence.length)
+                                                    : options.first_block + options.num_blocks;
+  Pin& pin = pins_[holder];
+  pin.blocks.assign(sequence.blocks.begin() + options.first_block, sequence.blocks.begin() + end);
+  return pool_.retain(holder, pin.blocks).is_ok() && fresh;
+}
+
+Status NaiveTables::unpin(HolderId holder, Ticket ticket) {
+  const auto found = pins_.find(holder);
+  if (found == pins_.end()) return not_found(Resource::holder, holder.value);
+  if (Status s = check_ticket(ticket, count_of(found->second.blocks)); !s) return s;
+  give_up(holder, found->second.blocks, 0, ticket);
+  pins_.erase(found);
+  return pool_.unregister_holder(holder);
+}
+
+Status NaiveTables::set_deadline(SequenceId id, std::int64_t deadline_ns) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
+  return pool_.set_deadline(found->second.holder, deadline_ns);
 }
 
 // ---- growth -------------------------------------------------------------------------------------
@@ -129,7 +265,8 @@ Status NaiveTables::check_demands(std::span<const AppendDemand> demands) {
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < demands.size(); ++i) {
     failed_demand_ = static_cast<std::int64_t>(i);
-    const auto [id, count] = demands[i];
+    const SequenceId id = demands[i].sequence;
+    const std::int32_t count = demands[i].num_tokens;
     const auto found = sequences_.find(id);
     if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
     if (!named.insert(id).second) return duplicate_argument(Resource::sequence, id.value);
@@ -144,6 +281,7 @@ Status NaiveTables::check_demands(std::span<const AppendDemand> demands) {
                             static_cast<std::uint64_t>(max_append_tokens_),
                             Option::max_append_tokens, id.value);
     }
+    if (Status s = check_imported(id, found->second); !s) return s;
   }
   failed_demand_ = -1;
   return {};
@@ -174,7 +312,7 @@ Result<Growth> NaiveTables::append(std::span<const AppendDemand> demands, Urgenc
     if (copies[i]) {
       ++given_up[sequence.blocks[static_cast<std::size_t>(sequence.length / block_size_)].id];
     }
-    wants.push_back({sequence.holder, after - before + (copies[i] ? 1 : 0)});
+    wants.push_back({sequence.holder, after - before + (copies[i] ? 1 : 0), demands[i].urgency});
     pages += pages_for(after) - pages_for(before);
     if (first_without_pages < 0 && pages > total_pages_ - pages_used()) {
       first_without_pages = static_cast<std::int64_t>(i);
@@ -268,6 +406,7 @@ Status NaiveTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return not_found(Resource::sequence, id.value);
   Sequence& sequence = found->second;
+  if (Status s = check_imported(id, sequence); !s) return s;
   if (length < 0 || length > sequence.length) {
     return invalid_argument(Resource::sequence_length, length, 0, sequence.length);
   }
@@ -281,7 +420,7 @@ Status NaiveTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
     static_cast<void>(pool_.retain(sequence.holder, std::span(&kept, 1)));
     static_cast<void>(pool_.release_after(ticket, sequence.holder, std::span(&kept, 1)));
   }
-  give_up(sequence, static_cast<std::size_t>(keep), ticket);
+  give_up(sequence.holder, sequence.blocks, static_cast<std::size_t>(keep), ticket);
   sequence.length = length;
   return {};
 }
@@ -296,7 +435,9 @@ Result<SequenceInfo> NaiveTables::info(SequenceId id) const {
                       .num_blocks = count_of(sequence.blocks),
                       .max_length_tokens = sequence.max_length,
                       .waste_tokens = count_of(sequence.blocks) * block_size_ - sequence.length,
-                      .holder = sequence.holder};
+                      .holder = sequence.holder,
+                      .owner = 0,
+                      .import_state = sequence.import_state};
 }
 
 Result<BlockId> NaiveTables::lookup(SequenceId id, std::int64_t index) const {
@@ -331,6 +472,8 @@ TableStats NaiveTables::stats() const {
   stats.pages_total = total_pages_;
   stats.sequences_ever = ever_.size();
   stats.copies_on_write = copies_;
+  stats.pins = static_cast<std::int64_t>(pins_.size());
+  for (const auto& [holder, pin] : pins_) stats.pinned_entries += count_of(pin.blocks);
   return stats;
 }
 
@@ -349,16 +492,18 @@ Status NaiveTables::check_ticket(Ticket ticket, std::int64_t references) const {
 std::int64_t NaiveTables::pages_used() const {
   std::int64_t pages = 0;
   for (const auto& [id, sequence] : sequences_) pages += pages_for(count_of(sequence.blocks));
+  for (const auto& [holder, pin] : pins_) pages += pages_for(count_of(pin.blocks));
   return pages;
 }
 
-void NaiveTables::give_up(Sequence& sequence, std::size_t keep, Ticket ticket) {
-  while (sequence.blocks.size() > keep) {
-    const Handle last = sequence.blocks.back();
-    sequence.blocks.pop_back();
+void NaiveTables::give_up(HolderId holder, std::vector<Handle>& blocks, std::size_t keep,
+                          Ticket ticket) {
+  while (blocks.size() > keep) {
+    const Handle last = blocks.back();
+    blocks.pop_back();
     static_cast<void>(ticket == kNoTicket
-                          ? pool_.release(sequence.holder, std::span(&last, 1))
-                          : pool_.release_after(ticket, sequence.holder, std::span(&last, 1)));
+                          ? pool_.release(holder, std::span(&last, 1))
+                          : pool_.release_after(ticket, holder, std::span(&last, 1)));
   }
 }
 

@@ -30,6 +30,10 @@ class NaiveTables {
     std::vector<Handle> blocks;
     std::int64_t length = 0;
     std::int64_t max_length = 0;
+    ImportState import_state = ImportState::none;
+  };
+  struct Pin {
+    std::vector<Handle> blocks;
   };
 
   /// `total_pages` is told, because the default number of pages is not documented exactly.
@@ -43,6 +47,19 @@ class NaiveTables {
   bool adopt_fork(SequenceId parent, std::int64_t length, SequenceId child, HolderId holder,
                   const SequenceOptions& options);
   Status destroy_many(std::span<const SequenceId> sequences, Ticket ticket);
+
+  /// Whether these tokens can be imported. Counts a refusal for want of blocks.
+  Status can_import(std::int64_t num_tokens, const SequenceOptions& options, Urgency urgency);
+  bool adopt_import(std::int64_t num_tokens, SequenceId sequence, HolderId holder,
+                    const SequenceOptions& options, Urgency urgency);
+  Status publish_import(SequenceId sequence);
+  Status fail_import(SequenceId sequence);
+  Status can_pin(SequenceId sequence, const PinOptions& options) const;
+  bool adopt_pin(SequenceId sequence, const PinOptions& options, HolderId holder,
+                 std::uint64_t number);
+  Status unpin(HolderId pin, Ticket ticket);
+  const std::map<HolderId, Pin>& pins() const { return pins_; }
+  Status set_deadline(SequenceId sequence, std::int64_t deadline_ns);
 
   Result<Growth> append(std::span<const AppendDemand> demands, Urgency urgency);
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency);
@@ -60,17 +77,20 @@ class NaiveTables {
 
  private:
   Status check_ticket(Ticket ticket, std::int64_t references) const;
+  Status check_waiting(SequenceId sequence) const;
   Status check_demands(std::span<const AppendDemand> demands);
   bool tail_is_shared(const Sequence& sequence,
                       const std::map<BlockId, std::uint32_t>& given_up) const;
   std::int64_t pages_used() const;
-  void give_up(Sequence& sequence, std::size_t keep, Ticket ticket);
+  void give_up(HolderId holder, std::vector<Handle>& blocks, std::size_t keep, Ticket ticket);
 
   NaivePool& pool_;
   std::map<SequenceId, Sequence> sequences_;
+  std::map<HolderId, Pin> pins_;
   std::set<SequenceId> ever_;
   std::int64_t block_size_;
   std::int64_t max_sequences_;
+  std::int64_t max_pins_;
   std::int64_t max_append_tokens_;
   std::int64_t total_pages_;
   std::int64_t failed_demand_ = -1;

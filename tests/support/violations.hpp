@@ -16,6 +16,7 @@ class ViolationRecorder {
   struct Entry {
     Status status;
     std::string call;
+    std::string object;
   };
 
   ViolationRecorder() : former_(set_violation_handler(&ViolationRecorder::record)) {
@@ -32,8 +33,8 @@ class ViolationRecorder {
   }
 
  private:
-  static void record(const Status& status, const char* call) {
-    entries().push_back({status, call});
+  static void record(const Status& status, const char* call, const char* object) {
+    entries().push_back({status, call, object});
   }
 
   ViolationHandler former_;

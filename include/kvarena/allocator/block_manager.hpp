@@ -29,7 +29,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace kvarena {
@@ -44,12 +46,14 @@ struct BlockManagerOptions {
   std::int32_t max_open_tickets = 64;  ///< tickets at a time, 1 .. 2^30
   std::int64_t max_fence_entries = 0;  ///< references waiting for tickets; 0: kSharers x num_blocks
   OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
+  std::string_view name = {};  ///< copied; names the pool to the violation handler and in log lines
 };
 
 /// The blocks that one holder wants, in a call for many holders.
 struct HolderDemand {
-  HolderId holder;          ///< registered
-  std::uint32_t count = 0;  ///< blocks
+  HolderId holder;                   ///< registered
+  std::uint32_t count = 0;           ///< blocks
+  std::optional<Urgency> urgency{};  ///< of this demand; none: that of the call
 };
 
 /// The facts about a holder. The manager only reports the times. Readers compare them with
@@ -89,6 +93,9 @@ class KVARENA_EXPORT BlockManager {
   /// increase may use. Returns exhausted (reservation), not_found (holder), or invalid_argument
   /// (reservation) when `count` is negative. O(1).
   Status reserve(HolderId holder, std::int64_t count, Urgency urgency = Urgency::admission);
+  /// Changes when a holder should end (HolderInfo::deadline_ns; 0: no deadline). It decides nothing
+  /// and is not logged, as all facts of HolderInfo. Returns not_found. O(1).
+  Status set_deadline(HolderId holder, std::int64_t deadline_ns);
 
   // ---- blocks --------------------------------------------------------------------------------
 
@@ -101,10 +108,18 @@ class KVARENA_EXPORT BlockManager {
                                 std::span<Generation> generations,
                                 Urgency urgency = Urgency::growth);
   /// Takes blocks for many holders in one all-or-nothing call. The ids are written holder by
-  /// holder. A holder that appears twice is duplicate_argument (holder).
+  /// holder. A holder that appears twice is duplicate_argument (holder). Demands may have urgencies
+  /// of their own. Those for growth are then served first, and those for admission get what is left
+  /// above the watermark, whatever their order: the call fits when the blocks beyond promises fit,
+  /// for admission if any of these is for admission. The status names the first holder that did not
+  /// fit in this sense.
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
+  /// Returns ok when can_allocate(count, urgency), or else refuses like allocate: exhausted
+  /// (block), which counts and can be explained. For callers that register a holder only when its
+  /// blocks can be had. Returns invalid_argument (num_blocks) for a negative count. O(1).
+  Status check_available(std::int64_t count, Urgency urgency = Urgency::growth);
   /// Takes one more reference on each block for `holder`. A block without unfenced references can
   /// be retained while its content is published: it becomes referenced again. Returns stale_handle
   /// (block) for a handle with an old generation and for a block that cannot be retained, exhausted
@@ -148,6 +163,8 @@ class KVARENA_EXPORT BlockManager {
 
   // ---- questions -----------------------------------------------------------------------------
 
+  /// BlockManagerOptions::name, as a C string.
+  const char* name() const noexcept;
   /// Blocks in the pool.
   std::int64_t num_blocks() const noexcept;
   /// free + evictable: the blocks that allocations can use now, with the reservations of all

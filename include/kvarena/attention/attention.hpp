@@ -50,6 +50,12 @@ struct AttentionArgs {
                                              ///< query token j of its row. It sees itself and all
                                              ///< older tokens; with a window, the last of all
                                              ///< these. Null: causal
+  std::int64_t q_token_stride_bytes = 0;     ///< from one token of q to the next; 0: dense. Else a
+                                             ///< multiple of the element, at least a dense token,
+                                             ///< at most 2^40. Where q or out is not 16-byte
+                                             ///< aligned or has a stride that is no multiple of
+                                             ///< 16, CUDA runs a slower kernel
+  std::int64_t out_token_stride_bytes = 0;   ///< from one token of out to the next; the same
 };
 
 /// The code that runs on a CPU. `best` takes the fastest that the machine has.
@@ -81,9 +87,10 @@ KVARENA_EXPORT CpuPath best_cpu_path() noexcept;
 
 /// Returns whether `args` can run. O(num_rows); with `checked` O(table entries). Returns
 /// invalid_argument with the value and the accepted range, or unsupported with the value (`dtype`,
-/// `tile_order`). A null or misaligned pointer is `pointer` or `alignment`, and a table entry out
-/// of range is `block_index`; `scale` and `soft_cap` are in millionths. `Status::native` is the
-/// number of the check, which `describe_attention` turns into a sentence.
+/// `tile_order`). A null or misaligned pointer is `pointer` or `alignment`, a token stride is
+/// `span_size` or `alignment`, and a table entry out of range is `block_index`; `scale` and
+/// `soft_cap` are in millionths. `Status::native` is the number of the check, which
+/// `describe_attention` turns into a sentence.
 KVARENA_EXPORT Status validate(const AttentionArgs& args,
                                Validation validation = Validation::fast) noexcept;
 

@@ -18,19 +18,24 @@ namespace kvarena {
 
 /// K and V of new tokens of one layer, and their slots.
 struct AppendArgs {
-  KvLayerView kv;                       ///< f32, f16 or bf16, rows order
-  const void* key = nullptr;            ///< [num_tokens, num_kv_heads, head_dim_k]
-  const void* value = nullptr;          ///< [num_tokens, num_kv_heads, head_dim_v]; may be null
-                                        ///< when the V plane aliases the K plane
-  DType dtype = DType::f16;             ///< of `key` and `value`: f32, f16 or bf16
-  const std::int64_t* slots = nullptr;  ///< [num_tokens] block * block_size + offset; -1: skip
-  std::int64_t num_tokens = 0;          ///< 0 is valid and does nothing
-  QuantScales scales = {};              ///< of fp8 K and V; CUDA only
+  KvLayerView kv;                           ///< f32, f16 or bf16, rows order
+  const void* key = nullptr;                ///< [num_tokens, num_kv_heads, head_dim_k]
+  const void* value = nullptr;              ///< [num_tokens, num_kv_heads, head_dim_v]; may be null
+                                            ///< when the V plane aliases the K plane
+  DType dtype = DType::f16;                 ///< of `key` and `value`: f32, f16 or bf16
+  const std::int64_t* slots = nullptr;      ///< [num_tokens] block * block_size + offset; -1: skip
+  std::int64_t num_tokens = 0;              ///< 0 is valid and does nothing
+  QuantScales scales = {};                  ///< of fp8 K and V; CUDA only
+  std::int64_t key_token_stride_bytes = 0;  ///< from one token of `key` to the next; 0: dense. Else
+                                            ///< a multiple of the element, at least a dense
+                                            ///< token, at most 2^40
+  std::int64_t value_token_stride_bytes = 0;  ///< of `value`; the same
 };
 
 /// Writes exactly the slots named and converts to the planes' types (round to nearest even). Slots
 /// must be distinct. With `workers` the tokens are divided among the workers. Returns
-/// invalid_argument (`token_index` with the slot and its range; pointer; alignment; ...) or
+/// invalid_argument (`token_index` with the slot and its range; pointer; alignment; span_size of a
+/// token stride; ...) or
 /// unsupported (`dtype`, `tile_order`); nothing is written then. O(bytes).
 KVARENA_EXPORT Status append_kv(const AppendArgs& args, CpuWorkers* workers = nullptr) noexcept;
 

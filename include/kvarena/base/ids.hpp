@@ -34,7 +34,8 @@ using BlockId = StrongId<struct BlockTag, std::int32_t>;
 using Generation = StrongId<struct GenerationTag, std::uint32_t>;
 /// A registered holder of block references. The manager that issued an id never reuses it.
 using HolderId = StrongId<struct HolderTag, std::uint64_t>;
-/// A sequence. A process never reuses an id.
+/// A sequence. The block tables that issued an id never reuse it; other tables issue the same ids.
+/// Tables that are called alike, such as those of the ranks of a group, issue equal ids.
 using SequenceId = StrongId<struct SequenceTag, std::uint64_t>;
 /// Queued work on another stream. Tickets are issued in increasing order and never reused. No other
 /// manager of the process issues the same ticket.

@@ -27,6 +27,7 @@ enum class Option : std::uint16_t {
   max_open_tickets,
   max_fence_entries,
   max_table_pages,
+  max_pins,
   num_threads,
   max_decode_tokens,
   batch_invariant_tokens,

@@ -10,9 +10,11 @@
 
 namespace kvarena {
 
-/// Receives the violation's status and the name of the refused call (a static string). It may
-/// abort. It must not throw, and must not call back into the object that reported.
-using ViolationHandler = void (*)(const Status& status, const char* call);
+/// Receives the violation's status, the name of the refused call (a static string), and the name of
+/// the object that reported it, such as KvCacheOptions::name; "" when it has none. The object's
+/// name is valid during the call. The handler may abort. It must not throw, and must not call back
+/// into the object that reported.
+using ViolationHandler = void (*)(const Status& status, const char* call, const char* object);
 
 /// Installs `handler` and returns the handler before it. nullptr restores the default, which logs
 /// at level `critical` and returns.
@@ -20,6 +22,7 @@ KVARENA_EXPORT ViolationHandler set_violation_handler(ViolationHandler handler) 
 
 /// Reports `status` to the installed handler and returns `status`, for `return
 /// report_violation(...)`.
-KVARENA_EXPORT Status report_violation(const Status& status, const char* call) noexcept;
+KVARENA_EXPORT Status report_violation(const Status& status, const char* call,
+                                       const char* object = "") noexcept;
 
 }  // namespace kvarena

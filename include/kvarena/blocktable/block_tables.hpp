@@ -9,8 +9,12 @@
 /// A call takes all or nothing and changes nothing on failure. Blocks come from the BlockManager.
 /// The manager must outlive this object and must not be moved meanwhile, and no one else may use it
 /// for the holders of these sequences. Others may retain, fence and publish blocks that hold
-/// tokens. New tokens then go to a copy, so the bytes of those blocks stay as they are. Sequence
-/// ids are never reused. An unknown or destroyed sequence is not_found, never a crash.
+/// tokens. New tokens then go to a copy, so the bytes of those blocks stay as they are. An unknown
+/// or destroyed sequence is not_found, never a crash.
+///
+/// Sequence ids count within their tables and are never reused by them. Tables to which the same
+/// calls were made, for example on every rank of a group, have issued the same ids. Two tables can
+/// therefore have equal ids: tell them apart by their tables, and by SequenceOptions::owner.
 ///
 /// Work on another stream that reads a sequence needs a ticket: the sequence is destroyed or cut
 /// against that ticket. To let a sequence grow meanwhile, fork it first and let the work read the
@@ -23,82 +27,14 @@
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/sequences.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace kvarena {
-
-/// Options of block tables.
-struct BlockTablesOptions {
-  std::int32_t block_size_tokens = 16;  ///< tokens in a block, 1 .. 65536
-  std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
-  std::int64_t max_table_pages = 0;  ///< pages of kPageEntries entries; 0: enough for every block
-                                     ///< to be in BlockManager::kSharers tables
-  std::int64_t max_append_tokens = 1 << 20;  ///< new tokens in one append call, over all demands
-  bool report_rows = false;  ///< whether append fills AppendResult::rows, for a mirror of the
-                             ///< tables
-  bool can_undo = false;     ///< whether undo_append works; then blocks copied on write stay held
-                             ///< until settle_append, the next append (refused or not), or the end
-                             ///< of their sequence
-};
-
-/// Options of a new sequence.
-struct SequenceOptions {
-  std::int64_t max_length_tokens = 0;  ///< 0: no maximum below the 2^31 - 1 of any length
-  std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
-  std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
-  /// The owner of the content: the engine's own id of a request or a tenant. explain(), `/stats`,
-  /// health and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a
-  /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
-  std::uint64_t owner = 0;
-};
-
-/// The growth of one sequence, in tokens.
-struct AppendDemand {
-  SequenceId sequence;          ///< an existing sequence, at most once in a call
-  std::int32_t num_tokens = 1;  ///< >= 0
-};
-
-/// The facts about the sequence of a demand that a mirror of the tables needs.
-struct AppendedRow {
-  std::int32_t slot = 0;  ///< the sequence's place among the sequences, the same for its whole life
-  std::int32_t length_tokens = 0;       ///< tokens, with the new ones
-  std::int32_t num_new_tokens = 0;      ///< how many of the last tokens are new
-  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot)
-};
-
-/// The changes of an append. The spans are valid until the next mutating call.
-struct AppendResult {
-  std::span<const std::int64_t> slots;  ///< [total tokens] slot of each new token, demand by
-                                        ///< demand: block * block_size + offset
-  std::span<const BlockCopy> copies;    ///< block copies that the device must make before it writes
-  std::int64_t new_blocks = 0;          ///< blocks taken, with the targets of copies
-  std::span<const AppendedRow> rows;    ///< demand by demand; empty unless report_rows is set
-};
-
-/// Figures over all tables.
-struct TableStats {
-  std::int64_t sequences = 0;     ///< existing sequences
-  std::int64_t tokens = 0;        ///< sum of the lengths
-  std::int64_t entries = 0;       ///< block references in tables; a shared block counts each time
-  std::int64_t waste_tokens = 0;  ///< slots in tables behind the end of their sequence
-  std::int64_t pages_used = 0;    ///< pages of entries in use
-  std::int64_t pages_total = 0;   ///< pages of entries there are
-  std::uint64_t sequences_ever = 0;   ///< created since the start
-  std::uint64_t copies_on_write = 0;  ///< since the start
-};
-
-/// One sequence's figures.
-struct SequenceInfo {
-  std::int64_t length_tokens = 0;      ///< tokens
-  std::int64_t num_blocks = 0;         ///< entries in its table, with reserved capacity
-  std::int64_t max_length_tokens = 0;  ///< 0: none
-  std::int64_t waste_tokens = 0;       ///< num_blocks * block_size - length
-  HolderId holder;                     ///< the holder of its block references
-  std::uint64_t owner = 0;             ///< whose content it is; never 0
-};
 
 /// Sequences and their block tables.
 class KVARENA_EXPORT BlockTables {
@@ -134,12 +70,18 @@ class KVARENA_EXPORT BlockTables {
   /// a whole set. The status names the first unknown or repeated sequence. O(blocks).
   Status destroy_many(std::span<const SequenceId> sequences, Ticket ticket = kNoTicket);
 
+  /// Changes when a sequence should end, as SequenceOptions::deadline_ns; 0: no deadline. Returns
+  /// not_found. O(1).
+  Status set_deadline(SequenceId sequence, std::int64_t deadline_ns);
+
   // ---- growth --------------------------------------------------------------------------------
 
   /// Grows many sequences in one all-or-nothing call: a decode step, or prefill chunks. When the
   /// next token of a sequence falls into a block on which others have claims
   /// (BlockManager::claims), the sequence gets a copy of the block. Sharers copy in demand order
-  /// until only one claim is left. Demands get their blocks in order, a copy's target first. On
+  /// until only one claim is left. Demands get their blocks in order, a copy's target first.
+  /// Demands may have urgencies of their own, such as prompts (admission) and decoding sequences
+  /// (growth) in one step: growth is then served first (BlockManager::allocate_each). On
   /// failure `failed_demand()` is the index of the first demand at fault (for exhausted: the first
   /// that did not fit), and the status names its sequence. Returns exhausted (block, table_page),
   /// context_length_exceeded, not_found, duplicate_argument, or invalid_argument (num_tokens). O(1)
@@ -178,6 +120,39 @@ class KVARENA_EXPORT BlockTables {
   /// (fence_entry).
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
 
+  // ---- imports: tokens that others write -------------------------------------------------------
+
+  /// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer from another
+  /// machine, a load from storage. Its blocks are `being_written` (BlockContent). Until
+  /// publish_import the sequence can be looked up and destroyed, but not appended to, forked, cut
+  /// or pinned: failed_precondition (sequence). The blocks may have been released in the order of
+  /// the home stream a moment ago, so work that fills them must wait for the work queued on it so
+  /// far. Returns exhausted (sequence, holder, block, table_page), context_length_exceeded past the
+  /// options' maximum, or invalid_argument (num_tokens). O(blocks).
+  Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
+                                     Urgency urgency = Urgency::admission);
+  /// Says that the tokens of an import have been written: from now on it is a sequence like any
+  /// other. Returns failed_precondition (sequence) without an import that waits, or (block) when
+  /// the content of a block was set to failed; then nothing has changed. O(blocks).
+  Status publish_import(SequenceId sequence);
+  /// Says that the tokens of an import will not come. Its blocks are `failed`, nobody can read
+  /// them, and only destroy is left; pass a ticket there while writes may still arrive. Returns
+  /// failed_precondition (sequence). O(blocks).
+  Status fail_import(SequenceId sequence);
+
+  // ---- pins ------------------------------------------------------------------------------------
+
+  /// Holds blocks of a sequence that hold tokens, for a holder of its own: the blocks stay, with
+  /// their bytes, when the sequence is cut or destroyed or grows. The pin counts as a holder in
+  /// explain() and in reports, with its owner, purpose and times. Returns invalid_argument
+  /// (block_index) for blocks that hold no tokens, exhausted (holder, table_page), not_found, or
+  /// failed_precondition (sequence) for an import that is not published. O(blocks).
+  Result<HolderId> pin(SequenceId sequence, const PinOptions& options = {});
+  /// Releases what a pin holds, last block first, and ends its holder. Pass a ticket when queued
+  /// work on another stream still reads the blocks. Returns not_found (holder, ticket) or exhausted
+  /// (fence_entry). O(blocks).
+  Status unpin(HolderId pin, Ticket ticket = kNoTicket);
+
   // ---- a mirror of the tables, such as a device's ----------------------------------------------
   // A mirror, such as the tables of a device, has the first blocks of a sequence right. It lacks
   // the last ones, which changed since they were mirrored: all blocks of a new sequence, and those
@@ -209,6 +184,15 @@ class KVARENA_EXPORT BlockTables {
   /// Copies the ids of a sequence's blocks to `out` and returns their number. Returns not_found, or
   /// invalid_argument (span_size) when they do not fit. O(blocks).
   Result<std::int64_t> blocks_of(SequenceId sequence, std::span<BlockId> out) const;
+  /// The same for a pin. Returns not_found (holder) for a holder that is no pin of these tables.
+  Result<std::int64_t> blocks_of(HolderId pin, std::span<BlockId> out) const;
+  /// Copies the tables of sequences to `entries` [sequences, stride], for kernels and engines of
+  /// others: row r begins at r * stride and has the ids of the blocks that hold tokens, then -1.
+  /// Copies the lengths in tokens to `lengths` [sequences], unless it is empty. Returns not_found,
+  /// or invalid_argument (span_size) for a stride below a row's blocks or a span that is too small;
+  /// then nothing has been written. O(sequences * stride).
+  Status copy_rows(std::span<const SequenceId> sequences, std::span<std::int32_t> entries,
+                   std::int64_t stride, std::span<std::int32_t> lengths) const;
   /// Returns the tables, lengths and block counts of a batch. Rows are in the order given, and a
   /// sequence occurs at most once. Valid until the next mutating call or the next view. O(rows +
   /// pages).

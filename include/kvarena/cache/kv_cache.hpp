@@ -2,8 +2,10 @@
 
 /// @file
 /// `KvCache`: the one object that an engine holds. It contains the arena, the block manager, the
-/// block tables and the attention. All of its work is queued in order on one stream of the device,
-/// the home stream.
+/// block tables and the attention. The work of a step is queued on the step's stream
+/// (`StepOptions`), at first the home stream of its options. A step on another stream waits, by an
+/// event, for all work that is on the last step's stream when it begins. The steps of a cache
+/// therefore run in one order, on however many streams.
 ///
 /// A step:
 ///
@@ -18,12 +20,13 @@
 /// The pointers given to write_kv and attend are memory of the cache's device: host memory on the
 /// host, device memory on CUDA. Work is asynchronous. The memory must stay valid until the work has
 /// completed: after synchronize(), or `steps_in_flight` steps later. Blocks released by destroy and
-/// truncate are reused in the order of the home stream, so no wait is needed. A ticket fences work
-/// on other streams (fence(), open_ticket()). A failed append changes nothing: preempt a sequence
-/// and call append again in the same step. Give up a step that cannot be finished with abort_step.
+/// truncate are reused in this order, so no wait is needed for work on the stream of the present or
+/// last step. A ticket fences work on other streams (fence(), open_ticket()). A failed append
+/// changes nothing: preempt a sequence and call append again in the same step. Give up a step that
+/// cannot be finished with abort_step.
 ///
 /// On CUDA, attend may read K and V of tokens older than the step's while the kernel in front of it
-/// on the home stream ends. Kernels of the caller that write such tokens must be queued before
+/// on the stream ends. Kernels of the caller that write such tokens must be queued before
 /// append.
 ///
 /// On CUDA, a decode step can be recorded in a graph once and replayed while sequences grow, join
@@ -82,16 +85,39 @@ class KVARENA_EXPORT KvCache {
                           Urgency urgency = Urgency::admission);
   /// BlockTables::promise_capacity.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
+  /// BlockTables::set_deadline. The next publication shows it.
+  Status set_deadline(SequenceId sequence, std::int64_t deadline_ns);
+
+  // ---- imports and pins: as in BlockTables -----------------------------------------------------
+
+  /// BlockTables::import_sequence. Work that fills the blocks (tables().blocks_of, layer_view) must
+  /// come behind the work queued so far on the stream of the cache: it waits for an event, or the
+  /// caller for synchronize(). Returns failed_precondition (step) between append and the end of the
+  /// step, whose writes are still to come.
+  Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options = {},
+                                     Urgency urgency = Urgency::admission);
+  /// BlockTables::publish_import. Later work on the stream of the cache must come behind the
+  /// writes.
+  Status publish_import(SequenceId sequence);
+  /// BlockTables::fail_import.
+  Status fail_import(SequenceId sequence);
+  /// BlockTables::pin.
+  Result<HolderId> pin(SequenceId sequence, const PinOptions& options = {});
+  /// BlockTables::unpin.
+  Status unpin(HolderId pin, Ticket ticket = kNoTicket);
 
   // ---- a step --------------------------------------------------------------------------------
 
   /// Waits for step n - steps_in_flight, and retires the fences of that step and of older ones.
   /// Returns failed_precondition (step) inside a step. Returns device_error (step), once, when the
   /// device did not take that step; `subject` and `required` are the first and the last step lost.
-  /// begin_step has then waited for the home stream, the sequences of these steps have tokens that
-  /// nobody wrote, and the next begin_step goes on. (synchronize returns the failure of earlier
-  /// work.)
-  Status begin_step();
+  /// begin_step has then waited for the last step's stream, the sequences of these steps have
+  /// tokens that nobody wrote, and the next begin_step goes on. (synchronize returns the failure of
+  /// earlier work.) For a stream other than the last step's, returns not_found (stream),
+  /// failed_precondition (stream) while either of the two is captured, or what Device::wait
+  /// returns; nothing has changed then. A failure on the last step's stream reaches the other one
+  /// through the wait, and stays on each of them until that stream is synchronised.
+  Status begin_step(const StepOptions& options = {});
   /// Grows the sequences of the step, queues copies on write, and plans attention. The rows are the
   /// demands, and the query tokens are their new tokens. Succeeds once in a step; after a failure
   /// it may be called again. Returns what BlockTables::append returns; limit_exceeded past
@@ -103,6 +129,9 @@ class KVARENA_EXPORT KvCache {
                            Urgency urgency = Urgency::growth);
   /// Returns the index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
+  /// Returns what the step or the recording has on the device, for attention kernels of the caller.
+  /// Returns failed_precondition (step) without a successful append in this step.
+  Result<DeviceBatch> device_batch() const noexcept;
   /// Queues the write of K and V of the step's new tokens. Returns invalid_argument (layer,
   /// pointer, ...), unsupported (dtype), or failed_precondition (step) without an append. On the
   /// host, returns limit_exceeded (step) past 4 calls of write_kv and attend for each layer in a
@@ -119,39 +148,41 @@ class KVARENA_EXPORT KvCache {
   /// Gives the step up, whatever part of it has been queued. Takes its append back
   /// (BlockTables::undo_append), so that its sequences have their old tokens, then marks the end
   /// and publishes as end_step does. It is for a launch that failed, a graph that was not launched,
-  /// or a request that was withdrawn. After append_recorded it waits for the home stream, to learn
-  /// whether the graph ran. Returns what end_step returns.
+  /// or a request that was withdrawn. After append_recorded it waits for the step's stream, to
+  /// learn whether the graph ran. Returns what end_step returns.
   Status abort_step();
   /// Publishes between steps, for an engine that goes idle. Others then see what it has done since
   /// the last step. Retires the fences too, because no further step would, and waits for their
   /// work. Returns failed_precondition (step) inside a step or a recording.
   Status publish();
-  /// Waits for all work queued so far and returns its first failure, once. Returns the error of
+  /// Waits for all work queued so far and returns the first failure of the stream of the present or
+  /// last step, once. Returns the error of
   /// begin_step when the device did not take a step that has ended.
   Status synchronize();
 
   // ---- a recorded step (CUDA) ----------------------------------------------------------------
 
-  /// Begins a recording. Call it between steps, while the caller captures the home stream
-  /// (CudaDevice::native_stream) into a graph. Until end_recording, write_kv and attend record the
-  /// layers of a decode step of this shape, with q and out of num_rows * tokens_per_row tokens. The
-  /// graph serves every later append_recorded of the same shape, because tables, lengths and slots
-  /// are read on the device. Returns the padded batch (device_slots; -1 past a step's tokens).
-  /// Returns unsupported (device) on the host; invalid_argument (num_sequences, num_tokens);
-  /// failed_precondition (stream) when the home stream is not captured, or (step) inside a step or
-  /// a recording.
-  Result<StepBatch> begin_recording(const RecordedStep& shape);
+  /// Begins a recording. Call it between steps, while the caller captures the recording's stream
+  /// (CudaDevice::native_stream) into a graph. A recording waits for no step, and is none: the next
+  /// step's stream does not depend on it, and the graph may be launched on any stream. Until
+  /// end_recording, write_kv and attend record the layers of a decode step of this shape, with q
+  /// and out of num_rows * tokens_per_row tokens. The graph serves every later append_recorded of
+  /// the same shape, because tables, lengths and slots are read on the device. Returns the padded
+  /// batch (device_slots; -1 past a step's tokens). Returns unsupported (device) on the host;
+  /// invalid_argument (num_sequences, num_tokens); not_found (stream); failed_precondition (stream)
+  /// when the stream is not captured, or (step) inside a step or a recording.
+  Result<StepBatch> begin_recording(const RecordedStep& shape, const StepOptions& options = {});
   /// Ends the recording, which holds the whole step. Returns failed_precondition (step) outside a
   /// recording.
   Status end_recording();
   /// Does what append does, for a step that a graph of `shape` runs. It queues only the step's
-  /// number, and with `scrub` the clearing and copying of its blocks. Launch the graph on the home
-  /// stream exactly once before end_step; when the launch fails, call abort_step. A launch runs the
-  /// step it is for, or skips every row; it never runs another step. A step that ends without its
-  /// launch is lost, and so are the steps behind it, until begin_step or synchronize reports the
-  /// loss. The demands' rows come first, in order; the outputs of later rows have no meaning.
-  /// Returns what append returns, and invalid_argument (num_sequences, num_tokens) with the demand
-  /// that does not have the shape.
+  /// number, and with `scrub` the clearing and copying of its blocks. Launch the graph on the
+  /// step's stream exactly once before end_step; when the launch fails, call abort_step. A launch
+  /// runs the step it is for, or skips every row; it never runs another step. A step that ends
+  /// without its launch is lost, and so are the steps behind it, until begin_step or synchronize
+  /// reports the loss. The demands' rows come first, in order; the outputs of later rows have no
+  /// meaning. Returns what append returns, and invalid_argument (num_sequences, num_tokens) with
+  /// the demand that does not have the shape.
   Result<StepBatch> append_recorded(const RecordedStep& shape,
                                     std::span<const AppendDemand> demands,
                                     Urgency urgency = Urgency::growth);
@@ -178,15 +209,20 @@ class KVARENA_EXPORT KvCache {
   /// not_found (ticket). Returns failed_precondition (ticket) for a step's ticket, and while work
   /// is under way on the stream of the ticket. O(references + open tickets).
   Status retire(Ticket ticket);
-  /// The stream on which all work of the cache is queued.
-  StreamId home_stream() const noexcept;
+  /// The stream of the present step or recording, between steps that of the last step.
+  StreamId stream() const noexcept;
 
   // ---- questions -----------------------------------------------------------------------------
 
+  /// KvCacheOptions::name, as a C string.
+  const char* name() const noexcept;
   /// The device of the pool.
   Device& device() const noexcept;
   /// The bytes of the pool.
   const Arena& arena() const noexcept;
+  /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
+  /// (layer) when the layer does not exist.
+  Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
   /// The block manager: accounts, holders, explain().
   const BlockManager& manager() const noexcept;
   /// The block tables: sequences, lookups, figures.

@@ -9,6 +9,7 @@
 #include "kvarena/base/layout.hpp"
 
 #include <cstdint>
+#include <string_view>
 
 namespace kvarena {
 
@@ -43,6 +44,7 @@ struct KvCacheOptions {
   std::int32_t max_open_tickets = 64;  ///< tickets that have not retired, 1 .. 65536
   std::int64_t max_fence_entries = 0;  ///< see BlockManagerOptions
   std::int64_t max_table_pages = 0;    ///< see BlockTablesOptions
+  std::int32_t max_pins = 64;          ///< pins at a time
   bool eager_retire = false;           ///< retire tickets as soon as their work has completed
   std::int32_t num_threads = 0;        ///< host: attention threads; 0: one a core
   std::int32_t max_decode_tokens = 1;  ///< CUDA: most tokens of a recorded row, and where no kernel
@@ -58,10 +60,13 @@ struct KvCacheOptions {
                                        ///< blocks together (forks), where the kernels can; 0: each
                                        ///< reads for itself; at most 4096. The workspace grows with
                                        ///< it
-  void* home_stream = nullptr;  ///< CUDA: the cudaStream_t to work on; null: the cache creates one
+  void* home_stream = nullptr;  ///< CUDA: the cudaStream_t of steps that name no stream; null: the
+                                ///< cache creates one
   OperationLog* log = nullptr;  ///< see BlockManagerOptions
   std::int64_t audit_blocks_per_step = 64;  ///< see StepPublisherOptions; 0: no audit
   const Clock* clock = nullptr;             ///< for publications; borrowed; nullptr: steady_clock()
+  std::string_view name = {};  ///< copied; names the cache to the violation handler, in log lines
+                               ///< and in lists of allocations, where a process has several
 };
 
 }  // namespace kvarena

@@ -5,21 +5,56 @@
 /// to belongs to the caller, or to the cache until the step ends.
 
 #include "kvarena/base/dtype.hpp"
+#include "kvarena/base/ids.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/device/device.hpp"
 
 #include <cstdint>
 #include <span>
 
 namespace kvarena {
 
+/// Options of a step or a recording.
+struct StepOptions {
+  StreamId stream{};  ///< all of its work is queued on this stream of the cache's device; none: the
+                      ///< last step's, at first the home stream (KvCacheOptions::home_stream)
+};
+
 /// The result of append: the batch, in the order of the demands. Valid until end_step.
 struct StepBatch {
   std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V
-  /// The slots in device memory, in the order of the home stream. On the host device: as `slots`.
+  /// The slots in device memory, in the order of the step's stream. On the host device: as `slots`.
   const std::int64_t* device_slots = nullptr;
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued
   std::int64_t new_blocks = 0;  ///< blocks taken
+};
+
+/// What a step put on the device, for attention kernels of the engine's own, with the views of the
+/// planes (KvCache::layer_view). Device memory, written in the order of the stream of the cache; on
+/// the host device, host memory. Rows are in the order of the demands. The table of row r begins at
+/// `block_tables + row_offsets[r]`, which is row_slots[r] * table_stride; tables of different
+/// lengths lie anywhere in the array. A kernel that wants rows at equal distances gathers them by
+/// row_slots (with torch: `as_strided(table, (n, longest), (table_stride, 1))[row_slots]`), or
+/// takes BlockTables::copy_rows. The pointers are the same in every step on CUDA, also for a
+/// recording, where rows behind those of the step that runs are skipped ones: row_slots -1, length
+/// 0, no query token, slots -1. Valid until end_step or end_recording.
+struct DeviceBatch {
+  const BlockId* block_tables = nullptr;  ///< block ids, int32; entries behind the blocks of a row
+                                          ///< have no meaning
+  std::int64_t table_stride = 0;          ///< entries
+  const std::int32_t* row_slots = nullptr;    ///< [num_rows] in units of table_stride; -1: skip, or
+                                              ///< on the host past 2^31 - 1
+  const std::int64_t* row_offsets = nullptr;  ///< [num_rows] entries
+  const std::int32_t* lengths = nullptr;      ///< [num_rows] tokens, with the new ones
+  const std::int32_t* num_blocks = nullptr;   ///< [num_rows] blocks that hold them
+  const std::int64_t* q_offsets = nullptr;    ///< [num_rows + 1] first new token of each row
+  const std::int64_t* slots = nullptr;        ///< [num_tokens] as StepBatch::device_slots
+  std::int32_t num_rows = 0;                  ///< in a recording: of the largest step
+  std::int64_t num_tokens = 0;                ///< new ones; in a recording: of the largest step
+  std::int32_t max_length_tokens = 0;  ///< the longest row, or in a recording the longest that any
+                                       ///< step may have
+  std::int32_t max_new_tokens = 0;     ///< of a row
 };
 
 /// The shape of a recorded decode step.
@@ -38,6 +73,10 @@ struct WriteKvArgs {
   const void* value = nullptr;  ///< [num_tokens, num_kv_heads, head_dim_v]
   DType dtype = DType::f16;     ///< of key and value; converted to the layout's
   QuantScales scales = {};      ///< CUDA: of fp8 K and V, device memory; the same as for attend
+  std::int64_t key_token_stride_bytes = 0;  ///< from one token of key to the next; 0: dense. Else a
+                                            ///< multiple of the element, at least a dense token
+  std::int64_t value_token_stride_bytes =
+      0;  ///< of value, for example a part of a fused projection
 };
 
 /// Attention of the step's new tokens over one layer.
@@ -57,6 +96,9 @@ struct AttendArgs {
                                              ///< needs KvCacheOptions::draft_trees
   bool kv_is_written = false;  ///< true: the caller's own kernels wrote K and V of the step's
                                ///< tokens, without write_kv
+  std::int64_t q_token_stride_bytes = 0;    ///< from one token of q to the next, 0: dense; as in
+                                            ///< AttentionArgs
+  std::int64_t out_token_stride_bytes = 0;  ///< of out
 };
 
 }  // namespace kvarena

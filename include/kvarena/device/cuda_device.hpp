@@ -7,7 +7,7 @@
 /// GPU by itself.
 ///
 /// Every call works with any current device of the calling thread and leaves that device current.
-/// No call uses the legacy or the per-thread default stream.
+/// Only calls for an adopted default stream use the legacy or the per-thread default stream.
 /// - Copies between pageable host memory and the device go through a small pinned buffer of the
 ///   stream. Queueing therefore never waits for the work. Copies between pinned and device memory
 ///   are faster, and a captured stream can hold only those.
@@ -98,11 +98,17 @@ class KVARENA_EXPORT CudaDevice : public Device {
   /// Returns the cudaEvent_t of `event`. An event that is recorded natively does not carry the
   /// failure of a host function. Returns not_found (event).
   virtual Result<void*> native_event(EventId event) const = 0;
-  /// Registers a stream of the caller's, a cudaStream_t of this GPU, and returns its id. The stream
-  /// stays the caller's: destroy_stream waits for its work and forgets it. Returns invalid_argument
-  /// (pointer) for the default streams, unsupported (device) for a stream of another GPU, else what
-  /// create_stream returns.
+  /// Registers a stream of the caller's, a cudaStream_t of this GPU, and returns its id: the same
+  /// id for the same stream while it is registered. The stream stays the caller's. destroy_stream
+  /// undoes one adoption; the one that undoes the last waits for the stream's work and forgets the
+  /// stream. nullptr is cudaStreamLegacy, the default stream of code that is not compiled for
+  /// per-thread default streams. cudaStreamPerThread is the calling thread's: other threads may
+  /// only destroy it, and are otherwise refused with failed_precondition (stream). Returns
+  /// unsupported (device) for a stream of another GPU, else what create_stream returns.
   virtual Result<StreamId> adopt_stream(void* native_stream) = 0;
+  /// Returns whether the stream is being captured into a graph, not_found (stream), or device_error
+  /// (stream).
+  virtual Result<bool> is_captured(StreamId stream) const = 0;
   /// Queues the write of a 64-bit number to device memory. `target` is 8-byte aligned. The write
   /// needs no kernel and no source that must stay alive. Work that is queued behind it on the
   /// stream reads the whole number. A failed stream skips the write, as it skips copies. Returns

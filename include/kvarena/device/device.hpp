@@ -9,7 +9,8 @@
 /// from any thread. One thread at a time may use a stream or an event.
 /// Ownership: the device owns its streams, events and memory. Destroying the device synchronises
 /// it, releases everything that is left, and logs a warning that names what was leaked.
-/// Streams: a stream runs its work in order, asynchronously to the caller and to other streams.
+/// Streams: a stream runs its work in order, asynchronously to the caller and to other streams
+/// (unless a host device is told to run it in the calls).
 /// Events: an event marks a point in a stream. Recording an event again does not change what
 /// earlier waits wait for.
 /// Failures: an asynchronous operation that fails makes its stream fail. The stream skips later

@@ -3,9 +3,10 @@
 /// @file
 /// The host device: a Device in the process's own memory. It serves machines without a GPU, tests,
 /// and engines that decode on the CPU. It has a capacity limit like a card, and counts every byte.
-/// Its streams are real asynchronous queues, each with its own thread. Tests can instead run the
-/// streams by hand, in any order that streams allow. Allocations from 2 MiB on ask the system for
-/// huge pages. The system commits memory when it is first touched.
+/// Its streams are real asynchronous queues, each with its own thread. An engine that waits for
+/// each result anyway has the work run in the calls instead, which saves two changes of threads for
+/// each wait. Tests can run the streams by hand, in any order that streams allow. Allocations from
+/// 2 MiB on ask the system for huge pages. The system commits memory when it is first touched.
 ///
 /// Queueing blocks while a stream is full. Manual streams cannot wait: there queueing returns
 /// exhausted (stream), and synchronize itself runs the operations that it needs, on any stream.
@@ -40,6 +41,9 @@ KVARENA_EXPORT HostMemorySource& system_memory_source() noexcept;
 enum class HostStreams : std::uint8_t {
   threads,  ///< each stream has a thread
   manual,   ///< work runs only in HostDevice::run_one or a synchronize; single-threaded, for tests
+  inline_calls,  ///< work runs in the call that queues it, on the caller's thread, and has
+                 ///< completed when the call returns. Failures are as on other streams: the call
+                 ///< returns ok, and the stream fails
 };
 
 /// Options of a host device.
@@ -67,7 +71,8 @@ class KVARENA_EXPORT HostDevice : public Device {
   /// Manual streams only: runs the next operation of `stream` (copy, fill, host function or wait)
   /// if it can run now. Returns whether one ran; false means that the stream is empty or waits for
   /// an event. A recording is not an operation of its own: it completes with the work queued before
-  /// it. Returns not_found (stream), or failed_precondition (stream) when the streams have threads.
+  /// it. Returns not_found (stream), or failed_precondition (stream) when the streams are not
+  /// manual.
   virtual Result<bool> run_one(StreamId stream) = 0;
   /// Returns the calls so far. Any thread.
   virtual HostCallCounts call_counts() const noexcept = 0;

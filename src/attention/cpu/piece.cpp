@@ -124,11 +124,16 @@ class PartRunner {
     return run_.step.tile_count(chunk.at.row, chunk.at.tile) * geometry_.group;
   }
 
-  // Returns the index of (query token, query head) for row `r` of the chunk's tile.
-  std::int64_t output_index(const Chunk& chunk, std::int32_t r) const noexcept {
-    const std::int64_t token = run_.step.q_begin(chunk.at.row) +
-                               chunk.at.tile * geometry_.tile_tokens + r / geometry_.group;
-    return token * p_.num_q_heads + chunk.at.head * geometry_.group + r % geometry_.group;
+  // The place of a query row in q, out and lse.
+  struct Place {
+    std::int64_t token;
+    std::int64_t head;
+  };
+  // Returns the place of row `r` of the chunk's tile.
+  Place place_of_row(const Chunk& chunk, std::int32_t r) const noexcept {
+    return {run_.step.q_begin(chunk.at.row) + chunk.at.tile * geometry_.tile_tokens +
+                r / geometry_.group,
+            chunk.at.head * geometry_.group + r % geometry_.group};
   }
 
   // Loads q, scaled so that logits come out in base 2, or with a soft cap as the argument of tanh.
@@ -140,9 +145,11 @@ class PartRunner {
     for (std::int32_t r = 0; r < rows; ++r) {
       float* to = scratch_.q + r * geometry_.q_stride;
       std::fill(to, to + geometry_.q_stride, 0.0F);
-      const std::int64_t first = output_index(chunk, r) * dim;
+      const Place place = place_of_row(chunk, r);
+      const auto* from = static_cast<const std::byte*>(p_.q) + place.token * p_.q_stride();
+      const std::int64_t first = place.head * dim;
       for (std::int32_t d = 0; d < dim; ++d) {
-        to[place_of(d, run_.key_ops->interleaved)] = load_f32(p_.q, p_.q_dtype, first + d) * factor;
+        to[place_of(d, run_.key_ops->interleaved)] = load_f32(from, p_.q_dtype, first + d) * factor;
       }
     }
     std::fill_n(scratch_.state.m, rows, kLowest);
@@ -298,9 +305,10 @@ class PartRunner {
     const std::int32_t dim = p_.kv.value.head_dim;
     const std::int32_t rows = rows_of(chunk);
     for (std::int32_t r = 0; r < rows; ++r) {
-      const std::int64_t index = output_index(chunk, r);
+      const Place place = place_of_row(chunk, r);
+      auto* const to = static_cast<std::byte*>(p_.out) + place.token * p_.out_stride();
       const float m = scratch_.state.m[r];
-      const float* const sink = p_.sinks == nullptr ? nullptr : p_.sinks + index % p_.num_q_heads;
+      const float* const sink = p_.sinks == nullptr ? nullptr : p_.sinks + place.head;
       float l = scratch_.state.l[r];
       const bool empty = l == 0.0F;
       // When a sink is far above every logit, the sum is infinite and the output 0, which is
@@ -309,12 +317,12 @@ class PartRunner {
       const float factor = empty ? 0.0F : 1.0F / l;
       const float* acc = scratch_.state.acc + r * geometry_.acc_stride;
       for (std::int32_t d = 0; d < dim; ++d) {
-        store_f32(p_.out, p_.out_dtype, index * dim + d,
+        store_f32(to, p_.out_dtype, place.head * dim + d,
                   acc[place_of(d, run_.value_ops->interleaved)] * factor);
       }
       if (p_.lse == nullptr) continue;
       const float lse = empty ? kLowest : m * std::numbers::ln2_v<float> + std::log(l);
-      p_.lse[index] = std::isinf(l) ? *sink : lse;
+      p_.lse[place.token * p_.num_q_heads + place.head] = std::isinf(l) ? *sink : lse;
     }
   }
 

@@ -222,7 +222,9 @@ Status launch_append(const AppendArgs& args, bool overlap, void* stream) noexcep
                                  .slots = args.slots,
                                  .num_tokens = args.num_tokens,
                                  .dtype = args.dtype,
-                                 .scales = args.scales},
+                                 .scales = args.scales,
+                                 .key_token_stride = args.key_token_stride_bytes,
+                                 .value_token_stride = args.value_token_stride_bytes},
                                 overlap, native(stream));
 }
 

@@ -18,8 +18,9 @@ bool is_fast(const AttentionArgs& args) noexcept {
   const DType kv = args.kv.key.dtype;
   const bool has_types = is_16_bit(args.q_dtype) && args.out_dtype == args.q_dtype &&
                          (kv == DType::fp8_e4m3 || kv == args.q_dtype);
+  const std::int64_t strides = args.q_token_stride_bytes | args.out_token_stride_bytes;
   return has_types && kernels::is_aligned(args.q, kVectorBytes) &&
-         kernels::is_aligned(args.out, kVectorBytes);
+         kernels::is_aligned(args.out, kVectorBytes) && strides % kVectorBytes == 0;
 }
 
 /// Returns whether the kernel for prompts needs counters.
@@ -173,7 +174,9 @@ kernels::DecodeParams decode_params(const StepPlan& plan, const AttentionArgs& a
           .scale = args.scale,
           .soft_cap = args.soft_cap,
           .workspace = plan.parts.decode,
-          .workspace_bytes = plan.parts.decode_bytes};
+          .workspace_bytes = plan.parts.decode_bytes,
+          .q_token_stride = args.q_token_stride_bytes,
+          .out_token_stride = args.out_token_stride_bytes};
 }
 
 kernels::ColumnsParams columns_params(const StepPlan& plan, const AttentionArgs& args) noexcept {
@@ -197,7 +200,9 @@ kernels::ColumnsParams columns_params(const StepPlan& plan, const AttentionArgs&
           .scale = args.scale,
           .soft_cap = args.soft_cap,
           .workspace = plan.parts.columns,
-          .workspace_bytes = plan.parts.columns_bytes};
+          .workspace_bytes = plan.parts.columns_bytes,
+          .q_token_stride = args.q_token_stride_bytes,
+          .out_token_stride = args.out_token_stride_bytes};
 }
 
 kernels::PrefillParams prefill_params(const StepPlan& plan, const AttentionArgs& args,
@@ -217,7 +222,9 @@ kernels::PrefillParams prefill_params(const StepPlan& plan, const AttentionArgs&
                         .q_dtype = args.q_dtype,
                         .out_dtype = args.out_dtype,
                         .scales = args.scales,
-                        .sinks = args.sinks},
+                        .sinks = args.sinks,
+                        .q_token_stride = args.q_token_stride_bytes,
+                        .out_token_stride = args.out_token_stride_bytes},
           .total_q = plan.step.total_q,
           .min_q_len = kernels.min_prompt,
           .row_slots = plan.step.row_slots,

@@ -1,11 +1,14 @@
 #include "health/render/json.hpp"
 
+#include "kvarena/allocator/json.hpp"
 #include "kvarena/base/version.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <new>
 #include <span>
+#include <utility>
 
 namespace kvarena {
 
@@ -17,17 +20,17 @@ double seconds_between(std::int64_t since_ns, std::int64_t now_ns) noexcept {
   return now_ns <= since_ns ? 0.0 : static_cast<double>(now_ns - since_ns) / 1e9;
 }
 
-Json blocks_json(const BlockStats& blocks) {
-  return {{"total", blocks.num_blocks},        {"free", blocks.free},
-          {"referenced", blocks.referenced},   {"fenced", blocks.fenced},
-          {"evictable", blocks.evictable},     {"offline", blocks.offline},
-          {"available", blocks.available()},   {"reserved", blocks.reserved},
-          {"watermark", blocks.watermark},     {"peak_allocated", blocks.peak_allocated},
-          {"holders", blocks.holders},         {"holders_ever", blocks.holders_ever},
-          {"references", blocks.references},   {"fence_entries", blocks.fence_entries},
-          {"allocations", blocks.allocations}, {"releases", blocks.releases},
-          {"evictions", blocks.evictions},     {"exhaustions", blocks.exhaustions}};
+namespace {
+
+/// Parses a value that the core has written. The core returns "" when there is no memory.
+Json parsed(const std::string& text) {
+  if (text.empty()) throw std::bad_alloc();
+  return Json::parse(text);
 }
+
+}  // namespace
+
+Json blocks_json(const BlockStats& blocks) { return parsed(to_json(blocks)); }
 
 namespace {
 
@@ -130,10 +133,16 @@ Json device_json(const DeviceHealth& device, const DeviceAllocations* details) {
 // ---- a pool -------------------------------------------------------------------------------------
 
 Json tables_json(const TableStats& tables) {
-  return {{"sequences", tables.sequences},     {"sequences_ever", tables.sequences_ever},
-          {"tokens", tables.tokens},           {"waste_tokens", tables.waste_tokens},
-          {"entries", tables.entries},         {"pages_used", tables.pages_used},
-          {"pages_total", tables.pages_total}, {"copies_on_write", tables.copies_on_write}};
+  return {{"sequences", tables.sequences},
+          {"sequences_ever", tables.sequences_ever},
+          {"tokens", tables.tokens},
+          {"waste_tokens", tables.waste_tokens},
+          {"entries", tables.entries},
+          {"pages_used", tables.pages_used},
+          {"pages_total", tables.pages_total},
+          {"copies_on_write", tables.copies_on_write},
+          {"pins", tables.pins},
+          {"pinned_entries", tables.pinned_entries}};
 }
 
 Json ticket_json(Ticket ticket) { return ticket == kNoTicket ? Json(nullptr) : Json(ticket.value); }
@@ -176,47 +185,29 @@ struct Moment {
   std::int64_t monitor_ns;
 };
 
-/// As they were then. `since_ns` is a time of the publisher's clock, a deadline of the monitor's.
+/// Adds how old a holder was then and by how much it was overdue. `since_ns` is a time of the
+/// publisher's clock, a deadline of the monitor's.
+Json aged(Json json, const HolderReport& holder, const Moment& then) {
+  json["age_secs"] = seconds_since(holder.since_ns, then.publisher_ns);
+  json["overdue_secs"] = seconds_since(holder.deadline_ns, then.monitor_ns);
+  return json;
+}
+
 Json holders_json(std::span<const HolderReport> reports, const Moment& then) {
   Json holders = Json::array();
   for (const HolderReport& holder : reports) {
-    holders.push_back({{"holder", holder.holder.value},
-                       {"number", holder.number},
-                       {"owner", holder.owner},
-                       {"purpose", holder.purpose},
-                       {"references", holder.references},
-                       {"reserved", holder.reserved},
-                       {"since_ns", holder.since_ns},
-                       {"deadline_ns", holder.deadline_ns},
-                       {"age_secs", seconds_since(holder.since_ns, then.publisher_ns)},
-                       {"overdue_secs", seconds_since(holder.deadline_ns, then.monitor_ns)}});
+    holders.push_back(aged(parsed(to_json(holder)), holder, then));
   }
   return holders;
 }
 
-/// Blocks that come back when the largest holders end; null where that is not known.
-Json returning_json(const Explanation& explanation) {
-  Json counts = Json::array();
-  for (std::size_t i = 0; i < explanation.num_largest; ++i) {
-    const std::int64_t count = explanation.returning[i];
-    counts.push_back(count < 0 ? Json(nullptr) : Json(count));
-  }
-  return counts;
-}
-
 Json explanation_json(const Explanation& explanation, const Moment& then) {
-  return {{"requested", explanation.requested},
-          {"for_new_work", explanation.urgency == Urgency::admission},
-          {"promised", explanation.promised},
-          {"fits", explanation.fits},
-          {"usable", explanation.usable},
-          {"missing", explanation.missing},
-          {"fenced_returning", explanation.fenced_returning},
-          {"oldest_open_ticket", ticket_json(explanation.oldest_open_ticket)},
-          {"blocks", blocks_json(explanation.stats)},
-          {"largest", holders_json({explanation.largest.data(), explanation.num_largest}, then)},
-          {"returning", returning_json(explanation)},
-          {"text", to_string(explanation)}};
+  Json json = parsed(to_json(explanation));
+  Json& largest = json["largest"];
+  for (std::size_t i = 0; i < explanation.num_largest; ++i) {
+    largest[i] = aged(std::move(largest[i]), explanation.largest[i], then);
+  }
+  return json;
 }
 
 Json details_json(const NamedPoolDetails* named, const PoolHealth& pool, std::int64_t now_ns) {

@@ -21,7 +21,7 @@ std::string to_text(const Json& document);
 /// Returns the seconds from `since_ns` to `now_ns`, at least 0.
 double seconds_between(std::int64_t since_ns, std::int64_t now_ns) noexcept;
 
-/// Returns the account of a block manager, for /stats and for reports of commands.
+/// Returns the account of a block manager (to_json), for /stats and for reports of commands.
 Json blocks_json(const BlockStats& blocks);
 
 /// Returns the answer of GET /health: status, resident, policy (null without a device),

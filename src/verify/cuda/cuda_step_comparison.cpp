@@ -33,7 +33,7 @@ Status CudaStepMemory::gather(std::int32_t layer, std::int64_t first_token,
   // A token that nobody reads must not look like one.
   const Status poisoned =
       device_.fill(kv_.data(), kNotANumber, static_cast<std::uint64_t>(token_.kv_layer(num_tokens)),
-                   cache_.home_stream());
+                   cache_.stream());
   if (!poisoned) return poisoned;
   const BlockTableView tables{.entries = reinterpret_cast<const BlockId*>(table_.data() + 8),
                               .row_offsets = table_.data<std::int64_t>(),

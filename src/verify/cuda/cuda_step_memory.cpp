@@ -123,7 +123,7 @@ Status CudaStepMemory::allocate() {
 /// Runs or loads each kernel once, so that CUDA loads its code before the device is full
 /// (kernels/common/load_kernel.h).
 Status CudaStepMemory::load_code() {
-  if (Status s = device_.fill(hashes_.data(), 0, 8, cache_.home_stream()); !s) return s;
+  if (Status s = device_.fill(hashes_.data(), 0, 8, cache_.stream()); !s) return s;
   const auto* const hashes = hashes_.data<std::uint64_t>();
   return on_gpu([&](cudaStream_t stream) -> Status {
     for (const RowKind kind : {RowKind::key, RowKind::value}) {
@@ -218,12 +218,12 @@ Status CudaStepMemory::attend(std::int32_t first_layer, std::int32_t num_layers)
   queries.layer_stride = q_stride;
   // An output that nobody writes must not look like one.
   const Status poisoned = device_.fill(
-      out_, kNotANumber, static_cast<std::uint64_t>(num_layers * out_stride), cache_.home_stream());
+      out_, kNotANumber, static_cast<std::uint64_t>(num_layers * out_stride), cache_.stream());
   if (!poisoned) return poisoned;
   const Status filled =
       on_gpu([&](cudaStream_t stream) { return launch_fill_rows(queries, stream); });
   if (!filled) return filled;
-  if (Status s = timer_.start(cache_.home_stream()); !s) return s;
+  if (Status s = timer_.start(cache_.stream()); !s) return s;
   for (std::int32_t i = 0; i < num_layers; ++i) {
     const Status attended = cache_.attend({.layer = first_layer + i,
                                            .q = attention_.data() + i * q_stride,
@@ -232,7 +232,7 @@ Status CudaStepMemory::attend(std::int32_t first_layer, std::int32_t num_layers)
                                            .out_dtype = shape_.dtype});
     if (!attended) return attended;
   }
-  return timer_.stop(cache_.home_stream());
+  return timer_.stop(cache_.stream());
 }
 
 Result<const std::byte*> CudaStepMemory::read_outputs(std::int32_t layer, std::int64_t first_token,

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `CudaStepMemory`: a StepMemory on a GPU. All work is queued on the cache's home stream, so
+/// `CudaStepMemory`: a StepMemory on a GPU. All work is queued on the cache's stream, so
 /// staging memory may be used again at once. cuda_step_memory.cpp has the steps,
 /// cuda_step_comparison.cpp the comparisons. `CudaStepTimer`: measures the GPU's time for the
 /// attention of each step with CUDA events. One thread at a time. The device must outlive both.
@@ -127,7 +127,7 @@ class CudaStepMemory final : public StepMemory {
   template <class Launch>
   Status on_gpu(Launch launch) const;
   Status copy(void* target, const void* source, std::int64_t bytes) {
-    return device_.copy(target, source, static_cast<std::uint64_t>(bytes), cache_.home_stream());
+    return device_.copy(target, source, static_cast<std::uint64_t>(bytes), cache_.stream());
   }
   ContentRows rows_of(RowKind kind, const std::uint64_t* hashes, std::byte* rows,
                       std::int64_t num_tokens) const noexcept;
@@ -171,7 +171,7 @@ class CudaStepMemory final : public StepMemory {
 
 template <class Launch>
 Status CudaStepMemory::on_gpu(Launch launch) const {
-  const Result<void*> stream = device_.native_stream(cache_.home_stream());
+  const Result<void*> stream = device_.native_stream(cache_.stream());
   if (!stream) return stream.status();
   const CurrentGpu current(device_.ordinal());
   if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);

@@ -268,6 +268,8 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::alignment, [](Small& s) { s.args.q = address<void>(4097); }},
       {kInvalid, Resource::alignment, [](Small& s) { s.args.lse = address<float>(4098); }},
       {kInvalid, Resource::alignment, [](Small& s) { s.step.workspace = address<void>(65664); }},
+      {kInvalid, Resource::alignment, [](Small& s) { s.args.q_token_stride_bytes = 1025; }},
+      {kInvalid, Resource::span_size, [](Small& s) { s.args.out_token_stride_bytes = 512; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.args.num_q_heads = 7; }},
       {kInvalid, Resource::num_q_heads, [](Small& s) { s.step.shape.num_q_heads = 0; }},
       {kInvalid, Resource::scale, [](Small& s) { s.args.scale = 0.0F; }},
@@ -312,6 +314,21 @@ TEST(CudaAttention, AStepWithoutTokensQueuesNothing) {
   EXPECT_OK(cuda::launch_schedule(s.step, s.args, nullptr));
   EXPECT_OK(cuda::launch_attention(s.step, s.args, nullptr));
   EXPECT_OK(cuda::launch_append({.kv = s.args.kv, .dtype = DType::bf16}, false, nullptr));
+}
+
+TEST(CudaAttention, TokensApartByNoMultipleOf16BytesGoToTheKernelsForAll) {
+  for (std::int64_t AttentionArgs::*stride :
+       {&AttentionArgs::q_token_stride_bytes, &AttentionArgs::out_token_stride_bytes}) {
+    Small s;
+    s.args.*stride = 1024 + 16;
+    EXPECT_OK(cuda::validate(s.step, s.args));
+    s.step.workspace = nullptr;
+    s.step.workspace_bytes = 0;
+    EXPECT_TRUE(test::fails_with(cuda::validate(s.step, s.args), kInvalid, Resource::pointer))
+        << "decode attention needs a workspace";
+    s.args.*stride = 1024 + 8;
+    EXPECT_OK(cuda::validate(s.step, s.args));
+  }
 }
 
 TEST(CudaAttention, DecodeRowsOfOtherTypesNeedNoWorkspace) {

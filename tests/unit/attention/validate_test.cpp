@@ -138,6 +138,23 @@ const std::vector<BadArgument>& bad_arguments() {
   return cases;
 }
 
+const std::vector<BadArgument>& bad_strides() {
+  constexpr auto kInvalid = StatusCode::invalid_argument;
+  static const std::vector<BadArgument> cases{
+      {"q tokens overlap", [](Small& s) { s.args.q_token_stride_bytes = 4; }, kInvalid,
+       Resource::span_size, "q_token_stride_bytes"},
+      {"negative out stride", [](Small& s) { s.args.out_token_stride_bytes = -4; }, kInvalid,
+       Resource::span_size, "out_token_stride_bytes"},
+      {"odd q stride", [](Small& s) { s.args.q_token_stride_bytes = (1 << 20) + 1; }, kInvalid,
+       Resource::alignment, "misaligned q_token_stride_bytes"},
+      {"odd out stride", [](Small& s) { s.args.out_token_stride_bytes = (1 << 20) + 1; }, kInvalid,
+       Resource::alignment, "misaligned out_token_stride_bytes"},
+      {"endless q stride", [](Small& s) { s.args.q_token_stride_bytes = std::int64_t{1} << 41; },
+       kInvalid, Resource::span_size, "got 2199023255552"},
+  };
+  return cases;
+}
+
 TEST(AttentionValidate, AcceptsGoodArguments) {
   Small small;
   EXPECT_TRUE(validate(small.args, Validation::checked).is_ok());
@@ -145,7 +162,9 @@ TEST(AttentionValidate, AcceptsGoodArguments) {
 }
 
 TEST(AttentionValidate, NamesEachBadArgumentAndRunsNothing) {
-  for (const BadArgument& bad : bad_arguments()) {
+  std::vector<BadArgument> all = bad_arguments();
+  all.insert(all.end(), bad_strides().begin(), bad_strides().end());
+  for (const BadArgument& bad : all) {
     Small small;
     const auto plan = small.plan();
     ASSERT_TRUE(plan.is_ok());

@@ -75,8 +75,23 @@ TEST(Violation, TheDefaultHandlerLogsAtCritical) {
   set_violation_handler(former);
 }
 
+TEST(Violation, TheObjectIsNamed) {
+  {
+    test::ViolationRecorder recorder;
+    static_cast<void>(report_violation(not_found(Resource::block, 1), "call", "llama"));
+    EXPECT_EQ(recorder.entries()[0].object, "llama");
+  }
+  const ViolationHandler former = set_violation_handler(nullptr);
+  const test::LogCapture capture(LogLevel::critical);
+  static_cast<void>(report_violation(not_found(Resource::block, 1), "Some::call", "lla\nma"));
+  static_cast<void>(report_violation(not_found(Resource::block, 1), "Other::call"));
+  EXPECT_TRUE(capture.contains(LogLevel::critical, "violation in Some::call of lla?ma: "));
+  EXPECT_TRUE(capture.contains(LogLevel::critical, "violation in Other::call: "));
+  set_violation_handler(former);
+}
+
 TEST(Violation, SettingReturnsTheFormerHandler) {
-  const ViolationHandler mine = [](const Status&, const char*) {};
+  const ViolationHandler mine = [](const Status&, const char*, const char*) {};
   const ViolationHandler former = set_violation_handler(mine);
   EXPECT_EQ(set_violation_handler(former), mine);
 }

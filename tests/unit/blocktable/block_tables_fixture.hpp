@@ -21,6 +21,7 @@ class BlockTablesTest : public ::testing::Test {
   using Numbers = std::vector<std::int32_t>;
 
   void create(const BlockManagerOptions& pool, const BlockTablesOptions& options) {
+    tables_.reset();  // it uses the manager that goes
     manager_ = std::make_unique<BlockManager>(BlockManager::create(pool).value());
     Result<BlockTables> created = BlockTables::create(*manager_, options);
     ASSERT_TRUE(created.is_ok()) << describe(created.status());

@@ -129,7 +129,7 @@ TEST_F(CudaCreate, OnePoolAllocationAndEveryByteBackAfterEachLife) {
     if (life < 3) {
       ASSERT_OK(cache->end_step());
     }
-    ASSERT_OK(cache->fence(cache->home_stream()));
+    ASSERT_OK(cache->fence(cache->stream()));
   }
   EXPECT_EQ(device->tracker().breakdown().total.count, before.total.count);
   EXPECT_EQ(device->tracker().breakdown().total.bytes, before.total.bytes);

@@ -34,8 +34,9 @@ class Graph {
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
     return status;
   }
-  Status launch() const {
-    const cudaError_t error = cudaGraphLaunch(executable_, stream_);
+  Status launch() const { return launch(stream_); }
+  Status launch(cudaStream_t stream) const {
+    const cudaError_t error = cudaGraphLaunch(executable_, stream);
     EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error);
     return {};
   }

@@ -24,7 +24,7 @@ class RecordedWrites {
   explicit RecordedWrites(const KvCacheOptions& options)
       : cache_(DeviceKind::cuda, options),
         graph_(static_cast<cudaStream_t>(
-            *dynamic_cast<CudaDevice&>(*cache_.device).native_stream(cache_.cache.home_stream()))) {
+            *dynamic_cast<CudaDevice&>(*cache_.device).native_stream(cache_.cache.stream()))) {
     EXPECT_OK(cache_.cache.synchronize());
     EXPECT_OK(graph_.capture([&]() -> Status {
       const Result<StepBatch> batch = cache_.cache.begin_recording(kShape);

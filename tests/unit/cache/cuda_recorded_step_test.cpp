@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -167,8 +168,7 @@ TEST_P(CudaRecordedStep, StaysRightWhileSequencesGrowJoinAndLeave) {
   {
     test::ShadowEngine engine(*device, engine_options(GetParam(), shared));
     ASSERT_OK(engine.created()) << device->describe(engine.created());
-    const auto stream =
-        static_cast<cudaStream_t>(*device->native_stream(engine.cache().home_stream()));
+    const auto stream = static_cast<cudaStream_t>(*device->native_stream(engine.cache().stream()));
     if (shared != nullptr) {
       EXPECT_EQ(stream, shared);
     }
@@ -215,13 +215,60 @@ INSTANTIATE_TEST_SUITE_P(
                            .steps_in_flight = 1}),
     case_name);
 
+// The pointers of a recording serve every replay; rows behind those of the step are skipped ones.
+TEST(CudaRecording, KernelsOfTheEngineReadTheBatchOfEachReplay) {
+  KVARENA_NEEDS_GPU();
+  test::SmallCache t(DeviceKind::cuda);
+  auto& device = dynamic_cast<CudaDevice&>(*t.device);
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.stream()));
+  ASSERT_OK(t.cache.synchronize());
+  const RecordedStep shape{.num_rows = 3};
+  DeviceBatch recorded;
+  Graph graph(stream);
+  ASSERT_OK(graph.capture([&]() -> Status {
+    if (Status s = t.cache.begin_recording(shape).status(); !s) return s;
+    recorded = t.cache.device_batch().value();
+    return t.cache.end_recording();
+  }));
+  EXPECT_EQ(recorded.num_rows, 3);
+  EXPECT_EQ(recorded.num_tokens, 3);
+  EXPECT_EQ(recorded.max_new_tokens, 1);
+  EXPECT_EQ(recorded.max_length_tokens, test::kSmallBlocks * test::kSmallBlockSize);
+  EXPECT_FAILS(t.cache.device_batch(), failed_precondition, step);
+  const SequenceId a = t.sequence_of(5);
+  ASSERT_OK(t.cache.begin_step());
+  ASSERT_OK(t.cache.append_recorded(shape, Demands{{a, 1}}));
+  const DeviceBatch batch = t.cache.device_batch().value();
+  EXPECT_EQ(batch.row_slots, recorded.row_slots);
+  EXPECT_EQ(batch.num_rows, 1);
+  EXPECT_EQ(batch.max_length_tokens, 6);
+  ASSERT_OK(graph.launch());
+  std::array<std::int32_t, 3> slots{};
+  std::array<std::int32_t, 3> lengths{};
+  std::array<BlockId, 2> blocks;
+  const StreamId home = t.cache.stream();
+  ASSERT_OK(device.copy(slots.data(), recorded.row_slots, sizeof slots, home));
+  ASSERT_OK(device.copy(lengths.data(), recorded.lengths, sizeof lengths, home));
+  ASSERT_OK(t.cache.end_step());
+  ASSERT_OK(t.cache.synchronize());
+  EXPECT_EQ(lengths, (std::array<std::int32_t, 3>{6, 0, 0}));
+  EXPECT_GE(slots[0], 0);
+  EXPECT_EQ(slots[1], -1);
+  EXPECT_EQ(slots[2], -1);
+  ASSERT_OK(device.copy(blocks.data(), recorded.block_tables + slots[0] * recorded.table_stride,
+                        sizeof blocks, home));
+  ASSERT_OK(t.cache.synchronize());
+  EXPECT_EQ(blocks[0], *t.cache.tables().lookup(a, 0));
+  EXPECT_EQ(blocks[1], *t.cache.tables().lookup(a, 1));
+}
+
 TEST(CudaRecording, RefusesWhatDoesNotFitAndChangesNothing) {
   KVARENA_NEEDS_GPU();
   KvCacheOptions options = test::small_options();
   options.max_decode_tokens = 2;
   test::SmallCache t(DeviceKind::cuda, options);
   auto& device = dynamic_cast<CudaDevice&>(*t.device);
-  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.home_stream()));
+  const auto stream = static_cast<cudaStream_t>(*device.native_stream(t.cache.stream()));
   const RecordedStep shape{.num_rows = 3, .tokens_per_row = 2};
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 0}), invalid_argument, num_sequences);
   EXPECT_FAILS(t.cache.begin_recording({.num_rows = 5}), invalid_argument, num_sequences);
@@ -270,7 +317,7 @@ class RecordedScrub {
   RecordedScrub(const test::ScrubShape& shape, Scrub scrub)
       : t(shape, scrub),
         graph_(static_cast<cudaStream_t>(
-            *dynamic_cast<CudaDevice&>(*t.device).native_stream(t.cache.home_stream()))) {}
+            *dynamic_cast<CudaDevice&>(*t.device).native_stream(t.cache.stream()))) {}
 
   Status record() {
     return graph_.capture([this]() -> Status {

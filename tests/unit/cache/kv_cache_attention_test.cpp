@@ -34,6 +34,7 @@ struct Case {
   DeviceKind device = DeviceKind::host;
   std::int32_t max_decode_tokens = 1;
   std::int64_t batch_invariant_tokens = 0;
+  std::int64_t padding_bytes = 0;
 };
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -60,6 +61,7 @@ test::EngineOptions engine_options(const Case& c) {
   options.io_dtype = c.io_dtype;
   options.soft_cap = c.soft_cap;
   options.has_sinks = c.has_sinks;
+  options.padding_bytes = c.padding_bytes;
   return options;
 }
 
@@ -93,6 +95,7 @@ TEST_P(KvCacheAttention, EqualsContiguousAttentionThroughAWholeLife) {
 
 constexpr auto kLayerMajor = BlockOrder::layer_major;
 constexpr auto kThreads = HostStreams::threads;
+constexpr auto kInline = HostStreams::inline_calls;
 
 /// What every device computes: any shape, in rows order where chunked does not fit.
 const std::vector<Case>& any_shape() {
@@ -227,6 +230,28 @@ std::vector<Case> on(DeviceKind kind, const std::vector<Case>& cases) {
   return list;
 }
 
+/// Tokens with bytes between them: as fast kernels take them, and as only the plain ones do.
+std::vector<Case> padded(DeviceKind kind, const std::vector<Case>& cases) {
+  std::vector<Case> all;
+  for (const Case& c : on(kind, cases)) {
+    for (const std::int64_t padding : {16, 4}) {
+      all.push_back(c);
+      all.back().padding_bytes = padding;
+      all.back().name += "_padded_" + std::to_string(padding);
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(PaddedShapes, KvCacheAttention,
+                         ::testing::ValuesIn(padded(DeviceKind::host, any_shape())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaPaddedShapes, KvCacheAttention,
+                         ::testing::ValuesIn(padded(DeviceKind::cuda, any_shape())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaPaddedFastShapes, KvCacheAttention,
+                         ::testing::ValuesIn(padded(DeviceKind::cuda, fast_shapes())), case_name);
+INSTANTIATE_TEST_SUITE_P(CudaPaddedManyColumns, KvCacheAttention,
+                         ::testing::ValuesIn(padded(DeviceKind::cuda, many_columns())), case_name);
+
 INSTANTIATE_TEST_SUITE_P(Shapes, KvCacheAttention,
                          ::testing::ValuesIn(on(DeviceKind::host, any_shape())), case_name);
 INSTANTIATE_TEST_SUITE_P(CudaShapes, KvCacheAttention,
@@ -240,6 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
     Asynchronous, KvCacheAttention,
     ::testing::Values(Case{.name = "one_step", .steps_in_flight = 1, .streams = kThreads},
                       Case{.name = "two_steps", .steps_in_flight = 2, .streams = kThreads},
+                      Case{.name = "inline_calls", .steps_in_flight = 2, .streams = kInline},
                       Case{.name = "three_steps_f16_layer_major",
                            .kv_dtype = DType::f16,
                            .block_size = 7,

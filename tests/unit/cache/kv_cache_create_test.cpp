@@ -153,7 +153,7 @@ TEST(KvCacheCreate, BytesReturnExactlyAfterEachOfManyLives) {
     if (life % 2 == 0) {
       ASSERT_OK(cache->end_step());
     }
-    ASSERT_OK(cache->fence(cache->home_stream()));
+    ASSERT_OK(cache->fence(cache->stream()));
     KvCache moved = std::move(*cache);  // destroyed in the middle of a step, a fence open
     EXPECT_EQ(moved.tables().stats().tokens, 9);
   }

@@ -170,23 +170,23 @@ TEST_P(KvCacheFenceOn, BlocksStayWhileAnotherStreamCopiesThem) {
 TEST_P(KvCacheFenceOn, MoreThanTheMaximumIsExhaustedAndComesBack) {
   SmallCache t(GetParam());  // three tickets, two steps in flight
   std::vector<Ticket> tickets;
-  for (int i = 0; i < 3; ++i) tickets.push_back(*t.cache.fence(t.cache.home_stream()));
+  for (int i = 0; i < 3; ++i) tickets.push_back(*t.cache.fence(t.cache.stream()));
   EXPECT_TRUE(std::is_sorted(tickets.begin(), tickets.end()));
-  EXPECT_FAILS(t.cache.fence(t.cache.home_stream()), exhausted, ticket);
+  EXPECT_FAILS(t.cache.fence(t.cache.stream()), exhausted, ticket);
   EXPECT_FAILS(t.cache.fence(StreamId{12345}), exhausted, ticket);
   t.steps(2);
-  EXPECT_FAILS(t.cache.fence(t.cache.home_stream()), exhausted, ticket);
+  EXPECT_FAILS(t.cache.fence(t.cache.stream()), exhausted, ticket);
   t.steps(1);
   for (const Ticket ticket : tickets) EXPECT_FALSE(t.cache.manager().is_open(ticket));
   EXPECT_FAILS(t.cache.fence(StreamId{12345}), not_found, stream);
-  for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.fence(t.cache.home_stream()));
+  for (int i = 0; i < 3; ++i) EXPECT_OK(t.cache.fence(t.cache.stream()));
 }
 
 TEST_P(KvCacheFenceOn, TruncateAndDestroyManyTakeTickets) {
   SmallCache t(GetParam());
   const SequenceId a = t.sequence_of(12);
   const SequenceId b = t.sequence_of(4);
-  const Ticket ticket = *t.cache.fence(t.cache.home_stream());
+  const Ticket ticket = *t.cache.fence(t.cache.stream());
   ASSERT_OK(t.cache.truncate(a, 3, ticket));
   EXPECT_EQ(t.cache.manager().stats().fenced, 2);
   ASSERT_OK(t.cache.destroy_many(std::vector{a, b}, ticket));
@@ -392,7 +392,7 @@ TEST(KvCacheOpenTickets, WithoutAStreamOnlyTheEngineRetiresThem) {
 
 TEST(KvCacheOpenTickets, AStepsTicketIsNotTheEnginesToRetire) {
   SmallCache t;
-  const Ticket ticket = *t.cache.fence(t.cache.home_stream());
+  const Ticket ticket = *t.cache.fence(t.cache.stream());
   const Status refused = t.cache.retire(ticket);
   EXPECT_FAILS(refused, failed_precondition, ticket);
   EXPECT_NE(t.cache.describe(refused).find("begin_step or publish retires it"), std::string::npos);

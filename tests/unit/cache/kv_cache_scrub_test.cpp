@@ -274,7 +274,7 @@ TEST(KvCacheScrubFailure, WhatWasNotQueuedIsPlannedAgain) {
   options.scrub = Scrub::on_owner_change;
   KvCache cache = KvCache::create(device, options).value();
   ASSERT_OK(device.fill(cache.arena().base(), 0xFF, static_cast<std::size_t>(cache.arena().bytes()),
-                        cache.home_stream()));
+                        cache.stream()));
   const SequenceId id = *cache.create_sequence({.owner = kAnn});
   const std::vector<AppendDemand> demands{{id, 3}};
   ASSERT_OK(cache.begin_step());

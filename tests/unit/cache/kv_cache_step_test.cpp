@@ -127,7 +127,7 @@ TEST_P(KvCacheStepOn, ExhaustedIsExplainedAndTheSameCallSucceedsAfterARelease) {
   ASSERT_OK(t.cache.end_step());
 }
 
-/// Notes that the home stream's work has come this far.
+/// Notes that the stream's work has come this far.
 Status note(void* flag) {
   *static_cast<char*>(flag) = 1;
   return {};
@@ -145,8 +145,7 @@ TEST(KvCacheStep, AStepWaitsForTheOneStepsInFlightBeforeItAndNoLater) {
         EXPECT_EQ(done[static_cast<std::size_t>(before)] != 0, before <= n - k)
             << "work of step " << before << " at step " << n << ", " << k << " in flight";
       }
-      ASSERT_OK(
-          t.device->launch_host(note, &done[static_cast<std::size_t>(n)], t.cache.home_stream()));
+      ASSERT_OK(t.device->launch_host(note, &done[static_cast<std::size_t>(n)], t.cache.stream()));
       ASSERT_OK(t.cache.end_step());
     }
   }
@@ -166,6 +165,23 @@ TEST(KvCacheStep, DestroyingTheCacheCompletesItsWork) {
     EXPECT_EQ(out[0], -1.0F) << "nobody has waited";
   }
   for (const float value : out) ASSERT_NEAR(value, 0.25F, 1e-5F);
+}
+
+TEST(KvCacheStep, WithInlineCallsResultsAreThereWhenTheCallReturns) {
+  SmallCache t(test::small_options(), HostStreams::inline_calls);
+  const SequenceId id = *t.cache.create_sequence();
+  const std::vector<float> key(32, 1.0F);
+  const StreamId other = t.device->create_stream().value();
+  for (int n = 0; n < 8; ++n) {
+    const std::vector<float> value(32, static_cast<float>(n));
+    std::vector<float> out(32, -1.0F);
+    ASSERT_OK(t.cache.begin_step({.stream = n % 3 == 0 ? other : StreamId{}}));
+    ASSERT_OK(t.cache.append(Demands{{id, 1}}));
+    ASSERT_OK(t.cache.write_kv({0, key.data(), value.data(), DType::f32}));
+    ASSERT_OK(t.cache.attend({0, key.data(), DType::f32, out.data(), DType::f32}));
+    EXPECT_NEAR(out[0], static_cast<float>(n) / 2, 1e-5F);
+    ASSERT_OK(t.cache.end_step());
+  }
 }
 
 TEST_P(KvCacheStepOn, AdmissionLeavesTheWatermark) {
@@ -208,6 +224,13 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   EXPECT_FAILS(writing([](auto& a) { a.value = nullptr; }), invalid_argument, pointer);
   EXPECT_FAILS(writing([&](auto& a) { a.value = odd; }), invalid_argument, alignment);
   EXPECT_FAILS(writing([](auto& a) { a.dtype = DType::int8; }), unsupported, dtype);
+  constexpr std::int64_t kOdd = 4 * 8 * sizeof(float) + 2;  // a token and half an element
+  EXPECT_FAILS(writing([](auto& a) { a.key_token_stride_bytes = 64; }), invalid_argument,
+               span_size);
+  EXPECT_FAILS(writing([](auto& a) { a.value_token_stride_bytes = -128; }), invalid_argument,
+               span_size);
+  EXPECT_FAILS(writing([](auto& a) { a.value_token_stride_bytes = kOdd; }), invalid_argument,
+               alignment);
   EXPECT_FAILS(t.cache.attend(attend), failed_precondition, layer);
   EXPECT_OK(t.cache.write_kv(write));
   constexpr auto kForeign = static_cast<DType>(99);
@@ -218,6 +241,10 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   EXPECT_FAILS(attending([](auto& a) { a.q = nullptr; }), invalid_argument, pointer);
   EXPECT_FAILS(attending([](auto& a) { a.out = nullptr; }), invalid_argument, pointer);
   EXPECT_FAILS(attending([&](auto& a) { a.q = odd; }), invalid_argument, alignment);
+  EXPECT_FAILS(attending([](auto& a) { a.q_token_stride_bytes = kOdd; }), invalid_argument,
+               alignment);
+  EXPECT_FAILS(attending([](auto& a) { a.out_token_stride_bytes = 64; }), invalid_argument,
+               span_size);
   EXPECT_FAILS(attending([](auto& a) { a.q_dtype = DType::fp8_e4m3; }), unsupported, dtype);
   EXPECT_FAILS(attending([](auto& a) { a.out_dtype = DType::int8; }), unsupported, dtype);
   EXPECT_FAILS(attending([](auto& a) { a.windowed = true; }), invalid_argument, window);
@@ -272,13 +299,14 @@ Status fail_with_io_error(void*) {
 }
 
 TEST(KvCacheStep, FailedWorkIsToldBySynchronizeAndStepsGoOn) {
-  for (const HostStreams streams : {HostStreams::manual, HostStreams::threads}) {
+  for (const HostStreams streams :
+       {HostStreams::manual, HostStreams::threads, HostStreams::inline_calls}) {
     SmallCache t(test::small_options(), streams);
     const SequenceId id = *t.cache.create_sequence();
     ASSERT_OK(t.cache.begin_step());
     ASSERT_OK(t.cache.append(Demands{{id, 1}}));
-    ASSERT_OK(t.device->launch_host(fail_with_io_error, nullptr, t.cache.home_stream()));
-    ASSERT_OK(t.cache.fence(t.cache.home_stream()));
+    ASSERT_OK(t.device->launch_host(fail_with_io_error, nullptr, t.cache.stream()));
+    ASSERT_OK(t.cache.fence(t.cache.stream()));
     ASSERT_OK(t.cache.end_step());
     for (int i = 0; i < 5; ++i) EXPECT_TRUE(t.step({{id, 1}})) << "step " << i;
     EXPECT_FAILS(t.cache.synchronize(), io_error, file);

@@ -70,7 +70,7 @@ class ScrubCache {
         cache(KvCache::create(*device, options(shape, scrub, num_blocks, max_sequences)).value()),
         key_(DeviceBuffer::create(*device, kInputFloats * sizeof(float)).value()),
         value_(DeviceBuffer::create(*device, kInputFloats * sizeof(float)).value()) {
-    static_cast<void>(device->fill(cache.arena().base(), 0xFF, pool_bytes(), cache.home_stream()));
+    static_cast<void>(device->fill(cache.arena().base(), 0xFF, pool_bytes(), cache.stream()));
     static_cast<void>(cache.synchronize());
   }
 
@@ -128,7 +128,7 @@ class ScrubCache {
       keys_.insert(keys_.end(), static_cast<std::size_t>(kHeads * kv.key.head_dim), number);
       values_.insert(values_.end(), static_cast<std::size_t>(kHeads * kv.value.head_dim), -number);
     }
-    const StreamId home = cache.home_stream();
+    const StreamId home = cache.stream();
     if (Status s = device->copy(key_.data(), keys_.data(), keys_.size() * sizeof(float), home);
         !s) {
       return s;
@@ -140,7 +140,7 @@ class ScrubCache {
   std::vector<std::byte> pool() {
     std::vector<std::byte> bytes(pool_bytes());
     static_cast<void>(
-        device->copy(bytes.data(), cache.arena().base(), bytes.size(), cache.home_stream()));
+        device->copy(bytes.data(), cache.arena().base(), bytes.size(), cache.stream()));
     static_cast<void>(cache.synchronize());
     return bytes;
   }

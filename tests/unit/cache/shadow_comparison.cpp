@@ -38,12 +38,12 @@ std::int64_t ShadowEngine::offset_of(const PlaneView& view, const PlaneSpec& pla
                         static_cast<std::int32_t>(e % plane.head_dim));
 }
 
-/// Bytes of the device, for the host to look at until the next read. Waits for the home stream.
+/// Bytes of the device, for the host to look at until the next read. Waits for the cache's stream.
 std::span<const std::byte> ShadowEngine::read(const std::byte* device_bytes, std::size_t count) {
   if (device_.kind() == DeviceKind::host) return {device_bytes, count};
   read_.resize(count);
-  const Status copied = device_.copy(read_.data(), device_bytes, count, cache_->home_stream());
-  const Status waited = device_.synchronize(cache_->home_stream());
+  const Status copied = device_.copy(read_.data(), device_bytes, count, cache_->stream());
+  const Status waited = device_.synchronize(cache_->stream());
   note(copied.is_ok() && waited.is_ok(), 0, 0, [] { return "reading the device"; });
   return read_;
 }
@@ -99,7 +99,7 @@ void ShadowEngine::compare_token(const Row& row, std::int64_t token, const Outpu
   kernels::reference::attention_contiguous(
       {.key = keys_.data(),
        .value = values_.data(),
-       .q = output.layer->query.data() + bytes(index * q_heads_ * dim_k_),
+       .q = output.layer->query.data() + static_cast<std::size_t>(index) * strides().query,
        .out = expected_.data(),
        .lse = lse.data(),
        .seq_len = visible,
@@ -122,9 +122,10 @@ void ShadowEngine::compare_token(const Row& row, std::int64_t token, const Outpu
   };
   const auto& out = output.windowed ? output.layer->windowed_out : output.layer->out;
   const auto& got_lse = output.windowed ? output.layer->windowed_lse : output.layer->lse;
+  const std::byte* const at = out.data() + static_cast<std::size_t>(index) * strides().out;
+  check_padding(out, static_cast<std::size_t>(index));
   for (std::int64_t e = 0; e < q_heads_ * dim_v_; ++e) {
-    const auto got =
-        static_cast<double>(load_f32(out.data(), options_.io_dtype, index * q_heads_ * dim_v_ + e));
+    const auto got = static_cast<double>(load_f32(at, options_.io_dtype, e));
     const auto expected = static_cast<double>(expected_[static_cast<std::size_t>(e)]);
     note(std::abs(got - expected) <= tolerance(options_.io_dtype), got, expected, where);
   }
@@ -132,6 +133,15 @@ void ShadowEngine::compare_token(const Row& row, std::int64_t token, const Outpu
     const auto got = static_cast<double>(got_lse[static_cast<std::size_t>(index * q_heads_ + h)]);
     const auto expected = static_cast<double>(lse[static_cast<std::size_t>(h)]);
     note(std::abs(got - expected) <= 1e-4, got, expected, [&] { return where() + ", lse"; });
+  }
+}
+
+/// The bytes behind an output token are as they were.
+void ShadowEngine::check_padding(const std::vector<std::byte>& out, std::size_t index) {
+  const std::size_t used = bytes(q_heads_ * dim_v_);
+  for (std::size_t byte = used; byte < strides().out; ++byte) {
+    const auto got = static_cast<int>(out[index * strides().out + byte]);
+    note(got == 0xFF, got, 0xFF, [] { return "padding of an output"; });
   }
 }
 

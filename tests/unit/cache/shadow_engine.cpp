@@ -37,25 +37,25 @@ ShadowEngine::ShadowEngine(Device& device, const EngineOptions& options)
   if (!created_) return;
   const Arena& arena = cache_->arena();
   created_ = device.fill(arena.base(), kNaNByte, static_cast<std::uint64_t>(arena.bytes()),
-                         cache_->home_stream());
+                         cache_->stream());
 }
 
 /// On CUDA: one set of buffers for every step, as large as the largest.
 Status ShadowEngine::create_buffers() {
   if (device_.kind() == DeviceKind::host) return {};
-  const std::int64_t tokens = options_.cache.max_step_tokens;
-  const std::size_t sizes[] = {bytes(tokens * kv_heads_ * dim_k_),
-                               bytes(tokens * kv_heads_ * dim_v_),
-                               bytes(tokens * q_heads_ * dim_k_),
-                               bytes(tokens * q_heads_ * dim_v_),
-                               bytes(tokens * q_heads_ * dim_v_),
-                               static_cast<std::size_t>(tokens * q_heads_) * sizeof(float),
-                               static_cast<std::size_t>(tokens * q_heads_) * sizeof(float)};
+  const auto tokens = static_cast<std::size_t>(options_.cache.max_step_tokens);
+  const Strides of = strides();
+  const std::size_t lse = static_cast<std::size_t>(q_heads_) * sizeof(float);
+  const std::size_t sizes[] = {tokens * of.key, tokens * of.value, tokens * of.query,
+                               tokens * of.out, tokens * of.out,   tokens * lse,
+                               tokens * lse};
   for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
     void* at[std::size(sizes)];
     for (std::size_t i = 0; i < std::size(sizes); ++i) {
       Result<DeviceBuffer> buffer = DeviceBuffer::create(device_, sizes[i]);
       if (!buffer) return buffer.status();
+      if (Status s = device_.fill(buffer->data(), kNaNByte, sizes[i], cache_->stream()); !s)
+        return s;
       at[i] = buffer->data();
       buffers_.push_back(std::move(*buffer));
     }
@@ -76,11 +76,17 @@ Status ShadowEngine::create_sinks() {
   if (!buffer) return buffer.status();
   sinks_there_ = static_cast<const float*>(buffer->data());
   buffers_.push_back(std::move(*buffer));
-  return device_.copy(buffers_.back().data(), sinks_.data(), size, cache_->home_stream());
+  return device_.copy(buffers_.back().data(), sinks_.data(), size, cache_->stream());
 }
 
 std::size_t ShadowEngine::bytes(std::int64_t elements) const noexcept {
   return static_cast<std::size_t>(elements * bytes_of(options_.io_dtype));
+}
+
+ShadowEngine::Strides ShadowEngine::strides() const noexcept {
+  const auto padding = static_cast<std::size_t>(options_.padding_bytes);
+  return {bytes(kv_heads_ * dim_k_) + padding, bytes(kv_heads_ * dim_v_) + 2 * padding,
+          bytes(q_heads_ * dim_k_) + padding, bytes(q_heads_ * dim_v_) + 2 * padding};
 }
 
 // ---- sequences
@@ -120,7 +126,7 @@ Status ShadowEngine::poison(std::span<const BlockId> blocks) {
       const auto size = static_cast<std::uint64_t>(
           whole ? layout.block_bytes() : layout.plane_bytes(static_cast<std::int32_t>(p)));
       if (Status s = device_.fill(cache_->arena().address(block, plane.layer, plane.kind), kNaNByte,
-                                  size, cache_->home_stream());
+                                  size, cache_->stream());
           !s) {
         return s;
       }
@@ -168,7 +174,7 @@ Status ShadowEngine::poison_tail(SequenceId sequence) {
     const auto size = static_cast<std::uint64_t>((block_size - used) * layout.token_stride(p));
     for (std::int32_t head = 0; head < plane.num_heads; ++head) {
       std::byte* tail = block + head * layout.head_stride(p) + used * layout.token_stride(p);
-      if (Status s = device_.fill(tail, kNaNByte, size, cache_->home_stream()); !s) return s;
+      if (Status s = device_.fill(tail, kNaNByte, size, cache_->stream()); !s) return s;
     }
   }
   return {};
@@ -185,11 +191,11 @@ Status ShadowEngine::poison_chunked_tail(const PlaneSpec& plane, std::byte* bloc
     }
   }
   if (Status s = device_.copy(block, read_.data(), static_cast<std::uint64_t>(plane_bytes),
-                              cache_->home_stream());
+                              cache_->stream());
       !s) {
     return s;
   }
-  return device_.synchronize(cache_->home_stream());
+  return device_.synchronize(cache_->stream());
 }
 
 // ---- a step
@@ -225,31 +231,35 @@ void ShadowEngine::grow(Record& record, std::span<const AppendDemand> demands) {
 
 /// Buffers for a step of that many tokens.
 void ShadowEngine::resize(Record& record, std::int64_t tokens) const {
+  const auto count = static_cast<std::size_t>(tokens);
+  const Strides of = strides();
+  constexpr std::byte kNaN{kNaNByte};
   for (Layer& layer : record.layers) {
-    layer.key.resize(bytes(tokens * kv_heads_ * dim_k_));
-    layer.value.resize(bytes(tokens * kv_heads_ * dim_v_));
-    layer.query.resize(bytes(tokens * q_heads_ * dim_k_));
-    layer.out.resize(bytes(tokens * q_heads_ * dim_v_));
+    layer.key.resize(count * of.key, kNaN);
+    layer.value.resize(count * of.value, kNaN);
+    layer.query.resize(count * of.query, kNaN);
+    layer.out.resize(count * of.out, kNaN);
     layer.lse.resize(static_cast<std::size_t>(tokens * q_heads_));
     if (options_.cache.window_tokens == 0) continue;
-    layer.windowed_out.resize(layer.out.size());
+    layer.windowed_out.resize(layer.out.size(), kNaN);
     layer.windowed_lse.resize(layer.lse.size());
   }
 }
 
 void ShadowEngine::fill_inputs(Record& record, std::int32_t index) const {
   Layer& layer = record.layers[static_cast<std::size_t>(index)];
+  const Strides of = strides();
   for (const Row& row : record.rows) {
     const std::int64_t old = std::ssize(row.seeds) - row.num_tokens;
     for (std::int64_t i = 0; i < row.num_tokens; ++i) {
       const std::uint32_t seed = row.seeds[static_cast<std::size_t>(old + i)];
-      const std::int64_t token = row.first_token + i;
+      const auto token = static_cast<std::size_t>(row.first_token + i);
       inputs_.write(seed, index, Content::key, kv_heads_ * dim_k_,
-                    layer.key.data() + bytes(token * kv_heads_ * dim_k_));
+                    layer.key.data() + token * of.key);
       inputs_.write(seed, index, Content::value, kv_heads_ * dim_v_,
-                    layer.value.data() + bytes(token * kv_heads_ * dim_v_));
+                    layer.value.data() + token * of.value);
       inputs_.write(seed, index, Content::query, q_heads_ * dim_k_,
-                    layer.query.data() + bytes(token * q_heads_ * dim_k_));
+                    layer.query.data() + token * of.query);
     }
   }
 }
@@ -271,8 +281,7 @@ Status ShadowEngine::upload(Record& record, std::int32_t index) {
       {to.key, &from.key}, {to.value, &from.value}, {to.query, &from.query}};
   for (const auto& [target, source] : copies) {
     if (source->empty()) continue;
-    if (Status s = device_.copy(target, source->data(), source->size(), cache_->home_stream());
-        !s) {
+    if (Status s = device_.copy(target, source->data(), source->size(), cache_->stream()); !s) {
       return s;
     }
   }
@@ -296,7 +305,7 @@ Status ShadowEngine::download(Record& record, std::int32_t index) {
       {to.windowed_lse.data(), from.windowed_lse, to.windowed_lse.size() * sizeof(float)}};
   for (const Copy& copy : copies) {
     if (copy.bytes == 0) continue;
-    if (Status s = device_.copy(copy.target, copy.source, copy.bytes, cache_->home_stream()); !s) {
+    if (Status s = device_.copy(copy.target, copy.source, copy.bytes, cache_->stream()); !s) {
       return s;
     }
   }
@@ -304,11 +313,12 @@ Status ShadowEngine::download(Record& record, std::int32_t index) {
 }
 
 Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
-  if (Status s = cache_->write_kv(
-          {.layer = index, .key = at.key, .value = at.value, .dtype = options_.io_dtype});
-      !s) {
-    return s;
+  WriteKvArgs write{.layer = index, .key = at.key, .value = at.value, .dtype = options_.io_dtype};
+  if (options_.padding_bytes > 0) {
+    write.key_token_stride_bytes = static_cast<std::int64_t>(strides().key);
+    write.value_token_stride_bytes = static_cast<std::int64_t>(strides().value);
   }
+  if (Status s = cache_->write_kv(write); !s) return s;
   AttendArgs args{.layer = index,
                   .q = at.query,
                   .q_dtype = options_.io_dtype,
@@ -318,6 +328,10 @@ Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
                   .scale = options_.scale,
                   .soft_cap = options_.soft_cap,
                   .sinks = sinks_there_};
+  if (options_.padding_bytes > 0) {
+    args.q_token_stride_bytes = static_cast<std::int64_t>(strides().query);
+    args.out_token_stride_bytes = static_cast<std::int64_t>(strides().out);
+  }
   if (Status s = cache_->attend(args); !s) return s;
   if (options_.cache.window_tokens == 0) return {};
   args.out = at.windowed_out;
@@ -328,7 +342,9 @@ Status ShadowEngine::queue_calls(std::int32_t index, const LayerPointers& at) {
 
 Status ShadowEngine::begin_step() {
   if (!in_step_) {
-    if (Status s = cache_->begin_step(); !s) return s;
+    const std::vector<StreamId>& streams = options_.streams;
+    const StreamId stream = streams.empty() ? StreamId{} : streams[step_ % streams.size()];
+    if (Status s = cache_->begin_step({.stream = stream}); !s) return s;
     in_step_ = true;
   }
   Record& record = records_[step_ % records_.size()];
@@ -360,8 +376,8 @@ Status ShadowEngine::step(std::span<const AppendDemand> demands) {
   return end_step(record);
 }
 
-Status ShadowEngine::record(const RecordedStep& shape) {
-  if (Status s = cache_->begin_recording(shape).status(); !s) return s;
+Status ShadowEngine::record(const RecordedStep& shape, const StepOptions& options) {
+  if (Status s = cache_->begin_recording(shape, options).status(); !s) return s;
   for (std::int32_t layer = 0; layer < options_.cache.layout.num_layers; ++layer) {
     if (Status s = queue_calls(layer, pointers_.at(static_cast<std::size_t>(layer))); !s) return s;
   }

@@ -6,7 +6,7 @@
 /// poisons blocks with NaN as they are freed, and compares attention with contiguous attention
 /// computed independently. Results of a step are looked at when the contract says they are there:
 /// after begin_step `steps_in_flight` steps later, or after synchronize. On CUDA inputs and outputs
-/// pass through buffers on the device, in the order of the home stream; a step can be recorded
+/// pass through buffers on the device, in the order of the steps; a step can be recorded
 /// over these buffers and run as a graph.
 
 #include "support/device_buffer.hpp"
@@ -31,10 +31,14 @@ struct EngineOptions {
   float soft_cap = 0.0F;
   float scale = 0.0F;
   bool has_sinks = false;            ///< attention sinks, of the same logits in all layers
-  bool poison = true;                ///< fill freed blocks with NaN, on the home stream
+  bool poison = true;                ///< fill freed blocks with NaN, on the cache's stream
   std::int32_t checked_outputs = 0;  ///< query tokens compared a step, all layers; 0: every one
   std::int64_t longest_tokens = 0;   ///< of a sequence, if known: comparisons then allocate nothing
   std::uint64_t seed = 1;
+  std::vector<StreamId> streams{};  ///< of steps, in turn; empty: the cache's
+  /// Bytes between neighbouring tokens of K and Q, half of those of V and the outputs. They hold
+  /// NaN, which nobody may read or overwrite.
+  std::int64_t padding_bytes = 0;
 };
 
 /// What comparisons have found.
@@ -65,13 +69,13 @@ class ShadowEngine {
   /// One whole step. When append fails the step stays open: call it again with other demands.
   Status step(std::span<const AppendDemand> demands);
   /// Calls that a graph of this shape is to hold, between the caller's begin and end of capture.
-  Status record(const RecordedStep& shape);
-  /// step() run by a graph: `launch` launches it on the home stream.
+  Status record(const RecordedStep& shape, const StepOptions& options = {});
+  /// step() run by a graph: `launch` launches it on the cache's stream.
   Status replay(const RecordedStep& shape, std::span<const AppendDemand> demands,
                 const std::function<Status()>& launch);
   /// synchronize, then compares what is left.
   Status finish();
-  /// K and V of a sequence, read through its table, against the shadow. The home stream must be
+  /// K and V of a sequence, read through its table, against the shadow. The cache's stream must be
   /// idle.
   void compare_bytes(SequenceId sequence);
 
@@ -108,6 +112,12 @@ class ShadowEngine {
   };
 
   std::size_t bytes(std::int64_t elements) const noexcept;
+  /// Bytes from one token to the next.
+  struct Strides {
+    std::size_t key, value, query, out;
+  };
+  Strides strides() const noexcept;
+  void check_padding(const std::vector<std::byte>& out, std::size_t index);
   Status poison(std::span<const BlockId> blocks);
   Status poison_tail(SequenceId sequence);
   Status poison_chunked_tail(const PlaneSpec& plane, std::byte* block, std::int64_t plane_bytes,

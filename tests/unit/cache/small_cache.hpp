@@ -45,7 +45,7 @@ struct SmallCache {
       : device(std::move(its_device)),
         memory(DeviceBuffer::create(*device, kBufferFloats * sizeof(float)).value()),
         cache(KvCache::create(*device, options).value()) {
-    static_cast<void>(device->fill(buffer(), 0, sizeof content, cache.home_stream()));
+    static_cast<void>(device->fill(buffer(), 0, sizeof content, cache.stream()));
   }
   explicit SmallCache(DeviceKind kind, const KvCacheOptions& options = small_options())
       : SmallCache(make_device(kind, {.streams = HostStreams::manual}), options) {}
@@ -60,7 +60,7 @@ struct SmallCache {
   /// Queues filling the buffer.
   Status fill(float value) {
     content.fill(value);
-    return device->copy(buffer(), content.data(), sizeof content, cache.home_stream());
+    return device->copy(buffer(), content.data(), sizeof content, cache.stream());
   }
 
   std::unique_ptr<Device> device;

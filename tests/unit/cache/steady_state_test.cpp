@@ -37,7 +37,7 @@ class SteadyEngine {
  public:
   SteadyEngine(Device& device, KvCache& cache) : cache_(cache), buffers_(device) {
     const auto bytes = kRows * kChunk * kHeads * kDim * sizeof(float);
-    EXPECT_OK(device.fill(buffers_.in.data(), 0x3f, bytes, cache.home_stream()));  // about 0.75
+    EXPECT_OK(device.fill(buffers_.in.data(), 0x3f, bytes, cache.stream()));  // about 0.75
     for (SequenceId& id : ids_) id = *cache_.create_sequence();
   }
 
@@ -78,7 +78,7 @@ class SteadyEngine {
     if (Status s = cache_.promise_capacity(id, length + 40); !s) return s;
     SequenceId& other = ids_[(n + 1) % kRows];
     const Result<SequenceId> child = cache_.fork(id, length - 1);
-    const Result<Ticket> ticket = cache_.fence(cache_.home_stream());
+    const Result<Ticket> ticket = cache_.fence(cache_.stream());
     if (!child || !ticket) return child ? ticket.status() : child.status();
     if (Status s = cache_.destroy(other, *ticket); !s) return s;
     other = *child;

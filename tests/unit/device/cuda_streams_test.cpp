@@ -222,10 +222,87 @@ TEST_F(CudaStreamsTest, AdoptsTheCallersStreamsAndLeavesThemAlive) {
   EXPECT_FAILS(device_->synchronize(*adopted), not_found, stream);
   EXPECT_EQ(cudaStreamSynchronize(mine), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(mine), cudaSuccess);
-  for (const cudaStream_t refused :
-       {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
-    EXPECT_FAILS(device_->adopt_stream(refused), invalid_argument, pointer);
+}
+
+TEST_F(CudaStreamsTest, AnAdoptedStreamHasOneIdUntilItsLastAdoptionIsUndone) {
+  cudaStream_t mine = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), cudaSuccess);
+  const std::uint64_t staging = device_->tracker().breakdown().staging.bytes;
+  const StreamId adopted = device_->adopt_stream(mine).value();
+  const std::uint64_t with_one = device_->tracker().breakdown().staging.bytes;
+  EXPECT_GT(with_one, staging);
+  EXPECT_EQ(device_->adopt_stream(mine).value(), adopted);
+  EXPECT_EQ(device_->tracker().breakdown().staging.bytes, with_one);
+  EXPECT_OK(device_->destroy_stream(adopted));
+  EXPECT_EQ(device_->native_stream(adopted).value(), mine) << "one adoption is left";
+  EXPECT_OK(device_->destroy_stream(adopted));
+  EXPECT_FAILS(device_->native_stream(adopted), not_found, stream);
+  EXPECT_FAILS(device_->destroy_stream(adopted), not_found, stream);
+  EXPECT_EQ(device_->tracker().breakdown().staging.bytes, staging);
+  const StreamId again = device_->adopt_stream(mine).value();
+  EXPECT_NE(again, adopted) << "ids are never reused";
+  EXPECT_EQ(device_->adopt_stream(mine).value(), again);
+  device_.reset();  // forgets a stream however often it was adopted
+  EXPECT_EQ(cudaStreamDestroy(mine), cudaSuccess);
+}
+
+TEST_F(CudaStreamsTest, TheDefaultStreamsAreAdopted) {
+  const StreamId legacy = device_->adopt_stream(nullptr).value();
+  EXPECT_EQ(device_->adopt_stream(cudaStreamLegacy).value(), legacy);
+  const StreamId per_thread = device_->adopt_stream(cudaStreamPerThread).value();
+  EXPECT_NE(per_thread, legacy);
+  EXPECT_EQ(device_->native_stream(legacy).value(), cudaStreamLegacy);
+  EXPECT_EQ(device_->native_stream(per_thread).value(), cudaStreamPerThread);
+  auto* pinned = static_cast<std::uint8_t*>(allocate(64, MemoryKind::pinned_staging));
+  void* memory = allocate(64);
+  const EventId event = device_->create_event().value();
+  for (const StreamId stream : {legacy, per_thread}) {
+    std::memset(pinned, 0, 64);
+    std::atomic<bool> gate = false;
+    // stream_ waits for the default stream, whose work waits for the gate.
+    ASSERT_OK(device_->launch_host(wait_until_open, &gate, stream));
+    ASSERT_OK(device_->fill(memory, 7, 64, stream));
+    ASSERT_OK(device_->record(event, stream));
+    ASSERT_OK(device_->wait(stream_, event));
+    ASSERT_OK(device_->copy(pinned, memory, 64, stream_));
+    EXPECT_FALSE(device_->is_complete(event).value());
+    gate = true;
+    EXPECT_OK(device_->synchronize(stream_));
+    EXPECT_EQ(pinned[63], 7);
+    EXPECT_OK(device_->synchronize(stream));
+    ASSERT_OK(device_->write_value(memory, 0x0908, stream));
+    ASSERT_OK(device_->copy(pinned, memory, 8, stream));
+    EXPECT_OK(device_->synchronize(stream));
+    EXPECT_EQ(pinned[0], 8);
+    EXPECT_OK(device_->fill(memory, 0, 64, stream));
+    EXPECT_OK(device_->synchronize(stream));
   }
+  EXPECT_OK(device_->free(pinned));
+  EXPECT_OK(device_->free(memory));
+  EXPECT_OK(device_->destroy_event(event));
+  EXPECT_OK(device_->destroy_stream(legacy));
+  EXPECT_OK(device_->destroy_stream(per_thread));
+  EXPECT_FAILS(device_->native_stream(legacy), not_found, stream);
+}
+
+TEST_F(CudaStreamsTest, ThePerThreadStreamIsThatOfTheThreadThatAdoptedIt) {
+  const StreamId mine = device_->adopt_stream(cudaStreamPerThread).value();
+  int ran = 0;
+  std::thread([&] {
+    const StreamId theirs = device_->adopt_stream(cudaStreamPerThread).value();
+    EXPECT_NE(theirs, mine);
+    EXPECT_OK(device_->launch_host(count, &ran, theirs));
+    EXPECT_OK(device_->synchronize(theirs));
+    EXPECT_EQ(ran, 1);
+    EXPECT_FAILS(device_->launch_host(count, &ran, mine), failed_precondition, stream);
+    EXPECT_FAILS(device_->synchronize(mine), failed_precondition, stream);
+    EXPECT_FAILS(device_->native_stream(mine), failed_precondition, stream);
+    EXPECT_OK(device_->destroy_stream(theirs));
+  }).join();
+  EXPECT_OK(device_->launch_host(count, &ran, mine));
+  std::thread([&] { EXPECT_OK(device_->destroy_stream(mine)); }).join();
+  EXPECT_EQ(ran, 2) << "destroying waited for the work";
+  EXPECT_FAILS(device_->native_stream(mine), not_found, stream);
 }
 
 TEST_F(CudaStreamsTest, CopiesAndFillsAreCapturedAndHostFunctionsRefused) {

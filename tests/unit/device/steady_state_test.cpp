@@ -21,7 +21,8 @@ TEST(SteadyState, TheCounterCounts) {
 }
 
 TEST(SteadyState, QueueingCopyingAndEventsAllocateNothing) {
-  for (const HostStreams mode : {HostStreams::threads, HostStreams::manual}) {
+  for (const HostStreams mode :
+       {HostStreams::threads, HostStreams::manual, HostStreams::inline_calls}) {
     const auto device = HostDevice::create({.capacity_bytes = 1 << 20, .streams = mode});
     ASSERT_OK(device);
     Device& d = **device;

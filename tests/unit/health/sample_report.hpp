@@ -54,7 +54,9 @@ inline PoolSnapshot sample_snapshot() {
                      .pages_used = 15,
                      .pages_total = 64,
                      .sequences_ever = 88,
-                     .copies_on_write = 19};
+                     .copies_on_write = 19,
+                     .pins = 2,
+                     .pinned_entries = 5};
   snapshot.open_tickets = 6;
   snapshot.oldest_ticket = Ticket{77};
   snapshot.oldest_ticket_ns = kAhead + 90 * kSecond;

@@ -90,7 +90,7 @@ class FaultPlanter final : public replay::ReplayObserver {
     KvCache& cache = *pool.cache();
     static_cast<void>(cache.synchronize());
     static_cast<void>(
-        pool.device().copy(target, source, static_cast<std::uint64_t>(bytes), cache.home_stream()));
+        pool.device().copy(target, source, static_cast<std::uint64_t>(bytes), cache.stream()));
     static_cast<void>(cache.synchronize());
   }
 

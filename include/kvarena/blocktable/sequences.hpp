@@ -1,0 +1,109 @@
+#pragma once
+
+/// @file
+/// What BlockTables takes and returns: options, demands, figures. Plain values; copies may be read
+/// from any thread.
+
+#include "kvarena/allocator/accounts.hpp"
+#include "kvarena/base/ids.hpp"
+#include "kvarena/base/views.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace kvarena {
+
+/// Options of block tables.
+struct BlockTablesOptions {
+  std::int32_t block_size_tokens = 16;  ///< tokens in a block, 1 .. 65536
+  std::int32_t max_sequences = 1024;    ///< sequences at a time; each needs a holder of the manager
+  std::int64_t max_table_pages = 0;  ///< pages of kPageEntries entries; 0: enough for every block
+                                     ///< to be in BlockManager::kSharers tables
+  std::int32_t max_pins = 64;  ///< pins at a time, 0 .. 2^24; each needs a holder of the manager
+  std::int64_t max_append_tokens = 1 << 20;  ///< new tokens in one append call, over all demands
+  bool report_rows = false;  ///< whether append fills AppendResult::rows, for a mirror of the
+                             ///< tables
+  bool can_undo = false;     ///< whether undo_append works; then blocks copied on write stay held
+                             ///< until settle_append, the next append (refused or not), or the end
+                             ///< of their sequence
+};
+
+/// Options of a new sequence.
+struct SequenceOptions {
+  std::int64_t max_length_tokens = 0;  ///< 0: no maximum below the 2^31 - 1 of any length
+  std::int64_t since_ns = 0;           ///< as HolderInfo::since_ns
+  std::int64_t deadline_ns = 0;        ///< as HolderInfo::deadline_ns
+  /// The owner of the content: the engine's own id of a request or a tenant. explain(), `/stats`,
+  /// health and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a
+  /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
+  std::uint64_t owner = 0;
+};
+
+/// What a pin holds, and who holds it.
+struct PinOptions {
+  std::int64_t first_block = 0;  ///< of the sequence's table
+  std::int64_t num_blocks = -1;  ///< from there on; -1: all that hold tokens
+  std::uint64_t owner = 0;       ///< as HolderInfo::owner; 0: the owner of the sequence
+  const char* purpose = "pin";   ///< static string, shown in reports
+  std::int64_t since_ns = 0;     ///< as HolderInfo::since_ns
+  std::int64_t deadline_ns = 0;  ///< as HolderInfo::deadline_ns
+};
+
+/// The state of a sequence whose tokens others write.
+enum class ImportState : std::uint8_t {
+  none,     ///< no import, or one that was published: its tokens may be read
+  filling,  ///< others write its blocks
+  failed,   ///< others gave up; only destroy is left
+};
+
+/// The growth of one sequence, in tokens.
+struct AppendDemand {
+  SequenceId sequence;               ///< an existing sequence, at most once in a call
+  std::int32_t num_tokens = 1;       ///< >= 0
+  std::optional<Urgency> urgency{};  ///< of the blocks that it takes; none: that of the call
+};
+
+/// The facts about the sequence of a demand that a mirror of the tables needs.
+struct AppendedRow {
+  std::int32_t slot = 0;  ///< the sequence's place among the sequences, the same for its whole life
+  std::int32_t length_tokens = 0;       ///< tokens, with the new ones
+  std::int32_t num_new_tokens = 0;      ///< how many of the last tokens are new
+  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot)
+};
+
+/// The changes of an append. The spans are valid until the next mutating call.
+struct AppendResult {
+  std::span<const std::int64_t> slots;  ///< [total tokens] slot of each new token, demand by
+                                        ///< demand: block * block_size + offset
+  std::span<const BlockCopy> copies;    ///< block copies that the device must make before it writes
+  std::int64_t new_blocks = 0;          ///< blocks taken, with the targets of copies
+  std::span<const AppendedRow> rows;    ///< demand by demand; empty unless report_rows is set
+};
+
+/// Figures over all tables.
+struct TableStats {
+  std::int64_t sequences = 0;     ///< existing sequences
+  std::int64_t tokens = 0;        ///< sum of the lengths
+  std::int64_t entries = 0;       ///< block references in tables; a shared block counts each time
+  std::int64_t waste_tokens = 0;  ///< slots in tables behind the end of their sequence
+  std::int64_t pages_used = 0;    ///< pages of entries in use
+  std::int64_t pages_total = 0;   ///< pages of entries there are
+  std::uint64_t sequences_ever = 0;   ///< created since the start
+  std::uint64_t copies_on_write = 0;  ///< since the start
+  std::int64_t pins = 0;              ///< existing pins
+  std::int64_t pinned_entries = 0;    ///< block references of pins; not part of `entries`
+};
+
+/// One sequence's figures.
+struct SequenceInfo {
+  std::int64_t length_tokens = 0;                ///< tokens
+  std::int64_t num_blocks = 0;                   ///< entries in its table, with reserved capacity
+  std::int64_t max_length_tokens = 0;            ///< 0: none
+  std::int64_t waste_tokens = 0;                 ///< num_blocks * block_size - length
+  HolderId holder;                               ///< the holder of its block references
+  std::uint64_t owner = 0;                       ///< whose content it is; never 0
+  ImportState import_state = ImportState::none;  ///< whether its tokens may be read
+};
+
+}  // namespace kvarena

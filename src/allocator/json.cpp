@@ -1,0 +1,90 @@
+#include "kvarena/allocator/json.hpp"
+
+#include "base/json_writer.hpp"
+
+#include <new>
+
+namespace kvarena {
+namespace {
+
+void write(JsonWriter& out, const BlockStats& stats) {
+  out.open_object()
+      .member("total", stats.num_blocks)
+      .member("free", stats.free)
+      .member("referenced", stats.referenced)
+      .member("fenced", stats.fenced)
+      .member("evictable", stats.evictable)
+      .member("offline", stats.offline)
+      .member("available", stats.available())
+      .member("reserved", stats.reserved)
+      .member("watermark", stats.watermark)
+      .member("peak_allocated", stats.peak_allocated)
+      .member("holders", stats.holders)
+      .member("holders_ever", stats.holders_ever)
+      .member("references", stats.references)
+      .member("fence_entries", stats.fence_entries)
+      .member("allocations", stats.allocations)
+      .member("releases", stats.releases)
+      .member("evictions", stats.evictions)
+      .member("exhaustions", stats.exhaustions)
+      .close_object();
+}
+
+void write(JsonWriter& out, const HolderReport& holder) {
+  out.open_object()
+      .member("holder", holder.holder.value)
+      .member("number", holder.number)
+      .member("owner", holder.owner)
+      .member("purpose", holder.purpose)
+      .member("references", holder.references)
+      .member("reserved", holder.reserved)
+      .member("since_ns", holder.since_ns)
+      .member("deadline_ns", holder.deadline_ns)
+      .close_object();
+}
+
+void write_largest(JsonWriter& out, const Explanation& explanation) {
+  out.name("largest").open_list();
+  for (std::size_t i = 0; i < explanation.num_largest; ++i) write(out, explanation.largest[i]);
+  out.close_list().name("returning").open_list();
+  for (std::size_t i = 0; i < explanation.num_largest; ++i) {
+    const std::int64_t count = explanation.returning[i];
+    count < 0 ? out.null() : out.value(count);
+  }
+  out.close_list();
+}
+
+void write(JsonWriter& out, const Explanation& explanation) {
+  const Ticket oldest = explanation.oldest_open_ticket;
+  out.open_object()
+      .member("requested", explanation.requested)
+      .member("for_new_work", explanation.urgency == Urgency::admission)
+      .member("promised", explanation.promised)
+      .member("fits", explanation.fits)
+      .member("usable", explanation.usable)
+      .member("missing", explanation.missing)
+      .member("fenced_returning", explanation.fenced_returning)
+      .name("oldest_open_ticket");
+  oldest == kNoTicket ? out.null() : out.value(oldest.value);
+  write(out.name("blocks"), explanation.stats);
+  write_largest(out, explanation);
+  out.member("text", std::string_view(to_string(explanation))).close_object();
+}
+
+/// Writes one value as a document.
+template <class Value>
+std::string document_of(const Value& value) noexcept try {
+  JsonWriter out;
+  write(out, value);
+  return out.take();
+} catch (const std::bad_alloc&) {
+  return {};
+}
+
+}  // namespace
+
+std::string to_json(const BlockStats& stats) noexcept { return document_of(stats); }
+std::string to_json(const HolderReport& holder) noexcept { return document_of(holder); }
+std::string to_json(const Explanation& explanation) noexcept { return document_of(explanation); }
+
+}  // namespace kvarena
