@@ -231,7 +231,7 @@ impl Cache {
             let mut answer = sys::kvarena_explanation::default();
             // SAFETY: the pointers are valid.
             let asked = unsafe { sys::kvarena_cache_explain(self.raw, refused, 0, 0, &mut answer) };
-            Status(asked).is_ok().then(|| answer)
+            Status(asked).is_ok().then_some(answer)
         }))
     }
 

@@ -235,7 +235,7 @@ impl Device {
         let (mut place, mut ordinal) = (0, 0);
         let status = sys::kvarena_memory_place(self.raw(), memory, bytes, &mut place, &mut ordinal);
         check(status)?;
-        Ok((place.into(), (ordinal >= 0).then(|| ordinal)))
+        Ok((place.into(), (ordinal >= 0).then_some(ordinal)))
     }
 }
 

@@ -109,7 +109,7 @@ impl Explanation {
             blocks: Some(raw.into()),
             // SAFETY: the holders live on until the next call that ends one.
             largest: raw.largest[..count].iter().map(|r| unsafe { HolderReport::of(r) }).collect(),
-            returning: raw.returning[..count].iter().map(|&b| (b >= 0).then(|| b)).collect(),
+            returning: raw.returning[..count].iter().map(|&b| (b >= 0).then_some(b)).collect(),
         }
     }
 
@@ -213,7 +213,7 @@ answer! {
 impl FromC<sys::kvarena_status> for Option<Status> {
     fn from_c(value: sys::kvarena_status) -> Self {
         let status = Status(value);
-        (!status.is_ok()).then(|| status)
+        (!status.is_ok()).then_some(status)
     }
 }
 

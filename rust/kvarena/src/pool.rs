@@ -111,7 +111,7 @@ impl Pool {
         Err(Error::new(status, |refused| {
             let mut answer = sys::kvarena_explanation::default();
             let asked = unsafe { sys::kvarena_pool_explain(self.raw, refused, 0, 0, &mut answer) };
-            Status(asked).is_ok().then(|| answer)
+            Status(asked).is_ok().then_some(answer)
         }))
     }
 

@@ -172,7 +172,7 @@ fn kernels_read_what_they_wrote() {
 
     // Six tokens in blocks 5 and 2; V is the number of the token.
     let slots: Vec<i64> = vec![20, 21, 22, 23, 8, 9];
-    let keys = vec![0.0_f32; 6 * DIM];
+    let keys = [0.0_f32; 6 * DIM];
     let values: Vec<f32> = (0..6 * DIM).map(|i| (i / DIM) as f32).collect();
     let (q, mut out) = (vec![1.0_f32; DIM], vec![0.0_f32; DIM]);
     let (table, row_offsets, row_slots) = ([5, 2], [0_i64], [0]);

@@ -17,10 +17,14 @@ fn types_are_as_safe_as_promised() {
     send::<Pool>();
     send::<kvarena::Kernels>();
     send::<Stream>();
-    (send::<Device>(), sync::<Device>());
-    (send::<Observer>(), sync::<Observer>());
-    (send::<Monitor>(), sync::<Monitor>());
-    (send::<Error>(), sync::<Error>());
+    send::<Device>();
+    sync::<Device>();
+    send::<Observer>();
+    sync::<Observer>();
+    send::<Monitor>();
+    sync::<Monitor>();
+    send::<Error>();
+    sync::<Error>();
 }
 
 #[test]
