@@ -82,7 +82,7 @@ def main():
     parser.add_argument("--cargo", default="cargo")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        found = list(problems(args.cargo, args.crate, args.library, Path(work)))
+        found = list(problems(args.cargo, args.crate, args.library.resolve(), Path(work)))
     for problem in found:
         print(problem)
     sys.exit(1 if found else 0)

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
-use std::{env, fs};
+use std::{env, fs, process};
 
 const LIBRARY: &str = "libkvarena.so";
 const LOADED: &str = "libkvarena.so.0";
@@ -30,11 +30,12 @@ fn has_library(folder: &Path) -> bool {
 fn named() -> Option<PathBuf> {
     let folder = PathBuf::from(env::var_os("KVARENA_LIB_DIR").filter(|v| !v.is_empty())?);
     if !has_library(&folder) {
-        panic!(
+        eprintln!(
             "KVARENA_LIB_DIR is {}, which has no {LIBRARY}. Name the folder that has it, or unset \
              the variable.",
             folder.display()
         );
+        process::exit(1);
     }
     Some(folder)
 }

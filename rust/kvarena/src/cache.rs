@@ -189,7 +189,7 @@ impl Cache {
         let log = LogKeeper::new(attached.log);
         let name = attached.name.map(c_string);
         let raw_options = sys::kvarena_cache_options {
-            stream: attached.stream.map_or(ptr::null_mut(), Stream::as_ptr),
+            stream: Stream::raw_of(attached.stream, device)?,
             name: pointer_of(&name),
             log: log.function(),
             log_user: log.user(),

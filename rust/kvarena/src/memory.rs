@@ -186,14 +186,36 @@ impl Stream {
         Self::new(device, stream, false)
     }
 
-    /// CUDA's legacy default stream.
-    pub fn legacy(device: &Device) -> Self {
-        Self::new(device, sys::KVARENA_STREAM_LEGACY as *mut c_void, true)
+    /// CUDA's legacy default stream. Fails on the host device.
+    pub fn legacy(device: &Device) -> Result<Self> {
+        Self::default_stream(device, sys::KVARENA_STREAM_LEGACY)
     }
 
-    /// CUDA's default stream of whichever thread calls.
-    pub fn per_thread(device: &Device) -> Self {
-        Self::new(device, sys::KVARENA_STREAM_PER_THREAD as *mut c_void, true)
+    /// CUDA's default stream of whichever thread calls. Fails on the host device.
+    pub fn per_thread(device: &Device) -> Result<Self> {
+        Self::default_stream(device, sys::KVARENA_STREAM_PER_THREAD)
+    }
+
+    fn default_stream(device: &Device, number: usize) -> Result<Self> {
+        if !device.info()?.is_cuda {
+            let code = sys::KVARENA_UNSUPPORTED;
+            return Err(Status::refusal(code, sys::KVARENA_RESOURCE_DEVICE).into());
+        }
+        Ok(Self::new(device, number as *mut c_void, true))
+    }
+
+    /// The stream for calls of `device`, or for none NULL. A stream of another device is refused: it
+    /// is a number there that means something else here.
+    pub(crate) fn raw_of(stream: Option<&Self>, device: &Device) -> Result<*mut c_void> {
+        match stream {
+            None => Ok(ptr::null_mut()),
+            Some(stream) if Arc::ptr_eq(&stream.handle.device, &device.handle) => {
+                Ok(stream.handle.raw)
+            }
+            Some(_) => {
+                Err(Status::refusal(sys::KVARENA_NOT_FOUND, sys::KVARENA_RESOURCE_STREAM).into())
+            }
+        }
     }
 
     /// Returns the stream for calls with raw pointers: on CUDA a `cudaStream_t`.
@@ -265,7 +287,8 @@ impl Device {
         bytes: u64,
         stream: &Stream,
     ) -> Result<()> {
-        check(sys::kvarena_memory_copy(self.raw(), target, source, bytes, stream.as_ptr()))
+        let stream = Stream::raw_of(Some(stream), self)?;
+        check(sys::kvarena_memory_copy(self.raw(), target, source, bytes, stream))
     }
 
     /// Queues setting bytes to a value.
@@ -279,6 +302,7 @@ impl Device {
         bytes: u64,
         stream: &Stream,
     ) -> Result<()> {
-        check(sys::kvarena_memory_fill(self.raw(), target, value, bytes, stream.as_ptr()))
+        let stream = Stream::raw_of(Some(stream), self)?;
+        check(sys::kvarena_memory_fill(self.raw(), target, value, bytes, stream))
     }
 }

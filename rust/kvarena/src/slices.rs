@@ -180,7 +180,7 @@ impl Cache {
         call: impl FnOnce(&Parts, *mut sys::kvarena_cache) -> sys::kvarena_status,
     ) -> Result<()> {
         if self.shape.is_cuda {
-            parts.base = Some(self.staging.room_for(&self.device, parts.bytes)?);
+            parts.base = Some(self.staging.room_for(&self.device, parts.bytes.max(1))?);
         }
         let queued = self.queue_on_slices(&parts, call);
         // SAFETY: the handle is valid. Whatever was queued has ended after this.

@@ -95,13 +95,18 @@ impl Status {
         })
     }
 
-    /// The refusal of a call in the wrong order.
-    pub(crate) fn no_step() -> Self {
+    /// A refusal without numbers.
+    pub(crate) fn refusal(code: i32, resource: i32) -> Self {
         Self(sys::kvarena_status {
-            code: sys::KVARENA_FAILED_PRECONDITION as u8,
-            resource: sys::KVARENA_RESOURCE_STEP as u8,
+            code: code as u8,
+            resource: resource as u8,
             ..Default::default()
         })
+    }
+
+    /// The refusal of a call in the wrong order.
+    pub(crate) fn no_step() -> Self {
+        Self::refusal(sys::KVARENA_FAILED_PRECONDITION, sys::KVARENA_RESOURCE_STEP)
     }
 }
 

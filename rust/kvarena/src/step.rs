@@ -7,7 +7,7 @@ use crate::sys;
 use crate::values::{Sequence, Ticket, Urgency};
 use std::ops::{Deref, DerefMut};
 use std::os::raw::c_void;
-use std::{ptr, slice};
+use std::slice;
 
 /// What a step put on the device, for attention kernels of the engine's own.
 pub use crate::sys::kvarena_device_batch as DeviceBatch;
@@ -93,11 +93,8 @@ fn batch_of(raw: &sys::kvarena_batch) -> Batch {
     }
 }
 
-fn step_options(stream: Option<&Stream>) -> sys::kvarena_step_options {
-    sys::kvarena_step_options {
-        stream: stream.map_or(ptr::null_mut(), Stream::as_ptr),
-        ..Default::default()
-    }
+fn step_options(stream: *mut c_void) -> sys::kvarena_step_options {
+    sys::kvarena_step_options { stream, ..Default::default() }
 }
 
 /// A step of a cache. It has all calls of the cache too: sequences may come and go inside it. Dropping
@@ -122,8 +119,9 @@ impl Cache {
     }
 
     fn begin(&mut self, stream: Option<&Stream>) -> Result<Step<'_>> {
+        let options = step_options(Stream::raw_of(stream, &self.device)?);
         // SAFETY: handle and options are valid.
-        check(unsafe { sys::kvarena_step_begin(self.raw, &step_options(stream)) })?;
+        check(unsafe { sys::kvarena_step_begin(self.raw, &options) })?;
         self.step = Some(StepState { batch: None });
         if let Some(stream) = stream {
             self.stream = Some(stream.handle.clone());
@@ -139,11 +137,9 @@ impl Cache {
         stream: Option<&Stream>,
     ) -> Result<Recording<'_>> {
         let mut raw = sys::kvarena_batch::default();
+        let options = step_options(Stream::raw_of(stream, &self.device)?);
         // SAFETY: handle, options and result are valid.
-        check(unsafe {
-            let options = step_options(stream);
-            sys::kvarena_recording_begin(self.raw, &shape.raw(), &options, &mut raw)
-        })?;
+        check(unsafe { sys::kvarena_recording_begin(self.raw, &shape.raw(), &options, &mut raw) })?;
         if let Some(stream) = stream {
             self.recorded = Some(stream.handle.clone());
         }
@@ -160,9 +156,9 @@ impl Cache {
     /// Opens a step's ticket for the work queued so far on `stream`, for short work: a step retires it
     /// `steps_in_flight` steps later and waits for the work if it has to.
     pub fn fence(&mut self, stream: &Stream) -> Result<Ticket> {
-        let mut ticket = 0;
+        let (stream, mut ticket) = (Stream::raw_of(Some(stream), &self.device)?, 0);
         // SAFETY: handle, stream and result are valid, here and below.
-        check(unsafe { sys::kvarena_ticket_fence(self.raw, stream.as_ptr(), &mut ticket) })?;
+        check(unsafe { sys::kvarena_ticket_fence(self.raw, stream, &mut ticket) })?;
         Ok(Ticket::written(ticket))
     }
 
@@ -170,7 +166,7 @@ impl Cache {
     /// the engine retires it. Without a stream no stream of this device knows the work, such as a
     /// write by another machine.
     pub fn open_ticket(&mut self, stream: Option<&Stream>) -> Result<Ticket> {
-        let (stream, mut ticket) = (stream.map_or(ptr::null_mut(), Stream::as_ptr), 0);
+        let (stream, mut ticket) = (Stream::raw_of(stream, &self.device)?, 0);
         // SAFETY: see `fence`.
         check(unsafe { sys::kvarena_ticket_open(self.raw, stream, &mut ticket) })?;
         Ok(Ticket::written(ticket))

@@ -8,6 +8,7 @@ use kvarena::{
     RecordedStep, SequenceOptions, Status, TileOrder, Urgency, WriteArgs,
 };
 use std::os::raw::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 
 /// Attention over few tokens, computed plainly: `[tokens][heads][dim]` of one sequence, causal.
@@ -75,6 +76,17 @@ fn attention_is_that_of_all_tokens_so_far() {
 }
 
 #[test]
+fn a_step_may_have_no_tokens() {
+    let mut cache = cache(4);
+    let sequence = new_sequence(&mut cache);
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(sequence, 0)]).unwrap();
+    step.write::<f32>(0, &[], &[]).unwrap();
+    step.attend::<f32, f32>(0, &[], &mut []).unwrap();
+    step.end().unwrap();
+}
+
+#[test]
 fn raw_pointers_give_the_same() {
     let mut cache = cache(4);
     let sequence = new_sequence(&mut cache);
@@ -126,6 +138,13 @@ fn a_step_that_is_dropped_is_aborted() {
     })();
     assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
     assert_eq!(cache.sequence_info(sequence).unwrap().length_tokens, 5);
+    // So does a panic.
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut step = cache.begin_step().unwrap();
+        step.append(&[Demand::new(sequence, 40)]).unwrap();
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
     let step = cache.begin_step().unwrap();
     step.abort().unwrap();
     grow(&mut cache, sequence, 1, 1.0);

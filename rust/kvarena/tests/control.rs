@@ -5,8 +5,8 @@ mod common;
 use common::{cache, grow, host, new_sequence, options, ROW};
 use kvarena::{
     AttendArgs, Cache, CacheOptions, Demand, Device, Dtype, Error, HolderDemand, HolderOptions,
-    HostOptions, ImportState, PinOptions, Pool, PoolOptions, Question, SequenceOptions, Urgency,
-    WriteArgs,
+    HostOptions, ImportState, PinOptions, Pool, PoolOptions, Question, SequenceOptions, Stream,
+    Urgency, WriteArgs,
 };
 
 #[test]
@@ -175,10 +175,18 @@ fn a_step_has_the_stream_that_it_is_given() {
     drop(stream);
     grow(&mut cache, sequence, 1, 1.0);
     assert_eq!(cache.stream_ptr().unwrap(), kept);
-    let foreign = host().create_stream().unwrap();
     drop(cache.begin_step_on(&device.create_stream().unwrap()).unwrap());
-    drop(foreign);
     cache.synchronize().unwrap();
+    // Streams of other devices, and CUDA's, are refused.
+    let foreign = host().create_stream().unwrap();
+    let refused = [
+        cache.begin_step_on(&foreign).map(|_| ()).unwrap_err(),
+        cache.fence(&foreign).map(|_| ()).unwrap_err(),
+        cache.open_ticket(Some(&foreign)).map(|_| ()).unwrap_err(),
+    ];
+    assert!(refused.iter().all(|e| matches!(e, Error::NotFound(_))), "{refused:?}");
+    assert!(matches!(Stream::legacy(&device).map(|_| ()), Err(Error::Unsupported(_))));
+    assert!(matches!(Stream::per_thread(&device).map(|_| ()), Err(Error::Unsupported(_))));
 }
 
 #[test]

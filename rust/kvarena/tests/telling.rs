@@ -1,8 +1,11 @@
-//! Log lines and violations: one function for the process, so that one test has them.
+//! Log lines and violations: one function for the process, so that one test of a process has them.
 
 mod common;
 
 use kvarena::{set_log, set_violation, Error, HolderOptions, LogLevel, Pool, PoolOptions, Urgency};
+use std::env;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -20,6 +23,26 @@ fn break_a_promise() -> Error {
     pool.allocate(holder, Urgency::Default, &mut blocks, &mut generations).unwrap();
     pool.free(holder, &blocks, &generations, None).unwrap();
     pool.free(holder, &blocks, &generations, None).unwrap_err()
+}
+
+/// In a process of its own: a panic cannot pass through the library.
+#[test]
+fn a_panic_in_a_function_ends_the_process() {
+    const CHILD: &str = "KVARENA_TEST_CHILD";
+    let name = "a_panic_in_a_function_ends_the_process";
+    if env::var_os(CHILD).is_some() {
+        set_log(LogLevel::Info, Some(Box::new(|_, _| panic!("on purpose")))).unwrap();
+        break_a_promise();
+        return;
+    }
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&child.stderr).into_owned();
+    assert_eq!(child.status.signal(), Some(6), "{printed}");
+    assert!(printed.contains("on purpose"), "{printed}");
 }
 
 #[test]
