@@ -3,7 +3,7 @@
 //! A [`Cache`] is a pool of blocks on a [`Device`] with the tables of the sequences in it. A [`Step`]
 //! grows sequences, writes K and V, and attends. `docs/reference/rust.md` has a guide.
 //!
-//! ```
+//! ```no_run
 //! use kvarena::{Cache, CacheOptions, Demand, Device, HostOptions, SequenceOptions};
 //!
 //! # fn main() -> kvarena::Result<()> {

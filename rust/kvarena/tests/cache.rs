@@ -11,6 +11,35 @@ use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
 
+/// The crate's first example. Old versions of cargo compile examples of the documentation, but do not
+/// tell the loader where the library is.
+#[test]
+fn the_first_example_runs() -> kvarena::Result<()> {
+    let device = kvarena::Device::open_host(&Default::default())?;
+    let mut cache = Cache::create(
+        &device,
+        &CacheOptions {
+            num_layers: 1,
+            num_kv_heads: 2,
+            head_dim_k: 16,
+            num_q_heads: 2,
+            num_blocks: 8,
+            ..Default::default()
+        },
+    )?;
+    let sequence = cache.create_sequence(&SequenceOptions::default())?;
+
+    let mut step = cache.begin_step()?;
+    step.append(&[Demand::new(sequence, 3)])?;
+    let (key, value, q) = ([0.5_f32; 3 * 32], [1.0_f32; 3 * 32], [0.5_f32; 3 * 32]);
+    let mut out = [0.0_f32; 3 * 32];
+    step.write(0, &key, &value)?;
+    step.attend(0, &q, &mut out)?;
+    step.end()?;
+    assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-3));
+    Ok(())
+}
+
 /// Attention over few tokens, computed plainly: `[tokens][heads][dim]` of one sequence, causal.
 fn plain_attention(q: &[f32], key: &[f32], value: &[f32], first: usize) -> (Vec<f32>, Vec<f32>) {
     let dim = ROW / HEADS;
