@@ -81,7 +81,7 @@ static void check_pins(site s) {
   CHECK(count == 2);
   options.num_blocks = 9;
   EXPECT_STATUS(kvarena_pin_create(s.cache, a, &options, &other), KVARENA_INVALID_ARGUMENT,
-                KVARENA_RESOURCE_BLOCK_INDEX);
+                KVARENA_RESOURCE_NUM_BLOCKS);
   EXPECT_OK(kvarena_sequence_destroy(s.cache, &a, 1, 0));
   kvarena_stats stats = SIZED(kvarena_stats);
   EXPECT_OK(kvarena_cache_stats(s.cache, &stats));
