@@ -464,7 +464,7 @@ KVARENA_API kvarena_status kvarena_memory_fill(kvarena_device* device, void* tar
 /// Creates a stream of the device. Returns exhausted (stream).
 KVARENA_API kvarena_status kvarena_stream_create(kvarena_device* device, void** stream);
 /// Waits for the stream's work and destroys it. A stream that the caller made with CUDA is only
-/// forgotten. Returns not_found (stream), or a failure that no wait has returned yet.
+/// forgotten then. Returns not_found (stream), or a failure that no wait has returned yet.
 KVARENA_API kvarena_status kvarena_stream_destroy(kvarena_device* device, void* stream);
 /// Waits until all work of the stream has completed and returns its first failure, once.
 KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, void* stream);
@@ -705,8 +705,8 @@ typedef struct kvarena_pin_options {
 
 /// Holds blocks of a sequence that hold tokens, by a holder of its own: the blocks stay, with their
 /// bytes, when the sequence is cut or destroyed or grows. `options` may be NULL. Returns
-/// invalid_argument (block_index) for blocks that hold no tokens, exhausted (holder, table_page),
-/// not_found, or failed_precondition (sequence) for an import. O(blocks).
+/// invalid_argument (block_index, num_blocks) for blocks that hold no tokens, exhausted (holder,
+/// table_page), not_found, or failed_precondition (sequence) for an import. O(blocks).
 KVARENA_API kvarena_status kvarena_pin_create(kvarena_cache* cache, kvarena_sequence sequence,
                                               const kvarena_pin_options* options,
                                               kvarena_holder* pin);
@@ -824,7 +824,8 @@ typedef struct kvarena_attend_args {
 /// Begins a step. `options` may be NULL. Waits for step n - steps_in_flight and retires the fences
 /// of that step and older ones. Returns failed_precondition (step) inside a step, device_error
 /// (step), once, when the device did not take a step (`subject` .. `required` are the steps lost),
-/// or not_found (stream), unsupported (device) for a stream that is not the device's.
+/// not_found (stream), unsupported (device) for a stream that is not the device's, or
+/// failed_precondition (stream) for another stream while one of the two is captured.
 KVARENA_API kvarena_status kvarena_step_begin(kvarena_cache* cache,
                                               const kvarena_step_options* options);
 /// Grows the sequences of the step, queues copies on write, and plans attention. The rows are the
@@ -853,11 +854,11 @@ KVARENA_API kvarena_status kvarena_step_end(kvarena_cache* cache);
 /// kvarena_step_append_recorded it waits for the stream.
 KVARENA_API kvarena_status kvarena_step_abort(kvarena_cache* cache);
 
-/// Begins a recording: call it between steps while the caller captures the stream into a CUDA
-/// graph. Until kvarena_recording_end, write and attend record the layers of a decode step of this
-/// shape. `options` may be NULL. `batch` gets the padded batch. Returns unsupported (device) on the
-/// host, invalid_argument (num_sequences, num_tokens), or failed_precondition (stream) without a
-/// capture, (step) inside a step.
+/// Begins a recording: call it between steps while the caller captures the stream of `options`
+/// (NULL: that of the last step) into a CUDA graph. Until kvarena_recording_end, write and attend
+/// record the layers of a decode step of this shape. `options` may be NULL. `batch` gets the padded
+/// batch. Returns unsupported (device) on the host, invalid_argument (num_sequences, num_tokens),
+/// or failed_precondition (stream) without a capture, (step) inside a step.
 KVARENA_API kvarena_status kvarena_recording_begin(kvarena_cache* cache,
                                                    const kvarena_recorded_step* shape,
                                                    const kvarena_step_options* options,

@@ -53,9 +53,11 @@ class FenceTable {
   Ticket oldest_open() const noexcept {
     return oldest_ == kNone ? kNoTicket : places_[oldest_].ticket;
   }
-  /// Returns the count of an id within this table. 0: the id belongs to another table.
+  /// Returns the count of an id within this table. 0: this table has not issued it.
   std::uint64_t number_of(Ticket ticket) const noexcept {
-    return (ticket.value ^ last_number_) >> kIdCountBits == 0 ? ticket.value & kIdCountMask : 0;
+    const bool is_issued =
+        (ticket.value ^ last_number_) >> kIdCountBits == 0 && ticket.value <= last_number_;
+    return is_issued ? ticket.value & kIdCountMask : 0;
   }
   std::int64_t num_open() const noexcept { return num_open_; }
   std::int64_t max_open_tickets() const noexcept {

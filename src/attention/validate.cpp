@@ -77,7 +77,8 @@ std::int64_t total_q(const AttentionArgs& args) noexcept {
 
 Status check_shape(const AttentionArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
-  return check_numbers(args);
+  if (Status s = check_numbers(args); !s || args.batch.num_rows == 0) return s;
+  return not_null(Check::num_blocks_pointer, args.batch.num_blocks);
 }
 
 Status check_numbers(const AttentionArgs& args) noexcept {
@@ -107,7 +108,6 @@ Status check_numbers(const AttentionArgs& args) noexcept {
   }
   if (batch.num_rows == 0) return {};
   if (Status s = not_null(Check::seq_lens_pointer, batch.seq_lens); !s) return s;
-  if (Status s = not_null(Check::num_blocks_pointer, batch.num_blocks); !s) return s;
   if (Status s = not_null(Check::row_offsets_pointer, batch.tables.row_offsets); !s) return s;
   if (batch.tables.pages == nullptr) return {};
   return in_range(Check::page_shift, Resource::block_index, batch.tables.page_shift, 0, 30);

@@ -1,8 +1,6 @@
-// Control by the engine: deadlines, urgencies, imports, pins. And what needs a GPU.
+// Control by the engine: deadlines, urgencies, imports, pins, strides, streams.
 
 #include "capi_test.h"
-
-#include <stdlib.h>
 
 static kvarena_sequence create(kvarena_cache* cache) {
   kvarena_sequence sequence = 0;
@@ -82,6 +80,9 @@ static void check_pins(site s) {
                 KVARENA_RESOURCE_SPAN_SIZE);
   CHECK(count == 2);
   options.num_blocks = 9;
+  EXPECT_STATUS(kvarena_pin_create(s.cache, a, &options, &other), KVARENA_INVALID_ARGUMENT,
+                KVARENA_RESOURCE_NUM_BLOCKS);
+  options.first_block = 4;
   EXPECT_STATUS(kvarena_pin_create(s.cache, a, &options, &other), KVARENA_INVALID_ARGUMENT,
                 KVARENA_RESOURCE_BLOCK_INDEX);
   EXPECT_OK(kvarena_sequence_destroy(s.cache, &a, 1, 0));
@@ -181,19 +182,4 @@ void test_control(void) {
   kvarena_holder pin = 0;
   EXPECT_CODE(kvarena_pin_create(s.cache, b, NULL, &pin), KVARENA_EXHAUSTED);
   close_site(&s);
-}
-
-/// A step on a GPU, where there is one.
-void test_cuda(void) {
-  kvarena_device* device = NULL;
-  const kvarena_status opened = kvarena_device_open_cuda(NULL, &device);
-  if (opened.code != KVARENA_OK) {
-    const char* required = getenv("KVARENA_REQUIRE_GPU");
-    CHECK(required == NULL || strcmp(required, "1") != 0);
-    CHECK(device == NULL &&
-          (opened.code == KVARENA_DEVICE_ERROR || opened.code == KVARENA_UNSUPPORTED));
-    printf("no GPU: %s\n", kvarena_name_of_code(opened.code));
-    return;
-  }
-  EXPECT_OK(kvarena_device_release(device));
 }

@@ -117,6 +117,12 @@ def check(root, _args=None):
         for c_name in sorted(c_names - named)
         if f"C:{c_name}" not in table
     ]
+    calls = "".join(tree.code_only(tree.read(root, p)) for p in tree.files(root, ("tests/capi",), (".c",)))
+    problems += [
+        f"{HEADER}:1: no test in tests/capi calls `{c_name}`"
+        for c_name in sorted(c_names)
+        if not re.search(rf"\b{c_name}\(", calls)
+    ]
     return problems
 
 

@@ -20,7 +20,7 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
 _SUM = re.compile(r"^\|.*\| ([\d, *+]*[*+][\d, *+]*) \| ([\d,]+) \|$", re.MULTILINE)
 _COMPILED = re.compile(
-    r"<!-- compiled: (?P<file>[^ ]+) -->\n+```(?:cpp|c\+\+|c)?\n(?P<body>.*?)^```$",
+    r"<!-- compiled: (?P<file>[^ ]+) -->\n+```(?:cpp|c\+\+|c|rust)?\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 

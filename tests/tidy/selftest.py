@@ -198,6 +198,7 @@ class CInterface(Sample):
         self.write("include/kvarena/kvarena.h", self.HEADER)
         self.write("include/kvarena/base/thing.hpp", self.THING)
         self.write("tests/tidy/c_api.txt", self.TABLE)
+        self.write("tests/capi/calls.c", "int main() { kvarena_thing_stats(0); }\n")
 
     def refuse(self, path, text, said):
         self.expect(check_c_api.check, said, path, text)
@@ -220,6 +221,10 @@ class CInterface(Sample):
     def test_c_function_that_nobody_named(self):
         text = self.HEADER + "KVARENA_API void kvarena_new(void);\n"
         self.refuse("include/kvarena/kvarena.h", text, "`kvarena_new` is not in")
+
+    def test_c_function_that_no_test_calls(self):
+        text = "int main() {}  // kvarena_thing_stats(0);\n"
+        self.refuse("tests/capi/calls.c", text, "no test in tests/capi calls `kvarena_thing_stats`")
 
     def test_line_without_a_reason(self):
         text = self.TABLE.replace(" -- no", "")

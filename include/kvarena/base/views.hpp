@@ -63,7 +63,7 @@ struct BlockTableView {
 struct BatchView {
   BlockTableView tables;                     ///< block ids by row
   const std::int32_t* seq_lens = nullptr;    ///< [num_rows] tokens in each sequence
-  const std::int32_t* num_blocks = nullptr;  ///< [num_rows] blocks that hold them
+  const std::int32_t* num_blocks = nullptr;  ///< [num_rows] blocks that hold them; CUDA: not read
   std::int32_t num_rows = 0;                 ///< sequences
 };
 

@@ -41,7 +41,6 @@ struct Small {
     args.batch.tables.row_offsets = address<std::int64_t>(1 << 12);
     args.batch.tables.num_rows = args.batch.num_rows = 4;
     args.batch.seq_lens = address<std::int32_t>(1 << 12);
-    args.batch.num_blocks = address<std::int32_t>(1 << 12);
     args.q_offsets = address<std::int64_t>(1 << 12);
     args.q = address<void>(1 << 12);
     args.out = address<void>(1 << 12);
@@ -261,7 +260,6 @@ const std::vector<BadArgument>& bad_arguments() {
       {kInvalid, Resource::pointer, [](Small& s) { s.args.out = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.q_offsets = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.seq_lens = nullptr; }},
-      {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.num_blocks = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.tables.entries = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.args.batch.tables.row_offsets = nullptr; }},
       {kInvalid, Resource::pointer, [](Small& s) { s.step.workspace = nullptr; }},

@@ -248,8 +248,7 @@ class DeviceBatchTest : public ::testing::TestWithParam<DeviceKind> {
   template <class T>
   static std::vector<T> read(SmallCache& t, const T* from, std::int64_t count) {
     std::vector<T> values(static_cast<std::size_t>(count));
-    EXPECT_OK(
-        t.device->copy(values.data(), from, values.size() * sizeof(T), t.cache.stream()));
+    EXPECT_OK(t.device->copy(values.data(), from, values.size() * sizeof(T), t.cache.stream()));
     EXPECT_OK(t.cache.synchronize());
     return values;
   }

@@ -144,6 +144,7 @@ TEST_F(StreamsTest, AStepWaitsForTheStepsInFlightOnWhicheverStreams) {
     ASSERT_OK(t.device->launch_host(add_one, &done[n], t.cache.stream()));
     ASSERT_OK(t.cache.end_step());
   }
+  for (const StreamId stream : {a, home, b}) ASSERT_OK(t.device->synchronize(stream));
 }
 
 TEST_F(StreamsTest, AnAbortedStepLeavesItsStreamInOrder) {

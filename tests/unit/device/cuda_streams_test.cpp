@@ -281,6 +281,8 @@ TEST_F(CudaStreamsTest, TheDefaultStreamsAreAdopted) {
   EXPECT_OK(device_->free(memory));
   EXPECT_OK(device_->destroy_event(event));
   EXPECT_OK(device_->destroy_stream(legacy));
+  EXPECT_OK(device_->native_stream(legacy)) << "it was adopted twice";
+  EXPECT_OK(device_->destroy_stream(legacy));
   EXPECT_OK(device_->destroy_stream(per_thread));
   EXPECT_FAILS(device_->native_stream(legacy), not_found, stream);
 }

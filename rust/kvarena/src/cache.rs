@@ -1,0 +1,316 @@
+//! The cache: what an engine holds.
+
+use crate::convert::{c_string, pointer_of, text_of};
+use crate::device::{Device, Target};
+use crate::log::{LogKeeper, OperationLog};
+use crate::memory::{Stream, StreamHandle};
+use crate::slices::Staging;
+use crate::status::{check, Error, Result, Status};
+use crate::step::StepState;
+use crate::sys;
+use crate::values::{BlockOrder, Dtype, Scrub, TileOrder};
+use std::os::raw::c_void;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{ptr, thread};
+
+options! {
+    /// Options of a cache, and of the layout of a pool. Zero means the default.
+    CacheOptions to kvarena_cache_options {
+        /// 1 .. 4096.
+        num_layers: i32,
+        /// 1 .. 4096.
+        num_kv_heads: i32,
+        /// 1 .. 4096.
+        head_dim_k: i32,
+        /// 1 .. 4096; 0: the same as `head_dim_k`.
+        head_dim_v: i32,
+        /// Of K and V.
+        dtype: Dtype,
+        /// 1 .. 65536; 0: 16.
+        block_size_tokens: i32,
+        /// The order inside a tile.
+        tile_order: TileOrder,
+        /// The order of planes and blocks.
+        block_order: BlockOrder,
+        /// The pool's size; exactly one of these three is set.
+        num_blocks: i64,
+        /// As many blocks as fit into this many bytes.
+        budget_bytes: i64,
+        /// All free memory of the device but this; -1: but nothing.
+        all_free_but_bytes: i64,
+        /// Query heads of attend; a multiple of the KV heads.
+        num_q_heads: i32,
+        /// Sequences at a time; 0: 1024.
+        max_sequences: i32,
+        /// Tokens of one sequence; 0: as many as the pool holds.
+        max_sequence_tokens: i64,
+        /// New tokens in a step; 0: 8192.
+        max_step_tokens: i64,
+        /// Table entries of a step's rows; 0: 4 x `num_blocks`.
+        max_batch_blocks: i64,
+        /// Admission leaves at least this many available.
+        watermark_blocks: i64,
+        /// References that wait for tickets; 0: 64 x `num_blocks`.
+        max_fence_entries: i64,
+        /// Pages of 128 table entries; 0: enough for 64 x `num_blocks`.
+        max_table_pages: i64,
+        /// Blocks checked in each step; 0: 64; -1: none.
+        audit_blocks_per_step: i64,
+        /// Not 0: a sequence's bits do not depend on the rest of its step, which has at most so many
+        /// tokens together.
+        batch_invariant_tokens: i64,
+        /// Sequences in a step; 0: `max_sequences`.
+        max_batch_rows: i32,
+        /// Sliding window of windowed attend calls; 0: none.
+        window_tokens: i32,
+        /// Step n waits for step n - k, 1 .. 16; 0: 2.
+        steps_in_flight: i32,
+        /// Tickets that have not retired, 1 .. 65536; 0: 64.
+        max_open_tickets: i32,
+        /// Host: attention threads; 0: one a core.
+        num_threads: i32,
+        /// CUDA: most tokens of a recorded row, 1 .. 16; 0: 1.
+        max_decode_tokens: i32,
+        /// CUDA: sequences of a step that may read common leading blocks together, at most 4096; 0:
+        /// 256; -1: none.
+        max_shared_rows: i32,
+        /// When zeros are written behind tokens.
+        scrub: Scrub,
+        /// Attend's tree mask may be set.
+        draft_trees: bool,
+        /// Pins at a time, at most 2^24; 0: 64; -1: none.
+        max_pins: i32,
+        /// Retire tickets as soon as their work has completed.
+        eager_retire: bool,
+    }
+}
+
+answer! {
+    /// The memory that a cache takes.
+    Footprint from kvarena_footprint {
+        /// Blocks in the pool.
+        num_blocks: i64,
+        /// Of all blocks.
+        pool_bytes: i64,
+        /// Of all attention workspaces.
+        workspace_bytes: i64,
+        /// Of the step's block tables on CUDA.
+        table_bytes: i64,
+        /// Pinned host memory on CUDA.
+        staging_bytes: i64,
+        /// Pool, workspaces and tables.
+        device_bytes: i64,
+        /// Of block manager and tables; an upper bound.
+        host_bytes: i64,
+        /// Of device memory.
+        device_allocations: i32,
+        /// Of pinned host memory.
+        staging_allocations: i32,
+    }
+}
+
+/// What a new cache is given beside its options.
+#[derive(Default)]
+pub struct Attached<'a> {
+    /// For logs, violations and health.
+    pub name: Option<&'a str>,
+    /// CUDA: of the first step; without it the cache creates one.
+    pub stream: Option<&'a Stream>,
+    /// Receives every mutating call.
+    pub log: Option<OperationLog>,
+}
+
+/// A pool of blocks with the tables and workspaces for the sequences in it. One thread at a time uses
+/// it, and it may move from thread to thread; other threads ask an [`Observer`](crate::Observer).
+///
+/// Dropping it waits for its work and frees its memory.
+pub struct Cache {
+    pub(crate) raw: *mut sys::kvarena_cache,
+    pub(crate) shape: Shape,
+    pub(crate) step: Option<StepState>,
+    pub(crate) staging: Staging,
+    /// Keeps the stream of the present or last step.
+    pub(crate) stream: Option<Arc<StreamHandle>>,
+    /// Keeps the stream of the last recording.
+    pub(crate) recorded: Option<Arc<StreamHandle>>,
+    log: LogKeeper,
+    pub(crate) device: Device,
+}
+
+// SAFETY: any thread may call the library with the handle, one at a time; the pointers in `step` and
+// `log` are to memory that does not belong to a thread. The handle is no pointer that is shared, so
+// the cache is not `Sync`.
+unsafe impl Send for Cache {}
+
+/// The sizes by which slices are checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    pub(crate) q: usize,
+    pub(crate) out: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) q_heads: usize,
+    pub(crate) is_cuda: bool,
+}
+
+impl Shape {
+    fn of(options: &CacheOptions, is_cuda: bool) -> Self {
+        let number = |n: i32| usize::try_from(n).unwrap_or(0);
+        let (kv_heads, q_heads) = (number(options.num_kv_heads), number(options.num_q_heads));
+        let dim_k = number(options.head_dim_k);
+        let dim_v = if options.head_dim_v == 0 { dim_k } else { number(options.head_dim_v) };
+        Self {
+            key: kv_heads * dim_k,
+            value: kv_heads * dim_v,
+            q: q_heads * dim_k,
+            out: q_heads * dim_v,
+            kv_heads,
+            q_heads,
+            is_cuda,
+        }
+    }
+}
+
+impl Cache {
+    /// Creates a cache: allocates the pool, the workspaces and all tables.
+    pub fn create(device: &Device, options: &CacheOptions) -> Result<Self> {
+        Self::create_with(device, options, Attached::default())
+    }
+
+    /// Creates a cache with a name, a stream or an operation log.
+    pub fn create_with(
+        device: &Device,
+        options: &CacheOptions,
+        attached: Attached<'_>,
+    ) -> Result<Self> {
+        let is_cuda = device.info()?.is_cuda;
+        let log = LogKeeper::new(attached.log);
+        let name = attached.name.map(c_string);
+        let raw_options = sys::kvarena_cache_options {
+            stream: Stream::raw_of(attached.stream, device)?,
+            name: pointer_of(&name),
+            log: log.function(),
+            log_user: log.user(),
+            ..options.raw()
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: device, options and result are valid; the log lives until the cache is released.
+        check(unsafe { sys::kvarena_cache_create(device.raw(), &raw_options, &mut raw) })?;
+        let mut cache = Self {
+            raw,
+            shape: Shape::of(options, is_cuda),
+            step: None,
+            staging: Staging::default(),
+            stream: attached.stream.map(|s| s.handle.clone()),
+            recorded: None,
+            log,
+            device: device.clone(),
+        };
+        cache.shape = Shape::of(&cache.options()?, is_cuda);
+        Ok(cache)
+    }
+
+    /// Returns the handle, for calls of [`crate::sys`]. It is valid while the cache lives.
+    pub fn as_raw(&self) -> *mut sys::kvarena_cache {
+        self.raw
+    }
+
+    /// Returns the device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Turns a status into a result. When blocks are missing, the error has the explanation.
+    pub(crate) fn check(&self, status: sys::kvarena_status) -> Result<()> {
+        if Status(status).is_ok() {
+            return Ok(());
+        }
+        Err(Error::new(status, |refused| {
+            let mut answer = sys::kvarena_explanation::default();
+            // SAFETY: the pointers are valid.
+            let asked = unsafe { sys::kvarena_cache_explain(self.raw, refused, 0, 0, &mut answer) };
+            Status(asked).is_ok().then_some(answer)
+        }))
+    }
+
+    /// Describes an error, with what the cache knows: why blocks were refused, the device's memory,
+    /// the next valid call for a call out of order.
+    pub fn describe(&self, error: &Error) -> String {
+        let status = error.status().as_raw();
+        // SAFETY: handle, status and buffer are valid.
+        text_of(|out, size, length| unsafe {
+            sys::kvarena_cache_describe(self.raw, status, out, size, length)
+        })
+        .unwrap_or_else(|_| error.to_string())
+    }
+
+    /// Returns what the cache was made from, with every default filled in.
+    pub fn options(&self) -> Result<CacheOptions> {
+        let mut options = sys::kvarena_cache_options::default();
+        // SAFETY: handle and result are valid.
+        check(unsafe { sys::kvarena_cache_ask(self.raw, &mut options) })?;
+        Ok((&options).into())
+    }
+
+    /// Returns the stream of the present or last step, for work of the caller's own.
+    pub fn stream_ptr(&self) -> Result<*mut c_void> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: handle and result are valid.
+        check(unsafe { sys::kvarena_cache_stream(self.raw, &mut stream) })?;
+        Ok(stream)
+    }
+
+    /// Publishes between steps, for an engine that goes idle, and retires the fences of steps, whose
+    /// work it waits for.
+    pub fn publish(&mut self) -> Result<()> {
+        // SAFETY: the handle is valid, here and below.
+        check(unsafe { sys::kvarena_cache_publish(self.raw) })
+    }
+
+    /// Waits for all work queued so far and returns its first failure, once.
+    pub fn synchronize(&mut self) -> Result<()> {
+        // SAFETY: see `publish`.
+        check(unsafe { sys::kvarena_cache_synchronize(self.raw) })
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        // Observers are inside for moments. Between two of them the cache can end.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            for _ in 0..100 {
+                // SAFETY: this is the last use of the handle.
+                if Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
+                    return;
+                }
+                thread::yield_now();
+            }
+        }
+        self.log.leak(); // the cache lives on
+    }
+}
+
+/// Computes what a cache takes of such a device, without it. `free_bytes` matters only for
+/// `all_free_but_bytes`.
+pub fn footprint(options: &CacheOptions, target: &Target, free_bytes: i64) -> Result<Footprint> {
+    let mut result = sys::kvarena_footprint::default();
+    // SAFETY: options and result are valid.
+    check(unsafe {
+        sys::kvarena_cache_footprint(&options.raw(), &target.raw(), free_bytes, &mut result)
+    })?;
+    Ok((&result).into())
+}
+
+/// Computes the most blocks with which the whole cache takes at most `budget_bytes` of the device, and
+/// what it takes; the size in `options` does not matter.
+pub fn fit(options: &CacheOptions, target: &Target, budget_bytes: i64) -> Result<Footprint> {
+    let mut result = sys::kvarena_footprint::default();
+    // SAFETY: options and result are valid.
+    check(unsafe {
+        sys::kvarena_cache_fit(&options.raw(), &target.raw(), budget_bytes, &mut result)
+    })?;
+    Ok((&result).into())
+}
