@@ -16,10 +16,9 @@ namespace {
 
 /// Receives an operation on the thread that made it, for the function in `user`.
 void hear_operation(void* user, const kvarena_operation* operation) {
-  constexpr const char* kNames[] = {"register_holder", "unregister_holder", "reserve",
-                                    "allocate",        "retain",            "release",
-                                    "release_after",   "set_content",       "quarantine",
-                                    "restore",         "open_ticket",       "retire"};
+  constexpr const char* kNames[] = {
+      "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
+      "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
   nb::gil_scoped_acquire acquired;
   try {
     nb::list blocks;
@@ -162,8 +161,7 @@ void Cache::drop_completed() {
 void bind_cache(nb::module_& module) {
   bind_options(module);
   nb::class_<Cache> cache(module, "Cache");
-  cache
-      .def(nb::new_(&create_cache), nb::arg("device"), nb::arg("options"))
+  cache.def(nb::new_(&create_cache), nb::arg("device"), nb::arg("options"))
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def("__exit__", [](Cache& c, nb::args) { c.close(); })
       .def("close", &Cache::close)

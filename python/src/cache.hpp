@@ -16,10 +16,10 @@ namespace kvarena::python {
 struct Cache {
   kvarena_cache* handle = nullptr;
   std::shared_ptr<Device> device;
-  kvarena_cache_options options{};  ///< with every default filled in
-  nb::object name;                  ///< as given, or None
-  nb::object log;                   ///< receives operations, or None
-  std::vector<kvarena_demand> demands;  ///< room for those of a step
+  kvarena_cache_options options{};           ///< with every default filled in
+  nb::object name;                           ///< as given, or None
+  nb::object log;                            ///< receives operations, or None
+  std::vector<kvarena_demand> demands;       ///< room for those of a step
   std::deque<std::vector<nb::object>> held;  ///< of the last steps, newest last
 
   ~Cache();

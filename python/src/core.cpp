@@ -31,9 +31,9 @@ std::string text_of_failure(const kvarena_status& status, const Witness& witness
 
 /// The explanation of refused blocks, or None.
 nb::object explanation_of_failure(const kvarena_status& status, const Witness& witness) {
-  const bool blocks = status.code == KVARENA_EXHAUSTED &&
-                      (status.resource == KVARENA_RESOURCE_BLOCK ||
-                       status.resource == KVARENA_RESOURCE_RESERVATION);
+  const bool blocks =
+      status.code == KVARENA_EXHAUSTED && (status.resource == KVARENA_RESOURCE_BLOCK ||
+                                           status.resource == KVARENA_RESOURCE_RESERVATION);
   auto explanation = sized<kvarena_explanation>();
   kvarena_status asked{};
   asked.code = KVARENA_NOT_FOUND;
@@ -45,8 +45,8 @@ nb::object explanation_of_failure(const kvarena_status& status, const Witness& w
   return asked.code == KVARENA_OK ? explanation_record(explanation) : nb::none();
 }
 
-[[noreturn]] void raise_builtin(PyObject* type, std::string_view argument,
-                                const std::string& given, std::string_view accepted) {
+[[noreturn]] void raise_builtin(PyObject* type, std::string_view argument, const std::string& given,
+                                std::string_view accepted) {
   const std::string text =
       std::string(argument) + ": " + given + "; accepted: " + std::string(accepted);
   PyErr_SetString(type, text.c_str());
@@ -101,12 +101,9 @@ std::int32_t number_of(std::string_view argument, std::string_view word,
 std::int32_t dtype_of(nb::handle dtype) {
   std::string name = nb::cast<std::string>(nb::str(dtype));
   if (name.starts_with("torch.")) name.erase(0, 6);
-  constexpr std::string_view kOthers[][2] = {{"float16", "f16"},
-                                             {"half", "f16"},
-                                             {"bfloat16", "bf16"},
-                                             {"float32", "f32"},
-                                             {"float", "f32"},
-                                             {"float8_e4m3fn", "fp8_e4m3"}};
+  constexpr std::string_view kOthers[][2] = {{"float16", "f16"},   {"half", "f16"},
+                                             {"bfloat16", "bf16"}, {"float32", "f32"},
+                                             {"float", "f32"},     {"float8_e4m3fn", "fp8_e4m3"}};
   for (const auto& [other, ours] : kOthers) {
     if (name == other) return number_of("dtype", ours, kDtypes);
   }

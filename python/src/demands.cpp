@@ -32,8 +32,8 @@ kvarena_demand read_demand(const Cache& cache, std::size_t index, nb::handle ite
     }
     demand.num_tokens = static_cast<std::int32_t>(tokens);
     if (size == 3) {
-      demand.urgency = urgency_of(
-          nb::cast<std::string>(nb::str(nb::handle(PyTuple_GetItem(item.ptr(), 2)))));
+      demand.urgency =
+          urgency_of(nb::cast<std::string>(nb::str(nb::handle(PyTuple_GetItem(item.ptr(), 2)))));
     }
   }
   const Sequence* const sequence = sequence_in(named);
@@ -53,8 +53,8 @@ void read_demands(Cache& cache, nb::handle demands) {
   if (PyList_Check(demands.ptr()) != 0) {
     // The list may change while an item is printed: its size is read each time.
     for (Py_ssize_t i = 0; i < PyList_Size(demands.ptr()); ++i) {
-      cache.demands.push_back(read_demand(cache, static_cast<std::size_t>(i),
-                                          PyList_GetItem(demands.ptr(), i)));
+      cache.demands.push_back(
+          read_demand(cache, static_cast<std::size_t>(i), PyList_GetItem(demands.ptr(), i)));
     }
     return;
   }

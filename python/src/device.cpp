@@ -111,7 +111,8 @@ void register_memory(const Device& device, nb::handle tensor, std::string_view p
   taken.require_dense(0, "dense tensors");
   auto request = sized<kvarena_allocation>();
   request.bytes = static_cast<std::uint64_t>(taken.bytes_of_element());
-  for (int i = 0; i < taken.ndim(); ++i) request.bytes *= static_cast<std::uint64_t>(taken.shape(i));
+  for (int i = 0; i < taken.ndim(); ++i)
+    request.bytes *= static_cast<std::uint64_t>(taken.shape(i));
   request.purpose = number_of("purpose", purpose, kPurposes);
   request.description = description.c_str();
   check(kvarena_memory_register(device.handle, taken.data(), &request, defer ? 1 : 0),

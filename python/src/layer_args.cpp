@@ -105,8 +105,8 @@ AttendCall::AttendCall(const LayerShape& shape, std::int64_t num_tokens, const P
     tree_mask->require_dense(0, "a dense tensor");
     args.tree_mask = static_cast<const std::uint64_t*>(tree_mask->data());
   }
-  args.key_scale = take_scale(key_scale, "key_scale", tensors.key_scale, place,
-                              shape.num_kv_heads, args.scale_per_head);
+  args.key_scale = take_scale(key_scale, "key_scale", tensors.key_scale, place, shape.num_kv_heads,
+                              args.scale_per_head);
   args.value_scale = take_scale(value_scale, "value_scale", tensors.value_scale, place,
                                 shape.num_kv_heads, args.scale_per_head);
 }

@@ -86,7 +86,8 @@ void bind_monitor(nb::module_& module) {
       .def(
           "watch",
           [](const Monitor& m, const Cache& c, const std::string& name) {
-            check(without_gil([&] { return kvarena_monitor_watch(m.handle, c.handle, name.c_str()); }),
+            check(without_gil(
+                      [&] { return kvarena_monitor_watch(m.handle, c.handle, name.c_str()); }),
                   c.witness());
           },
           nb::arg("cache"), nb::arg("name"))

@@ -42,11 +42,9 @@ std::string explain_as(const Cache& cache, std::int64_t blocks, std::string_view
 
 template <auto write>
 std::string text_by(const Cache& cache) {
-  return text_of(
-      [&](char* out, std::size_t size, std::size_t* length) {
-        return write(cache.handle, out, size, length);
-      },
-      cache.witness());
+  return text_of([&](char* out, std::size_t size,
+                     std::size_t* length) { return write(cache.handle, out, size, length); },
+                 cache.witness());
 }
 
 bool can_allocate(const Cache& cache, std::int64_t blocks, std::string_view urgency) {
@@ -66,7 +64,7 @@ std::int64_t available(const Cache& cache, std::uint64_t ticket) {
 nb::list holders(const Cache& cache) {
   nb::list result;
   for (const kvarena_holder_report& report : list_of<kvarena_holder_report>(
-           [&](kvarena_holder_report* reports, std::size_t room, std::size_t* count) {
+           [&](kvarena_holder_report*reports, std::size_t room, std::size_t*count) {
              return kvarena_cache_holders(cache.handle, reports, room, count);
            },
            cache.witness())) {

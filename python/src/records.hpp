@@ -169,9 +169,8 @@ void each_member(kvarena_monitor_options& s, Visit&& visit) {
 template <class Struct>
 nb::dict members_of(Struct& values) {
   nb::dict result;
-  each_member(values, [&](const char* name, const auto& member) {
-    result[name] = nb::cast(member);
-  });
+  each_member(values,
+              [&](const char* name, const auto& member) { result[name] = nb::cast(member); });
   return result;
 }
 

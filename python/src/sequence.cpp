@@ -117,7 +117,7 @@ std::vector<std::int32_t> blocks_of(const Sequence& sequence) {
 std::vector<Sequence> all_sequences(const CachePointer& cache) {
   std::vector<Sequence> result;
   for (const kvarena_sequence id : list_of<kvarena_sequence>(
-           [&](kvarena_sequence* ids, std::size_t room, std::size_t* count) {
+           [&](kvarena_sequence*ids, std::size_t room, std::size_t*count) {
              return kvarena_sequence_list(cache->handle, ids, room, count);
            },
            cache->witness())) {
@@ -200,10 +200,11 @@ void bind_sequence(nb::module_& module) {
   nb::class_<Sequence>(module, "Sequence")
       .def("__repr__",
            [](const Sequence& s) { return "<kvarena.Sequence " + std::to_string(s.id) + ">"; })
-      .def("__eq__", [](const Sequence& a, nb::handle other) {
-        const Sequence* const b = sequence_in(other);
-        return b != nullptr && a.id == b->id && a.cache == b->cache;
-      })
+      .def("__eq__",
+           [](const Sequence& a, nb::handle other) {
+             const Sequence* const b = sequence_in(other);
+             return b != nullptr && a.id == b->id && a.cache == b->cache;
+           })
       .def("__hash__", [](const Sequence& s) { return s.id; })
       .def_ro("id", &Sequence::id)
       .def_prop_ro("cache", [](const Sequence& s) { return s.cache; })

@@ -25,11 +25,11 @@ enum class Kind { eager, recording, replay };
 struct Step {
   CachePointer cache;
   Kind kind = Kind::eager;
-  nb::object demands;         ///< None: the caller appends
+  nb::object demands;  ///< None: the caller appends
   kvarena_recorded_step shape = sized<kvarena_recorded_step>();
-  void* stream = nullptr;     ///< null: that of the last step
-  bool holds = false;         ///< tensors must be held until their work has completed
-  bool is_open = false;       ///< begun and not ended
+  void* stream = nullptr;  ///< null: that of the last step
+  bool holds = false;      ///< tensors must be held until their work has completed
+  bool is_open = false;    ///< begun and not ended
   std::int32_t urgency = 0;
   kvarena_batch batch = sized<kvarena_batch>();
   std::vector<nb::object> held;
@@ -135,8 +135,7 @@ void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb:
   const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
                        layer, key, value, key_scale, value_scale);
   Cache& cache = *step.cache;
-  check(without_gil([&] { return kvarena_step_write(cache.handle, &call.args); }),
-        cache.witness());
+  check(without_gil([&] { return kvarena_step_write(cache.handle, &call.args); }), cache.witness());
   for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
 }
 
@@ -161,8 +160,8 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
 nb::object slots_of(nb::handle self) {
   const auto& step = nb::cast<const Step&>(self);
   if (step.batch.slots == nullptr) return nb::none();
-  return array_of(const_cast<std::int64_t*>(step.batch.slots), kInt64, {},
-                  {step.batch.num_tokens}, self);
+  return array_of(const_cast<std::int64_t*>(step.batch.slots), kInt64, {}, {step.batch.num_tokens},
+                  self);
 }
 
 /// Entries of the array of block tables: exactly on the host, where the rows can be read.

@@ -47,9 +47,8 @@ const dlpack::ExchangeApi* exchange_of(nb::handle object) {
   PyTypeObject* const type = Py_TYPE(object.ptr());
   if (type == last_type) return last_api;
   const dlpack::ExchangeApi* api = nullptr;
-  nb::object capsule =
-      nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type),
-                                       "__dlpack_c_exchange_api__"));
+  nb::object capsule = nb::steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
   if (capsule.is_valid()) {
     api = static_cast<const dlpack::ExchangeApi*>(
         PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
@@ -67,9 +66,8 @@ const dlpack::ExchangeApi* exchange_of(nb::handle object) {
 /// Turns the Python exception of a producer into ValueError with the argument's name.
 [[noreturn]] void raise_from_producer(std::string_view argument) {
   nb::python_error error;
-  const std::string text =
-      std::string(argument) + ": its producer refuses DLPack: " +
-      nb::cast<std::string>(nb::str(error.value()));
+  const std::string text = std::string(argument) + ": its producer refuses DLPack: " +
+                           nb::cast<std::string>(nb::str(error.value()));
   nb::raise_from(error, PyExc_ValueError, "%s", text.c_str());
 }
 
@@ -137,8 +135,7 @@ void Tensor::take_by_capsule(nb::handle object, const Place& place) {
     read_only_ = (versioned_->flags & dlpack::kReadOnly) != 0;
     take_fields(versioned_->tensor);
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor") != 0) {
-    managed_ =
-        static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    managed_ = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
     PyCapsule_SetName(capsule.ptr(), "used_dltensor");
     take_fields(managed_->tensor);
   } else {
@@ -179,8 +176,7 @@ void Tensor::require_place(const Place& place) const {
 void Tensor::require_shape(std::initializer_list<std::int64_t> expected,
                            std::string_view form) const {
   const auto count = static_cast<std::size_t>(ndim_);
-  if (count == expected.size() &&
-      std::equal(expected.begin(), expected.end(), shape_.begin())) {
+  if (count == expected.size() && std::equal(expected.begin(), expected.end(), shape_.begin())) {
     return;
   }
   raise_value(argument_, "shape " + numbers(shape_.data(), count),
@@ -241,8 +237,12 @@ dlpack::DataType dlpack_dtype(std::int32_t dtype) {
 nb::object new_tensor(nb::handle like, const Tensor& taken, std::vector<std::int64_t> shape) {
   const dlpack::ExchangeApi* const api = exchange_of(like);
   if (api != nullptr && api->allocate != nullptr && api->object_of != nullptr) {
-    dlpack::Tensor prototype{nullptr,       taken.device(), static_cast<std::int32_t>(shape.size()),
-                             taken.dtype(), shape.data(),   nullptr,
+    dlpack::Tensor prototype{nullptr,
+                             taken.device(),
+                             static_cast<std::int32_t>(shape.size()),
+                             taken.dtype(),
+                             shape.data(),
+                             nullptr,
                              0};
     dlpack::VersionedTensor* made = nullptr;
     const auto set_error = [](void*, const char*, const char* message) {
@@ -276,8 +276,8 @@ nb::object array_of(void* data, dlpack::DataType dtype, const Place& place,
   std::vector<std::size_t> extents(shape.begin(), shape.end());
   const nb::dlpack::dtype type{dtype.code, dtype.bits, dtype.lanes};
   const nb::ndarray<nb::array_api> array(
-      data, extents.size(), extents.data(), owner, strides.empty() ? nullptr : strides.data(),
-      type, place.is_cuda ? dlpack::kCuda : dlpack::kCpu, place.is_cuda ? place.ordinal : 0);
+      data, extents.size(), extents.data(), owner, strides.empty() ? nullptr : strides.data(), type,
+      place.is_cuda ? dlpack::kCuda : dlpack::kCpu, place.is_cuda ? place.ordinal : 0);
   return nb::cast(array);
 }
 

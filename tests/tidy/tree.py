@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-PRODUCT = ("include", "src", "kernels", "tools", "examples")
+PRODUCT = ("include", "src", "kernels", "tools", "examples", "python/src")
 CODE = PRODUCT + ("bench", "tests")
 CODE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cu", ".c")
 HEADER_SUFFIXES = (".hpp", ".h", ".cuh")
