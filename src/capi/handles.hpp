@@ -47,7 +47,7 @@ struct HandleNumber {
 
   static HandleNumber of(const void* handle) noexcept {
     const auto bits = reinterpret_cast<std::uintptr_t>(handle);
-    return {(bits >> 24) & 0xffffffffU, static_cast<std::uint32_t>(bits >> 4) & 0xfffffU,
+    return {bits >> 24, static_cast<std::uint32_t>(bits >> 4) & 0xfffffU,
             static_cast<Kind>(bits & 15U)};
   }
   void* handle() const noexcept {

@@ -82,12 +82,12 @@ HealthOptions MonitorObject::options() const {
   choose(given_.drift_warning_bytes, options.drift_warning_bytes);
   choose(given_.drift_limit_bytes, options.drift_limit_bytes);
   PressureOptions& pressure = options.pressure;
-  if (given_.blocks_elevated > 0) pressure.blocks.elevated = given_.blocks_elevated;
-  if (given_.blocks_critical > 0) pressure.blocks.critical = given_.blocks_critical;
-  if (given_.vram_elevated > 0) pressure.vram.elevated = given_.vram_elevated;
-  if (given_.vram_critical > 0) pressure.vram.critical = given_.vram_critical;
-  if (given_.vram_exhausted > 0) pressure.vram.exhausted = given_.vram_exhausted;
-  if (given_.hysteresis > 0) pressure.hysteresis = given_.hysteresis;
+  if (given_.blocks_elevated != 0) pressure.blocks.elevated = given_.blocks_elevated;
+  if (given_.blocks_critical != 0) pressure.blocks.critical = given_.blocks_critical;
+  if (given_.vram_elevated != 0) pressure.vram.elevated = given_.vram_elevated;
+  if (given_.vram_critical != 0) pressure.vram.critical = given_.vram_critical;
+  if (given_.vram_exhausted != 0) pressure.vram.exhausted = given_.vram_exhausted;
+  if (given_.hysteresis != 0) pressure.hysteresis = given_.hysteresis;
   pressure.watch_vram = given_.ignore_vram == 0;
   options.run_thread = given_.no_thread == 0;
   return options;

@@ -5,6 +5,19 @@
 namespace kvarena::capi {
 namespace {
 
+/// A host stream's handle is its number, moved so that no handle is one of CUDA's default streams.
+constexpr int kHostStreamShift = 4;
+
+void* host_handle(StreamId stream) noexcept {
+  return reinterpret_cast<void*>(stream.value << kHostStreamShift);
+}
+
+/// Returns the stream of a handle. 0, which no stream has, for what is no handle.
+StreamId host_stream(const void* handle) noexcept {
+  const StreamId stream(reinterpret_cast<std::uintptr_t>(handle) >> kHostStreamShift);
+  return host_handle(stream) == handle ? stream : StreamId{};
+}
+
 /// cudaStreamPerThread names another stream on each thread, so its id is not remembered.
 bool is_per_thread(void* stream) noexcept {
   return reinterpret_cast<std::uintptr_t>(stream) == KVARENA_STREAM_PER_THREAD;
@@ -19,7 +32,7 @@ CudaDevice* DeviceObject::cuda() const noexcept {
 Result<StreamId> DeviceObject::id_of(void* stream) {
   if (stream == nullptr) return refused_null();
   CudaDevice* const gpu = cuda();
-  if (gpu == nullptr) return StreamId(reinterpret_cast<std::uintptr_t>(stream));
+  if (gpu == nullptr) return host_stream(stream);
   if (is_per_thread(stream)) return gpu->adopt_stream(stream);
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(stream);
@@ -36,7 +49,7 @@ Result<StreamId> DeviceObject::id_of(void* stream) {
 
 Result<void*> DeviceObject::name_of(StreamId stream) const {
   const CudaDevice* const gpu = cuda();
-  if (gpu == nullptr) return reinterpret_cast<void*>(stream.value);
+  if (gpu == nullptr) return host_handle(stream);
   return gpu->native_stream(stream);
 }
 
@@ -53,9 +66,7 @@ Result<void*> DeviceObject::create_stream() {
 
 Status DeviceObject::destroy_stream(void* stream) {
   if (stream == nullptr) return refused_null();
-  if (cuda() == nullptr) {
-    return device_->destroy_stream(StreamId(reinterpret_cast<std::uintptr_t>(stream)));
-  }
+  if (cuda() == nullptr) return device_->destroy_stream(host_stream(stream));
   std::unique_lock lock(mutex_);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) {

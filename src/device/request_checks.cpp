@@ -56,11 +56,19 @@ Status check_range(const void* pointer, std::uint64_t bytes) noexcept {
   return {};
 }
 
+/// Checks bytes of a copy or fill. More than an allocation can have would pass the end of memory.
+static Status check_span(std::uint64_t bytes) noexcept {
+  if (bytes <= kMaxAllocationBytes) return {};
+  return invalid_argument(Resource::span_size, static_cast<std::int64_t>(bytes), 0,
+                          static_cast<std::int64_t>(kMaxAllocationBytes));
+}
+
 Status check_copy(const void* target, const void* source, std::uint64_t bytes) noexcept {
   if (bytes == 0) return {};
   if (target == nullptr || source == nullptr) return null_pointer();
   const auto to = reinterpret_cast<std::uintptr_t>(target);
   const auto from = reinterpret_cast<std::uintptr_t>(source);
+  if (Status s = check_span(bytes); !s) return s;
   const std::uintptr_t distance = to < from ? from - to : to - from;
   if (distance < bytes) {
     return invalid_argument(Resource::span_size, static_cast<std::int64_t>(bytes), 0,
@@ -70,7 +78,8 @@ Status check_copy(const void* target, const void* source, std::uint64_t bytes) n
 }
 
 Status check_fill(const void* target, std::uint64_t bytes) noexcept {
-  return bytes > 0 && target == nullptr ? null_pointer() : Status{};
+  if (bytes > 0 && target == nullptr) return null_pointer();
+  return check_span(bytes);
 }
 
 }  // namespace kvarena

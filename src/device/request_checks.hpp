@@ -35,7 +35,8 @@ Status check_range(const void* pointer, std::uint64_t bytes) noexcept;
 /// invalid_argument (span_size) for ranges that overlap. The distance between the ranges is then
 /// the largest size that can be copied.
 Status check_copy(const void* target, const void* source, std::uint64_t bytes) noexcept;
-/// Returns invalid_argument (pointer) for nullptr when there is something to fill.
+/// Returns invalid_argument (pointer) for nullptr when there is something to fill, or (span_size)
+/// for more bytes than an allocation has.
 Status check_fill(const void* target, std::uint64_t bytes) noexcept;
 
 }  // namespace kvarena

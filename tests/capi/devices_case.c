@@ -119,6 +119,15 @@ void test_memory(void) {
   unsigned char from[64], to[64];
   memset(from, 7, sizeof from);
   EXPECT_OK(kvarena_memory_fill(device, memory, 1, 64, stream));
+  for (int shift = 49; shift < 64; ++shift) {  // more than there can be
+    const uint64_t bytes = (uint64_t)1 << shift;
+    EXPECT_STATUS(kvarena_memory_fill(device, memory, 1, bytes, stream), KVARENA_INVALID_ARGUMENT,
+                  KVARENA_RESOURCE_SPAN_SIZE);
+  }
+  // CUDA's default streams are none of the host's, also when the device has made streams.
+  EXPECT_CODE(kvarena_memory_fill(device, memory, 1, 64, (void*)KVARENA_STREAM_LEGACY),
+              KVARENA_NOT_FOUND);
+  EXPECT_CODE(kvarena_stream_destroy(device, (void*)KVARENA_STREAM_PER_THREAD), KVARENA_NOT_FOUND);
   EXPECT_OK(kvarena_memory_copy(device, memory, from, 32, stream));
   EXPECT_OK(kvarena_stream_synchronize(device, stream));
   EXPECT_OK(kvarena_memory_copy(device, to, memory, 64, stream));

@@ -213,6 +213,10 @@ void test_bad_handles(void) {
   int not_a_handle = 0;
   all_calls(&not_a_handle, s, KVARENA_STALE_HANDLE);
   all_calls((void*)(uintptr_t)-1, s, KVARENA_STALE_HANDLE);
+  for (int bit = 0; bit < 64; ++bit) {
+    const uintptr_t forged = (uintptr_t)s.cache ^ (uintptr_t)1 << bit;
+    EXPECT_CODE(kvarena_cache_check((void*)forged), KVARENA_STALE_HANDLE);
+  }
   site released = open_site(NULL, NULL);
   close_site(&released);
   all_calls(released.cache, s, KVARENA_STALE_HANDLE);

@@ -2,6 +2,8 @@
 
 #include "capi_test.h"
 
+#include <math.h>
+
 static int num_reasons = 0;
 static void count_reason(void* user, const char* code, const char* text) {
   CHECK(user == &num_reasons && code[0] != '\0' && text[0] != '\0');
@@ -69,6 +71,15 @@ void test_monitor(void) {
   options = quiet();
   options.http_port = 70000;
   EXPECT_CODE(kvarena_monitor_start(&options, &monitor), KVARENA_INVALID_ARGUMENT);
+  const double wrong[] = {(double)NAN, -0.1, 1.5};
+  for (int i = 0; i < 3; ++i) {
+    options = quiet();
+    options.hysteresis = wrong[i];
+    EXPECT_CODE(kvarena_monitor_start(&options, &monitor), KVARENA_INVALID_ARGUMENT);
+    options = quiet();
+    options.blocks_critical = wrong[i];
+    EXPECT_CODE(kvarena_monitor_start(&options, &monitor), KVARENA_INVALID_ARGUMENT);
+  }
 }
 
 /// The ends of caches, devices and monitors in any order.
