@@ -1324,10 +1324,10 @@ KVARENA_API size_t kvarena_kernels_describe(const kvarena_status* status, char* 
 /// `model` (a preset's name, or a path to a model's files) and members named as in PlanOptions, of
 /// which `memory_bytes` (or `gpu`, a preset's name) is needed; formats are names such as "bf16".
 /// Writes the plan, with its arithmetic, the options of the cache that it plans, and the changes
-/// that make it fit. On failure writes one line that says what was wrong. Unlike other calls, it can
-/// end the process when the system has no memory at all (the JSON library's destructors need some).
-/// Returns parse_error,
-/// invalid_argument with the option, not_found (name, file), unsupported or io_error.
+/// that make it fit. On failure writes one line that says what was wrong. Unlike other calls, it
+/// can end the process when the system has no memory at all (the JSON library's destructors need
+/// some). Returns parse_error, invalid_argument with the option, not_found (name, file),
+/// unsupported or io_error.
 KVARENA_API kvarena_status kvarena_plan_json(const char* request, char* out, size_t size,
                                              size_t* length);
 /// Writes the names of the built-in models and GPUs as JSON.
