@@ -10,13 +10,17 @@ from kvarena import _core
 from kvarena._core import (
     Cache,
     Device,
+    Kernels,
     Monitor,
     Pin,
+    Pool,
     Sequence,
     Step,
     footprint,
     has_cuda,
+    layer_view,
     now_ns,
+    pool_plan,
 )
 from kvarena._errors import (
     ContextLengthExceeded,
@@ -41,9 +45,10 @@ from kvarena._errors import (
 )
 from kvarena._health import HealthServer
 from kvarena._log import on_violation, set_log
-from kvarena._options import CacheOptions, MonitorOptions
+from kvarena._options import CacheOptions, KernelsOptions, MonitorOptions
 from kvarena._plan import Plan, devices, plan, presets
 from kvarena._records import (
+    Allocation,
     BlockInfo,
     DeviceBatch,
     DeviceInfo,
@@ -52,6 +57,7 @@ from kvarena._records import (
     HolderReport,
     LayerView,
     Operation,
+    PoolPlan,
     SequenceInfo,
     Stats,
 )
@@ -60,6 +66,7 @@ from kvarena._paths import include_dir, library_path
 __version__ = _core.version()
 
 __all__ = [
+    "Allocation",
     "BlockInfo",
     "Cache",
     "CacheOptions",
@@ -81,6 +88,8 @@ __all__ = [
     "InvalidArgument",
     "InvariantViolated",
     "IoError",
+    "Kernels",
+    "KernelsOptions",
     "LayerView",
     "LimitExceeded",
     "Monitor",
@@ -90,6 +99,8 @@ __all__ = [
     "ParseError",
     "Pin",
     "Plan",
+    "Pool",
+    "PoolPlan",
     "ReferenceUnderflow",
     "ResidencyViolated",
     "Sequence",
@@ -104,10 +115,12 @@ __all__ = [
     "footprint",
     "has_cuda",
     "include_dir",
+    "layer_view",
     "library_path",
     "now_ns",
     "on_violation",
     "plan",
+    "pool_plan",
     "presets",
     "set_log",
 ]

@@ -19,7 +19,8 @@ from transformers.generation.continuous_batching.cache import PagedAttentionCach
 from transformers.generation.continuous_batching.model_runner import ModelRunner
 
 import kvarena
-from kvarena.transformers import NAME, ModelShape, attend_arguments, device_of
+from kvarena._torch import device_of
+from kvarena.transformers import NAME, ModelShape, attend_arguments
 
 
 class Allocator:
@@ -259,7 +260,9 @@ class Replay:
 class Runner(ModelRunner):
     """Puts each forward into a step."""
 
-    def _forward_process_and_sample(self, model: Any, batch_data: dict[str, Any], *rest: Any) -> None:
+    def _forward_process_and_sample(
+        self, model: Any, batch_data: dict[str, Any], *rest: Any
+    ) -> None:
         batch_data["attention_mask"] = self.cache.no_mask
         with self.cache.forward(batch_data["input_ids"].shape[1]):
             super()._forward_process_and_sample(model, batch_data, *rest)

@@ -1,11 +1,12 @@
 """The compiled part: the C interface as Python objects."""
 
-from collections.abc import Iterable, Sequence as Items
+from collections.abc import Callable, Iterable, Sequence as Items
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from kvarena._options import CacheOptions, MonitorOptions
+from kvarena._options import CacheOptions, KernelsOptions, MonitorOptions
 from kvarena._records import (
+    Allocation,
     BlockInfo,
     DeviceBatch,
     DeviceInfo,
@@ -13,6 +14,8 @@ from kvarena._records import (
     Footprint,
     HolderReport,
     LayerView,
+    Operation,
+    PoolPlan,
     SequenceInfo,
     Stats,
     SupportsDLPack,
@@ -33,6 +36,10 @@ def open_lines(level: int, violations: bool) -> None: ...
 def close_lines() -> None: ...
 def take_lines() -> tuple[list[tuple[str, int, str, str, int]], int] | None: ...
 def footprint(device: Device, options: CacheOptions, budget_bytes: int = 0) -> Footprint: ...
+def pool_plan(options: CacheOptions, free_bytes: int = 0) -> PoolPlan: ...
+def layer_view(
+    device: Device, options: CacheOptions, memory: SupportsDLPack, layer: int
+) -> LayerView: ...
 
 class Device:
     def __new__(
@@ -255,6 +262,112 @@ class Step:
     def num_copies(self) -> int: ...
     @property
     def new_blocks(self) -> int: ...
+
+class Pool:
+    def __new__(
+        cls,
+        num_blocks: int,
+        *,
+        watermark_blocks: int = 0,
+        max_fence_entries: int = 0,
+        max_holders: int = 0,
+        max_open_tickets: int = 0,
+        name: str | None = None,
+        log: Callable[[Operation], None] | None = None,
+    ) -> Pool: ...
+    def close(self) -> None: ...
+    def open_holder(
+        self,
+        *,
+        number: int = 0,
+        owner: int = 0,
+        purpose: str = "engine",
+        since_ns: int = 0,
+        deadline_ns: int = 0,
+    ) -> int: ...
+    def close_holder(self, holder: int, /) -> None: ...
+    def set_deadline(self, holder: int, deadline_ns: int, /) -> None: ...
+    def holder(self, holder: int, /) -> HolderReport: ...
+    def holders(self) -> list[HolderReport]: ...
+    def reserve(self, holder: int, blocks: int, *, urgency: _Urgency = "admission") -> None: ...
+    def allocate(
+        self, holder: int, count: int = 1, *, urgency: _Urgency = "growth"
+    ) -> Allocation: ...
+    def allocate_each(
+        self, demands: Items[tuple[int, int]], *, urgency: _Urgency = "growth"
+    ) -> Allocation: ...
+    def retain(self, holder: int, blocks: Items[int], generations: Items[int]) -> None: ...
+    def free(
+        self, holder: int, blocks: Items[int], generations: Items[int], *, ticket: int = 0
+    ) -> None: ...
+    def set_content(
+        self,
+        block: int,
+        generation: int,
+        content: Literal["unwritten", "being_written", "published", "failed"],
+    ) -> None: ...
+    def quarantine(self, block: int, /) -> bool: ...
+    def restore(self, block: int, /) -> None: ...
+    def open_ticket(self) -> int: ...
+    def retire(self, ticket: int, /) -> None: ...
+    def is_open(self, ticket: int, /) -> bool: ...
+    def block(self, block: int, /) -> BlockInfo: ...
+    def stats(self) -> Stats: ...
+    def can_allocate(self, blocks: int, *, urgency: _Urgency = "growth") -> bool: ...
+    def available(self, ticket: int = 0) -> int: ...
+    def explain(self, blocks: int, *, urgency: _Urgency = "growth") -> Explanation: ...
+    def explain_json(self, blocks: int, *, urgency: _Urgency = "growth") -> str: ...
+    def explain_text(self, blocks: int, *, urgency: _Urgency = "growth") -> str: ...
+    def check(self) -> None: ...
+
+class Kernels:
+    def __new__(cls, device: Device, options: KernelsOptions) -> Kernels: ...
+    def close(self) -> None: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+    def schedule(
+        self,
+        tables: SupportsDLPack,
+        lengths: SupportsDLPack,
+        q_offsets: SupportsDLPack,
+        *,
+        row_slots: SupportsDLPack | None = None,
+        row_offsets: SupportsDLPack | None = None,
+        query_tokens: Items[int] | None = None,
+        windowed: bool = False,
+        shares_prefixes: bool = False,
+        stream: Any = None,
+    ) -> None: ...
+    def write(
+        self,
+        layer_view: LayerView,
+        slots: SupportsDLPack,
+        key: SupportsDLPack,
+        value: SupportsDLPack,
+        *,
+        key_scale: SupportsDLPack | None = None,
+        value_scale: SupportsDLPack | None = None,
+        overlap: bool = False,
+        stream: Any = None,
+    ) -> None: ...
+    def attend(
+        self,
+        layer_view: LayerView,
+        q: _Tensor,
+        *,
+        out: _Tensor | None = None,
+        scale: float = 0.0,
+        windowed: bool = False,
+        soft_cap: float = 0.0,
+        lse: SupportsDLPack | None = None,
+        sinks: SupportsDLPack | None = None,
+        tree_mask: SupportsDLPack | None = None,
+        key_scale: SupportsDLPack | None = None,
+        value_scale: SupportsDLPack | None = None,
+        overlap: bool = False,
+        stream: Any = None,
+    ) -> _Tensor: ...
+    def check_tables(self, *, windowed: bool = False, stream: Any = None) -> None: ...
 
 class Monitor:
     def __new__(cls, options: MonitorOptions, listener: int = 0) -> Monitor: ...

@@ -49,6 +49,28 @@ class CacheOptions:
 
 
 @dataclass(kw_only=True)
+class KernelsOptions:
+    """The largest step that kernels serve, and the pool that they read."""
+
+    num_kv_heads: int  #: 1 .. 4096
+    head_dim: int  #: 1 .. 4096
+    head_dim_v: int = 0  #: 1 .. 4096; 0: the same as head_dim
+    block_size: int = 0  #: 1 .. 65536; 0: 16
+    num_q_heads: int  #: a multiple of the KV heads
+    max_rows: int  #: sequences of a step, 1 .. 2^20
+    max_q_tokens: int  #: new tokens of a step
+    num_blocks: int  #: blocks of the pool
+    batch_invariant_tokens: int = 0  #: as in CacheOptions
+    max_decode_tokens: int = 0  #: 1 .. 16; 0: 1
+    max_shared_rows: int = 0  #: sequences that may read common leading blocks together; 0: none
+    window_tokens: int = 0  #: of calls with `windowed`; 0: none
+    draft_trees: bool = False  #: attend's tree_mask may be set
+    num_threads: int = 0  #: host: attention threads; 0: one a core
+    dtype: Any = "f16"  #: of the pool: "f16", "bf16", "f32", "fp8_e4m3", or torch's types
+    tile_order: str = "rows"  #: of the pool: "rows" or "chunked"
+
+
+@dataclass(kw_only=True)
 class MonitorOptions:
     """Options of a health monitor. Times are nanoseconds."""
 

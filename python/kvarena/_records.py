@@ -44,7 +44,9 @@ class Explanation(NamedTuple):
     urgency: str  #: "growth" or "admission"
     fits: bool  #: the blocks can be had
     largest: tuple[HolderReport, ...]  #: the largest holders
-    returning: tuple[int, ...]  #: blocks that come back when largest[0] .. largest[i] end; -1: unknown
+    returning: tuple[
+        int, ...
+    ]  #: blocks that come back when largest[0] .. largest[i] end; -1: unknown
 
 
 class Stats(NamedTuple):
@@ -154,6 +156,24 @@ class Operation(NamedTuple):
     num_blocks: int  #: asked for, or reserved
     flag: int  #: allocate, reserve: 0 growth, 1 admission; set_content: the content
     blocks: tuple[int, ...]  #: arguments, or the result of allocate
+
+
+class Allocation(NamedTuple):
+    """Blocks that an allocation took. A block is named by its id and its generation."""
+
+    blocks: list[int]  #: ids
+    generations: list[int]  #: of each
+    evicted: int  #: the last so many were cached until now: forget what was found in them
+
+
+class PoolPlan(NamedTuple):
+    """The sizes of a pool in memory of the engine's."""
+
+    num_blocks: int  #: blocks
+    pool_bytes: int  #: of all blocks
+    slack_bytes: int  #: unused bytes of the budget
+    block_bytes: int  #: of one block, all layers, with padding
+    bytes_per_token: int  #: in all layers, without padding
 
 
 class LayerView(NamedTuple):

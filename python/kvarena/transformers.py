@@ -25,18 +25,9 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
 import kvarena
+from kvarena._torch import device_of
 
 NAME = "kvarena"  #: of the attention and the mask
-
-_devices: dict[str, kvarena.Device] = {}
-
-
-def device_of(device: torch.device) -> kvarena.Device:
-    """Returns kvarena's device for one of torch's; there is one of each in the process."""
-    name = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
-    if name not in _devices:
-        _devices[name] = kvarena.Device(name)
-    return _devices[name]
 
 
 class ModelShape:
@@ -63,9 +54,7 @@ class ModelShape:
         has_window = not kinds or "sliding_attention" in kinds
         self.window: int = (getattr(text, "sliding_window", None) or 0) if has_window else 0
 
-    def options(
-        self, dtype: torch.dtype, head_dim_v: int, **options: Any
-    ) -> kvarena.CacheOptions:
+    def options(self, dtype: torch.dtype, head_dim_v: int, **options: Any) -> kvarena.CacheOptions:
         """Returns the options of a cache that holds the model's K and V."""
         return kvarena.CacheOptions(
             num_layers=self.num_layers,
@@ -324,9 +313,7 @@ def attention(
     if named.get("cache") is not None:
         from kvarena import _batching
 
-        return _batching.attention(
-            module, query, key, value, named["cache"], dropout, named
-        ), None
+        return _batching.attention(module, query, key, value, named["cache"], dropout, named), None
     layer = getattr(key, "_kvarena_layer", None)
     if layer is None:
         raise ValueError(

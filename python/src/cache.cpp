@@ -14,41 +14,6 @@ namespace kvarena::python {
 
 namespace {
 
-/// Receives an operation on the thread that made it, for the function in `user`.
-void hear_operation(void* user, const kvarena_operation* operation) {
-  constexpr const char* kNames[] = {
-      "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
-      "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
-  nb::gil_scoped_acquire acquired;
-  try {
-    nb::list blocks;
-    for (std::uint64_t i = 0; i < operation->num_blocks; ++i) blocks.append(operation->blocks[i]);
-    nb::dict values;
-    values["kind"] = kNames[operation->kind];
-    values["outcome"] = kvarena_name_of_code(static_cast<std::uint8_t>(operation->outcome));
-    values["holder"] = operation->holder;
-    values["ticket"] = operation->ticket;
-    values["num_blocks"] = operation->count;
-    values["flag"] = operation->flag;
-    values["blocks"] = nb::tuple(blocks);
-    nb::handle(static_cast<PyObject*>(user))(make_record("Operation", values));
-  } catch (nb::python_error& error) {
-    error.discard_as_unraisable("kvarena's operation log");
-  }
-}
-
-/// The words of the options as numbers, and the numbers.
-kvarena_cache_options read_options(nb::handle given) {
-  auto options = sized<kvarena_cache_options>();
-  read_members(given, options);
-  const auto word = [&](const char* name) { return nb::cast<std::string>(given.attr(name)); };
-  options.dtype = dtype_of(given.attr("dtype"));
-  options.tile_order = number_of("tile_order", word("tile_order"), kTileOrders);
-  options.block_order = number_of("block_order", word("block_order"), kBlockOrders);
-  options.scrub = number_of("scrub", word("scrub"), kScrubs);
-  return options;
-}
-
 /// Options of the C interface as kvarena.CacheOptions.
 nb::object options_record(kvarena_cache_options options) {
   nb::dict values = members_of(options);
@@ -61,7 +26,7 @@ nb::object options_record(kvarena_cache_options options) {
 
 CachePointer create_cache(const std::shared_ptr<Device>& device, nb::handle given) {
   auto cache = std::make_shared<Cache>();
-  kvarena_cache_options options = read_options(given);
+  kvarena_cache_options options = read_cache_options(given);
   const nb::object stream = given.attr("stream");
   options.stream = stream.is_none() ? nullptr : stream_of(stream);
   cache->name = given.attr("name");
@@ -92,7 +57,7 @@ kvarena_target target_of(nb::handle device) {
 
 /// What a cache of these options takes of the device, without it; with a budget, the largest cache.
 nb::object footprint(const Device& device, nb::handle given, std::int64_t budget_bytes) {
-  const kvarena_cache_options options = read_options(given);
+  const kvarena_cache_options options = read_cache_options(given);
   const kvarena_target target = target_of(nb::find(device));
   auto result = sized<kvarena_footprint>();
   if (budget_bytes > 0) {
@@ -140,6 +105,17 @@ void bind_options(nb::module_& module) {
 }
 
 }  // namespace
+
+kvarena_cache_options read_cache_options(nb::handle given) {
+  auto options = sized<kvarena_cache_options>();
+  read_members(given, options);
+  const auto word = [&](const char* name) { return nb::cast<std::string>(given.attr(name)); };
+  options.dtype = dtype_of(given.attr("dtype"));
+  options.tile_order = number_of("tile_order", word("tile_order"), kTileOrders);
+  options.block_order = number_of("block_order", word("block_order"), kBlockOrders);
+  options.scrub = number_of("scrub", word("scrub"), kScrubs);
+  return options;
+}
 
 Cache::~Cache() {
   if (handle == nullptr) return;

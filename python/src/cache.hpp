@@ -45,6 +45,10 @@ const Sequence* sequence_in(nb::handle object);
 /// tokens, urgency). Raises TypeError or ValueError with the index.
 void read_demands(Cache& cache, nb::handle demands);
 
+/// Reads the words and numbers of a kvarena.CacheOptions; not stream, name and log. Raises
+/// TypeError or ValueError with the member's name.
+kvarena_cache_options read_cache_options(nb::handle options);
+
 /// Adds the questions to the class of caches.
 void bind_questions(nb::class_<Cache>& cache);
 

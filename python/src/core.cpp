@@ -80,6 +80,13 @@ void raise_type(std::string_view argument, const std::string& given, std::string
   raise_builtin(PyExc_TypeError, argument, given, accepted);
 }
 
+void raise_order(const char* what) {
+  kvarena_status status{};
+  status.code = KVARENA_FAILED_PRECONDITION;
+  status.resource = KVARENA_RESOURCE_STEP;
+  raise(status, {}, what, -1);
+}
+
 nb::object python_class(const char* module, const char* name) {
   return nb::module_::import_(module).attr(name);
 }

@@ -51,6 +51,9 @@ inline void check(const kvarena_status& status, const Witness& witness = {}) {
 [[noreturn]] void raise_type(std::string_view argument, const std::string& given,
                              std::string_view accepted);
 
+/// Throws kvarena.FailedPrecondition for a call out of order.
+[[noreturn]] void raise_order(const char* what);
+
 /// Makes a call without the GIL: for calls that may wait or take long.
 template <class Call>
 auto without_gil(Call&& call) {
@@ -121,6 +124,7 @@ void bind_cache(nb::module_& module);
 void bind_sequence(nb::module_& module);
 void bind_step(nb::module_& module);
 void bind_pool(nb::module_& module);
+void bind_layout(nb::module_& module);
 void bind_kernels(nb::module_& module);
 void bind_monitor(nb::module_& module);
 void bind_lines(nb::module_& module);

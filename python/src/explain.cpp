@@ -1,8 +1,10 @@
-// Records of holders, blocks and explanations.
+// Records of holders, blocks, explanations, figures and operations.
 
 #include <vector>
 
 #include "explain.hpp"
+
+#include "records.hpp"
 
 namespace kvarena::python {
 
@@ -56,6 +58,34 @@ nb::object block_record(const kvarena_block_info& info) {
   values["state"] = nb::str(kBlockStates[info.state].data());
   values["content"] = nb::str(kContents[info.content].data());
   return make_record("BlockInfo", values);
+}
+
+nb::object stats_record(kvarena_stats& stats) {
+  nb::dict values = members_of(stats);
+  values["audit_failure"] = kvarena_name_of_code(stats.audit_failure.code);
+  return make_record("Stats", values);
+}
+
+void hear_operation(void* user, const kvarena_operation* operation) {
+  constexpr const char* kNames[] = {
+      "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
+      "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
+  nb::gil_scoped_acquire acquired;
+  try {
+    nb::list blocks;
+    for (std::uint64_t i = 0; i < operation->num_blocks; ++i) blocks.append(operation->blocks[i]);
+    nb::dict values;
+    values["kind"] = kNames[operation->kind];
+    values["outcome"] = kvarena_name_of_code(static_cast<std::uint8_t>(operation->outcome));
+    values["holder"] = operation->holder;
+    values["ticket"] = operation->ticket;
+    values["num_blocks"] = operation->count;
+    values["flag"] = operation->flag;
+    values["blocks"] = nb::tuple(blocks);
+    nb::handle(static_cast<PyObject*>(user))(make_record("Operation", values));
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("kvarena's operation log");
+  }
 }
 
 }  // namespace kvarena::python

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// Records of holders and explanations.
+/// Records of holders, explanations, blocks, figures and operations.
 
 #include <vector>
 
@@ -15,6 +15,12 @@ nb::object holder_record(const kvarena_holder_report& report);
 nb::object explanation_record(const kvarena_explanation& explanation);
 /// Returns kvarena.BlockInfo.
 nb::object block_record(const kvarena_block_info& info);
+/// Returns kvarena.Stats.
+nb::object stats_record(kvarena_stats& stats);
+
+/// The operation function of a cache or pool whose user is a Python function: calls it with the
+/// kvarena.Operation, on the thread that made the operation.
+void hear_operation(void* user, const kvarena_operation* operation);
 
 /// Returns what `call(array, room, count)` lists, as it grows: calls until everything fits.
 template <class Item, class Call>

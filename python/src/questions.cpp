@@ -4,7 +4,7 @@
 
 #include "cache.hpp"
 #include "explain.hpp"
-#include "records.hpp"
+#include "planes.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -18,9 +18,7 @@ template <class Ask>
 nb::object stats_by(const Cache& cache, Ask ask) {
   auto stats = sized<kvarena_stats>();
   check(ask(cache.handle, &stats), cache.witness());
-  nb::dict values = members_of(stats);
-  values["audit_failure"] = kvarena_name_of_code(stats.audit_failure.code);
-  return make_record("Stats", values);
+  return stats_record(stats);
 }
 
 nb::object explain(const Cache& cache, std::int64_t blocks, std::string_view urgency) {
@@ -79,34 +77,14 @@ nb::object block(const Cache& cache, std::int32_t id) {
   return block_record(info);
 }
 
-/// K or V of one layer: [num_blocks, num_heads, block_size, head_dim] in rows order. The chunked
-/// order has no strides, so that it is [num_blocks, num_heads, block_size * head_dim] there.
-nb::object plane(nb::handle self, const Cache& cache, std::int32_t layer, std::int32_t kind) {
-  auto plane = sized<kvarena_plane>();
-  check(kvarena_cache_plane(cache.handle, layer, kind, &plane), cache.witness());
-  const dlpack::DataType dtype = dlpack_dtype(plane.dtype);
-  const std::int64_t element = dtype.bits / 8;
-  std::vector<std::int64_t> shape{plane.num_blocks, plane.num_heads};
-  std::vector<std::int64_t> strides{plane.block_stride_bytes / element,
-                                    plane.head_stride_bytes / element};
-  if (plane.tile_order == KVARENA_TILE_CHUNKED) {
-    shape.push_back(std::int64_t{plane.block_size} * plane.head_dim);
-    strides.push_back(1);
-  } else {
-    shape.insert(shape.end(), {plane.block_size, plane.head_dim});
-    strides.insert(strides.end(), {plane.token_stride_bytes / element, 1});
-  }
-  return array_of(plane.base, dtype, cache.device->place(), std::move(shape), self,
-                  std::move(strides));
-}
-
 nb::object layer_view(nb::handle self, std::int32_t layer) {
   const auto& cache = nb::cast<const Cache&>(self);
-  nb::dict values;
-  values["key"] = plane(self, cache, layer, KVARENA_KEY);
-  values["value"] = plane(self, cache, layer, KVARENA_VALUE);
-  values["tile_order"] = nb::str(kTileOrders[cache.options.tile_order].data());
-  return make_record("LayerView", values);
+  kvarena_plane planes[2];
+  for (const std::int32_t kind : {KVARENA_KEY, KVARENA_VALUE}) {
+    planes[kind] = sized<kvarena_plane>();
+    check(kvarena_cache_plane(cache.handle, layer, kind, &planes[kind]), cache.witness());
+  }
+  return layer_view_of(planes[KVARENA_KEY], planes[KVARENA_VALUE], cache.device->place(), self);
 }
 
 bool has_pending_work(const Cache& cache) {

@@ -89,6 +89,15 @@ void each_member(kvarena_footprint& s, Visit&& visit) {
   visit("staging_allocations", s.staging_allocations);
 }
 
+template <class Visit>
+void each_member(kvarena_pool_plan& s, Visit&& visit) {
+  visit("num_blocks", s.num_blocks);
+  visit("pool_bytes", s.pool_bytes);
+  visit("slack_bytes", s.slack_bytes);
+  visit("block_bytes", s.block_bytes);
+  visit("bytes_per_token", s.bytes_per_token);
+}
+
 /// The members of the options that are numbers; words, stream, name and log are read by themselves.
 template <class Visit>
 void each_member(kvarena_cache_options& s, Visit&& visit) {

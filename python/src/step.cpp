@@ -38,13 +38,6 @@ struct Step {
   Place place() const { return cache->device->place(stream); }
 };
 
-void raise_order(const char* what) {
-  kvarena_status status{};
-  status.code = KVARENA_FAILED_PRECONDITION;
-  status.resource = KVARENA_RESOURCE_STEP;
-  raise(status, {}, what, -1);
-}
-
 /// Keeps an object until the work that uses its memory has completed.
 void hold(Step& step, nb::handle object) {
   if (step.holds && !object.is_none()) step.held.push_back(nb::borrow(object));

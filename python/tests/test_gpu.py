@@ -95,7 +95,9 @@ def test_a_recorded_step_is_replayed(caches):
         with gpu.replay(graph_rows=rows, demands=[theirs for _, theirs in used], stream=stream):
             stream.launch(graph)
         gpu.synchronize()
-        cut = [Array([live, *t.shape[1:]], list(t.memory)[: live * t.shape[1] * DIM]) for t in inputs]
+        cut = [
+            Array([live, *t.shape[1:]], list(t.memory)[: live * t.shape[1] * DIM]) for t in inputs
+        ]
         expected = run_host(host, [ours for ours, _ in used], *cut)
         assert out.host()[: live * HEADS * DIM] == pytest.approx(expected, abs=2e-3)
     gpu.check()
@@ -147,5 +149,106 @@ cache = kvarena.Cache(kvarena.Device("cuda:0"), kvarena.CacheOptions(num_layers=
 sequence = cache.create_sequence()
 step = cache.step([sequence]); step.__enter__()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("tile_order", ["rows", "chunked"])
+def test_kernels_for_own_tables_in_a_cuda_graph(tile_order):
+    """The same graph serves other tables and lengths, and skips rows without a sequence."""
+    torch = pytest.importorskip("torch")
+    shape = {"num_kv_heads": 2, "head_dim": 64, "dtype": torch.bfloat16, "num_blocks": 32}
+    device = kvarena.Device("cuda:0")
+    options = kvarena.CacheOptions(num_layers=2, num_q_heads=8, tile_order=tile_order, **shape)
+    bytes = kvarena.pool_plan(options).pool_bytes
+    memory = torch.zeros(bytes, dtype=torch.uint8, device="cuda")
+    device.register(memory, description="the engine's pool")
+    device.verify()
+    view = kvarena.layer_view(device, options, memory, 1)
+    view = view._replace(key=torch.from_dlpack(view.key), value=torch.from_dlpack(view.value))
+    kernels = kvarena.Kernels(
+        device,
+        kvarena.KernelsOptions(
+            num_q_heads=8, max_rows=4, max_q_tokens=256, tile_order=tile_order, **shape
+        ),
+    )
+
+    def dense(q, k, v):
+        q, k, v = (t.float().transpose(0, 1) for t in (q, k, v))
+        k, v = (t.repeat_interleave(4, 0) for t in (k, v))
+        rows, keys = q.shape[1], k.shape[1]
+        mask = torch.ones(rows, keys, dtype=torch.bool, device="cuda").tril(keys - rows)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(
+            0, 1
+        )
+
+    def random(*size):
+        return torch.randn(*size, dtype=torch.bfloat16, device="cuda")
+
+    def numbers(values, dtype=torch.int64):
+        return torch.tensor(values, dtype=dtype, device="cuda")
+
+    # Prompts of 70 and 33 tokens.
+    torch.manual_seed(3)
+    lengths, blocks = [70, 33], [[9, 4, 30, 2, 11], [1, 6, 7, 0, 0]]
+    k, v, q = random(103, 2, 64), random(103, 2, 64), random(103, 8, 64)
+    slots = [blocks[r][i // 16] * 16 + i % 16 for r in (0, 1) for i in range(lengths[r])]
+    tables = numbers(blocks, torch.int32)
+    kernels.schedule(
+        tables,
+        numbers(lengths, torch.int32),
+        numbers([0, 70, 103]),
+        row_slots=numbers([0, 1], torch.int32),
+        row_offsets=numbers([0, 5]),
+        query_tokens=lengths,
+    )
+    kernels.write(view, numbers(slots), k, v)
+    out = kernels.attend(view, q, overlap=True)
+    kernels.check_tables()
+    for first, last in [(0, 70), (70, 103)]:
+        expected = dense(q[first:last], k[first:last], v[first:last])
+        torch.testing.assert_close(out[first:last].float(), expected, atol=0.02, rtol=0.02)
+
+    # Decode of one token each, recorded for four rows.
+    at = numbers([0] * 4, torch.int32)
+    tables4 = torch.zeros(4, 5, dtype=torch.int32, device="cuda")
+    slots4 = numbers([-1] * 4)
+    q4, k4, v4 = random(4, 8, 64), random(4, 2, 64), random(4, 2, 64)
+    rows, offsets = (
+        torch.arange(4, dtype=torch.int32, device="cuda"),
+        torch.arange(5, device="cuda"),
+    )
+    out4 = torch.zeros(4, 8, 64, dtype=torch.bfloat16, device="cuda")
+
+    def decode():
+        skipped = torch.where(at > 0, rows, -1)
+        kernels.schedule(tables4, at, offsets, row_slots=skipped, row_offsets=offsets[:4] * 5)
+        kernels.write(view, slots4, k4, v4)
+        kernels.attend(view, q4, out=out4, overlap=True)
+
+    decode()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        decode()
+    keys, values = [k[:70], k[70:]], [v[:70], v[70:]]
+    for step in range(3):
+        live = [0, 1] if step < 2 else [1]
+        at.zero_(), slots4.fill_(-1), k4.normal_(), v4.normal_(), q4.normal_()
+        for place, row in enumerate(live):
+            keys[row] = torch.cat([keys[row], k4[place : place + 1]])
+            values[row] = torch.cat([values[row], v4[place : place + 1]])
+            n = len(keys[row])
+            at[place] = n
+            tables4[place] = tables[row]
+            slots4[place] = blocks[row][(n - 1) // 16] * 16 + (n - 1) % 16
+        graph.replay()
+        for place, row in enumerate(live):
+            expected = dense(q4[place : place + 1], keys[row], values[row])
+            torch.testing.assert_close(
+                out4[place : place + 1].float(), expected, atol=0.02, rtol=0.02
+            )
+    torch.cuda.synchronize()
+    kernels.close()
+    device.unregister(memory)
