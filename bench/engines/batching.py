@@ -8,7 +8,6 @@ import statistics
 import time
 
 import models
-import torch
 import transformers
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
@@ -31,17 +30,21 @@ class Load:
     def __len__(self):
         return len(self.prompts)
 
-    @property
-    def blocks(self):
-        """Blocks that all requests need at the same time, and a few more."""
-        needed = sum(-(-(len(p) + self.new_tokens) // BLOCK) for p in self.prompts)
-        return needed + needed // 16
+    def blocks(self, size=BLOCK, spare=16):
+        """Blocks that all requests need at the same time, and a part of them more."""
+        needed = sum(-(-(len(p) + self.new_tokens) // size) for p in self.prompts)
+        return needed + needed // spare + 1
 
 
 def accepted(function, given):
     """Those of the named arguments that a function of this version of transformers has."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in given.items() if name in names}
+
+
+def sizes(load, max_batch_tokens):
+    """Sizes of stock's cache. It keeps some blocks free before it takes more requests."""
+    return {"num_blocks": load.blocks(256, spare=2), "max_batch_tokens": max_batch_tokens}
 
 
 def settings(load, **more):
@@ -60,7 +63,10 @@ def generation(load):
 def serving(model, load):
     """A manager that runs, sized for the load."""
     begin = model.continuous_batching_context_manager
-    given = {"generation_config": generation(load), "continuous_batching_config": settings(load)}
+    # On a GPU stock sizes its cache by the free memory; on a host that would be most of its memory.
+    limits = sizes(load, 512) if model.device.type == "cpu" else {}
+    config = settings(load, **limits)
+    given = {"generation_config": generation(load), "continuous_batching_config": config}
     with contextlib.suppress(ImportError):
         from transformers.generation.continuous_batching.utils import WorkloadHints
 
@@ -69,12 +75,16 @@ def serving(model, load):
         yield manager
 
 
-def serve(manager, load, new_tokens):
-    """Sends all requests and waits for all answers. Returns the seconds, and the tokens in order."""
+def serve(manager, prompts, new_tokens, report):
+    """Sends requests and waits for all answers. Returns the seconds, and the tokens in order."""
     begin = time.perf_counter()
-    names = manager.add_requests(inputs=load.prompts, max_new_tokens=new_tokens)
+    names = manager.add_requests(inputs=prompts, max_new_tokens=new_tokens)
     done = {}
     while len(done) < len(names):
+        if report.left < 3:
+            for name in names:
+                manager.cancel_request(name)
+            raise TimeoutError(f"{len(done)} of {len(names)} requests ended in the part's time")
         result = manager.get_result(timeout=1)
         if result is None and not manager.is_running():
             raise RuntimeError("the generation thread ended")
@@ -90,12 +100,16 @@ def serve(manager, load, new_tokens):
 
 
 def timed_runs(report, model, load, most, reserve):
-    """Warms up, then serves up to `most` times and at least once, while there is time."""
+    """Warms up, then serves up to `most` times and at least once, while there is time.
+
+    Without graphs a part of the requests is enough to warm up.
+    """
     times = []
+    graphs = model.config._attn_implementation not in ("sdpa", "eager")
     with serving(model, load) as manager:
-        serve(manager, load, max(2, load.new_tokens // 16))
+        serve(manager, load.prompts if graphs else load.prompts[:16], load.new_tokens // 16, report)
         while len(times) < most and (not times or report.left - reserve > 1.2 * times[-1]):
-            seconds, tokens = serve(manager, load, load.new_tokens)
+            seconds, tokens = serve(manager, load.prompts, load.new_tokens, report)
             times.append(seconds)
     return times, tokens
 
@@ -131,42 +145,54 @@ def row(report, case, load, times, base=None, note=""):
     return rate
 
 
+def measure_kvarena(report, name, model, load, reserve):
+    """Returns new tokens a second and the tokens, or None and None."""
+    case = f"{name} kvarena"
+    if not transformers.__version__.startswith("5.23."):
+        report.skip(f"transformers is {transformers.__version__}, and not 5.23", case)
+        return None, None
+    try:
+        pool = {"num_blocks": load.blocks(), "block_size": BLOCK}
+        with ours.continuous_batching(model, **pool) as batching:
+            times, tokens = timed_runs(report, model, load, RUNS, reserve)
+        (cache,) = batching.caches
+        cache.kv.check()
+        cache.kv.close()
+    except Exception as error:
+        report.row(case, result="failed", note=short(error))
+        return None, None
+    return row(report, case, load, times), tokens
+
+
+def measure_stock(report, name, model, load, reserve, attention, mine, expected):
+    case = f"{name} stock, {attention}"
+    if report.left - reserve < 5:
+        report.skip("the part's time is used up", case)
+        return
+    try:
+        model.set_attn_implementation(attention)
+        times, tokens = timed_runs(report, model, load, RUNS, reserve)
+    except Exception as error:  # that stock does not run here is no fault of kvarena
+        report.skip(short(error), case)
+        return
+    note = f"transformers {transformers.__version__}"
+    if expected:
+        same = sum(a[0] == b[0] for a, b in zip(expected, tokens, strict=True))
+        note += f"; first tokens equal: {same} of {len(load)}"
+    row(report, case, load, times, mine, note)
+
+
 def measure(report, options):
-    attentions = options.stock_attention or [*flash_variants(), "sdpa"]
     pending = models.configs(options)
-    for name, config in pending.items():
+    for i, (name, config) in enumerate(pending.items()):
         load = Load(config, options.quick)
         model = models.build(config, options.device)
-        reserve = 0.5 * report.left if name != list(pending)[-1] else 0
-        mine = expected = None
-        try:
-            model.set_attn_implementation("sdpa")
-            with ours.continuous_batching(model, num_blocks=load.blocks, block_size=BLOCK) as batching:
-                times, expected = timed_runs(report, model, load, RUNS, reserve)
-            batching.caches[0].kv.check()
-            mine = row(report, f"{name} kvarena", load, times)
-            batching.caches[0].kv.close()
-            del batching
-        except ValueError as error:
-            report.skip(short(error), f"{name} kvarena")  # another version of transformers
-        except RuntimeError as error:
-            report.row(f"{name} kvarena", result="failed", note=short(error))
+        later = len(pending) - i - 1
+        reserve = report.left * later / (later + 1)
+        mine, expected = measure_kvarena(report, name, model, load, reserve)
         models.release()
-        for attention in attentions:
-            case = f"{name} stock, {attention}"
-            if report.left - reserve < 5:
-                report.skip("the part's time is used up", case)
-                continue
-            try:
-                model.set_attn_implementation(attention)
-                times, tokens = timed_runs(report, model, load, RUNS, reserve)
-                same = sum(a[0] == b[0] for a, b in zip(expected, tokens)) if expected else None
-                note = f"transformers {transformers.__version__}"
-                note += f"; first tokens equal: {same} of {len(load)}" if expected else ""
-                row(report, case, load, times, mine, note)
-            except (RuntimeError, ValueError, ImportError, torch.OutOfMemoryError) as error:
-                # That stock does not run here is no fault of kvarena.
-                report.skip(short(error), case)
+        for attention in options.stock_attention or [*flash_variants(), "sdpa"]:
+            measure_stock(report, name, model, load, reserve, attention, mine, expected)
             models.release()
         del model
         models.release()

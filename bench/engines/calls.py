@@ -1,7 +1,7 @@
 """What calls from Python cost on the host: one call, and a step of many sequences.
 
-Beside it, the same step of nano-vllm's BlockManager: may_append for each sequence, and the rows of the
-block table. nano-vllm itself, which needs a GPU, is not imported.
+Beside it, the same step of nano-vllm's BlockManager: may_append for each sequence, and the rows of
+the block table. nano-vllm itself, which needs a GPU, is not imported.
 """
 
 import importlib.util

@@ -1,7 +1,8 @@
-"""Host time of transformers' prepare_next_batch when all requests decode, with kvarena and without.
+"""Host time of transformers' prepare_next_batch when all requests decode, with and without kvarena.
 
-Only the host counts, so that the model is a small one. Without kvarena it makes read and write indices;
-with kvarena the step has block tables, which are made when the forward begins: a column of its own.
+Only the host counts, so that the model is a small one. Without kvarena it makes read and write
+indices. With kvarena the step has block tables, which are made when the forward begins. That time
+is a column of its own.
 """
 
 import statistics
@@ -40,6 +41,9 @@ class Begun:
     def __init__(self, step, seconds):
         self.step, self.seconds = step, seconds
 
+    def __getattr__(self, name):
+        return getattr(self.step, name)
+
     def __enter__(self):
         begin = time.perf_counter()
         entered = self.step.__enter__()
@@ -70,7 +74,9 @@ def times_of(model, load, device):
     """Medians in microseconds: of prepare_next_batch, and of the beginning of a step of kvarena."""
     manager = model.init_continuous_batching(
         generation_config=batching.generation(load),
-        continuous_batching_config=batching.settings(load, use_async_batching=False),
+        continuous_batching_config=batching.settings(
+            load, use_async_batching=False, **batching.sizes(load, max_batch_tokens=2048)
+        ),
     )
     processor = fill(manager, load)
     steps = Timed(processor.cache.kv) if hasattr(processor.cache, "kv") else None
@@ -98,7 +104,7 @@ def measure(report, options):
     model.set_attn_implementation("sdpa")
     stock, _ = times_of(model, load, options.device)
     models.release()
-    with ours.continuous_batching(model, num_blocks=load.blocks, block_size=batching.BLOCK):
+    with ours.continuous_batching(model, num_blocks=load.blocks(), block_size=batching.BLOCK):
         mine, begun = times_of(model, load, options.device)
     report.row(
         f"{len(load)} decoding requests",
