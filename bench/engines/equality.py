@@ -1,0 +1,142 @@
+"""generate() on kvarena beside generate() on DynamicCache: the tokens, with all layers.
+
+In float32 the tokens are equal. In bf16 rounding differs. There a first token that differs must be
+nearly a tie: by the logits of the float32 model, with the same weights, after the tokens in common.
+"""
+
+import copy
+import time
+
+import models
+import torch
+from transformers import DynamicCache
+
+import kvarena.transformers as ours
+
+TIE = 2.0**-6  # of the largest logit
+BLOCKS = 1024
+
+
+class Case:
+    """A call of generate(): its prompts, padded on the left, and its options."""
+
+    def __init__(self, name, lengths, new_tokens, in_bf16=True, repeats=False, **how):
+        self.name, self.lengths, self.new_tokens = name, lengths, new_tokens
+        self.in_bf16, self.repeats, self.how = in_bf16, repeats, {"do_sample": False, **how}
+
+    def inputs(self, config, device):
+        ids = torch.zeros(len(self.lengths), max(self.lengths), dtype=torch.long)
+        for row, tokens in enumerate(models.prompts(self.lengths, config.vocab_size, seed=3)):
+            if self.repeats:
+                tokens[-6:] = tokens[2:8]
+            ids[row, ids.shape[1] - len(tokens) :] = torch.tensor(tokens)
+        return ids.to(device), (ids != 0).long().to(device)
+
+    @torch.no_grad()
+    def tokens(self, model, cache):
+        """The new tokens, one row for each prompt."""
+        ids, mask = self.inputs(model.config, model.device)
+        torch.manual_seed(4)
+        out = model.generate(
+            ids,
+            attention_mask=mask,
+            past_key_values=cache,
+            max_new_tokens=self.new_tokens,
+            use_cache=True,
+            **self.how,
+        )
+        return out[:, ids.shape[1] :]
+
+
+def cases_of(config, quick):
+    prompt, new = (24, 40) if quick else (96, 64)
+    found = [
+        Case("greedy", [prompt] * 2, new),
+        Case("left padding", [prompt, prompt - 5, prompt - 11], new),
+        Case("prompt lookup", [prompt], new, repeats=True, prompt_lookup_num_tokens=3),
+        Case("sampled", [prompt] * 2, new, False, do_sample=True, temperature=1.3, top_k=50),
+        Case("3 beams", [prompt] * 2, new, False, num_beams=3),
+    ]
+    window = getattr(config, "sliding_window", None)
+    if window:
+        # One prompt is longer than the window; the new tokens of the other one cross it.
+        found.append(Case(f"window of {window}", [window + 150, window - new // 2], new))
+    return found
+
+
+def on_stock(model, case, attention):
+    model.set_attn_implementation(attention)
+    return case.tokens(model, DynamicCache(config=model.config))
+
+
+def on_kvarena(model, case):
+    model.set_attn_implementation("kvarena")
+    cache = ours.Cache(model.config, num_blocks=BLOCKS)
+    found = case.tokens(model, cache)
+    cache.kv.check()
+    cache.reset()
+    if cache.kv.stats().free != BLOCKS:
+        raise AssertionError("blocks did not come back")
+    cache.kv.close()
+    return found
+
+
+@torch.no_grad()
+def gaps(exact, case, row, common, found, expected):
+    """Distances of logits by the float32 model, divided by its largest |logit|.
+
+    Between the two tokens; between its best token and that of kvarena, and that of stock.
+    """
+    ids, mask = case.inputs(exact.config, exact.device)
+    prefix = torch.cat([ids[row][mask[row] == 1], common]).unsqueeze(0)
+    exact.set_attn_implementation("eager")
+    logits = exact(prefix, logits_to_keep=1, use_cache=False).logits[0, -1].float()
+    ours, stocks, best = logits[found], logits[expected], logits.max()
+    distances = torch.stack([(ours - stocks).abs(), best - ours, best - stocks])
+    return (distances / logits.abs().max()).tolist()
+
+
+def compare(report, exact, model, case, name, dtype):
+    attention = "eager" if dtype == "f32" else "sdpa"
+    begin = time.monotonic()
+    expected, found = on_stock(model, case, attention), on_kvarena(model, case)
+    equal, first, worst = 0, None, [None] * 3
+    for row, (a, b) in enumerate(zip(found, expected, strict=True)):
+        different = (a != b).nonzero()
+        if not len(different):
+            equal += len(b)
+            continue
+        at = int(different[0])
+        equal += at
+        first = at if first is None else min(first, at)
+        worst = max(worst, gaps(exact, case, row, b[:at], a[at], b[at]), key=lambda g: g[0] or 0)
+    varied = expected[0].unique().numel() >= expected.shape[1] // 2
+    good = first is None or (dtype == "bf16" and worst[0] <= TIE)
+    report.row(
+        f"{name} {dtype} {case.name}",
+        equal_tokens=f"{equal} of {expected.numel()}",
+        first_difference=first,
+        gap=worst[0],
+        gap_to_best=worst[1],
+        stock_to_best=worst[2],
+        seconds=round(time.monotonic() - begin, 1),
+        result="ok" if good and varied else "failed",
+        note="" if varied else "too few different tokens to compare",
+    )
+
+
+def measure(report, options):
+    for name, config in models.configs(options).items():
+        model = models.build(config, options.device)
+        exact = copy.deepcopy(model).float()
+        cases = cases_of(config, options.quick)
+        for dtype, chosen in (("f32", exact), ("bf16", model)):
+            for case in cases:
+                if dtype == "bf16" and not case.in_bf16:
+                    continue
+                if report.left < 10:
+                    report.skip("the part's time is used up", f"{name} {dtype} {case.name}")
+                    continue
+                compare(report, exact, chosen, case, name, dtype)
+        del model, exact, chosen
+        models.release()
