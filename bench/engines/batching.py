@@ -30,7 +30,7 @@ class Load:
     def __len__(self):
         return len(self.prompts)
 
-    def blocks(self, size=BLOCK, spare=16):
+    def blocks(self, size=BLOCK, spare=4):
         """Blocks that all requests need at the same time, and a part of them more."""
         needed = sum(-(-(len(p) + self.new_tokens) // size) for p in self.prompts)
         return needed + needed // spare + 1
@@ -138,7 +138,7 @@ def row(report, case, load, times, base=None, note=""):
         tokens_a_second=rate,
         median_s=statistics.median(times),
         runs=len(times),
-        kvarena_divided_by=base / rate if base else None,
+        kvarena_ratio=base / rate if base else None,
         result="ok",
         note=note,
     )

@@ -138,7 +138,7 @@ def measure(report, options):
                 kind,
                 tokens_a_second=rates[kind],
                 seconds=seconds,
-                kvarena_divided_by=rates["kvarena"] / rates[kind] if "kvarena" in rates else None,
+                kvarena_ratio=rates["kvarena"] / rates[kind] if "kvarena" in rates else None,
                 result="ok",
             )
 
