@@ -1,7 +1,8 @@
 """What calls from Python cost on the host: one call, and a step of many sequences.
 
-Beside it, the same step of nano-vllm's BlockManager: may_append for each sequence, and the rows of
-the block table. nano-vllm itself, which needs a GPU, is not imported.
+Beside it, the same step of nano-vllm: its BlockManager for each sequence, and the lists that its
+model runner makes of slots, lengths and block tables. nano-vllm itself, which needs a GPU, is not
+imported.
 """
 
 import importlib.util
@@ -106,10 +107,16 @@ class NanoSteps:
             one.append_token(7)
 
     def step(self):
+        lengths, slots = [], []
         for one in self.sequences:
+            self.manager.can_append(one)
             self.manager.may_append(one)
+        for one in self.sequences:
+            lengths.append(len(one))
+            slots.append(one.block_table[-1] * 256 + one.last_block_num_tokens - 1)
         longest = max(len(one.block_table) for one in self.sequences)
-        return [one.block_table + [-1] * (longest - len(one.block_table)) for one in self.sequences]
+        rows = [one.block_table + [-1] * (longest - len(one.block_table)) for one in self.sequences]
+        return lengths, slots, rows
 
 
 def measure(report, options):
@@ -120,7 +127,7 @@ def measure(report, options):
     report.row("an empty Python function", ns=nanoseconds_of(lambda: None))
     mine = microseconds(steps.with_sequences)
     report.row(f"step of {SEQUENCES}: sequences", us=mine)
-    report.row(f"step of {SEQUENCES}: tuples", us=microseconds(steps.with_tuples))
+    report.row(f"step of {SEQUENCES}: tuples made for it", us=microseconds(steps.with_tuples))
     try:
         nano = NanoSteps()
     except ModuleNotFoundError as error:
@@ -131,5 +138,5 @@ def measure(report, options):
         f"step of {SEQUENCES}: nano-vllm",
         us=theirs,
         kvarena_of_it=mine / theirs,
-        note="may_append and the rows of the block table",
+        note="can_append, may_append, lists of slots, lengths and block tables",
     )

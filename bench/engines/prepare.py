@@ -75,7 +75,9 @@ def times_of(model, load, device):
     manager = model.init_continuous_batching(
         generation_config=batching.generation(load),
         continuous_batching_config=batching.settings(
-            load, use_async_batching=False, **batching.sizes(load, max_batch_tokens=2048)
+            load,
+            use_async_batching=False,
+            **(batching.sizes(load, max_batch_tokens=2048) if device == "cpu" else {}),
         ),
     )
     processor = fill(manager, load)

@@ -256,6 +256,9 @@ class Replay:
         with self.cache.kv.replay(self.rows, self.cache.take_batch()):
             self.graph.replay()
 
+    def reset(self) -> None:
+        self.graph.reset()
+
 
 class Runner(ModelRunner):
     """Puts each forward into a step."""

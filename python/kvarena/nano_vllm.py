@@ -176,7 +176,7 @@ class Runtime:
     def __init__(self, layers: list[Attention], memory: torch.Tensor, config: Any) -> None:
         first = layers[0]
         self.memory, self.device = memory, device_of(memory.device)
-        is_chunked = memory.is_cuda and first.head_dim * memory.itemsize % 32 == 0
+        is_chunked = memory.is_cuda and memory.itemsize == 2 and first.head_dim % 16 == 0
         pool: dict[str, Any] = {
             "num_kv_heads": first.num_kv_heads,
             "num_q_heads": first.num_heads,

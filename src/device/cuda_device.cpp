@@ -261,6 +261,24 @@ Status CudaDeviceImpl::launch_host(HostFunction function, void* argument, Stream
 
 // ---- streams ------------------------------------------------------------------------------------
 
+namespace {
+
+/// While it lives, this thread may allocate although a stream is captured.
+class AllocatingInCapture {
+ public:
+  AllocatingInCapture() noexcept { exchange(); }
+  ~AllocatingInCapture() { exchange(); }
+  AllocatingInCapture(const AllocatingInCapture&) = delete;
+  AllocatingInCapture& operator=(const AllocatingInCapture&) = delete;
+
+ private:
+  void exchange() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace
+
 Result<StreamId> CudaDeviceImpl::create_stream_on(CUstream_st* adopted) {
   const Result<void*> bounce = allocate({.bytes = bounce_bytes_,
                                          .purpose = MemoryPurpose::intermediate_buffers,
@@ -285,6 +303,15 @@ Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
   const std::scoped_lock lock(adopting_);
   if (const Result<StreamId> known = streams_.adopt_again(native)) return known;
   if (native == cudaStreamLegacy || native == cudaStreamPerThread) return create_stream_on(native);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const Status looked = context_->call(
+      Resource::stream, 0, [&] { return cudaStreamIsCapturing(native, &capture); });
+  if (!looked) return looked;
+  if (capture != cudaStreamCaptureStatusNone) {
+    // To ask such a stream for its GPU would end the capture.
+    const AllocatingInCapture permitted;
+    return create_stream_on(native);
+  }
   int owner = -1;
   const Status asked =
       context_->call(Resource::stream, 0, [&] { return cudaStreamGetDevice(native, &owner); });

@@ -104,7 +104,8 @@ class KVARENA_EXPORT CudaDevice : public Device {
   /// stream. nullptr is cudaStreamLegacy, the default stream of code that is not compiled for
   /// per-thread default streams. cudaStreamPerThread is the calling thread's: other threads may
   /// only destroy it, and are otherwise refused with failed_precondition (stream). Returns
-  /// unsupported (device) for a stream of another GPU, else what create_stream returns.
+  /// unsupported (device) for a stream of another GPU, else what create_stream returns. A stream
+  /// that is being captured cannot be asked for its GPU: the caller answers for it.
   virtual Result<StreamId> adopt_stream(void* native_stream) = 0;
   /// Returns whether the stream is being captured into a graph, not_found (stream), or device_error
   /// (stream).

@@ -246,6 +246,27 @@ TEST_F(CudaStreamsTest, AnAdoptedStreamHasOneIdUntilItsLastAdoptionIsUndone) {
   EXPECT_EQ(cudaStreamDestroy(mine), cudaSuccess);
 }
 
+TEST_F(CudaStreamsTest, AStreamThatIsBeingCapturedIsAdopted) {
+  for (const cudaStreamCaptureMode mode :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+        cudaStreamCaptureModeRelaxed}) {
+    cudaStream_t mine = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(mine, mode), cudaSuccess);
+    const auto adopted = device_->adopt_stream(mine);
+    ASSERT_OK(adopted);
+    EXPECT_TRUE(device_->is_captured(*adopted).value());
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(mine, &graph), cudaSuccess) << "the capture goes on";
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    int ran = 0;
+    EXPECT_OK(device_->launch_host(count, &ran, *adopted));
+    EXPECT_OK(device_->destroy_stream(*adopted));
+    EXPECT_EQ(ran, 1);
+    EXPECT_EQ(cudaStreamDestroy(mine), cudaSuccess);
+  }
+}
+
 TEST_F(CudaStreamsTest, TheDefaultStreamsAreAdopted) {
   const StreamId legacy = device_->adopt_stream(nullptr).value();
   EXPECT_EQ(device_->adopt_stream(cudaStreamLegacy).value(), legacy);
