@@ -428,7 +428,8 @@ KVARENA_API kvarena_status kvarena_memory_allocate(kvarena_device* device,
                                                    const kvarena_allocation* request,
                                                    void** memory);
 /// Frees memory of kvarena_memory_allocate. The work that uses it must have completed. Returns
-/// not_found (allocation), or failed_precondition (allocation) for registered memory.
+/// not_found (allocation), also for the memory of a cache or of kernels, which they free themselves,
+/// or failed_precondition (allocation) for registered memory.
 KVARENA_API kvarena_status kvarena_memory_free(kvarena_device* device, void* memory);
 /// Records memory that the engine allocated itself, so that it is counted and checked. `request`
 /// has its bytes, purpose, kind and description. With `defer` 0 the driver is asked now, and memory
@@ -464,7 +465,8 @@ KVARENA_API kvarena_status kvarena_memory_fill(kvarena_device* device, void* tar
 /// Creates a stream of the device. Returns exhausted (stream).
 KVARENA_API kvarena_status kvarena_stream_create(kvarena_device* device, void** stream);
 /// Waits for the stream's work and destroys it. A stream that the caller made with CUDA is only
-/// forgotten then. Returns not_found (stream), or a failure that no wait has returned yet.
+/// forgotten then. Returns not_found (stream), on the host also for a stream that a cache made for
+/// itself, or a failure that no wait has returned yet.
 KVARENA_API kvarena_status kvarena_stream_destroy(kvarena_device* device, void* stream);
 /// Waits until all work of the stream has completed and returns its first failure, once.
 KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, void* stream);

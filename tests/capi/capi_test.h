@@ -50,6 +50,7 @@ void append_tokens(kvarena_cache* cache, kvarena_sequence sequence, int count);
 void test_library(void);
 void test_devices(void);
 void test_memory(void);
+void test_memory_of_objects(void);
 void test_cache(void);
 void test_sequences(void);
 void test_control(void);

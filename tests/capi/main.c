@@ -86,6 +86,7 @@ static const named_case kCases[] = {
     {"library", test_library},
     {"devices", test_devices},
     {"memory", test_memory},
+    {"memory_of_objects", test_memory_of_objects},
     {"cache", test_cache},
     {"sequences", test_sequences},
     {"control", test_control},
