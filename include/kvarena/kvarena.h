@@ -6,20 +6,17 @@
 /// engine needs of the C++ interface is here; docs/reference/c-api.md has a guide.
 ///
 /// - Status: every call that can fail returns a kvarena_status by value. Code 0 is success. No
-/// state
-///   is kept for a thread. A call that fails has changed nothing, and leaves its results as they
-///   were, unless its comment says otherwise. No call throws, ends the process or prints.
+///   state is kept for a thread. A call that fails has changed nothing, and leaves its results as
+///   they were, unless its comment says otherwise. No call throws, ends the process or prints.
 /// - Option structs begin with `struct_size`, which the caller sets to sizeof of the struct. Zero
-/// in
-///   a member means its default: zero the whole struct and set what differs, for example
+///   in a member means its default: zero the whole struct and set what differs, for example
 ///   `kvarena_host_options options = {.struct_size = sizeof options};`. A shorter struct (an older
 ///   caller) means defaults for the rest. A longer struct (a newer caller) is accepted when the
 ///   part that the library does not know is zero; otherwise the call returns unsupported
 ///   (span_size). A pointer to options may be NULL where the comment says so: all defaults. Members
 ///   named `reserved` must be zero.
 /// - Result structs begin with `struct_size` too. The library fills the part that both know and
-/// sets
-///   the rest to zero. It does not change `struct_size`. New members come at the end.
+///   sets the rest to zero. It does not change `struct_size`. New members come at the end.
 /// - A `struct_size` below 16, above 65536, or no multiple of 8 is invalid_argument (span_size).
 /// - Handles are opaque and counted: a cache keeps its device, a monitor keeps the devices that it
 ///   watches. A handle is a number in the form of a pointer and points to no memory. The library
@@ -39,9 +36,9 @@
 /// - Streams and device memory are `void*`. On CUDA a stream is a cudaStream_t (CUstream) of the
 ///   device's GPU, which the device remembers when it first sees it: kvarena_stream_destroy makes
 ///   it forget, before the caller destroys the stream. NULL means the default that the comment
-///   names, never CUDA's default stream.
-///   CUDA's default streams have handles of their own: KVARENA_STREAM_LEGACY and
-///   KVARENA_STREAM_PER_THREAD. On the host device a stream is what kvarena_stream_create returned.
+///   names, never CUDA's default stream. CUDA's default streams have handles of their own:
+///   KVARENA_STREAM_LEGACY and KVARENA_STREAM_PER_THREAD. On the host device a stream is what
+///   kvarena_stream_create returned.
 /// - Lengths and sizes are in tokens, blocks or bytes, as the names say. Times are nanoseconds of
 ///   kvarena_now_ns.
 /// - Functions that the caller passes must not throw and must not call back into the object that
@@ -428,8 +425,8 @@ KVARENA_API kvarena_status kvarena_memory_allocate(kvarena_device* device,
                                                    const kvarena_allocation* request,
                                                    void** memory);
 /// Frees memory of kvarena_memory_allocate. The work that uses it must have completed. Returns
-/// not_found (allocation), also for the memory of a cache or of kernels, which they free themselves,
-/// or failed_precondition (allocation) for registered memory.
+/// not_found (allocation), also for the memory of a cache or of kernels, which they free
+/// themselves, or failed_precondition (allocation) for registered memory.
 KVARENA_API kvarena_status kvarena_memory_free(kvarena_device* device, void* memory);
 /// Records memory that the engine allocated itself, so that it is counted and checked. `request`
 /// has its bytes, purpose, kind and description. With `defer` 0 the driver is asked now, and memory
@@ -633,8 +630,8 @@ KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_s
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
 /// queued on the cache's stream so far, because they may have been released a moment ago. `options`
 /// may be NULL. The default urgency is admission. Returns failed_precondition (step) between append
-/// and the end of the step, exhausted (sequence, holder, block,
-/// table_page), context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
+/// and the end of the step, exhausted (sequence, holder, block, table_page),
+/// context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                                                    const kvarena_sequence_options* options,
                                                    int32_t urgency, kvarena_sequence* sequence);
@@ -1074,9 +1071,9 @@ KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache
 /// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
 KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);
 
-// ---- engines with block tables of their own: layout
-// ----------------------------------------------- The layout's members of kvarena_cache_options say
-// how a pool lies in memory of the engine's. Any thread.
+// ---- engines with block tables of their own: layout ---------------------------------------------
+// The layout's members of kvarena_cache_options say how a pool lies in memory of the engine's. Any
+// thread.
 
 /// The sizes of a pool.
 typedef struct kvarena_pool_plan {
@@ -1098,10 +1095,9 @@ KVARENA_API kvarena_status kvarena_layout_plane(const kvarena_cache_options* opt
                                                 int64_t num_blocks, int32_t layer, int32_t kind,
                                                 kvarena_plane* plane);
 
-// ---- engines with block tables of their own: block ids
-// ---------------------------------------------- A pool is the record of who holds which block: ids
-// only, no bytes. A block is named by its id and its generation. Calls for many blocks take all or
-// nothing.
+// ---- engines with block tables of their own: block ids ------------------------------------------
+// A pool is the record of who holds which block: ids only, no bytes. A block is named by its id and
+// its generation. Calls for many blocks take all or nothing.
 
 /// Options of a pool.
 typedef struct kvarena_pool_options {
@@ -1229,13 +1225,12 @@ KVARENA_API kvarena_status kvarena_pool_explain_text(kvarena_pool* pool,
 /// Proves the accounts. Returns invariant_violated. O(num_blocks).
 KVARENA_API kvarena_status kvarena_pool_check(kvarena_pool* pool);
 
-// ---- engines with block tables of their own: kernels
-// ------------------------------------------------ The handle owns the workspaces of one shape on
-// one device. On CUDA, calls queue work on `stream` (never NULL) and can be captured; nothing
-// allocates after create. On the host, calls run in the call and `stream` is not read. For each
-// step: kvarena_kernels_schedule once, then for each layer kvarena_kernels_write and
-// kvarena_kernels_attend. One step at a time uses the handle's workspaces, in the order of its
-// streams.
+// ---- engines with block tables of their own: kernels --------------------------------------------
+// The handle owns the workspaces of one shape on one device. On CUDA, calls queue work on `stream`
+// (never NULL) and can be captured; nothing allocates after create. On the host, calls run in the
+// call and `stream` is not read. For each step: kvarena_kernels_schedule once, then for each layer
+// kvarena_kernels_write and kvarena_kernels_attend. One step at a time uses the handle's
+// workspaces, in the order of its streams.
 
 /// The largest step that the kernels serve.
 typedef struct kvarena_kernels_options {
@@ -1319,8 +1314,8 @@ KVARENA_API kvarena_status kvarena_kernels_check_tables(kvarena_kernels* kernels
 /// that was refused, and what is supported. Any thread.
 KVARENA_API size_t kvarena_kernels_describe(const kvarena_status* status, char* out, size_t size);
 
-// ---- plan: JSON in, JSON out, so that its many members are no part of the interface; any thread
-// -----
+// ---- plan: any thread ---------------------------------------------------------------------------
+// JSON in, JSON out, so that its many members are no part of the interface.
 
 /// Computes how much memory a model takes and how many sequences fit. `request` is a JSON object:
 /// `model` (a preset's name, or a path to a model's files) and members named as in PlanOptions, of
@@ -1335,8 +1330,7 @@ KVARENA_API kvarena_status kvarena_plan_json(const char* request, char* out, siz
 /// Writes the names of the built-in models and GPUs as JSON.
 KVARENA_API kvarena_status kvarena_presets_json(char* out, size_t size, size_t* length);
 
-// ---- health: calls on a monitor are "any thread"
-// ------------------------------------------------------
+// ---- health: calls on a monitor are "any thread" ------------------------------------------------
 
 /// A reason why the process is unhealthy has appeared. `code` is its name, such as
 /// "residency_violated". The strings are borrowed.
