@@ -1344,13 +1344,14 @@ typedef void (*kvarena_pressure_function)(void* user, const char* name, int32_t 
 typedef struct kvarena_monitor_options {
   uint64_t struct_size;             ///< sizeof(kvarena_monitor_options)
   int64_t period_ns;                ///< from one check to the next; 0: 60 s
-  int64_t pressure_period_ns;       ///< from one look to the next; 0: 1 s; -1: with checks
+  int64_t pressure_period_ns;       ///< from one look to the next, at most period_ns; 0: 1 s; -1:
+                                    ///< with checks
   int64_t check_limit_ns;           ///< a longer check is stuck; 0: 30 s or the period
   int64_t ticket_limit_ns;          ///< a ticket open for longer is late; 0: 30 s
   int64_t holder_grace_ns;          ///< a holder this long past its deadline is late
   int64_t step_limit_ns;            ///< an engine without a step for longer is stuck; 0: 30 s
   int64_t drift_warning_bytes;      ///< logged past this; 0: 512 MiB; -1: never
-  int64_t drift_limit_bytes;        ///< a reason past this; 0: never
+  int64_t drift_limit_bytes;        ///< a reason past this; 0 or -1: never
   double blocks_elevated;           ///< share of available blocks; 0: 0.20
   double blocks_critical;           ///< 0: 0.05
   double vram_elevated;             ///< share of free VRAM; 0: 0.05

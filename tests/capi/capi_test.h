@@ -64,6 +64,7 @@ void test_pool_refusals(void);
 void test_kernels(void);
 void test_plans(void);
 void test_monitor(void);
+void test_monitor_refusals(void);
 void test_watches(void);
 void test_bad_handles(void);
 void test_struct_sizes(void);

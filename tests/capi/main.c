@@ -100,6 +100,7 @@ static const named_case kCases[] = {
     {"kernels", test_kernels},
     {"plans", test_plans},
     {"monitor", test_monitor},
+    {"monitor_refusals", test_monitor_refusals},
     {"watches", test_watches},
     {"bad_handles", test_bad_handles},
     {"struct_sizes", test_struct_sizes},
