@@ -27,6 +27,10 @@
 /// - Threads: one thread at a time uses a handle. A second thread that enters it gets
 ///   failed_precondition (thread), and nothing has happened. Different handles may be used at the
 ///   same time. Calls marked "any thread" may run at any time beside others.
+/// - A release lets no more calls in: they get stale_handle. It waits until the "any thread" calls
+///   that are inside have returned. It does not wait for another call: while a thread is inside by
+///   one, and in a callback of a call on the same handle, the release returns failed_precondition
+///   (thread), and nothing has happened.
 /// - Text is written to memory of the caller by the rule of snprintf: at most `size` bytes with the
 ///   NUL at the end; the result is the length of the whole text without the NUL. Call with size 0
 ///   (`out` may be NULL) to learn the length. Calls on handles return a status and write the length
@@ -382,7 +386,8 @@ KVARENA_API kvarena_status kvarena_device_open_host(const kvarena_host_options* 
 KVARENA_API kvarena_status kvarena_device_open_cuda(const kvarena_cuda_options* options,
                                                     kvarena_device** device);
 /// Gives the handle up. The device lives on while caches, kernels or monitors keep it; then its
-/// memory and streams are released, and a warning names what was leaked. Returns stale_handle.
+/// memory and streams are released, and a warning names what was leaked. Returns stale_handle, or
+/// failed_precondition (thread) while another thread releases it.
 KVARENA_API kvarena_status kvarena_device_release(kvarena_device* device);
 /// Reads the facts. Returns device_error when the driver cannot tell the free memory.
 KVARENA_API kvarena_status kvarena_device_ask(kvarena_device* device, kvarena_device_info* info);
@@ -565,7 +570,8 @@ KVARENA_API kvarena_status kvarena_cache_create(kvarena_device* device,
                                                 const kvarena_cache_options* options,
                                                 kvarena_cache** cache);
 /// Ends the cache: monitors stop watching it, all its work is waited for, and its memory is freed.
-/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+/// Returns stale_handle, or failed_precondition (thread) while another thread is inside by a call
+/// that is not "any thread".
 KVARENA_API kvarena_status kvarena_cache_release(kvarena_cache* cache);
 /// Computes what kvarena_cache_create takes of such a device, without it. `free_bytes` matters only
 /// for all_free_but_bytes. Returns what kvarena_cache_create returns for the options. Any thread.
@@ -1132,7 +1138,8 @@ typedef struct kvarena_holder_demand {
 /// Creates a pool. Returns invalid_argument with the option.
 KVARENA_API kvarena_status kvarena_pool_create(const kvarena_pool_options* options,
                                                kvarena_pool** pool);
-/// Ends the pool. Returns stale_handle, or failed_precondition (thread).
+/// Ends the pool. Returns stale_handle, or failed_precondition (thread) while another thread is
+/// inside.
 KVARENA_API kvarena_status kvarena_pool_release(kvarena_pool* pool);
 /// Registers a holder. `options` may be NULL. Returns exhausted (holder).
 KVARENA_API kvarena_status kvarena_pool_open_holder(kvarena_pool* pool,
@@ -1277,7 +1284,7 @@ KVARENA_API kvarena_status kvarena_kernels_create(kvarena_device* device,
                                                   const kvarena_kernels_options* options,
                                                   kvarena_kernels** kernels);
 /// Frees the workspaces. The work that uses them must have completed. Returns stale_handle, or
-/// failed_precondition (thread).
+/// failed_precondition (thread) while another thread is inside.
 KVARENA_API kvarena_status kvarena_kernels_release(kvarena_kernels* kernels);
 /// Writes the bytes of all workspaces.
 KVARENA_API kvarena_status kvarena_kernels_workspace_bytes(kvarena_kernels* kernels,
@@ -1377,7 +1384,7 @@ typedef struct kvarena_monitor_options {
 KVARENA_API kvarena_status kvarena_monitor_start(const kvarena_monitor_options* options,
                                                  kvarena_monitor** monitor);
 /// Stops server and monitor and waits for a running check. Must not be called from a callback.
-/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+/// Returns stale_handle, or failed_precondition (thread) while another thread releases it.
 KVARENA_API kvarena_status kvarena_monitor_release(kvarena_monitor* monitor);
 /// Watches a device, which the monitor keeps. Returns failed_precondition (device) when it is.
 KVARENA_API kvarena_status kvarena_monitor_watch_device(kvarena_monitor* monitor,

@@ -70,5 +70,6 @@ void test_bad_handles(void);
 void test_struct_sizes(void);
 void test_null_arguments(void);
 void test_second_thread(void);
+void test_release_wins(void);
 void test_many_handles(void);
 void test_cuda(void);

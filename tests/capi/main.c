@@ -106,6 +106,7 @@ static const named_case kCases[] = {
     {"struct_sizes", test_struct_sizes},
     {"null_arguments", test_null_arguments},
     {"second_thread", test_second_thread},
+    {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
     {"cuda", test_cuda},
 };
