@@ -464,7 +464,8 @@ KVARENA_API kvarena_status kvarena_memory_copy(kvarena_device* device, void* tar
 /// Queues setting `bytes` bytes at `target` to `value`. Returns the same.
 KVARENA_API kvarena_status kvarena_memory_fill(kvarena_device* device, void* target, uint8_t value,
                                                uint64_t bytes, void* stream);
-/// Creates a stream of the device. Returns exhausted (stream).
+/// Creates a stream of the device. Returns exhausted (stream, host_memory), io_error (thread) when
+/// the system has no thread for it, or device_error.
 KVARENA_API kvarena_status kvarena_stream_create(kvarena_device* device, void** stream);
 /// Waits for the stream's work and destroys it. A stream that the caller made with CUDA is only
 /// forgotten then. Returns not_found (stream), on the host also for a stream that a cache made for
