@@ -288,9 +288,13 @@ typedef enum kvarena_operation_kind {
 
 // ---- ids and handles ----------------------------------------------------------------------------
 
-typedef uint64_t kvarena_sequence;  ///< a sequence; 0: none. Ranks that make the same calls agree
-typedef uint64_t kvarena_ticket;    ///< queued work on another stream; 0: none
-typedef uint64_t kvarena_holder;    ///< a registered holder of block references; 0: none
+/// A sequence; 0: none. Its cache never uses the id again, but two caches can have equal ids: the
+/// engine must not mix them up. So caches of ranks that get the same calls give the same ids.
+typedef uint64_t kvarena_sequence;
+/// A registered holder of block references; 0: none. Two caches or pools can have equal ids too.
+typedef uint64_t kvarena_holder;
+/// Queued work on another stream; 0: none. No two objects of the process have equal tickets.
+typedef uint64_t kvarena_ticket;
 
 typedef struct kvarena_device kvarena_device;    ///< memory, streams and accounts of one device
 typedef struct kvarena_cache kvarena_cache;      ///< a KvCache: what an engine holds
