@@ -33,8 +33,10 @@
 ///   (thread), and nothing has happened.
 /// - Text is written to memory of the caller by the rule of snprintf: at most `size` bytes with the
 ///   NUL at the end; the result is the length of the whole text without the NUL. Call with size 0
-///   (`out` may be NULL) to learn the length. Calls on handles return a status and write the length
-///   to `length`, which may be NULL. Text that was cut is no failure. JSON is text.
+///   (`out` may be NULL) to learn the length. kvarena_describe and kvarena_kernels_describe return
+///   the length, and take any size as 0 when `out` is NULL. All other calls return a status and
+///   write the length to `length`, which may be NULL; `out` NULL with a size that is not 0 is
+///   invalid_argument (pointer). Text that was cut is no failure. JSON is text.
 /// - Strings that the caller passes are UTF-8 and end with NUL. Strings and arrays are borrowed for
 ///   the call, unless a comment says otherwise.
 /// - Streams and device memory are `void*`. On CUDA a stream is a cudaStream_t (CUstream) of the

@@ -69,6 +69,7 @@ void test_watches(void);
 void test_bad_handles(void);
 void test_struct_sizes(void);
 void test_null_arguments(void);
+void test_null_text(void);
 void test_second_thread(void);
 void test_release_wins(void);
 void test_many_handles(void);

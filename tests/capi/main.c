@@ -105,6 +105,7 @@ static const named_case kCases[] = {
     {"bad_handles", test_bad_handles},
     {"struct_sizes", test_struct_sizes},
     {"null_arguments", test_null_arguments},
+    {"null_text", test_null_text},
     {"second_thread", test_second_thread},
     {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
