@@ -6,20 +6,17 @@
 /// engine needs of the C++ interface is here; docs/reference/c-api.md has a guide.
 ///
 /// - Status: every call that can fail returns a kvarena_status by value. Code 0 is success. No
-/// state
-///   is kept for a thread. A call that fails has changed nothing, and leaves its results as they
-///   were, unless its comment says otherwise. No call throws, ends the process or prints.
+///   state is kept for a thread. A call that fails has changed nothing, and leaves its results as
+///   they were, unless its comment says otherwise. No call throws, ends the process or prints.
 /// - Option structs begin with `struct_size`, which the caller sets to sizeof of the struct. Zero
-/// in
-///   a member means its default: zero the whole struct and set what differs, for example
+///   in a member means its default: zero the whole struct and set what differs, for example
 ///   `kvarena_host_options options = {.struct_size = sizeof options};`. A shorter struct (an older
 ///   caller) means defaults for the rest. A longer struct (a newer caller) is accepted when the
 ///   part that the library does not know is zero; otherwise the call returns unsupported
 ///   (span_size). A pointer to options may be NULL where the comment says so: all defaults. Members
 ///   named `reserved` must be zero.
 /// - Result structs begin with `struct_size` too. The library fills the part that both know and
-/// sets
-///   the rest to zero. It does not change `struct_size`. New members come at the end.
+///   sets the rest to zero. It does not change `struct_size`. New members come at the end.
 /// - A `struct_size` below 16, above 65536, or no multiple of 8 is invalid_argument (span_size).
 /// - Handles are opaque and counted: a cache keeps its device, a monitor keeps the devices that it
 ///   watches. A handle is a number in the form of a pointer and points to no memory. The library
@@ -30,18 +27,24 @@
 /// - Threads: one thread at a time uses a handle. A second thread that enters it gets
 ///   failed_precondition (thread), and nothing has happened. Different handles may be used at the
 ///   same time. Calls marked "any thread" may run at any time beside others.
+/// - A release lets no more calls in: they get stale_handle. It waits until the "any thread" calls
+///   that are inside have returned. It does not wait for another call: while a thread is inside by
+///   one, and in a callback of a call on the same handle, the release returns failed_precondition
+///   (thread), and nothing has happened.
 /// - Text is written to memory of the caller by the rule of snprintf: at most `size` bytes with the
 ///   NUL at the end; the result is the length of the whole text without the NUL. Call with size 0
-///   (`out` may be NULL) to learn the length. Calls on handles return a status and write the length
-///   to `length`, which may be NULL. Text that was cut is no failure. JSON is text.
+///   (`out` may be NULL) to learn the length. kvarena_describe and kvarena_kernels_describe return
+///   the length, and take any size as 0 when `out` is NULL. All other calls return a status and
+///   write the length to `length`, which may be NULL; `out` NULL with a size that is not 0 is
+///   invalid_argument (pointer). Text that was cut is no failure. JSON is text.
 /// - Strings that the caller passes are UTF-8 and end with NUL. Strings and arrays are borrowed for
 ///   the call, unless a comment says otherwise.
 /// - Streams and device memory are `void*`. On CUDA a stream is a cudaStream_t (CUstream) of the
 ///   device's GPU, which the device remembers when it first sees it: kvarena_stream_destroy makes
 ///   it forget, before the caller destroys the stream. NULL means the default that the comment
-///   names, never CUDA's default stream.
-///   CUDA's default streams have handles of their own: KVARENA_STREAM_LEGACY and
-///   KVARENA_STREAM_PER_THREAD. On the host device a stream is what kvarena_stream_create returned.
+///   names, never CUDA's default stream. CUDA's default streams have handles of their own:
+///   KVARENA_STREAM_LEGACY and KVARENA_STREAM_PER_THREAD. On the host device a stream is what
+///   kvarena_stream_create returned.
 /// - Lengths and sizes are in tokens, blocks or bytes, as the names say. Times are nanoseconds of
 ///   kvarena_now_ns.
 /// - Functions that the caller passes must not throw and must not call back into the object that
@@ -287,9 +290,13 @@ typedef enum kvarena_operation_kind {
 
 // ---- ids and handles ----------------------------------------------------------------------------
 
-typedef uint64_t kvarena_sequence;  ///< a sequence; 0: none. Ranks that make the same calls agree
-typedef uint64_t kvarena_ticket;    ///< queued work on another stream; 0: none
-typedef uint64_t kvarena_holder;    ///< a registered holder of block references; 0: none
+/// A sequence; 0: none. Its cache never uses the id again, but two caches can have equal ids: the
+/// engine must not mix them up. So caches of ranks that get the same calls give the same ids.
+typedef uint64_t kvarena_sequence;
+/// A registered holder of block references; 0: none. Two caches or pools can have equal ids too.
+typedef uint64_t kvarena_holder;
+/// Queued work on another stream; 0: none. No two objects of the process have equal tickets.
+typedef uint64_t kvarena_ticket;
 
 typedef struct kvarena_device kvarena_device;    ///< memory, streams and accounts of one device
 typedef struct kvarena_cache kvarena_cache;      ///< a KvCache: what an engine holds
@@ -385,7 +392,8 @@ KVARENA_API kvarena_status kvarena_device_open_host(const kvarena_host_options* 
 KVARENA_API kvarena_status kvarena_device_open_cuda(const kvarena_cuda_options* options,
                                                     kvarena_device** device);
 /// Gives the handle up. The device lives on while caches, kernels or monitors keep it; then its
-/// memory and streams are released, and a warning names what was leaked. Returns stale_handle.
+/// memory and streams are released, and a warning names what was leaked. Returns stale_handle, or
+/// failed_precondition (thread) while another thread releases it.
 KVARENA_API kvarena_status kvarena_device_release(kvarena_device* device);
 /// Reads the facts. Returns device_error when the driver cannot tell the free memory.
 KVARENA_API kvarena_status kvarena_device_ask(kvarena_device* device, kvarena_device_info* info);
@@ -428,7 +436,8 @@ KVARENA_API kvarena_status kvarena_memory_allocate(kvarena_device* device,
                                                    const kvarena_allocation* request,
                                                    void** memory);
 /// Frees memory of kvarena_memory_allocate. The work that uses it must have completed. Returns
-/// not_found (allocation), or failed_precondition (allocation) for registered memory.
+/// not_found (allocation), also for the memory of a cache or of kernels, which they free
+/// themselves, or failed_precondition (allocation) for registered memory.
 KVARENA_API kvarena_status kvarena_memory_free(kvarena_device* device, void* memory);
 /// Records memory that the engine allocated itself, so that it is counted and checked. `request`
 /// has its bytes, purpose, kind and description. With `defer` 0 the driver is asked now, and memory
@@ -461,10 +470,12 @@ KVARENA_API kvarena_status kvarena_memory_copy(kvarena_device* device, void* tar
 /// Queues setting `bytes` bytes at `target` to `value`. Returns the same.
 KVARENA_API kvarena_status kvarena_memory_fill(kvarena_device* device, void* target, uint8_t value,
                                                uint64_t bytes, void* stream);
-/// Creates a stream of the device. Returns exhausted (stream).
+/// Creates a stream of the device. Returns exhausted (stream, host_memory), io_error (thread) when
+/// the system has no thread for it, or device_error.
 KVARENA_API kvarena_status kvarena_stream_create(kvarena_device* device, void** stream);
 /// Waits for the stream's work and destroys it. A stream that the caller made with CUDA is only
-/// forgotten then. Returns not_found (stream), or a failure that no wait has returned yet.
+/// forgotten then. Returns not_found (stream), on the host also for a stream that a cache made for
+/// itself, or a failure that no wait has returned yet.
 KVARENA_API kvarena_status kvarena_stream_destroy(kvarena_device* device, void* stream);
 /// Waits until all work of the stream has completed and returns its first failure, once.
 KVARENA_API kvarena_status kvarena_stream_synchronize(kvarena_device* device, void* stream);
@@ -566,7 +577,8 @@ KVARENA_API kvarena_status kvarena_cache_create(kvarena_device* device,
                                                 const kvarena_cache_options* options,
                                                 kvarena_cache** cache);
 /// Ends the cache: monitors stop watching it, all its work is waited for, and its memory is freed.
-/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+/// Returns stale_handle, or failed_precondition (thread) while another thread is inside by a call
+/// that is not "any thread".
 KVARENA_API kvarena_status kvarena_cache_release(kvarena_cache* cache);
 /// Computes what kvarena_cache_create takes of such a device, without it. `free_bytes` matters only
 /// for all_free_but_bytes. Returns what kvarena_cache_create returns for the options. Any thread.
@@ -631,8 +643,8 @@ KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_s
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
 /// queued on the cache's stream so far, because they may have been released a moment ago. `options`
 /// may be NULL. The default urgency is admission. Returns failed_precondition (step) between append
-/// and the end of the step, exhausted (sequence, holder, block,
-/// table_page), context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
+/// and the end of the step, exhausted (sequence, holder, block, table_page),
+/// context_length_exceeded, or invalid_argument (num_tokens). O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_import(kvarena_cache* cache, int64_t num_tokens,
                                                    const kvarena_sequence_options* options,
                                                    int32_t urgency, kvarena_sequence* sequence);
@@ -1072,9 +1084,9 @@ KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache
 /// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
 KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);
 
-// ---- engines with block tables of their own: layout
-// ----------------------------------------------- The layout's members of kvarena_cache_options say
-// how a pool lies in memory of the engine's. Any thread.
+// ---- engines with block tables of their own: layout ---------------------------------------------
+// The layout's members of kvarena_cache_options say how a pool lies in memory of the engine's. Any
+// thread.
 
 /// The sizes of a pool.
 typedef struct kvarena_pool_plan {
@@ -1096,10 +1108,9 @@ KVARENA_API kvarena_status kvarena_layout_plane(const kvarena_cache_options* opt
                                                 int64_t num_blocks, int32_t layer, int32_t kind,
                                                 kvarena_plane* plane);
 
-// ---- engines with block tables of their own: block ids
-// ---------------------------------------------- A pool is the record of who holds which block: ids
-// only, no bytes. A block is named by its id and its generation. Calls for many blocks take all or
-// nothing.
+// ---- engines with block tables of their own: block ids ------------------------------------------
+// A pool is the record of who holds which block: ids only, no bytes. A block is named by its id and
+// its generation. Calls for many blocks take all or nothing.
 
 /// Options of a pool.
 typedef struct kvarena_pool_options {
@@ -1134,7 +1145,8 @@ typedef struct kvarena_holder_demand {
 /// Creates a pool. Returns invalid_argument with the option.
 KVARENA_API kvarena_status kvarena_pool_create(const kvarena_pool_options* options,
                                                kvarena_pool** pool);
-/// Ends the pool. Returns stale_handle, or failed_precondition (thread).
+/// Ends the pool. Returns stale_handle, or failed_precondition (thread) while another thread is
+/// inside.
 KVARENA_API kvarena_status kvarena_pool_release(kvarena_pool* pool);
 /// Registers a holder. `options` may be NULL. Returns exhausted (holder).
 KVARENA_API kvarena_status kvarena_pool_open_holder(kvarena_pool* pool,
@@ -1227,13 +1239,12 @@ KVARENA_API kvarena_status kvarena_pool_explain_text(kvarena_pool* pool,
 /// Proves the accounts. Returns invariant_violated. O(num_blocks).
 KVARENA_API kvarena_status kvarena_pool_check(kvarena_pool* pool);
 
-// ---- engines with block tables of their own: kernels
-// ------------------------------------------------ The handle owns the workspaces of one shape on
-// one device. On CUDA, calls queue work on `stream` (never NULL) and can be captured; nothing
-// allocates after create. On the host, calls run in the call and `stream` is not read. For each
-// step: kvarena_kernels_schedule once, then for each layer kvarena_kernels_write and
-// kvarena_kernels_attend. One step at a time uses the handle's workspaces, in the order of its
-// streams.
+// ---- engines with block tables of their own: kernels --------------------------------------------
+// The handle owns the workspaces of one shape on one device. On CUDA, calls queue work on `stream`
+// (never NULL) and can be captured; nothing allocates after create. On the host, calls run in the
+// call and `stream` is not read. For each step: kvarena_kernels_schedule once, then for each layer
+// kvarena_kernels_write and kvarena_kernels_attend. One step at a time uses the handle's
+// workspaces, in the order of its streams.
 
 /// The largest step that the kernels serve.
 typedef struct kvarena_kernels_options {
@@ -1280,7 +1291,7 @@ KVARENA_API kvarena_status kvarena_kernels_create(kvarena_device* device,
                                                   const kvarena_kernels_options* options,
                                                   kvarena_kernels** kernels);
 /// Frees the workspaces. The work that uses them must have completed. Returns stale_handle, or
-/// failed_precondition (thread).
+/// failed_precondition (thread) while another thread is inside.
 KVARENA_API kvarena_status kvarena_kernels_release(kvarena_kernels* kernels);
 /// Writes the bytes of all workspaces.
 KVARENA_API kvarena_status kvarena_kernels_workspace_bytes(kvarena_kernels* kernels,
@@ -1317,8 +1328,8 @@ KVARENA_API kvarena_status kvarena_kernels_check_tables(kvarena_kernels* kernels
 /// that was refused, and what is supported. Any thread.
 KVARENA_API size_t kvarena_kernels_describe(const kvarena_status* status, char* out, size_t size);
 
-// ---- plan: JSON in, JSON out, so that its many members are no part of the interface; any thread
-// -----
+// ---- plan: any thread ---------------------------------------------------------------------------
+// JSON in, JSON out, so that its many members are no part of the interface.
 
 /// Computes how much memory a model takes and how many sequences fit. `request` is a JSON object:
 /// `model` (a preset's name, or a path to a model's files) and members named as in PlanOptions, of
@@ -1333,8 +1344,7 @@ KVARENA_API kvarena_status kvarena_plan_json(const char* request, char* out, siz
 /// Writes the names of the built-in models and GPUs as JSON.
 KVARENA_API kvarena_status kvarena_presets_json(char* out, size_t size, size_t* length);
 
-// ---- health: calls on a monitor are "any thread"
-// ------------------------------------------------------
+// ---- health: calls on a monitor are "any thread" ------------------------------------------------
 
 /// A reason why the process is unhealthy has appeared. `code` is its name, such as
 /// "residency_violated". The strings are borrowed.
@@ -1348,13 +1358,14 @@ typedef void (*kvarena_pressure_function)(void* user, const char* name, int32_t 
 typedef struct kvarena_monitor_options {
   uint64_t struct_size;             ///< sizeof(kvarena_monitor_options)
   int64_t period_ns;                ///< from one check to the next; 0: 60 s
-  int64_t pressure_period_ns;       ///< from one look to the next; 0: 1 s; -1: with checks
+  int64_t pressure_period_ns;       ///< from one look to the next, at most period_ns; 0: 1 s; -1:
+                                    ///< with checks
   int64_t check_limit_ns;           ///< a longer check is stuck; 0: 30 s or the period
   int64_t ticket_limit_ns;          ///< a ticket open for longer is late; 0: 30 s
   int64_t holder_grace_ns;          ///< a holder this long past its deadline is late
   int64_t step_limit_ns;            ///< an engine without a step for longer is stuck; 0: 30 s
   int64_t drift_warning_bytes;      ///< logged past this; 0: 512 MiB; -1: never
-  int64_t drift_limit_bytes;        ///< a reason past this; 0: never
+  int64_t drift_limit_bytes;        ///< a reason past this; 0 or -1: never
   double blocks_elevated;           ///< share of available blocks; 0: 0.20
   double blocks_critical;           ///< 0: 0.05
   double vram_elevated;             ///< share of free VRAM; 0: 0.05
@@ -1380,7 +1391,7 @@ typedef struct kvarena_monitor_options {
 KVARENA_API kvarena_status kvarena_monitor_start(const kvarena_monitor_options* options,
                                                  kvarena_monitor** monitor);
 /// Stops server and monitor and waits for a running check. Must not be called from a callback.
-/// Returns stale_handle, or failed_precondition (thread) while another thread is inside.
+/// Returns stale_handle, or failed_precondition (thread) while another thread releases it.
 KVARENA_API kvarena_status kvarena_monitor_release(kvarena_monitor* monitor);
 /// Watches a device, which the monitor keeps. Returns failed_precondition (device) when it is.
 KVARENA_API kvarena_status kvarena_monitor_watch_device(kvarena_monitor* monitor,

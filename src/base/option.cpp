@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 118> kNames = {
+constexpr std::array<std::string_view, 124> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -84,6 +84,12 @@ constexpr std::array<std::string_view, 118> kNames = {
     "max_connections",
     "max_request_bytes",
     "request_limit_ms",
+    "drift_warning_bytes",
+    "drift_limit_bytes",
+    "http_port",
+    "http_max_connections",
+    "http_max_request_bytes",
+    "http_request_limit_ms",
     "format",
     "kept",
     "tensor_parallel",

@@ -1,5 +1,6 @@
 #include "cache/scrub_planner.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace kvarena {
@@ -13,13 +14,14 @@ ScrubPlanner::ScrubPlanner(Scrub mode, std::int64_t num_blocks, std::int32_t blo
       shift_(std::countr_zero(static_cast<std::uint32_t>(block_size_tokens))),
       is_power_of_two_(std::has_single_bit(static_cast<std::uint32_t>(block_size_tokens))),
       writers_(static_cast<std::size_t>(num_blocks)),
-      is_mixed_(static_cast<std::size_t>(num_blocks)),
+      foreign_tokens_(static_cast<std::size_t>(num_blocks)),
       copies_(static_cast<std::size_t>(limits.max_rows)),
       clears_(static_cast<std::size_t>(max_clears(block_size_tokens, limits))) {}
 
 std::int64_t ScrubPlanner::host_bytes(std::int64_t num_blocks, std::int32_t block_size_tokens,
                                       const StepLimits& limits) noexcept {
-  constexpr auto kWriterBytes = static_cast<std::int64_t>(sizeof(std::uint64_t) + 1);
+  constexpr auto kWriterBytes =
+      static_cast<std::int64_t>(sizeof(std::uint64_t) + sizeof(std::uint16_t));
   constexpr auto kEntryBytes = static_cast<std::int64_t>(sizeof(BlockScrub));
   return num_blocks * kWriterBytes +
          (limits.max_rows + max_clears(block_size_tokens, limits)) * kEntryBytes;
@@ -53,7 +55,7 @@ std::uint64_t ScrubPlanner::owner_of(const BlockTables& tables, Row& row) const 
 /// Adds a clear behind `kept_tokens` and notes the new writer.
 void ScrubPlanner::clear(BlockId block, std::int32_t kept_tokens, std::uint64_t owner) noexcept {
   clears_[num_clears_++] = {block, block, kept_tokens};
-  is_mixed(block) = kept_tokens > 0;
+  foreign_of(block) = static_cast<std::uint16_t>(kept_tokens);
   writer_of(block) = owner;
 }
 
@@ -70,12 +72,14 @@ void ScrubPlanner::plan_tail(const BlockTables& tables, Row& row, BlockId block,
     copies_[num_copies_] = {copies[num_copies_].source, block, kept};
     const BlockId source = copies[num_copies_++].source;
     const std::uint64_t owner = owner_of(tables, row);
-    is_mixed(block) = is_mixed(source) != 0 || writer_of(source) != owner;
+    foreign_of(block) = writer_of(source) != owner
+                            ? static_cast<std::uint16_t>(kept)
+                            : std::min(foreign_of(source), static_cast<std::uint16_t>(kept));
     writer_of(block) = owner;
     return;
   }
   const std::uint64_t owner = owner_of(tables, row);
-  if (writer_of(block) != owner) clear(block, kept, owner);
+  if (writer_of(block) != owner || foreign_of(block) > kept) clear(block, kept, owner);
 }
 
 /// A row has an old last block, which plan_tail handles, and blocks that its tokens enter.
@@ -101,7 +105,7 @@ ScrubPlan ScrubPlanner::plan(const BlockTables& tables, std::span<const AppendDe
     for (; token < num_new; token += block_size_) {
       const BlockId entered = block_at(token);
       const std::uint64_t owner = owner_of(tables, row);
-      if (mode_ == Scrub::always || writer_of(entered) != owner || is_mixed(entered) != 0) {
+      if (mode_ == Scrub::always || writer_of(entered) != owner || foreign_of(entered) > 0) {
         clear(entered, 0, owner);
       }
     }

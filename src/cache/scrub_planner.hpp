@@ -2,12 +2,15 @@
 
 /// @file
 /// `ScrubPlanner`: decides which blocks a step clears before its tokens are written. It remembers
-/// the last writer of each block. All memory is allocated at construction. One thread at a time.
+/// the last writer of each block, and how many leading tokens of the block may be of others. All
+/// memory is allocated at construction. One thread at a time.
 ///
-/// The bytes of a block behind the tokens that sequences share were written by its last writer, or
-/// are zero. A block is therefore cleared in two cases: when the first token that enters it is not
-/// its last writer's, and behind the kept tokens when a fork of another owner continues in it. A
-/// copy on write gets the shared tokens and then zeros.
+/// The bytes of a block behind these leading tokens were written by its last writer, or are zero.
+/// A step whose tokens begin at token `kept` of a block clears the block from there on in two
+/// cases: its last writer is another owner, or `kept` lies in front of the end of the leading
+/// tokens, so that tokens of others would stand behind the new ones. In both cases the first `kept`
+/// tokens are the block's leading tokens from then on. A block that is entered (`kept` is 0) is the
+/// same case. A copy on write gets the shared tokens and then zeros.
 
 #include "base/lazy_array.hpp"
 #include "kernels/params.h"
@@ -60,8 +63,8 @@ class ScrubPlanner {
     std::uint64_t owner;  // 0: not looked up yet
   };
   std::uint64_t owner_of(const BlockTables& tables, Row& row) const noexcept;
-  std::uint8_t& is_mixed(BlockId block) noexcept {
-    return is_mixed_[static_cast<std::size_t>(block.value)];
+  std::uint16_t& foreign_of(BlockId block) noexcept {
+    return foreign_tokens_[static_cast<std::size_t>(block.value)];
   }
   std::uint64_t& writer_of(BlockId block) noexcept {
     return writers_[static_cast<std::size_t>(block.value)];
@@ -76,8 +79,9 @@ class ScrubPlanner {
   std::int32_t shift_;                // log2 of the block size when it is a power of two
   bool is_power_of_two_;              // whether the block size is one
   LazyArray<std::uint64_t> writers_;  // [num_blocks] owner or sequence that wrote last; 0: nobody
-  LazyArray<std::uint8_t> is_mixed_;  // [num_blocks] tokens of another owner lie in front of the
-                                      // last writer's
+  // [num_blocks] The leading tokens that may be of another owner than the last writer; fewer than a
+  // block has, because the last writer wrote behind them.
+  LazyArray<std::uint16_t> foreign_tokens_;
   LazyArray<kernels::BlockScrub> copies_;
   LazyArray<kernels::BlockScrub> clears_;
   std::size_t num_copies_ = 0;

@@ -1,5 +1,6 @@
 #include "capi/handles.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <new>
@@ -53,20 +54,29 @@ void* open_handle(Kind kind, std::shared_ptr<void> object) noexcept try {
   return nullptr;
 }
 
+thread_local constinit std::array<const Place*, Visit::kMostNested> Visit::nested_{};
+thread_local constinit std::size_t Visit::depth_ = 0;
+
+bool Visit::is_inside(const Place& place) noexcept {
+  const auto end = nested_.begin() + static_cast<std::ptrdiff_t>(std::min(depth_, kMostNested));
+  return std::find(nested_.begin(), end, &place) != end;
+}
+
 Status close_handle(void* handle, Kind kind, std::shared_ptr<void>& object) noexcept {
   const HandleNumber number = HandleNumber::of(handle);
   {
     const Entry entry(handle, kind);
     if (!entry) return entry.status();
     Place& place = *place_of(number);
-    place.word.store(number.word() | 16U);
-    if (place.visitors.load() != 0) {
-      place.word.store(number.word());
-      return failed_precondition(Resource::thread);
+    if (Visit::is_inside(place)) return failed_precondition(Resource::thread);
+    place.word.store(number.generation << 8);
+    for (;;) {
+      const std::uint32_t visitors = place.visitors.load();
+      if (visitors == 0) break;
+      place.visitors.wait(visitors);
     }
     object = std::move(place.owner);
     place.object = nullptr;
-    place.word.store(number.generation << 8, std::memory_order_release);
   }
   FreePlaces& free = free_places();
   const std::lock_guard lock(free.mutex);

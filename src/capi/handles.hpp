@@ -7,8 +7,9 @@
 /// after all other free ones, and has another generation then.
 ///
 /// `Entry` lets one thread into an object; `Visit` lets any number in, for calls that any thread
-/// may make. Neither waits. An object ends when its handle is closed, which fails while somebody is
-/// inside, and when no other object keeps it.
+/// may make. Neither waits. close_handle lets no more calls in and waits for the visits that are
+/// inside, so that visits which always overlap cannot keep an object alive. An object ends when its
+/// handle is closed and no other object keeps it.
 
 #include "kvarena/base/status.hpp"
 
@@ -25,7 +26,7 @@ enum class Kind : std::uint8_t { none, device, cache, pool, kernels, monitor };
 
 /// A place of the table.
 struct Place {
-  /// generation << 8 | state << 4 | kind. State is 0 open, 1 closing.
+  /// generation << 8 | kind while open; generation << 8 while it closes and when it is free.
   std::atomic<std::uint64_t> word{0};
   std::atomic<std::uint32_t> inside{0};    ///< 1: a thread is inside
   std::atomic<std::uint32_t> visitors{0};  ///< threads that make calls for any thread
@@ -60,8 +61,10 @@ struct HandleNumber {
 
 /// Puts `object` into the table. Returns its handle, or nullptr when the table or memory is full.
 void* open_handle(Kind kind, std::shared_ptr<void> object) noexcept;
-/// Takes the object out of the table; the caller ends it. Returns stale_handle, or
-/// failed_precondition (thread) while a thread is inside; nothing has changed then.
+/// Takes the object out of the table; the caller ends it. Waits for the visits of other threads.
+/// Returns stale_handle, or failed_precondition (thread) while a thread is inside by an Entry,
+/// while another thread closes the handle, or in a visit of the calling thread; nothing has changed
+/// then.
 Status close_handle(void* handle, Kind kind, std::shared_ptr<void>& object) noexcept;
 
 /// The refusal of a handle that is not open: NULL, released, or of another kind.
@@ -128,17 +131,19 @@ class Visit {
     // Sequentially consistent, as in close_handle: either this thread sees that the handle closes,
     // or the thread that closes it sees this one.
     place->visitors.fetch_add(1);
-    const std::uint64_t word = place->word.load();
-    if (word == number.word()) {
-      place_ = place;
+    if (place->word.load() != number.word()) {
+      leave(*place);
+      status_ = refused_handle(handle);
       return;
     }
-    place->visitors.fetch_sub(1);
-    const bool is_closing = word == (number.word() | 16U);
-    status_ = is_closing ? failed_precondition(Resource::thread) : refused_handle(handle);
+    place_ = place;
+    if (depth_ < kMostNested) nested_[depth_] = place;
+    ++depth_;
   }
   ~Visit() {
-    if (place_ != nullptr) place_->visitors.fetch_sub(1);
+    if (place_ == nullptr) return;
+    --depth_;
+    leave(*place_);
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
@@ -152,7 +157,20 @@ class Visit {
   /// Returns a share in the object.
   std::shared_ptr<void> share() const noexcept { return place_->owner; }
 
+  /// Returns whether the calling thread is inside the place by a visit.
+  static bool is_inside(const Place& place) noexcept;
+
  private:
+  /// A place is never given back, so it may be touched when its object has ended.
+  static void leave(Place& place) noexcept {
+    if (place.visitors.fetch_sub(1) == 1) place.visitors.notify_all();
+  }
+
+  /// A visit in a callback of a visit, and so on. Deeper ones are not remembered.
+  static constexpr std::size_t kMostNested = 8;
+  static thread_local constinit std::array<const Place*, kMostNested> nested_;  ///< of this thread
+  static thread_local constinit std::size_t depth_;                             ///< of its visits
+
   Place* place_ = nullptr;
   Status status_;
 };

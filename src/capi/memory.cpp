@@ -69,15 +69,14 @@ kvarena_status kvarena_memory_allocate(kvarena_device* device, const kvarena_all
     if (memory == nullptr) return refused_null();
     const Result<AllocationRequest> wanted = request_of(given);
     if (!wanted) return wanted.status();
-    const Result<void*> allocated = object.device().allocate(*wanted);
+    const Result<void*> allocated = object.allocate(*wanted);
     if (allocated) *memory = *allocated;
     return allocated.status();
   });
 }
 
 kvarena_status kvarena_memory_free(kvarena_device* device, void* memory) {
-  return visit<DeviceObject>(device,
-                             [&](DeviceObject& object) { return object.device().free(memory); });
+  return visit<DeviceObject>(device, [&](DeviceObject& object) { return object.free(memory); });
 }
 
 kvarena_status kvarena_memory_register(kvarena_device* device, void* memory,

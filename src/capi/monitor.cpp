@@ -1,5 +1,6 @@
 // Health: a monitor of devices and caches, with an HTTP server if asked.
 
+#include "capi/monitor_options.hpp"
 #include "capi/objects.hpp"
 #include "capi/watching.hpp"
 
@@ -42,8 +43,6 @@ class MonitorObject {
   Result<WatchId> find(const std::string& name);
 
  private:
-  HealthOptions options() const;
-  HealthServerOptions server_options() const;
   void keep(const std::shared_ptr<DeviceObject>& device);
 
   kvarena_monitor_options given_;
@@ -58,60 +57,9 @@ class MonitorObject {
 template <>
 inline constexpr Kind kKindOf<MonitorObject> = Kind::monitor;
 
-namespace {
-
-/// `given`, or what the library's options have where it is zero; -1 is `off`.
-template <class Value, class Given>
-void choose(Given given, Value& value, Value off = {}) noexcept {
-  if (given == 0) return;
-  value = given == static_cast<Given>(-1) ? off : static_cast<Value>(given);
-}
-
-}  // namespace
-
-HealthOptions MonitorObject::options() const {
-  HealthOptions options;
-  choose(given_.period_ns, options.period_ns);
-  choose(given_.pressure_period_ns, options.pressure_period_ns);
-  options.check_limit_ns = std::min(options.check_limit_ns, options.period_ns);
-  options.pressure_period_ns = std::min(options.pressure_period_ns, options.period_ns);
-  choose(given_.check_limit_ns, options.check_limit_ns);
-  choose(given_.ticket_limit_ns, options.ticket_limit_ns);
-  options.holder_grace_ns = given_.holder_grace_ns;
-  choose(given_.step_limit_ns, options.step_limit_ns);
-  choose(given_.drift_warning_bytes, options.drift_warning_bytes);
-  choose(given_.drift_limit_bytes, options.drift_limit_bytes);
-  PressureOptions& pressure = options.pressure;
-  if (given_.blocks_elevated != 0) pressure.blocks.elevated = given_.blocks_elevated;
-  if (given_.blocks_critical != 0) pressure.blocks.critical = given_.blocks_critical;
-  if (given_.vram_elevated != 0) pressure.vram.elevated = given_.vram_elevated;
-  if (given_.vram_critical != 0) pressure.vram.critical = given_.vram_critical;
-  if (given_.vram_exhausted != 0) pressure.vram.exhausted = given_.vram_exhausted;
-  if (given_.hysteresis != 0) pressure.hysteresis = given_.hysteresis;
-  pressure.watch_vram = given_.ignore_vram == 0;
-  options.run_thread = given_.no_thread == 0;
-  return options;
-}
-
-HealthServerOptions MonitorObject::server_options() const {
-  HealthServerOptions options;
-  if (given_.http_address != nullptr) options.address = given_.http_address;
-  if (given_.http_token != nullptr) options.token = given_.http_token;
-  options.port = static_cast<std::uint16_t>(given_.http_port);
-  choose(given_.http_max_connections, options.max_connections);
-  choose(given_.http_max_request_bytes, options.max_request_bytes);
-  choose(given_.http_request_limit_ms, options.request_limit_ms);
-  return options;
-}
-
 Status MonitorObject::start() {
-  if (given_.http_port < 0 || given_.http_port > 65535) {
-    return invalid_argument(Resource::address, given_.http_port, 0, 65535);
-  }
-  for (const std::int64_t bytes : {given_.drift_warning_bytes, given_.drift_limit_bytes}) {
-    if (bytes < -1) return invalid_option(Option::bytes, bytes, -1, INT64_MAX);
-  }
-  HealthOptions chosen = options();
+  if (Status s = check_members(given_); !s) return s;
+  HealthOptions chosen = health_options(given_);
   if (given_.on_unhealthy != nullptr) {
     chosen.on_unhealthy = [function = given_.on_unhealthy,
                            user = given_.user](const HealthReason& reason) {
@@ -131,12 +79,12 @@ Status MonitorObject::start() {
     };
   }
   Result<HealthMonitor> monitor = HealthMonitor::create(chosen);
-  if (!monitor) return monitor.status();
+  if (!monitor) return as_member(monitor.status());
   monitor_.emplace(std::move(*monitor));
   if (given_.serve_http == 0) return {};
-  Result<HealthServer> server = HealthServer::start(*monitor_, server_options());
+  Result<HealthServer> server = HealthServer::start(*monitor_, server_options(given_));
   if (server) server_.emplace(std::move(*server));
-  return server.status();
+  return as_member(server.status());
 }
 
 /// Keeps a device for as long as this monitor may look at it.

@@ -1,6 +1,8 @@
 #include "capi/objects.hpp"
 
 #include <cstdint>
+#include <new>
+#include <utility>
 
 namespace kvarena::capi {
 namespace {
@@ -57,16 +59,19 @@ Result<void*> DeviceObject::create_stream() {
   const Result<StreamId> id = device_->create_stream();
   if (!id) return id.status();
   const Result<void*> stream = name_of(*id);
-  if (stream && cuda() != nullptr) {
+  if (!stream) return stream;
+  try {
     const std::lock_guard lock(mutex_);
     streams_.insert_or_assign(*stream, *id);
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(device_->destroy_stream(*id));
+    throw;
   }
   return stream;
 }
 
 Status DeviceObject::destroy_stream(void* stream) {
   if (stream == nullptr) return refused_null();
-  if (cuda() == nullptr) return device_->destroy_stream(host_stream(stream));
   std::unique_lock lock(mutex_);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) {
@@ -76,6 +81,42 @@ Status DeviceObject::destroy_stream(void* stream) {
   streams_.erase(found);
   lock.unlock();
   return device_->destroy_stream(id);
+}
+
+Result<void*> DeviceObject::allocate(const AllocationRequest& request) {
+  const Result<void*> memory = device_->allocate(request);
+  if (!memory) return memory;
+  try {
+    const std::lock_guard lock(mutex_);
+    memory_.insert(*memory);
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(device_->free(*memory));
+    throw;
+  }
+  return memory;
+}
+
+/// The address leaves the set first: once the device has the memory back, another thread may get
+/// the same address.
+Status DeviceObject::free(void* memory) {
+  if (memory == nullptr) return refused_null();
+  std::unique_lock lock(mutex_);
+  auto node = memory_.extract(memory);
+  lock.unlock();
+  if (node.empty()) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    const Result<AllocationRecord> record = device_->tracker().find(memory);
+    const bool is_registered =
+        record && record->pointer == memory && record->owner == AllocationOwner::engine;
+    return is_registered ? failed_precondition(Resource::allocation, address)
+                         : not_found(Resource::allocation, address);
+  }
+  const Status status = device_->free(memory);
+  if (status.code == StatusCode::failed_precondition) {  // not freed
+    lock.lock();
+    memory_.insert(std::move(node));
+  }
+  return status;
 }
 
 void LogAdapter::append(const Operation& operation) {

@@ -21,12 +21,13 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace kvarena::capi {
 
-/// A device and the streams that callers have named.
+/// A device, and the memory and streams that callers have of it.
 class DeviceObject {
  public:
   explicit DeviceObject(std::unique_ptr<Device> device) noexcept : device_(std::move(device)) {}
@@ -41,13 +42,19 @@ class DeviceObject {
   Result<void*> name_of(StreamId stream) const;
   /// Creates a stream.
   Result<void*> create_stream();
-  /// Destroys or forgets a stream.
+  /// Destroys or forgets a stream. Returns not_found (stream) for one that no caller has.
   Status destroy_stream(void* stream);
+  /// Allocates memory for the caller.
+  Result<void*> allocate(const AllocationRequest& request);
+  /// Frees it. Returns not_found (allocation) for memory that an object of the library allocated
+  /// for itself.
+  Status free(void* memory);
 
  private:
   std::unique_ptr<Device> device_;
   std::mutex mutex_;
-  std::unordered_map<void*, StreamId> streams_;  // CUDA: created, or adopted once
+  std::unordered_map<void*, StreamId> streams_;  // created, or on CUDA adopted once
+  std::unordered_set<void*> memory_;             // allocated for callers
 };
 
 /// Passes operations on to the caller's function.

@@ -16,14 +16,12 @@ using namespace kvarena::capi;
 
 namespace {
 
-kvarena_stats stats_of(const KvCache& cache) noexcept {
-  kvarena_stats stats{};
+void add_stats(const KvCache& cache, kvarena_stats& stats) noexcept {
   add_steps(cache.snapshot(), stats);
   add_blocks(cache.manager().stats(), stats);
   add_tables(cache.tables().stats(), stats);
   stats.open_tickets = cache.manager().num_open_tickets();
   stats.oldest_ticket = cache.manager().oldest_open_ticket().value;
-  return stats;
 }
 
 /// Parses what the library has written; "" says that there was no memory.
@@ -88,7 +86,7 @@ kvarena_status explain_as(kvarena_cache* cache, const Question& question, const 
 kvarena_status kvarena_cache_stats(kvarena_cache* cache, kvarena_stats* stats) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(stats); !s) return s;
-    write_struct(stats_of(object.get()), stats);
+    fill_struct(stats, [&](kvarena_stats& filled) { add_stats(object.get(), filled); });
     return {};
   });
 }

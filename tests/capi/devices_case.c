@@ -158,6 +158,53 @@ void test_memory(void) {
   EXPECT_OK(kvarena_device_release(device));
 }
 
+/// Tries to free every address that `json` lists.
+static int refused_frees(kvarena_device* device, const char* json) {
+  int count = 0;
+  const char* key = "\"address\":";
+  for (const char* at = strstr(json, key); at != NULL; at = strstr(at + 1, key)) {
+    void* const memory = (void*)(uintptr_t)strtoull(at + strlen(key), NULL, 10);
+    EXPECT_STATUS(kvarena_memory_free(device, memory), KVARENA_NOT_FOUND,
+                  KVARENA_RESOURCE_ALLOCATION);
+    ++count;
+  }
+  return count;
+}
+
+void test_memory_of_objects(void) {
+  site s = open_site(NULL, NULL);
+  kvarena_kernels_options options = {.struct_size = sizeof options,
+                                     .num_kv_heads = kHeads,
+                                     .head_dim_k = kDim,
+                                     .num_q_heads = kHeads,
+                                     .dtype = KVARENA_F32,
+                                     .max_rows = 1,
+                                     .max_q_tokens = 4,
+                                     .num_blocks = kBlocks,
+                                     .num_threads = 1};
+  kvarena_kernels* kernels = NULL;
+  EXPECT_OK(kvarena_kernels_create(s.device, &options, &kernels));
+  kvarena_plane plane = SIZED(kvarena_plane);
+  EXPECT_OK(kvarena_cache_plane(s.cache, 0, KVARENA_KEY, &plane));
+  EXPECT_STATUS(kvarena_memory_free(s.device, plane.base), KVARENA_NOT_FOUND,
+                KVARENA_RESOURCE_ALLOCATION);
+  static char json[65536];
+  size_t length = 0;
+  EXPECT_OK(kvarena_device_json(s.device, json, sizeof json, &length));
+  CHECK(length < sizeof json && strstr(json, "of kernels") != NULL);
+  CHECK(refused_frees(s.device, json) >= 2);
+  void* stream = NULL;
+  EXPECT_OK(kvarena_cache_stream(s.cache, &stream));
+  EXPECT_STATUS(kvarena_stream_destroy(s.device, stream), KVARENA_NOT_FOUND,
+                KVARENA_RESOURCE_STREAM);
+  kvarena_sequence sequence = 0;
+  EXPECT_OK(kvarena_sequence_create(s.cache, NULL, &sequence));
+  append_tokens(s.cache, sequence, 3);
+  EXPECT_OK(kvarena_cache_synchronize(s.cache));
+  EXPECT_OK(kvarena_kernels_release(kernels));
+  close_site(&s);
+}
+
 void test_layout(void) {
   kvarena_cache_options options = cache_options();
   options.dtype = KVARENA_F32;

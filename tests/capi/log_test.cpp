@@ -74,8 +74,7 @@ std::size_t common(const Log& a, const Log& b) {
                                   a.begin());
 }
 
-// ---- a pool: the operations of the model test
-// -----------------------------------------------------
+// ---- a pool: the operations of the model test ---------------------------------------------------
 
 /// Repeats logged operations on a pool of the C interface.
 class PoolPlayer {
@@ -171,8 +170,7 @@ TEST(CapiLog, TheModelTestsOperationsGiveTheSameLog) {
   }
 }
 
-// ---- a cache: random steps
-// ------------------------------------------------------------------------
+// ---- a cache: random steps ----------------------------------------------------------------------
 
 /// What both interfaces can do. Every call returns its status; ids are numbers.
 class Engine {

@@ -82,6 +82,52 @@ void test_monitor(void) {
   }
 }
 
+/// Starts a monitor that must be refused, with a sentence that says the member, the value and the
+/// accepted range.
+static void refuse(const kvarena_monitor_options* options, const char* sentence, int line) {
+  kvarena_monitor* monitor = NULL;
+  const kvarena_status status = kvarena_monitor_start(options, &monitor);
+  char text[200];
+  kvarena_describe(&status, text, sizeof text);
+  CHECK(status.code == KVARENA_INVALID_ARGUMENT && monitor == NULL);
+  if (strstr(text, sentence) == NULL) fail(__FILE__, line, text);
+}
+
+#define REFUSES(member, given, range)                                                   \
+  do {                                                                                  \
+    kvarena_monitor_options options = {.struct_size = sizeof options, .no_thread = 1};  \
+    options.serve_http = 1;                                                             \
+    options.member = given;                                                             \
+    refuse(&options, "invalid " #member ": got " #given ", expected " range, __LINE__); \
+  } while (0)
+
+#define YEAR "31622400000000000"
+#define MINUTE "60000000000"
+#define MOST "9223372036854775807"
+
+void test_monitor_refusals(void) {
+  REFUSES(period_ns, -1, "1 to " YEAR);
+  REFUSES(period_ns, -5, "1 to " YEAR);
+  REFUSES(pressure_period_ns, -2, "-1 to " MOST);
+  REFUSES(check_limit_ns, -1, "1 to " MINUTE);
+  REFUSES(ticket_limit_ns, -1, "1 to " YEAR);
+  REFUSES(holder_grace_ns, -1, "0 to " YEAR);
+  REFUSES(step_limit_ns, -1, "1 to " YEAR);
+  REFUSES(drift_warning_bytes, -2, "-1 to " MOST);
+  REFUSES(drift_limit_bytes, -2, "-1 to " MOST);
+  REFUSES(http_port, -1, "0 to 65535");
+  REFUSES(http_port, 70000, "0 to 65535");
+  REFUSES(http_max_connections, -1, "1 to 1024");
+  REFUSES(http_max_connections, 1025, "1 to 1024");
+  REFUSES(http_request_limit_ms, -1, "10 to 600000");
+  REFUSES(http_max_request_bytes, 1, "256 to 1048576");
+  kvarena_monitor_options options = quiet();  // -1 where it means "off"
+  options.pressure_period_ns = options.drift_warning_bytes = options.drift_limit_bytes = -1;
+  kvarena_monitor* monitor = NULL;
+  EXPECT_OK(kvarena_monitor_start(&options, &monitor));
+  EXPECT_OK(kvarena_monitor_release(monitor));
+}
+
 /// The ends of caches, devices and monitors in any order.
 void test_watches(void) {
   kvarena_monitor *first = NULL, *second = NULL;

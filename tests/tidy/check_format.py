@@ -1,13 +1,36 @@
 #!/usr/bin/env python3
-"""Sources are formatted as .clang-format says. --fix rewrites those that are not."""
+"""Sources are formatted as .clang-format says, and it tore no comment. --fix formats them."""
 
+import re
 import shutil
 import subprocess
 
 import tree
 
 
+# What clang-format leaves of a comment that did not fit its line: a ruler in a line of its own, or
+# words of a list's item that are no longer indented.
+TORN = [
+    (re.compile(r"^ *//+ -{5,}( .*)?$", re.MULTILINE), "a ruler was broken; make it end at column 100"),
+    (re.compile(r"(?<=\n)/// (?![ -])\S+\n///   ", re.MULTILINE), "a list's line was broken; wrap it"),
+]
+
+
+def torn(root):
+    """Comments that clang-format broke because they were too long for a line."""
+    problems = []
+    for path in tree.files(root):
+        text = tree.read(root, path)
+        for pattern, what in TORN:
+            for match in pattern.finditer(text):
+                problems.append(f"{path}:{tree.line_of(text, match.start())}: {what}")
+    return problems
+
+
 def check(root, args):
+    problems = torn(root)
+    if problems:
+        return problems
     if shutil.which(args.clang_format) is None:
         tree.skip("clang-format is not installed (apt-get install clang-format)")
     paths = [str(root / path) for path in tree.files(root)]

@@ -445,6 +445,16 @@ class Format(Sample):
             check_format.check(self.root, SimpleNamespace(clang_format="clang-format", fix=True))
         self.assertEqual(check_format.check(self.root, args), [])
 
+    def test_torn_comments(self):
+        def torn(root, _):
+            return check_format.torn(root)
+
+        ruler = "// ---- a section\n// --------------\n"
+        self.expect(torn, "a ruler was broken", "src/base/a.cpp", ruler)
+        self.write("src/base/a.cpp", "")
+        item = "/// @file\n/// - A list whose\n/// item\n///   was too long.\n"
+        self.expect(torn, "a list's line was broken", "src/base/a.cpp", item)
+
 
 class Totals(Sample):
     """The last line of ./check, from what ctest writes."""

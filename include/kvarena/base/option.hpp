@@ -97,6 +97,13 @@ enum class Option : std::uint16_t {
   max_connections,
   max_request_bytes,
   request_limit_ms,
+  // kvarena_monitor_options, where the names differ from those above
+  drift_warning_bytes,
+  drift_limit_bytes,
+  http_port,
+  http_max_connections,
+  http_max_request_bytes,
+  http_request_limit_ms,
   // KvMemoryOptions, PlanOptions
   format,
   kept,

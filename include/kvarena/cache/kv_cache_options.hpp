@@ -15,9 +15,9 @@ namespace kvarena {
 
 /// When a cache writes zeros behind the tokens of a sequence, in every layer, K and V. The places
 /// are: a block that its tokens enter (reserved before or not), the rest of a copy on write behind
-/// the shared tokens, and the rest of a fork's last block when the fork goes on in place. append
-/// queues the zeros before any token of the step is written. Scrubbing costs 9 bytes of host memory
-/// a block.
+/// the shared tokens, and the rest of the last block of a fork, cut or not, that goes on in place.
+/// append queues the zeros before any token of the step is written. Scrubbing costs 10 bytes of
+/// host memory a block.
 enum class Scrub : std::uint8_t {
   never,            ///< a block keeps its old bytes
   on_owner_change,  ///< except when all content of the block has the same owner

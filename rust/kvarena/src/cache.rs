@@ -10,9 +10,8 @@ use crate::step::StepState;
 use crate::sys;
 use crate::values::{BlockOrder, Dtype, Scrub, TileOrder};
 use std::os::raw::c_void;
+use std::ptr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use std::{ptr, thread};
 
 options! {
     /// Options of a cache, and of the layout of a pool. Zero means the default.
@@ -278,18 +277,10 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Observers are inside for moments. Between two of them the cache can end.
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(10) {
-            for _ in 0..100 {
-                // SAFETY: this is the last use of the handle.
-                if Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
-                    return;
-                }
-                thread::yield_now();
-            }
+        // SAFETY: this is the last use of the handle. It waits for the observers that are inside.
+        if !Status(unsafe { sys::kvarena_cache_release(self.raw) }).is_ok() {
+            self.log.leak(); // the cache lives on
         }
-        self.log.leak(); // the cache lives on
     }
 }
 

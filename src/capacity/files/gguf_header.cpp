@@ -217,8 +217,7 @@ class Parser {
   std::vector<TensorInfo> tensors_;
 };
 
-// ---- split models
-// --------------------------------------------------------------------------------
+// ---- split models -------------------------------------------------------------------------------
 
 // A split model's files are numbered with five digits (llama_split_path of llama.cpp).
 constexpr std::int64_t kMaxParts = 99999;

@@ -28,8 +28,7 @@ constexpr CacheTarget kH200{.kind = DeviceKind::cuda, .num_sms = 132};
 
 KvCacheOptions options_of(const char* model) { return test::options_for(*find_model_shape(model)); }
 
-// ---- a CUDA device
-// ------------------------------------------------------------------------------
+// ---- a CUDA device ------------------------------------------------------------------------------
 
 struct Known {
   const char* name;
@@ -166,8 +165,7 @@ TEST(CacheFootprint, FreeMemoryMattersOnlyToWhoAsksForAllOfIt) {
   EXPECT_EQ(*cache_footprint(options, kH200, 0), *cache_footprint(options, kH200, 141 * kGiB));
 }
 
-// ---- refusals
-// ------------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------
 
 struct Refusal {
   StatusCode code;
@@ -253,8 +251,7 @@ TEST(CacheFootprint, ADeviceThatSaysCudaAndIsNoneIsUnsupported) {
   EXPECT_EQ(target_of(*host)->kind, DeviceKind::host);
 }
 
-// ---- predicted == allocated on the host
-// ----------------------------------------------------------
+// ---- predicted == allocated on the host ---------------------------------------------------------
 
 struct HostCase {
   std::string name;

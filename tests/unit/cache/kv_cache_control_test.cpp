@@ -142,8 +142,7 @@ TEST(KvCacheImport, LeavesNothingToOtherOwners) {
   }
 }
 
-// ---- pins, deadlines, owners, urgencies
-// -----------------------------------------------------------
+// ---- pins, deadlines, owners, urgencies ---------------------------------------------------------
 
 TEST(KvCacheControl, PinsAndOwnersReachReports) {
   KvCacheOptions options = test::small_options();
@@ -203,8 +202,7 @@ TEST(KvCacheControl, PromptsAndDecodeInOneStep) {
   ASSERT_OK(t.cache.end_step());
 }
 
-// ---- names
-// ----------------------------------------------------------------------------------------
+// ---- names --------------------------------------------------------------------------------------
 
 TEST(KvCacheControl, ViolationsAndLinesNameTheCache) {
   const std::string name = "llama-3";
@@ -238,8 +236,7 @@ TEST(KvCacheControl, ViolationsAndLinesNameTheCache) {
   EXPECT_EQ(recorder.entries()[0].object, "llama-3");
 }
 
-// ---- views for kernels of the engine's own
-// ---------------------------------------------------------
+// ---- views for kernels of the engine's own ------------------------------------------------------
 
 class DeviceBatchTest : public ::testing::TestWithParam<DeviceKind> {
  protected:

@@ -215,6 +215,71 @@ TEST_P(KvCacheScrub, AForkThatInheritsTheBlockKeepsItsSharedTokensAlone) {
   }
 }
 
+/// A fork of another owner shares three tokens of a block, outlives its parent, and adds a fourth.
+struct Heir {
+  explicit Heir(ScrubCache& t) {
+    const SequenceId parent = t.create(kAnn);
+    EXPECT_OK(t.grow(parent, 3, 1.5F));
+    id = t.cache.fork(parent, 3, {.owner = kBob}).value();
+    block = t.blocks_of(id).front();
+    EXPECT_OK(t.cache.destroy(parent));
+    EXPECT_OK(t.grow(id, 1, 2.5F));
+    EXPECT_EQ(t.blocks_of(id).front(), block) << "written in place";
+  }
+  SequenceId id;
+  BlockId block;
+};
+
+// The block's last writer is the same owner, but a token of the first owner stands in the middle.
+TEST_P(KvCacheScrub, AForkOfAForkFindsNothingOfTheFirstOwner) {
+  if (GetParam().block_size < 4) GTEST_SKIP() << "too few tokens for four of them";
+  for (const Scrub scrub : {Scrub::on_owner_change, Scrub::always}) {
+    for (const bool cuts : {false, true}) {
+      ScrubCache t(GetParam(), scrub);
+      const Heir heir(t);
+      SequenceId last = heir.id;
+      if (cuts) {
+        ASSERT_OK(t.cache.truncate(last, 1));
+      } else {
+        last = t.cache.fork(heir.id, 1, {.owner = kBob}).value();
+        ASSERT_OK(t.cache.destroy(heir.id));
+      }
+      ASSERT_OK(t.begin({{last, 1}}));
+      ASSERT_EQ(t.blocks_of(last).front(), heir.block) << "written in place";
+      EXPECT_EQ(dirty_slots(t, heir.block), 1) << "the shared token, cut " << cuts;
+      ASSERT_OK(t.write({3.5F}));
+      ASSERT_OK(t.end());
+      EXPECT_EQ(dirty_slots(t, heir.block), 2);
+    }
+  }
+}
+
+TEST_P(KvCacheScrub, AForkThatGoesOnBehindTheSharedTokensIsNotClearedAgain) {
+  if (GetParam().block_size < 5) GTEST_SKIP() << "too few tokens for five of them";
+  ScrubCache t(GetParam(), Scrub::on_owner_change);
+  const Heir heir(t);
+  ASSERT_OK(t.grow(heir.id, 1, 2.5F));
+  ASSERT_OK(t.cache.truncate(heir.id, 4));
+  ASSERT_OK(t.begin({{heir.id, 1}}));
+  EXPECT_EQ(dirty_slots(t, heir.block), 5) << "its own old token stays in the slot";
+  ASSERT_OK(t.end());
+}
+
+TEST_P(KvCacheScrub, ACopyOfATwoOwnersBlockRemembersTheFirst) {
+  if (GetParam().block_size < 4) GTEST_SKIP() << "too few tokens for four of them";
+  ScrubCache t(GetParam(), Scrub::on_owner_change);
+  const Heir heir(t);
+  const SequenceId copied = t.cache.fork(heir.id, 2, {.owner = kBob}).value();
+  ASSERT_OK(t.grow(copied, 1, 3.5F));
+  const BlockId copy = t.blocks_of(copied).front();
+  ASSERT_NE(copy, heir.block);
+  ASSERT_OK(t.cache.truncate(copied, 1));
+  ASSERT_OK(t.begin({{copied, 1}}));
+  ASSERT_EQ(t.blocks_of(copied).front(), copy);
+  EXPECT_EQ(dirty_slots(t, copy), 1) << "the second token is the first owner's";
+  ASSERT_OK(t.end());
+}
+
 // The parent copies three tokens of the block in the same step in which the child clears all but
 // two.
 TEST_P(KvCacheScrub, OneSharerCopiesWhatTheOtherClears) {

@@ -1,6 +1,6 @@
 // Sequences of several owners come, fork, are cut and go at random. Each token is a number of its
-// own; whatever a block holds that a step has written in is one of the numbers that its owner had,
-// or zero.
+// own; whatever a block that a step has written in holds behind the sequence's tokens is one of the
+// numbers that its owner wrote, or zero.
 
 #include "support/environment.hpp"
 #include "support/status_matchers.hpp"
@@ -63,12 +63,9 @@ class Game {
   };
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   std::uint64_t any_owner() { return 1 + below(4); }
-  /// Who may see a sequence's tokens: those of its owner, or it alone.
-  std::uint64_t viewer_of(SequenceId id) const {
+  /// Whose content a sequence's tokens are: its owner's, or its own alone.
+  std::uint64_t writer_of(SequenceId id) const {
     return case_.scrub == Scrub::always ? id.value : t_.cache.tables().info(id)->owner;
-  }
-  void remember(const Player& player) {
-    seen_[viewer_of(player.id)].insert(player.tokens.begin(), player.tokens.end());
   }
 
   void change() {
@@ -86,7 +83,6 @@ class Game {
         if (players_.size() == 10) return;
         players_.push_back({*t_.cache.fork(player.id, kept, {.owner = below(2) * any_owner()}),
                             {player.tokens.begin(), kept_tokens}});
-        remember(players_.back());
         return;
       case 1:
         ASSERT_OK(t_.cache.truncate(player.id, kept));
@@ -123,8 +119,8 @@ class Game {
       for (std::int32_t i = 0; i < demands[row].num_tokens; ++i) {
         numbers.push_back(next_number_++);
         player.tokens.push_back(numbers.back());
+        written_[writer_of(player.id)].insert(numbers.back());
       }
-      remember(player);
     }
     ASSERT_OK(t_.write(numbers));
     const bool is_aborted = below(12) == 0;
@@ -145,7 +141,7 @@ class Game {
       const auto grown = std::find_if(demands.begin(), demands.end(), [&](const AppendDemand& d) {
         return d.sequence == player.id && d.num_tokens > 0;
       });
-      const std::set<float>& seen = seen_[viewer_of(player.id)];
+      const std::set<float>& own = written_[writer_of(player.id)];
       const std::int64_t size = t_.block_size();
       const auto length = static_cast<std::int64_t>(player.tokens.size());
       const std::int64_t end = (length + size - 1) / size * size;
@@ -156,7 +152,7 @@ class Game {
         if (i < length) {
           ASSERT_EQ(found, player.tokens[static_cast<std::size_t>(i)]) << "token " << i;
         } else {
-          ASSERT_TRUE(found == 0 || seen.contains(found))
+          ASSERT_TRUE(found == 0 || own.contains(found))
               << found << " in slot " << i << " past " << length << " tokens";
         }
       }
@@ -179,7 +175,7 @@ class Game {
   std::mt19937_64 random_;
   ScrubCache t_;
   std::vector<Player> players_;
-  std::map<std::uint64_t, std::set<float>> seen_;
+  std::map<std::uint64_t, std::set<float>> written_;  // by owner, also what is cut since
   float next_number_ = 1;
 };
 

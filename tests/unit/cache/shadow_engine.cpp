@@ -89,8 +89,7 @@ ShadowEngine::Strides ShadowEngine::strides() const noexcept {
           bytes(q_heads_ * dim_k_) + padding, bytes(q_heads_ * dim_v_) + 2 * padding};
 }
 
-// ---- sequences
-// -----------------------------------------------------------------------------------
+// ---- sequences ----------------------------------------------------------------------------------
 
 SequenceId ShadowEngine::create_sequence() {
   const Result<SequenceId> id = cache_->create_sequence();
@@ -198,8 +197,7 @@ Status ShadowEngine::poison_chunked_tail(const PlaneSpec& plane, std::byte* bloc
   return device_.synchronize(cache_->stream());
 }
 
-// ---- a step
-// --------------------------------------------------------------------------------------
+// ---- a step -------------------------------------------------------------------------------------
 
 void ShadowEngine::check_slots(const StepBatch& batch, std::span<const AppendDemand> demands) {
   std::size_t next = 0;

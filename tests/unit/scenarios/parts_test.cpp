@@ -156,8 +156,7 @@ TEST(PlaneResidency, AsksForEveryPlaneOfTheFirstAndLastBlock) {
   EXPECT_FALSE(report.passed());
 }
 
-// ---- the engine
-// ----------------------------------------------------------------------------------
+// ---- the engine ---------------------------------------------------------------------------------
 
 class EngineTest : public testing::Test {
  protected:
