@@ -81,6 +81,7 @@ extern "C" {
 ///   the limit.
 /// - context_length_exceeded: `subject` is the sequence, `required` the length asked for, and
 ///   `available` its maximum.
+/// - unsupported: `subject` is the value given, a kvarena_dtype where it is about dtype.
 /// - not_found, stale_handle, double_release, invariant_violated: `subject` is the raw id.
 /// - device_error, io_error: `native` is the number of the driver or errno.
 typedef struct kvarena_status {

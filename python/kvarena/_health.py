@@ -10,7 +10,7 @@ from kvarena._options import MonitorOptions
 
 
 class HealthServer:
-    """Watches caches and their devices, and serves /health, /stats and /metrics.
+    """Watches caches and their devices, and serves /health, /stats and /metrics. Makes one check itself.
 
     `on_unhealthy(code, text)` and `on_pressure(name, from, to, text)` are called on the thread of log
     lines; pressure is 0 normal, 1 elevated, 2 critical, 3 exhausted.
@@ -38,6 +38,7 @@ class HealthServer:
             self.monitor = _core.Monitor(chosen, self._listener)
             for number, cache in enumerate(caches):
                 self.monitor.watch(cache, cache.name or f"cache {number}")
+            self.monitor.check()  # else /health answers 503 until the monitor's thread has looked
         except BaseException:
             _log.remove_listener(self._listener)
             raise

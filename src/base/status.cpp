@@ -1,4 +1,5 @@
 #include "kvarena/base/status.hpp"
+#include "kvarena/base/dtype.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -94,6 +95,15 @@ std::string expectation(const Status& status) {
   return fmt::format("expected {} to {}", as_signed(status.required), as_signed(status.available));
 }
 
+/// A valid value that is not available here: an element type by its name.
+std::string unavailable(const Status& status) {
+  const bool is_dtype = status.resource == Resource::dtype || status.option == Option::dtype;
+  if (is_dtype && status.subject <= static_cast<std::uint64_t>(DType::int8)) {
+    return std::string(name_of(static_cast<DType>(status.subject)));
+  }
+  return fmt::to_string(as_signed(status.subject));
+}
+
 /// The value that was given. For PoolSize: how many of its fields were set.
 std::string given(const Status& status) {
   if (status.option != Option::size) return fmt::to_string(as_signed(status.subject));
@@ -132,7 +142,7 @@ std::string text_of(const Status& status) {
                          expectation(status));
     case StatusCode::unsupported:
       return fmt::format("unsupported {}: {} is valid but not available here",
-                         name_of_subject(status), as_signed(status.subject));
+                         name_of_subject(status), unavailable(status));
     case StatusCode::duplicate_argument:
       return fmt::format("{} {} was named more than once in one call; name it once", what,
                          status.subject);

@@ -49,6 +49,18 @@ Result<DType> dtype_from_c(std::int32_t number) noexcept {
   return kTypes[static_cast<std::size_t>(number)];
 }
 
+std::uint64_t subject_to_c(const Status& status) noexcept {
+  const bool is_dtype = status.resource == Resource::dtype || status.option == Option::dtype;
+  if (!is_dtype || status.subject >= kTypes.size()) return status.subject;
+  return static_cast<std::uint64_t>(to_c(static_cast<DType>(status.subject)));
+}
+
+std::uint64_t subject_from_c(const Status& status) noexcept {
+  const bool is_dtype = status.resource == Resource::dtype || status.option == Option::dtype;
+  if (!is_dtype || status.subject >= kTypes.size()) return status.subject;
+  return static_cast<std::uint64_t>(kTypes[status.subject]);
+}
+
 std::int32_t to_c(DType dtype) noexcept {
   for (std::size_t i = 0; i < kTypes.size(); ++i) {
     if (kTypes[i] == dtype) return static_cast<std::int32_t>(i);

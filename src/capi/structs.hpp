@@ -25,13 +25,23 @@ static_assert(offsetof(kvarena_status, subject) == offsetof(Status, subject));
 static_assert(offsetof(kvarena_status, required) == offsetof(Status, required));
 static_assert(offsetof(kvarena_status, available) == offsetof(Status, available));
 
-/// The same 32 bytes.
+/// The subject of an unsupported status with the numbers of kvarena_dtype for DType's, and back.
+std::uint64_t subject_to_c(const Status& status) noexcept;
+std::uint64_t subject_from_c(const Status& status) noexcept;
+
+/// The same 32 bytes; a type of elements has its number in C.
 inline kvarena_status to_c(const Status& status) noexcept {
-  return std::bit_cast<kvarena_status>(status);
+  auto result = std::bit_cast<kvarena_status>(status);
+  if (status.code == StatusCode::unsupported) [[unlikely]]
+    result.subject = subject_to_c(status);
+  return result;
 }
-/// The same 32 bytes.
+/// The other way round.
 inline Status from_c(const kvarena_status& status) noexcept {
-  return std::bit_cast<Status>(status);
+  auto result = std::bit_cast<Status>(status);
+  if (result.code == StatusCode::unsupported) [[unlikely]]
+    result.subject = subject_from_c(result);
+  return result;
 }
 
 /// The refusal of a NULL where something must be.

@@ -3,6 +3,7 @@
 #include "capi_test.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int num_lines = 0;
 static void count_line(void* user, int32_t level, const char* line, size_t length) {
@@ -222,6 +223,17 @@ void test_layout(void) {
   EXPECT_OK(kvarena_layout_plane(&options, memory, kBlocks, 1, KVARENA_VALUE, &value));
   CHECK((char*)key.base > (char*)memory && value.base > key.base);
   CHECK(key.block_stride_bytes == plan.block_bytes && key.num_heads == kHeads);
+  kvarena_cache_options chunked = options;
+  chunked.tile_order = KVARENA_TILE_CHUNKED;
+  chunked.dtype = KVARENA_F32;
+  chunked.num_blocks = kBlocks;
+  chunked.all_free_but_bytes = 0;
+  const kvarena_status refused = kvarena_layout_plan(&chunked, 0, &plan);
+  EXPECT_STATUS(refused, KVARENA_UNSUPPORTED, KVARENA_RESOURCE_DTYPE);
+  CHECK(refused.subject == KVARENA_F32);
+  char text[128];
+  kvarena_describe(&refused, text, sizeof text);
+  CHECK(strstr(text, "f32") != NULL);
   EXPECT_STATUS(kvarena_layout_plane(&options, memory, kBlocks, 2, KVARENA_KEY, &key),
                 KVARENA_INVALID_ARGUMENT, KVARENA_RESOURCE_LAYER);
   EXPECT_CODE(kvarena_layout_plane(&options, memory, kBlocks, 1, 2, &key),

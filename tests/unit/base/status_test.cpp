@@ -63,7 +63,7 @@ TEST(Status, AnOptionIsNamedAsItIsWritten) {
   EXPECT_EQ(describe(invalid_option(Option::steps_in_flight, 17, 1, 16)),
             "invalid steps_in_flight: got 17, expected 1 to 16");
   EXPECT_EQ(describe(unsupported_option(Option::dtype, 2)),
-            "unsupported dtype: 2 is valid but not available here");
+            "unsupported dtype: bf16 is valid but not available here");
   EXPECT_EQ(describe(exhausted(Resource::table_page, 17, 3, 0, Option::max_table_pages)),
             "out of table pages: 17 required, 3 available; raise max_table_pages");
 }
@@ -119,7 +119,8 @@ TEST(Status, TextsCarryTheNumbers) {
   EXPECT_TRUE(contains(vram, "not enough device memory") && contains(vram, "1000")) << vram;
   EXPECT_TRUE(contains(describe(not_found(Resource::sequence, 31)), "sequence 31"));
   EXPECT_TRUE(contains(describe(duplicate_argument(Resource::sequence, 31)), "31"));
-  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype"));
+  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 4)), "dtype: int8 is"));
+  EXPECT_TRUE(contains(describe(unsupported(Resource::dtype, 5)), "dtype: 5 is"));
   EXPECT_TRUE(contains(describe(failed_precondition(Resource::holder, 3, 0, 9)), "9"));
   const Status too_long{
       StatusCode::context_length_exceeded, Resource::sequence_length, Option::none, 0, 8, 100, 64};
