@@ -150,7 +150,8 @@ class ForkBlockManager(BlockManager):
 
     def may_append(self, seq: Any) -> None:
         self.append(seq)
-        self.publish(seq, len(seq) // self.block_size)
+        if len(seq) % self.block_size == 0:
+            self.publish(seq, len(seq) // self.block_size)
 
 
 class UpstreamBlockManager(BlockManager):
@@ -167,7 +168,10 @@ class UpstreamBlockManager(BlockManager):
         self.append(seq)
 
     def hash_blocks(self, seq: Any) -> None:
-        self.publish(seq, (seq.num_cached_tokens + seq.num_scheduled_tokens) // self.block_size)
+        first = seq.num_cached_tokens // self.block_size
+        end = (seq.num_cached_tokens + seq.num_scheduled_tokens) // self.block_size
+        if end > first:
+            self.publish(seq, end)
 
 
 class Runtime:

@@ -22,34 +22,6 @@ std::int64_t sequence_tokens(const BatchView& batch) noexcept {
   return total;
 }
 
-/// Checks that `args` can run with `plan`.
-Status check_plan(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
-  if (Status s = check_shape(args); !s) return s;
-  if (Status s = check_q_and_out(args, total_q(args)); !s) return s;
-  if (Status s = check_same_shape(args, plan.limits); !s) return s;
-  if (args.tree_mask != nullptr && !plan.limits.draft_trees) {
-    return with(Check::tree_mask, unsupported(Resource::pointer));
-  }
-  const auto same = [](Check check, Resource what, std::int64_t value, std::int64_t planned) {
-    return in_range(check, what, value, planned, planned);
-  };
-  if (Status s =
-          same(Check::plan_rows, Resource::num_sequences, args.batch.num_rows, plan.num_rows);
-      !s) {
-    return s;
-  }
-  if (Status s = same(Check::plan_q_tokens, Resource::num_tokens, total_q(args), plan.num_q_tokens);
-      !s) {
-    return s;
-  }
-  if (Status s = same(Check::plan_window, Resource::window, args.window_tokens, plan.window_tokens);
-      !s) {
-    return s;
-  }
-  return same(Check::plan_kv_tokens, Resource::num_tokens, sequence_tokens(args.batch),
-              plan.kv_tokens);
-}
-
 /// The batch as the schedule sees it.
 Step step_of(const AttentionArgs& args, const AttentionLimits& limits,
              const Geometry& geometry) noexcept {
@@ -152,10 +124,37 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
   return plan;
 }
 
+Status validate(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
+  if (Status s = attention::check_shape(args); !s) return s;
+  if (Status s = attention::check_q_and_out(args, total_q(args)); !s) return s;
+  if (Status s = attention::check_same_shape(args, plan.limits); !s) return s;
+  if (args.tree_mask != nullptr && !plan.limits.draft_trees) {
+    return with(Check::tree_mask, unsupported(Resource::pointer));
+  }
+  const auto same = [](Check check, Resource what, std::int64_t value, std::int64_t planned) {
+    return in_range(check, what, value, planned, planned);
+  };
+  if (Status s =
+          same(Check::plan_rows, Resource::num_sequences, args.batch.num_rows, plan.num_rows);
+      !s) {
+    return s;
+  }
+  if (Status s = same(Check::plan_q_tokens, Resource::num_tokens, total_q(args), plan.num_q_tokens);
+      !s) {
+    return s;
+  }
+  if (Status s = same(Check::plan_window, Resource::window, args.window_tokens, plan.window_tokens);
+      !s) {
+    return s;
+  }
+  return same(Check::plan_kv_tokens, Resource::num_tokens, sequence_tokens(args.batch),
+              plan.kv_tokens);
+}
+
 /// Resets the counters of the workspace, then lets the workers take parts.
 Status run_attention(const AttentionPlan& plan, const AttentionArgs& args,
                      CpuWorkers& workers) noexcept {
-  if (Status s = check_plan(plan, args); !s) return s;
+  if (Status s = validate(plan, args); !s) return s;
   if (Status s = in_range(Check::limit_threads, Resource::num_threads, workers.num_threads(), 1,
                           plan.limits.num_threads);
       !s) {

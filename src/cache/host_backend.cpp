@@ -173,11 +173,14 @@ Status HostBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
                                 .tree_mask = args.tree_mask,
                                 .q_token_stride_bytes = args.q_token_stride_bytes,
                                 .out_token_stride_bytes = args.out_token_stride_bytes};
+  const AttentionPlan& plan = step_->plan[args.windowed ? 1 : 0];
+  // What the worker would refuse is refused here: a failed operation stops the stream.
   if (Status status = validate(attention); !status) return status;
+  if (Status status = validate(plan, attention); !status) return status;
   Result<Operation*> operation = next_operation();
   if (!operation) return operation.status();
   (*operation)->attention = attention;
-  (*operation)->plan = &step_->plan[args.windowed ? 1 : 0];
+  (*operation)->plan = &plan;
   return queue(run_attention, *operation);
 }
 

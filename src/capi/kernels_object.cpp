@@ -187,11 +187,14 @@ Status KernelsObject::take_rows(const kvarena_tables& tables, bool windowed, Att
 }
 
 Status KernelsObject::schedule_on_host(ScheduledStep& step) {
-  const std::int32_t size = shape_.kv.block_size;
+  const std::int64_t size = shape_.kv.block_size;
   for (std::size_t r = 0; r < static_cast<std::size_t>(step.args.batch.num_rows); ++r) {
-    step.num_blocks[r] = (step.args.batch.seq_lens[r] + size - 1) / size;
+    step.num_blocks[r] = static_cast<std::int32_t>((step.args.batch.seq_lens[r] + size - 1) / size);
   }
   step.args.batch.num_blocks = step.num_blocks.data();
+  AttentionArgs checked = step.args;
+  checked.q = checked.out = nowhere;
+  if (Status s = validate(checked, Validation::checked); !s) return s;
   const std::span memory(step.workspace, static_cast<std::size_t>(bytes_));
   const Result<AttentionPlan> plan = plan_attention(step.args, limits_, memory);
   if (plan) step.plan = *plan;
@@ -237,6 +240,10 @@ Status KernelsObject::attend(AttentionArgs args, bool windowed, bool overlap, vo
   const Result<ScheduledStep*> step = scheduled(windowed, true);
   if (!step) return step.status();
   const AttentionArgs& planned = (*step)->args;
+  const std::int64_t blocks = shape_.kv.num_blocks;
+  if (args.kv.num_blocks < blocks) {
+    return invalid_argument(Resource::num_blocks, args.kv.num_blocks, blocks, INT64_MAX);
+  }
   args.batch = planned.batch;
   args.q_offsets = planned.q_offsets;
   args.num_q_heads = planned.num_q_heads;

@@ -3,6 +3,7 @@
 #include "base/log_internal.hpp"
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
+#include "device/allocating_in_capture.hpp"
 #include "device/allocation_failure.hpp"
 #include "device/cuda_device_list.hpp"
 #include "device/cuda_memory.hpp"
@@ -243,10 +244,9 @@ Status CudaDeviceImpl::fill(void* target, std::uint8_t value, std::uint64_t byte
 
 Status CudaDeviceImpl::write_value(void* target, std::uint64_t value, StreamId stream) {
   if (target == nullptr) return null_pointer();
-  constexpr std::int64_t kAlignment = sizeof(value);
-  const auto past =
-      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(target) % kAlignment);
-  if (past != 0) return invalid_argument(Resource::alignment, past, 0, 0);
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(target) % sizeof(value);
+  if (past != 0)
+    return invalid_argument(Resource::alignment, static_cast<std::int64_t>(past), 0, 0);
   return streams_.write_value(target, value, stream);
 }
 
@@ -260,24 +260,6 @@ Status CudaDeviceImpl::launch_host(HostFunction function, void* argument, Stream
 }
 
 // ---- streams ------------------------------------------------------------------------------------
-
-namespace {
-
-/// While it lives, this thread may allocate although a stream is captured.
-class AllocatingInCapture {
- public:
-  AllocatingInCapture() noexcept { exchange(); }
-  ~AllocatingInCapture() { exchange(); }
-  AllocatingInCapture(const AllocatingInCapture&) = delete;
-  AllocatingInCapture& operator=(const AllocatingInCapture&) = delete;
-
- private:
-  void exchange() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-}  // namespace
 
 Result<StreamId> CudaDeviceImpl::create_stream_on(CUstream_st* adopted) {
   const Result<void*> bounce = allocate({.bytes = bounce_bytes_,
@@ -303,22 +285,17 @@ Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
   const std::scoped_lock lock(adopting_);
   if (const Result<StreamId> known = streams_.adopt_again(native)) return known;
   if (native == cudaStreamLegacy || native == cudaStreamPerThread) return create_stream_on(native);
+  // To ask a stream that is being captured for its GPU would end the capture.
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const Status looked = context_->call(
-      Resource::stream, 0, [&] { return cudaStreamIsCapturing(native, &capture); });
-  if (!looked) return looked;
-  if (capture != cudaStreamCaptureStatusNone) {
-    // To ask such a stream for its GPU would end the capture.
-    const AllocatingInCapture permitted;
-    return create_stream_on(native);
-  }
-  int owner = -1;
-  const Status asked =
-      context_->call(Resource::stream, 0, [&] { return cudaStreamGetDevice(native, &owner); });
+  int owner = ordinal();
+  const Status asked = context_->call(Resource::stream, 0, [&] {
+    const cudaError_t error = cudaStreamIsCapturing(native, &capture);
+    if (error != cudaSuccess || capture != cudaStreamCaptureStatusNone) return error;
+    return cudaStreamGetDevice(native, &owner);
+  });
   if (!asked) return asked;
-  if (owner != ordinal()) {
-    return unsupported(Resource::device, static_cast<std::uint64_t>(owner));
-  }
+  if (owner != ordinal()) return unsupported(Resource::device, static_cast<std::uint64_t>(owner));
+  const AllocatingInCapture permitted;
   return create_stream_on(native);
 }
 

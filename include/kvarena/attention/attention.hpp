@@ -126,6 +126,9 @@ KVARENA_EXPORT Result<AttentionPlan> plan_attention(const AttentionArgs& args,
                                                     const AttentionLimits& limits,
                                                     std::span<std::byte> workspace) noexcept;
 
+/// Checks that `args` can run with a plan. O(num_rows). Returns what run_attention returns.
+KVARENA_EXPORT Status validate(const AttentionPlan& plan, const AttentionArgs& args) noexcept;
+
 /// Runs one layer on at most `limits.num_threads` workers. `args` has the lengths, query offsets
 /// and window of the plan, unchanged. Each kv head's K and V are read once for all query heads of
 /// its group. No allocation. Deterministic: the same inputs and limits give the same bits with any
