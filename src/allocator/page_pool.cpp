@@ -1,0 +1,358 @@
+#include "allocator/page_pool.hpp"
+
+#include "allocator/block_pool.hpp"
+#include "allocator/holder_table.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+namespace {
+
+constexpr int kIdBits = 29;
+
+PagePool::Slots bit_of(std::int32_t slot) noexcept { return PagePool::Slots{1} << slot; }
+
+/// Takes a page out of a list that is linked by two members.
+template <auto kPrevious, auto kNext, class List>
+void unlink(std::vector<PagePool::Page>& pages, List& list, std::uint32_t page) noexcept {
+  const std::uint32_t previous = pages[page].*kPrevious;
+  const std::uint32_t next = pages[page].*kNext;
+  (previous == PagePool::kNone ? list.head : pages[previous].*kNext) = next;
+  (next == PagePool::kNone ? list.tail : pages[next].*kPrevious) = previous;
+  pages[page].*kPrevious = PagePool::kNone;
+  pages[page].*kNext = PagePool::kNone;
+}
+
+template <auto kPrevious, auto kNext, class List>
+void push_front(std::vector<PagePool::Page>& pages, List& list, std::uint32_t page) noexcept {
+  pages[page].*kNext = list.head;
+  (list.head == PagePool::kNone ? list.tail : pages[list.head].*kPrevious) = page;
+  list.head = page;
+}
+
+template <auto kPrevious, auto kNext, class List>
+void push_back(std::vector<PagePool::Page>& pages, List& list, std::uint32_t page) noexcept {
+  pages[page].*kPrevious = list.tail;
+  (list.tail == PagePool::kNone ? list.head : pages[list.tail].*kNext) = page;
+  list.tail = page;
+}
+
+constexpr auto kFullerPrevious = &PagePool::Page::fuller_previous;
+constexpr auto kFullerNext = &PagePool::Page::fuller_next;
+constexpr auto kQueuePrevious = &PagePool::Page::queue_previous;
+constexpr auto kQueueNext = &PagePool::Page::queue_next;
+
+}  // namespace
+
+std::int64_t PagePool::ids_per_page(std::span<const BlockGroup> groups) noexcept {
+  std::int64_t ids = 0;
+  for (const BlockGroup& group : groups) ids += group.blocks_per_page;
+  return ids;
+}
+
+std::int64_t PagePool::bytes(std::int64_t num_pages, std::size_t num_groups,
+                             std::int64_t max_holders) noexcept {
+  const auto groups = static_cast<std::int64_t>(num_groups);
+  const auto of_group = static_cast<std::int64_t>(sizeof(BlockGroup) + sizeof(Books) +
+                                                  kMaxBlocksPerPage * sizeof(Slot));
+  const auto of_page = static_cast<std::int64_t>(sizeof(Page) + sizeof(std::uint32_t));
+  const auto of_holder = static_cast<std::int64_t>(sizeof(HolderId)) +
+                         groups * static_cast<std::int64_t>(sizeof(std::uint32_t));
+  return groups * of_group + num_pages * of_page + max_holders * of_holder;
+}
+
+/// The reciprocal divides exactly: ids have kIdBits bits, and it is rounded up in the last of
+/// shift_ = kIdBits + ceil(log2(ids a page)) bits. The free pages are in reverse, so that pages 0,
+/// 1, 2, ... are turned first.
+PagePool::PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups,
+                   std::int64_t max_holders, StateCounts& totals)
+    : groups_(groups.begin(), groups.end()),
+      books_(groups.size()),
+      pages_(index(num_pages)),
+      free_(index(num_pages)),
+      tails_(index(max_holders) * groups.size(), kNone),
+      owners_(index(max_holders), kNoHolder),
+      num_free_(num_pages),
+      totals_(&totals) {
+  slots_.reserve(index(ids_per_page(groups)));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    books_[g].blocks_per_page = groups[g].blocks_per_page;
+    books_[g].first_place = static_cast<std::int32_t>(slots_.size());
+    for (std::int32_t slot = 0; slot < groups[g].blocks_per_page; ++slot) {
+      slots_.push_back({static_cast<std::int16_t>(g), static_cast<std::int16_t>(slot)});
+    }
+  }
+  shift_ = kIdBits + static_cast<int>(std::bit_width(slots_.size() - 1));
+  reciprocal_ = (std::uint64_t{1} << shift_) / slots_.size() + 1;
+  for (std::size_t i = 0; i < free_.size(); ++i) {
+    free_[i] = static_cast<std::uint32_t>(free_.size() - 1 - i);
+  }
+}
+
+PageStats PagePool::stats() const noexcept {
+  return {.num_pages = num_pages(),
+          .free = num_free_,
+          .of_groups = num_pages() - num_free_ - num_offline_,
+          .offline = num_offline_,
+          .evictable = num_idle_,
+          .peak_used = peak_used_,
+          .turned = turned_};
+}
+
+GroupStats PagePool::stats(std::int32_t group) const noexcept {
+  const Books& b = books_[index(group)];
+  const std::int64_t blocks = b.pages * b.blocks_per_page;
+  return {.pages = b.pages,
+          .blocks_per_page = b.blocks_per_page,
+          .block_bytes = block_bytes(group),
+          .free = b.free,
+          .referenced = blocks - b.free - b.evictable - b.offline - b.fenced,
+          .fenced = b.fenced,
+          .evictable = b.evictable,
+          .offline = b.offline,
+          .stranded = b.free - b.idle_free};
+}
+
+// ---- lists --------------------------------------------------------------------------------------
+
+/// Brings the counts of a page up to date, in its group and in the totals.
+void PagePool::count(Page& page, Books& books, std::int64_t free, std::int64_t evictable) noexcept {
+  books.free += free - page.num_free;
+  books.evictable += evictable - page.num_evictable;
+  totals_->free += free - page.num_free;
+  totals_->evictable += evictable - page.num_evictable;
+  page.num_free = static_cast<std::uint8_t>(free);
+  page.num_evictable = static_cast<std::uint8_t>(evictable);
+}
+
+void PagePool::move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept {
+  Page& p = pages_[page];
+  Books& books = books_of(p);
+  if (p.bucket != 0) {
+    List& list = books.by_free[p.bucket];
+    unlink<kFullerPrevious, kFullerNext>(pages_, list, page);
+    if (list.head == kNone) books.filled &= ~bit_of(p.bucket);
+  }
+  p.bucket = bucket;
+  if (bucket == 0) return;
+  push_front<kFullerPrevious, kFullerNext>(pages_, books.by_free[bucket], page);
+  books.filled |= bit_of(bucket);
+}
+
+void PagePool::move_to_queue(std::uint32_t page, Queue queue) noexcept {
+  Page& p = pages_[page];
+  if (p.queue == Queue::cached || p.queue == Queue::idle) {
+    unlink<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
+    if (p.queue == Queue::idle) --num_idle_;
+  }
+  p.queue = queue;
+  if (queue != Queue::cached && queue != Queue::idle) return;
+  push_back<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
+  if (queue == Queue::idle) ++num_idle_;
+}
+
+/// The holder does not continue the page. Its page before this one becomes its tail.
+void PagePool::disown(std::uint32_t page) noexcept {
+  Page& p = pages_[page];
+  const std::size_t slot = HolderTable::slot_of(p.owner);
+  const bool has_owner = p.owner != kNoHolder && owners_[slot] == p.owner;
+  p.owner = kNoHolder;
+  if (!has_owner) return;
+  std::uint32_t& tail = tails_[slot * groups_.size() + index(p.group)];
+  (p.newer == kNone ? tail : pages_[p.newer].older) = p.older;
+  if (p.older != kNone) pages_[p.older].newer = p.newer;
+}
+
+/// The page leaves its group, its owner and all lists. Its slots are of no group any more.
+void PagePool::leave_group(std::uint32_t page) noexcept {
+  Page& p = pages_[page];
+  Books& books = books_of(p);
+  if (p.queue == Queue::idle) {
+    books.idle_free -= p.num_free;
+    books.idle_evictable -= p.num_evictable;
+  }
+  move_to_bucket(page, 0);
+  move_to_queue(page, Queue::none);
+  disown(page);
+  count(p, books, 0, 0);
+  p.free = 0;
+  p.evictable = 0;
+  --books.pages;
+}
+
+/// The queue that the slots of a carved page call for.
+PagePool::Queue PagePool::wanted_queue(const Page& page) const noexcept {
+  const std::int32_t held = num_held(page);
+  if (page.evictable == 0) {
+    return held > 0 && held == page.num_offline ? Queue::offline : Queue::none;
+  }
+  return held == 0 ? Queue::idle : Queue::cached;
+}
+
+/// Moves a carved page to where its slots call for.
+void PagePool::settle(std::uint32_t page) noexcept {
+  Page& p = pages_[page];
+  Books& books = books_of(p);
+  const Queue queue = wanted_queue(p);
+  const std::int32_t held = num_held(p);
+  if (held == 0 && p.evictable == 0) {
+    leave_group(page);
+    p.group = -1;
+    free_[index(num_free_++)] = page;
+    return;
+  }
+  if (queue == Queue::offline) {
+    books.offline -= p.num_offline;
+    totals_->offline -= p.num_offline;
+    leave_group(page);
+    p.queue = Queue::offline;
+    ++num_offline_;
+    return;
+  }
+  if (p.queue == Queue::idle) {
+    books.idle_free -= p.num_free;
+    books.idle_evictable -= p.num_evictable;
+  }
+  count(p, books, std::popcount(p.free), std::popcount(p.evictable));
+  if (queue == Queue::idle) {
+    books.idle_free += p.num_free;
+    books.idle_evictable += p.num_evictable;
+  }
+  const std::uint8_t bucket = held == 0 ? std::uint8_t{0} : p.num_free;
+  if (bucket != p.bucket) move_to_bucket(page, bucket);
+  if (queue == p.queue) return;
+  move_to_queue(page, queue);
+  if (queue == Queue::idle) disown(page);
+}
+
+// ---- taking -------------------------------------------------------------------------------------
+
+PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
+                                std::int32_t group) noexcept {
+  Turned turned{kNone, 0, 0};
+  if (num_free_ > 0) {
+    turned.page = free_[index(--num_free_)];
+  } else {
+    turned.page = idle_.head;
+    turned.evicted_group = pages_[turned.page].group;
+    turned.evicted = pages_[turned.page].evictable;
+    leave_group(turned.page);
+  }
+  peak_used_ = std::max(peak_used_, num_pages() - num_free_);
+  ++turned_;
+  Page& p = pages_[turned.page];
+  Books& books = books_[index(group)];
+  p.group = static_cast<std::int8_t>(group);
+  p.free = books.all_slots();
+  ++books.pages;
+  owners_[holder_slot] = holder;
+  std::uint32_t& tail = tails_[holder_slot * groups_.size() + index(group)];
+  p.owner = holder;
+  p.older = tail;
+  p.newer = kNone;
+  if (tail != kNone) pages_[tail].newer = turned.page;
+  tail = turned.page;
+  return turned;
+}
+
+PagePool::Slots PagePool::take(std::uint32_t page, std::int64_t count) noexcept {
+  Page& p = pages_[page];
+  Slots left = p.free;
+  if (count == 1) {
+    left &= left - 1;
+  } else {
+    for (std::int64_t i = std::min<std::int64_t>(count, std::popcount(p.free)); i > 0; --i) {
+      left &= left - 1;
+    }
+  }
+  const Slots taken = p.free ^ left;
+  p.free = left;
+  settle(page);
+  return taken;
+}
+
+PagePool::Found PagePool::take_evictable(std::int32_t group) noexcept {
+  const std::uint32_t page = books_[index(group)].cached.head;
+  const auto slot = static_cast<std::int32_t>(std::bit_width(pages_[page].evictable)) - 1;
+  pages_[page].evictable &= ~bit_of(slot);
+  settle(page);
+  return {page, slot};
+}
+
+PagePool::Found PagePool::take_fullest(std::int32_t group) noexcept {
+  const Books& books = books_[index(group)];
+  const std::uint32_t page = books.by_free[index(std::countr_zero(books.filled))].head;
+  const auto slot = static_cast<std::int32_t>(std::countr_zero(pages_[page].free));
+  pages_[page].free &= ~bit_of(slot);
+  settle(page);
+  return {page, slot};
+}
+
+void PagePool::forget_holder(std::size_t holder_slot) noexcept {
+  owners_[holder_slot] = kNoHolder;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    tails_[holder_slot * groups_.size() + g] = kNone;
+  }
+}
+
+// ---- giving back --------------------------------------------------------------------------------
+
+void PagePool::give_back(std::uint32_t page, Slots freed, Slots cached) noexcept {
+  pages_[page].free |= freed;
+  pages_[page].evictable |= cached;
+  settle(page);
+}
+
+void PagePool::revive(const BlockPlace& place) noexcept {
+  page(place.page).evictable &= ~bit_of(place.slot);
+  settle(static_cast<std::uint32_t>(place.page));
+}
+
+void PagePool::forget_cached(const BlockPlace& place) noexcept {
+  page(place.page).evictable &= ~bit_of(place.slot);
+  page(place.page).free |= bit_of(place.slot);
+  settle(static_cast<std::uint32_t>(place.page));
+}
+
+/// A page that is free or offline remembers its offline slots for the group.
+void PagePool::take_offline(const BlockPlace& place) noexcept {
+  const auto raw = static_cast<std::uint32_t>(place.page);
+  Page& p = pages_[raw];
+  ++p.num_offline;
+  if (p.queue == Queue::offline) return;
+  if (p.group == -1) {
+    const auto end = free_.begin() + num_free_;
+    const auto found = std::find(free_.begin(), end, raw);
+    std::copy(found + 1, end, found);
+    --num_free_;
+    p.group = static_cast<std::int8_t>(place.group);
+    p.queue = Queue::offline;
+    ++num_offline_;
+    peak_used_ = std::max(peak_used_, num_pages() - num_free_);
+    return;
+  }
+  ++books_of(p).offline;
+  ++totals_->offline;
+  p.free &= ~bit_of(place.slot);
+  p.evictable &= ~bit_of(place.slot);
+  settle(raw);
+}
+
+void PagePool::bring_online(const BlockPlace& place) noexcept {
+  const auto raw = static_cast<std::uint32_t>(place.page);
+  Page& p = pages_[raw];
+  --p.num_offline;
+  if (p.queue != Queue::offline) {
+    --books_of(p).offline;
+    --totals_->offline;
+    p.free |= bit_of(place.slot);
+    return settle(raw);
+  }
+  if (p.num_offline != 0) return;
+  p.queue = Queue::none;
+  p.group = -1;
+  --num_offline_;
+  free_[index(num_free_++)] = raw;
+}
+
+}  // namespace kvarena
