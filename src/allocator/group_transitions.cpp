@@ -103,10 +103,8 @@ std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> dem
                                                Urgency urgency, Urgency served) noexcept {
   const PagePool& pages = *pool.pages();
   std::array<std::int64_t, kMaxBlockGroups> leftover{};
-  if (served == Urgency::growth) {
-    for (std::size_t g = 0; g < pages.num_groups(); ++g) {
-      leftover[g] = pages.num_leftover(static_cast<std::int32_t>(g));
-    }
+  for (std::size_t g = 0; g < pages.num_groups(); ++g) {
+    leftover[g] = pages.num_leftover(static_cast<std::int32_t>(g));
   }
   std::int64_t budget = usable(served);
   Promise promise;
@@ -114,19 +112,21 @@ std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> dem
     const Wanted wanted = wanted_of(pages, demand);
     const std::int64_t beyond =
         promise.take(demand.holder, *holders.find(demand.holder), wanted.pages);
-    if (demand.urgency.value_or(urgency) != served) continue;
-    const std::int64_t missing = std::max<std::int64_t>(0, beyond - budget);
-    budget -= beyond - missing;
+    std::int64_t missing = 0;
+    if (demand.urgency.value_or(urgency) == served) {
+      missing = std::max<std::int64_t>(0, beyond - budget);
+      budget -= beyond - missing;
+    }
+    if (served == Urgency::admission) {
+      if (missing > 0) return demand.group;
+      continue;
+    }
+    // What it takes of its own page is not left over; what it leaves of its last page is.
     const std::int64_t covered =
         wanted.own + (wanted.pages - missing) * pages.blocks_per_page(demand.group);
-    // What it takes of its own page is not left over; what it leaves of its last page is.
-    if (served == Urgency::growth) {
-      leftover[static_cast<std::size_t>(demand.group)] += covered - demand.count - wanted.own;
-    } else if (missing > 0) {
-      return demand.group;
-    }
+    leftover[static_cast<std::size_t>(demand.group)] += covered - demand.count - wanted.own;
   }
-  for (std::size_t g = 0; g < pages.num_groups(); ++g) {
+  for (std::size_t g = 0; served == Urgency::growth && g < pages.num_groups(); ++g) {
     if (leftover[g] < 0) return static_cast<std::int32_t>(g);
   }
   return -1;

@@ -22,7 +22,8 @@
 ///    is the one whose number of free slots changed last.
 ///
 /// Pages that are promised to other holders, and for admission the watermark, are not turned. A
-/// call takes 1 to 3 for all of its demands before it takes 4 and 5 for any.
+/// call takes 1 to 3 for all of its demands before it takes 4 and 5 for any. A holder's promise
+/// serves its demands in their order.
 ///
 /// Thus a holder fills pages of its own, one after the other. `u` blocks that only grow and shrink
 /// at their end lie in ceil(u / m) pages of m blocks; blocks that also leave at their beginning,
