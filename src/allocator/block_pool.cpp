@@ -142,10 +142,9 @@ void BlockPool::drop_in_page(BlockId id) noexcept {
     ++record(id).generation;
     return pages_->take_offline(place);
   }
-  const PagePool::Slots slot = PagePool::Slots{1} << place.slot;
-  const bool is_cached = end_held(id);
-  pages_->give_back(static_cast<std::uint32_t>(place.page), is_cached ? 0 : slot,
-                    is_cached ? slot : 0);
+  PagePool::Returned returned;
+  returned.add(place.slot, end_held(id));
+  pages_->give_back(static_cast<std::uint32_t>(place.page), returned);
 }
 
 /// Each state remembers enough of the content to restore the word of the held block.

@@ -36,8 +36,10 @@ struct Wanted {
 Wanted wanted_of(const PagePool& pages, const HolderDemand& demand) noexcept {
   const std::int64_t own = std::min<std::int64_t>(
       demand.count, pages.own_slots(HolderTable::slot_of(demand.holder), demand.group));
-  const std::int64_t m = pages.blocks_per_page(demand.group);
-  return {own, (demand.count - own + m - 1) / m};
+  if (own == demand.count) return {own, 0};
+  const auto m = static_cast<std::uint32_t>(pages.blocks_per_page(demand.group));
+  const auto left = static_cast<std::uint32_t>(demand.count - own);
+  return {own, m == 1 ? left : left / m + (left % m != 0 ? 1 : 0)};
 }
 
 /// The pages promised to a holder that its demands of one call have not used yet. The demands of a
@@ -169,10 +171,14 @@ std::int64_t BlockManager::Impl::take_pages(const HolderDemand& demand, BlockId*
       generations[taken++] = pool.hand_out(id);
     }
   };
-  if (pages.own_slots(slot, demand.group) > 0 && demand.count > 0) {
-    take_from(pages.tail(slot, demand.group));
+  const std::uint32_t tail = pages.tail(slot, demand.group);
+  if (tail != PagePool::kNone && pages.page(static_cast<std::int32_t>(tail)).num_free > 0 &&
+      demand.count > 0) {
+    take_from(tail);
   }
   while (taken < demand.count && (holder.reserved > 0 || budget > 0)) {
+    const std::uint32_t ahead = pages.prefetch_free(kPrefetchDistance);
+    if (ahead != PagePool::kNone) pool.prefetch(pages.id_of(ahead, demand.group, 0));
     const PagePool::Turned turned = pages.turn(demand.holder, slot, demand.group);
     for (PagePool::Slots slots = turned.evicted; slots != 0; slots &= slots - 1) {
       const BlockId id = pages.id_of(turned.page, turned.evicted_group, std::countr_zero(slots));
@@ -342,11 +348,10 @@ Status BlockManager::Impl::release_in_groups(HolderId holder_id, std::span<const
 void BlockManager::Impl::end_released(Holder& holder, std::span<const BlockId> ids) noexcept {
   PagePool& pages = *pool.pages();
   std::uint32_t page = PagePool::kNone;
-  PagePool::Slots freed = 0;
-  PagePool::Slots cached = 0;
+  PagePool::Returned returned;
   const auto give_back = [&] {
-    if ((freed | cached) != 0) pages.give_back(page, freed, cached);
-    freed = cached = 0;
+    if (returned.num_freed + returned.num_cached != 0) pages.give_back(page, returned);
+    returned = {};
   };
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const BlockId id = ids[i];
@@ -363,14 +368,11 @@ void BlockManager::Impl::end_released(Holder& holder, std::span<const BlockId> i
       page = static_cast<std::uint32_t>(place.page);
     }
     --pool.mutable_counts().referenced;
-    const PagePool::Slots slot = PagePool::Slots{1} << place.slot;
     if ((word & BlockPool::kQuarantined) != 0) {
       give_back();
       pool.drop(id);
-    } else if (pool.end_held(id)) {
-      cached |= slot;
     } else {
-      freed |= slot;
+      returned.add(place.slot, pool.end_held(id));
     }
   }
   give_back();

@@ -115,14 +115,18 @@ GroupStats PagePool::stats(std::int32_t group) const noexcept {
 
 // ---- lists --------------------------------------------------------------------------------------
 
-/// Brings the counts of a page up to date, in its group and in the totals.
-void PagePool::count(Page& page, Books& books, std::int64_t free, std::int64_t evictable) noexcept {
-  books.free += free - page.num_free;
-  books.evictable += evictable - page.num_evictable;
-  totals_->free += free - page.num_free;
-  totals_->evictable += evictable - page.num_evictable;
-  page.num_free = static_cast<std::uint8_t>(free);
-  page.num_evictable = static_cast<std::uint8_t>(evictable);
+/// Changes the counts of a carved page, of its group and of all groups.
+void PagePool::change(Page& page, std::int32_t free, std::int32_t evictable) noexcept {
+  Books& books = books_of(page);
+  page.num_free = static_cast<std::uint8_t>(page.num_free + free);
+  page.num_evictable = static_cast<std::uint8_t>(page.num_evictable + evictable);
+  books.free += free;
+  books.evictable += evictable;
+  totals_->free += free;
+  totals_->evictable += evictable;
+  if (page.queue != Queue::idle) return;
+  books.idle_free += free;
+  books.idle_evictable += evictable;
 }
 
 void PagePool::move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept {
@@ -143,12 +147,20 @@ void PagePool::move_to_queue(std::uint32_t page, Queue queue) noexcept {
   Page& p = pages_[page];
   if (p.queue == Queue::cached || p.queue == Queue::idle) {
     unlink<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
-    if (p.queue == Queue::idle) --num_idle_;
+    if (p.queue == Queue::idle) count_idle(p, -1);
   }
   p.queue = queue;
   if (queue != Queue::cached && queue != Queue::idle) return;
   push_back<kQueuePrevious, kQueueNext>(pages_, queue_of(p), page);
-  if (queue == Queue::idle) ++num_idle_;
+  if (queue == Queue::idle) count_idle(p, 1);
+}
+
+/// A page became idle (1), or is not any more (-1).
+void PagePool::count_idle(const Page& page, std::int64_t sign) noexcept {
+  Books& books = books_of(page);
+  books.idle_free += sign * page.num_free;
+  books.idle_evictable += sign * page.num_evictable;
+  num_idle_ += sign;
 }
 
 /// The holder does not continue the page. Its page before this one becomes its tail.
@@ -166,24 +178,19 @@ void PagePool::disown(std::uint32_t page) noexcept {
 /// The page leaves its group, its owner and all lists. Its slots are of no group any more.
 void PagePool::leave_group(std::uint32_t page) noexcept {
   Page& p = pages_[page];
-  Books& books = books_of(p);
-  if (p.queue == Queue::idle) {
-    books.idle_free -= p.num_free;
-    books.idle_evictable -= p.num_evictable;
-  }
-  move_to_bucket(page, 0);
-  move_to_queue(page, Queue::none);
+  if (p.bucket != 0) move_to_bucket(page, 0);
+  if (p.queue != Queue::none) move_to_queue(page, Queue::none);
   disown(page);
-  count(p, books, 0, 0);
+  change(p, -p.num_free, -p.num_evictable);
   p.free = 0;
   p.evictable = 0;
-  --books.pages;
+  --books_of(p).pages;
 }
 
 /// The queue that the slots of a carved page call for.
 PagePool::Queue PagePool::wanted_queue(const Page& page) const noexcept {
   const std::int32_t held = num_held(page);
-  if (page.evictable == 0) {
+  if (page.num_evictable == 0) {
     return held > 0 && held == page.num_offline ? Queue::offline : Queue::none;
   }
   return held == 0 ? Queue::idle : Queue::cached;
@@ -192,31 +199,21 @@ PagePool::Queue PagePool::wanted_queue(const Page& page) const noexcept {
 /// Moves a carved page to where its slots call for.
 void PagePool::settle(std::uint32_t page) noexcept {
   Page& p = pages_[page];
-  Books& books = books_of(p);
-  const Queue queue = wanted_queue(p);
   const std::int32_t held = num_held(p);
-  if (held == 0 && p.evictable == 0) {
+  if (held == 0 && p.num_evictable == 0) {
     leave_group(page);
     p.group = -1;
     free_[index(num_free_++)] = page;
     return;
   }
+  const Queue queue = wanted_queue(p);
   if (queue == Queue::offline) {
-    books.offline -= p.num_offline;
+    books_of(p).offline -= p.num_offline;
     totals_->offline -= p.num_offline;
     leave_group(page);
     p.queue = Queue::offline;
     ++num_offline_;
     return;
-  }
-  if (p.queue == Queue::idle) {
-    books.idle_free -= p.num_free;
-    books.idle_evictable -= p.num_evictable;
-  }
-  count(p, books, std::popcount(p.free), std::popcount(p.evictable));
-  if (queue == Queue::idle) {
-    books.idle_free += p.num_free;
-    books.idle_evictable += p.num_evictable;
   }
   const std::uint8_t bucket = held == 0 ? std::uint8_t{0} : p.num_free;
   if (bucket != p.bucket) move_to_bucket(page, bucket);
@@ -245,6 +242,9 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   p.group = static_cast<std::int8_t>(group);
   p.free = books.all_slots();
   ++books.pages;
+  change(p, books.blocks_per_page, 0);
+  // A page of one block has no slots for its holder to continue with.
+  if (books.blocks_per_page == 1) return turned;
   owners_[holder_slot] = holder;
   std::uint32_t& tail = tails_[holder_slot * groups_.size() + index(group)];
   p.owner = holder;
@@ -255,26 +255,24 @@ PagePool::Turned PagePool::turn(HolderId holder, std::size_t holder_slot,
   return turned;
 }
 
+/// The page was not idle, and has held blocks now: only its number of free slots changes.
 PagePool::Slots PagePool::take(std::uint32_t page, std::int64_t count) noexcept {
   Page& p = pages_[page];
+  const auto taken = static_cast<std::int32_t>(std::min<std::int64_t>(count, p.num_free));
   Slots left = p.free;
-  if (count == 1) {
-    left &= left - 1;
-  } else {
-    for (std::int64_t i = std::min<std::int64_t>(count, std::popcount(p.free)); i > 0; --i) {
-      left &= left - 1;
-    }
-  }
-  const Slots taken = p.free ^ left;
+  for (std::int32_t i = 0; i < taken; ++i) left &= left - 1;
+  const Slots slots = p.free ^ left;
   p.free = left;
-  settle(page);
-  return taken;
+  change(p, -taken, 0);
+  if (p.bucket != p.num_free) move_to_bucket(page, p.num_free);
+  return slots;
 }
 
 PagePool::Found PagePool::take_evictable(std::int32_t group) noexcept {
   const std::uint32_t page = books_[index(group)].cached.head;
   const auto slot = static_cast<std::int32_t>(std::bit_width(pages_[page].evictable)) - 1;
   pages_[page].evictable &= ~bit_of(slot);
+  change(pages_[page], 0, -1);
   settle(page);
   return {page, slot};
 }
@@ -284,6 +282,7 @@ PagePool::Found PagePool::take_fullest(std::int32_t group) noexcept {
   const std::uint32_t page = books.by_free[index(std::countr_zero(books.filled))].head;
   const auto slot = static_cast<std::int32_t>(std::countr_zero(pages_[page].free));
   pages_[page].free &= ~bit_of(slot);
+  change(pages_[page], -1, 0);
   settle(page);
   return {page, slot};
 }
@@ -297,20 +296,26 @@ void PagePool::forget_holder(std::size_t holder_slot) noexcept {
 
 // ---- giving back --------------------------------------------------------------------------------
 
-void PagePool::give_back(std::uint32_t page, Slots freed, Slots cached) noexcept {
-  pages_[page].free |= freed;
-  pages_[page].evictable |= cached;
+void PagePool::give_back(std::uint32_t page, const Returned& returned) noexcept {
+  Page& p = pages_[page];
+  p.free |= returned.freed;
+  p.evictable |= returned.cached;
+  change(p, returned.num_freed, returned.num_cached);
   settle(page);
 }
 
 void PagePool::revive(const BlockPlace& place) noexcept {
-  page(place.page).evictable &= ~bit_of(place.slot);
+  Page& p = page(place.page);
+  p.evictable &= ~bit_of(place.slot);
+  change(p, 0, -1);
   settle(static_cast<std::uint32_t>(place.page));
 }
 
 void PagePool::forget_cached(const BlockPlace& place) noexcept {
-  page(place.page).evictable &= ~bit_of(place.slot);
-  page(place.page).free |= bit_of(place.slot);
+  Page& p = page(place.page);
+  p.evictable &= ~bit_of(place.slot);
+  p.free |= bit_of(place.slot);
+  change(p, 1, -1);
   settle(static_cast<std::uint32_t>(place.page));
 }
 
@@ -333,8 +338,10 @@ void PagePool::take_offline(const BlockPlace& place) noexcept {
   }
   ++books_of(p).offline;
   ++totals_->offline;
-  p.free &= ~bit_of(place.slot);
-  p.evictable &= ~bit_of(place.slot);
+  const Slots slot = bit_of(place.slot);
+  change(p, (p.free & slot) != 0 ? -1 : 0, (p.evictable & slot) != 0 ? -1 : 0);
+  p.free &= ~slot;
+  p.evictable &= ~slot;
   settle(raw);
 }
 
@@ -346,6 +353,7 @@ void PagePool::bring_online(const BlockPlace& place) noexcept {
     --books_of(p).offline;
     --totals_->offline;
     p.free |= bit_of(place.slot);
+    change(p, 1, 0);
     return settle(raw);
   }
   if (p.num_offline != 0) return;

@@ -3,10 +3,10 @@
 /// @file
 /// `PagePool`: the pages of a pool whose blocks belong to several groups, and the orders behind
 /// allocation (the public header has them). For each page it keeps which slots are free and which
-/// are evictable; all other slots of a carved page are held or offline. After each change `settle`
-/// moves the page to the lists that its slots call for. It does not check its callers; the manager
-/// does. Words, generations and references of blocks are in BlockPool. 64 bytes a page. All calls
-/// are O(1), unless they say otherwise.
+/// are evictable, and how many; all other slots of a carved page are held or offline. After each
+/// change `settle` moves the page to the lists that its slots call for. It does not check its
+/// callers; the manager does. Words, generations and references of blocks are in BlockPool. 64
+/// bytes a page. All calls are O(1), unless they say otherwise.
 
 #include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/base/ids.hpp"
@@ -45,7 +45,7 @@ class PagePool {
     std::int8_t group = -1;  ///< -1: none
     Queue queue = Queue::none;
     std::uint8_t bucket = 0;    ///< the free slots of the list it is in; 0: in none
-    std::uint8_t num_free = 0;  ///< as counted
+    std::uint8_t num_free = 0;  ///< set bits
     std::uint8_t num_evictable = 0;
     std::uint8_t num_offline = 0;
     std::uint32_t mark = 0;  ///< for a caller, who leaves 0
@@ -99,7 +99,7 @@ class PagePool {
   std::int64_t num_free() const noexcept { return num_free_; }
   /// The slots of a page that are neither free nor evictable.
   std::int32_t num_held(const Page& p) const noexcept {
-    return blocks_per_page(p.group) - std::popcount(p.free | p.evictable);
+    return blocks_per_page(p.group) - p.num_free - p.num_evictable;
   }
   /// The blocks of a group for which a page need not be turned: free or evictable in held pages.
   std::int64_t num_leftover(std::int32_t group) const noexcept {
@@ -118,12 +118,20 @@ class PagePool {
   /// The free slots of a holder's tail page.
   std::int32_t own_slots(std::size_t holder_slot, std::int32_t group) const noexcept {
     const std::uint32_t page = tail(holder_slot, group);
-    return page == kNone ? 0 : std::popcount(pages_[page].free);
+    return page == kNone ? 0 : pages_[page].num_free;
   }
   /// Prepares the cache for take from a holder's tail page.
   void prefetch(std::size_t holder_slot, std::int32_t group) const noexcept {
     const std::uint32_t page = tail(holder_slot, group);
     if (page != kNone) __builtin_prefetch(&pages_[page], 1);
+  }
+  /// Returns the free page that is turned after the next `ahead` ones, and prepares the cache for
+  /// it. kNone when there are fewer.
+  std::uint32_t prefetch_free(std::int64_t ahead) const noexcept {
+    if (ahead >= num_free_) return kNone;
+    const std::uint32_t page = free_[index(num_free_ - 1 - ahead)];
+    __builtin_prefetch(&pages_[page], 1);
+    return page;
   }
   /// A page that was turned.
   struct Turned {
@@ -148,8 +156,18 @@ class PagePool {
 
   // ---- giving back ---------------------------------------------------------------------------
 
-  /// Held slots of a page become free and evictable.
-  void give_back(std::uint32_t page, Slots freed, Slots cached) noexcept;
+  /// Held slots of a page that become free or evictable together.
+  struct Returned {
+    Slots freed = 0;
+    Slots cached = 0;
+    std::int32_t num_freed = 0;  ///< set bits
+    std::int32_t num_cached = 0;
+    void add(std::int32_t slot, bool is_cached) noexcept {
+      (is_cached ? cached : freed) |= Slots{1} << slot;
+      ++(is_cached ? num_cached : num_freed);
+    }
+  };
+  void give_back(std::uint32_t page, const Returned& returned) noexcept;
   /// An evictable block becomes held.
   void revive(const BlockPlace& place) noexcept;
   /// An evictable block becomes free.
@@ -213,9 +231,10 @@ class PagePool {
   }
   Queue wanted_queue(const Page& page) const noexcept;
   void settle(std::uint32_t page) noexcept;
-  void count(Page& page, Books& books, std::int64_t free, std::int64_t evictable) noexcept;
+  void change(Page& page, std::int32_t free, std::int32_t evictable) noexcept;
   void move_to_bucket(std::uint32_t page, std::uint8_t bucket) noexcept;
   void move_to_queue(std::uint32_t page, Queue queue) noexcept;
+  void count_idle(const Page& page, std::int64_t sign) noexcept;
   void leave_group(std::uint32_t page) noexcept;
   void disown(std::uint32_t page) noexcept;
 

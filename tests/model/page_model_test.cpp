@@ -30,7 +30,7 @@ struct PagePoolProbe {
     page.group = 0;
     page.free = pages.books_[0].all_slots();
     ++pages.books_[0].pages;
-    pages.count(page, pages.books_[0], pages.books_[0].blocks_per_page, 0);
+    pages.change(page, pages.books_[0].blocks_per_page, 0);
     return true;
   }
   /// A holder's own page is one of another group that has a free slot.
