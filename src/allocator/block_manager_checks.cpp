@@ -1,7 +1,6 @@
 // The functions of BlockManager that answer questions: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
-#include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -184,23 +183,6 @@ Explanation BlockManager::explain(const Status& refused) const noexcept {
   }
   m.name_holders(e);
   return e;
-}
-
-/// A block is held without the reference if it has other references, is fenced or is quarantined.
-std::int64_t ReleaseProbe::lower(BlockManager& manager, std::span<const BlockId> ids) noexcept {
-  BlockPool& pool = manager.impl_->pool;
-  std::int64_t returned = 0;
-  for (const BlockId id : ids) {
-    const std::uint32_t word = --pool.record(id).word;
-    const bool is_held = (word & BlockPool::kCount) != 0 || (word & BlockPool::kQuarantined) != 0 ||
-                         pool.fence_head(id) != BlockPool::kNoFence;
-    returned += is_held ? 0 : 1;
-  }
-  return returned;
-}
-
-void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) noexcept {
-  for (const BlockId id : ids) ++manager.impl_->pool.record(id).word;
 }
 
 /// Keeps the largest holders in a sorted array while it goes over all of them.

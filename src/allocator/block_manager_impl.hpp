@@ -84,7 +84,7 @@ struct BlockManager::Impl {
                 std::span<const Generation> generations);
   Status release(HolderId holder, std::span<const BlockId> ids,
                  std::span<const Generation> generations);
-  // With groups (group_transitions.cpp):
+  // With groups (group_allocation.cpp, group_transitions.cpp, group_checks.cpp):
   Status add_up_pages(std::span<const HolderDemand> demands, Urgency urgency,
                       DemandTotals& totals) noexcept;
   std::int32_t group_in_want(std::span<const HolderDemand> demands, Urgency urgency,

@@ -89,30 +89,6 @@ PagePool::PagePool(std::int64_t num_pages, std::span<const BlockGroup> groups,
   }
 }
 
-PageStats PagePool::stats() const noexcept {
-  return {.num_pages = num_pages(),
-          .free = num_free_,
-          .of_groups = num_pages() - num_free_ - num_offline_,
-          .offline = num_offline_,
-          .evictable = num_idle_,
-          .peak_used = peak_used_,
-          .turned = turned_};
-}
-
-GroupStats PagePool::stats(std::int32_t group) const noexcept {
-  const Books& b = books_[index(group)];
-  const std::int64_t blocks = b.pages * b.blocks_per_page;
-  return {.pages = b.pages,
-          .blocks_per_page = b.blocks_per_page,
-          .block_bytes = block_bytes(group),
-          .free = b.free,
-          .referenced = blocks - b.free - b.evictable - b.offline - b.fenced,
-          .fenced = b.fenced,
-          .evictable = b.evictable,
-          .offline = b.offline,
-          .stranded = b.free - b.idle_free};
-}
-
 // ---- lists --------------------------------------------------------------------------------------
 
 /// Changes the counts of a carved page, of its group and of all groups.

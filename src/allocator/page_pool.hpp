@@ -8,11 +8,11 @@
 /// callers; the manager does. Words, generations and references of blocks are in BlockPool. 64
 /// bytes a page. All calls are O(1), unless they say otherwise.
 
+#include "allocator/page.hpp"
 #include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/base/ids.hpp"
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,32 +25,11 @@ struct StateCounts;
 /// Pages, their lists and counts.
 class PagePool {
  public:
-  using Slots = std::uint64_t;  ///< bit k stands for slot k
-  static constexpr std::uint32_t kNone = ~0U;
-
-  /// The queue of a page: `cached` pages of a group have evictable blocks and held ones. `idle`
-  /// pages have only evictable and free blocks, so they can be turned.
-  enum class Queue : std::uint8_t { none, cached, idle, offline };
-
-  struct alignas(64) Page {
-    Slots free = 0;               ///< of a carved page
-    Slots evictable = 0;          ///< of a carved page
-    HolderId owner;               ///< the holder that turned it, which may have ended
-    std::uint32_t older = kNone;  ///< pages that the owner turned for the group before and after it
-    std::uint32_t newer = kNone;
-    std::uint32_t fuller_previous = kNone;  ///< pages of the group with as many free slots
-    std::uint32_t fuller_next = kNone;
-    std::uint32_t queue_previous = kNone;  ///< pages of the same queue
-    std::uint32_t queue_next = kNone;
-    std::int8_t group = -1;  ///< -1: none
-    Queue queue = Queue::none;
-    std::uint8_t bucket = 0;    ///< the free slots of the list it is in; 0: in none
-    std::uint8_t num_free = 0;  ///< set bits
-    std::uint8_t num_evictable = 0;
-    std::uint8_t num_offline = 0;
-    std::uint32_t mark = 0;  ///< for a caller, who leaves 0
-  };
-  static_assert(sizeof(Page) == 64);
+  using Slots = PageSlots;
+  using Page = PooledPage;
+  using Queue = PageQueue;
+  using Returned = ReturnedSlots;
+  static constexpr std::uint32_t kNone = kNoPage;
 
   /// A block that a call takes from somebody else's page.
   struct Found {
@@ -156,17 +135,7 @@ class PagePool {
 
   // ---- giving back ---------------------------------------------------------------------------
 
-  /// Held slots of a page that become free or evictable together.
-  struct Returned {
-    Slots freed = 0;
-    Slots cached = 0;
-    std::int32_t num_freed = 0;  ///< set bits
-    std::int32_t num_cached = 0;
-    void add(std::int32_t slot, bool is_cached) noexcept {
-      (is_cached ? cached : freed) |= Slots{1} << slot;
-      ++(is_cached ? num_cached : num_freed);
-    }
-  };
+  /// Held slots of a page become free or evictable.
   void give_back(std::uint32_t page, const Returned& returned) noexcept;
   /// An evictable block becomes held.
   void revive(const BlockPlace& place) noexcept;
@@ -237,6 +206,12 @@ class PagePool {
   void count_idle(const Page& page, std::int64_t sign) noexcept;
   void leave_group(std::uint32_t page) noexcept;
   void disown(std::uint32_t page) noexcept;
+  template <class Visit>
+  bool walk(const List& list, std::uint32_t Page::*next, std::uint32_t Page::*previous,
+            Visit visit) const;
+  bool count_listings(std::vector<std::uint8_t>& in_queue,
+                      std::vector<std::uint8_t>& in_bucket) const;
+  bool owners_are_whole() const;
 
   std::vector<BlockGroup> groups_;
   std::vector<Books> books_;
