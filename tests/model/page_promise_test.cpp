@@ -31,6 +31,8 @@ struct LivesGame {
   std::int64_t sequences;            // in the plan
   bool publishes = false;            // blocks stay cached when they are released
   std::int64_t rollback_tokens = 0;  // a sequence may get shorter by so many
+  // A step's block is taken before others leave, so a block more of each group is in the plan.
+  bool takes_first = false;
 };
 
 void PrintTo(const LivesGame& game, std::ostream* out) { *out << game.name; }
@@ -68,11 +70,33 @@ const std::vector<LivesGame> kLives = {
      {tokens_of(kFull, 12, 4096), tokens_of(PagedKind::chunk, 36, 4096, 8192)},
      20'000,
      3},
-    // Chunks whose blocks do not fill pages: a chunk begins anywhere in a page.
+    // A chunk begins anywhere in a page when its first block is taken before the last chunk leaves.
     {"SmallChunks",
-     {tokens_of(kFull, 3, 1024), tokens_of(PagedKind::chunk, 10, 512, 112)},
+     {tokens_of(kFull, 10, 512), tokens_of(PagedKind::chunk, 2, 512, 112)},
      900,
      6,
+     true},
+    {"SmallChunksInSteps",
+     {tokens_of(kFull, 10, 512), tokens_of(PagedKind::chunk, 2, 512, 112)},
+     900,
+     6,
+     false,
+     0,
+     true},
+    {"GemmaInSteps",
+     {tokens_of(kFull, 10, 8192), tokens_of(kWindow, 52, 8192, 1024)},
+     3000,
+     5,
+     true,
+     0,
+     true},
+    {"WindowsInSteps",
+     {tokens_of(kWindow, 1, 512, 40, 20), tokens_of(kWindow, 5, 512, 200, 20),
+      tokens_of(kFull, 2, 512, 0)},
+     700,
+     9,
+     false,
+     20,
      true},
     {"Qwen3Next",
      {tokens_of(kFull, 12, 2048), state(36, 32 * 128 * 128 * 4 + 49152)},
@@ -126,7 +150,7 @@ class Lives {
       pages_of_one_ += pages_of(game.groups[g], its, game.longest);
     }
     pool_ = std::make_unique<BlockManager>(
-        BlockManager::create({.num_blocks = game.sequences * pages_of_one_,
+        BlockManager::create({.num_blocks = game.sequences * pages_of_one_ + pages_of_step(),
                               .max_holders = static_cast<std::int32_t>(game.sequences),
                               .max_open_tickets = 1,
                               .max_fence_entries = 1,
@@ -160,6 +184,10 @@ class Lives {
   std::int64_t page_turns() const { return static_cast<std::int64_t>(pool_->page_stats().turned); }
 
  private:
+  std::int64_t pages_of_step() const {
+    return game_.takes_first ? static_cast<std::int64_t>(groups_.size()) : 0;
+  }
+
   void begin() {
     Sequence s;
     s.holder = pool_->register_holder({.purpose = "life"}).value();
@@ -168,28 +196,34 @@ class Lives {
     grow(live_.back(), 1);
   }
 
+  /// Gives up what a sequence of that length does not keep.
+  void give_up(Sequence& s, std::int64_t length) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const std::int64_t first = retained(*groups_[g].group, length).first_block;
+      Sequence::Held& held = s.groups[g];
+      if (first <= held.first) continue;
+      const std::int64_t unit = groups_[g].blocks_a_unit;
+      const std::int64_t size = static_cast<std::int64_t>(held.ids.size()) / unit;
+      release(held, 0, unit * std::min(first - held.first, size));
+      held.first = first;
+    }
+    release_now(s);
+  }
+
   /// Moves every group's blocks to what a sequence of that length keeps.
   void move_to(Sequence& s, std::int64_t length) {
+    if (!game_.takes_first) give_up(s, length);
     demands_.clear();
     std::size_t count = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const Retained kept = retained(*groups_[g].group, length);
-      Sequence::Held& held = s.groups[g];
-      const std::int64_t unit = groups_[g].blocks_a_unit;
-      const std::int64_t end = held.first + static_cast<std::int64_t>(held.ids.size()) / unit;
-      if (end > kept.end_block) release(held, kept.end_block - held.first, end - held.first);
-      if (kept.first_block > held.first) {
-        release(held, 0, std::min(kept.first_block, end) - held.first);
-        held.first = kept.first_block;
-      }
-      // After a cut, what left the window before does not come back.
-      const std::int64_t more = unit * (kept.end_block - std::max(held.first, kept.first_block)) -
-                                static_cast<std::int64_t>(held.ids.size());
+      const Sequence::Held& held = s.groups[g];
+      const std::int64_t wanted = retained(*groups_[g].group, length).end_block - held.first;
+      const std::int64_t more =
+          groups_[g].blocks_a_unit * wanted - static_cast<std::int64_t>(held.ids.size());
       demands_.push_back({.holder = s.holder,
                           .count = static_cast<std::uint32_t>(std::max<std::int64_t>(0, more)),
                           .group = static_cast<std::int32_t>(g)});
       count += demands_.back().count;
-      release_now(s);
     }
     ids_.resize(count);
     generations_.resize(count);
@@ -208,6 +242,7 @@ class Lives {
       first += demands_[g].count;
     }
     s.length = length;
+    if (game_.takes_first) give_up(s, length);
   }
 
   /// Notes the blocks first .. end - 1 of a group for release_now.

@@ -2,6 +2,7 @@
 // change nothing. Most tests have a group of three blocks a page and one of two.
 
 #include "block_manager_fixture.hpp"
+#include "kvarena/allocator/json.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 
 #include <array>
@@ -412,6 +413,16 @@ TEST_F(PagePoolTest, HoldersAreReportedInBytes) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("test 7: 3 references, 0 reserved, 3500 B"), std::string::npos) << text;
+  const std::string json = to_json(e);
+  EXPECT_NE(json.find(R"("pages":{"total":8,"free":5,"of_groups":3,"offline":0,"evictable":0)"),
+            std::string::npos)
+      << json;
+  EXPECT_NE(
+      json.find(R"({"pages":2,"blocks_per_page":3,"block_bytes":1000,"free":3,"referenced":3)"),
+      std::string::npos)
+      << json;
+  EXPECT_NE(json.find(R"("holder_bytes":[3500,1000])"), std::string::npos) << json;
+  EXPECT_EQ(to_json(Explanation{}).find("pages"), std::string::npos);
 }
 
 TEST_F(PagePoolTest, TheLogNamesTheGroup) {
