@@ -205,6 +205,59 @@ void BM_page_turned(benchmark::State& state) {
                           static_cast<std::int64_t>(PagedSequences::kSequences));
 }
 
+/// The same call in a pool without groups: what a demand costs without pages.
+void BM_block_of_each_sequence(benchmark::State& state) {
+  ShuffledPool pool(state.range(0));
+  std::vector<HolderDemand> demands;
+  for (std::size_t i = 0; i < PagedSequences::kSequences; ++i) {
+    demands.push_back(
+        {.holder = pool.manager.register_holder({.purpose = "bench"}).value(), .count = 1});
+  }
+  constexpr std::size_t kMost = 64 * PagedSequences::kSequences;
+  std::size_t taken = 0;
+  bool ok = true;
+  const auto part = [&](auto& all, std::size_t first, std::size_t count) {
+    return std::span(all).subspan(first, count);
+  };
+  for (auto _ : state) {
+    if (taken >= std::min(kMost, pool.ids.size() / 2)) {
+      state.PauseTiming();
+      for (std::size_t i = taken; i-- > 0;) {
+        static_cast<void>(pool.manager.release(demands[i % demands.size()].holder,
+                                               part(pool.ids, i, 1), part(pool.generations, i, 1)));
+      }
+      taken = 0;
+      state.ResumeTiming();
+    }
+    ok = ok && pool.manager
+                   .allocate_each(demands, part(pool.ids, taken, demands.size()),
+                                  part(pool.generations, taken, demands.size()))
+                   .is_ok();
+    taken += demands.size();
+  }
+  if (!ok) state.SkipWithError("the call was refused");
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(demands.size()));
+}
+
+/// One sequence takes many blocks in a call: `group` 0 has 64 of them a page, group 1 one.
+void take_many(benchmark::State& state, std::int32_t group) {
+  PagedSequences pool(state.range(0), group);
+  const HolderDemand demand{.holder = pool.demands[0].holder, .count = 4096, .group = group};
+  std::vector<BlockId> ids(demand.count);
+  std::vector<Generation> generations(demand.count);
+  bool ok = true;
+  for (auto _ : state) {
+    ok = ok && pool.manager.allocate_each(std::span(&demand, 1), ids, generations).is_ok();
+    state.PauseTiming();
+    ok = ok && pool.manager.release(demand.holder, ids, generations).is_ok();
+    state.ResumeTiming();
+  }
+  if (!ok) state.SkipWithError("the call was refused");
+  state.SetItemsProcessed(state.iterations() * demand.count);
+}
+void BM_many_blocks_in_pages(benchmark::State& state) { take_many(state, 0); }
+void BM_many_pages(benchmark::State& state) { take_many(state, 1); }
+
 /// A sequence gives up the blocks of whole pages.
 void BM_release_pages(benchmark::State& state) {
   PagedSequences pool(state.range(0), 0);
@@ -222,6 +275,9 @@ void BM_release_pages(benchmark::State& state) {
 }
 
 BENCHMARK(BM_block_in_carved_page)->Arg(10'000)->Arg(100'000);
+BENCHMARK(BM_block_of_each_sequence)->Arg(100'000);
+BENCHMARK(BM_many_blocks_in_pages)->Arg(10'000)->Arg(100'000);
+BENCHMARK(BM_many_pages)->Arg(10'000)->Arg(100'000);
 BENCHMARK(BM_page_turned)->Arg(10'000)->Arg(100'000);
 BENCHMARK(BM_release_pages)->Arg(10'000)->Arg(100'000);
 BENCHMARK(BM_allocate)->RangeMultiplier(10)->Range(1000, 10'000'000)->Arg(65536);
