@@ -31,8 +31,9 @@ struct LivesGame {
   std::int64_t sequences;            // in the plan
   bool publishes = false;            // blocks stay cached when they are released
   std::int64_t rollback_tokens = 0;  // a sequence may get shorter by so many
-  // A step's block is taken before others leave, so a block more of each group is in the plan.
-  bool takes_first = false;
+  // A step takes so many blocks before others leave; the plan has their pages once more. 0: blocks
+  // leave first.
+  std::int64_t step_blocks = 0;
 };
 
 void PrintTo(const LivesGame& game, std::ostream* out) { *out << game.name; }
@@ -70,34 +71,50 @@ const std::vector<LivesGame> kLives = {
      {tokens_of(kFull, 12, 4096), tokens_of(PagedKind::chunk, 36, 4096, 8192)},
      20'000,
      3},
-    // A chunk begins anywhere in a page when its first block is taken before the last chunk leaves.
+    // Five blocks a page in the second group: a window or a chunk begins anywhere in a page,
+    // because a step takes its blocks before others leave.
     {"SmallChunks",
      {tokens_of(kFull, 10, 512), tokens_of(PagedKind::chunk, 2, 512, 112)},
      900,
      6,
-     true},
+     true,
+     0,
+     0},
     {"SmallChunksInSteps",
      {tokens_of(kFull, 10, 512), tokens_of(PagedKind::chunk, 2, 512, 112)},
      900,
      6,
      false,
      0,
-     true},
+     6},
+    {"SmallWindows",
+     {tokens_of(kFull, 10, 512), tokens_of(kWindow, 2, 512, 220)},
+     900,
+     6,
+     true,
+     0,
+     0},
+    {"SmallWindowsInSteps",
+     {tokens_of(kFull, 10, 512), tokens_of(kWindow, 2, 512, 220)},
+     900,
+     6,
+     true,
+     0,
+     1},
+    {"SmallWindowsInLongSteps",
+     {tokens_of(kFull, 10, 512), tokens_of(kWindow, 2, 512, 220, 40)},
+     900,
+     6,
+     false,
+     40,
+     7},
     {"GemmaInSteps",
      {tokens_of(kFull, 10, 8192), tokens_of(kWindow, 52, 8192, 1024)},
      3000,
      5,
      true,
      0,
-     true},
-    {"WindowsInSteps",
-     {tokens_of(kWindow, 1, 512, 40, 20), tokens_of(kWindow, 5, 512, 200, 20),
-      tokens_of(kFull, 2, 512, 0)},
-     700,
-     9,
-     false,
-     20,
-     true},
+     1},
     {"Qwen3Next",
      {tokens_of(kFull, 12, 2048), state(36, 32 * 128 * 128 * 4 + 49152)},
      8192,
@@ -185,7 +202,11 @@ class Lives {
 
  private:
   std::int64_t pages_of_step() const {
-    return game_.takes_first ? static_cast<std::int64_t>(groups_.size()) : 0;
+    std::int64_t pages = 0;
+    for (const PoolGroup& group : groups_) {
+      pages += (game_.step_blocks + group.blocks_per_page - 1) / group.blocks_per_page;
+    }
+    return pages;
   }
 
   void begin() {
@@ -212,7 +233,7 @@ class Lives {
 
   /// Moves every group's blocks to what a sequence of that length keeps.
   void move_to(Sequence& s, std::int64_t length) {
-    if (!game_.takes_first) give_up(s, length);
+    if (game_.step_blocks == 0) give_up(s, length);
     demands_.clear();
     std::size_t count = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -242,7 +263,7 @@ class Lives {
       first += demands_[g].count;
     }
     s.length = length;
-    if (game_.takes_first) give_up(s, length);
+    if (game_.step_blocks > 0) give_up(s, length);
   }
 
   /// Notes the blocks first .. end - 1 of a group for release_now.
@@ -268,7 +289,12 @@ class Lives {
         1 + static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most));
     const std::int64_t length = std::min(game_.longest, s.length + by);
     while (s.length < length && !::testing::Test::HasFailure()) {
-      move_to(s, std::min(length, (s.length / 16 + 1) * 16));
+      const std::int64_t blocks =
+          1 + (game_.step_blocks == 0
+                   ? 0
+                   : static_cast<std::int64_t>(random_() %
+                                               static_cast<std::uint64_t>(game_.step_blocks)));
+      move_to(s, std::min(length, (s.length / 16 + blocks) * 16));
     }
   }
 
