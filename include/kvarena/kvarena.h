@@ -166,7 +166,8 @@ typedef enum kvarena_resource {
   KVARENA_RESOURCE_ADDRESS = 44,          ///< argument
   KVARENA_RESOURCE_URGENCY = 45,          ///< argument
   KVARENA_RESOURCE_MEMORY_CHECK = 46,     ///< argument
-  KVARENA_RESOURCE_CONTENT = 47           ///< argument
+  KVARENA_RESOURCE_CONTENT = 47,          ///< argument
+  KVARENA_RESOURCE_PAGE = 48              ///< a pool: of pages that groups of blocks share
 } kvarena_resource;
 
 // ---- enumerations; 0 is the default where there is one ------------------------------------------
@@ -219,7 +220,8 @@ typedef enum kvarena_block_state {
   KVARENA_BLOCK_REFERENCED = 1,  ///< it has a reference that is not fenced
   KVARENA_BLOCK_FENCED = 2,      ///< it has only references whose ticket has not retired
   KVARENA_BLOCK_EVICTABLE = 3,   ///< nobody holds it, and its content is cached
-  KVARENA_BLOCK_OFFLINE = 4      ///< out of service
+  KVARENA_BLOCK_OFFLINE = 4,     ///< out of service
+  KVARENA_BLOCK_ABSENT = 5       ///< its page is not carved into blocks of its group
 } kvarena_block_state;
 
 /// What is known of a block's content.

@@ -18,20 +18,24 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
     fmt::format_to(out, "it fits\n");
     return;
   }
-  const std::int64_t in_service = e.stats.num_blocks - e.stats.offline;
+  const bool in_pages = e.num_groups != 0;
+  const std::string_view unit = in_pages ? "pages" : "blocks";
+  const std::int64_t in_service =
+      in_pages ? e.pages.num_pages - e.pages.offline : e.stats.num_blocks - e.stats.offline;
   const std::int64_t kept = e.urgency == Urgency::admission ? e.stats.watermark : 0;
   if (e.requested > in_service - kept) {
-    fmt::format_to(out, "it can never fit: the pool has {} blocks in service", in_service);
+    fmt::format_to(out, "it can never fit: the pool has {} {} in service", in_service, unit);
     if (kept != 0) fmt::format_to(out, ", {} of which new work leaves free", kept);
     fmt::format_to(out, "; create a larger pool\n");
     return;
   }
   if (e.fenced_returning >= e.missing) {
-    fmt::format_to(out, "to make it fit: retire ticket {} and those after it ({} blocks return)\n",
-                   e.oldest_open_ticket.value, e.fenced_returning);
+    fmt::format_to(out, "to make it fit: retire ticket {} and those after it ({} {} return)\n",
+                   e.oldest_open_ticket.value, e.fenced_returning, unit);
   }
   std::int64_t held = 0;
-  for (std::size_t i = 0; i < e.num_largest; ++i) {
+  // Blocks of holders say nothing about the pages that would come back.
+  for (std::size_t i = 0; i < e.num_largest && !in_pages; ++i) {
     held += e.largest[i].references + e.largest[i].reserved;
     const bool is_known = e.returning[i] >= 0;
     if ((is_known ? e.returning[i] : held) < e.missing) continue;
@@ -45,7 +49,24 @@ void append_remedy(const Explanation& e, std::back_insert_iterator<std::string> 
     }
     return;
   }
-  fmt::format_to(out, "to make it fit: {} blocks more have to return\n", e.missing);
+  fmt::format_to(out, "to make it fit: {} {} more have to return\n", e.missing, unit);
+}
+
+/// Writes the pages of a pool with groups, and the blocks of each group.
+void append_pages(const Explanation& e, std::back_insert_iterator<std::string> out) {
+  if (e.num_groups == 0) return;
+  fmt::format_to(out, "{} pages: {} free + {} of groups + {} offline; {} of groups are evictable\n",
+                 e.pages.num_pages, e.pages.free, e.pages.of_groups, e.pages.offline,
+                 e.pages.evictable);
+  for (std::size_t g = 0; g < e.num_groups; ++g) {
+    const GroupStats& group = e.groups[g];
+    fmt::format_to(
+        out,
+        "group {}: {} pages, {} blocks of {} B: {} free ({} stranded) + {} evictable + {} "
+        "fenced + {} referenced + {} offline\n",
+        g, group.pages, group.pages * group.blocks_per_page, group.block_bytes, group.free,
+        group.stranded, group.evictable, group.fenced, group.referenced, group.offline);
+  }
 }
 
 }  // namespace
@@ -57,6 +78,7 @@ std::string_view name_of(BlockState state) noexcept {
     case BlockState::fenced: return "fenced";
     case BlockState::evictable: return "evictable";
     case BlockState::offline: return "offline";
+    case BlockState::absent: return "absent";
   }
   return "unknown";
 }
@@ -80,8 +102,10 @@ std::string to_string(const HolderReport& holder) {
 std::string to_string(const Explanation& e) noexcept try {
   std::string text;
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{}: {} requested{}, {} usable", e.fits ? "blocks" : "out of blocks",
-                 e.requested, e.urgency == Urgency::admission ? " for new work" : "", e.usable);
+  const std::string_view unit = e.num_groups != 0 ? "pages" : "blocks";
+  const std::string heading = fmt::format("{}{}", e.fits ? "" : "out of ", unit);
+  fmt::format_to(out, "{}: {} requested{}, {} usable", heading, e.requested,
+                 e.urgency == Urgency::admission ? " for new work" : "", e.usable);
   if (e.promised != 0) fmt::format_to(out, " ({} of them promised to those who ask)", e.promised);
   fmt::format_to(out, ", {} missing\n", e.missing);
   fmt::format_to(out,
@@ -89,11 +113,14 @@ std::string to_string(const Explanation& e) noexcept try {
                  "reserved, watermark {}\n",
                  e.stats.num_blocks, e.stats.free, e.stats.evictable, e.stats.fenced,
                  e.stats.referenced, e.stats.offline, e.stats.reserved, e.stats.watermark);
+  append_pages(e, out);
   if (e.num_largest != 0) fmt::format_to(out, "largest holders:\n");
   for (std::size_t i = 0; i < e.num_largest; ++i) {
     const HolderReport& holder = e.largest[i];
-    fmt::format_to(out, "  {}: {} references, {} reserved\n", to_string(holder), holder.references,
+    fmt::format_to(out, "  {}: {} references, {} reserved", to_string(holder), holder.references,
                    holder.reserved);
+    if (e.num_groups != 0) fmt::format_to(out, ", {} B", holder.bytes);
+    fmt::format_to(out, "\n");
   }
   append_remedy(e, out);
   return text;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxTableSize = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMaxOpenTickets = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxGroupBlockBytes = std::int64_t{1} << 40;
 
 Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
                    std::int64_t largest) noexcept {
@@ -26,14 +27,43 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
 /// The number of fence entries to allocate, with the default filled in.
 std::int64_t fence_entries(const BlockManagerOptions& options) noexcept {
   if (options.max_fence_entries != 0) return options.max_fence_entries;
-  return std::min(BlockManager::kSharers * options.num_blocks, kMaxTableSize);
+  const std::int64_t of_page = std::max<std::int64_t>(1, PagePool::ids_per_page(options.groups));
+  return std::min(BlockManager::kSharers * options.num_blocks * of_page, kMaxTableSize);
+}
+
+/// Checks the groups, and that the ids of all of their blocks fit.
+Status check_groups(const BlockManagerOptions& options) noexcept {
+  if (options.groups.empty()) return {};
+  if (Status s = check_range(Resource::num_groups, static_cast<std::int64_t>(options.groups.size()),
+                             1, kMaxBlockGroups);
+      !s) {
+    return s;
+  }
+  for (const BlockGroup& group : options.groups) {
+    if (Status s = check_range(Resource::block_size, group.blocks_per_page, 1, kMaxBlocksPerPage);
+        !s) {
+      return s;
+    }
+    if (Status s = check_range(Resource::block_bytes, group.block_bytes, 1, kMaxGroupBlockBytes);
+        !s) {
+      return s;
+    }
+  }
+  return check_option(Option::num_blocks, options.num_blocks, 1,
+                      KvLayout::kMaxBlocks / PagePool::ids_per_page(options.groups));
 }
 
 }  // namespace
 
 std::int64_t BlockManager::host_bytes(const BlockManagerOptions& options) noexcept {
   constexpr std::int64_t kBlockBytes = 16;
-  return options.num_blocks * kBlockBytes +
+  const bool has_pages = !options.groups.empty();
+  const std::int64_t num_blocks =
+      has_pages ? options.num_blocks * PagePool::ids_per_page(options.groups) : options.num_blocks;
+  const std::int64_t pages =
+      has_pages ? PagePool::bytes(options.num_blocks, options.groups.size(), options.max_holders)
+                : 0;
+  return num_blocks * kBlockBytes + pages +
          options.max_holders * static_cast<std::int64_t>(sizeof(Holder) + sizeof(std::uint32_t)) +
          FenceTable::bytes(options.max_open_tickets, fence_entries(options));
 }
@@ -44,6 +74,7 @@ Result<BlockManager> BlockManager::create(const BlockManagerOptions& given) {
       !s) {
     return s;
   }
+  if (Status s = check_groups(options); !s) return s;
   if (Status s =
           check_option(Option::watermark_blocks, options.watermark_blocks, 0, options.num_blocks);
       !s) {
@@ -98,6 +129,7 @@ Status BlockManager::unregister_holder(HolderId id) {
                                  static_cast<std::uint64_t>(holder->references));
   } else {
     m.reserved -= holder->reserved;
+    if (m.pool.pages() != nullptr) m.pool.pages()->forget_holder(HolderTable::slot_of(id));
     m.holders.erase(id);
   }
   m.append_log({.kind = OperationKind::unregister_holder, .outcome = status.code, .holder = id});
@@ -116,7 +148,7 @@ Status BlockManager::reserve(HolderId id, std::int64_t count, Urgency urgency) {
   } else if (status.is_ok()) {
     const std::int64_t increase = count - holder->reserved;
     if (increase > 0 && increase > m.usable(urgency)) {
-      status = m.refuse(Resource::reservation, count, holder->reserved, urgency, id);
+      status = m.refuse(Resource::reservation, count, holder->reserved, urgency, id.value);
     } else {
       m.reserved += increase;
       holder->reserved = count;
@@ -162,7 +194,8 @@ Result<std::int64_t> BlockManager::allocate_each(std::span<const HolderDemand> d
                     .flag = static_cast<std::uint8_t>(demand.urgency.value_or(urgency)),
                     .holder = demand.holder,
                     .count = demand.count,
-                    .ids = ids.subspan(first, written)});
+                    .ids = ids.subspan(first, written),
+                    .group = demand.group});
       first += written;
     }
   }
@@ -179,7 +212,8 @@ Status BlockManager::check_available(std::int64_t count, Urgency urgency) {
     return s;
   }
   if (count <= m.usable(urgency)) return {};
-  const Status status = m.refuse(Resource::block, count, 0, urgency, kNoHolder);
+  const Resource resource = m.pool.pages() != nullptr ? Resource::page : Resource::block;
+  const Status status = m.refuse(resource, count, 0, urgency, 0);
   m.append_log({.kind = OperationKind::allocate,
                 .outcome = status.code,
                 .flag = static_cast<std::uint8_t>(urgency),

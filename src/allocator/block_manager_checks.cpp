@@ -1,7 +1,6 @@
 // The functions of BlockManager that answer questions: accounts, explanation, invariants.
 
 #include "allocator/block_manager_impl.hpp"
-#include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 
@@ -30,7 +29,8 @@ HolderReport report_of(HolderId id, const Holder& holder) {
           holder.references,
           holder.reserved,
           holder.info.since_ns,
-          holder.info.deadline_ns};
+          holder.info.deadline_ns,
+          holder.bytes};
 }
 
 /// The order of the largest holders: most blocks first, then by id.
@@ -55,6 +55,7 @@ std::int64_t BlockManager::available_after(Ticket last) const noexcept {
 /// Counts a fenced block at the newest of its entries, if all of its entries are of tickets up to
 /// `last`.
 std::int64_t BlockManager::Impl::returning(Ticket last) const noexcept {
+  if (pool.pages() != nullptr) return returning_pages(last);
   const Impl& m = *this;
   std::int64_t blocks = 0;
   m.fences.for_each_open(last, [&](Ticket ticket) {
@@ -134,7 +135,7 @@ BlockStats BlockManager::stats() const noexcept { return impl_->stats(); }
 BlockStats BlockManager::Impl::stats() const noexcept {
   const Impl& m = *this;
   const StateCounts& counts = m.pool.counts();
-  return {.num_blocks = m.pool.num_blocks(),
+  return {.num_blocks = num_carved(),
           .free = counts.free,
           .referenced = counts.referenced,
           .fenced = counts.fenced,
@@ -162,6 +163,7 @@ Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const
   e.fits = requested <= e.usable;
   e.missing = std::max<std::int64_t>(0, requested - e.usable);
   e.stats = stats();
+  m.describe_pages(e);
   m.name_holders(e);
   return e;
 }
@@ -177,26 +179,10 @@ Explanation BlockManager::explain(const Status& refused) const noexcept {
     e.usable = available;
     e.missing = std::max<std::int64_t>(0, required - available);
     e.stats = stats();
+    m.describe_pages(e);
   }
   m.name_holders(e);
   return e;
-}
-
-/// A block is held without the reference if it has other references, is fenced or is quarantined.
-std::int64_t ReleaseProbe::lower(BlockManager& manager, std::span<const BlockId> ids) noexcept {
-  BlockPool& pool = manager.impl_->pool;
-  std::int64_t returned = 0;
-  for (const BlockId id : ids) {
-    const std::uint32_t word = --pool.record(id).word;
-    const bool is_held = (word & BlockPool::kCount) != 0 || (word & BlockPool::kQuarantined) != 0 ||
-                         pool.fence_head(id) != BlockPool::kNoFence;
-    returned += is_held ? 0 : 1;
-  }
-  return returned;
-}
-
-void ReleaseProbe::raise(BlockManager& manager, std::span<const BlockId> ids) noexcept {
-  for (const BlockId id : ids) ++manager.impl_->pool.record(id).word;
 }
 
 /// Keeps the largest holders in a sorted array while it goes over all of them.
@@ -245,10 +231,14 @@ Status BlockManager::check_invariants() const try {
     return violated(Invariant::state_counts, Resource::num_blocks, 0, kept.free,
                     m.pool.recount().free);
   }
-  if (!m.pool.free_list_is_whole()) {
+  const bool has_pages = m.pool.pages() != nullptr;
+  if (has_pages) {
+    if (Status status = m.check_page_lists(); !status) return status;
+  }
+  if (!has_pages && !m.pool.free_list_is_whole()) {
     return violated(Invariant::free_list, Resource::block, 0, kept.free, -1);
   }
-  if (!m.pool.evictable_list_is_whole()) {
+  if (!has_pages && !m.pool.evictable_list_is_whole()) {
     return violated(Invariant::evictable_list, Resource::block, 0, kept.evictable, -1);
   }
   std::int64_t held = 0;
@@ -273,7 +263,7 @@ Status BlockManager::check_totals() const noexcept {
   const Impl& m = *impl_;
   const StateCounts& kept = m.pool.counts();
   if (!stats().balanced()) {
-    return violated(Invariant::counts_balance, Resource::num_blocks, 0, m.pool.num_blocks(),
+    return violated(Invariant::counts_balance, Resource::num_blocks, 0, stats().num_blocks,
                     kept.free + kept.fenced + kept.evictable + kept.referenced + kept.offline);
   }
   for (const std::int64_t count :
@@ -298,7 +288,7 @@ Status BlockManager::Impl::check_block(BlockId id) const noexcept {
   const std::int64_t raw = id.value;
   const BlockState state = pool.state(id);
   if (state == BlockState::evictable) {
-    if (pool.evictable_links_agree(id)) return {};
+    if (pool.pages() != nullptr || pool.evictable_links_agree(id)) return {};
     return violated(Invariant::evictable_list, Resource::block, raw, 1, 0);
   }
   const std::uint32_t word = pool.record(id).word;
@@ -336,10 +326,14 @@ Status BlockManager::check_blocks(std::int64_t first, std::int64_t count) const 
   const std::int64_t begin = std::max<std::int64_t>(0, first);
   const std::int64_t end = std::min(m.pool.num_blocks(), begin + std::max<std::int64_t>(0, count));
   for (std::int64_t raw = begin; raw < end; ++raw) {
-    if (raw < m.pool.counts().free && !m.pool.names_free_block(raw)) {
+    const bool is_listed = m.pool.pages() == nullptr && raw < m.pool.counts().free;
+    if (is_listed && !m.pool.names_free_block(raw)) {
       return violated(Invariant::free_list, Resource::block, raw, 1, 0);
     }
     const BlockId id(static_cast<std::int32_t>(raw));
+    if (m.pool.pages() != nullptr) {
+      if (Status s = m.check_place(id); !s) return s;
+    }
     if (m.is_plain(id)) continue;
     if (Status s = m.check_block(id); !s) return s;
   }

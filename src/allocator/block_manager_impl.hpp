@@ -7,6 +7,7 @@
 #include "allocator/fence_table.hpp"
 #include "allocator/holder_table.hpp"
 #include "base/id_space.hpp"
+#include "base/lazy_array.hpp"
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 
@@ -17,15 +18,22 @@ namespace kvarena {
 
 struct BlockManager::Impl {
   explicit Impl(const BlockManagerOptions& options)
-      : pool(options.num_blocks),
+      : pool(options.groups.empty()
+                 ? BlockPool(options.num_blocks)
+                 : BlockPool(options.num_blocks, options.groups, options.max_holders)),
         holders(options.max_holders),
         fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
         watermark(options.watermark_blocks),
         log(options.log),
-        name(options.name) {}
+        name(options.name),
+        evicted_ids(pool.pages() == nullptr ? 0 : static_cast<std::size_t>(pool.num_blocks())) {}
 
-  std::int64_t available() const noexcept { return pool.counts().free + pool.counts().evictable; }
-  /// Blocks that a request without a reservation may use.
+  /// What allocations can use: blocks, or pages in a pool with groups.
+  std::int64_t available() const noexcept {
+    if (pool.pages() != nullptr) return pool.pages()->available();
+    return pool.counts().free + pool.counts().evictable;
+  }
+  /// Blocks or pages that a request without a reservation may use.
   std::int64_t usable(Urgency urgency) const noexcept {
     const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
     const std::int64_t left = available() - reserved - kept;
@@ -39,8 +47,8 @@ struct BlockManager::Impl {
   }
   /// Refuses a call for lack of blocks, and keeps what explain() will report.
   Status refuse(Resource resource, std::int64_t required, std::int64_t promised, Urgency urgency,
-                HolderId subject) noexcept;
-  /// Updates the peak of allocated blocks.
+                std::uint64_t subject) noexcept;
+  /// Updates the peak of allocated blocks. Pages have a peak of their own.
   void note_peak() noexcept {
     const std::int64_t allocated = pool.num_blocks() - pool.counts().free;
     if (allocated > peak_allocated) peak_allocated = allocated;
@@ -57,6 +65,7 @@ struct BlockManager::Impl {
   /// The blocks of many demands together.
   struct DemandTotals {
     std::int64_t blocks = 0;
+    std::int64_t pages = 0;          ///< of a pool with groups; then the next two are pages too
     std::int64_t for_growth = 0;     ///< beyond promises
     std::int64_t for_admission = 0;  ///< beyond promises
     std::int64_t beyond_promises() const noexcept { return for_growth + for_admission; }
@@ -75,6 +84,40 @@ struct BlockManager::Impl {
                 std::span<const Generation> generations);
   Status release(HolderId holder, std::span<const BlockId> ids,
                  std::span<const Generation> generations);
+  // With groups (group_allocation.cpp, group_transitions.cpp, group_checks.cpp):
+  Status add_up_pages(std::span<const HolderDemand> demands, Urgency urgency,
+                      DemandTotals& totals) noexcept;
+  std::int32_t group_in_want(std::span<const HolderDemand> demands, Urgency urgency,
+                             Urgency served) noexcept;
+  Status check_pages(std::span<const HolderDemand> demands, Urgency urgency,
+                     const DemandTotals& totals) noexcept;
+  std::int64_t take_pages(const HolderDemand& demand, BlockId* ids, Generation* generations,
+                          std::int64_t budget) noexcept;
+  void take_leftover(const HolderDemand& demand, std::span<BlockId> ids,
+                     Generation* generations) noexcept;
+  Result<std::int64_t> allocate_in_groups(std::span<const HolderDemand> demands,
+                                          std::span<BlockId> ids, std::span<Generation> generations,
+                                          Urgency urgency);
+  Status retain_in_groups(Holder& holder, std::span<const BlockId> ids);
+  Status release_in_groups(HolderId holder, std::span<const BlockId> ids,
+                           std::span<const Generation> generations);
+  bool lower(BlockId id, Generation generation) noexcept;
+  void undo_lower(BlockId id) noexcept;
+  void end_released(Holder& holder, std::span<const BlockId> ids) noexcept;
+  std::int64_t idle_pages(std::span<const BlockId> ids) noexcept;
+  Result<bool> quarantine_in_page(BlockId id);
+  /// Returns the pages that come back when every open ticket up to and including `last` has
+  /// retired.
+  std::int64_t returning_pages(Ticket last) const noexcept;
+  PageStats page_stats() const noexcept;
+  Status check_page_lists() const;
+  /// Proves that a block's word and its page agree.
+  Status check_place(BlockId id) const noexcept;
+  /// The blocks of the pages of groups; without groups all blocks.
+  std::int64_t num_carved() const noexcept;
+  /// Fills in the pages and groups of a pool with groups.
+  void describe_pages(Explanation& explanation) const noexcept;
+
   Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
                        std::span<const Generation> generations);
   Status set_content(BlockId id, Generation generation, BlockContent content);
@@ -120,6 +163,8 @@ struct BlockManager::Impl {
   Explanation refusal;             // of the last exhausted call, without holders and tickets
   std::uint64_t claim_serial = 1;  // see BlockManager::claim_serial
   std::uint64_t calls = 0;         // stamps the holders of allocate_each
+  LazyArray<BlockId> evicted_ids;  // with groups: by the last allocation
+  std::size_t num_evicted = 0;
 };
 
 }  // namespace kvarena

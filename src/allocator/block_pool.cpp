@@ -15,13 +15,24 @@ BlockPool::BlockPool(std::int64_t num_blocks)
   counts_.free = num_blocks;
 }
 
+/// The free stack stays empty: all pages are free, so all blocks are absent.
+BlockPool::BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups,
+                     std::int64_t max_holders)
+    : records_(static_cast<std::size_t>(num_pages * PagePool::ids_per_page(groups))),
+      side_(records_.size(), kNoFence),
+      pages_(std::make_unique<PagePool>(num_pages, groups, max_holders, counts_)) {}
+
 /// Reads a block's state from its word.
 BlockState BlockPool::state(BlockId id) const noexcept {
   const std::uint32_t word = record(id).word;
   if ((word & kHeld) != 0)
     return (word & kCount) != 0 ? BlockState::referenced : BlockState::fenced;
   if ((word & kQuarantined) != 0) return BlockState::offline;
-  return (word & kPublished) != 0 ? BlockState::evictable : BlockState::free;
+  if (pages_ == nullptr) {
+    return (word & kPublished) != 0 ? BlockState::evictable : BlockState::free;
+  }
+  if (word == kPublished) return BlockState::evictable;
+  return pages_->is_carved(pages_->place_of(id)) ? BlockState::free : BlockState::absent;
 }
 
 BlockContent BlockPool::content(BlockId id) const noexcept {
@@ -124,6 +135,18 @@ void BlockPool::drop_marked(BlockId id) noexcept {
   }
 }
 
+void BlockPool::drop_in_page(BlockId id) noexcept {
+  const BlockPlace place = pages_->place_of(id);
+  if ((record(id).word & kQuarantined) != 0) {
+    record(id).word = kQuarantined;
+    ++record(id).generation;
+    return pages_->take_offline(place);
+  }
+  PagePool::Returned returned;
+  returned.add(place.slot, end_held(id));
+  pages_->give_back(static_cast<std::uint32_t>(place.page), returned);
+}
+
 /// Each state remembers enough of the content to restore the word of the held block.
 void BlockPool::undo_drop(BlockId id) noexcept {
   Record& r = record(id);
@@ -143,7 +166,8 @@ void BlockPool::undo_drop(BlockId id) noexcept {
       r.word = kHeld | (r.word & (kContent | kQuarantined)) | 1;
       break;
     case BlockState::referenced:
-    case BlockState::fenced: break;
+    case BlockState::fenced:
+    case BlockState::absent: break;
   }
 }
 
@@ -174,12 +198,21 @@ void BlockPool::unlink_evictable(BlockId id) noexcept {
 }
 
 void BlockPool::free_evictable(BlockId id) noexcept {
+  if (pages_ != nullptr) {
+    evict(id);
+    return pages_->forget_cached(pages_->place_of(id));
+  }
   unlink_evictable(id);
   ++record(id).generation;
   free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
 }
 
 void BlockPool::take_offline(BlockId id) noexcept {
+  if (pages_ != nullptr) {
+    record(id).word = kQuarantined;
+    ++record(id).generation;
+    return pages_->take_offline(pages_->place_of(id));
+  }
   if (state(id) == BlockState::evictable) {
     unlink_evictable(id);
   } else {
@@ -195,6 +228,7 @@ void BlockPool::take_offline(BlockId id) noexcept {
 
 void BlockPool::bring_online(BlockId id) noexcept {
   record(id).word = 0;
+  if (pages_ != nullptr) return pages_->bring_online(pages_->place_of(id));
   --counts_.offline;
   free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
 }
@@ -202,12 +236,14 @@ void BlockPool::bring_online(BlockId id) noexcept {
 StateCounts BlockPool::recount() const noexcept {
   StateCounts counts;
   for (std::int64_t i = 0; i < num_blocks(); ++i) {
+    if (is_of_page_out_of_service(BlockId(static_cast<std::int32_t>(i)))) continue;
     switch (state(BlockId(static_cast<std::int32_t>(i)))) {
       case BlockState::free: ++counts.free; break;
       case BlockState::referenced: ++counts.referenced; break;
       case BlockState::fenced: ++counts.fenced; break;
       case BlockState::evictable: ++counts.evictable; break;
       case BlockState::offline: ++counts.offline; break;
+      case BlockState::absent: break;
     }
   }
   return counts;

@@ -5,12 +5,17 @@
 /// its reference count and generation, the free list and the evictable order. The pool does not
 /// check its callers; the manager does. It takes 16 bytes a block: an 8-byte record, a 4-byte link
 /// and a 4-byte place on the free stack.
+///
+/// With groups a PagePool has the orders of free and evictable blocks in place of the free stack
+/// and the links. A block whose page is not carved for its group is absent.
 
+#include "allocator/page_pool.hpp"
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -54,6 +59,15 @@ class BlockPool {
   static_assert(sizeof(Record) + 2 * sizeof(std::uint32_t) <= 16);
 
   explicit BlockPool(std::int64_t num_blocks);
+  /// Makes a pool of pages for these groups, of which there is at least one.
+  BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups, std::int64_t max_holders);
+  // The pages know the place of the counts.
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  /// The pages of a pool with groups, else nullptr.
+  PagePool* pages() noexcept { return pages_.get(); }
+  const PagePool* pages() const noexcept { return pages_.get(); }
 
   std::int64_t num_blocks() const noexcept { return static_cast<std::int64_t>(records_.size()); }
   const StateCounts& counts() const noexcept { return counts_; }
@@ -86,6 +100,7 @@ class BlockPool {
   /// Ends a held block whose last reference, live or fenced, is going: it becomes free, evictable
   /// or offline. The caller has updated the count of the state that it leaves.
   void drop(BlockId id) noexcept {
+    if (pages_ != nullptr) return drop_in_page(id);
     Record& r = record(id);
     if ((r.word & (kContent | kQuarantined)) != 0) return drop_marked(id);
     r.word = 0;
@@ -103,10 +118,47 @@ class BlockPool {
   /// Makes an offline block free.
   void bring_online(BlockId id) noexcept;
 
+  // ---- with groups
+  /// Gives a block that is not held, and that its page has just taken, to a holder. Returns its
+  /// generation.
+  Generation hand_out(BlockId id) noexcept {
+    Record& r = record(id);
+    r.word = kHeld | 1;
+    return Generation(r.generation);
+  }
+  /// Prepares the cache for hand_out.
+  void prefetch(BlockId id) const noexcept { __builtin_prefetch(&records_[index(id)], 1); }
+  /// Ends the cached content of a block that its page has just taken or lost.
+  void evict(BlockId id) noexcept {
+    record(id).word = 0;
+    ++record(id).generation;
+  }
+  /// Ends a held block without references that is not quarantined. Returns whether its content
+  /// stays cached. Its page does not know yet.
+  bool end_held(BlockId id) noexcept {
+    Record& r = record(id);
+    if ((r.word & kContent) == kPublished) {
+      r.word = kPublished;
+      return true;
+    }
+    evict(id);
+    return false;
+  }
+  /// A block is fenced (1), or is not any more (-1).
+  void count_fenced(BlockId id, std::int64_t change) noexcept {
+    counts_.fenced += change;
+    if (pages_ != nullptr) pages_->count_fenced(pages_->place_of(id).group, change);
+  }
+
   StateCounts& mutable_counts() noexcept { return counts_; }
 
   /// Counts the states again from the records alone. O(n).
   StateCounts recount() const noexcept;
+  /// Whether a block's page is offline, so that no group counts it.
+  bool is_of_page_out_of_service(BlockId id) const noexcept {
+    return pages_ != nullptr &&
+           pages_->page(pages_->place_of(id).page).queue == PagePool::Queue::offline;
+  }
   /// Whether the free stack names each free block once. O(n).
   bool free_list_is_whole() const;
   /// Whether the evictable list is whole. O(evictable).
@@ -130,6 +182,7 @@ class BlockPool {
     return BlockId(static_cast<std::int32_t>(raw));
   }
   void drop_marked(BlockId id) noexcept;
+  void drop_in_page(BlockId id) noexcept;
   void append_evictable(BlockId id) noexcept;
 
   std::vector<Record> records_;
@@ -139,6 +192,7 @@ class BlockPool {
   std::uint32_t evictable_head_ = kLink;  // the block to evict next
   std::uint32_t evictable_tail_ = kLink;
   StateCounts counts_;
+  std::unique_ptr<PagePool> pages_;
 };
 
 }  // namespace kvarena

@@ -66,13 +66,14 @@ void BlockManager::Impl::undo_release_one(BlockId id) noexcept {
     case BlockState::free:
     case BlockState::evictable:
     case BlockState::offline: pool.undo_drop(id); break;
+    case BlockState::absent: break;
   }
   ++pool.mutable_counts().referenced;
 }
 
 /// Keeps the accounts of the refusal, because they may have changed when explain() is called.
 Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std::int64_t promised,
-                                  Urgency urgency, HolderId subject) noexcept {
+                                  Urgency urgency, std::uint64_t subject) noexcept {
   ++exhaustions;
   const std::int64_t could_be_had = promised + usable(urgency);
   refusal.requested = required;
@@ -81,8 +82,9 @@ Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std:
   refusal.promised = promised;
   refusal.missing = required - could_be_had;
   refusal.stats = stats();
+  describe_pages(refusal);
   return exhausted(resource, static_cast<std::uint64_t>(required),
-                   static_cast<std::uint64_t>(could_be_had), subject.value);
+                   static_cast<std::uint64_t>(could_be_had), subject);
 }
 
 /// Checks the demands and adds them up.
@@ -123,13 +125,14 @@ Status BlockManager::Impl::refuse_demands(std::span<const HolderDemand> demands,
     if (taken > room) break;
   }
   return refuse(Resource::block, totals.blocks, totals.blocks - totals.beyond_promises(),
-                totals.urgency(), misfit);
+                totals.urgency(), misfit.value);
 }
 
 Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> demands,
                                                   std::span<BlockId> ids,
                                                   std::span<Generation> generations,
                                                   Urgency urgency) {
+  if (pool.pages() != nullptr) return allocate_in_groups(demands, ids, generations, urgency);
   DemandTotals totals;
   if (Status s = add_up(demands, urgency, totals); !s) return s;
   if (totals.beyond_promises() > usable(totals.urgency())) {
@@ -184,8 +187,9 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
     if (Status s = check_retain(ids[i], generations[i], ids.size()); !s) return s;
     revived += pool.state(ids[i]) == BlockState::evictable ? 1 : 0;
   }
+  if (pool.pages() != nullptr) return retain_in_groups(*holder, ids);
   if (revived > holder->reserved + usable(Urgency::growth)) {
-    return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id);
+    return refuse(Resource::block, revived, holder->reserved, Urgency::growth, holder_id.value);
   }
   ++claim_serial;
   revived = 0;  // a block named twice was counted twice, but is revived once
@@ -216,6 +220,7 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
   if (Status s = check_sizes(ids.size(), generations.size()); !s) return s;
   Holder* holder = holders.find(holder_id);
   if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
+  if (pool.pages() != nullptr) return release_in_groups(holder_id, ids, generations);
   const auto count = static_cast<std::int64_t>(ids.size());
   for (std::size_t i = 0;; ++i) {
     i += pool.release_leading(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
@@ -285,7 +290,8 @@ Status BlockManager::Impl::set_content(BlockId id, Generation generation, BlockC
       if (content != BlockContent::published) pool.free_evictable(id);
       return {};
     case BlockState::free:
-    case BlockState::offline: break;
+    case BlockState::offline:
+    case BlockState::absent: break;
   }
   return refuse_handle(id, generation);
 }
@@ -299,8 +305,10 @@ Result<bool> BlockManager::Impl::quarantine(BlockId id) {
     case BlockState::referenced:
     case BlockState::fenced: pool.record(id).word |= BlockPool::kQuarantined; return false;
     case BlockState::free:
-    case BlockState::evictable: break;
+    case BlockState::evictable:
+    case BlockState::absent: break;
   }
+  if (pool.pages() != nullptr) return quarantine_in_page(id);
   if (usable(Urgency::growth) == 0) {
     return exhausted(Resource::reservation, static_cast<std::uint64_t>(reserved),
                      static_cast<std::uint64_t>(available() - 1));
@@ -333,7 +341,7 @@ Status BlockManager::Impl::retire(Ticket ticket) {
         const bool last =
             pool.fence_head(id) == BlockPool::kNoFence && pool.live_references(id) == 0;
         if (!last) return;
-        --pool.mutable_counts().fenced;
+        pool.count_fenced(id, -1);
         pool.drop(id);
       });
   return {};

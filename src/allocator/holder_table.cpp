@@ -20,6 +20,7 @@ HolderId HolderTable::insert(const HolderInfo& info) noexcept {
   holder.info = info;
   holder.references = 0;
   holder.reserved = 0;
+  holder.bytes = 0;
   holder.registered = true;
   return id_of(slot);
 }

@@ -17,6 +17,7 @@ struct Holder {
   HolderInfo info;
   std::int64_t references = 0;   ///< block references, without fenced ones
   std::int64_t reserved = 0;     ///< promised blocks
+  std::int64_t bytes = 0;        ///< of the blocks referenced, in a pool with groups
   std::uint64_t call_stamp = 0;  ///< the last allocate_each call that named it
   std::uint64_t generation = 1;  ///< of the slot: registrations so far, plus one
   bool registered = false;
@@ -54,6 +55,11 @@ class HolderTable {
     return const_cast<HolderTable*>(this)->find(id);
   }
 
+  /// Returns the slot of an id, which is below capacity() for a registered holder.
+  static std::uint64_t slot_of(HolderId id) noexcept {
+    return id.value & static_cast<std::uint64_t>(kMaxSlots - 1);
+  }
+
   /// Calls visit(HolderId, const Holder&) for each registered holder, by slot.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -63,9 +69,6 @@ class HolderTable {
   }
 
  private:
-  static std::uint64_t slot_of(HolderId id) noexcept {
-    return id.value & static_cast<std::uint64_t>(kMaxSlots - 1);
-  }
   HolderId id_of(std::size_t slot) const noexcept {
     return HolderId(slots_[slot].generation << kSlotBits | slot);
   }

@@ -43,6 +43,42 @@ void write(JsonWriter& out, const HolderReport& holder) {
       .close_object();
 }
 
+/// Writes the pages and groups of a pool that has groups, and the bytes of its largest holders.
+void write_pages(JsonWriter& out, const Explanation& explanation) {
+  if (explanation.num_groups == 0) return;
+  const PageStats& pages = explanation.pages;
+  out.name("pages")
+      .open_object()
+      .member("total", pages.num_pages)
+      .member("free", pages.free)
+      .member("of_groups", pages.of_groups)
+      .member("offline", pages.offline)
+      .member("evictable", pages.evictable)
+      .member("reserved", pages.reserved)
+      .member("watermark", pages.watermark)
+      .member("peak_used", pages.peak_used)
+      .member("turned", pages.turned)
+      .close_object();
+  out.name("groups").open_list();
+  for (std::size_t g = 0; g < explanation.num_groups; ++g) {
+    const GroupStats& group = explanation.groups[g];
+    out.open_object()
+        .member("pages", group.pages)
+        .member("blocks_per_page", group.blocks_per_page)
+        .member("block_bytes", group.block_bytes)
+        .member("free", group.free)
+        .member("referenced", group.referenced)
+        .member("fenced", group.fenced)
+        .member("evictable", group.evictable)
+        .member("offline", group.offline)
+        .member("stranded", group.stranded)
+        .close_object();
+  }
+  out.close_list().name("holder_bytes").open_list();
+  for (std::size_t i = 0; i < explanation.num_largest; ++i) out.value(explanation.largest[i].bytes);
+  out.close_list();
+}
+
 void write_largest(JsonWriter& out, const Explanation& explanation) {
   out.name("largest").open_list();
   for (std::size_t i = 0; i < explanation.num_largest; ++i) write(out, explanation.largest[i]);
@@ -68,6 +104,7 @@ void write(JsonWriter& out, const Explanation& explanation) {
   oldest == kNoTicket ? out.null() : out.value(oldest.value);
   write(out.name("blocks"), explanation.stats);
   write_largest(out, explanation);
+  write_pages(out, explanation);
   out.member("text", std::string_view(to_string(explanation))).close_object();
 }
 

@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 19> kCodeNames = {
 static_assert(kCodeNames.size() == static_cast<std::size_t>(StatusCode::limit_exceeded) + 1);
 
 /// By Resource, in the order of its header.
-constexpr std::array<std::string_view, 48> kResourceNames = {
+constexpr std::array<std::string_view, 49> kResourceNames = {
     "none",          "block",       "reservation",   "holder",
     "ticket",        "fence_entry", "sequence",      "table_page",
     "device_memory", "host_memory", "workspace",     "stream",
@@ -48,8 +48,9 @@ constexpr std::array<std::string_view, 48> kResourceNames = {
     "pointer",       "capacity",    "scale",         "window",
     "soft_cap",      "num_threads", "name",          "device",
     "address",       "urgency",     "memory_check",  "content",
+    "page",
 };
-static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::content) + 1);
+static_assert(kResourceNames.size() == static_cast<std::size_t>(Resource::page) + 1);
 
 std::int64_t as_signed(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 

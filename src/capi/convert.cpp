@@ -17,11 +17,11 @@ constexpr std::array<DType, 5> kTypes{DType::f16, DType::bf16, DType::f32, DType
 static_assert(KVARENA_LIMIT_EXCEEDED == static_cast<int>(StatusCode::limit_exceeded));
 static_assert(KVARENA_DEVICE_ERROR == static_cast<int>(StatusCode::device_error));
 static_assert(KVARENA_EXHAUSTED == static_cast<int>(StatusCode::exhausted));
-static_assert(KVARENA_RESOURCE_CONTENT == static_cast<int>(Resource::content));
+static_assert(KVARENA_RESOURCE_PAGE == static_cast<int>(Resource::page));
 static_assert(KVARENA_RESOURCE_POINTER == static_cast<int>(Resource::pointer));
 static_assert(KVARENA_RESOURCE_NUM_GROUPS == static_cast<int>(Resource::num_groups));
 static_assert(KVARENA_RESOURCE_STEP == static_cast<int>(Resource::step));
-static_assert(KVARENA_BLOCK_OFFLINE == static_cast<int>(BlockState::offline));
+static_assert(KVARENA_BLOCK_ABSENT == static_cast<int>(BlockState::absent));
 static_assert(KVARENA_CONTENT_FAILED == static_cast<int>(BlockContent::failed));
 static_assert(KVARENA_SCRUB_ALWAYS == static_cast<int>(Scrub::always));
 static_assert(KVARENA_LAYER_MAJOR == static_cast<int>(BlockOrder::layer_major));

@@ -61,7 +61,7 @@ const char* kvarena_name_of_code(uint8_t code) {
 }
 
 const char* kvarena_name_of_resource(uint8_t resource) {
-  return c_string(name_of(static_cast<Resource>(resource)), resource <= KVARENA_RESOURCE_CONTENT);
+  return c_string(name_of(static_cast<Resource>(resource)), resource <= KVARENA_RESOURCE_PAGE);
 }
 
 const char* kvarena_name_of_option(uint16_t option) {

@@ -218,7 +218,8 @@ Status NaivePool::set_content(Handle handle, BlockContent content) {
       }
       return {};
     case BlockState::free:
-    case BlockState::offline: break;
+    case BlockState::offline:
+    case BlockState::absent: break;
   }
   return refuse(handle);
 }
@@ -231,7 +232,8 @@ Result<bool> NaivePool::quarantine(BlockId id) {
     case BlockState::referenced:
     case BlockState::fenced: block.leaving = true; return false;
     case BlockState::free:
-    case BlockState::evictable: break;
+    case BlockState::evictable:
+    case BlockState::absent: break;
   }
   if (reserved() >= available()) {
     return exhausted(Resource::reservation, raw(reserved()), raw(available() - 1));
@@ -350,6 +352,7 @@ BlockStats NaivePool::stats() const {
       case BlockState::fenced: ++stats.fenced; break;
       case BlockState::evictable: ++stats.evictable; break;
       case BlockState::offline: ++stats.offline; break;
+      case BlockState::absent: break;
     }
   }
   stats.watermark = watermark_;

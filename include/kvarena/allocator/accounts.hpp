@@ -3,6 +3,7 @@
 /// @file
 /// The figures that a BlockManager returns. Plain values; copies may be read from any thread.
 
+#include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
 
@@ -21,6 +22,7 @@ enum class BlockState : std::uint8_t {
   fenced,      ///< it has only references whose ticket has not retired
   evictable,   ///< nobody holds it, and its content is cached
   offline,     ///< out of service
+  absent,      ///< its page is not carved into blocks of its group
 };
 
 /// Returns "free", "referenced", ...
@@ -86,6 +88,7 @@ struct HolderReport {
   std::int64_t reserved = 0;     ///< blocks promised to it
   std::int64_t since_ns = 0;     ///< as registered
   std::int64_t deadline_ns = 0;  ///< as registered
+  std::int64_t bytes = 0;        ///< of the blocks that it references; 0 in a pool without groups
 };
 
 /// Why a request fits or does not fit.
@@ -113,6 +116,11 @@ struct Explanation {
     unknown.fill(-1);
     return unknown;
   }();
+  /// Of a pool with groups. `requested`, `usable`, `promised`, `missing` and `fenced_returning` are
+  /// pages then. A pool without groups has num_groups 0.
+  PageStats pages;
+  std::array<GroupStats, kMaxBlockGroups> groups{};  ///< by group
+  std::size_t num_groups = 0;                        ///< used entries of `groups`
 };
 
 /// Returns the name of a holder for a line of text: "sequence 12 of owner 7".
@@ -135,6 +143,9 @@ enum class Invariant : std::int32_t {
   table_counts = 9,       ///< entries of a sequence equal its holder's references
   table_pages = 10,       ///< every page belongs to one sequence or to the free pages
   sequence_length = 11,   ///< a sequence's tokens fit its blocks
+  pages_balance = 12,     ///< free + of groups + offline == num_pages
+  group_counts = 13,      ///< the blocks of a group by state are those of its pages
+  page_lists = 14,        ///< every page is in the lists that its blocks call for, and in no other
 };
 
 }  // namespace kvarena

@@ -19,9 +19,16 @@
 /// create: 16 bytes a block, plus the tables of holders, tickets and fence entries. `host_bytes`
 /// returns how much.
 ///
+/// With `groups` the pool is equal pages that each group carves into blocks of its own size
+/// (page_pool.hpp has the order of allocation). Reservations, the watermark and all questions about
+/// what is available then count pages; without groups a page is a block.
+///
 /// One thread at a time. Move-only.
 
 #include "kvarena/allocator/accounts.hpp"
+#include "kvarena/allocator/block_manager_options.hpp"
+#include "kvarena/allocator/holders.hpp"
+#include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/result.hpp"
@@ -29,42 +36,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace kvarena {
-
-class OperationLog;
-
-/// Options of a block manager.
-struct BlockManagerOptions {
-  std::int64_t num_blocks = 0;         ///< 1 .. KvLayout::kMaxBlocks
-  std::int64_t watermark_blocks = 0;   ///< admission leaves at least this many available
-  std::int32_t max_holders = 4096;     ///< holders at a time, 1 .. 2^24
-  std::int32_t max_open_tickets = 64;  ///< tickets at a time, 1 .. 2^30
-  std::int64_t max_fence_entries = 0;  ///< references waiting for tickets; 0: kSharers x num_blocks
-  OperationLog* log = nullptr;  ///< borrowed; receives every mutating call, see operation_log.hpp
-  std::string_view name = {};  ///< copied; names the pool to the violation handler and in log lines
-};
-
-/// The blocks that one holder wants, in a call for many holders.
-struct HolderDemand {
-  HolderId holder;                   ///< registered
-  std::uint32_t count = 0;           ///< blocks
-  std::optional<Urgency> urgency{};  ///< of this demand; none: that of the call
-};
-
-/// The facts about a holder. The manager only reports the times. Readers compare them with
-/// steady_clock().
-struct HolderInfo {
-  std::uint64_t number = 0;      ///< the caller's number for it, for example a sequence id
-  std::uint64_t owner = 0;       ///< for whom it holds, for example a request id; 0: unknown
-  const char* purpose = "";      ///< static string, for example "sequence"
-  std::int64_t since_ns = 0;     ///< when it began to hold; 0: unknown
-  std::int64_t deadline_ns = 0;  ///< when it should end; 0: no deadline
-};
 
 /// The free list, reference counts, tickets and accounts of a pool.
 class KVARENA_EXPORT BlockManager {
@@ -108,11 +83,13 @@ class KVARENA_EXPORT BlockManager {
                                 std::span<Generation> generations,
                                 Urgency urgency = Urgency::growth);
   /// Takes blocks for many holders in one all-or-nothing call. The ids are written holder by
-  /// holder. A holder that appears twice is duplicate_argument (holder). Demands may have urgencies
-  /// of their own. Those for growth are then served first, and those for admission get what is left
-  /// above the watermark, whatever their order: the call fits when the blocks beyond promises fit,
-  /// for admission if any of these is for admission. The status names the first holder that did not
-  /// fit in this sense.
+  /// holder. A holder that appears twice is duplicate_argument (holder), unless its demands follow
+  /// one another with rising groups. Returns exhausted (page) in a pool with groups, in pages,
+  /// whose `subject` is the group that did not fit, and invalid_argument (num_groups) for a group
+  /// that does not exist. Demands may have urgencies of their own. Those for growth are then served
+  /// first, and those for admission get what is left above the watermark, whatever their order: the
+  /// call fits when the blocks beyond promises fit, for admission if any of these is for admission.
+  /// The status names the first holder that did not fit in this sense.
   Result<std::int64_t> allocate_each(std::span<const HolderDemand> demands, std::span<BlockId> ids,
                                      std::span<Generation> generations,
                                      Urgency urgency = Urgency::growth);
@@ -150,6 +127,10 @@ class KVARENA_EXPORT BlockManager {
   /// failed_precondition (block) when there is neither, or not_found (block).
   Status restore(BlockId id);
 
+  /// Returns the blocks that the last allocation evicted, of any group, when there are groups.
+  /// Valid until the next call.
+  std::span<const BlockId> evicted() const noexcept;
+
   // ---- tickets -------------------------------------------------------------------------------
 
   /// Opens a ticket for work that is about to be queued on another stream, or done elsewhere. No
@@ -165,8 +146,18 @@ class KVARENA_EXPORT BlockManager {
 
   /// BlockManagerOptions::name, as a C string.
   const char* name() const noexcept;
-  /// Blocks in the pool.
+  /// Blocks in the pool: ids are 0 .. num_blocks() - 1. With groups, the ids of all groups.
   std::int64_t num_blocks() const noexcept;
+  /// Pages in the pool. Without groups, blocks.
+  std::int64_t num_pages() const noexcept;
+  /// BlockManagerOptions::groups; empty without groups.
+  std::span<const BlockGroup> groups() const noexcept;
+  /// Returns where a block lies. Requires a valid id. O(1).
+  BlockPlace place_of(BlockId id) const noexcept;
+  /// Returns the counts of pages. Without groups, those of blocks. O(1).
+  PageStats page_stats() const noexcept;
+  /// Returns the counts of one group. Requires group < groups().size(). O(1).
+  GroupStats group_stats(std::int32_t group) const noexcept;
   /// free + evictable: the blocks that allocations can use now, with the reservations of all
   /// holders.
   std::int64_t available_now() const noexcept;

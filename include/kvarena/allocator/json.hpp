@@ -21,7 +21,9 @@ KVARENA_EXPORT std::string to_json(const BlockStats& stats) noexcept;
 KVARENA_EXPORT std::string to_json(const HolderReport& holder) noexcept;
 /// Returns why a request fits or not: requested, for_new_work, promised, fits, usable, missing,
 /// fenced_returning, oldest_open_ticket (null: none), blocks (the counts), largest (a list of
-/// holders), returning (a list of as many numbers, null where it is not known), text (to_string).
+/// holders), returning (a list of as many numbers, null where it is not known), text (to_string). A
+/// pool with groups adds pages and groups (PageStats and GroupStats), and holder_bytes (a list as
+/// long as largest).
 /// "" when there is no memory for the text.
 KVARENA_EXPORT std::string to_json(const Explanation& explanation) noexcept;
 

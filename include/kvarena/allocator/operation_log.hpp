@@ -42,6 +42,7 @@ struct Operation {
                                    ///< this manager
   std::int64_t count = 0;          ///< blocks asked for, or reserved
   std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
+  std::int32_t group = 0;          ///< of allocate; 0 in a pool without groups
 };
 
 /// Receives operations. The manager's thread calls it synchronously after each call. It must not

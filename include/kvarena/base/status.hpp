@@ -92,6 +92,8 @@ enum class Resource : std::uint8_t {
   urgency,
   memory_check,
   content,
+  // a pool again: of pages that groups of blocks share
+  page,
 };
 
 /// The outcome of a call. A default-constructed Status is ok.

@@ -268,6 +268,7 @@ values! {
         KVARENA_RESOURCE_URGENCY = 45,
         KVARENA_RESOURCE_MEMORY_CHECK = 46,
         KVARENA_RESOURCE_CONTENT = 47,
+        KVARENA_RESOURCE_PAGE = 48,
     }
     enum kvarena_dtype {
         KVARENA_F16 = 0,
@@ -305,6 +306,7 @@ values! {
         KVARENA_BLOCK_FENCED = 2,
         KVARENA_BLOCK_EVICTABLE = 3,
         KVARENA_BLOCK_OFFLINE = 4,
+        KVARENA_BLOCK_ABSENT = 5,
     }
     enum kvarena_block_content {
         KVARENA_CONTENT_UNWRITTEN = 0,

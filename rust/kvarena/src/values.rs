@@ -85,6 +85,8 @@ enumeration! {
         Evictable = KVARENA_BLOCK_EVICTABLE,
         /// Out of service.
         Offline = KVARENA_BLOCK_OFFLINE,
+        /// Its page is not carved into blocks of its group.
+        Absent = KVARENA_BLOCK_ABSENT,
     }
 }
 

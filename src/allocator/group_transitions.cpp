@@ -1,0 +1,162 @@
+// The other calls that change blocks in a pool with groups: share, give up, quarantine.
+
+#include "allocator/block_manager_impl.hpp"
+#include "kvarena/base/violation.hpp"
+
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::size_t kPrefetchDistance = 8;
+
+}  // namespace
+
+/// Counts the pages that could be turned until now and have one of these evictable blocks.
+std::int64_t BlockManager::Impl::idle_pages(std::span<const BlockId> ids) noexcept {
+  PagePool& pages = *pool.pages();
+  std::int64_t count = 0;
+  for (const BlockId id : ids) {
+    if (pool.state(id) != BlockState::evictable) continue;
+    PagePool::Page& page = pages.page(pages.place_of(id).page);
+    if (page.queue == PagePool::Queue::idle && std::exchange(page.mark, 1) == 0) ++count;
+  }
+  for (const BlockId id : ids) pages.page(pages.place_of(id).page).mark = 0;
+  return count;
+}
+
+/// The blocks have been checked.
+Status BlockManager::Impl::retain_in_groups(Holder& holder, std::span<const BlockId> ids) {
+  PagePool& pages = *pool.pages();
+  const std::int64_t revived = idle_pages(ids);
+  if (revived > holder.reserved + usable(Urgency::growth)) {
+    return refuse(Resource::page, revived, holder.reserved, Urgency::growth,
+                  static_cast<std::uint64_t>(pages.place_of(ids[0]).group));
+  }
+  ++claim_serial;
+  for (const BlockId id : ids) {
+    const BlockPlace place = pages.place_of(id);
+    holder.bytes += pages.block_bytes(place.group);
+    switch (pool.state(id)) {
+      case BlockState::evictable:
+        pages.revive(place);
+        pool.record(id).word = BlockPool::kHeld | BlockPool::kPublished | 1;
+        ++pool.mutable_counts().referenced;
+        break;
+      case BlockState::fenced:
+        pool.count_fenced(id, -1);
+        ++pool.mutable_counts().referenced;
+        [[fallthrough]];
+      default: ++pool.record(id).word; break;
+    }
+  }
+  consume_reservation(holder, revived);
+  holder.references += static_cast<std::int64_t>(ids.size());
+  references += static_cast<std::int64_t>(ids.size());
+  return {};
+}
+
+/// Gives up one live reference. A block that keeps fenced references alone is fenced. Returns
+/// false, with nothing changed, when the handle is not live.
+bool BlockManager::Impl::lower(BlockId id, Generation generation) noexcept {
+  if (!pool.contains(id)) return false;
+  BlockPool::Record& r = pool.record(id);
+  const bool is_live = (r.word & BlockPool::kHeld) != 0 && (r.word & BlockPool::kCount) != 0;
+  if (r.generation != generation.value || !is_live) return false;
+  if ((--r.word & BlockPool::kCount) == 0 && pool.fence_head(id) != BlockPool::kNoFence) {
+    pool.count_fenced(id, 1);
+    --pool.mutable_counts().referenced;
+  }
+  return true;
+}
+
+void BlockManager::Impl::undo_lower(BlockId id) noexcept {
+  if ((pool.record(id).word++ & BlockPool::kCount) != 0) return;
+  if (pool.fence_head(id) == BlockPool::kNoFence) return;
+  pool.count_fenced(id, -1);
+  ++pool.mutable_counts().referenced;
+}
+
+/// First lowers all counts, which can be taken back exactly; then ends the blocks that nobody
+/// holds.
+Status BlockManager::Impl::release_in_groups(HolderId holder_id, std::span<const BlockId> ids,
+                                             std::span<const Generation> generations) {
+  Holder& holder = *holders.find(holder_id);
+  const auto count = static_cast<std::int64_t>(ids.size());
+  std::size_t lowered = 0;
+  while (lowered < ids.size() && lower(ids[lowered], generations[lowered])) ++lowered;
+  const bool underflows = lowered == ids.size() && holder.references < count;
+  if (lowered < ids.size() || underflows) {
+    const Status status = underflows ? Status{StatusCode::reference_underflow,
+                                              Resource::holder,
+                                              Option::none,
+                                              0,
+                                              holder_id.value,
+                                              ids.size(),
+                                              static_cast<std::uint64_t>(holder.references)}
+                                     : refuse_handle(ids[lowered], generations[lowered]);
+    while (lowered-- > 0) undo_lower(ids[lowered]);
+    return report_violation(status, "BlockManager::release", name.c_str());
+  }
+  end_released(holder, ids);
+  holder.references -= count;
+  references -= count;
+  releases += ids.size();
+  return {};
+}
+
+/// Blocks that follow one another in a page change it once. A block that is listed twice is ended
+/// at the first place.
+void BlockManager::Impl::end_released(Holder& holder, std::span<const BlockId> ids) noexcept {
+  PagePool& pages = *pool.pages();
+  std::uint32_t page = PagePool::kNone;
+  PagePool::Returned returned;
+  const auto give_back = [&] {
+    if (returned.num_freed + returned.num_cached != 0) pages.give_back(page, returned);
+    returned = {};
+  };
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const BlockId id = ids[i];
+    if (i + kPrefetchDistance < ids.size()) {
+      __builtin_prefetch(&pages.page(pages.place_of(ids[i + kPrefetchDistance]).page), 1);
+    }
+    const BlockPlace place = pages.place_of(id);
+    holder.bytes -= pages.block_bytes(place.group);
+    const std::uint32_t word = pool.record(id).word;
+    if ((word & BlockPool::kHeld) == 0 || (word & BlockPool::kCount) != 0) continue;
+    if (pool.fence_head(id) != BlockPool::kNoFence) continue;
+    if (static_cast<std::uint32_t>(place.page) != page) {
+      give_back();
+      page = static_cast<std::uint32_t>(place.page);
+    }
+    --pool.mutable_counts().referenced;
+    if ((word & BlockPool::kQuarantined) != 0) {
+      give_back();
+      pool.drop(id);
+    } else {
+      returned.add(place.slot, pool.end_held(id));
+    }
+  }
+  give_back();
+}
+
+/// The page of a free or absent block stays in its group while other blocks of it are held or
+/// cached.
+Result<bool> BlockManager::Impl::quarantine_in_page(BlockId id) {
+  PagePool& pages = *pool.pages();
+  const BlockPlace place = pages.place_of(id);
+  const PagePool::Page& page = pages.page(place.page);
+  const bool is_absent = pool.state(id) == BlockState::absent;
+  if (is_absent && page.group != -1 && page.group != place.group) {
+    return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
+  }
+  const bool is_available = page.queue == PagePool::Queue::idle || page.group == -1;
+  if (is_available && usable(Urgency::growth) == 0) {
+    return exhausted(Resource::reservation, static_cast<std::uint64_t>(reserved),
+                     static_cast<std::uint64_t>(available() - 1));
+  }
+  pool.take_offline(id);
+  return true;
+}
+
+}  // namespace kvarena
