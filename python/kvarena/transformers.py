@@ -107,7 +107,7 @@ class Layer(CacheLayerMixin):
         return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self.cache.seen if self.index >= self.cache.next_layer else self.cache.seen_next
+        return self.cache.seen  # a forward counts when its last layer has attended
 
     def get_max_length(self) -> int:
         return -1
@@ -121,6 +121,8 @@ class Cache(TransformersCache):
     """
 
     def __init__(self, config: Any, *, num_blocks: int, **options: Any) -> None:
+        if num_blocks < 1:
+            raise ValueError(f"num_blocks: {num_blocks}; accepted: 1 or more")
         self.shape = ModelShape(config)
         self.pool_options: dict[str, Any] = {"num_blocks": num_blocks, **options}
         self.kv: kvarena.Cache | None = None
@@ -166,18 +168,28 @@ class Cache(TransformersCache):
     def begin(self, batch: int, tokens: int, mask: torch.Tensor | None) -> kvarena.Step:
         """Begins the step of a forward: every row grows by its tokens that are no padding."""
         assert self.kv is not None
-        if not self.rows:
-            self.rows = [self.kv.create_sequence() for _ in range(batch)]
-        if len(self.rows) != batch:
+        rows = self.rows or [self.kv.create_sequence() for _ in range(batch)]
+        try:
+            return self.begin_step(rows, batch, tokens, mask)
+        except BaseException:
+            if not self.rows:
+                self.kv.destroy(rows)
+            raise
+
+    def begin_step(
+        self, rows: list[kvarena.Sequence], batch: int, tokens: int, mask: torch.Tensor | None
+    ) -> kvarena.Step:
+        assert self.kv is not None
+        if len(rows) != batch:
             raise ValueError(
-                f"past_key_values: it holds {len(self.rows)} rows and the batch has {batch}; "
+                f"past_key_values: it holds {len(rows)} rows and the batch has {batch}; "
                 "call reset() between batches"
             )
         counts, self.keep = [tokens] * batch, None
         if mask is not None:
             new = mask[:, -tokens:]
             counts = new.sum(1).tolist()
-            stored = [row.length for row in self.rows]
+            stored = [row.length for row in rows]
             if (mask[:, :-tokens].sum(1).tolist() if self.seen else [0] * batch) != stored:
                 raise ValueError(
                     "attention_mask: it does not continue that of the tokens stored; accepted: the "
@@ -185,10 +197,10 @@ class Cache(TransformersCache):
                 )
             if sum(counts) != batch * tokens:
                 self.keep = new.reshape(-1).nonzero().squeeze(1)
-        self.step = self.kv.step(list(zip(self.rows, counts, strict=True)))
-        self.step.__enter__()
-        self.seen_next = self.seen + tokens
-        return self.step
+        step = self.kv.step(list(zip(rows, counts, strict=True)))
+        step.__enter__()
+        self.step, self.rows, self.seen_next = step, rows, self.seen + tokens
+        return step
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, **how: Any
@@ -233,6 +245,8 @@ class Cache(TransformersCache):
             return
         assert self.kv is not None
         used = set(sources)
+        if not used <= set(range(len(self.rows))):
+            raise IndexError(f"rows: {sources}; accepted: 0 to {len(self.rows) - 1}")
         self.kv.destroy([row for i, row in enumerate(self.rows) if i not in used])
         kept: set[int] = set()
         rows = []
@@ -324,6 +338,12 @@ def attention(
         raise ValueError(
             f"attention_mask: shape {list(attention_mask.shape)}; accepted: None, or "
             "[batch, tokens] with padding on the left"
+        )
+    layers = module.config.num_hidden_layers
+    if layers != layer.cache.shape.num_layers:
+        raise ValueError(
+            f"past_key_values: it is for {layer.cache.shape.num_layers} layers and the model has "
+            f"{layers}; accepted: kvarena.transformers.Cache(model.config, ...) of this model"
         )
     how = attend_arguments(module, layer.cache.shape.window, dropout, named)
     return layer.cache.attend(layer.index, query, key, value, attention_mask, **how), None

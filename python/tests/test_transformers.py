@@ -234,8 +234,48 @@ def test_a_forward_that_fails_half_way_leaves_no_trace(monkeypatch):
             patch.setattr(model.model.layers[0].mlp, "forward", None)
             with pytest.raises(TypeError):
                 model(prompts(1, 8), past_key_values=cache)
-        model(prompts(1, 8), past_key_values=cache)
+        assert cache.get_seq_length() == PROMPT
+        logits = model(prompts(1, 8), past_key_values=cache).logits
+        whole = torch.cat([prompts(1), prompts(1, 8)], 1)
+        right = model(whole, past_key_values=ours.Cache(model.config, num_blocks=64)).logits
     assert cache.rows[0].length == PROMPT + 8 == cache.get_seq_length()
+    assert torch.allclose(logits, right[:, PROMPT:], atol=1e-4)
+
+
+def test_a_first_batch_that_does_not_fit_leaves_no_rows():
+    model = model_of("qwen2")
+    model.set_attn_implementation("kvarena")
+    cache = ours.Cache(model.config, num_blocks=8, block_size=4)
+    with torch.no_grad():
+        with pytest.raises(kvarena.Exhausted):
+            model(prompts(3), past_key_values=cache)
+        assert not cache.kv.sequences() and not cache.rows
+        model(prompts(1), past_key_values=cache)
+    assert cache.get_seq_length() == PROMPT
+
+
+def test_rows_that_are_none_are_refused_and_nothing_is_lost():
+    model = model_of("qwen2")
+    model.set_attn_implementation("kvarena")
+    cache = ours.Cache(model.config, num_blocks=64, block_size=4)
+    with torch.no_grad():
+        model(prompts(2), past_key_values=cache)
+    for rows in ([0, 2], [-1, 0]):
+        with pytest.raises(IndexError, match="accepted: 0 to 1"):
+            cache.reorder_cache(torch.tensor(rows))
+    assert [row.length for row in cache.rows] == [PROMPT, PROMPT]
+
+
+def test_a_cache_of_another_model_is_refused():
+    model, other = model_of("qwen2"), model_of("qwen2", layers=3)
+    for served in (model, other):
+        served.set_attn_implementation("kvarena")
+    with torch.no_grad(), pytest.raises(ValueError, match="for 2 layers and the model has 3"):
+        other(prompts(1), past_key_values=ours.Cache(model.config, num_blocks=64))
+    with torch.no_grad(), pytest.raises(ValueError, match="for 3 layers and the model has 2"):
+        model(prompts(1), past_key_values=ours.Cache(other.config, num_blocks=64))
+    with pytest.raises(ValueError, match="num_blocks: -1; accepted: 1 or more"):
+        ours.Cache(model.config, num_blocks=-1)
 
 
 def test_crop_takes_negative_numbers():
