@@ -213,7 +213,7 @@ def test_beams_share_their_prompt():
 def test_exhausted_leaves_the_cache_as_it_was():
     model = model_of("qwen2")
     model.set_attn_implementation("kvarena")
-    cache = ours.Cache(model.config, num_blocks=8, block_size=4)
+    cache = ours.Cache(model.config, num_blocks=8, block_size=4, max_step_tokens=512)
     with torch.no_grad():
         model(prompts(1), past_key_values=cache)
         with pytest.raises(kvarena.Exhausted) as refused:
@@ -245,7 +245,7 @@ def test_a_forward_that_fails_half_way_leaves_no_trace(monkeypatch):
 def test_a_first_batch_that_does_not_fit_leaves_no_rows():
     model = model_of("qwen2")
     model.set_attn_implementation("kvarena")
-    cache = ours.Cache(model.config, num_blocks=8, block_size=4)
+    cache = ours.Cache(model.config, num_blocks=8, block_size=4, max_step_tokens=512)
     with torch.no_grad():
         with pytest.raises(kvarena.Exhausted):
             model(prompts(3), past_key_values=cache)
