@@ -1300,8 +1300,8 @@ KVARENA_API kvarena_status kvarena_kernels_release(kvarena_kernels* kernels);
 KVARENA_API kvarena_status kvarena_kernels_workspace_bytes(kvarena_kernels* kernels,
                                                            int64_t* bytes);
 /// Queues the schedule of a step, from the lengths. `windowed` 1: for calls with `windowed` set; a
-/// step with both kinds of layers has both schedules. On the host, every table entry that is read is
-/// checked. Returns invalid_argument, or limit_exceeded (workspace).
+/// step with both kinds of layers has both schedules. On the host, every table entry is checked.
+/// Returns invalid_argument, or limit_exceeded (workspace).
 KVARENA_API kvarena_status kvarena_kernels_schedule(kvarena_kernels* kernels,
                                                     const kvarena_tables* tables, int32_t windowed,
                                                     void* stream);

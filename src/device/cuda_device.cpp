@@ -3,8 +3,8 @@
 #include "base/log_internal.hpp"
 #include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
-#include "device/allocating_in_capture.hpp"
 #include "device/allocation_failure.hpp"
+#include "device/cuda_capture.hpp"
 #include "device/cuda_device_list.hpp"
 #include "device/cuda_memory.hpp"
 #include "device/cuda_placement.hpp"
@@ -285,14 +285,9 @@ Result<StreamId> CudaDeviceImpl::adopt_stream(void* native_stream) {
   const std::scoped_lock lock(adopting_);
   if (const Result<StreamId> known = streams_.adopt_again(native)) return known;
   if (native == cudaStreamLegacy || native == cudaStreamPerThread) return create_stream_on(native);
-  // To ask a stream that is being captured for its GPU would end the capture.
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   int owner = ordinal();
-  const Status asked = context_->call(Resource::stream, 0, [&] {
-    const cudaError_t error = cudaStreamIsCapturing(native, &capture);
-    if (error != cudaSuccess || capture != cudaStreamCaptureStatusNone) return error;
-    return cudaStreamGetDevice(native, &owner);
-  });
+  const Status asked =
+      context_->call(Resource::stream, 0, [&] { return ask_for_gpu(native, &owner); });
   if (!asked) return asked;
   if (owner != ordinal()) return unsupported(Resource::device, static_cast<std::uint64_t>(owner));
   const AllocatingInCapture permitted;

@@ -17,9 +17,9 @@
 ///    been so for longest. All its cached blocks are evicted;
 /// 4. for growth, an evictable block in the page of the group that has had evictable blocks for
 ///    longest, its highest slot first;
-/// 5. for growth, the lowest free slot in the fullest page of the group. Among equally full pages
-/// it
-///    is the one whose number of free slots changed last.
+/// 5. for growth, the lowest free slot in the fullest page of the group. Of pages that are equally
+///    full, it takes the one
+///    whose number of free slots changed last.
 ///
 /// Pages that are promised to other holders, and for admission the watermark, are not turned. A
 /// call takes 1 to 3 for all of its demands before it takes 4 and 5 for any. A holder's promise

@@ -20,4 +20,13 @@ class AllocatingInCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// Writes the GPU of a stream. A stream that is being captured is not asked, because that would end
+/// the capture: `gpu` stays.
+inline cudaError_t ask_for_gpu(cudaStream_t stream, int* gpu) noexcept {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+  if (error != cudaSuccess || capture != cudaStreamCaptureStatusNone) return error;
+  return cudaStreamGetDevice(stream, gpu);
+}
+
 }  // namespace kvarena
