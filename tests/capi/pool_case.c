@@ -160,9 +160,13 @@ static void check_refusals(kvarena_kernels* kernels, const kvarena_plane* key,
   const kvarena_write_args write = {
       .struct_size = sizeof write, .key = k, .value = k, .dtype = KVARENA_F32};
   const kvarena_attend_args attend = {.struct_size = sizeof attend, .q = k, .out = k};
-  const int32_t wrong[2] = {3, 9};
+  int32_t wrong[2] = {3, 9};
   tables.tables = wrong;
+  EXPECT_STATUS(kvarena_kernels_schedule(kernels, &tables, 0, NULL), KVARENA_INVALID_ARGUMENT,
+                KVARENA_RESOURCE_BLOCK_INDEX);
+  wrong[1] = 1;
   EXPECT_OK(kvarena_kernels_schedule(kernels, &tables, 0, NULL));
+  wrong[1] = 9;  // the array stays the engine's
   EXPECT_STATUS(kvarena_kernels_check_tables(kernels, 0, NULL), KVARENA_INVALID_ARGUMENT,
                 KVARENA_RESOURCE_BLOCK_INDEX);
   tables.num_rows = 3;

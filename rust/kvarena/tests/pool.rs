@@ -227,8 +227,7 @@ fn kernels_read_what_they_wrote() {
             num_rows: 1,
             ..Default::default()
         };
-        kernels.schedule(&tables, false, ptr::null_mut()).unwrap();
-        let error = kernels.check_tables(false, ptr::null_mut()).unwrap_err();
+        let error = kernels.schedule(&tables, false, ptr::null_mut()).unwrap_err();
         assert_eq!(error.status().subject(), 7, "{error:?}");
     }
 }

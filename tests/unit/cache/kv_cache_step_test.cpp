@@ -251,6 +251,8 @@ TEST_P(KvCacheStepOn, WriteAndAttendRefuseWhatCannotRun) {
   EXPECT_FAILS(attending([](auto& a) { a.scale = -1.0F; }), invalid_argument, scale);
   EXPECT_FAILS(attending([](auto& a) { a.soft_cap = std::numeric_limits<float>::quiet_NaN(); }),
                invalid_argument, soft_cap);
+  const std::uint64_t tree[] = {1, 3};  // the options have no draft_trees
+  EXPECT_FAILS(attending([&](auto& a) { a.tree_mask = tree; }), unsupported, pointer);
   const Status no_q = attending([](auto& a) { a.q = nullptr; });
   EXPECT_NE(t.cache.describe(no_q).find("q is null"), std::string::npos) << t.cache.describe(no_q);
 
