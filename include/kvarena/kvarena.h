@@ -1049,8 +1049,9 @@ KVARENA_API kvarena_status kvarena_cache_stats_json(kvarena_cache* cache, char* 
 /// Says whether `blocks` blocks can be had. The default urgency is growth.
 KVARENA_API kvarena_status kvarena_cache_can_allocate(kvarena_cache* cache, int64_t blocks,
                                                       int32_t urgency, bool* can);
-/// Writes the blocks that allocations can use now, and those when every open ticket up to `ticket`
-/// has retired. `ticket` 0: only now. Either pointer may be NULL.
+/// Writes the blocks that are free or evictable now, those promised to holders and the watermark
+/// included, and those when every open ticket up to `ticket` has retired. `ticket` 0: only now.
+/// Either pointer may be NULL.
 KVARENA_API kvarena_status kvarena_cache_available(kvarena_cache* cache, kvarena_ticket ticket,
                                                    int64_t* now, int64_t* after);
 /// Explains why `blocks` more blocks fit or do not fit; with `refused`, why the call that returned
@@ -1192,7 +1193,8 @@ KVARENA_API kvarena_status kvarena_pool_retain(kvarena_pool* pool, kvarena_holde
                                                size_t count);
 /// Gives up one reference on each block; with a ticket (0: none) the references stay fenced until
 /// it retires. Returns double_release, stale_handle, reference_underflow, not_found, or exhausted
-/// (fence_entry).
+/// (fence_entry). The pool counts how many references a holder has, and not to which blocks: blocks
+/// of another holder are not told apart.
 KVARENA_API kvarena_status kvarena_pool_free(kvarena_pool* pool, kvarena_holder holder,
                                              const int32_t* blocks, const uint32_t* generations,
                                              size_t count, kvarena_ticket ticket);
