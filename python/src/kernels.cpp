@@ -31,13 +31,18 @@ struct Scheduled {
 
 /// A handle of kernels.
 struct Kernels {
-  kvarena_kernels* handle = nullptr;
+  kvarena_kernels* open = nullptr;  ///< null: closed
   std::shared_ptr<Device> device;
   kvarena_kernels_options options{};   ///< with the dimensions that 0 stands for filled in
   std::array<Scheduled, 2> scheduled;  ///< without and with the window
 
   ~Kernels() {
-    if (handle != nullptr) without_gil([&] { return kvarena_kernels_release(handle); });
+    if (open != nullptr) without_gil(kvarena_kernels_release, open);
+  }
+  /// Returns the handle. Raises kvarena.FailedPrecondition after close.
+  kvarena_kernels* handle() const {
+    if (open == nullptr) raise_closed("the kernels are closed");
+    return open;
   }
   void check(const kvarena_status& status) const { python::check(status, {.kernels = true}); }
 };
@@ -53,16 +58,17 @@ std::shared_ptr<Kernels> create_kernels(const std::shared_ptr<Device>& device, n
   if (options.tile_order == KVARENA_TILE_BEST) options.tile_order = KVARENA_TILE_ROWS;
   if (options.head_dim_v == 0) options.head_dim_v = options.head_dim_k;
   if (options.block_size_tokens == 0) options.block_size_tokens = 16;
-  kernels->check(without_gil(
-      [&] { return kvarena_kernels_create(device->handle, &options, &kernels->handle); }));
+  kernels->check(without_gil(kvarena_kernels_create, device->handle(), &options, &kernels->open));
   return kernels;
 }
 
 void close(Kernels& kernels) {
-  if (kernels.handle == nullptr) return;
-  kernels.check(without_gil([&] { return kvarena_kernels_release(kernels.handle); }));
-  kernels.handle = nullptr;
-  kernels.scheduled = {};
+  if (kernels.open == nullptr) return;
+  kvarena_kernels* const last = std::exchange(kernels.open, nullptr);
+  const kvarena_status status = without_gil(kvarena_kernels_release, last);
+  if (status.code != KVARENA_OK) kernels.open = last;
+  kernels.check(status);
+  const auto no_longer_held = std::exchange(kernels.scheduled, {});
 }
 
 /// The arrays of a step's rows.
@@ -149,8 +155,8 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   if (given.row_slots == nullptr && place.is_cuda) {
     raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
   }
-  kernels.check(without_gil(
-      [&] { return kvarena_kernels_schedule(kernels.handle, &given, windowed ? 1 : 0, queue); }));
+  kernels.check(
+      without_gil(kvarena_kernels_schedule, kernels.handle(), &given, windowed ? 1 : 0, queue));
   for (const nb::handle array : {tables, lengths, q_offsets, row_slots, row_offsets}) {
     next.held.push_back(nb::borrow(array));
   }
@@ -170,11 +176,9 @@ void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle
   places.require_dense(0, "adjacent slots");
   const WriteCall call(LayerShape::of(kernels.options), tokens, place, 0, key, value, key_scale,
                        value_scale);
-  kernels.check(without_gil([&] {
-    return kvarena_kernels_write(kernels.handle, &planes.key, &planes.value,
-                                 items_of<std::int64_t>(places), tokens, &call.args,
-                                 overlap ? 1 : 0, queue);
-  }));
+  kernels.check(without_gil(kvarena_kernels_write, kernels.handle(), &planes.key, &planes.value,
+                            items_of<std::int64_t>(places), tokens, &call.args, overlap ? 1 : 0,
+                            queue));
 }
 
 nb::object attend(Kernels& kernels, nb::handle layer_view, nb::handle q, nb::handle out,
@@ -189,23 +193,21 @@ nb::object attend(Kernels& kernels, nb::handle layer_view, nb::handle q, nb::han
   AttendCall call(LayerShape::of(kernels.options), made.total_q, place,
                   {0, scale, soft_cap, windowed, true},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
-  kernels.check(without_gil([&] {
-    return kvarena_kernels_attend(kernels.handle, &planes.key, &planes.value, &call.args,
-                                  overlap ? 1 : 0, queue);
-  }));
+  kernels.check(without_gil(kvarena_kernels_attend, kernels.handle(), &planes.key, &planes.value,
+                            &call.args, overlap ? 1 : 0, queue));
   return call.result;
 }
 
 std::int64_t workspace_bytes(const Kernels& kernels) {
   std::int64_t bytes = 0;
-  kernels.check(kvarena_kernels_workspace_bytes(kernels.handle, &bytes));
+  kernels.check(kvarena_kernels_workspace_bytes(kernels.handle(), &bytes));
   return bytes;
 }
 
 void check_tables(Kernels& kernels, bool windowed, nb::handle stream) {
   void* const queue = chosen_stream(*kernels.device, stream);
-  kernels.check(without_gil(
-      [&] { return kvarena_kernels_check_tables(kernels.handle, windowed ? 1 : 0, queue); }));
+  kernels.check(
+      without_gil(kvarena_kernels_check_tables, kernels.handle(), windowed ? 1 : 0, queue));
 }
 
 }  // namespace

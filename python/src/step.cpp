@@ -23,7 +23,9 @@ enum class Kind { eager, recording, replay };
 /// A step of a cache: a context manager. Entering begins it and appends its demands; leaving ends
 /// it, or aborts it when an exception leaves it.
 struct Step {
-  CachePointer cache;
+  explicit Step(CacheArgument of) : cache(of) {}
+
+  CacheReference cache;
   Kind kind = Kind::eager;
   nb::object demands;  ///< None: the caller appends
   kvarena_recorded_step shape = sized<kvarena_recorded_step>();
@@ -45,33 +47,34 @@ void hold(Step& step, nb::handle object) {
 
 void append(Step& step, nb::handle demands, std::string_view urgency) {
   Cache& cache = *step.cache;
-  read_demands(cache, demands);
   const std::int32_t chosen = urgency.empty() ? step.urgency : urgency_of(urgency);
+  read_demands(cache, demands);
+  kvarena_cache* const handle = cache.handle();
   const kvarena_status status = without_gil([&] {
     return step.kind == Kind::replay
-               ? kvarena_step_append_recorded(cache.handle, &step.shape, cache.demands.data(),
+               ? kvarena_step_append_recorded(handle, &step.shape, cache.demands.data(),
                                               cache.demands.size(), chosen, &step.batch)
-               : kvarena_step_append(cache.handle, cache.demands.data(), cache.demands.size(),
-                                     chosen, &step.batch);
+               : kvarena_step_append(handle, cache.demands.data(), cache.demands.size(), chosen,
+                                     &step.batch);
   });
   if (status.code == KVARENA_OK) return;
   std::int64_t demand = -1;
-  kvarena_step_failed_demand(cache.handle, &demand);
+  kvarena_step_failed_demand(handle, &demand);
   raise(status, cache.witness(), "", demand);
 }
 
 void abort(Step& step) {
   step.is_open = false;
   Cache& cache = *step.cache;
-  const kvarena_status status = without_gil([&] { return kvarena_step_abort(cache.handle); });
-  cache.held.push_back(std::move(step.held));
+  const kvarena_status status = without_gil(kvarena_step_abort, cache.handle());
+  cache.hold(std::move(step.held));
   check(status, cache.witness());
 }
 
 void begin_recording(Step& step) {
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(kvarena_recording_begin(step.cache->handle, &step.shape, &options, &step.batch),
+  check(kvarena_recording_begin(step.cache->handle(), &step.shape, &options, &step.batch),
         step.witness());
 }
 
@@ -86,14 +89,14 @@ nb::object enter(nb::handle self) {
   }
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(without_gil([&] { return kvarena_step_begin(cache.handle, &options); }), cache.witness());
+  check(without_gil(kvarena_step_begin, cache.handle(), &options), cache.witness());
   step.is_open = true;
   cache.drop_completed();
   if (step.demands.is_none()) return nb::borrow(self);
   try {
     append(step, step.demands, {});
   } catch (...) {
-    abort(step);
+    if (cache.open != nullptr) abort(step);
     throw;
   }
   return nb::borrow(self);
@@ -102,11 +105,9 @@ nb::object enter(nb::handle self) {
 void end(Step& step) {
   step.is_open = false;
   Cache& cache = *step.cache;
-  const kvarena_status status = without_gil([&] {
-    return step.kind == Kind::recording ? kvarena_recording_end(cache.handle)
-                                        : kvarena_step_end(cache.handle);
-  });
-  cache.held.push_back(std::move(step.held));
+  const auto call = step.kind == Kind::recording ? kvarena_recording_end : kvarena_step_end;
+  const kvarena_status status = without_gil(call, cache.handle());
+  cache.hold(std::move(step.held));
   check(status, cache.witness());
 }
 
@@ -114,9 +115,11 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
   if (!step.is_open) return;
   if (type.is_none()) {
     end(step);
+  } else if (step.cache->open == nullptr) {
+    step.is_open = false;  // the close has aborted it; the caller's exception goes on
   } else if (step.kind == Kind::recording) {
     step.is_open = false;
-    kvarena_recording_end(step.cache->handle);  // the caller's exception says why
+    kvarena_recording_end(step.cache->handle());  // the caller's exception says why
   } else {
     abort(step);
   }
@@ -128,7 +131,7 @@ void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb:
   const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
                        layer, key, value, key_scale, value_scale);
   Cache& cache = *step.cache;
-  check(without_gil([&] { return kvarena_step_write(cache.handle, &call.args); }), cache.witness());
+  check(without_gil(kvarena_step_write, cache.handle(), &call.args), cache.witness());
   for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
 }
 
@@ -141,8 +144,7 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
                   {layer, scale, soft_cap, windowed, kv_is_written},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
   Cache& cache = *step.cache;
-  check(without_gil([&] { return kvarena_step_attend(cache.handle, &call.args); }),
-        cache.witness());
+  check(without_gil(kvarena_step_attend, cache.handle(), &call.args), cache.witness());
   for (const nb::handle used : {q, lse, sinks, tree_mask, key_scale, value_scale}) {
     hold(step, used);
   }
@@ -150,11 +152,12 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
   return call.result;
 }
 
-nb::object slots_of(nb::handle self) {
-  const auto& step = nb::cast<const Step&>(self);
+/// The slots of the step's tokens, in memory of the cache.
+nb::object slots_of(const Step& step) {
+  const nb::object owner = step.cache->memory_owner();
   if (step.batch.slots == nullptr) return nb::none();
   return array_of(const_cast<std::int64_t*>(step.batch.slots), kInt64, {}, {step.batch.num_tokens},
-                  self);
+                  owner);
 }
 
 /// Entries of the array of block tables: exactly on the host, where the rows can be read.
@@ -168,13 +171,13 @@ std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch
 }
 
 /// What the step put on the device, as arrays there.
-nb::object device_batch(nb::handle self) {
-  const auto& step = nb::cast<const Step&>(self);
+nb::object device_batch(const Step& step) {
   auto batch = sized<kvarena_device_batch>();
-  check(kvarena_step_device_batch(step.cache->handle, &batch), step.witness());
+  check(kvarena_step_device_batch(step.cache->handle(), &batch), step.witness());
   const Place place = step.place();
+  const nb::object owner = step.cache->memory_owner();
   const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
-    return array_of(const_cast<void*>(data), dtype, place, {count}, self);
+    return array_of(const_cast<void*>(data), dtype, place, {count}, owner);
   };
   nb::dict values;
   values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
@@ -194,19 +197,18 @@ nb::object device_batch(nb::handle self) {
 
 /// A step on `stream`. Tensors are held unless work ends with its call, or torch's allocator gives
 /// their memory out again in the order of the same stream.
-Step make_step(const CachePointer& cache, Kind kind, nb::handle stream, std::string_view urgency) {
-  Step step;
-  step.cache = cache;
+Step make_step(CacheArgument cache, Kind kind, nb::handle stream, std::string_view urgency) {
+  Step step{cache};
   step.kind = kind;
   step.demands = nb::none();
-  step.stream = chosen_stream(*cache->device, stream);
+  step.stream = chosen_stream(*cache.p->device, stream);
   step.urgency = urgency_of(urgency);
   const bool is_torch_stream = stream.is_none() && step.stream != nullptr;
-  step.holds = !cache->device->runs_in_calls && !is_torch_stream;
+  step.holds = !cache.p->device->runs_in_calls && !is_torch_stream;
   return step;
 }
 
-Step eager_step(const CachePointer& cache, nb::object demands, nb::handle stream,
+Step eager_step(CacheArgument cache, nb::object demands, nb::handle stream,
                 std::string_view urgency) {
   Step step = make_step(cache, Kind::eager, stream, urgency);
   step.demands = std::move(demands);
@@ -219,14 +221,14 @@ void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool 
   step.shape.shares_prefixes = shares_prefixes ? 1 : 0;
 }
 
-Step recording(const CachePointer& cache, std::int32_t rows, std::int32_t tokens_per_row,
+Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_row,
                bool shares_prefixes, nb::handle stream) {
   Step step = make_step(cache, Kind::recording, stream, "default");
   set_shape(step, rows, tokens_per_row, shares_prefixes);
   return step;
 }
 
-Step replayed_step(const CachePointer& cache, std::int32_t graph_rows, nb::object demands,
+Step replayed_step(CacheArgument cache, std::int32_t graph_rows, nb::object demands,
                    std::int32_t tokens_per_row, bool shares_prefixes, nb::handle stream,
                    std::string_view urgency) {
   Step step = make_step(cache, Kind::replay, stream, urgency);
@@ -234,6 +236,20 @@ Step replayed_step(const CachePointer& cache, std::int32_t graph_rows, nb::objec
   step.demands = std::move(demands);
   return step;
 }
+
+int visit_step(PyObject* self, visitproc visit, void* arg) {
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Step>(self)->demands.ptr());
+  return visit_cache<Step>(self, visit, arg);
+}
+
+int clear_step(PyObject* self) {
+  nb::object(std::move(nb::inst_ptr<Step>(self)->demands)).reset();
+  return 0;
+}
+
+const PyType_Slot kStepSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_step)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(&clear_step)},
+                                  {0, nullptr}};
 
 void add_to_cache(nb::module_& module) {
   auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
@@ -250,7 +266,7 @@ void add_to_cache(nb::module_& module) {
 }  // namespace
 
 void bind_step(nb::module_& module) {
-  nb::class_<Step>(module, "Step")
+  nb::class_<Step>(module, "Step", nb::type_slots(kStepSlots))
       .def("__enter__", &enter)
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())
