@@ -29,7 +29,6 @@ struct Cache {
   kvarena_cache_options options{};      ///< with every default filled in
   nb::object name;                      ///< as given, or None
   std::vector<kvarena_demand> demands;  ///< room for those of a step
-  std::uint64_t begun = 0;              ///< steps that have begun
   std::uint64_t changes = 0;            ///< rises when a step begins, gets its tokens, or ends
 
   ~Cache();
@@ -86,9 +85,9 @@ int visit_cache(PyObject* self, visitproc visit, void* arg) {
 /// Returns the sequence in a Python object, or null.
 const Sequence* sequence_in(nb::handle object);
 
-/// Reads demands into `cache.demands`: sequences (one token each), (sequence, tokens) or (sequence,
-/// tokens, urgency). Raises TypeError or ValueError with the index.
-void read_demands(Cache& cache, nb::handle demands);
+/// Reads demands into `rows`: sequences (one token each), (sequence, tokens) or (sequence, tokens,
+/// urgency). Raises TypeError or ValueError with the index.
+void read_demands(const Cache& cache, nb::handle demands, std::vector<kvarena_demand>& rows);
 
 /// Reads the words and numbers of a kvarena.CacheOptions; not stream, name and log. Raises
 /// TypeError or ValueError with the member's name.

@@ -71,6 +71,7 @@ void hear_operation(void* user, const kvarena_operation* operation) {
       "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
       "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
   nb::gil_scoped_acquire acquired;
+  const nb::error_scope outer;  // an object that ends while an exception is raised makes operations
   const nb::object function = *static_cast<const nb::object*>(user);
   if (!function.is_valid() || function.is_none()) return;
   try {

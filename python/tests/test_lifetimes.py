@@ -110,6 +110,7 @@ def test_calls_after_close_say_so(make_cache, has_view):
         lambda: sequence.destroy(),
         lambda: pin.blocks,
         lambda: step.slots,
+        lambda: step.append([sequence]),
         step.device_batch,
     ):
         with pytest.raises(kvarena.FailedPrecondition, match="^the cache is closed$"):
