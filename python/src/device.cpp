@@ -107,6 +107,7 @@ void register_memory(const Device& device, nb::handle tensor, std::string_view p
                      const std::string& description, bool defer) {
   const Tensor taken("tensor", tensor, device.place());
   taken.require_dense(0, "dense tensors");
+  taken.require_writable();
   auto request = sized<kvarena_allocation>();
   request.bytes = static_cast<std::uint64_t>(taken.bytes_of_element());
   for (int i = 0; i < taken.ndim(); ++i)

@@ -169,6 +169,8 @@ void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle
   void* const queue = chosen_stream(*kernels.device, stream);
   const Place place = kernels.device->place(queue);
   const LayerPlanes planes(kernels.options, layer_view, place);
+  planes.key_tensor.require_writable();
+  planes.value_tensor.require_writable();
   const Tensor places("slots", slots, place);
   places.require_dtype(kInt64);
   const std::int64_t tokens = places.ndim() == 1 ? places.shape(0) : 0;

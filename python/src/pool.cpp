@@ -1,5 +1,6 @@
 // Pools: block ids for engines with block tables of their own.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -26,6 +27,7 @@ using Generations = std::vector<std::uint32_t>;
 struct Pool {
   kvarena_pool* open = nullptr;  ///< null: closed
   nb::object log;                ///< receives operations; None or null: no one
+  std::int64_t num_blocks = 0;
 
   /// Who dropped the pool without close may be half gone, too: the log hears nothing more.
   ~Pool() {
@@ -39,6 +41,11 @@ struct Pool {
   }
   Witness witness() const { return {.pool = open}; }
   void check(const kvarena_status& status) const { python::check(status, witness()); }
+  /// Returns the room for `count` ids. A call that wants more blocks than there are fails before it
+  /// writes one.
+  std::size_t room(std::size_t count) const {
+    return std::min(count, static_cast<std::size_t>(num_blocks));
+  }
 };
 
 struct Limits {
@@ -59,6 +66,7 @@ std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std:
   options.max_holders = limits.max_holders;
   options.max_open_tickets = limits.max_open_tickets;
   if (name) options.name = name->c_str();
+  pool->num_blocks = limits.num_blocks;
   pool->log = std::move(log);
   if (!pool->log.is_none()) {
     options.log = hear_operation;
@@ -133,8 +141,8 @@ nb::object allocation_record(const Ids& blocks, const Generations& generations,
 
 nb::object allocate(const Pool& pool, std::uint64_t holder, std::uint32_t count,
                     std::string_view urgency) {
-  Ids blocks(count);
-  Generations generations(count);
+  Ids blocks(pool.room(count));
+  Generations generations(blocks.size());
   std::size_t evicted = 0;
   pool.check(kvarena_pool_allocate(pool.handle(), holder, count, urgency_of(urgency), blocks.data(),
                                    generations.data(), &evicted));
@@ -150,8 +158,8 @@ nb::object allocate_each(const Pool& pool,
     wanted.push_back({holder, count, KVARENA_URGENCY_DEFAULT});
     room += count;
   }
-  Ids blocks(room);
-  Generations generations(room);
+  Ids blocks(pool.room(room));
+  Generations generations(blocks.size());
   std::size_t evicted = 0;
   pool.check(kvarena_pool_allocate_each(pool.handle(), wanted.data(), wanted.size(),
                                         urgency_of(urgency), blocks.data(), generations.data(),

@@ -1,7 +1,9 @@
 """Pools and kernels: for engines with block tables of their own."""
 
+import resource
+
 import pytest
-from provider import Array, attention
+from provider import Array, ReadOnly, attention
 
 import kvarena
 
@@ -264,3 +266,38 @@ def test_bad_calls_of_kernels_are_refused(call, error, words):
     with pytest.raises(error) as caught:
         call(engine)
     assert words in str(caught.value)
+
+
+def test_read_only_memory_is_read_and_not_written():
+    engine = Engine()
+    expected = engine.run().rows()
+    view = kvarena.LayerView(Array([8, 2, 4, 16]), Array([8, 2, 4, 16]), "rows")
+    engine.schedule()
+    engine.kernels.write(view, engine.slots, engine.k, engine.v)
+    key, value = ReadOnly(view.key), ReadOnly(view.value)
+    for changed, name in [({"key": key}, "key"), ({"value": value}, "value")]:
+        with pytest.raises(ValueError, match=f"layer_view.{name}: read-only"):
+            engine.kernels.write(view._replace(**changed), engine.slots, engine.k, engine.v)
+    out = Array([9, 4, 16])
+    engine.kernels.attend(view._replace(key=key, value=value), engine.q, out=out)
+    assert out.rows() == expected
+    with pytest.raises(ValueError, match="tensor: read-only"):
+        engine.device.register(key)
+    with pytest.raises(ValueError, match="memory: read-only"):
+        options = kvarena.CacheOptions(num_layers=2, num_q_heads=4, num_blocks=8, **SHAPE)
+        kvarena.layer_view(engine.device, options, ReadOnly(engine.memory), 0)
+
+
+def test_a_huge_allocation_is_refused_without_memory_for_it(pool):
+    holder = pool.open_holder()
+    pool.allocate(holder, 3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for call in (
+        lambda: pool.allocate(holder, 2**31),
+        lambda: pool.allocate_each([(holder, 2**31)]),
+    ):
+        with pytest.raises(kvarena.Exhausted) as caught:
+            call()
+        assert (caught.value.required, caught.value.available) == (2**31, 5)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    assert pool.stats().free == 5
