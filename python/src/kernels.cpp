@@ -26,6 +26,7 @@ struct Scheduled {
   bool is_made = false;
   std::int64_t total_q = 0;
   std::vector<std::int64_t> row_offsets;  ///< on the host, when the caller gave none
+  std::vector<std::int32_t> lengths;      ///< on the host, with 0 for rows that are skipped
   std::vector<nb::object> held;           ///< arrays of the rows, until the next schedule
 };
 
@@ -35,6 +36,7 @@ struct Kernels {
   std::shared_ptr<Device> device;
   kvarena_kernels_options options{};   ///< with the dimensions that 0 stands for filled in
   std::array<Scheduled, 2> scheduled;  ///< without and with the window
+  std::uint64_t schedules = 0;         ///< how many there were
 
   ~Kernels() {
     if (open != nullptr) without_gil(kvarena_kernels_release, open);
@@ -98,6 +100,37 @@ const Item* take_array(std::optional<Tensor>& taken, std::string_view argument, 
   return items_of<Item>(*taken);
 }
 
+/// Finds the tables of a step's rows as the GPU does: by `row_slots`, where -1 skips a row, else
+/// row r has table r. The host's code has offsets and lengths alone, so that a skipped row has
+/// length 0.
+void find_tables(kvarena_tables& given, std::int64_t num_tables, Scheduled& next) {
+  const auto rows = static_cast<std::size_t>(given.num_rows);
+  const bool has_offsets = given.row_offsets != nullptr;
+  next.row_offsets.assign(has_offsets ? 0 : rows, 0);
+  next.lengths.assign(given.lengths, given.lengths + rows);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::int64_t slot =
+        given.row_slots != nullptr ? given.row_slots[r] : static_cast<std::int64_t>(r);
+    const std::int64_t new_tokens = given.q_offsets[r + 1] - given.q_offsets[r];
+    if (slot == -1 && new_tokens == 0) {
+      next.lengths[r] = 0;
+      continue;
+    }
+    if (given.row_slots == nullptr && has_offsets) continue;
+    if (slot < 0 || slot >= num_tables) {
+      const bool is_skipped = slot == -1;
+      const std::string argument =
+          given.row_slots == nullptr ? "tables" : "row_slots[" + std::to_string(r) + "]";
+      raise_value(argument, is_skipped ? "-1 for a row with new tokens" : std::to_string(slot),
+                  "0 .. " + std::to_string(num_tables - 1) + ", a row of `tables`" +
+                      (is_skipped ? "; on the host -1 skips rows without new tokens" : ""));
+    }
+    if (!has_offsets) next.row_offsets[r] = slot * given.table_stride;
+  }
+  given.lengths = next.lengths.data();
+  if (!has_offsets) given.row_offsets = next.row_offsets.data();
+}
+
 /// The counts of new tokens by row: as given, or one each.
 std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> given,
                                     std::int64_t rows) {
@@ -105,6 +138,9 @@ std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> giv
   if (given->size() != static_cast<std::size_t>(rows)) {
     raise_value("query_tokens", std::to_string(given->size()) + " entries",
                 "one for each of the " + std::to_string(rows) + " lengths");
+  }
+  for (const std::int32_t count : *given) {
+    if (count < 0) raise_value("query_tokens", std::to_string(count), "0 or more for each length");
   }
   return std::move(*given);
 }
@@ -121,6 +157,7 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
     raise_value("tables", std::to_string(table_rows.ndim()) + " dimensions", "[rows, entries]");
   }
   table_rows.require_dense(1, "rows of adjacent entries");
+  if (q_offsets.is_none()) raise_type("q_offsets", "None", "a tensor [rows + 1]");
   std::optional<Tensor> length_array, offset_array, slot_array, start_array;
   const Tensor sizes("lengths", lengths, place);
   const std::int64_t rows = sizes.ndim() == 1 ? sizes.shape(0) : 0;
@@ -145,22 +182,21 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   Scheduled next;
   next.is_made = true;
   next.total_q = given.total_q;
-  if (given.row_offsets == nullptr) {
-    if (place.is_cuda || table_rows.shape(0) < rows) {
-      raise_value("row_offsets", "None", "a tensor, or on the host a table for each length");
-    }
-    for (std::int64_t r = 0; r < rows; ++r) next.row_offsets.push_back(r * given.table_stride);
-    given.row_offsets = next.row_offsets.data();
+  if (place.is_cuda && given.row_offsets == nullptr) {
+    raise_value("row_offsets", "None", "a tensor: where the table of each length begins");
   }
   if (given.row_slots == nullptr && place.is_cuda) {
     raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
   }
+  if (!place.is_cuda) find_tables(given, table_rows.shape(0), next);
   kernels.check(
       without_gil(kvarena_kernels_schedule, kernels.handle(), &given, windowed ? 1 : 0, queue));
   for (const nb::handle array : {tables, lengths, q_offsets, row_slots, row_offsets}) {
     next.held.push_back(nb::borrow(array));
   }
-  kernels.scheduled[windowed ? 1 : 0] = std::move(next);
+  ++kernels.schedules;
+  // The end of what was held may run Python code.
+  const Scheduled last = std::exchange(kernels.scheduled[windowed ? 1 : 0], std::move(next));
 }
 
 void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle key,
@@ -191,12 +227,18 @@ nb::object attend(Kernels& kernels, nb::handle layer_view, nb::handle q, nb::han
   const Place place = kernels.device->place(queue);
   const Scheduled& made = kernels.scheduled[windowed ? 1 : 0];
   if (!made.is_made) raise_order("attend needs a schedule with the same `windowed` before it");
+  const std::uint64_t schedules = kernels.schedules;
   const LayerPlanes planes(kernels.options, layer_view, place);
   AttendCall call(LayerShape::of(kernels.options), made.total_q, place,
                   {0, scale, soft_cap, windowed, true},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
-  kernels.check(without_gil(kvarena_kernels_attend, kernels.handle(), &planes.key, &planes.value,
-                            &call.args, overlap ? 1 : 0, queue));
+  kvarena_kernels* const handle = kernels.handle();
+  // Python code, and other threads with it, may run while tensors are read.
+  if (kernels.schedules != schedules) {
+    raise_order("the schedule was changed while the arguments of this call were read");
+  }
+  kernels.check(without_gil(kvarena_kernels_attend, handle, &planes.key, &planes.value, &call.args,
+                            overlap ? 1 : 0, queue));
   return call.result;
 }
 
