@@ -24,7 +24,7 @@ nb::object options_record(kvarena_cache_options options) {
   return python_class("kvarena._options", "CacheOptions")(**values);
 }
 
-CachePointer create_cache(const std::shared_ptr<Device>& device, nb::handle given) {
+std::shared_ptr<Cache> create_cache(const std::shared_ptr<Device>& device, nb::handle given) {
   auto cache = std::make_shared<Cache>();
   kvarena_cache_options options = read_cache_options(given);
   const nb::object stream = given.attr("stream");
@@ -35,23 +35,23 @@ CachePointer create_cache(const std::shared_ptr<Device>& device, nb::handle give
     text = nb::cast<std::string>(cache->name);
     options.name = text.c_str();
   }
-  cache->log = given.attr("log");
-  if (!cache->log.is_none()) {
+  cache->open->log = given.attr("log");
+  if (!cache->open->log.is_none()) {
     options.log = hear_operation;
-    options.log_user = cache->log.ptr();
+    options.log_user = &cache->open->log;
   }
   cache->device = device;
-  check(without_gil([&] { return kvarena_cache_create(device->handle, &options, &cache->handle); }),
+  check(without_gil(kvarena_cache_create, device->handle(), &options, &cache->open->handle),
         device->witness());
   cache->options = sized<kvarena_cache_options>();
-  check(kvarena_cache_ask(cache->handle, &cache->options), cache->witness());
+  check(kvarena_cache_ask(cache->handle(), &cache->options), cache->witness());
   return cache;
 }
 
 kvarena_target target_of(nb::handle device) {
   auto target = sized<kvarena_target>();
   const auto& of = nb::cast<Device&>(device);
-  check(kvarena_device_target(of.handle, &target), of.witness());
+  check(kvarena_device_target(of.handle(), &target), of.witness());
   return target;
 }
 
@@ -64,7 +64,7 @@ nb::object footprint(const Device& device, nb::handle given, std::int64_t budget
     check(kvarena_cache_fit(&options, &target, budget_bytes, &result));
   } else {
     auto info = sized<kvarena_device_info>();
-    check(kvarena_device_ask(device.handle, &info), device.witness());
+    check(kvarena_device_ask(device.handle(), &info), device.witness());
     check(kvarena_cache_footprint(&options, &target, static_cast<std::int64_t>(info.free_bytes),
                                   &result));
   }
@@ -72,32 +72,63 @@ nb::object footprint(const Device& device, nb::handle given, std::int64_t budget
 }
 
 void synchronize(Cache& cache) {
-  check(without_gil([&] { return kvarena_cache_synchronize(cache.handle); }), cache.witness());
-  cache.held.clear();
+  check(without_gil(kvarena_cache_synchronize, cache.handle()), cache.witness());
+  if (cache.open == nullptr) return;  // closed meanwhile by another thread
+  const auto completed = std::move(cache.open->held);
+  cache.open->held.clear();
 }
 
 std::uintptr_t stream_handle(const Cache& cache) {
   void* stream = nullptr;
-  check(kvarena_cache_stream(cache.handle, &stream), cache.witness());
+  check(kvarena_cache_stream(cache.handle(), &stream), cache.witness());
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
 std::uint64_t open_ticket(Cache& cache, nb::handle stream) {
   kvarena_ticket ticket = 0;
   void* const handle = stream.is_none() ? nullptr : stream_of(stream);
-  check(kvarena_ticket_open(cache.handle, handle, &ticket), cache.witness());
+  check(kvarena_ticket_open(cache.handle(), handle, &ticket), cache.witness());
   return ticket;
 }
 
 std::uint64_t fence(Cache& cache, nb::handle stream) {
   kvarena_ticket ticket = 0;
-  check(kvarena_ticket_fence(cache.handle, stream_of(stream), &ticket), cache.witness());
+  void* const handle = stream_of(stream);
+  check(kvarena_ticket_fence(cache.handle(), handle, &ticket), cache.witness());
   return ticket;
 }
 
 void retire(Cache& cache, std::uint64_t ticket) {
-  check(kvarena_ticket_retire(cache.handle, ticket), cache.witness());
+  check(kvarena_ticket_retire(cache.handle(), ticket), cache.witness());
 }
+
+/// Closes the cache. An exception that leaves the block is more important than why this fails.
+void leave(Cache& cache, nb::handle type, nb::handle, nb::handle) {
+  try {
+    cache.close();
+  } catch (nb::python_error&) {
+    if (type.is_none()) throw;
+  }
+}
+
+/// The log is all that a cache refers to which can refer to the cache.
+int visit_log(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const Cache& cache = *nb::inst_ptr<Cache>(self);
+  if (cache.open != nullptr) Py_VISIT(cache.open->log.ptr());
+  return 0;
+}
+
+int clear_log(PyObject* self) {
+  Cache& cache = *nb::inst_ptr<Cache>(self);
+  if (cache.open != nullptr) nb::object(std::move(cache.open->log)).reset();
+  return 0;
+}
+
+const PyType_Slot kCacheSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_log)},
+                                   {Py_tp_clear, reinterpret_cast<void*>(&clear_log)},
+                                   {0, nullptr}};
 
 void bind_options(nb::module_& module) {
   module.def("footprint", &footprint, nb::arg("device"), nb::arg("options"),
@@ -117,29 +148,66 @@ kvarena_cache_options read_cache_options(nb::handle given) {
   return options;
 }
 
+CacheHandle::~CacheHandle() {
+  if (handle != nullptr) without_gil(kvarena_cache_release, handle);
+}
+
+/// Who dropped the cache without close may be half gone, too: the log hears nothing more.
 Cache::~Cache() {
-  if (handle == nullptr) return;
-  without_gil([&] { return kvarena_cache_release(handle); });
+  if (open != nullptr) open->log.reset();
+}
+
+nb::object Cache::memory_owner() const {
+  static_cast<void>(handle());
+  using Share = std::shared_ptr<CacheHandle>;
+  return nb::capsule(new Share(open),
+                     [](void* share) noexcept { delete static_cast<Share*>(share); });
 }
 
 void Cache::close() {
-  if (handle == nullptr) return;
-  check(without_gil([&] { return kvarena_cache_release(handle); }), witness());
-  handle = nullptr;
-  held.clear();
-  log = nb::none();
+  if (open == nullptr) return;
+  std::shared_ptr<CacheHandle> last = std::move(open);  // other threads find the cache closed
+  const bool is_shared = last.use_count() > 1;
+  const kvarena_status status =
+      without_gil(is_shared ? kvarena_step_abort : kvarena_cache_release, last->handle);
+  // Outside a step there is nothing to abort. Another thread that is inside refuses both.
+  const bool is_inside = status.resource == KVARENA_RESOURCE_THREAD;
+  if (status.code != KVARENA_OK && (is_inside || !is_shared)) {
+    open = std::move(last);
+    raise(status, witness());
+  }
+  if (is_shared) {
+    // Failures of queued work are of no interest to who closes, as when the handle ends.
+    without_gil(kvarena_recording_end, last->handle);
+    without_gil(kvarena_cache_synchronize, last->handle);
+  } else {
+    last->handle = nullptr;
+  }
+  ++changes;
+  const auto completed = std::move(last->held);
+  last->held.clear();
+  last->log.reset();
+}
+
+void Cache::hold(std::vector<nb::object> objects) {
+  if (open != nullptr) open->held.push_back(std::move(objects));
 }
 
 void Cache::drop_completed() {
-  while (held.size() >= static_cast<std::size_t>(options.steps_in_flight)) held.pop_front();
+  while (open != nullptr &&
+         open->held.size() >= static_cast<std::size_t>(options.steps_in_flight)) {
+    const auto completed = std::move(open->held.front());  // whose end may run Python code
+    open->held.pop_front();
+  }
 }
 
 void bind_cache(nb::module_& module) {
   bind_options(module);
-  nb::class_<Cache> cache(module, "Cache");
+  nb::class_<Cache> cache(module, "Cache", nb::type_slots(kCacheSlots));
   cache.def(nb::new_(&create_cache), nb::arg("device"), nb::arg("options"))
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__exit__", [](Cache& c, nb::args) { c.close(); })
+      .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
+           nb::arg("traceback").none())
       .def("close", &Cache::close)
       .def_prop_ro("options", [](const Cache& c) { return options_record(c.options); })
       .def_prop_ro("device", [](const Cache& c) { return c.device; })
@@ -147,9 +215,7 @@ void bind_cache(nb::module_& module) {
       .def_prop_ro("stream", &stream_handle)
       .def("synchronize", &synchronize)
       .def("publish",
-           [](Cache& c) {
-             check(without_gil([&] { return kvarena_cache_publish(c.handle); }), c.witness());
-           })
+           [](Cache& c) { check(without_gil(kvarena_cache_publish, c.handle()), c.witness()); })
       .def("fence", &fence, nb::arg("stream"))
       .def("open_ticket", &open_ticket, nb::arg("stream") = nb::none())
       .def("retire", &retire, nb::arg("ticket"));

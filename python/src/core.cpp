@@ -87,6 +87,12 @@ void raise_order(const char* what) {
   raise(status, {}, what, -1);
 }
 
+void raise_closed(const char* what) {
+  kvarena_status status{};
+  status.code = KVARENA_FAILED_PRECONDITION;
+  raise(status, {}, what, -1);
+}
+
 nb::object python_class(const char* module, const char* name) {
   return nb::module_::import_(module).attr(name);
 }

@@ -53,12 +53,16 @@ inline void check(const kvarena_status& status, const Witness& witness = {}) {
 
 /// Throws kvarena.FailedPrecondition for a call out of order.
 [[noreturn]] void raise_order(const char* what);
+/// Throws kvarena.FailedPrecondition for a call on an object that was closed: "the cache is
+/// closed".
+[[noreturn]] void raise_closed(const char* what);
 
-/// Makes a call without the GIL: for calls that may wait or take long.
-template <class Call>
-auto without_gil(Call&& call) {
+/// Makes a call without the GIL: for calls that may wait or take long. The arguments are read
+/// before the GIL is released.
+template <class Call, class... Arguments>
+auto without_gil(Call&& call, Arguments... arguments) {
   nb::gil_scoped_release released;
-  return call();
+  return call(arguments...);
 }
 
 /// Returns the whole text that `write(out, size, length)` writes; `write` returns a status.

@@ -48,19 +48,19 @@ kvarena_demand read_demand(const Cache& cache, std::size_t index, nb::handle ite
 
 }  // namespace
 
-void read_demands(Cache& cache, nb::handle demands) {
-  cache.demands.clear();
+void read_demands(const Cache& cache, nb::handle demands, std::vector<kvarena_demand>& rows) {
+  rows.clear();
   if (PyList_Check(demands.ptr()) != 0) {
     // The list may change while an item is printed: its size is read each time.
     for (Py_ssize_t i = 0; i < PyList_Size(demands.ptr()); ++i) {
-      cache.demands.push_back(
+      rows.push_back(
           read_demand(cache, static_cast<std::size_t>(i), PyList_GetItem(demands.ptr(), i)));
     }
     return;
   }
   std::size_t index = 0;
   for (const nb::handle item : nb::iter(demands)) {
-    cache.demands.push_back(read_demand(cache, index++, item));
+    rows.push_back(read_demand(cache, index++, item));
   }
 }
 

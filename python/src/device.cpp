@@ -42,7 +42,7 @@ DevicePointer open_device(nb::handle device, const DeviceOptions& options) {
     host.max_streams = options.max_streams;
     host.inline_calls = options.inline_calls ? 1 : 0;
     opened->runs_in_calls = options.inline_calls;
-    check(kvarena_device_open_host(&host, &opened->handle));
+    check(kvarena_device_open_host(&host, &opened->open->handle));
     return opened;
   }
   auto cuda = sized<kvarena_cuda_options>();
@@ -52,13 +52,13 @@ DevicePointer open_device(nb::handle device, const DeviceOptions& options) {
   cuda.bounce_bytes = options.bounce_bytes;
   opened->is_cuda = true;
   opened->ordinal = cuda.ordinal;
-  check(without_gil([&] { return kvarena_device_open_cuda(&cuda, &opened->handle); }));
+  check(without_gil(kvarena_device_open_cuda, &cuda, &opened->open->handle));
   return opened;
 }
 
 std::string name_of(const Device& device) {
   return text_of([&](char* out, std::size_t size, std::size_t* length) {
-    return kvarena_device_name(device.handle, out, size, length);
+    return kvarena_device_name(device.handle(), out, size, length);
   });
 }
 
@@ -66,14 +66,14 @@ std::string text_by(const Device& device,
                     kvarena_status (*write)(kvarena_device*, char*, std::size_t, std::size_t*)) {
   return text_of(
       [&](char* out, std::size_t size, std::size_t* length) {
-        return without_gil([&] { return write(device.handle, out, size, length); });
+        return without_gil(write, device.handle(), out, size, length);
       },
       device.witness());
 }
 
 nb::object info_of(const Device& device) {
   auto info = sized<kvarena_device_info>();
-  check(kvarena_device_ask(device.handle, &info), device.witness());
+  check(kvarena_device_ask(device.handle(), &info), device.witness());
   nb::dict values = members_of(info);
   values["is_cuda"] = info.is_cuda != 0;
   values["allows_host"] = info.allows_host != 0;
@@ -81,27 +81,25 @@ nb::object info_of(const Device& device) {
 }
 
 /// Memory that the device allocated, as an array of bytes that frees it at its end.
-nb::object allocate_memory(const DevicePointer& device, std::uint64_t bytes,
-                           std::string_view purpose, const std::string& description,
-                           std::string_view kind) {
+nb::object allocate_memory(const Device& device, std::uint64_t bytes, std::string_view purpose,
+                           const std::string& description, std::string_view kind) {
   auto request = sized<kvarena_allocation>();
   request.bytes = bytes;
   request.purpose = number_of("purpose", purpose, kPurposes);
   request.kind = number_of("kind", kind, kMemoryKinds);
   request.description = description.c_str();
   void* memory = nullptr;
-  check(without_gil([&] { return kvarena_memory_allocate(device->handle, &request, &memory); }),
-        device->witness());
+  check(without_gil(kvarena_memory_allocate, device.handle(), &request, &memory), device.witness());
   struct Block {
-    DevicePointer device;
+    std::shared_ptr<DeviceHandle> device;
     void* memory;
   };
-  const nb::capsule owner(new Block{device, memory}, [](void* pointer) noexcept {
+  const nb::capsule owner(new Block{device.open, memory}, [](void* pointer) noexcept {
     const std::unique_ptr<Block> block(static_cast<Block*>(pointer));
     kvarena_memory_free(block->device->handle, block->memory);
   });
-  return array_of(memory, {dlpack::kUint, 8, 1}, device->place(),
-                  {static_cast<std::int64_t>(bytes)}, owner);
+  return array_of(memory, {dlpack::kUint, 8, 1}, device.place(), {static_cast<std::int64_t>(bytes)},
+                  owner);
 }
 
 /// Records memory that the engine allocated, such as a torch tensor for a pool.
@@ -109,38 +107,47 @@ void register_memory(const Device& device, nb::handle tensor, std::string_view p
                      const std::string& description, bool defer) {
   const Tensor taken("tensor", tensor, device.place());
   taken.require_dense(0, "dense tensors");
+  taken.require_writable();
   auto request = sized<kvarena_allocation>();
   request.bytes = static_cast<std::uint64_t>(taken.bytes_of_element());
   for (int i = 0; i < taken.ndim(); ++i)
     request.bytes *= static_cast<std::uint64_t>(taken.shape(i));
   request.purpose = number_of("purpose", purpose, kPurposes);
   request.description = description.c_str();
-  check(kvarena_memory_register(device.handle, taken.data(), &request, defer ? 1 : 0),
+  check(kvarena_memory_register(device.handle(), taken.data(), &request, defer ? 1 : 0),
         device.witness());
 }
 
 void unregister_memory(const Device& device, nb::handle tensor) {
   const Tensor taken("tensor", tensor, device.place());
-  check(kvarena_memory_unregister(device.handle, taken.data()), device.witness());
+  check(kvarena_memory_unregister(device.handle(), taken.data()), device.witness());
 }
 
 std::uintptr_t create_stream(const Device& device) {
   void* stream = nullptr;
-  check(kvarena_stream_create(device.handle, &stream), device.witness());
+  check(kvarena_stream_create(device.handle(), &stream), device.witness());
   return reinterpret_cast<std::uintptr_t>(stream);
 }
 
 void end_stream(const Device& device, nb::handle stream,
                 kvarena_status (*call)(kvarena_device*, void*)) {
   void* const handle = stream_of(stream);
-  check(without_gil([&] { return call(device.handle, handle); }), device.witness());
+  check(without_gil(call, device.handle(), handle), device.witness());
 }
 
-/// Ends the handle now. What lives on the device keeps it.
+/// Lets no more calls in. The handle ends now, or with the last array in memory of the device. What
+/// lives on the device keeps it.
 void close_device(Device& device) {
-  if (device.handle == nullptr) return;
-  check(without_gil([&] { return kvarena_device_release(device.handle); }), device.witness());
-  device.handle = nullptr;
+  if (device.open == nullptr) return;
+  std::shared_ptr<DeviceHandle> last = std::move(device.open);
+  if (last.use_count() > 1) return;
+  const kvarena_status status = without_gil(kvarena_device_release, last->handle);
+  if (status.code == KVARENA_OK) {
+    last->handle = nullptr;
+  } else {
+    device.open = std::move(last);
+    raise(status, device.witness());
+  }
 }
 
 }  // namespace
@@ -160,7 +167,10 @@ void bind_device(nb::module_& module) {
            nb::arg("device") = "cpu", nb::kw_only(), nb::arg("capacity_bytes") = 0,
            nb::arg("max_streams") = 0, nb::arg("inline_calls") = true,
            nb::arg("allow_host") = false, nb::arg("bounce_bytes") = 0)
-      .def("__repr__", [](const Device& d) { return "<kvarena.Device " + name_of(d) + ">"; })
+      .def("__repr__",
+           [](const Device& d) {
+             return "<kvarena.Device " + (d.open == nullptr ? "closed" : name_of(d)) + ">";
+           })
       .def_prop_ro("name", &name_of)
       .def_ro("is_cuda", &Device::is_cuda)
       .def_ro("ordinal", &Device::ordinal)

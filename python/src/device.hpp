@@ -10,15 +10,27 @@
 
 namespace kvarena::python {
 
-/// A handle of a device. Its end gives the handle up; caches keep the device itself.
-struct Device {
+/// A handle of a device. The device shares it with the memory that was allocated there, and it ends
+/// with the last of them; caches keep what stands behind it.
+struct DeviceHandle {
   kvarena_device* handle = nullptr;
+
+  ~DeviceHandle() { kvarena_device_release(handle); }
+};
+
+/// What Python has of a device.
+struct Device {
+  std::shared_ptr<DeviceHandle> open = std::make_shared<DeviceHandle>();  ///< null: closed
   bool is_cuda = false;
   bool runs_in_calls = false;  ///< a host device without threads: work ends with the call
   std::int32_t ordinal = -1;
 
-  ~Device() { kvarena_device_release(handle); }
-  Witness witness() const { return {.device = handle}; }
+  /// Returns the handle. Raises kvarena.FailedPrecondition after close.
+  kvarena_device* handle() const {
+    if (open == nullptr) raise_closed("the device is closed");
+    return open->handle;
+  }
+  Witness witness() const { return {.device = open == nullptr ? nullptr : open->handle}; }
   Place place(void* stream = nullptr) const { return {is_cuda, ordinal, stream}; }
 };
 

@@ -71,6 +71,9 @@ void hear_operation(void* user, const kvarena_operation* operation) {
       "register_holder", "unregister_holder", "reserve",    "allocate", "retain",      "release",
       "release_after",   "set_content",       "quarantine", "restore",  "open_ticket", "retire"};
   nb::gil_scoped_acquire acquired;
+  const nb::error_scope outer;  // an object that ends while an exception is raised makes operations
+  const nb::object function = *static_cast<const nb::object*>(user);
+  if (!function.is_valid() || function.is_none()) return;
   try {
     nb::list blocks;
     for (std::uint64_t i = 0; i < operation->num_blocks; ++i) blocks.append(operation->blocks[i]);
@@ -82,7 +85,7 @@ void hear_operation(void* user, const kvarena_operation* operation) {
     values["num_blocks"] = operation->count;
     values["flag"] = operation->flag;
     values["blocks"] = nb::tuple(blocks);
-    nb::handle(static_cast<PyObject*>(user))(make_record("Operation", values));
+    function(make_record("Operation", values));
   } catch (nb::python_error& error) {
     error.discard_as_unraisable("kvarena's operation log");
   }

@@ -18,8 +18,9 @@ nb::object block_record(const kvarena_block_info& info);
 /// Returns kvarena.Stats.
 nb::object stats_record(kvarena_stats& stats);
 
-/// The operation function of a cache or pool whose user is a Python function: calls it with the
-/// kvarena.Operation, on the thread that made the operation.
+/// The operation function of a cache or pool whose user is the nb::object of a Python function:
+/// calls it with the kvarena.Operation, on the thread that made the operation. None or null: no one
+/// listens any more.
 void hear_operation(void* user, const kvarena_operation* operation);
 
 /// Returns what `call(array, room, count)` lists, as it grows: calls until everything fits.

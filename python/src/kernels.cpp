@@ -26,18 +26,25 @@ struct Scheduled {
   bool is_made = false;
   std::int64_t total_q = 0;
   std::vector<std::int64_t> row_offsets;  ///< on the host, when the caller gave none
+  std::vector<std::int32_t> lengths;      ///< on the host, with 0 for rows that are skipped
   std::vector<nb::object> held;           ///< arrays of the rows, until the next schedule
 };
 
 /// A handle of kernels.
 struct Kernels {
-  kvarena_kernels* handle = nullptr;
+  kvarena_kernels* open = nullptr;  ///< null: closed
   std::shared_ptr<Device> device;
   kvarena_kernels_options options{};   ///< with the dimensions that 0 stands for filled in
   std::array<Scheduled, 2> scheduled;  ///< without and with the window
+  std::uint64_t schedules = 0;         ///< how many there were
 
   ~Kernels() {
-    if (handle != nullptr) without_gil([&] { return kvarena_kernels_release(handle); });
+    if (open != nullptr) without_gil(kvarena_kernels_release, open);
+  }
+  /// Returns the handle. Raises kvarena.FailedPrecondition after close.
+  kvarena_kernels* handle() const {
+    if (open == nullptr) raise_closed("the kernels are closed");
+    return open;
   }
   void check(const kvarena_status& status) const { python::check(status, {.kernels = true}); }
 };
@@ -53,16 +60,17 @@ std::shared_ptr<Kernels> create_kernels(const std::shared_ptr<Device>& device, n
   if (options.tile_order == KVARENA_TILE_BEST) options.tile_order = KVARENA_TILE_ROWS;
   if (options.head_dim_v == 0) options.head_dim_v = options.head_dim_k;
   if (options.block_size_tokens == 0) options.block_size_tokens = 16;
-  kernels->check(without_gil(
-      [&] { return kvarena_kernels_create(device->handle, &options, &kernels->handle); }));
+  kernels->check(without_gil(kvarena_kernels_create, device->handle(), &options, &kernels->open));
   return kernels;
 }
 
 void close(Kernels& kernels) {
-  if (kernels.handle == nullptr) return;
-  kernels.check(without_gil([&] { return kvarena_kernels_release(kernels.handle); }));
-  kernels.handle = nullptr;
-  kernels.scheduled = {};
+  if (kernels.open == nullptr) return;
+  kvarena_kernels* const last = std::exchange(kernels.open, nullptr);
+  const kvarena_status status = without_gil(kvarena_kernels_release, last);
+  if (status.code != KVARENA_OK) kernels.open = last;
+  kernels.check(status);
+  const auto no_longer_held = std::exchange(kernels.scheduled, {});
 }
 
 /// The arrays of a step's rows.
@@ -92,6 +100,37 @@ const Item* take_array(std::optional<Tensor>& taken, std::string_view argument, 
   return items_of<Item>(*taken);
 }
 
+/// Finds the tables of a step's rows as the GPU does: by `row_slots`, where -1 skips a row, else
+/// row r has table r. The host's code has offsets and lengths alone, so that a skipped row has
+/// length 0.
+void find_tables(kvarena_tables& given, std::int64_t num_tables, Scheduled& next) {
+  const auto rows = static_cast<std::size_t>(given.num_rows);
+  const bool has_offsets = given.row_offsets != nullptr;
+  next.row_offsets.assign(has_offsets ? 0 : rows, 0);
+  next.lengths.assign(given.lengths, given.lengths + rows);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::int64_t slot =
+        given.row_slots != nullptr ? given.row_slots[r] : static_cast<std::int64_t>(r);
+    const std::int64_t new_tokens = given.q_offsets[r + 1] - given.q_offsets[r];
+    if (slot == -1 && new_tokens == 0) {
+      next.lengths[r] = 0;
+      continue;
+    }
+    if (given.row_slots == nullptr && has_offsets) continue;
+    if (slot < 0 || slot >= num_tables) {
+      const bool is_skipped = slot == -1;
+      const std::string argument =
+          given.row_slots == nullptr ? "tables" : "row_slots[" + std::to_string(r) + "]";
+      raise_value(argument, is_skipped ? "-1 for a row with new tokens" : std::to_string(slot),
+                  "0 .. " + std::to_string(num_tables - 1) + ", a row of `tables`" +
+                      (is_skipped ? "; on the host -1 skips rows without new tokens" : ""));
+    }
+    if (!has_offsets) next.row_offsets[r] = slot * given.table_stride;
+  }
+  given.lengths = next.lengths.data();
+  if (!has_offsets) given.row_offsets = next.row_offsets.data();
+}
+
 /// The counts of new tokens by row: as given, or one each.
 std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> given,
                                     std::int64_t rows) {
@@ -99,6 +138,9 @@ std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> giv
   if (given->size() != static_cast<std::size_t>(rows)) {
     raise_value("query_tokens", std::to_string(given->size()) + " entries",
                 "one for each of the " + std::to_string(rows) + " lengths");
+  }
+  for (const std::int32_t count : *given) {
+    if (count < 0) raise_value("query_tokens", std::to_string(count), "0 or more for each length");
   }
   return std::move(*given);
 }
@@ -115,6 +157,7 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
     raise_value("tables", std::to_string(table_rows.ndim()) + " dimensions", "[rows, entries]");
   }
   table_rows.require_dense(1, "rows of adjacent entries");
+  if (q_offsets.is_none()) raise_type("q_offsets", "None", "a tensor [rows + 1]");
   std::optional<Tensor> length_array, offset_array, slot_array, start_array;
   const Tensor sizes("lengths", lengths, place);
   const std::int64_t rows = sizes.ndim() == 1 ? sizes.shape(0) : 0;
@@ -139,22 +182,21 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   Scheduled next;
   next.is_made = true;
   next.total_q = given.total_q;
-  if (given.row_offsets == nullptr) {
-    if (place.is_cuda || table_rows.shape(0) < rows) {
-      raise_value("row_offsets", "None", "a tensor, or on the host a table for each length");
-    }
-    for (std::int64_t r = 0; r < rows; ++r) next.row_offsets.push_back(r * given.table_stride);
-    given.row_offsets = next.row_offsets.data();
+  if (place.is_cuda && given.row_offsets == nullptr) {
+    raise_value("row_offsets", "None", "a tensor: where the table of each length begins");
   }
   if (given.row_slots == nullptr && place.is_cuda) {
     raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
   }
-  kernels.check(without_gil(
-      [&] { return kvarena_kernels_schedule(kernels.handle, &given, windowed ? 1 : 0, queue); }));
+  if (!place.is_cuda) find_tables(given, table_rows.shape(0), next);
+  kernels.check(
+      without_gil(kvarena_kernels_schedule, kernels.handle(), &given, windowed ? 1 : 0, queue));
   for (const nb::handle array : {tables, lengths, q_offsets, row_slots, row_offsets}) {
     next.held.push_back(nb::borrow(array));
   }
-  kernels.scheduled[windowed ? 1 : 0] = std::move(next);
+  ++kernels.schedules;
+  // The end of what was held may run Python code.
+  const Scheduled last = std::exchange(kernels.scheduled[windowed ? 1 : 0], std::move(next));
 }
 
 void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle key,
@@ -163,6 +205,8 @@ void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle
   void* const queue = chosen_stream(*kernels.device, stream);
   const Place place = kernels.device->place(queue);
   const LayerPlanes planes(kernels.options, layer_view, place);
+  planes.key_tensor.require_writable();
+  planes.value_tensor.require_writable();
   const Tensor places("slots", slots, place);
   places.require_dtype(kInt64);
   const std::int64_t tokens = places.ndim() == 1 ? places.shape(0) : 0;
@@ -170,11 +214,9 @@ void write(Kernels& kernels, nb::handle layer_view, nb::handle slots, nb::handle
   places.require_dense(0, "adjacent slots");
   const WriteCall call(LayerShape::of(kernels.options), tokens, place, 0, key, value, key_scale,
                        value_scale);
-  kernels.check(without_gil([&] {
-    return kvarena_kernels_write(kernels.handle, &planes.key, &planes.value,
-                                 items_of<std::int64_t>(places), tokens, &call.args,
-                                 overlap ? 1 : 0, queue);
-  }));
+  kernels.check(without_gil(kvarena_kernels_write, kernels.handle(), &planes.key, &planes.value,
+                            items_of<std::int64_t>(places), tokens, &call.args, overlap ? 1 : 0,
+                            queue));
 }
 
 nb::object attend(Kernels& kernels, nb::handle layer_view, nb::handle q, nb::handle out,
@@ -185,27 +227,31 @@ nb::object attend(Kernels& kernels, nb::handle layer_view, nb::handle q, nb::han
   const Place place = kernels.device->place(queue);
   const Scheduled& made = kernels.scheduled[windowed ? 1 : 0];
   if (!made.is_made) raise_order("attend needs a schedule with the same `windowed` before it");
+  const std::uint64_t schedules = kernels.schedules;
   const LayerPlanes planes(kernels.options, layer_view, place);
   AttendCall call(LayerShape::of(kernels.options), made.total_q, place,
                   {0, scale, soft_cap, windowed, true},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
-  kernels.check(without_gil([&] {
-    return kvarena_kernels_attend(kernels.handle, &planes.key, &planes.value, &call.args,
-                                  overlap ? 1 : 0, queue);
-  }));
+  kvarena_kernels* const handle = kernels.handle();
+  // Python code, and other threads with it, may run while tensors are read.
+  if (kernels.schedules != schedules) {
+    raise_order("the schedule was changed while the arguments of this call were read");
+  }
+  kernels.check(without_gil(kvarena_kernels_attend, handle, &planes.key, &planes.value, &call.args,
+                            overlap ? 1 : 0, queue));
   return call.result;
 }
 
 std::int64_t workspace_bytes(const Kernels& kernels) {
   std::int64_t bytes = 0;
-  kernels.check(kvarena_kernels_workspace_bytes(kernels.handle, &bytes));
+  kernels.check(kvarena_kernels_workspace_bytes(kernels.handle(), &bytes));
   return bytes;
 }
 
 void check_tables(Kernels& kernels, bool windowed, nb::handle stream) {
   void* const queue = chosen_stream(*kernels.device, stream);
-  kernels.check(without_gil(
-      [&] { return kvarena_kernels_check_tables(kernels.handle, windowed ? 1 : 0, queue); }));
+  kernels.check(
+      without_gil(kvarena_kernels_check_tables, kernels.handle(), windowed ? 1 : 0, queue));
 }
 
 }  // namespace

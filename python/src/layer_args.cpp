@@ -21,6 +21,9 @@ void require_heads(const Tensor& tensor, std::int64_t num_tokens, std::int64_t n
 const float* take_scale(std::optional<Tensor>& taken, std::string_view argument, nb::handle object,
                         const Place& place, std::int32_t num_kv_heads, std::int32_t& per_head) {
   if (object.is_none()) return nullptr;
+  if (!place.is_cuda) {
+    raise_value(argument, "a tensor", "None on the host, where K and V have no scales");
+  }
   taken.emplace(argument, object, place);
   taken->require_dtype(kFloat32);
   const bool is_one = taken->ndim() == 0 || (taken->ndim() == 1 && taken->shape(0) == 1);

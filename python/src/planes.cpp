@@ -79,6 +79,7 @@ nb::object layer_view(const Device& device, nb::handle given, nb::handle memory,
   check(kvarena_layout_plan(&options, 0, &plan));
   const Tensor taken("memory", memory, device.place());
   taken.require_dense(0, "a dense tensor");
+  taken.require_writable();
   std::int64_t bytes = taken.bytes_of_element();
   for (int i = 0; i < taken.ndim(); ++i) bytes *= taken.shape(i);
   if (bytes < plan.pool_bytes) {

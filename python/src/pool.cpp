@@ -1,5 +1,6 @@
 // Pools: block ids for engines with block tables of their own.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,12 +25,27 @@ using Generations = std::vector<std::uint32_t>;
 
 /// A handle of a pool.
 struct Pool {
-  kvarena_pool* handle = nullptr;
-  nb::object log;  ///< receives operations, or None
+  kvarena_pool* open = nullptr;  ///< null: closed
+  nb::object log;                ///< receives operations; None or null: no one
+  std::int64_t num_blocks = 0;
 
-  ~Pool() { kvarena_pool_release(handle); }
-  Witness witness() const { return {.pool = handle}; }
+  /// Who dropped the pool without close may be half gone, too: the log hears nothing more.
+  ~Pool() {
+    log.reset();
+    kvarena_pool_release(open);
+  }
+  /// Returns the handle. Raises kvarena.FailedPrecondition after close.
+  kvarena_pool* handle() const {
+    if (open == nullptr) raise_closed("the pool is closed");
+    return open;
+  }
+  Witness witness() const { return {.pool = open}; }
   void check(const kvarena_status& status) const { python::check(status, witness()); }
+  /// Returns the room for `count` ids. A call that wants more blocks than there are fails before it
+  /// writes one.
+  std::size_t room(std::size_t count) const {
+    return std::min(count, static_cast<std::size_t>(num_blocks));
+  }
 };
 
 struct Limits {
@@ -50,21 +66,37 @@ std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std:
   options.max_holders = limits.max_holders;
   options.max_open_tickets = limits.max_open_tickets;
   if (name) options.name = name->c_str();
+  pool->num_blocks = limits.num_blocks;
   pool->log = std::move(log);
   if (!pool->log.is_none()) {
     options.log = hear_operation;
-    options.log_user = pool->log.ptr();
+    options.log_user = &pool->log;
   }
-  check(kvarena_pool_create(&options, &pool->handle));
+  check(kvarena_pool_create(&options, &pool->open));
   return pool;
 }
 
 void close(Pool& pool) {
-  if (pool.handle == nullptr) return;
-  pool.check(kvarena_pool_release(pool.handle));
-  pool.handle = nullptr;
-  pool.log = nb::none();
+  if (pool.open == nullptr) return;
+  pool.check(kvarena_pool_release(pool.open));
+  pool.open = nullptr;
+  nb::object(std::move(pool.log)).reset();
 }
+
+int visit_log(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Pool>(self)->log.ptr());
+  return 0;
+}
+
+int clear_log(PyObject* self) {
+  nb::object(std::move(nb::inst_ptr<Pool>(self)->log)).reset();
+  return 0;
+}
+
+const PyType_Slot kPoolSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_log)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(&clear_log)},
+                                  {0, nullptr}};
 
 std::uint64_t open_holder(const Pool& pool, std::uint64_t number, std::uint64_t owner,
                           const std::string& purpose, std::int64_t since_ns,
@@ -76,13 +108,13 @@ std::uint64_t open_holder(const Pool& pool, std::uint64_t number, std::uint64_t 
   options.since_ns = since_ns;
   options.deadline_ns = deadline_ns;
   kvarena_holder holder = 0;
-  pool.check(kvarena_pool_open_holder(pool.handle, &options, &holder));
+  pool.check(kvarena_pool_open_holder(pool.handle(), &options, &holder));
   return holder;
 }
 
 nb::object holder_of(const Pool& pool, std::uint64_t holder) {
   kvarena_holder_report report{};
-  pool.check(kvarena_pool_holder(pool.handle, holder, &report));
+  pool.check(kvarena_pool_holder(pool.handle(), holder, &report));
   return holder_record(report);
 }
 
@@ -90,7 +122,7 @@ nb::list holders(const Pool& pool) {
   nb::list result;
   for (const kvarena_holder_report& report : list_of<kvarena_holder_report>(
            [&](kvarena_holder_report*reports, std::size_t room, std::size_t*count) {
-             return kvarena_pool_holders(pool.handle, reports, room, count);
+             return kvarena_pool_holders(pool.handle(), reports, room, count);
            },
            pool.witness())) {
     result.append(holder_record(report));
@@ -109,10 +141,10 @@ nb::object allocation_record(const Ids& blocks, const Generations& generations,
 
 nb::object allocate(const Pool& pool, std::uint64_t holder, std::uint32_t count,
                     std::string_view urgency) {
-  Ids blocks(count);
-  Generations generations(count);
+  Ids blocks(pool.room(count));
+  Generations generations(blocks.size());
   std::size_t evicted = 0;
-  pool.check(kvarena_pool_allocate(pool.handle, holder, count, urgency_of(urgency), blocks.data(),
+  pool.check(kvarena_pool_allocate(pool.handle(), holder, count, urgency_of(urgency), blocks.data(),
                                    generations.data(), &evicted));
   return allocation_record(blocks, generations, evicted);
 }
@@ -126,10 +158,10 @@ nb::object allocate_each(const Pool& pool,
     wanted.push_back({holder, count, KVARENA_URGENCY_DEFAULT});
     room += count;
   }
-  Ids blocks(room);
-  Generations generations(room);
+  Ids blocks(pool.room(room));
+  Generations generations(blocks.size());
   std::size_t evicted = 0;
-  pool.check(kvarena_pool_allocate_each(pool.handle, wanted.data(), wanted.size(),
+  pool.check(kvarena_pool_allocate_each(pool.handle(), wanted.data(), wanted.size(),
                                         urgency_of(urgency), blocks.data(), generations.data(),
                                         room, &evicted));
   return allocation_record(blocks, generations, evicted);
@@ -145,62 +177,63 @@ void retain(const Pool& pool, std::uint64_t holder, const Ids& blocks,
             const Generations& generations) {
   require_pairs(blocks, generations);
   pool.check(
-      kvarena_pool_retain(pool.handle, holder, blocks.data(), generations.data(), blocks.size()));
+      kvarena_pool_retain(pool.handle(), holder, blocks.data(), generations.data(), blocks.size()));
 }
 
 void free_blocks(const Pool& pool, std::uint64_t holder, const Ids& blocks,
                  const Generations& generations, std::uint64_t ticket) {
   require_pairs(blocks, generations);
-  pool.check(kvarena_pool_free(pool.handle, holder, blocks.data(), generations.data(),
+  pool.check(kvarena_pool_free(pool.handle(), holder, blocks.data(), generations.data(),
                                blocks.size(), ticket));
 }
 
 bool quarantine(const Pool& pool, std::int32_t block) {
   bool offline = false;
-  pool.check(kvarena_pool_quarantine(pool.handle, block, &offline));
+  pool.check(kvarena_pool_quarantine(pool.handle(), block, &offline));
   return offline;
 }
 
 std::uint64_t open_ticket(const Pool& pool) {
   kvarena_ticket ticket = 0;
-  pool.check(kvarena_pool_open_ticket(pool.handle, &ticket));
+  pool.check(kvarena_pool_open_ticket(pool.handle(), &ticket));
   return ticket;
 }
 
 bool is_open(const Pool& pool, std::uint64_t ticket) {
   bool open = false;
-  pool.check(kvarena_pool_is_open(pool.handle, ticket, &open));
+  pool.check(kvarena_pool_is_open(pool.handle(), ticket, &open));
   return open;
 }
 
 nb::object block(const Pool& pool, std::int32_t id) {
   auto info = sized<kvarena_block_info>();
-  pool.check(kvarena_pool_block(pool.handle, id, &info));
+  pool.check(kvarena_pool_block(pool.handle(), id, &info));
   return block_record(info);
 }
 
 nb::object stats(const Pool& pool) {
   auto stats = sized<kvarena_stats>();
-  pool.check(kvarena_pool_stats(pool.handle, &stats));
+  pool.check(kvarena_pool_stats(pool.handle(), &stats));
   return stats_record(stats);
 }
 
 bool can_allocate(const Pool& pool, std::int64_t blocks, std::string_view urgency) {
   bool can = false;
-  pool.check(kvarena_pool_can_allocate(pool.handle, blocks, urgency_of(urgency), &can));
+  pool.check(kvarena_pool_can_allocate(pool.handle(), blocks, urgency_of(urgency), &can));
   return can;
 }
 
 std::int64_t available(const Pool& pool, std::uint64_t ticket) {
   std::int64_t now = 0;
   std::int64_t after = 0;
-  pool.check(kvarena_pool_available(pool.handle, ticket, &now, &after));
+  pool.check(kvarena_pool_available(pool.handle(), ticket, &now, &after));
   return ticket == 0 ? now : after;
 }
 
 nb::object explain(const Pool& pool, std::int64_t blocks, std::string_view urgency) {
   auto explanation = sized<kvarena_explanation>();
-  pool.check(kvarena_pool_explain(pool.handle, nullptr, blocks, urgency_of(urgency), &explanation));
+  pool.check(
+      kvarena_pool_explain(pool.handle(), nullptr, blocks, urgency_of(urgency), &explanation));
   return explanation_record(explanation);
 }
 
@@ -209,7 +242,7 @@ std::string explain_as(const Pool& pool, std::int64_t blocks, std::string_view u
   const std::int32_t chosen = urgency_of(urgency);
   return text_of(
       [&](char* out, std::size_t size, std::size_t* length) {
-        return write(pool.handle, nullptr, blocks, chosen, out, size, length);
+        return write(pool.handle(), nullptr, blocks, chosen, out, size, length);
       },
       pool.witness());
 }
@@ -217,18 +250,19 @@ std::string explain_as(const Pool& pool, std::int64_t blocks, std::string_view u
 void bind_blocks(nb::class_<Pool>& pool) {
   pool.def("open_holder", &open_holder, nb::kw_only(), nb::arg("number") = 0, nb::arg("owner") = 0,
            nb::arg("purpose") = "engine", nb::arg("since_ns") = 0, nb::arg("deadline_ns") = 0)
-      .def("close_holder",
-           [](const Pool& p, std::uint64_t h) { p.check(kvarena_pool_close_holder(p.handle, h)); })
+      .def(
+          "close_holder",
+          [](const Pool& p, std::uint64_t h) { p.check(kvarena_pool_close_holder(p.handle(), h)); })
       .def("set_deadline",
            [](const Pool& p, std::uint64_t h, std::int64_t deadline_ns) {
-             p.check(kvarena_pool_set_deadline(p.handle, h, deadline_ns));
+             p.check(kvarena_pool_set_deadline(p.handle(), h, deadline_ns));
            })
       .def("holder", &holder_of)
       .def("holders", &holders)
       .def(
           "reserve",
           [](const Pool& p, std::uint64_t h, std::int64_t blocks, std::string_view urgency) {
-            p.check(kvarena_pool_reserve(p.handle, h, blocks, urgency_of(urgency)));
+            p.check(kvarena_pool_reserve(p.handle(), h, blocks, urgency_of(urgency)));
           },
           nb::arg("holder"), nb::arg("blocks"), nb::kw_only(), nb::arg("urgency") = "admission")
       .def("allocate", &allocate, nb::arg("holder"), nb::arg("count") = 1, nb::kw_only(),
@@ -241,19 +275,19 @@ void bind_blocks(nb::class_<Pool>& pool) {
       .def(
           "set_content",
           [](const Pool& p, std::int32_t block, std::uint32_t generation, std::string_view word) {
-            p.check(kvarena_pool_set_content(p.handle, block, generation,
+            p.check(kvarena_pool_set_content(p.handle(), block, generation,
                                              number_of("content", word, kContents)));
           },
           nb::arg("block"), nb::arg("generation"), nb::arg("content"))
       .def("quarantine", &quarantine)
       .def("restore",
-           [](const Pool& p, std::int32_t b) { p.check(kvarena_pool_restore(p.handle, b)); });
+           [](const Pool& p, std::int32_t b) { p.check(kvarena_pool_restore(p.handle(), b)); });
 }
 
 }  // namespace
 
 void bind_pool(nb::module_& module) {
-  nb::class_<Pool> pool(module, "Pool");
+  nb::class_<Pool> pool(module, "Pool", nb::type_slots(kPoolSlots));
   pool.def(nb::new_([](std::int64_t num_blocks, std::int64_t watermark_blocks,
                        std::int64_t max_fence_entries, std::int32_t max_holders,
                        std::int32_t max_open_tickets, const std::optional<std::string>& name,
@@ -269,7 +303,7 @@ void bind_pool(nb::module_& module) {
       .def("close", &close)
       .def("open_ticket", &open_ticket)
       .def("retire",
-           [](const Pool& p, std::uint64_t t) { p.check(kvarena_pool_retire(p.handle, t)); })
+           [](const Pool& p, std::uint64_t t) { p.check(kvarena_pool_retire(p.handle(), t)); })
       .def("is_open", &is_open)
       .def("block", &block)
       .def("stats", &stats)
@@ -281,7 +315,7 @@ void bind_pool(nb::module_& module) {
            nb::arg("urgency") = "growth")
       .def("explain_text", &explain_as<kvarena_pool_explain_text>, nb::arg("blocks"), nb::kw_only(),
            nb::arg("urgency") = "growth")
-      .def("check", [](const Pool& p) { p.check(kvarena_pool_check(p.handle)); });
+      .def("check", [](const Pool& p) { p.check(kvarena_pool_check(p.handle())); });
   bind_blocks(pool);
 }
 

@@ -17,13 +17,13 @@ namespace {
 template <class Ask>
 nb::object stats_by(const Cache& cache, Ask ask) {
   auto stats = sized<kvarena_stats>();
-  check(ask(cache.handle, &stats), cache.witness());
+  check(ask(cache.handle(), &stats), cache.witness());
   return stats_record(stats);
 }
 
 nb::object explain(const Cache& cache, std::int64_t blocks, std::string_view urgency) {
   auto explanation = sized<kvarena_explanation>();
-  check(kvarena_cache_explain(cache.handle, nullptr, blocks, urgency_of(urgency), &explanation),
+  check(kvarena_cache_explain(cache.handle(), nullptr, blocks, urgency_of(urgency), &explanation),
         cache.witness());
   return explanation_record(explanation);
 }
@@ -33,7 +33,7 @@ std::string explain_as(const Cache& cache, std::int64_t blocks, std::string_view
   const std::int32_t chosen = urgency_of(urgency);
   return text_of(
       [&](char* out, std::size_t size, std::size_t* length) {
-        return write(cache.handle, nullptr, blocks, chosen, out, size, length);
+        return write(cache.handle(), nullptr, blocks, chosen, out, size, length);
       },
       cache.witness());
 }
@@ -41,13 +41,13 @@ std::string explain_as(const Cache& cache, std::int64_t blocks, std::string_view
 template <auto write>
 std::string text_by(const Cache& cache) {
   return text_of([&](char* out, std::size_t size,
-                     std::size_t* length) { return write(cache.handle, out, size, length); },
+                     std::size_t* length) { return write(cache.handle(), out, size, length); },
                  cache.witness());
 }
 
 bool can_allocate(const Cache& cache, std::int64_t blocks, std::string_view urgency) {
   bool can = false;
-  check(kvarena_cache_can_allocate(cache.handle, blocks, urgency_of(urgency), &can),
+  check(kvarena_cache_can_allocate(cache.handle(), blocks, urgency_of(urgency), &can),
         cache.witness());
   return can;
 }
@@ -55,7 +55,7 @@ bool can_allocate(const Cache& cache, std::int64_t blocks, std::string_view urge
 std::int64_t available(const Cache& cache, std::uint64_t ticket) {
   std::int64_t now = 0;
   std::int64_t after = 0;
-  check(kvarena_cache_available(cache.handle, ticket, &now, &after), cache.witness());
+  check(kvarena_cache_available(cache.handle(), ticket, &now, &after), cache.witness());
   return ticket == 0 ? now : after;
 }
 
@@ -63,7 +63,7 @@ nb::list holders(const Cache& cache) {
   nb::list result;
   for (const kvarena_holder_report& report : list_of<kvarena_holder_report>(
            [&](kvarena_holder_report*reports, std::size_t room, std::size_t*count) {
-             return kvarena_cache_holders(cache.handle, reports, room, count);
+             return kvarena_cache_holders(cache.handle(), reports, room, count);
            },
            cache.witness())) {
     result.append(holder_record(report));
@@ -73,23 +73,23 @@ nb::list holders(const Cache& cache) {
 
 nb::object block(const Cache& cache, std::int32_t id) {
   auto info = sized<kvarena_block_info>();
-  check(kvarena_cache_block(cache.handle, id, &info), cache.witness());
+  check(kvarena_cache_block(cache.handle(), id, &info), cache.witness());
   return block_record(info);
 }
 
-nb::object layer_view(nb::handle self, std::int32_t layer) {
-  const auto& cache = nb::cast<const Cache&>(self);
+nb::object layer_view(const Cache& cache, std::int32_t layer) {
   kvarena_plane planes[2];
   for (const std::int32_t kind : {KVARENA_KEY, KVARENA_VALUE}) {
     planes[kind] = sized<kvarena_plane>();
-    check(kvarena_cache_plane(cache.handle, layer, kind, &planes[kind]), cache.witness());
+    check(kvarena_cache_plane(cache.handle(), layer, kind, &planes[kind]), cache.witness());
   }
-  return layer_view_of(planes[KVARENA_KEY], planes[KVARENA_VALUE], cache.device->place(), self);
+  return layer_view_of(planes[KVARENA_KEY], planes[KVARENA_VALUE], cache.device->place(),
+                       cache.memory_owner());
 }
 
 bool has_pending_work(const Cache& cache) {
   bool pending = false;
-  check(kvarena_cache_has_pending_work(cache.handle, &pending), cache.witness());
+  check(kvarena_cache_has_pending_work(cache.handle(), &pending), cache.witness());
   return pending;
 }
 
@@ -116,7 +116,7 @@ void copy_tables(const Cache& cache, nb::sequence sequences, nb::handle out, nb:
     wanted->require_dense(0, "adjacent entries");
   }
   const std::int64_t stride = count == 0 ? 0 : rows.stride_bytes(0) / rows.bytes_of_element();
-  check(kvarena_sequence_tables(cache.handle, ids.data(), ids.size(),
+  check(kvarena_sequence_tables(cache.handle(), ids.data(), ids.size(),
                                 static_cast<std::int32_t*>(rows.data()),
                                 static_cast<std::size_t>(stride),
                                 wanted ? static_cast<std::int32_t*>(wanted->data()) : nullptr),
@@ -130,7 +130,7 @@ void bind_questions(nb::class_<Cache>& cache) {
       .def("snapshot", [](const Cache& c) { return stats_by(c, kvarena_cache_snapshot); })
       .def("stats_json", &text_by<kvarena_cache_stats_json>)
       .def("request_details",
-           [](const Cache& c) { check(kvarena_cache_request_details(c.handle), c.witness()); })
+           [](const Cache& c) { check(kvarena_cache_request_details(c.handle()), c.witness()); })
       .def("details_json", &text_by<kvarena_cache_details_json>)
       .def("has_pending_work", &has_pending_work)
       .def("can_allocate", &can_allocate, nb::arg("blocks"), nb::kw_only(),
@@ -147,7 +147,7 @@ void bind_questions(nb::class_<Cache>& cache) {
       .def("tables", &copy_tables, nb::arg("sequences"), nb::arg("out"),
            nb::arg("lengths") = nb::none())
       .def("check", [](const Cache& c) {
-        check(without_gil([&] { return kvarena_cache_check(c.handle); }), c.witness());
+        check(without_gil(kvarena_cache_check, c.handle()), c.witness());
       });
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 /// Holds blocks of a sequence; only release ends it.
 struct Pin {
-  CachePointer cache;
+  CacheReference cache;
   kvarena_holder holder;
 };
 
@@ -40,29 +40,30 @@ struct SequenceTraits {
   }
 };
 
-Sequence create_sequence(const CachePointer& cache, std::int64_t max_length, std::uint64_t owner,
+Sequence create_sequence(CacheArgument cache, std::int64_t max_length, std::uint64_t owner,
                          std::int64_t since_ns, std::int64_t deadline_ns) {
   const kvarena_sequence_options options =
       SequenceTraits{max_length, since_ns, deadline_ns, owner}.options();
   Sequence made{cache, 0};
-  check(kvarena_sequence_create(cache->handle, &options, &made.id), cache->witness());
+  check(kvarena_sequence_create(cache.p->handle(), &options, &made.id), cache.p->witness());
   return made;
 }
 
-Sequence import_sequence(const CachePointer& cache, std::int64_t num_tokens,
-                         std::int64_t max_length, std::uint64_t owner, std::int64_t since_ns,
-                         std::int64_t deadline_ns, std::string_view urgency) {
+Sequence import_sequence(CacheArgument cache, std::int64_t num_tokens, std::int64_t max_length,
+                         std::uint64_t owner, std::int64_t since_ns, std::int64_t deadline_ns,
+                         std::string_view urgency) {
   const kvarena_sequence_options options =
       SequenceTraits{max_length, since_ns, deadline_ns, owner}.options();
   Sequence made{cache, 0};
-  check(kvarena_sequence_import(cache->handle, num_tokens, &options, urgency_of(urgency), &made.id),
-        cache->witness());
+  check(kvarena_sequence_import(cache.p->handle(), num_tokens, &options, urgency_of(urgency),
+                                &made.id),
+        cache.p->witness());
   return made;
 }
 
 kvarena_sequence_info ask(const Sequence& sequence) {
   auto info = sized<kvarena_sequence_info>();
-  check(kvarena_sequence_ask(sequence.cache->handle, sequence.id, &info),
+  check(kvarena_sequence_ask(sequence.cache->handle(), sequence.id, &info),
         sequence.cache->witness());
   return info;
 }
@@ -81,18 +82,18 @@ Sequence fork(const Sequence& parent, std::optional<std::int64_t> length, std::i
       SequenceTraits{max_length, since_ns, deadline_ns, owner}.options();
   const std::int64_t shared = length ? *length : ask(parent).length_tokens;
   Sequence made{parent.cache, 0};
-  check(kvarena_sequence_fork(parent.cache->handle, parent.id, shared, &options, &made.id),
+  check(kvarena_sequence_fork(parent.cache->handle(), parent.id, shared, &options, &made.id),
         parent.cache->witness());
   return made;
 }
 
 void truncate(const Sequence& sequence, std::int64_t length, std::uint64_t ticket) {
-  check(kvarena_sequence_truncate(sequence.cache->handle, sequence.id, length, ticket),
+  check(kvarena_sequence_truncate(sequence.cache->handle(), sequence.id, length, ticket),
         sequence.cache->witness());
 }
 
 void destroy(const Sequence& sequence, std::uint64_t ticket) {
-  check(kvarena_sequence_destroy(sequence.cache->handle, &sequence.id, 1, ticket),
+  check(kvarena_sequence_destroy(sequence.cache->handle(), &sequence.id, 1, ticket),
         sequence.cache->witness());
 }
 
@@ -103,24 +104,24 @@ void destroy_all(Cache& cache, nb::sequence sequences, std::uint64_t ticket) {
     if (sequence == nullptr) raise_type("sequences", "another object", "kvarena.Sequence");
     ids.push_back(sequence->id);
   }
-  check(kvarena_sequence_destroy(cache.handle, ids.data(), ids.size(), ticket), cache.witness());
+  check(kvarena_sequence_destroy(cache.handle(), ids.data(), ids.size(), ticket), cache.witness());
 }
 
 std::vector<std::int32_t> blocks_of(const Sequence& sequence) {
   return list_of<std::int32_t>(
       [&](std::int32_t* blocks, std::size_t room, std::size_t* count) {
-        return kvarena_sequence_blocks(sequence.cache->handle, sequence.id, blocks, room, count);
+        return kvarena_sequence_blocks(sequence.cache->handle(), sequence.id, blocks, room, count);
       },
       sequence.cache->witness());
 }
 
-std::vector<Sequence> all_sequences(const CachePointer& cache) {
+std::vector<Sequence> all_sequences(CacheArgument cache) {
   std::vector<Sequence> result;
   for (const kvarena_sequence id : list_of<kvarena_sequence>(
            [&](kvarena_sequence*ids, std::size_t room, std::size_t*count) {
-             return kvarena_sequence_list(cache->handle, ids, room, count);
+             return kvarena_sequence_list(cache.p->handle(), ids, room, count);
            },
-           cache->witness())) {
+           cache.p->witness())) {
     result.push_back({cache, id});
   }
   return result;
@@ -128,7 +129,7 @@ std::vector<Sequence> all_sequences(const CachePointer& cache) {
 
 std::int64_t slot_of(const Sequence& sequence, std::int64_t index) {
   std::int64_t slot = 0;
-  check(kvarena_sequence_slot(sequence.cache->handle, sequence.id, index, &slot),
+  check(kvarena_sequence_slot(sequence.cache->handle(), sequence.id, index, &slot),
         sequence.cache->witness());
   return slot;
 }
@@ -144,7 +145,7 @@ Pin pin(const Sequence& sequence, std::int64_t first_block, std::int64_t num_blo
   options.since_ns = since_ns;
   options.deadline_ns = deadline_ns;
   Pin made{sequence.cache, 0};
-  check(kvarena_pin_create(sequence.cache->handle, sequence.id, &options, &made.holder),
+  check(kvarena_pin_create(sequence.cache->handle(), sequence.id, &options, &made.holder),
         sequence.cache->witness());
   return made;
 }
@@ -152,7 +153,7 @@ Pin pin(const Sequence& sequence, std::int64_t first_block, std::int64_t num_blo
 std::vector<std::int32_t> blocks_of_pin(const Pin& pin) {
   return list_of<std::int32_t>(
       [&](std::int32_t* blocks, std::size_t room, std::size_t* count) {
-        return kvarena_pin_blocks(pin.cache->handle, pin.holder, blocks, room, count);
+        return kvarena_pin_blocks(pin.cache->handle(), pin.holder, blocks, room, count);
       },
       pin.cache->witness());
 }
@@ -160,17 +161,22 @@ std::vector<std::int32_t> blocks_of_pin(const Pin& pin) {
 /// A call on a sequence that has no other argument.
 template <auto call>
 void by(const Sequence& sequence) {
-  check(call(sequence.cache->handle, sequence.id), sequence.cache->witness());
+  check(call(sequence.cache->handle(), sequence.id), sequence.cache->witness());
 }
 
+const PyType_Slot kPinSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_cache<Pin>)},
+                                 {0, nullptr}};
+const PyType_Slot kSequenceSlots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(&visit_cache<Sequence>)}, {0, nullptr}};
+
 void bind_pin(nb::module_& module) {
-  nb::class_<Pin>(module, "Pin")
+  nb::class_<Pin>(module, "Pin", nb::type_slots(kPinSlots))
       .def_ro("holder", &Pin::holder)
       .def_prop_ro("blocks", &blocks_of_pin)
       .def(
           "release",
           [](const Pin& p, std::uint64_t ticket) {
-            check(kvarena_pin_release(p.cache->handle, p.holder, ticket), p.cache->witness());
+            check(kvarena_pin_release(p.cache->handle(), p.holder, ticket), p.cache->witness());
           },
           nb::arg("ticket") = 0);
 }
@@ -197,17 +203,17 @@ const Sequence* sequence_in(nb::handle object) {
 
 void bind_sequence(nb::module_& module) {
   bind_pin(module);
-  nb::class_<Sequence>(module, "Sequence")
+  nb::class_<Sequence>(module, "Sequence", nb::type_slots(kSequenceSlots))
       .def("__repr__",
            [](const Sequence& s) { return "<kvarena.Sequence " + std::to_string(s.id) + ">"; })
       .def("__eq__",
            [](const Sequence& a, nb::handle other) {
              const Sequence* const b = sequence_in(other);
-             return b != nullptr && a.id == b->id && a.cache == b->cache;
+             return b != nullptr && a.id == b->id && a.cache.get() == b->cache.get();
            })
       .def("__hash__", [](const Sequence& s) { return s.id; })
       .def_ro("id", &Sequence::id)
-      .def_prop_ro("cache", [](const Sequence& s) { return s.cache; })
+      .def_prop_ro("cache", [](const Sequence& s) { return s.cache.object(); })
       .def_prop_ro("length", [](const Sequence& s) { return ask(s).length_tokens; })
       .def_prop_ro("num_blocks", [](const Sequence& s) { return ask(s).num_blocks; })
       .def_prop_ro("blocks", &blocks_of)
@@ -220,20 +226,20 @@ void bind_sequence(nb::module_& module) {
       .def(
           "reserve",
           [](const Sequence& s, std::int64_t capacity, std::string_view urgency) {
-            check(kvarena_sequence_reserve(s.cache->handle, s.id, capacity, urgency_of(urgency)),
+            check(kvarena_sequence_reserve(s.cache->handle(), s.id, capacity, urgency_of(urgency)),
                   s.cache->witness());
           },
           nb::arg("capacity"), nb::kw_only(), nb::arg("urgency") = "admission")
       .def(
           "promise",
           [](const Sequence& s, std::int64_t capacity) {
-            check(kvarena_sequence_promise(s.cache->handle, s.id, capacity), s.cache->witness());
+            check(kvarena_sequence_promise(s.cache->handle(), s.id, capacity), s.cache->witness());
           },
           nb::arg("capacity"))
       .def(
           "set_deadline",
           [](const Sequence& s, std::int64_t deadline_ns) {
-            check(kvarena_sequence_set_deadline(s.cache->handle, s.id, deadline_ns),
+            check(kvarena_sequence_set_deadline(s.cache->handle(), s.id, deadline_ns),
                   s.cache->witness());
           },
           nb::arg("deadline_ns"))

@@ -23,13 +23,18 @@ enum class Kind { eager, recording, replay };
 /// A step of a cache: a context manager. Entering begins it and appends its demands; leaving ends
 /// it, or aborts it when an exception leaves it.
 struct Step {
-  CachePointer cache;
+  explicit Step(CacheArgument of) : cache(of) {}
+  Step(Step&&) = default;  ///< before it is entered
+  ~Step();
+
+  CacheReference cache;
   Kind kind = Kind::eager;
   nb::object demands;  ///< None: the caller appends
   kvarena_recorded_step shape = sized<kvarena_recorded_step>();
-  void* stream = nullptr;  ///< null: that of the last step
-  bool holds = false;      ///< tensors must be held until their work has completed
-  bool is_open = false;    ///< begun and not ended
+  void* stream = nullptr;   ///< null: that of the last step
+  bool holds = false;       ///< tensors must be held until their work has completed
+  bool is_entered = false;  ///< once, for good
+  bool is_open = false;     ///< begun and not ended
   std::int32_t urgency = 0;
   kvarena_batch batch = sized<kvarena_batch>();
   std::vector<nb::object> held;
@@ -38,62 +43,101 @@ struct Step {
   Place place() const { return cache->device->place(stream); }
 };
 
+/// Nobody can end a step that Python no longer refers to. It gives its tokens back, on the thread
+/// that dropped or collected it.
+Step::~Step() {
+  if (!is_open || cache->open == nullptr) return;
+  ++cache->changes;
+  without_gil(kind == Kind::recording ? kvarena_recording_end : kvarena_step_abort,
+              cache->open->handle);
+  cache->hold(std::move(held));
+}
+
+/// Raises kvarena.FailedPrecondition unless the step is open.
+void require_open(const Step& step, const std::string& call) {
+  static_cast<void>(step.cache->handle());  // whether the cache is closed comes first
+  if (step.is_open) return;
+  raise_order((call + " needs an open step: use it inside `with cache.step(...)`").c_str());
+}
+
+/// Raises kvarena.FailedPrecondition when the cache's step is not what it was at `changes`: Python
+/// code, and other threads with it, may run while arguments are read.
+void require_unchanged(const Step& step, std::uint64_t changes) {
+  static_cast<void>(step.cache->handle());
+  if (step.cache->changes == changes) return;
+  raise_order("the step was changed while the arguments of this call were read");
+}
+
 /// Keeps an object until the work that uses its memory has completed.
 void hold(Step& step, nb::handle object) {
   if (step.holds && !object.is_none()) step.held.push_back(nb::borrow(object));
 }
 
 void append(Step& step, nb::handle demands, std::string_view urgency) {
+  require_open(step, "append");
   Cache& cache = *step.cache;
-  read_demands(cache, demands);
   const std::int32_t chosen = urgency.empty() ? step.urgency : urgency_of(urgency);
+  const std::uint64_t changes = cache.changes;
+  std::vector<kvarena_demand> rows = std::move(cache.demands);
+  read_demands(cache, demands, rows);
+  require_unchanged(step, changes);
+  kvarena_cache* const handle = cache.handle();
   const kvarena_status status = without_gil([&] {
     return step.kind == Kind::replay
-               ? kvarena_step_append_recorded(cache.handle, &step.shape, cache.demands.data(),
-                                              cache.demands.size(), chosen, &step.batch)
-               : kvarena_step_append(cache.handle, cache.demands.data(), cache.demands.size(),
-                                     chosen, &step.batch);
+               ? kvarena_step_append_recorded(handle, &step.shape, rows.data(), rows.size(), chosen,
+                                              &step.batch)
+               : kvarena_step_append(handle, rows.data(), rows.size(), chosen, &step.batch);
   });
+  cache.demands = std::move(rows);
+  ++cache.changes;
   if (status.code == KVARENA_OK) return;
   std::int64_t demand = -1;
-  kvarena_step_failed_demand(cache.handle, &demand);
+  kvarena_step_failed_demand(handle, &demand);
   raise(status, cache.witness(), "", demand);
 }
 
 void abort(Step& step) {
   step.is_open = false;
   Cache& cache = *step.cache;
-  const kvarena_status status = without_gil([&] { return kvarena_step_abort(cache.handle); });
-  cache.held.push_back(std::move(step.held));
+  ++cache.changes;
+  const kvarena_status status = without_gil(kvarena_step_abort, cache.handle());
+  cache.hold(std::move(step.held));
   check(status, cache.witness());
+}
+
+/// Marks the step as the open one.
+void open(Step& step) {
+  step.is_entered = step.is_open = true;
+  ++step.cache->changes;
 }
 
 void begin_recording(Step& step) {
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(kvarena_recording_begin(step.cache->handle, &step.shape, &options, &step.batch),
+  check(kvarena_recording_begin(step.cache->handle(), &step.shape, &options, &step.batch),
         step.witness());
 }
 
 nb::object enter(nb::handle self) {
   auto& step = nb::cast<Step&>(self);
   Cache& cache = *step.cache;
-  if (step.is_open) raise_order("this step has been entered already");
+  if (step.is_entered)
+    raise_order("this step has been entered before; each step is made and entered once");
   if (step.kind == Kind::recording) {
     begin_recording(step);
-    step.is_open = true;
+    open(step);
     return nb::borrow(self);
   }
   auto options = sized<kvarena_step_options>();
   options.stream = step.stream;
-  check(without_gil([&] { return kvarena_step_begin(cache.handle, &options); }), cache.witness());
-  step.is_open = true;
+  check(without_gil(kvarena_step_begin, cache.handle(), &options), cache.witness());
+  open(step);
   cache.drop_completed();
   if (step.demands.is_none()) return nb::borrow(self);
   try {
     append(step, step.demands, {});
   } catch (...) {
-    abort(step);
+    if (cache.open != nullptr) abort(step);
     throw;
   }
   return nb::borrow(self);
@@ -102,11 +146,10 @@ nb::object enter(nb::handle self) {
 void end(Step& step) {
   step.is_open = false;
   Cache& cache = *step.cache;
-  const kvarena_status status = without_gil([&] {
-    return step.kind == Kind::recording ? kvarena_recording_end(cache.handle)
-                                        : kvarena_step_end(cache.handle);
-  });
-  cache.held.push_back(std::move(step.held));
+  ++cache.changes;
+  const auto call = step.kind == Kind::recording ? kvarena_recording_end : kvarena_step_end;
+  const kvarena_status status = without_gil(call, cache.handle());
+  cache.hold(std::move(step.held));
   check(status, cache.witness());
 }
 
@@ -114,9 +157,12 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
   if (!step.is_open) return;
   if (type.is_none()) {
     end(step);
+  } else if (step.cache->open == nullptr) {
+    step.is_open = false;  // the close has aborted it; the caller's exception goes on
   } else if (step.kind == Kind::recording) {
     step.is_open = false;
-    kvarena_recording_end(step.cache->handle);  // the caller's exception says why
+    ++step.cache->changes;
+    kvarena_recording_end(step.cache->handle());  // the caller's exception says why
   } else {
     abort(step);
   }
@@ -124,11 +170,13 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
 
 void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb::handle key_scale,
            nb::handle value_scale) {
-  if (!step.is_open) raise_order("write needs an open step: use it inside `with cache.step(...)`");
+  require_open(step, "write");
+  const std::uint64_t changes = step.cache->changes;
   const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
                        layer, key, value, key_scale, value_scale);
+  require_unchanged(step, changes);
   Cache& cache = *step.cache;
-  check(without_gil([&] { return kvarena_step_write(cache.handle, &call.args); }), cache.witness());
+  check(without_gil(kvarena_step_write, cache.handle(), &call.args), cache.witness());
   for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
 }
 
@@ -136,13 +184,14 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
                   bool windowed, double soft_cap, nb::handle lse, nb::handle sinks,
                   nb::handle tree_mask, nb::handle key_scale, nb::handle value_scale,
                   bool kv_is_written) {
-  if (!step.is_open) raise_order("attend needs an open step: use it inside `with cache.step(...)`");
+  require_open(step, "attend");
+  const std::uint64_t changes = step.cache->changes;
   AttendCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
                   {layer, scale, soft_cap, windowed, kv_is_written},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
+  require_unchanged(step, changes);
   Cache& cache = *step.cache;
-  check(without_gil([&] { return kvarena_step_attend(cache.handle, &call.args); }),
-        cache.witness());
+  check(without_gil(kvarena_step_attend, cache.handle(), &call.args), cache.witness());
   for (const nb::handle used : {q, lse, sinks, tree_mask, key_scale, value_scale}) {
     hold(step, used);
   }
@@ -150,11 +199,15 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
   return call.result;
 }
 
-nb::object slots_of(nb::handle self) {
-  const auto& step = nb::cast<const Step&>(self);
+/// A copy of the slots: the next step writes over the cache's own.
+nb::object slots_of(const Step& step) {
+  require_open(step, "slots");
   if (step.batch.slots == nullptr) return nb::none();
-  return array_of(const_cast<std::int64_t*>(step.batch.slots), kInt64, {}, {step.batch.num_tokens},
-                  self);
+  auto* const slots = new std::int64_t[static_cast<std::size_t>(step.batch.num_tokens)];
+  const nb::capsule owner(
+      slots, [](void* memory) noexcept { delete[] static_cast<std::int64_t*>(memory); });
+  std::copy_n(step.batch.slots, step.batch.num_tokens, slots);
+  return array_of(slots, kInt64, {}, {step.batch.num_tokens}, owner);
 }
 
 /// Entries of the array of block tables: exactly on the host, where the rows can be read.
@@ -168,13 +221,14 @@ std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch
 }
 
 /// What the step put on the device, as arrays there.
-nb::object device_batch(nb::handle self) {
-  const auto& step = nb::cast<const Step&>(self);
+nb::object device_batch(const Step& step) {
+  require_open(step, "device_batch");
   auto batch = sized<kvarena_device_batch>();
-  check(kvarena_step_device_batch(step.cache->handle, &batch), step.witness());
+  check(kvarena_step_device_batch(step.cache->handle(), &batch), step.witness());
   const Place place = step.place();
+  const nb::object owner = step.cache->memory_owner();
   const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
-    return array_of(const_cast<void*>(data), dtype, place, {count}, self);
+    return array_of(const_cast<void*>(data), dtype, place, {count}, owner);
   };
   nb::dict values;
   values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
@@ -194,19 +248,18 @@ nb::object device_batch(nb::handle self) {
 
 /// A step on `stream`. Tensors are held unless work ends with its call, or torch's allocator gives
 /// their memory out again in the order of the same stream.
-Step make_step(const CachePointer& cache, Kind kind, nb::handle stream, std::string_view urgency) {
-  Step step;
-  step.cache = cache;
+Step make_step(CacheArgument cache, Kind kind, nb::handle stream, std::string_view urgency) {
+  Step step{cache};
   step.kind = kind;
   step.demands = nb::none();
-  step.stream = chosen_stream(*cache->device, stream);
+  step.stream = chosen_stream(*cache.p->device, stream);
   step.urgency = urgency_of(urgency);
   const bool is_torch_stream = stream.is_none() && step.stream != nullptr;
-  step.holds = !cache->device->runs_in_calls && !is_torch_stream;
+  step.holds = !cache.p->device->runs_in_calls && !is_torch_stream;
   return step;
 }
 
-Step eager_step(const CachePointer& cache, nb::object demands, nb::handle stream,
+Step eager_step(CacheArgument cache, nb::object demands, nb::handle stream,
                 std::string_view urgency) {
   Step step = make_step(cache, Kind::eager, stream, urgency);
   step.demands = std::move(demands);
@@ -219,14 +272,14 @@ void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool 
   step.shape.shares_prefixes = shares_prefixes ? 1 : 0;
 }
 
-Step recording(const CachePointer& cache, std::int32_t rows, std::int32_t tokens_per_row,
+Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_row,
                bool shares_prefixes, nb::handle stream) {
   Step step = make_step(cache, Kind::recording, stream, "default");
   set_shape(step, rows, tokens_per_row, shares_prefixes);
   return step;
 }
 
-Step replayed_step(const CachePointer& cache, std::int32_t graph_rows, nb::object demands,
+Step replayed_step(CacheArgument cache, std::int32_t graph_rows, nb::object demands,
                    std::int32_t tokens_per_row, bool shares_prefixes, nb::handle stream,
                    std::string_view urgency) {
   Step step = make_step(cache, Kind::replay, stream, urgency);
@@ -234,6 +287,20 @@ Step replayed_step(const CachePointer& cache, std::int32_t graph_rows, nb::objec
   step.demands = std::move(demands);
   return step;
 }
+
+int visit_step(PyObject* self, visitproc visit, void* arg) {
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Step>(self)->demands.ptr());
+  return visit_cache<Step>(self, visit, arg);
+}
+
+int clear_step(PyObject* self) {
+  nb::object(std::move(nb::inst_ptr<Step>(self)->demands)).reset();
+  return 0;
+}
+
+const PyType_Slot kStepSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&visit_step)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(&clear_step)},
+                                  {0, nullptr}};
 
 void add_to_cache(nb::module_& module) {
   auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
@@ -250,7 +317,7 @@ void add_to_cache(nb::module_& module) {
 }  // namespace
 
 void bind_step(nb::module_& module) {
-  nb::class_<Step>(module, "Step")
+  nb::class_<Step>(module, "Step", nb::type_slots(kStepSlots))
       .def("__enter__", &enter)
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())

@@ -1,5 +1,6 @@
 #include "tensors.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <nanobind/ndarray.h>
@@ -63,17 +64,39 @@ const dlpack::ExchangeApi* exchange_of(nb::handle object) {
   return api;
 }
 
-/// Turns the Python exception of a producer into ValueError with the argument's name.
+/// Turns the Python exception of a producer into ValueError with the argument's name. What ends a
+/// program, and MemoryError, goes on as it is.
 [[noreturn]] void raise_from_producer(std::string_view argument) {
   nb::python_error error;
-  const std::string text = std::string(argument) + ": its producer refuses DLPack: " +
-                           nb::cast<std::string>(nb::str(error.value()));
+  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;
+  auto said = nb::cast<std::string>(nb::str(error.value()));
+  if (said.empty()) said = nb::cast<std::string>(error.type().attr("__name__"));
+  const std::string text = std::string(argument) + ": its producer refuses DLPack: " + said;
   nb::raise_from(error, PyExc_ValueError, "%s", text.c_str());
+}
+
+/// Returns whether `__dlpack_device__` says CUDA. Raises TypeError for what is no device.
+bool is_on_cuda(std::string_view argument, nb::handle object) {
+  const nb::object device = object.attr("__dlpack_device__")();
+  std::int32_t type = 0;
+  std::int32_t id = 0;
+  const bool is_pair = PyTuple_Check(device.ptr()) != 0 && nb::len(device) == 2;
+  // Types are enumerations of the producer's.
+  if (!is_pair || PyIndex_Check(nb::object(device[0]).ptr()) == 0 ||
+      !nb::try_cast(nb::int_(device[0]), type) || !nb::try_cast(device[1], id)) {
+    raise_type(argument,
+               "a __dlpack_device__ that returns " + nb::cast<std::string>(nb::repr(device)),
+               "a tuple of device type and device id");
+  }
+  return type == dlpack::kCuda;
 }
 
 bool requires_grad(nb::handle object) {
   const nb::object flag = nb::steal(PyObject_GetAttrString(object.ptr(), "requires_grad"));
-  if (!flag.is_valid()) PyErr_Clear();
+  if (!flag.is_valid()) {
+    nb::python_error error;
+    if (!error.matches(PyExc_Exception)) throw error;
+  }
   return flag.ptr() == Py_True;
 }
 
@@ -107,12 +130,19 @@ void Tensor::take_by_capsule(nb::handle object, const Place& place) {
   if (!nb::hasattr(object, "__dlpack__") || !nb::hasattr(object, "__dlpack_device__")) {
     raise_type(argument_, type_words(object), "tensors with DLPack (__dlpack__)");
   }
+  bool is_cuda = false;
   nb::object capsule;
   try {
+    is_cuda = is_on_cuda(argument_, object);
+  } catch (nb::python_error& error) {
+    if (error.matches(PyExc_TypeError)) throw;
+    error.restore();
+    raise_from_producer(argument_);
+  }
+  try {
     const nb::object produce = object.attr("__dlpack__");
-    const nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
     nb::dict how;
-    if (place.stream != nullptr && nb::cast<int>(nb::int_(device[0])) == dlpack::kCuda) {
+    if (place.stream != nullptr && is_cuda) {
       how["stream"] = reinterpret_cast<std::uintptr_t>(place.stream);
     }
     nb::dict versioned;
@@ -159,6 +189,18 @@ void Tensor::take_fields(const dlpack::Tensor& tensor) {
     strides_[i] = tensor.strides == nullptr || shape_[i] == 1 ? dense : tensor.strides[i];
     dense *= shape_[i];
   }
+  const bool is_number = dtype_.code <= dlpack::kFloat || dtype_.code == dlpack::kBfloat;
+  const auto element = static_cast<std::uintptr_t>(bytes_of_element());
+  if (is_number && element > 1 && !is_empty() &&
+      reinterpret_cast<std::uintptr_t>(data_) % element != 0) {
+    raise_value(argument_, "elements at addresses that are no multiples of their size",
+                "aligned memory, " + std::to_string(element) + " bytes here");
+  }
+}
+
+bool Tensor::is_empty() const {
+  return std::any_of(shape_.begin(), shape_.begin() + ndim_,
+                     [](std::int64_t extent) { return extent == 0; });
 }
 
 void Tensor::require_place(const Place& place) const {
@@ -184,6 +226,7 @@ void Tensor::require_shape(std::initializer_list<std::int64_t> expected,
 }
 
 void Tensor::require_dense(int first, std::string_view accepted) const {
+  if (is_empty()) return;  // some libraries give no strides then
   std::int64_t dense = 1;
   for (int i = ndim_ - 1; i >= first; --i) {
     const auto dim = static_cast<std::size_t>(i);

@@ -29,7 +29,8 @@ struct Place {
 class Tensor {
  public:
   /// Takes `object`. Raises TypeError for an object without DLPack, ValueError for a tensor that
-  /// requires grad or lies elsewhere than `place`.
+  /// requires grad, lies elsewhere than `place` or is unaligned, and for a producer that raises an
+  /// Exception. What ends a program (KeyboardInterrupt, SystemExit) and MemoryError pass unchanged.
   Tensor(std::string_view argument, nb::handle object, const Place& place);
   ~Tensor();
   Tensor(const Tensor&) = delete;
@@ -60,6 +61,7 @@ class Tensor {
   std::int64_t token_stride_bytes() const;
 
  private:
+  bool is_empty() const;
   bool take_by_exchange(nb::handle object);
   void take_by_capsule(nb::handle object, const Place& place);
   void take_fields(const dlpack::Tensor& tensor);

@@ -33,6 +33,21 @@ class _Managed(ctypes.Structure):
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
 _Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
 
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32)]
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = [
+        ("version", _Version),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -108,6 +123,26 @@ class Array:
             [flat[(i * heads + h) * dim : (i * heads + h + 1) * dim] for h in range(heads)]
             for i in range(n)
         ]
+
+
+class ReadOnly:
+    """The memory of an array, exported by DLPack 1.0 as read-only."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.device
+
+    def __dlpack__(self, *, max_version: tuple[int, int], stream: int | None = None) -> object:
+        of = self.array
+        dtype = _Type(of.code, of.bits, 1)
+        tensor = _Tensor(
+            of.address, _Device(*of.device), len(of.shape), dtype, self.shape, None, 0
+        )
+        self.exported = _Versioned(_Version(1, 0), None, None, 1, tensor)
+        return _new_capsule(ctypes.addressof(self.exported), b"dltensor_versioned", None)
 
 
 def attention(q: list, k: list, v: list) -> list:

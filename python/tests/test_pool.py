@@ -1,7 +1,9 @@
 """Pools and kernels: for engines with block tables of their own."""
 
+import resource
+
 import pytest
-from provider import Array, attention
+from provider import Array, ReadOnly, attention
 
 import kvarena
 
@@ -264,3 +266,120 @@ def test_bad_calls_of_kernels_are_refused(call, error, words):
     with pytest.raises(error) as caught:
         call(engine)
     assert words in str(caught.value)
+
+
+def test_read_only_memory_is_read_and_not_written():
+    engine = Engine()
+    expected = engine.run().rows()
+    view = kvarena.LayerView(Array([8, 2, 4, 16]), Array([8, 2, 4, 16]), "rows")
+    engine.schedule()
+    engine.kernels.write(view, engine.slots, engine.k, engine.v)
+    key, value = ReadOnly(view.key), ReadOnly(view.value)
+    for changed, name in [({"key": key}, "key"), ({"value": value}, "value")]:
+        with pytest.raises(ValueError, match=f"layer_view.{name}: a read-only"):
+            engine.kernels.write(view._replace(**changed), engine.slots, engine.k, engine.v)
+    out = Array([9, 4, 16])
+    engine.kernels.attend(view._replace(key=key, value=value), engine.q, out=out)
+    assert out.rows() == expected
+    with pytest.raises(ValueError, match="tensor: a read-only"):
+        engine.device.register(key)
+    with pytest.raises(ValueError, match="memory: a read-only"):
+        options = kvarena.CacheOptions(num_layers=2, num_q_heads=4, num_blocks=8, **SHAPE)
+        kvarena.layer_view(engine.device, options, ReadOnly(engine.memory), 0)
+
+
+def test_a_huge_allocation_is_refused_without_memory_for_it(pool):
+    holder = pool.open_holder()
+    pool.allocate(holder, 3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for call in (
+        lambda: pool.allocate(holder, 2**31),
+        lambda: pool.allocate_each([(holder, 2**31)]),
+    ):
+        with pytest.raises(kvarena.Exhausted) as caught:
+            call()
+        assert (caught.value.required, caught.value.available) == (2**31, 5)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    assert pool.stats().free == 5
+
+
+@pytest.mark.parametrize("with_offsets", [False, True])
+def test_row_slots_name_the_tables_on_the_host(with_offsets):
+    engine = Engine()
+    expected = engine.run().rows()
+    engine.tables = Array([3, 2], [7, -1, 0, 0, 5, 2], "int32")
+    slots = Array([2], [2, 0], "int32")
+    offsets = Array([2], [4, 0], "int64") if with_offsets else None
+    engine.schedule(row_slots=slots, row_offsets=offsets)
+    out = engine.kernels.attend(engine.layers[1], engine.q, out=Array([9, 4, 16]))
+    assert out.rows() == expected
+
+
+def test_rows_without_new_tokens_are_skipped_on_the_host():
+    engine = Engine()
+    expected = engine.run().rows()
+    engine.tables = Array([2, 2], [7, -1, 5, 2], "int32")
+    engine.lengths = Array([3], [6, 999, 3], "int32")
+    engine.q_offsets = Array([4], [0, 6, 6, 9], "int64")
+    engine.kernels.schedule(
+        engine.tables,
+        engine.lengths,
+        engine.q_offsets,
+        row_slots=Array([3], [1, -1, 0], "int32"),
+        query_tokens=[6, 0, 3],
+    )
+    out = engine.kernels.attend(engine.layers[1], engine.q, out=Array([9, 4, 16]))
+    assert out.rows() == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"row_slots": Array([2], [0, 2], "int32")}, "row_slots[1]: 2; accepted: 0 .. 1"),
+        ({"row_slots": Array([2], [-2, 1], "int32")}, "row_slots[0]: -2; accepted: 0 .. 1"),
+        ({"row_slots": Array([2], [-1, 1], "int32")}, "row_slots[0]: -1 for a row with new tokens"),
+        ({"tables": Array([1, 2], [5, 2], "int32")}, "tables: 1; accepted: 0 .. 0"),
+        ({"query_tokens": [6, -1]}, "query_tokens: -1; accepted: 0 or more"),
+    ],
+)
+def test_bad_rows_are_refused_on_the_host(how, words):
+    engine = Engine()
+    given = {"tables": engine.tables, "query_tokens": [6, 3]} | how
+    with pytest.raises(ValueError) as caught:
+        engine.kernels.schedule(lengths=engine.lengths, q_offsets=engine.q_offsets, **given)
+    assert words in str(caught.value)
+
+
+def test_scales_are_refused_on_the_host(cache):
+    engine, scale = Engine(), Array([1])
+    engine.run()
+    words = "_scale: a tensor; accepted: None on the host"
+    with pytest.raises(ValueError, match="key" + words):
+        engine.kernels.write(engine.layers[0], engine.slots, engine.k, engine.v, key_scale=scale)
+    with pytest.raises(ValueError, match="value" + words):
+        engine.kernels.attend(engine.layers[0], engine.q, value_scale=scale)
+    with cache.step([cache.create_sequence()]) as step:
+        with pytest.raises(ValueError, match="value" + words):
+            step.write(0, Array([1, 2, 16]), Array([1, 2, 16]), value_scale=scale)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_schedule_that_changes_while_tensors_are_read_is_refused(closes):
+    engine = Engine()
+    engine.run()
+
+    class Meanwhile(Array):
+        def __dlpack__(self, *, max_version=None, stream=None):
+            if closes:
+                engine.kernels.close()
+            else:
+                lengths, q_offsets = Array([1], [1], "int32"), Array([2], [0, 1], "int64")
+                engine.kernels.schedule(Array([1, 2], [5, 2], "int32"), lengths, q_offsets)
+            return super().__dlpack__(stream=stream)
+
+    out = Array([9, 4, 16])
+    with pytest.raises(kvarena.FailedPrecondition, match="changed while|are closed"):
+        engine.kernels.attend(engine.layers[1], Meanwhile([9, 4, 16]), out=out)
+    assert set(out.memory) == {0}
+    with pytest.raises((kvarena.FailedPrecondition, ValueError)):
+        engine.kernels.attend(engine.layers[1], engine.q, out=out)

@@ -1,5 +1,6 @@
 """Tensors in and out: no copy, results of every kind, refusals before anything is queued."""
 
+import ctypes
 import gc
 
 import pytest
@@ -171,3 +172,68 @@ def test_slots_are_those_of_the_sequences(cache):
     sequence = cache.create_sequence()
     with cache.step([(sequence, 6)]) as step:
         assert memoryview(step.slots).tolist() == [sequence.slot(i) for i in range(6)]
+
+
+class Refusing(Array):
+    """An array whose export raises."""
+
+    def __init__(self, error):
+        super().__init__(KEY)
+        self.error = error
+
+    def __dlpack__(self, **how):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), MemoryError("much")])
+def test_what_ends_a_program_passes_through_a_tensor(cache, error):
+    with pytest.raises(type(error)) as caught, cache.step([cache.create_sequence()]) as step:
+        step.write(0, Refusing(error), Array(KEY))
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (RuntimeError("the GPU is lost"), "key: its producer refuses DLPack: the GPU is lost"),
+        (KeyError(), "key: its producer refuses DLPack: KeyError"),
+        (TypeError("odd"), "key: its producer refuses DLPack: odd"),
+    ],
+)
+def test_what_a_producer_says_is_kept(cache, error, text):
+    with pytest.raises(ValueError) as caught, cache.step([cache.create_sequence()]) as step:
+        step.write(0, Refusing(error), Array(KEY))
+    assert str(caught.value) == text
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("device", ["x", 1, None, (1,), ("cpu", 0), (1, None), (1, 2, 3)])
+def test_a_device_that_is_none_is_refused_by_name(cache, device):
+    with cache.step([cache.create_sequence()]) as step:
+        with pytest.raises(TypeError) as caught:
+            step.write(0, Array(KEY, device=device), Array(KEY))
+    assert str(caught.value) == (
+        f"key: a __dlpack_device__ that returns {device!r}; "
+        "accepted: a tuple of device type and device id"
+    )
+
+
+def test_unaligned_tensors_are_refused_by_name(cache):
+    key = Array(KEY)
+    key.memory = bytearray(33 * 4)
+    key.address = ctypes.addressof(ctypes.c_char.from_buffer(key.memory)) // 4 * 4 + 1
+    with cache.step([cache.create_sequence()]) as step:
+        with pytest.raises(
+            ValueError, match="value: elements at .*; accepted: aligned memory, 4 b"
+        ):
+            step.write(0, Array(KEY), key)
+
+
+def test_tensors_without_elements_are_dense(cache):
+    """numpy gives them strides of 0."""
+    sequence = cache.create_sequence()
+    with cache.step([(sequence, 0)]) as step:
+        nothing = Array([0, 2, 16], strides=[0, 0, 0])
+        step.write(0, nothing, nothing)
+        step.attend(0, Array([0, 4, 16], strides=[0, 0, 0]), out=Array([0, 4, 16]))
+    assert sequence.length == 0
