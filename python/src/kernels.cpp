@@ -145,6 +145,27 @@ std::vector<std::int32_t> counts_of(std::optional<std::vector<std::int32_t>> giv
   return std::move(*given);
 }
 
+/// Raises ValueError unless the blocks of each length lie in one row of the tables. On the host.
+void require_tables(const kvarena_tables& given, const Tensor& tables, std::int64_t block_size) {
+  const std::int64_t width = tables.shape(1);
+  const std::int64_t entries =
+      tables.shape(0) == 0 ? 0 : (tables.shape(0) - 1) * given.table_stride + width;
+  for (std::int32_t r = 0; r < given.num_rows; ++r) {
+    const std::int64_t length = given.lengths[r];
+    const std::string row = "[" + std::to_string(r) + "]";
+    if (length < 0 || length > width * block_size) {
+      raise_value("lengths" + row, std::to_string(length) + " tokens",
+                  "0 .. " + std::to_string(width * block_size) + ", what a row of `tables` has");
+    }
+    const std::int64_t first = given.row_offsets[r];
+    const std::int64_t last = first + (length + block_size - 1) / block_size;
+    if (length > 0 && (first < 0 || last > entries)) {
+      raise_value("row_offsets" + row, std::to_string(first),
+                  "0 .. the place in `tables` from which the blocks of the row fit");
+    }
+  }
+}
+
 void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handle q_offsets,
               nb::handle row_slots, nb::handle row_offsets,
               std::optional<std::vector<std::int32_t>> query_tokens, bool windowed,
@@ -188,7 +209,10 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   if (given.row_slots == nullptr && place.is_cuda) {
     raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
   }
-  if (!place.is_cuda) find_tables(given, table_rows.shape(0), next);
+  if (!place.is_cuda) {
+    find_tables(given, table_rows.shape(0), next);
+    require_tables(given, table_rows, kernels.options.block_size_tokens);
+  }
   kernels.check(
       without_gil(kvarena_kernels_schedule, kernels.handle(), &given, windowed ? 1 : 0, queue));
   for (const nb::handle array : {tables, lengths, q_offsets, row_slots, row_offsets}) {

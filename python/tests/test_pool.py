@@ -383,3 +383,28 @@ def test_a_schedule_that_changes_while_tensors_are_read_is_refused(closes):
     assert set(out.memory) == {0}
     with pytest.raises((kvarena.FailedPrecondition, ValueError)):
         engine.kernels.attend(engine.layers[1], engine.q, out=out)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "offsets", "words"),
+    [
+        ([9, 3], None, r"lengths\[0\]: 9 tokens; accepted: 0 .. 8"),
+        ([6, -1], None, r"lengths\[1\]: -1 tokens"),
+        ([6, 3], [0, 4], r"row_offsets\[1\]: 4"),
+        ([6, 3], [-2, 2], r"row_offsets\[0\]: -2"),
+        ([6, 3], [10**17, 2], r"row_offsets\[0\]: 10"),
+    ],
+)
+def test_rows_outside_the_tables_are_refused_on_the_host(lengths, offsets, words):
+    engine = Engine()
+    engine.lengths = Array([2], lengths, "int32")
+    given = {} if offsets is None else {"row_offsets": Array([2], offsets, "int64")}
+    with pytest.raises(ValueError, match=words):
+        engine.schedule(**given)
+
+
+def test_a_table_with_a_block_that_is_none_is_refused_on_the_host():
+    engine = Engine()
+    engine.tables = Array([2, 2], [5, 8, 7, -1], "int32")
+    with pytest.raises(kvarena.InvalidArgument, match="8"):
+        engine.schedule()
