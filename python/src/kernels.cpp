@@ -166,6 +166,22 @@ void require_tables(const kvarena_tables& given, const Tensor& tables, std::int6
   }
 }
 
+/// Refuses what CUDA needs and is not there; on the host, finds and checks the rows' tables.
+void complete(kvarena_tables& given, const Tensor& tables, const Kernels& kernels,
+              Scheduled& next) {
+  if (!kernels.device->is_cuda) {
+    find_tables(given, tables.shape(0), next);
+    require_tables(given, tables, kernels.options.block_size_tokens);
+    return;
+  }
+  if (given.row_offsets == nullptr) {
+    raise_value("row_offsets", "None", "a tensor: where the table of each length begins");
+  }
+  if (given.row_slots == nullptr) {
+    raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
+  }
+}
+
 void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handle q_offsets,
               nb::handle row_slots, nb::handle row_offsets,
               std::optional<std::vector<std::int32_t>> query_tokens, bool windowed,
@@ -203,16 +219,7 @@ void schedule(Kernels& kernels, nb::handle tables, nb::handle lengths, nb::handl
   Scheduled next;
   next.is_made = true;
   next.total_q = given.total_q;
-  if (place.is_cuda && given.row_offsets == nullptr) {
-    raise_value("row_offsets", "None", "a tensor: where the table of each length begins");
-  }
-  if (given.row_slots == nullptr && place.is_cuda) {
-    raise_value("row_slots", "None", "a tensor: the row of `tables` of each length; -1: skip");
-  }
-  if (!place.is_cuda) {
-    find_tables(given, table_rows.shape(0), next);
-    require_tables(given, table_rows, kernels.options.block_size_tokens);
-  }
+  complete(given, table_rows, kernels, next);
   kernels.check(
       without_gil(kvarena_kernels_schedule, kernels.handle(), &given, windowed ? 1 : 0, queue));
   for (const nb::handle array : {tables, lengths, q_offsets, row_slots, row_offsets}) {
