@@ -52,6 +52,29 @@ def test_options_are_refused_with_their_name(make_cache):
         kvarena.Device("tpu")
 
 
+def test_what_is_no_function_is_refused_by_name(make_cache):
+    words = ": 5; accepted: None or a function"
+    for argument, call in [
+        ("log", lambda: make_cache(log=5)),
+        ("log", lambda: kvarena.Pool(4, log=5)),
+        ("function", lambda: kvarena.set_log(5)),
+        ("function", lambda: kvarena.on_violation(5)),
+        ("on_unhealthy", lambda: kvarena.HealthServer(make_cache(), on_unhealthy=5)),
+        ("on_pressure", lambda: kvarena.HealthServer(make_cache(), on_pressure=5)),
+    ]:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == argument + words
+
+
+def test_recorded_steps_need_a_gpu(cache):
+    with pytest.raises(kvarena.Unsupported, match="^recorded steps need a GPU: ") as caught:
+        cache.record(rows=1)
+    assert caught.value.resource == "device"
+    with cache.step([cache.create_sequence()]):
+        pass
+
+
 def test_a_second_thread_inside_is_refused(make_cache):
     """The GIL is released while a call works: another thread comes in and is told so."""
     cache = make_cache(num_blocks=4096, max_step_tokens=16384, num_layers=1)
@@ -93,7 +116,9 @@ def wait_for(condition):
 
 def test_log_lines_come_on_a_thread_of_their_own(make_cache):
     lines = []
-    kvarena.set_log(lambda level, line: lines.append((level, line, threading.current_thread().name)))
+    kvarena.set_log(
+        lambda level, line: lines.append((level, line, threading.current_thread().name))
+    )
     try:
         make_cache()
         wait_for(lambda: lines)
