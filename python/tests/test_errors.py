@@ -67,6 +67,31 @@ def test_what_is_no_function_is_refused_by_name(make_cache):
         assert str(caught.value) == argument + words
 
 
+@pytest.mark.parametrize("inline_calls", [True, False])
+def test_a_stream_that_is_not_there_is_refused_by_its_number(make_cache, inline_calls):
+    device = kvarena.Device(inline_calls=inline_calls)
+    cache = make_cache(device)
+    sequence, stream, ended = (
+        cache.create_sequence(),
+        device.create_stream(),
+        device.create_stream(),
+    )
+    device.destroy_stream(ended)
+    for number in (1, 17, stream + 1, 16 * 999, ended):
+        for call in (
+            lambda: cache.step([sequence], stream=number).__enter__(),
+            lambda: cache.fence(number),
+            lambda: cache.open_ticket(number),
+            lambda: device.synchronize(number),
+        ):
+            with pytest.raises(kvarena.NotFound, match=f"stream {number}\\b") as caught:
+                call()
+            assert (caught.value.resource, caught.value.subject) == ("stream", number)
+    with cache.step([sequence], stream=stream):
+        assert cache.stream == stream
+    assert sequence.length == 1
+
+
 def test_recorded_steps_need_a_gpu(cache):
     with pytest.raises(kvarena.Unsupported, match="^recorded steps need a GPU: ") as caught:
         cache.record(rows=1)
