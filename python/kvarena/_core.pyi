@@ -92,7 +92,6 @@ class Cache:
         type: type[BaseException] | None,
         value: BaseException | None,
         traceback: TracebackType | None,
-        /,
     ) -> None: ...
     def close(self) -> None: ...
     @property

@@ -35,6 +35,11 @@ _listeners: dict[int, tuple[ReasonFunction | None, PressureFunction | None]] = {
 _listeners_ever = 0
 
 
+def _require_function(argument: str, function: object) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(f"{argument}: {function!r}; accepted: None or a function")
+
+
 def to_logging(level: str, line: str) -> None:
     """Hands a line to the logger "kvarena" of Python's logging."""
     logging.getLogger("kvarena").log(_PYTHON_LEVELS[LEVELS[level]], "%s", line)
@@ -47,6 +52,7 @@ def set_log(function: LineFunction | None = to_logging, level: str = "info") -> 
     it is at first.
     """
     global _level, _on_line
+    _require_function("function", function)
     if level not in LEVELS:
         raise ValueError(f"level: {level!r}; accepted: {', '.join(map(repr, LEVELS))}")
     with _lock:
@@ -61,6 +67,7 @@ def on_violation(function: ViolationFunction | None) -> None:
     `object` is the name of the cache or pool. None: they are logged at level critical, as at first.
     """
     global _on_violation
+    _require_function("function", function)
     with _lock:
         _on_violation = function
         _apply()
@@ -69,6 +76,8 @@ def on_violation(function: ViolationFunction | None) -> None:
 def add_listener(reason: ReasonFunction | None, pressure: PressureFunction | None) -> int:
     """Registers the functions of a monitor and returns its number, or 0 without functions."""
     global _listeners_ever
+    _require_function("on_unhealthy", reason)
+    _require_function("on_pressure", pressure)
     if reason is None and pressure is None:
         return 0
     with _lock:

@@ -36,6 +36,7 @@ std::shared_ptr<Cache> create_cache(const std::shared_ptr<Device>& device, nb::h
     options.name = text.c_str();
   }
   cache->open->log = given.attr("log");
+  require_function("log", cache->open->log);
   if (!cache->open->log.is_none()) {
     options.log = hear_operation;
     options.log_user = &cache->open->log;

@@ -80,6 +80,11 @@ void raise_type(std::string_view argument, const std::string& given, std::string
   raise_builtin(PyExc_TypeError, argument, given, accepted);
 }
 
+void require_function(std::string_view argument, nb::handle function) {
+  if (function.is_none() || PyCallable_Check(function.ptr()) != 0) return;
+  raise_type(argument, nb::cast<std::string>(nb::repr(function)), "None or a function");
+}
+
 void raise_order(const char* what) {
   kvarena_status status{};
   status.code = KVARENA_FAILED_PRECONDITION;

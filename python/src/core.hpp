@@ -51,6 +51,9 @@ inline void check(const kvarena_status& status, const Witness& witness = {}) {
 [[noreturn]] void raise_type(std::string_view argument, const std::string& given,
                              std::string_view accepted);
 
+/// Throws TypeError unless `function` is None or can be called.
+void require_function(std::string_view argument, nb::handle function);
+
 /// Throws kvarena.FailedPrecondition for a call out of order.
 [[noreturn]] void raise_order(const char* what);
 /// Throws kvarena.FailedPrecondition for a call on an object that was closed: "the cache is

@@ -58,6 +58,7 @@ struct Limits {
 
 std::shared_ptr<Pool> create_pool(const Limits& limits, const std::optional<std::string>& name,
                                   nb::object log) {
+  require_function("log", log);
   auto pool = std::make_shared<Pool>();
   auto options = sized<kvarena_pool_options>();
   options.num_blocks = limits.num_blocks;

@@ -274,6 +274,12 @@ void set_shape(Step& step, std::int32_t rows, std::int32_t tokens_per_row, bool 
 
 Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_row,
                bool shares_prefixes, nb::handle stream) {
+  if (!cache.p->device->is_cuda) {
+    kvarena_status status{};
+    status.code = KVARENA_UNSUPPORTED;
+    status.resource = KVARENA_RESOURCE_DEVICE;
+    raise(status, {}, "recorded steps need a GPU: on the CPU there are no CUDA graphs", -1);
+  }
   Step step = make_step(cache, Kind::recording, stream, "default");
   set_shape(step, rows, tokens_per_row, shares_prefixes);
   return step;

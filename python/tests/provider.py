@@ -138,9 +138,7 @@ class ReadOnly:
     def __dlpack__(self, *, max_version: tuple[int, int], stream: int | None = None) -> object:
         of = self.array
         dtype = _Type(of.code, of.bits, 1)
-        tensor = _Tensor(
-            of.address, _Device(*of.device), len(of.shape), dtype, self.shape, None, 0
-        )
+        tensor = _Tensor(of.address, _Device(*of.device), len(of.shape), dtype, self.shape, None, 0)
         self.exported = _Versioned(_Version(1, 0), None, None, 1, tensor)
         return _new_capsule(ctypes.addressof(self.exported), b"dltensor_versioned", None)
 

@@ -52,6 +52,54 @@ def test_options_are_refused_with_their_name(make_cache):
         kvarena.Device("tpu")
 
 
+def test_what_is_no_function_is_refused_by_name(make_cache):
+    words = ": 5; accepted: None or a function"
+    for argument, call in [
+        ("log", lambda: make_cache(log=5)),
+        ("log", lambda: kvarena.Pool(4, log=5)),
+        ("function", lambda: kvarena.set_log(5)),
+        ("function", lambda: kvarena.on_violation(5)),
+        ("on_unhealthy", lambda: kvarena.HealthServer(make_cache(), on_unhealthy=5)),
+        ("on_pressure", lambda: kvarena.HealthServer(make_cache(), on_pressure=5)),
+    ]:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == argument + words
+
+
+@pytest.mark.parametrize("inline_calls", [True, False])
+def test_a_stream_that_is_not_there_is_refused_by_its_number(make_cache, inline_calls):
+    device = kvarena.Device(inline_calls=inline_calls)
+    cache = make_cache(device)
+    sequence, stream, ended = (
+        cache.create_sequence(),
+        device.create_stream(),
+        device.create_stream(),
+    )
+    device.destroy_stream(ended)
+    for number in (1, 17, stream + 1, 16 * 999, ended):
+        for call in (
+            lambda: cache.step([sequence], stream=number).__enter__(),
+            lambda: cache.fence(number),
+            lambda: cache.open_ticket(number),
+            lambda: device.synchronize(number),
+        ):
+            with pytest.raises(kvarena.NotFound, match=f"stream {number}\\b") as caught:
+                call()
+            assert (caught.value.resource, caught.value.subject) == ("stream", number)
+    with cache.step([sequence], stream=stream):
+        assert cache.stream == stream
+    assert sequence.length == 1
+
+
+def test_recorded_steps_need_a_gpu(cache):
+    with pytest.raises(kvarena.Unsupported, match="^recorded steps need a GPU: ") as caught:
+        cache.record(rows=1)
+    assert caught.value.resource == "device"
+    with cache.step([cache.create_sequence()]):
+        pass
+
+
 def test_a_second_thread_inside_is_refused(make_cache):
     """The GIL is released while a call works: another thread comes in and is told so."""
     cache = make_cache(num_blocks=4096, max_step_tokens=16384, num_layers=1)
@@ -93,7 +141,9 @@ def wait_for(condition):
 
 def test_log_lines_come_on_a_thread_of_their_own(make_cache):
     lines = []
-    kvarena.set_log(lambda level, line: lines.append((level, line, threading.current_thread().name)))
+    kvarena.set_log(
+        lambda level, line: lines.append((level, line, threading.current_thread().name))
+    )
     try:
         make_cache()
         wait_for(lambda: lines)

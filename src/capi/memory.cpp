@@ -36,7 +36,7 @@ template <class Body>
 kvarena_status on_stream(kvarena_device* device, void* stream, Body&& body) {
   return visit<DeviceObject>(device, [&](DeviceObject& object) -> Status {
     const Result<StreamId> id = object.id_of(stream);
-    return id ? body(object.device(), *id) : id.status();
+    return id ? by_handle(body(object.device(), *id), *id, stream) : id.status();
   });
 }
 

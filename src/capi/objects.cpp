@@ -20,12 +20,22 @@ StreamId host_stream(const void* handle) noexcept {
   return host_handle(stream) == handle ? stream : StreamId{};
 }
 
+Status no_such_stream(const void* stream) noexcept {
+  return not_found(Resource::stream, reinterpret_cast<std::uintptr_t>(stream));
+}
+
 /// cudaStreamPerThread names another stream on each thread, so its id is not remembered.
 bool is_per_thread(void* stream) noexcept {
   return reinterpret_cast<std::uintptr_t>(stream) == KVARENA_STREAM_PER_THREAD;
 }
 
 }  // namespace
+
+Status by_handle(const Status& status, StreamId id, const void* stream) noexcept {
+  const bool is_missing =
+      status.code == StatusCode::not_found && status.resource == Resource::stream;
+  return is_missing && status.subject == id.value ? no_such_stream(stream) : status;
+}
 
 CudaDevice* DeviceObject::cuda() const noexcept {
   return device_->kind() == DeviceKind::cuda ? dynamic_cast<CudaDevice*>(device_.get()) : nullptr;
@@ -34,7 +44,10 @@ CudaDevice* DeviceObject::cuda() const noexcept {
 Result<StreamId> DeviceObject::id_of(void* stream) {
   if (stream == nullptr) return refused_null();
   CudaDevice* const gpu = cuda();
-  if (gpu == nullptr) return host_stream(stream);
+  if (gpu == nullptr) {
+    const StreamId id = host_stream(stream);
+    return id == StreamId{} ? no_such_stream(stream) : Result<StreamId>(id);
+  }
   if (is_per_thread(stream)) return gpu->adopt_stream(stream);
   const std::lock_guard lock(mutex_);
   const auto found = streams_.find(stream);
@@ -74,9 +87,7 @@ Status DeviceObject::destroy_stream(void* stream) {
   if (stream == nullptr) return refused_null();
   std::unique_lock lock(mutex_);
   const auto found = streams_.find(stream);
-  if (found == streams_.end()) {
-    return not_found(Resource::stream, reinterpret_cast<std::uintptr_t>(stream));
-  }
+  if (found == streams_.end()) return no_such_stream(stream);
   const StreamId id = found->second;
   streams_.erase(found);
   lock.unlock();

@@ -35,8 +35,9 @@ class DeviceObject {
   Device& device() const noexcept { return *device_; }
   /// Returns the CUDA device, or nullptr on the host.
   CudaDevice* cuda() const noexcept;
-  /// Returns the id of a stream of the C interface. Returns invalid_argument (pointer) for NULL, or
-  /// what CudaDevice::adopt_stream returns.
+  /// Returns the id of a stream of the C interface. Returns invalid_argument (pointer) for NULL; on
+  /// the host not_found (stream) for what is no handle, on CUDA what CudaDevice::adopt_stream
+  /// returns.
   Result<StreamId> id_of(void* stream);
   /// Returns the C interface's name of a stream.
   Result<void*> name_of(StreamId stream) const;
@@ -56,6 +57,10 @@ class DeviceObject {
   std::unordered_map<void*, StreamId> streams_;  // created, or on CUDA adopted once
   std::unordered_set<void*> memory_;             // allocated for callers
 };
+
+/// Returns the status of a call on stream `id`. Where it says that there is no such stream, it
+/// names the handle that the caller gave.
+Status by_handle(const Status& status, StreamId id, const void* stream) noexcept;
 
 /// Passes operations on to the caller's function.
 class LogAdapter final : public OperationLog {

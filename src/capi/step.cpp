@@ -98,7 +98,9 @@ kvarena_status append_by(kvarena_cache* cache, const kvarena_demand* demands, st
 kvarena_status kvarena_step_begin(kvarena_cache* cache, const kvarena_step_options* options) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     const Result<StepOptions> step = step_of(options, object);
-    return step ? object.get().begin_step(*step) : step.status();
+    if (!step) return step.status();
+    const Status begun = object.get().begin_step(*step);
+    return step->stream == StreamId{} ? begun : by_handle(begun, step->stream, options->stream);
   });
 }
 
@@ -240,7 +242,7 @@ kvarena_status kvarena_ticket_fence(kvarena_cache* cache, void* stream, kvarena_
     if (!other) return other.status();
     const Result<Ticket> opened = object.get().fence(*other);
     if (opened) *ticket = opened->value;
-    return opened.status();
+    return by_handle(opened.status(), *other, stream);
   });
 }
 
@@ -256,7 +258,7 @@ kvarena_status kvarena_ticket_open(kvarena_cache* cache, void* stream, kvarena_t
     if (!other) return other.status();
     const Result<Ticket> opened = object.get().open_ticket(*other);
     if (opened) *ticket = opened->value;
-    return opened.status();
+    return by_handle(opened.status(), *other, stream);
   });
 }
 

@@ -153,6 +153,16 @@ static void check_streams(site s) {
   CHECK(found == other);
   options.stream = &options;
   EXPECT_STATUS(kvarena_step_begin(s.cache, &options), KVARENA_NOT_FOUND, KVARENA_RESOURCE_STREAM);
+  void* ended = NULL;
+  EXPECT_OK(kvarena_stream_create(s.device, &ended));
+  EXPECT_OK(kvarena_stream_destroy(s.device, ended));
+  void* const wrong[] = {ended, (void*)17, (void*)(uintptr_t)KVARENA_STREAM_LEGACY, (void*)16000};
+  for (int i = 0; i < 4; ++i) {  // refused by the number that was given, and no step has begun
+    options.stream = wrong[i];
+    const kvarena_status refused = kvarena_step_begin(s.cache, &options);
+    EXPECT_STATUS(refused, KVARENA_NOT_FOUND, KVARENA_RESOURCE_STREAM);
+    CHECK(refused.subject == (uintptr_t)wrong[i]);
+  }
   EXPECT_OK(kvarena_cache_publish(s.cache));
   EXPECT_OK(kvarena_sequence_destroy(s.cache, &a, 1, 0));
 }
