@@ -982,7 +982,7 @@ typedef struct kvarena_explanation {
   int64_t requested;                                   ///< blocks asked for
   int64_t usable;                                      ///< blocks that this request may use
   int64_t promised;                                    ///< the part of `usable` that was promised
-  int64_t missing;                                     ///< requested - usable, at least 0
+  int64_t missing;                                     ///< that must come back before it fits
   int64_t num_blocks;                                  ///< of the pool
   int64_t free_blocks;                                 ///< by state
   int64_t referenced;                                  ///< by state

@@ -30,7 +30,7 @@ class Explanation(NamedTuple):
     requested: int  #: blocks asked for
     usable: int  #: blocks that this request may use
     promised: int  #: the part of `usable` that was promised
-    missing: int  #: requested - usable, at least 0
+    missing: int  #: that must come back before it fits
     num_blocks: int  #: of the pool
     free: int  #: by state
     referenced: int  #: by state

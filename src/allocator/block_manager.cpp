@@ -108,8 +108,10 @@ BlockManager::BlockManager(BlockManager&&) noexcept = default;
 BlockManager& BlockManager::operator=(BlockManager&&) noexcept = default;
 
 /// A refused registration is logged too, with its outcome.
-Result<HolderId> BlockManager::register_holder(const HolderInfo& info) {
+Result<HolderId> BlockManager::register_holder(const HolderInfo& given) {
   Impl& m = *impl_;
+  HolderInfo info = given;
+  if (info.purpose == nullptr) info.purpose = "";
   const bool full = m.holders.is_full();
   const HolderId id = full ? kNoHolder : m.holders.insert(info);
   m.append_log({.kind = OperationKind::register_holder,

@@ -161,7 +161,7 @@ Explanation BlockManager::explain(std::int64_t requested, Urgency urgency) const
   e.urgency = urgency;
   e.usable = m.usable(urgency);
   e.fits = requested <= e.usable;
-  e.missing = std::max<std::int64_t>(0, requested - e.usable);
+  e.missing = e.fits ? 0 : requested - m.left_for(urgency);
   e.stats = stats();
   m.describe_pages(e);
   m.name_holders(e);

@@ -35,9 +35,13 @@ struct BlockManager::Impl {
   }
   /// Blocks or pages that a request without a reservation may use.
   std::int64_t usable(Urgency urgency) const noexcept {
-    const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
-    const std::int64_t left = available() - reserved - kept;
+    const std::int64_t left = left_for(urgency);
     return left > 0 ? left : 0;
+  }
+  /// The same, below 0 by what the watermark lacks.
+  std::int64_t left_for(Urgency urgency) const noexcept {
+    const std::int64_t kept = urgency == Urgency::admission ? watermark : 0;
+    return available() - reserved - kept;
   }
   /// Takes blocks that a holder is about to get off its reservation, at most `count`.
   void consume_reservation(Holder& holder, std::int64_t count) noexcept {

@@ -80,7 +80,7 @@ Status BlockManager::Impl::refuse(Resource resource, std::int64_t required, std:
   refusal.urgency = urgency;
   refusal.usable = could_be_had;
   refusal.promised = promised;
-  refusal.missing = required - could_be_had;
+  refusal.missing = required - promised - left_for(urgency);
   refusal.stats = stats();
   describe_pages(refusal);
   return exhausted(resource, static_cast<std::uint64_t>(required),

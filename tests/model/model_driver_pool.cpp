@@ -273,7 +273,7 @@ void ModelDriver::ask_pool() {
   expect_equal(explanation.requested, requested, "explain.requested");
   expect_equal(explanation.usable, usable, "explain.usable");
   expect_equal(explanation.fits, requested <= usable, "explain.fits");
-  expect_equal(explanation.missing, std::max<std::int64_t>(0, requested - usable),
+  expect_equal(explanation.missing, requested <= usable ? 0 : requested - pool_.left_for(urgency),
                "explain.missing");
   expect_equal(explanation.fenced_returning,
                pool_.available_after(pool_.newest_ticket()) - manager_.available_now(),

@@ -318,9 +318,13 @@ std::int64_t NaivePool::reserved() const {
   return sum;
 }
 
-std::int64_t NaivePool::usable(Urgency urgency) const {
+std::int64_t NaivePool::left_for(Urgency urgency) const {
   const std::int64_t kept = urgency == Urgency::admission ? watermark_ : 0;
-  return std::max<std::int64_t>(0, available() - reserved() - kept);
+  return available() - reserved() - kept;
+}
+
+std::int64_t NaivePool::usable(Urgency urgency) const {
+  return std::max<std::int64_t>(0, left_for(urgency));
 }
 
 std::int64_t NaivePool::reserved_by(HolderId holder) const {

@@ -74,6 +74,8 @@ class NaivePool {
   BlockContent content(BlockId id) const;
   Generation generation(BlockId id) const { return Generation(at(id).generation); }
   std::int64_t usable(Urgency urgency) const;
+  /// The same, below 0 by what the watermark lacks.
+  std::int64_t left_for(Urgency urgency) const;
   std::int64_t reserved_by(HolderId holder) const;
   std::int64_t available_after(Ticket last) const;
   BlockStats stats() const;

@@ -100,7 +100,7 @@ struct Explanation {
   bool fits = false;                  ///< whether the blocks can be had
   std::int64_t usable = 0;            ///< blocks that this request may use
   std::int64_t promised = 0;  ///< the part of `usable` that was reserved for the holders that ask
-  std::int64_t missing = 0;   ///< requested - usable, at least 0
+  std::int64_t missing = 0;   ///< that must come back before it fits
   BlockStats stats;           ///< the counts of the pool
   std::int64_t fenced_returning = 0;  ///< blocks that come back when every open ticket has retired
   Ticket oldest_open_ticket;          ///< the ticket to wait for first; kNoTicket when none is open

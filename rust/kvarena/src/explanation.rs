@@ -84,7 +84,7 @@ pub struct Explanation {
     pub requested: i64,
     /// The part of it that this request may use.
     pub usable: i64,
-    /// `requested - usable`, at least 0.
+    /// Blocks that must come back before it fits.
     pub missing: i64,
     /// Whether it can be had.
     pub fits: bool,

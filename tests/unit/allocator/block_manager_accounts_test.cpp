@@ -118,6 +118,21 @@ TEST_F(BlockAccountsTest, ExplainFollowsUrgencyAndPromises) {
   EXPECT_EQ(manager().explain(8, Urgency::admission).missing, 4);
 }
 
+TEST_F(BlockAccountsTest, WhatTheWatermarkLacksIsMissingToo) {
+  create(4, 2);
+  const HolderId big = holder();
+  take(big, 3);  // growth may take what admission leaves
+  EXPECT_EQ(manager().explain(2, Urgency::admission).usable, 0);
+  EXPECT_EQ(manager().explain(2, Urgency::admission).missing, 3);
+  EXPECT_EQ(manager().explain(0, Urgency::admission).missing, 0);
+}
+
+TEST_F(BlockAccountsTest, AHolderWithoutAPurposeHasAnEmptyOne) {
+  create(4);
+  const HolderId id = manager().register_holder({.purpose = nullptr}).value();
+  EXPECT_STREQ(manager().holder(id)->purpose, "");
+}
+
 TEST_F(BlockAccountsTest, ExplainListsTheLargestEightLargestFirstThenById) {
   create(100);
   std::vector<HolderId> holders;
