@@ -19,6 +19,7 @@ constexpr std::size_t kTextColumn = 28;    // where descriptions begin
 constexpr std::size_t kNarrow = 60;        // a terminal with no room for two columns
 constexpr std::size_t kNarrowColumn = 6;   // there
 constexpr char kGlue = '\1';               // a space at which no line ends
+constexpr std::size_t kManyExcludes = 20;  // that a help does not list: the option's text says it
 constexpr std::size_t kExampleIndent = 6;  // of what an example does, below it
 
 /// `text` from the column `used` on, in lines of at most `width`; later lines begin at `indent`.
@@ -117,6 +118,17 @@ std::string names_of(const std::set<CLI::Option*>& options) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
+/// The options that `option` excludes, without those that nearly no option goes with.
+std::set<CLI::Option*> listed_excludes(const CLI::Option& option) {
+  const auto is_lonely = [](const CLI::Option* one) {
+    return one->get_excludes().size() >= kManyExcludes;
+  };
+  std::set<CLI::Option*> listed = option.get_excludes();
+  if (is_lonely(&option)) listed.clear();
+  std::erase_if(listed, is_lonely);
+  return listed;
+}
+
 /// Its description, the range that a validator names, and which options it needs and excludes.
 std::string description_of(const CLI::Option& option) {
   std::string text = option.get_description();
@@ -127,9 +139,8 @@ std::string description_of(const CLI::Option& option) {
     text += fmt::format(" ({})", type.substr(begin, type.find(']', begin) - begin));
   }
   if (!option.get_needs().empty()) text += fmt::format(" (needs {})", names_of(option.get_needs()));
-  if (!option.get_excludes().empty()) {
-    text += fmt::format(" (not with {})", names_of(option.get_excludes()));
-  }
+  const std::set<CLI::Option*> excluded = listed_excludes(option);
+  if (!excluded.empty()) text += fmt::format(" (not with {})", names_of(excluded));
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace kvarena::tools {
 namespace {
@@ -147,7 +148,19 @@ void ReplayCommand::warn(const Console& console, const ReplayReport& report) con
   }
 }
 
+ExitCode ReplayCommand::run_pure_cache(const Console& console) {
+  if (!take_outputs(console)) return ExitCode::usage;
+  Interrupt interrupt;
+  replay::PureCacheOptions options;
+  options.trace = options_.trace;
+  options.trace.format = *trace::trace_format_of(format_);
+  options.trace.stop = &interrupt.came();
+  options.max_requests = options_.limits.max_requests;
+  return pure_cache_.run(console, std::move(options), json_);
+}
+
 ExitCode ReplayCommand::run(const Console& console) {
+  if (pure_cache_.is_given()) return run_pure_cache(console);
   if (!complete(console)) return ExitCode::usage;
   Interrupt interrupt;
   ExitCode code = open_outputs(console);

@@ -5,6 +5,7 @@
 
 #include "tools/console.hpp"
 #include "tools/device_option.hpp"
+#include "tools/replay/pure_cache_command.hpp"
 #include "tools/replay/replay_server.hpp"
 #include "tools/result_file.hpp"
 #include "tools/shape_options.hpp"
@@ -45,6 +46,7 @@ class ReplayCommand {
   ExitCode run(const Console& console);
 
  private:
+  ExitCode run_pure_cache(const Console& console);
   void declare_clock(CLI::App& command);
   void declare_engine(CLI::App& command);
   void declare_pool(CLI::App& command);
@@ -62,6 +64,7 @@ class ReplayCommand {
   void warn(const Console& console, const replay::ReplayReport& report) const;
 
   replay::ReplayOptions options_;
+  PureCacheCommand pure_cache_;
   ShapeOptions shape_;
   RooflineOptions roofline_;
   std::string model_name_;

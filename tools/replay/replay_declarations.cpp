@@ -66,6 +66,8 @@ Examples:
       steps that take what an H200 needs for them: when would each request be served?
   zstdcat day1.zst day2.zst | kvarena replay - --blocks 20000
       a trace from a pipe, which is read once: the pool needs a size
+  kvarena replay trace.jsonl --pure-cache 10000 --policy tail-first
+      how many blocks of the prompts a prefix cache of 10000 blocks would have
   kvarena replay trace.jsonl --http 127.0.0.1:15858 --linger
       health, metrics and stats while it runs and after it, until Ctrl-C (see 'kvarena monitor')
   kvarena replay trace.jsonl --reserve full --blocks unlimited --clock linear \
@@ -89,6 +91,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
   add_choice_option(*command, "--format", format_, trace::trace_format_names(), "Its format");
   add_count_option(*command, "--requests", options_.limits.max_requests, 0, kMaxCount,
                    "Only the first N requests; 0: all");
+  pure_cache_.declare(*command);
   declare_clock(*command);
   declare_engine(*command);
   declare_pool(*command);
@@ -104,6 +107,7 @@ CLI::App* ReplayCommand::declare(CLI::App& parent) {
                          "Write when each request arrived, started and ended as CSV to FILE, or "
                          "to standard output for '-'");
   declare_json_option(*command, json_);
+  pure_cache_.exclude_engine(*command);
   return command;
 }
 
