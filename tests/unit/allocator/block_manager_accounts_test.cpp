@@ -130,7 +130,7 @@ TEST_F(BlockAccountsTest, WhatTheWatermarkLacksIsMissingToo) {
 TEST_F(BlockAccountsTest, AHolderWithoutAPurposeHasAnEmptyOne) {
   create(4);
   const HolderId id = manager().register_holder({.purpose = nullptr}).value();
-  EXPECT_STREQ(manager().holder(id)->purpose, "");
+  EXPECT_EQ(manager().holder(id)->purpose, "");
 }
 
 TEST_F(BlockAccountsTest, ExplainListsTheLargestEightLargestFirstThenById) {
