@@ -50,6 +50,7 @@ json sample_of(const json& option) {
                                                {"replay.gpu", "L40S"},
                                                {"replay.model", "Llama-3.1-8B"},
                                                {"replay.http", "127.0.0.1:0"},
+                                               {"replay.pure-cache", 3},
                                                {"plan.gpu", "L40S"},
                                                {"plan.model", "Llama-3.1-8B"},
                                                {"plan.weights-dtype", "q8_0"},
