@@ -163,6 +163,10 @@ std::string text_of(const Status& status) {
       return fmt::format("not enough device memory: {} bytes required, {} bytes available",
                          status.required, status.available);
     case StatusCode::context_length_exceeded:
+      if (status.subject == 0) {
+        return fmt::format("a sequence cannot begin with {} tokens: its maximum is {}",
+                           status.required, status.available);
+      }
       return fmt::format("sequence {} cannot grow to {} tokens: its maximum is {}", status.subject,
                          status.required, status.available);
     case StatusCode::double_release:

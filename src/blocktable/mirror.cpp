@@ -49,7 +49,8 @@ Status BlockTables::copy_rows(std::span<const SequenceId> ids, std::span<std::in
   if (stride < longest) return invalid_argument(Resource::span_size, stride, longest, kMost);
   const std::int64_t rows = std::ssize(ids);
   if (rows > 0 && std::ssize(entries) / rows < stride) {
-    return invalid_argument(Resource::span_size, std::ssize(entries), rows * stride, kMost);
+    const std::int64_t needed = stride > kMost / rows ? kMost : rows * stride;
+    return invalid_argument(Resource::span_size, std::ssize(entries), needed, kMost);
   }
   if (!lengths.empty() && std::ssize(lengths) < rows) {
     return invalid_argument(Resource::span_size, std::ssize(lengths), rows, kMost);

@@ -145,8 +145,8 @@ class KVARENA_EXPORT BlockTables {
   /// Holds blocks of a sequence that hold tokens, for a holder of its own: the blocks stay, with
   /// their bytes, when the sequence is cut or destroyed or grows. The pin counts as a holder in
   /// explain() and in reports, with its owner, purpose and times. Returns invalid_argument
-  /// (block_index) for blocks that hold no tokens, exhausted (holder, table_page), not_found, or
-  /// failed_precondition (sequence) for an import that is not published. O(blocks).
+  /// (block_index, num_blocks) for blocks that hold no tokens, exhausted (holder, table_page),
+  /// not_found, or failed_precondition (sequence) for an unpublished import. O(blocks).
   Result<HolderId> pin(SequenceId sequence, const PinOptions& options = {});
   /// Releases what a pin holds, last block first, and ends its holder. Pass a ticket when queued
   /// work on another stream still reads the blocks. Returns not_found (holder, ticket) or exhausted
