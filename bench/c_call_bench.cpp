@@ -70,6 +70,26 @@ void keep(const Values*... values) {
   asm volatile("" : : "r"(all.data()) : "memory");
 }
 
+/// All figures: one call in C, five in C++.
+void compare_statistics(KvCache& cache, kvarena_cache* c_cache) {
+  compare(
+      "statistics",
+      [&] {
+        const PoolSnapshot published = cache.snapshot();
+        const BlockStats blocks = cache.manager().stats();
+        const TableStats tables = cache.tables().stats();
+        const std::int64_t tickets = cache.manager().num_open_tickets();
+        const Ticket oldest = cache.manager().oldest_open_ticket();
+        keep(&published, &blocks, &tables, &tickets, &oldest);
+      },
+      [&] {
+        kvarena_stats stats;
+        stats.struct_size = sizeof stats;
+        require(kvarena_cache_stats(c_cache, &stats), "stats");
+        keep(&stats);
+      });
+}
+
 /// The calls of a cache.
 void compare_caches() {
   auto device = HostDevice::create().value();
@@ -107,22 +127,7 @@ void compare_caches() {
   compare(
       "reserve of a sequence", [&] { sink = cache.reserve_capacity(sequence, 16).is_ok(); },
       [&] { sink = kvarena_sequence_reserve(c_cache, c_sequence, 16, 0).code; });
-  compare(
-      "statistics",
-      [&] {
-        const PoolSnapshot published = cache.snapshot();
-        const BlockStats blocks = cache.manager().stats();
-        const TableStats tables = cache.tables().stats();
-        const std::int64_t tickets = cache.manager().num_open_tickets();
-        const Ticket oldest = cache.manager().oldest_open_ticket();
-        keep(&published, &blocks, &tables, &tickets, &oldest);
-      },
-      [&] {
-        kvarena_stats stats;
-        stats.struct_size = sizeof stats;
-        require(kvarena_cache_stats(c_cache, &stats), "stats");
-        keep(&stats);
-      });
+  compare_statistics(cache, c_cache);
   require(kvarena_cache_release(c_cache), "release");
   require(kvarena_device_release(c_device), "release");
 }
