@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 124> kNames = {
+constexpr std::array<std::string_view, 127> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -132,6 +132,9 @@ constexpr std::array<std::string_view, 124> kNames = {
     "max_position",
     "weights_bytes",
     "parameters",
+    "rollback_tokens",
+    "reads_layer",
+    "cross_tokens",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(kLastOption) + 1);
 

@@ -149,10 +149,14 @@ enum class Option : std::uint16_t {
   max_position,
   weights_bytes,
   parameters,
+  // TableGroup, LayerGroup, SequenceOptions, where the names differ from those above
+  rollback_tokens,
+  reads_layer,
+  cross_tokens,
 };
 
 /// The last enumerator, for loops over all options.
-inline constexpr Option kLastOption = Option::parameters;
+inline constexpr Option kLastOption = Option::cross_tokens;
 
 /// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;
