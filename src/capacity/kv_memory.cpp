@@ -5,6 +5,7 @@
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/formula.hpp"
+#include "capacity/kept_groups.hpp"
 #include "capacity/share.hpp"
 
 #include <fmt/format.h>
@@ -16,37 +17,6 @@ namespace kvarena::capacity {
 namespace {
 
 constexpr std::int64_t kMostBlockSize = 65536;
-
-bool is_attention(CacheKind kind) noexcept {
-  return kind == CacheKind::full || kind == CacheKind::window || kind == CacheKind::chunked;
-}
-
-bool is_alike(const CacheGroup& a, const CacheGroup& b) noexcept {
-  return a.kind == b.kind && a.num_kv_heads == b.num_kv_heads && a.head_dim_k == b.head_dim_k &&
-         a.head_dim_v == b.head_dim_v && a.limit_tokens == b.limit_tokens &&
-         a.latent_dim == b.latent_dim && a.index_dim == b.index_dim &&
-         a.state_elements == b.state_elements && a.conv_elements == b.conv_elements;
-}
-
-/// The groups as they are kept: windows that are kept whole are full attention, like its other
-/// layers.
-std::vector<CacheGroup> kept_groups(std::span<const CacheGroup> layers, KeptTokens kept) {
-  std::vector<CacheGroup> groups;
-  for (CacheGroup group : layers) {
-    if (kept == KeptTokens::full && is_attention(group.kind)) {
-      group.kind = CacheKind::full;
-      group.limit_tokens = 0;
-    }
-    const auto alike = std::ranges::find_if(
-        groups, [&](const CacheGroup& other) { return is_alike(group, other); });
-    if (alike == groups.end()) {
-      groups.push_back(group);
-    } else {
-      alike->num_layers += group.num_layers;
-    }
-  }
-  return groups;
-}
 
 /// K and V, or the latent that is both, of one layer.
 std::vector<PlaneSpec> planes_of(const CacheGroup& group, std::int32_t num_kv_heads, DType dtype,
@@ -218,18 +188,6 @@ Result<GroupMemory> memory_of(const CacheGroup& group, const Keeping& keeping) {
   return memory;
 }
 
-/// The groups with the layers that a stage has of them, without those of which it has none.
-std::vector<CacheGroup> groups_of_stage(const ModelSpec& model, const KvMemoryOptions& o) {
-  std::vector<CacheGroup> groups = model.groups;
-  if (o.pipeline_parallel == 1) return groups;
-  const auto shares = layers_by_stage(groups, o.pipeline_parallel);
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    groups[i].num_layers = shares[static_cast<std::size_t>(o.stage)][i];
-  }
-  std::erase_if(groups, [](const CacheGroup& group) { return group.num_layers == 0; });
-  return groups;
-}
-
 Status check(const KvMemoryOptions& o) noexcept {
   if (Status s = check_option(Option::block_size_tokens, o.block_size_tokens, 1, kMostBlockSize);
       !s) {
@@ -252,7 +210,7 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
                         .is_sparse = std::ranges::any_of(
                             model.groups, [](const CacheGroup& g) { return g.index_dim > 0; })};
   std::vector<GroupMemory> all;
-  for (const CacheGroup& group : kept_groups(groups_of_stage(model, options), options.kept)) {
+  for (const CacheGroup& group : kept_groups(model, options)) {
     Result<GroupMemory> memory = memory_of(group, keeping);
     if (!memory) return memory.status();
     all.push_back(*std::move(memory));
