@@ -166,6 +166,7 @@ void AttentionBenchOptions::declare(CLI::App& command) {
   declare_counts(command);
   declare_row(command);
   declare_known_rows(command);
+  declare_batch_invariant(command);
 }
 
 void AttentionBenchOptions::declare_row(CLI::App& command) {
@@ -202,6 +203,13 @@ void AttentionBenchOptions::declare_known_rows(CLI::App& command) {
       .add_option_function<std::vector<std::string>>(
           "--row", take, "Only these rows of --prefill, --columns and --shared-prefix, by name")
       ->type_name("NAME[,NAME...]");
+}
+
+void AttentionBenchOptions::declare_batch_invariant(CLI::App& command) {
+  CLI::Option* option = command.add_flag(
+      "--batch-invariant", batch_invariant_,
+      "GPU: results that do not depend on the batch, beside the same rows without this");
+  for (const char* other : {"--shared", "--shared-prefix"}) option->excludes(other);
 }
 
 bool AttentionBenchOptions::has_lengths() const {
@@ -284,7 +292,9 @@ ChosenProblems AttentionBenchOptions::known_rows(const Console& console) const {
     for (AttentionProblem& other : row.beside) other.shape.block_size = shape_.block_size;
     std::erase(unknown, row.name);
     const bool is_named = std::find(names_.begin(), names_.end(), row.name) != names_.end();
-    if (names_.empty() || is_named) result.problems.push_back(std::move(row));
+    if (!names_.empty() && !is_named) continue;
+    if (batch_invariant_) row = meter::batch_invariant(std::move(row));
+    result.problems.push_back(std::move(row));
   }
   if (unknown.empty()) return result;
   console.error(fmt::format("--row {}: none of the rows has this name", printable(unknown.front())),
@@ -329,7 +339,8 @@ ChosenProblems AttentionBenchOptions::choose(const Console& console) const {
   }
   for (AttentionProblem& problem : result.problems) {
     if (!is_valid(console, problem)) return {ExitCode::usage, {}};
-    problem = meter::with_comparison(std::move(problem));
+    problem = batch_invariant_ ? meter::batch_invariant(std::move(problem))
+                               : meter::with_comparison(std::move(problem));
   }
   return result;
 }

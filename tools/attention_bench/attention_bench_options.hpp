@@ -33,6 +33,8 @@ class AttentionBenchOptions {
   void declare(CLI::App& command);
   /// Returns the rows in the given order. Reports contradictions and bad files.
   ChosenProblems choose(const Console& console) const;
+  /// Whether rows are compared with themselves, with results that do not depend on the batch.
+  bool is_batch_invariant() const { return batch_invariant_; }
   /// Whether K and V are fp8.
   bool is_fp8() const { return dtype_ == "fp8"; }
   /// The file of --lengths; empty: none.
@@ -42,6 +44,7 @@ class AttentionBenchOptions {
   void declare_counts(CLI::App& command);
   void declare_row(CLI::App& command);
   void declare_known_rows(CLI::App& command);
+  void declare_batch_invariant(CLI::App& command);
   ChosenProblems known_rows(const Console& console) const;
   std::vector<meter::AttentionProblem> uniform_rows(const meter::AttentionShape& shape) const;
   std::vector<meter::AttentionShape> shapes() const;
@@ -58,6 +61,7 @@ class AttentionBenchOptions {
   bool prefill_ = false;
   bool columns_ = false;
   bool shared_prefix_ = false;
+  bool batch_invariant_ = false;
   std::vector<std::string> names_;
   std::vector<std::int32_t> cached_;
   std::int32_t shared_tokens_ = 0;

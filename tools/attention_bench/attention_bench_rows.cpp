@@ -92,6 +92,7 @@ Json json_of(const AttentionProblem& problem) {
   json["context"] = is_uniform(problem) ? Json(problem.lengths.front()) : Json();
   if (!is_uniform(problem)) json["lengths"] = problem.lengths;
   if (!problem.query_tokens.empty()) json["query_tokens"] = problem.query_tokens;
+  json["batch_invariant"] = problem.batch_invariant;
   json["shared_tokens"] = problem.shared_tokens;
   json["groups"] = problem.num_groups;
   json["tokens"] = std::accumulate(problem.lengths.begin(), problem.lengths.end(), std::int64_t{0});

@@ -40,7 +40,8 @@ share of what a large read reaches; the time of a schedule, made once for all la
 error. Exit code 1: an error above twice that of rounding.
 Rows of prompts and of more than 8 query columns also have TFLOP/s, their share of the GPU's peak,
 and their speed as a multiple of what is measured beside them: a prompt of as much work, bf16 K and
-V, two batches in place of a mixed one, or the same batch that is not told what is shared.
+V, two batches in place of a mixed one, or the same batch that is not told what is shared, or
+without --batch-invariant.
 )";
 
 constexpr std::int64_t kCudaCeilingTurns = 8;  // of the rotated bytes: 8 GB
@@ -158,6 +159,11 @@ ExitCode BenchCommand::run(const Console& console) {
   if (rows_.is_fp8() && opened->cuda == nullptr) {
     console.error("--dtype fp8: attention on the CPU has no fp8", "bf16 or f16, or a GPU",
                   "leave --dtype out; with --peers fp8 shows what public kernels take");
+    return ExitCode::usage;
+  }
+  if (rows_.is_batch_invariant() && opened->cuda == nullptr) {
+    console.error("--batch-invariant: on the CPU no result depends on the batch", "a GPU",
+                  "leave --batch-invariant out");
     return ExitCode::usage;
   }
   if (opened->cuda == nullptr && !fit_to_cpu(console)) return ExitCode::usage;

@@ -38,9 +38,10 @@ struct AttentionProblem {
   std::vector<std::int32_t> query_tokens = {};  ///< [sequences]; empty: shape.q_len each
   /// Leading tokens that the sequences of a group share, in whole blocks. No window then.
   std::int32_t shared_tokens = 0;
-  std::int32_t num_groups = 1;  ///< sequence `s` is in group `s % num_groups`
-  bool reads_shared = true;     ///< whether attention is told to look for shared blocks
-  std::string name = {};        ///< of a known row; empty: none
+  std::int32_t num_groups = 1;   ///< sequence `s` is in group `s % num_groups`
+  bool reads_shared = true;      ///< whether attention is told to look for shared blocks
+  bool batch_invariant = false;  ///< GPU: whether no sequence's bits may depend on the others
+  std::string name = {};         ///< of a known row; empty: none
   /// Measured in turn with this one, to compare the speed: their times are added up.
   std::vector<AttentionProblem> beside = {};
 

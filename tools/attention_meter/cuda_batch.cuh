@@ -48,6 +48,8 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
     tokens.push_back(problem.queries_of(row));
   }
   const std::int32_t most = *std::max_element(tokens.begin(), tokens.end());
+  std::int64_t all_tokens = 0;
+  for (const std::int32_t length : problem.lengths) all_tokens += length;
   cuda::AttentionStep step;
   step.shape = {.kv = kv,
                 .num_q_heads = problem.shape.num_q_heads,
@@ -55,6 +57,7 @@ inline cuda::AttentionStep step_of(const AttentionProblem& problem, const KvLaye
                 .max_decode_tokens = std::min(most, kMostDecodeTokens),
                 .num_sms = gpu.num_sms,
                 .compute_capability = 10 * gpu.major + gpu.minor,
+                .batch_invariant_tokens = problem.batch_invariant ? all_tokens : 0,
                 .max_shared_rows = std::min(rows, 4096)};
   step.rows = cuda::count_rows(cuda::row_classes(step.shape), tokens);
   step.shares_prefixes = problem.shared_tokens > 0 && problem.reads_shared;

@@ -136,6 +136,15 @@ AttentionProblem with_comparison(AttentionProblem problem) {
   return problem;
 }
 
+AttentionProblem batch_invariant(AttentionProblem problem) {
+  problem.beside.clear();
+  AttentionProblem other = problem;
+  other.name.clear();
+  problem.batch_invariant = true;
+  problem.beside.push_back(std::move(other));
+  return problem;
+}
+
 std::vector<AttentionProblem> prefill_rows() {
   std::vector<AttentionProblem> rows;
   for (AttentionProblem& row : plain_prompts()) rows.push_back(with_comparison(std::move(row)));

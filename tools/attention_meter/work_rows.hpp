@@ -23,6 +23,8 @@ std::vector<AttentionProblem> shared_prefix_rows();
 /// more than kMostColumns query columns and older tokens; for shared blocks the same batch without
 /// `reads_shared`.
 AttentionProblem with_comparison(AttentionProblem problem);
+/// `problem` with results that do not depend on the batch, beside the same one without this.
+AttentionProblem batch_invariant(AttentionProblem problem);
 
 inline constexpr std::int64_t kMostColumns = 128;  ///< that are read as a decode, not as a prompt
 

@@ -35,17 +35,18 @@ Outcome bench(const std::string& line) {
 // ---- options -----------------------------------------------------------------------------------
 
 TEST(BenchOptions, WrongUsageIsExitCodeTwoAndSaysWhatToDo) {
-  for (const std::string& arguments :
-       texts("--heads 7/2", "--heads 0/1", "--heads 32/8/2", "--heads 32,16/8", "--head-dim 0",
-             "--batch 0", "--batch 1;2", "--batch 1,0", "--batch 65537", "--batch 65k",
-             "--batch 99999999999k", "--batch 1.5", "--batch 1K", "--context 1m",
-             "--context 3 --q-len 4", "--dtype f64", "--dtype fp8 --device cpu", "--device gpu",
-             "--device cuda", "--preset gpt-9", "--preset llama-3-8b --heads 32/8",
-             "--preset llama-3-8b --head-dim 64", "--lengths x.json --batch 2", "--replays 0",
-             "--window -1", "--rotate much", "--prefill --batch 2", "--columns --dtype f16",
-             "--shared-prefix --q-len 4", "--row 1x8k", "--prefill --row 1x9k", "--soft-cap -1",
-             "--context 4k --cached 2k", "--shared 1000", "--shared 1024 --context 1k",
-             "--shared 512 --window 64", "--groups 0", "--q-len 0")) {
+  for (const std::string& arguments : texts(
+           "--heads 7/2", "--heads 0/1", "--heads 32/8/2", "--heads 32,16/8", "--head-dim 0",
+           "--batch 0", "--batch 1;2", "--batch 1,0", "--batch 65537", "--batch 65k",
+           "--batch 99999999999k", "--batch 1.5", "--batch 1K", "--context 1m",
+           "--context 3 --q-len 4", "--dtype f64", "--dtype fp8 --device cpu", "--device gpu",
+           "--device cuda", "--preset gpt-9", "--preset llama-3-8b --heads 32/8",
+           "--preset llama-3-8b --head-dim 64", "--lengths x.json --batch 2", "--replays 0",
+           "--window -1", "--rotate much", "--prefill --batch 2", "--columns --dtype f16",
+           "--shared-prefix --q-len 4", "--row 1x8k", "--prefill --row 1x9k", "--soft-cap -1",
+           "--context 4k --cached 2k", "--shared 1000", "--shared 1024 --context 1k",
+           "--shared 512 --window 64", "--groups 0", "--q-len 0", "--batch-invariant --shared 512",
+           "--batch-invariant --shared-prefix", "--batch-invariant --device cpu")) {
     const auto outcome = run_line("bench attention --json - " + arguments);
     EXPECT_EQ(outcome.code, ExitCode::usage) << arguments;
     EXPECT_TRUE(outcome.err.starts_with("error: ")) << outcome.err;
@@ -340,6 +341,21 @@ TEST(BenchOutput, ALineWithWork) {
   EXPECT_TRUE(contains(table_line(problem, figures, {}, true), "       -")) << "no data sheet";
 }
 
+TEST(BenchOutput, ARowThatDoesNotDependOnTheBatchIsBesideItself) {
+  AttentionProblem problem{{}, {8704, 100}};
+  problem.name = "one";
+  problem.shape.q_len = 16;
+  problem = meter::batch_invariant(meter::with_comparison(std::move(problem)));
+  EXPECT_TRUE(problem.batch_invariant);
+  ASSERT_EQ(problem.beside.size(), 1U);
+  const AttentionProblem& other = problem.beside.front();
+  EXPECT_FALSE(other.batch_invariant);
+  EXPECT_EQ(other.lengths, problem.lengths);
+  EXPECT_EQ(other.shape.q_len, 16);
+  EXPECT_EQ(other.name, "");
+  EXPECT_EQ(json_of(problem, llama_figures(1.7e-3), {}).at("batch_invariant"), true);
+}
+
 TEST(BenchOutput, TheDataSheetOfACard) {
   const auto name = [](const char* device, std::int32_t num_sms) {
     const auto* gpu = data_sheet_of(device, num_sms);
@@ -426,6 +442,19 @@ TEST(BenchAttentionGpu, PromptsOfEveryKindAreRight) {
     for (const auto& row : object.at("rows")) {
       EXPECT_EQ(row.at("correct"), true) << row.dump(2);
       EXPECT_GT(row.at("relative_error").get<double>(), 0.0);
+    }
+  }
+}
+
+TEST(BenchAttentionGpu, RowsThatDoNotDependOnTheBatchAreRight) {
+  KVARENA_NEEDS_GPU();
+  for (const std::string& line : texts("--batch 3,40 --context 3000", "--columns --row 32x2k-q4")) {
+    const auto object = parsed(run_line("bench attention --device cuda:0 --batch-invariant " +
+                                        line + " --rotate 1MB --replays 3 --json -"));
+    for (const auto& row : object.at("rows")) {
+      EXPECT_EQ(row.at("correct"), true) << row.dump(2);
+      EXPECT_EQ(row.at("batch_invariant"), true);
+      EXPECT_GT(row.at("speed_beside"), 0.0);
     }
   }
 }
