@@ -25,8 +25,9 @@ std::int64_t sequence_tokens(const BatchView& batch) noexcept {
 /// The batch as the schedule sees it.
 Step step_of(const AttentionArgs& args, const AttentionLimits& limits,
              const Geometry& geometry) noexcept {
-  return {&args.batch,          args.q_offsets,        args.window_tokens,
-          geometry.tile_tokens, args.kv.key.num_heads, limits.draft_trees};
+  const bool may_have_trees = limits.draft_trees && args.chunk_tokens == 0 && !args.sees_all;
+  return {&args.batch,           args.q_offsets, args.window_tokens, geometry.tile_tokens,
+          args.kv.key.num_heads, may_have_trees, args.chunk_tokens,  args.sees_all};
 }
 
 /// The arguments as the CPU kernels take them.
@@ -117,8 +118,9 @@ Result<AttentionPlan> plan_attention(const AttentionArgs& args, const AttentionL
                 limit_exceeded(Resource::workspace, static_cast<std::uint64_t>(map.bytes()),
                                workspace.size(), Option::none));
   }
-  AttentionPlan plan{workspace.data(),   limits, args.batch.num_rows, total_q(args), tokens,
-                     args.window_tokens, 0};
+  AttentionPlan plan{workspace.data(),  limits,        args.batch.num_rows,
+                     total_q(args),     tokens,        args.window_tokens,
+                     args.chunk_tokens, args.sees_all, 0};
   if (limits.path == CpuPath::best) plan.limits.path = best_cpu_path();
   plan.num_parts = cut(step_of(args, limits, map.geometry()), limits, workspace.data());
   return plan;
@@ -144,6 +146,15 @@ Status validate(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
     return s;
   }
   if (Status s = same(Check::plan_window, Resource::window, args.window_tokens, plan.window_tokens);
+      !s) {
+    return s;
+  }
+  if (Status s = same(Check::plan_visible, Resource::window, args.chunk_tokens, plan.chunk_tokens);
+      !s) {
+    return s;
+  }
+  if (Status s =
+          same(Check::plan_visible, Resource::window, args.sees_all ? 1 : 0, plan.sees_all ? 1 : 0);
       !s) {
     return s;
   }

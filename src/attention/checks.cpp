@@ -123,6 +123,11 @@ std::string_view sentence_of(Check check) noexcept {
       return "tree_mask must be null here; it needs draft_trees in the limits or the shape. On a "
              "GPU "
              "no soft cap may be set, and each row needs few enough query tokens (row_classes)";
+    case Check::chunk:
+      return "chunk_tokens (0: none): not on a GPU, and without a window and a tree_mask";
+    case Check::sees_all:
+      return "sees_all: not on a GPU, and without a window, a chunk and a tree_mask";
+    case Check::plan_visible: return "chunk_tokens or sees_all, which must be the plan's";
   }
   return "";
 }

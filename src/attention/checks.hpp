@@ -71,6 +71,9 @@ enum class Check : std::int32_t {
   plan_kv_tokens,
   workspace_bytes,
   tree_mask,
+  chunk,
+  sees_all,
+  plan_visible,
 };
 
 /// Returns `status` with the number of the check.

@@ -43,6 +43,8 @@ struct Step {
   std::int32_t tile_tokens;       ///< query tokens in a tile
   std::int32_t num_kv_heads;      ///< heads
   bool has_trees = false;         ///< query tokens may see later ones of their row
+  std::int64_t chunk_tokens = 0;  ///< 0: none
+  bool sees_all = false;          ///< every query token sees all tokens of its row
 
   /// The first query token of `row`.
   std::int64_t q_begin(std::int32_t row) const noexcept {
@@ -64,7 +66,9 @@ struct Step {
   /// The tokens that query token `i` of `row` sees.
   TokenSpan visible(std::int32_t row, std::int64_t i) const noexcept {
     const std::int64_t length = batch->seq_lens[row];
+    if (sees_all) return {0, length};
     const std::int64_t end = length == 0 ? 0 : length - q_count(row) + i + 1;
+    if (chunk_tokens > 0) return {end == 0 ? 0 : (end - 1) / chunk_tokens * chunk_tokens, end};
     return {window_tokens > 0 ? std::max<std::int64_t>(0, end - window_tokens) : 0, end};
   }
   /// The tokens that at least one query token of a tile sees. With trees, tokens that one may see.

@@ -44,14 +44,29 @@ Status check_row(const AttentionArgs& args, std::int32_t row) noexcept {
   const std::int64_t count = args.q_offsets[row + 1] - first;
   if (first < 0)
     return with(Check::q_count, invalid_argument(Resource::num_tokens, first, 0, kNoLimit));
-  const std::int64_t most = length > 0 ? length : kMaxQTokens;
+  const std::int64_t most = length > 0 && !args.sees_all ? length : kMaxQTokens;
   return in_range(Check::q_count, Resource::num_tokens, count, 0,
                   args.tree_mask != nullptr ? std::min(most, kMaxTreeTokens) : most);
 }
 
+/// Checks that at most one rule says which tokens a query token sees.
+Status check_visible(const AttentionArgs& args) noexcept {
+  const bool has_other = args.window_tokens != 0 || args.tree_mask != nullptr;
+  if (Status s = in_range(Check::chunk, Resource::window, args.chunk_tokens, 0, kNoLimit); !s) {
+    return s;
+  }
+  if (args.chunk_tokens != 0 && has_other) {
+    return with(Check::chunk,
+                unsupported(Resource::window, static_cast<std::uint64_t>(args.chunk_tokens)));
+  }
+  if (!args.sees_all || (!has_other && args.chunk_tokens == 0)) return {};
+  return with(Check::sees_all, unsupported(Resource::window));
+}
+
 // Checks that every table entry that a query token sees is a block of the pool.
 Status check_entries(const AttentionArgs& args) noexcept {
-  const Step step{&args.batch, args.q_offsets, args.window_tokens, 1, 1, false};
+  const Step step{&args.batch, args.q_offsets, args.window_tokens, 1,
+                  1,           false,          args.chunk_tokens,  args.sees_all};
   for (std::int32_t row = 0; row < args.batch.num_rows; ++row) {
     const std::int64_t length = args.batch.seq_lens[row];
     if (length == 0 || step.q_count(row) == 0) continue;
@@ -100,6 +115,7 @@ Status check_numbers(const AttentionArgs& args) noexcept {
       !s) {
     return s;
   }
+  if (Status s = check_visible(args); !s) return s;
   const BatchView& batch = args.batch;
   if (Status s = in_range(Check::num_rows, Resource::num_sequences, batch.num_rows, 0,
                           std::min<std::int64_t>(kMaxRows, batch.tables.num_rows));

@@ -18,6 +18,14 @@ Status check_shape(const AttentionArgs& args) noexcept;
 /// Does the same as check_shape, without the layer's types and tile order, in which devices differ.
 /// O(1).
 Status check_numbers(const AttentionArgs& args) noexcept;
+/// Refuses chunks and rows of an encoder, which the kernels of a GPU do not know. O(1).
+inline Status check_causal(const AttentionArgs& args) noexcept {
+  if (args.chunk_tokens != 0) {
+    return with(Check::chunk,
+                unsupported(Resource::window, static_cast<std::uint64_t>(args.chunk_tokens)));
+  }
+  return args.sees_all ? with(Check::sees_all, unsupported(Resource::window)) : Status{};
+}
 /// Checks Q and out for `num_q_tokens` query tokens. O(1).
 Status check_q_and_out(const AttentionArgs& args, std::int64_t num_q_tokens) noexcept;
 /// Checks lengths, blocks and query tokens of every row. Requires that check_shape is ok.

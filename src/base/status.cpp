@@ -143,6 +143,22 @@ std::string too_long_text(const Status& status) {
                      status.required, status.available);
 }
 
+/// The message of a state that forbids a call.
+std::string text_of_state(const Status& status) {
+  const std::string_view what = name_of(status.resource);
+  if (status.resource == Resource::sequence_length) {
+    return fmt::format(
+        "sequence {} does not have what {} tokens need any more; the longest length up to there "
+        "that can be had is {}",
+        status.subject, status.required, status.available);
+  }
+  if (status.required == 0 && status.available == 0) {
+    return fmt::format("{} {} is in a state that forbids the call", what, status.subject);
+  }
+  return fmt::format("{} {} is in a state that forbids the call (required {}, present {})", what,
+                     status.subject, status.required, status.available);
+}
+
 /// The message of each code.
 std::string text_of(const Status& status) {
   const std::string_view what = name_of(status.resource);
@@ -160,12 +176,7 @@ std::string text_of(const Status& status) {
     case StatusCode::not_found:
       return fmt::format("{} {} not found: it was never created here or is destroyed", what,
                          status.subject);
-    case StatusCode::failed_precondition:
-      if (status.required == 0 && status.available == 0) {
-        return fmt::format("{} {} is in a state that forbids the call", what, status.subject);
-      }
-      return fmt::format("{} {} is in a state that forbids the call (required {}, present {})",
-                         what, status.subject, status.required, status.available);
+    case StatusCode::failed_precondition: return text_of_state(status);
     case StatusCode::exhausted:
       return fmt::format("out of {}: {} required, {} available{}", contents_of(status.resource),
                          status.required, status.available, what_to_raise(status.option));

@@ -67,11 +67,17 @@ class Backend {
   bool copies_are_queued() const noexcept { return copies_are_queued_; }
   /// Queues the KV write of one layer.
   virtual Status write_kv(const KvLayerView& kv, const WriteKvArgs& args) = 0;
+  /// Queues the write of K and V of an encoder, for a layer of a cross group.
+  virtual Status write_cross(const KvLayerView&, const WriteCrossArgs& args) {
+    return invalid_argument(Resource::layer, args.layer, 0, -1);
+  }
   /// Queues the attention of one layer. `args.scale` is set.
   virtual Status attend(const KvLayerView& kv, const AttendArgs& args) = 0;
 
   /// Returns the pointers of the batch that was begun or is recorded last, without its numbers.
   virtual DeviceBatch device_batch() const noexcept = 0;
+  /// Does the same for one part of the groups.
+  virtual DeviceBatch device_batch_of_part(std::int32_t) const noexcept { return device_batch(); }
 
   /// Records the work in front of a step's layers. Only backends that can record steps support this
   /// function and the next two.

@@ -15,13 +15,13 @@ namespace {
 
 /// Returns whether a cache of `num_blocks` blocks is allowed and within the budget.
 bool fits(CachePlan& plan, std::int64_t num_blocks, std::int64_t budget_bytes) {
-  const Result<PoolPlan> pool = plan_pool(plan.layout, {.num_blocks = num_blocks}, 0);
+  const Result<PoolPlan> pool = plan_pool(plan.unit_bytes(), {.num_blocks = num_blocks}, 0);
   return pool && plan_blocks(plan, *pool) && footprint_of(plan).device_bytes() <= budget_bytes;
 }
 
 /// Returns why not even a cache of one block fits, or ok when it does.
 Status check_one_block(CachePlan& plan, std::int64_t budget_bytes) {
-  const Result<PoolPlan> pool = plan_pool(plan.layout, {.num_blocks = 1}, 0);
+  const Result<PoolPlan> pool = plan_pool(plan.unit_bytes(), {.num_blocks = 1}, 0);
   if (!pool) return pool.status();
   if (Status status = plan_blocks(plan, *pool); !status) return status;
   const std::int64_t needed_bytes = footprint_of(plan).device_bytes();
@@ -31,10 +31,10 @@ Status check_one_block(CachePlan& plan, std::int64_t budget_bytes) {
 }
 
 /// Returns the blocks of a pool that gets the whole budget: an upper bound for a cache.
-std::int64_t most_blocks(const KvLayout& layout, std::int64_t budget_bytes) {
-  const Result<std::int64_t> largest_bytes = layout.pool_bytes(KvLayout::kMaxBlocks);
+std::int64_t most_blocks(std::int64_t unit_bytes, std::int64_t budget_bytes) {
+  const Result<std::int64_t> largest_bytes = KvLayout::pool_bytes(unit_bytes, KvLayout::kMaxBlocks);
   if (largest_bytes && *largest_bytes <= budget_bytes) return KvLayout::kMaxBlocks;
-  const Result<PoolPlan> pool = plan_pool(layout, {.budget_bytes = budget_bytes}, 0);
+  const Result<PoolPlan> pool = plan_pool(unit_bytes, {.budget_bytes = budget_bytes}, 0);
   return pool ? pool->num_blocks : 0;
 }
 
@@ -69,7 +69,7 @@ Result<KvCacheOptions> fit_cache(const KvCacheOptions& options, const CacheTarge
   // More blocks never take less memory, and a refused number of blocks stays refused for more.
   // `fitting` blocks fit, `beyond` do not.
   std::int64_t fitting = 1;
-  std::int64_t beyond = most_blocks(plan->layout, budget_bytes) + 1;
+  std::int64_t beyond = most_blocks(plan->unit_bytes(), budget_bytes) + 1;
   while (beyond - fitting > 1) {
     const std::int64_t middle = fitting + (beyond - fitting) / 2;
     (fits(*plan, middle, budget_bytes) ? fitting : beyond) = middle;

@@ -70,13 +70,29 @@ Status check_target(const CacheTarget& target) noexcept {
   return check_option(Option::num_threads, target.num_threads, 0, CpuWorkers::kMaxThreads);
 }
 
+/// Plans the workspaces. They do not depend on the number of blocks, so one block is planned.
+Result<WorkspacePlan> workspaces_of(const CachePlan& plan) {
+  if (plan.groups) return plan_group_workspaces(plan.groups->layout, plan.backend);
+  const Result<KvLayerView> kv =
+      layer_view({plan.layout, plan.options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
+  if (!kv) return kv.status();
+  return plan_workspaces(plan.target.kind, plan.backend, *kv);
+}
+
 }  // namespace
 
 Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& target) {
   if (Status status = check_target(target); !status) return status;
-  Result<KvLayout> layout = layout_on(target.kind, given.layout);
-  if (!layout) return layout.status();
   KvCacheOptions options = given;
+  std::optional<GroupPlan> groups;
+  if (!options.groups.empty()) {
+    Result<GroupPlan> planned = plan_groups(options, target.kind);
+    if (!planned) return planned.status();
+    groups = std::move(*planned);
+  }
+  Result<KvLayout> layout = groups ? Result<KvLayout>(groups->layout.parts()[0].layout)
+                                   : layout_on(target.kind, given.layout);
+  if (!layout) return layout.status();
   if (Status status = complete(options); !status) return status;
   if (options.home_stream != nullptr && target.kind == DeviceKind::host) {
     return unsupported_option(Option::home_stream, 0);
@@ -84,6 +100,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   CachePlan plan{.target = target,
                  .options = options,
                  .layout = std::move(*layout),
+                 .groups = std::move(groups),
                  .pool = {},
                  .backend = {.num_q_heads = options.num_q_heads,
                              .window_tokens = options.window_tokens,
@@ -102,11 +119,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                                         .max_tokens = options.max_step_tokens,
                                         .max_blocks = 0},
                              .workspaces = {}}};
-  // The workspaces do not depend on the number of blocks, so one block is planned here.
-  const Result<KvLayerView> kv =
-      layer_view({plan.layout, options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
-  if (!kv) return kv.status();
-  const Result<WorkspacePlan> workspaces = plan_workspaces(target.kind, plan.backend, *kv);
+  const Result<WorkspacePlan> workspaces = workspaces_of(plan);
   if (!workspaces) return named_as_option(workspaces.status(), options.layout);
   if (workspaces->count > 0) {
     if (Status status = check_bytes(workspaces->bytes); !status) return status;
@@ -124,8 +137,13 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
           : (options.max_sequence_tokens - 1) / plan.layout.block_size() + 1;
   plan.pool = pool;
   plan.backend.max_sequence_blocks = static_cast<std::int32_t>(std::min(longest, pool.num_blocks));
-  plan.backend.limits.max_blocks =
-      options.max_batch_blocks == 0 ? kBatchTables * pool.num_blocks : options.max_batch_blocks;
+  const std::int64_t in_unit = plan.groups ? most_blocks_per_page(*plan.groups) : 1;
+  plan.backend.limits.max_blocks = options.max_batch_blocks == 0
+                                       ? kBatchTables * in_unit * pool.num_blocks
+                                       : options.max_batch_blocks;
+  if (plan.groups) {
+    if (Status status = check_ids(*plan.groups, pool.num_blocks); !status) return status;
+  }
   if (Status status = check_bytes(pool.pool_bytes); !status) return status;
   if (Status status = check_option(Option::max_batch_blocks, plan.backend.limits.max_blocks, 1,
                                    kMaxTableEntries);
@@ -149,7 +167,7 @@ Result<CachePlan> plan_cache(const KvCacheOptions& options, const CacheTarget& t
                              std::int64_t free_bytes) {
   Result<CachePlan> plan = plan_shape(options, target);
   if (!plan) return plan;
-  const Result<PoolPlan> pool = plan_pool(plan->layout, options.size, free_bytes);
+  const Result<PoolPlan> pool = plan_pool(plan->unit_bytes(), options.size, free_bytes);
   if (!pool) return pool.status();
   if (Status status = plan_blocks(*plan, *pool); !status) return status;
   if (Status status =
@@ -169,7 +187,9 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
           .max_open_tickets = options.max_open_tickets,
           .max_fence_entries = options.max_fence_entries,
           .log = options.log,
-          .name = options.name};
+          .name = options.name,
+          .groups = plan.groups ? std::span<const BlockGroup>(plan.groups->blocks)
+                                : std::span<const BlockGroup>()};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
@@ -180,7 +200,18 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .max_pins = options.max_pins,
           .max_append_tokens = options.max_step_tokens,
           .report_rows = true,
-          .can_undo = true};
+          .can_undo = true,
+          .groups = plan.groups ? std::span<const TableGroup>(plan.groups->tables)
+                                : std::span<const TableGroup>()};
+}
+
+/// Returns the blocks of the manager: with groups those of all groups.
+static std::int64_t num_ids(const CachePlan& plan) noexcept {
+  std::int64_t in_unit = plan.groups ? 0 : 1;
+  if (plan.groups) {
+    for (const BlockGroup& blocks : plan.groups->blocks) in_unit += blocks.blocks_per_page;
+  }
+  return plan.pool.num_blocks * in_unit;
 }
 
 /// Counts each allocation that a cache keeps.
@@ -192,7 +223,7 @@ CacheFootprint footprint_of(const CachePlan& plan) noexcept {
       .workspace_bytes = workspaces.count * workspaces.bytes,
       .device_allocations = 1 + workspaces.count,
       .host_bytes = BlockManager::host_bytes(manager_options(plan)) +
-                    BlockTables::host_bytes(plan.pool.num_blocks, block_tables_options(plan))};
+                    BlockTables::host_bytes(num_ids(plan), block_tables_options(plan))};
   if (plan.backend.scrubs) {
     footprint.host_bytes += ScrubPlanner::host_bytes(
         plan.pool.num_blocks, plan.options.layout.block_size_tokens, plan.backend.limits);

@@ -6,11 +6,13 @@
 /// the two cannot differ.
 
 #include "cache/backend.hpp"
+#include "cache/group_plan.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/cache/cache_footprint.hpp"
 
 #include <cstdint>
+#include <optional>
 
 namespace kvarena {
 
@@ -18,9 +20,15 @@ namespace kvarena {
 struct CachePlan {
   CacheTarget target;
   KvCacheOptions options;  ///< with defaults, except those that follow the number of blocks
-  KvLayout layout;         ///< with the tile order of the target
+  KvLayout layout;  ///< with the tile order of the target; with groups that of the first part
+  std::optional<GroupPlan> groups;  ///< none: all layers are alike
   PoolPlan pool;
   BackendOptions backend;
+
+  /// The bytes of a block, or with groups of a page.
+  std::int64_t unit_bytes() const noexcept {
+    return groups ? groups->layout.page_bytes() : layout.block_bytes();
+  }
 };
 
 /// Plans everything that does not depend on the number of blocks. Returns the errors of

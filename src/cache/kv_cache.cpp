@@ -5,6 +5,7 @@
 #include "base/range_checks.hpp"
 #include "cache/cache_plan.hpp"
 #include "cache/cuda_backend.hpp"
+#include "cache/group_backend.hpp"
 #include "cache/host_backend.hpp"
 #include "cache/kv_cache_impl.hpp"
 #include "device/free_bytes.hpp"
@@ -47,9 +48,10 @@ Status KvCache::Impl::create_stream() {
 }
 
 Status KvCache::Impl::create_backend(const BackendOptions& its) {
-  Result<std::unique_ptr<Backend>> created = device->kind() == DeviceKind::host
-                                                 ? HostBackend::create(*device, arena, stream, its)
-                                                 : create_cuda_backend(*device, arena, stream, its);
+  Result<std::unique_ptr<Backend>> created =
+      arena.groups() != nullptr            ? GroupBackend::create(*device, arena, stream, its)
+      : device->kind() == DeviceKind::host ? HostBackend::create(*device, arena, stream, its)
+                                           : create_cuda_backend(*device, arena, stream, its);
   if (!created) return created.status();
   backend = std::move(*created);
   return {};
@@ -83,7 +85,7 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
-  if (device.kind() == DeviceKind::cuda) {
+  if (device.kind() == DeviceKind::cuda && given.groups.empty()) {
     if (Status status = load_cuda_backend(device, given.layout); !status) return status;
   }
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
@@ -92,12 +94,14 @@ Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try
   if (!plan) return plan.status();
   KvCacheOptions options = plan->options;
   options.max_batch_blocks = plan->backend.limits.max_blocks;
+  options.groups = {};  // they were borrowed; the arena has what is needed
   std::string description = "kv arena";
   if (!options.name.empty()) (description += " of ") += options.name;
-  Result<Arena> arena = Arena::create(device, plan->layout,
-                                      {.size = {.num_blocks = plan->pool.num_blocks},
-                                       .order = options.order,
-                                       .description = description});
+  const ArenaOptions its{.size = {.num_blocks = plan->pool.num_blocks},
+                         .order = options.order,
+                         .description = description};
+  Result<Arena> arena = plan->groups ? Arena::create(device, plan->groups->layout, its)
+                                     : Arena::create(device, plan->layout, its);
   if (!arena) return arena.status();
   Result<BlockManager> manager = BlockManager::create(manager_options(*plan));
   if (!manager) return manager.status();
@@ -141,6 +145,12 @@ Result<SequenceId> KvCache::fork(SequenceId parent, std::int64_t length,
   }
   return child;
 }
+Result<SequenceId> KvCache::create_sequence_from(std::int64_t length,
+                                                 std::span<const GroupBlocks> groups,
+                                                 const SequenceOptions& options) {
+  if (Status status = impl_->check_maximum(options); !status) return status;
+  return impl_->tables->create_sequence_from(length, groups, impl_->limited(options));
+}
 Status KvCache::destroy(SequenceId sequence, Ticket ticket) {
   return impl_->tables->destroy(sequence, ticket);
 }
@@ -183,7 +193,7 @@ std::string KvCache::describe(const Status& status) const noexcept try {
   const auto is = [&status](StatusCode code, Resource resource) {
     return status.code == code && status.resource == resource;
   };
-  if (is(StatusCode::exhausted, Resource::block) ||
+  if (is(StatusCode::exhausted, Resource::block) || is(StatusCode::exhausted, Resource::page) ||
       is(StatusCode::exhausted, Resource::reservation)) {
     return to_string(impl_->tables->explain(status));
   }

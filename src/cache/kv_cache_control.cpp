@@ -41,12 +41,15 @@ Result<KvLayerView> KvCache::layer_view(std::int32_t layer) const noexcept {
 }
 
 /// In a recording the numbers are those of the largest step that its graph can run.
-Result<DeviceBatch> KvCache::device_batch() const noexcept {
+Result<DeviceBatch> KvCache::device_batch(std::int32_t part) const noexcept {
   const Impl& c = *impl_;
   const bool has_batch = c.phase == StepPhase::planned || c.phase == StepPhase::replaying ||
                          c.phase == StepPhase::recording;
   if (!has_batch) return out_of_order(StepCall::device_batch, c.phase, c.step);
-  DeviceBatch batch = c.backend->device_batch();
+  const GroupLayout* const groups = c.arena.groups();
+  const std::int64_t last_part = groups == nullptr ? 0 : std::ssize(groups->parts()) - 1;
+  if (Status s = check_range(Resource::num_groups, part, 0, last_part); !s) return s;
+  DeviceBatch batch = c.backend->device_batch_of_part(part);
   batch.num_rows = c.num_rows;
   batch.num_tokens = c.num_tokens;
   batch.max_length_tokens = c.max_length_tokens;

@@ -26,7 +26,7 @@ struct KvCache::Impl {
         arena(std::move(its_arena)),
         manager(std::move(its_manager)),
         serials(static_cast<std::size_t>(its_options.steps_in_flight)),
-        written_in(static_cast<std::size_t>(arena.layout().num_layers())) {
+        written_in(static_cast<std::size_t>(arena.num_layers())) {
     options.name = manager.name();  // a copy that lives as long as the cache
   }
   ~Impl();
@@ -48,6 +48,14 @@ struct KvCache::Impl {
     return phase == expected ? Status{} : out_of_order(call, phase, step);
   }
   Status check_layer(StepCall call, std::int32_t layer) const noexcept;
+  /// Returns whether the layer's K and V are an encoder's.
+  bool is_cross(std::int32_t layer) const noexcept;
+  /// With groups: checks that the layer has K and V of its own that write_kv, or write_cross with
+  /// `cross`, writes.
+  Status check_writes(std::int32_t layer, bool cross) const noexcept;
+  std::int32_t owner_of(std::int32_t layer) const noexcept {
+    return arena.groups() == nullptr ? layer : arena.groups()->owner_of(layer);
+  }
   /// Checks whether the device took every ended step up to `last`; their work must have completed.
   /// When steps were lost, it continues without them and returns the error.
   Status check_taken(std::uint64_t last);

@@ -35,7 +35,25 @@ Status KvCache::Impl::check_layer(StepCall call, std::int32_t layer) const noexc
   if (phase != StepPhase::recording) {
     if (Status status = check_phase(call, StepPhase::planned); !status) return status;
   }
-  return check_range(Resource::layer, layer, 0, arena.layout().num_layers() - 1);
+  const std::int32_t last = arena.num_layers() - 1;
+  if (Status status = check_range(Resource::layer, layer, 0, last); !status) return status;
+  const bool exists = arena.groups() == nullptr || arena.groups()->has_layer(layer);
+  return exists ? Status{} : invalid_argument(Resource::layer, layer, 0, last);
+}
+
+bool KvCache::Impl::is_cross(std::int32_t layer) const noexcept {
+  const GroupLayout* const groups = arena.groups();
+  if (groups == nullptr) return false;
+  const auto part = static_cast<std::size_t>(groups->part_of(layer));
+  const auto group = static_cast<std::size_t>(groups->parts()[part].group);
+  return groups->groups()[group].kind == PagedKind::cross;
+}
+
+Status KvCache::Impl::check_writes(std::int32_t layer, bool cross) const noexcept {
+  const std::int32_t owner = owner_of(layer);
+  if (owner != layer) return invalid_argument(Resource::layer, layer, owner, owner);
+  if (is_cross(layer) == cross) return {};
+  return invalid_argument(Resource::layer, layer, 0, arena.num_layers() - 1);
 }
 
 // The device takes steps in order, so every step behind a lost one is lost too. No step is active
@@ -104,13 +122,16 @@ Status KvCache::begin_step(const StepOptions& options) {
 Status KvCache::Impl::check_batch_blocks(std::span<const AppendDemand> demands) {
   const std::int64_t block_size = options.layout.block_size_tokens;
   const std::int64_t growth = options.max_step_tokens / block_size + 2 * std::ssize(demands);
-  if (tables->stats().entries + growth <= options.max_batch_blocks) return {};
+  const bool has_groups = arena.groups() != nullptr;
+  if (!has_groups && tables->stats().entries + growth <= options.max_batch_blocks) return {};
   std::int64_t blocks = 0;
   for (std::size_t i = 0; i < demands.size(); ++i) {
     const AppendDemand& demand = demands[i];
     const Result<SequenceInfo> info = tables->info(demand.sequence);
     if (!info || demand.num_tokens < 0) continue;  // append reports it
-    blocks += (info->length_tokens + demand.num_tokens + block_size - 1) / block_size;
+    const std::int64_t tokens =
+        std::max<std::int64_t>(info->length_tokens + demand.num_tokens, info->cross_tokens);
+    blocks += (tokens + block_size - 1) / block_size;
     if (blocks <= options.max_batch_blocks) continue;
     failed_demand = static_cast<std::int64_t>(i);
     return limit_exceeded(Resource::block, static_cast<std::uint64_t>(blocks),
@@ -180,6 +201,7 @@ Status KvCache::write_kv(const WriteKvArgs& args) {
   Impl& c = *impl_;
   if (Status status = c.check_layer(StepCall::write_kv, args.layer); !status) return status;
   if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
+  if (Status s = c.check_writes(args.layer, false); !s) return s;
   const Result<KvLayerView> view = c.arena.layer_view(args.layer);
   if (!view) return view.status();
   if (c.num_tokens > 0) {
@@ -187,11 +209,30 @@ Status KvCache::write_kv(const WriteKvArgs& args) {
       return check_input(input, stride, plane, args.dtype);
     };
     if (Status s = check(args.key, args.key_token_stride_bytes, view->key); !s) return s;
-    if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
+    const bool is_latent = c.arena.groups() != nullptr && view->value.base == view->key.base;
+    if (is_latent && args.value != nullptr) return invalid_argument(Resource::pointer, 1, 0, 0);
+    if (!is_latent) {
+      if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
+    }
   }
   const Status queued = c.backend->write_kv(*view, args);
   if (queued) c.written_in[static_cast<std::size_t>(args.layer)] = c.batches;
   return queued;
+}
+
+Status KvCache::write_cross(const WriteCrossArgs& args) {
+  Impl& c = *impl_;
+  if (Status s = c.check_layer(StepCall::write_kv, args.layer); !s) return s;
+  if (Status s = check_enum(Resource::dtype, args.dtype, DType::int8); !s) return s;
+  if (Status s = c.check_writes(args.layer, true); !s) return s;
+  const Result<KvLayerView> view = c.arena.layer_view(args.layer);
+  if (!view) return view.status();
+  const auto check = [&](const void* input, std::int64_t stride, const PlaneView& plane) {
+    return check_input(input, stride, plane, args.dtype);
+  };
+  if (Status s = check(args.key, args.key_token_stride_bytes, view->key); !s) return s;
+  if (Status s = check(args.value, args.value_token_stride_bytes, view->value); !s) return s;
+  return c.backend->write_cross(*view, args);
 }
 
 Status KvCache::attend(const AttendArgs& given) {
@@ -200,8 +241,12 @@ Status KvCache::attend(const AttendArgs& given) {
   for (const DType dtype : {given.q_dtype, given.out_dtype}) {
     if (Status s = check_enum(Resource::dtype, dtype, DType::int8); !s) return s;
   }
-  const bool is_written = c.written_in[static_cast<std::size_t>(given.layer)] == c.batches;
+  const auto owner = static_cast<std::size_t>(c.owner_of(given.layer));
+  const bool is_written = c.written_in[owner] == c.batches || c.is_cross(given.layer);
   if (c.num_tokens > 0 && !is_written && !given.kv_is_written) return kv_not_written(given.layer);
+  if (given.windowed && c.arena.groups() != nullptr) {
+    return invalid_argument(Resource::layer, given.layer, 0, c.arena.num_layers() - 1);
+  }
   if (given.windowed && c.options.window_tokens == 0) {
     return invalid_argument(Resource::window, 0, 1, kMaxTokens);
   }

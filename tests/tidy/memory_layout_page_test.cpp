@@ -1,5 +1,6 @@
 // docs/explanation/memory-layout.md shows numbers; these tests compute each of them with KvLayout.
 
+#include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/shapes.hpp"
 
@@ -10,6 +11,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace kvarena {
 namespace {
@@ -87,6 +89,38 @@ INSTANTIATE_TEST_SUITE_P(Models, MemoryLayoutPage, testing::Values("Qwen2.5-0.5B
 TEST(MemoryLayoutPageReader, SeesAWrongNumber) {
   std::istringstream page("## A\n| block | 1 * 2 | 2 |\n## B\n| block | 3 * 3 | 1,009 |\n");
   EXPECT_EQ(table_of(page, "B"), (Table{{"block", 1009}}));
+}
+
+TEST(MemoryLayoutPage, HasThePageOfGemma) {
+  std::vector<GroupLayer> full;
+  std::vector<GroupLayer> window;
+  for (std::int32_t layer = 0; layer < 62; ++layer) {
+    (layer % 6 == 5 ? full : window).push_back({layer});
+  }
+  const std::vector<LayerGroup> groups{
+      {PagedKind::full, full, 16, 128, 0, DType::bf16},
+      {PagedKind::window, window, 16, 128, 0, DType::bf16, {}, false, 16, 1024}};
+  const GroupLayout layout = GroupLayout::create(groups, 131'072).value();
+  ASSERT_EQ(layout.parts().size(), 2U);
+  const GroupLayout::Part& all = layout.parts()[0];
+  const PagedBlocks& blocks = all.blocks;
+  const std::int64_t page = layout.page_bytes();
+  const std::int64_t id = 7 * blocks.ids_per_page(page) + 2 * blocks.ids_per_block();
+  auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{4096});
+  const PlaneView value = layout.layer_view(base, 100, full[3].layer)->value;
+  const Table expected{
+      {"K of one layer in a block", all.layout.plane_bytes(0)},
+      {"block of all tokens", blocks.block_bytes},
+      {"block of the windows", layout.parts()[1].blocks.block_bytes},
+      {"page", page},
+      {"blocks of all tokens in a page", blocks.blocks_per_page},
+      {"left over in such a page", page - blocks.blocks_per_page * blocks.block_bytes},
+      {"stride of ids, all tokens", blocks.id_stride_bytes},
+      {"stride of ids, windows", layout.parts()[1].blocks.id_stride_bytes},
+      {"block 2 of page 7, all tokens: id", id},
+      {"its V of the fourth layer: address", value.base + id * value.block_stride - base}};
+  std::ifstream text(KVARENA_SOURCE_DIR "/docs/explanation/memory-layout.md");
+  EXPECT_EQ(table_of(text, "Pages of several groups"), expected);
 }
 
 }  // namespace

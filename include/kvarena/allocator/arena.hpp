@@ -1,15 +1,18 @@
 #pragma once
 
 /// @file
-/// `Arena`: one device allocation that is cut into equal blocks. It handles bytes only; the
-/// BlockManager knows who holds which block. It owns its memory and frees it when it is destroyed.
-/// Move-only. The device must outlive it. Addresses may be computed from any thread.
+/// `Arena`: one device allocation that is cut into equal blocks, or with groups into equal pages.
+/// It handles bytes only; the BlockManager knows who holds which block. It owns its memory and
+/// frees it when it is destroyed. Move-only. The device must outlive it. Addresses may be computed
+/// from any thread.
 
+#include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/views.hpp"
 #include "kvarena/device/device.hpp"
 
 #include <cstdint>
+#include <optional>
 
 namespace kvarena {
 
@@ -52,23 +55,34 @@ class KVARENA_EXPORT Arena {
   /// Allocates the pool in exactly one device allocation with purpose KVCache. The content is
   /// uninitialised. Returns what plan_pool and Device::allocate return; no memory is kept then.
   static Result<Arena> create(Device& device, const KvLayout& layout, const ArenaOptions& options);
+  /// Does the same for pages: options.size counts them. Returns unsupported (order) for
+  /// layer-major.
+  static Result<Arena> create(Device& device, const GroupLayout& groups,
+                              const ArenaOptions& options);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
 
-  /// The layout given to create.
+  /// The layout given to create; with groups that of their first part.
   const KvLayout& layout() const noexcept { return layout_; }
+  /// The groups given to create, or null.
+  const GroupLayout* groups() const noexcept { return groups_ ? &*groups_ : nullptr; }
+  /// Number of layers: the largest layer index, plus one.
+  std::int32_t num_layers() const noexcept {
+    return groups_ ? groups_->num_layers() : layout_.num_layers();
+  }
   /// Block-major or layer-major.
   BlockOrder order() const noexcept { return order_; }
-  /// Blocks in the pool.
+  /// Blocks in the pool; with groups pages.
   std::int64_t num_blocks() const noexcept { return plan_.num_blocks; }
   /// Bytes allocated.
   std::int64_t bytes() const noexcept { return plan_.pool_bytes; }
   /// The first byte of the pool.
   std::byte* base() const noexcept { return base_; }
 
-  /// Returns the first byte of (block, layer, kind). Requires a valid block and an existing plane.
-  /// Check with `contains` first when either comes from outside.
+  /// Returns the first byte of (block, layer, kind). With groups, the block has an id of the
+  /// layer's part (GroupLayout). Requires a valid block and an existing plane. Check with
+  /// `contains` first when either comes from outside.
   std::byte* address(BlockId block, std::int32_t layer, PlaneKind kind) const noexcept;
   /// Returns whether this block and this plane exist.
   bool contains(BlockId block, std::int32_t layer, PlaneKind kind) const noexcept;
@@ -76,13 +90,15 @@ class KVARENA_EXPORT Arena {
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
 
  private:
-  Arena(Device& device, const KvLayout& layout, BlockOrder order, PoolPlan plan, std::byte* base);
+  static Result<Arena> allocated(Arena arena, std::string_view description);
+  Arena(Device& device, const KvLayout& layout, BlockOrder order, PoolPlan plan);
 
   Device* device_;
   KvLayout layout_;
+  std::optional<GroupLayout> groups_;
   BlockOrder order_;
   PoolPlan plan_;
-  std::byte* base_;
+  std::byte* base_ = nullptr;
 };
 
 }  // namespace kvarena

@@ -56,6 +56,12 @@ struct AttentionArgs {
                                              ///< aligned or has a stride that is no multiple of
                                              ///< 16, CUDA runs a slower kernel
   std::int64_t out_token_stride_bytes = 0;   ///< from one token of out to the next; the same
+  std::int64_t chunk_tokens = 0;  ///< not 0: a query token sees the tokens of its aligned chunk of
+                                  ///< so many tokens, up to itself. CPU only; without a window, and
+                                  ///< tree_mask is null
+  bool sees_all = false;  ///< the rows are those of an encoder: query tokens are none of them, and
+                          ///< each sees all seq_len tokens. CPU only; without a window or a chunk,
+                          ///< and tree_mask is null
 };
 
 /// The code that runs on a CPU. `best` takes the fastest that the machine has.
@@ -113,6 +119,8 @@ struct AttentionPlan {
   std::int64_t num_q_tokens = 0;   ///< planned query tokens
   std::int64_t kv_tokens = 0;      ///< planned tokens of all sequences
   std::int32_t window_tokens = 0;  ///< planned window
+  std::int64_t chunk_tokens = 0;   ///< planned chunk
+  bool sees_all = false;           ///< as planned
   std::int32_t num_parts = 0;      ///< number of parts; workers take them in order
 };
 

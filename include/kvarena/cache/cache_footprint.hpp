@@ -37,8 +37,9 @@ KVARENA_EXPORT Result<CacheTarget> target_of(const Device& device);
 /// The memory that a cache holds from create to its end. While create runs on CUDA, it also uses
 /// the bounce_bytes of one more stream, in pinned memory, and gives them back.
 struct CacheFootprint {
-  std::int64_t num_blocks = 0;           ///< blocks in the pool
-  std::int64_t pool_bytes = 0;           ///< KVCache: num_blocks * KvLayout::block_bytes
+  std::int64_t num_blocks = 0;           ///< blocks in the pool; with groups pages
+  std::int64_t pool_bytes = 0;           ///< KVCache: num_blocks * KvLayout::block_bytes, or with
+                                         ///< groups GroupLayout::page_bytes
   std::int64_t workspace_bytes = 0;      ///< IntermediateBuffers: all attention workspaces
   std::int64_t table_bytes = 0;          ///< IntermediateBuffers: the step's block tables on CUDA
   std::int64_t staging_bytes = 0;        ///< pinned host memory on CUDA: staging ring, home stream

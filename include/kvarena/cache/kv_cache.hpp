@@ -74,6 +74,10 @@ class KVARENA_EXPORT KvCache {
   /// BlockTables::fork.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
                           const SequenceOptions& options = {});
+  /// BlockTables::create_sequence_from.
+  Result<SequenceId> create_sequence_from(std::int64_t length_tokens,
+                                          std::span<const GroupBlocks> groups,
+                                          const SequenceOptions& options = {});
   /// BlockTables::destroy.
   Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);
   /// BlockTables::destroy_many: abort, time-out, preemption of a whole set.
@@ -130,13 +134,19 @@ class KVARENA_EXPORT KvCache {
   /// Returns the index of the demand at which append failed, or -1.
   std::int64_t failed_demand() const noexcept;
   /// Returns what the step or the recording has on the device, for attention kernels of the caller.
-  /// Returns failed_precondition (step) without a successful append in this step.
-  Result<DeviceBatch> device_batch() const noexcept;
+  /// With groups they are those of one part of GroupLayout; a row has the entries of its kept
+  /// blocks only. Returns failed_precondition (step) without a successful append in this step, or
+  /// invalid_argument (num_groups).
+  Result<DeviceBatch> device_batch(std::int32_t part = 0) const noexcept;
   /// Queues the write of K and V of the step's new tokens. Returns invalid_argument (layer,
   /// pointer, ...), unsupported (dtype), or failed_precondition (step) without an append. On the
   /// host, returns limit_exceeded (step) past 4 calls of write_kv and attend for each layer in a
   /// step.
   Status write_kv(const WriteKvArgs& args);
+  /// Queues the write of K and V of a sequence's encoder, for layers of a cross group: once, or
+  /// again when they changed. Returns what write_kv returns, and not_found (sequence) for a
+  /// sequence that is not in this step.
+  Status write_cross(const WriteCrossArgs& args);
   /// Queues attention of the step's new tokens over all tokens so far. Returns what write_kv
   /// returns, and failed_precondition (layer) when this step has not written their K and V of that
   /// layer, unless args.kv_is_written is set. On CUDA, write_kv and attend launch programmatically:

@@ -6,9 +6,11 @@
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/base/clock.hpp"
+#include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace kvarena {
@@ -67,6 +69,11 @@ struct KvCacheOptions {
   const Clock* clock = nullptr;             ///< for publications; borrowed; nullptr: steady_clock()
   std::string_view name = {};  ///< copied; names the cache to the violation handler, in log lines
                                ///< and in lists of allocations, where a process has several
+  /// Borrowed during create. Layers that keep different data, in one pool of equal pages. `layout`
+  /// and `window_tokens` are not used then, size.num_blocks, watermark_blocks and promises count
+  /// pages, and the page is chosen for max_sequence_tokens, or 131,072 tokens when that is 0. None:
+  /// all layers are alike. On the host device only, so far; without scrub, in block-major order.
+  std::span<const LayerGroup> groups{};
 };
 
 }  // namespace kvarena

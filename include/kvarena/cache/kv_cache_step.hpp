@@ -22,7 +22,8 @@ struct StepOptions {
 
 /// The result of append: the batch, in the order of the demands. Valid until end_step.
 struct StepBatch {
-  std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V
+  std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V; with
+                                        ///< groups [parts, num_tokens], by part of GroupLayout
   /// The slots in device memory, in the order of the step's stream. On the host device: as `slots`.
   const std::int64_t* device_slots = nullptr;
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
@@ -79,6 +80,17 @@ struct WriteKvArgs {
       0;  ///< of value, for example a part of a fused projection
 };
 
+/// K and V of a sequence's encoder for one layer of a cross group.
+struct WriteCrossArgs {
+  std::int32_t layer = 0;                     ///< 0-based
+  SequenceId sequence;                        ///< of the step
+  const void* key = nullptr;                  ///< [cross_tokens, num_kv_heads, head_dim_k]
+  const void* value = nullptr;                ///< [cross_tokens, num_kv_heads, head_dim_v]
+  DType dtype = DType::f16;                   ///< of key and value; converted to the layout's
+  std::int64_t key_token_stride_bytes = 0;    ///< as in WriteKvArgs
+  std::int64_t value_token_stride_bytes = 0;  ///< the same
+};
+
 /// Attention of the step's new tokens over one layer.
 struct AttendArgs {
   std::int32_t layer = 0;        ///< 0-based
@@ -89,7 +101,8 @@ struct AttendArgs {
   float* lse = nullptr;          ///< [num_tokens, num_q_heads] log-sum-exp, or nullptr
   float scale = 0.0F;            ///< of the logits; 0: 1 / sqrt(head_dim_k)
   float soft_cap = 0.0F;         ///< of the logits; 0: none
-  bool windowed = false;         ///< true: see only the last KvCacheOptions::window_tokens
+  bool windowed = false;         ///< true: see only the last KvCacheOptions::window_tokens. With
+                                 ///< groups false: the group says what its layers see
   QuantScales scales = {};       ///< CUDA: of fp8 K and V, device memory
   const float* sinks = nullptr;  ///< [num_q_heads] logits of the attention sinks; or nullptr
   const std::uint64_t* tree_mask = nullptr;  ///< [num_tokens] draft trees, as in AttentionArgs;

@@ -79,6 +79,7 @@ bool needs_workspace(const StepPlan& plan, const StepKernels& kernels) noexcept 
 Status check_numbers(const AttentionStep& step, const AttentionArgs& args) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
   if (Status s = attention::check_numbers(args); !s) return s;
+  if (Status s = attention::check_causal(args); !s) return s;
   if (Status s = check_step(step, args.batch.num_rows); !s) return s;
   if (Status s = attention::check_q_and_out(args, step.total_q); !s) return s;
   return kernels::is_aligned(args.lse, alignof(float))
@@ -199,6 +200,7 @@ Status launch_attention(const AttentionStep& step, const AttentionArgs& args,
 Status check_tables(const AttentionArgs& args, void* scratch, void* stream) noexcept {
   if (Status s = check_layer(args.kv); !s) return s;
   if (Status s = attention::check_numbers(args); !s) return s;
+  if (Status s = attention::check_causal(args); !s) return s;
   kernels::AttentionParams params{};
   params.kv = args.kv;
   params.batch = args.batch;

@@ -154,7 +154,7 @@ TEST_F(GroupTablesTest, AChunkIsKeptWhole) {
 
 TEST_F(GroupTablesTest, AnEncodersBlocksComeWithTheFirstTokenAndStay) {
   create(40, {{PagedKind::full, 4}, {PagedKind::cross, 4, 10}});
-  EXPECT_FAILS(tables_->create_sequence({.cross_tokens = 11}), invalid_argument, none);
+  EXPECT_REFUSES(tables_->create_sequence({.cross_tokens = 11}), invalid_argument, cross_tokens);
   const SequenceId id = tables_->create_sequence({.cross_tokens = 10}).value();
   EXPECT_EQ(manager_->stats().referenced, 0);
   ASSERT_OK(grow(id, 1));

@@ -1,4 +1,4 @@
-#include "kvarena/capacity/cache_groups.hpp"
+#include "kvarena/capacity/model_groups.hpp"
 
 #include "base/out_of_memory.hpp"
 #include "capacity/kept_groups.hpp"
@@ -25,14 +25,18 @@ PagedKind kind_of(CacheKind kind) noexcept {
 }
 
 /// The group without its layers, or what a cache cannot hold of it.
-Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o) {
-  const auto kind = static_cast<std::uint64_t>(group.kind);
-  if (group.kind == CacheKind::recurrent) return unsupported_option(Option::kind, kind);
-  if (group.index_dim > 0) return unsupported(Resource::num_planes, kind);
+Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o,
+                            std::int32_t rollback_tokens) {
+  if (group.kind == CacheKind::recurrent) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
+  }
+  if (group.index_dim > 0) {
+    return unsupported_option(Option::index_dim, static_cast<std::uint64_t>(group.index_dim));
+  }
   const std::optional<DType> dtype = dtype_of(o.format);
-  if (!dtype) return unsupported(Resource::dtype);
+  if (!dtype) return unsupported_option(Option::format, 0);
   if (o.scale != ScaleKind::none) {
-    return unsupported(Resource::scale, static_cast<std::uint64_t>(o.scale));
+    return unsupported_option(Option::scale, static_cast<std::uint64_t>(o.scale));
   }
   const bool is_latent = group.kind == CacheKind::latent;
   return LayerGroup{
@@ -44,7 +48,8 @@ Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o) {
       .dtype = *dtype,
       .value_in_key = is_latent,
       .block_size_tokens = o.block_size_tokens,
-      .limit_tokens = group.limit_tokens};
+      .limit_tokens = group.limit_tokens,
+      .rollback_tokens = group.kind == CacheKind::window ? rollback_tokens : 0};
 }
 
 /// The places of its layers; those that `taken` has already are counted on behind all layers.
@@ -63,24 +68,21 @@ std::vector<GroupLayer> layers_of(const CacheGroup& group, std::int32_t num_laye
 
 }  // namespace
 
-void CacheGroups::add(LayerGroup group, std::vector<GroupLayer> layers) {
-  layers_.push_back(std::move(layers));
-  group.layers = layers_.back();
-  groups_.push_back(group);
-}
-
-Result<CacheGroups> groups_of(const ModelSpec& model, const KvMemoryOptions& options) try {
+Result<ModelGroups> groups_of(const ModelSpec& model, const KvMemoryOptions& options,
+                              std::int32_t rollback_tokens) try {
   const Result<std::vector<GroupMemory>> checked = group_memory(model, options);
   if (!checked) return checked.status();
-  CacheGroups all;
+  ModelGroups all;
   std::set<std::int32_t> taken;
   for (const CacheGroup& group : kept_groups(model, options)) {
-    const Result<LayerGroup> made = group_of(group, options);
+    const Result<LayerGroup> made = group_of(group, options, rollback_tokens);
     if (!made) return made.status();
     if (group.layers.empty()) {
       return invalid_option(Option::num_layers, 0, group.num_layers, group.num_layers);
     }
-    all.add(*made, layers_of(group, model.shape.num_layers, taken));
+    all.layers.push_back(layers_of(group, model.shape.num_layers, taken));
+    all.groups.push_back(*made);
+    all.groups.back().layers = all.layers.back();
   }
   return all;
 } catch (const std::bad_alloc&) {

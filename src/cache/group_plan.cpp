@@ -1,0 +1,120 @@
+#include "cache/group_plan.hpp"
+
+#include "base/range_checks.hpp"
+#include "cache/backend_sizes.hpp"
+#include "kvarena/attention/attention.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kDefaultTokens = 131'072;  // for which a page is chosen
+constexpr std::int64_t kMaxQHeads = 4096;
+/// An address for a pool that is only planned; it is never read.
+constexpr std::uintptr_t kNowhere = 4096;
+
+Status check_options(const KvCacheOptions& options, DeviceKind kind) noexcept {
+  if (kind != DeviceKind::host) return unsupported_option(Option::groups, options.groups.size());
+  if (Status s = check_enum(Option::order, options.order, BlockOrder::layer_major); !s) return s;
+  if (options.order != BlockOrder::block_major) {
+    return unsupported_option(Option::order, static_cast<std::uint64_t>(options.order));
+  }
+  if (options.scrub != Scrub::never) {
+    return unsupported_option(Option::scrub, static_cast<std::uint64_t>(options.scrub));
+  }
+  return check_option(Option::window_tokens, options.window_tokens, 0, 0);
+}
+
+}  // namespace
+
+Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
+  if (Status s = check_options(options, kind); !s) return s;
+  const std::int64_t longest =
+      options.max_sequence_tokens == 0 ? kDefaultTokens : options.max_sequence_tokens;
+  Result<GroupLayout> layout = GroupLayout::create(options.groups, longest);
+  if (!layout) return layout.status();
+  const LayerGroup& first = options.groups[0];
+  options.layout = {.num_layers = layout->num_layers(),
+                    .num_kv_heads = first.num_kv_heads,
+                    .head_dim_k = first.head_dim_k,
+                    .head_dim_v = first.head_dim_v,
+                    .dtype = first.dtype,
+                    .block_size_tokens = first.block_size_tokens};
+  for (const LayerGroup& group : options.groups) {
+    std::int32_t& smallest = options.layout.block_size_tokens;
+    smallest = std::min(smallest, group.block_size_tokens);
+    const std::int64_t heads = options.num_q_heads;
+    if (heads < group.num_kv_heads || heads % group.num_kv_heads != 0) {
+      return invalid_option(Option::num_q_heads, heads, group.num_kv_heads, kMaxQHeads);
+    }
+  }
+  GroupPlan plan{.layout = std::move(*layout), .blocks = {}, .tables = {}};
+  for (const GroupLayout::Part& part : plan.layout.parts()) {
+    const PagedGroup& group = plan.layout.groups()[static_cast<std::size_t>(part.group)];
+    plan.blocks.push_back({part.blocks.blocks_per_page, part.blocks.block_bytes});
+    plan.tables.push_back({.kind = group.kind,
+                           .block_size_tokens = group.block_size_tokens,
+                           .limit_tokens = group.limit_tokens,
+                           .rollback_tokens = group.rollback_tokens,
+                           .ids_per_page = part.blocks.ids_per_page(plan.layout.page_bytes()),
+                           .ids_per_block = part.blocks.ids_per_block()});
+  }
+  return plan;
+}
+
+void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept {
+  args.window_tokens = 0;
+  args.chunk_tokens = 0;
+  args.sees_all = group.kind == PagedKind::cross;
+  if (group.kind == PagedKind::window) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    args.window_tokens = static_cast<std::int32_t>(std::min(kMost, group.limit_tokens));
+  }
+  if (group.kind == PagedKind::chunk) args.chunk_tokens = group.limit_tokens;
+}
+
+Result<WorkspacePlan> plan_group_workspaces(const GroupLayout& layout,
+                                            const BackendOptions& options) noexcept {
+  constexpr std::uint64_t kHostAlignment = 64;
+  WorkspacePlan plan{
+      .bytes = 0,
+      .alignment_bytes = kHostAlignment,
+      .count = options.limits.steps_in_flight * static_cast<std::int32_t>(layout.groups().size())};
+  for (std::int32_t layer = 0; layer < layout.num_layers(); ++layer) {
+    if (!layout.has_layer(layer)) continue;
+    const Result<KvLayerView> kv =
+        layout.layer_view(reinterpret_cast<std::byte*>(kNowhere), 1, layer);
+    if (!kv) return kv.status();
+    AttentionArgs nothing;
+    nothing.kv = *kv;
+    nothing.num_q_heads = options.num_q_heads;
+    nothing.scale = 1.0F;
+    if (Status s = validate(nothing); !s) return s;
+    const Result<std::int64_t> bytes = attention_workspace_bytes(host_limits(options, *kv));
+    if (!bytes) return bytes.status();
+    plan.bytes = std::max(plan.bytes, *bytes);
+  }
+  return plan;
+}
+
+Status check_ids(const GroupPlan& groups, std::int64_t num_pages) noexcept {
+  std::int64_t most = 0;
+  for (const BlockGroup& blocks : groups.blocks) most += blocks.blocks_per_page;
+  for (const TableGroup& table : groups.tables) most = std::max(most, table.ids_per_page);
+  const std::int64_t largest = KvLayout::kMaxBlocks / most;
+  if (num_pages >= 1 && num_pages <= largest) return {};
+  return invalid_argument(Resource::num_blocks, num_pages, 1, largest);
+}
+
+std::int64_t most_blocks_per_page(const GroupPlan& groups) noexcept {
+  std::int64_t most = 1;
+  for (const BlockGroup& blocks : groups.blocks) {
+    most = std::max<std::int64_t>(most, blocks.blocks_per_page);
+  }
+  return most;
+}
+
+}  // namespace kvarena
