@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 124> kNames = {
+constexpr std::array<std::string_view, 132> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -132,6 +132,14 @@ constexpr std::array<std::string_view, 124> kNames = {
     "max_position",
     "weights_bytes",
     "parameters",
+    "eviction",
+    "max_accounts",
+    "priority",
+    "expires_at",
+    "clock",
+    "account",
+    "floor_blocks",
+    "cap_blocks",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(kLastOption) + 1);
 
