@@ -58,6 +58,45 @@ void BM_decode_step(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * num_sequences);
 }
 
+/// One token for each sequence of a model like Gemma-3-27B: blocks of all tokens, five a page, and
+/// of a window. The sequences are longer than the window, so blocks come and go.
+void BM_decode_step_of_two_groups(benchmark::State& state) {
+  const std::int64_t num_sequences = state.range(0);
+  constexpr BlockGroup kBlocks[] = {{5, 1'310'720}, {1, 6'815'744}};
+  constexpr TableGroup kGroups[] = {
+      {.kind = PagedKind::full, .ids_per_page = 26, .ids_per_block = 5},
+      {.kind = PagedKind::window, .limit_tokens = 1024, .ids_per_page = 1, .ids_per_block = 1}};
+  BlockManager manager =
+      BlockManager::create({.num_blocks = num_sequences * 100, .groups = kBlocks}).value();
+  BlockTables tables =
+      BlockTables::create(manager, {.max_sequences = static_cast<std::int32_t>(num_sequences),
+                                    .report_rows = true,
+                                    .can_undo = true,
+                                    .groups = kGroups})
+          .value();
+  std::vector<SequenceId> ids;
+  for (std::int64_t i = 0; i < num_sequences; ++i) {
+    ids.push_back(tables.create_sequence().value());
+    const AppendDemand start{ids.back(), static_cast<std::int32_t>(1100 + i % kBlockSize)};
+    static_cast<void>(tables.append(std::span(&start, 1)));
+    tables.settle_append();
+  }
+  for (auto _ : state) {
+    if (!tables.append_one_each(ids)) [[unlikely]] {
+      state.PauseTiming();
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        static_cast<void>(tables.truncate(ids[i], 0));
+        const AppendDemand start{ids[i], static_cast<std::int32_t>(1100 + i % kBlockSize)};
+        static_cast<void>(tables.append(std::span(&start, 1)));
+        tables.settle_append();
+      }
+      state.ResumeTiming();
+    }
+    tables.settle_append();
+  }
+  state.SetItemsProcessed(state.iterations() * num_sequences);
+}
+
 /// Speculative decoding takes a token back. The append that makes room is timed alone below it.
 void BM_append_and_truncate_one_token(benchmark::State& state) {
   Batch batch(1, 1024);
@@ -123,6 +162,7 @@ BENCHMARK(BM_decode_step)
     ->Arg(1024)
     ->Arg(10'000)
     ->Arg(100'000);
+BENCHMARK(BM_decode_step_of_two_groups)->Arg(256);
 BENCHMARK(BM_append_and_truncate_one_token);
 BENCHMARK(BM_truncate_one_token);
 BENCHMARK(BM_fork)->Arg(10)->Iterations(20'000);

@@ -77,11 +77,17 @@ def configs(options):
     return {name: c for name, c in found.items() if any(part in name for part in wanted)}
 
 
-def build(config, device, dtype=torch.bfloat16):
-    """A model with random weights on a device. The weights are the same in every call."""
+def build(config, device, dtype=torch.bfloat16, spread=None):
+    """A model with random weights on a device. The weights are the same in every call.
+
+    `spread` stands for the config's initializer_range.
+    """
     torch.manual_seed(1)
+    config = copy.deepcopy(config)
+    if spread is not None:
+        config.initializer_range = spread
     with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
     model = model.to(device).eval()
     model.generation_config.eos_token_id = None
     return model

@@ -170,11 +170,12 @@ struct BlockManager::Impl {
   std::uint64_t releases = 0;
   std::uint64_t evictions = 0;
   std::uint64_t exhaustions = 0;
-  Explanation refusal;             // of the last exhausted call, without holders and tickets
-  std::uint64_t claim_serial = 1;  // see BlockManager::claim_serial
-  std::uint64_t calls = 0;         // stamps the holders of allocate_each
-  LazyArray<BlockId> evicted_ids;  // with groups: by the last allocation. Else the pool has them
-  std::size_t num_evicted = 0;     // by the last allocation
+  Explanation refusal;               // of the last exhausted call, without holders and tickets
+  std::uint64_t claim_serial = 1;    // see BlockManager::claim_serial
+  std::uint64_t calls = 0;           // stamps the holders of allocate_each
+  std::int64_t refused_demand = -1;  // with groups: of the last allocate_each
+  LazyArray<BlockId> evicted_ids;    // with groups: by the last allocation. Else the pool has them
+  std::size_t num_evicted = 0;       // by the last allocation
 };
 
 }  // namespace kvarena

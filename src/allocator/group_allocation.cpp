@@ -66,6 +66,7 @@ Status BlockManager::Impl::add_up_pages(std::span<const HolderDemand> demands, U
                                         DemandTotals& totals) noexcept {
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   ++calls;
+  refused_demand = -1;
   const PagePool& pages = *pool.pages();
   const auto last_group = static_cast<std::int64_t>(pages.num_groups()) - 1;
   Promise promise;
@@ -99,7 +100,7 @@ Status BlockManager::Impl::add_up_pages(std::span<const HolderDemand> demands, U
 }
 
 /// Serves the demands of one urgency with what they may use. Returns the first group that has not
-/// enough, or -1.
+/// enough, or -1, and sets refused_demand to the first demand that did not get its blocks.
 std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> demands,
                                                Urgency urgency, Urgency served) noexcept {
   const PagePool& pages = *pool.pages();
@@ -107,9 +108,11 @@ std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> dem
   for (std::size_t g = 0; g < pages.num_groups(); ++g) {
     leftover[g] = pages.num_leftover(static_cast<std::int32_t>(g));
   }
+  std::array<std::int64_t, kMaxBlockGroups> misfit{};  // by group: the first demand in want
   std::int64_t budget = usable(served);
   Promise promise;
-  for (const HolderDemand& demand : demands) {
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const HolderDemand& demand = demands[i];
     const Wanted wanted = wanted_of(pages, demand);
     const std::int64_t beyond =
         promise.take(demand.holder, *holders.find(demand.holder), wanted.pages);
@@ -119,16 +122,22 @@ std::int32_t BlockManager::Impl::group_in_want(std::span<const HolderDemand> dem
       budget -= beyond - missing;
     }
     if (served == Urgency::admission) {
-      if (missing > 0) return demand.group;
-      continue;
+      if (missing == 0) continue;
+      refused_demand = static_cast<std::int64_t>(i);
+      return demand.group;
     }
     // What it takes of its own page is not left over; what it leaves of its last page is.
     const std::int64_t covered =
         wanted.own + (wanted.pages - missing) * pages.blocks_per_page(demand.group);
-    leftover[static_cast<std::size_t>(demand.group)] += covered - demand.count - wanted.own;
+    const auto group = static_cast<std::size_t>(demand.group);
+    const bool was_enough = leftover[group] >= 0;
+    leftover[group] += covered - demand.count - wanted.own;
+    if (was_enough) misfit[group] = static_cast<std::int64_t>(i);
   }
   for (std::size_t g = 0; served == Urgency::growth && g < pages.num_groups(); ++g) {
-    if (leftover[g] < 0) return static_cast<std::int32_t>(g);
+    if (leftover[g] >= 0) continue;
+    refused_demand = misfit[g];
+    return static_cast<std::int32_t>(g);
   }
   return -1;
 }

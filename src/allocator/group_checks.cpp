@@ -38,6 +38,8 @@ std::span<const BlockId> BlockManager::evicted() const noexcept {
   return {impl_->evicted_ids.data(), impl_->num_evicted};
 }
 
+std::int64_t BlockManager::refused_demand() const noexcept { return impl_->refused_demand; }
+
 PageStats BlockManager::page_stats() const noexcept { return impl_->page_stats(); }
 
 GroupStats BlockManager::group_stats(std::int32_t group) const noexcept {

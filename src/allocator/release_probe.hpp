@@ -17,7 +17,8 @@ namespace kvarena {
 /// between the two.
 struct ReleaseProbe {
   /// Takes one live reference from each block. Returns how many of the blocks are free or evictable
-  /// then. Requires that each block is held, once for each time it is listed. O(ids).
+  /// then; in a pool with groups, how many pages have no held block then. Requires that each block
+  /// is held, once for each time it is listed. O(ids).
   static std::int64_t lower(BlockManager& manager, std::span<const BlockId> ids) noexcept;
   /// Gives the references of such a list back. O(ids).
   static void raise(BlockManager& manager, std::span<const BlockId> ids) noexcept;

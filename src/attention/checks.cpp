@@ -8,7 +8,9 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <limits>
 #include <new>
+#include <string>
 
 namespace kvarena {
 namespace attention {
@@ -187,7 +189,13 @@ std::string describe_attention(const Status& status) noexcept try {
   if (status.resource == Resource::alignment) {
     return fmt::format("misaligned {}; got {} bytes past one", sentence, value);
   }
-  return fmt::format("invalid {}: got {}, expected {} to {}", sentence, value, smallest, largest);
+  const std::string given = value == std::numeric_limits<std::int64_t>::min()
+                                ? "a number that is not finite or too large"
+                                : std::to_string(value);
+  if (largest == std::numeric_limits<std::int64_t>::max()) {
+    return fmt::format("invalid {}: got {}, expected at least {}", sentence, given, smallest);
+  }
+  return fmt::format("invalid {}: got {}, expected {} to {}", sentence, given, smallest, largest);
 } catch (const std::bad_alloc&) {
   return out_of_memory_text();
 }

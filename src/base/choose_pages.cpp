@@ -277,57 +277,6 @@ Result<PageChoice> choose_pages(std::span<const PagedGroup> groups,
   return search.choice();
 }
 
-Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept {
-  Retained r{.end_token = length_tokens};
-  switch (group.kind) {
-    case PagedKind::full: break;
-    case PagedKind::window:
-      r.first_token =
-          std::max<std::int64_t>(0, length_tokens - group.limit_tokens - group.rollback_tokens);
-      break;
-    case PagedKind::chunk:
-      if (length_tokens > 0) {
-        r.first_token = (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
-      }
-      break;
-    case PagedKind::state:
-      r.first_token = std::max<std::int64_t>(0, length_tokens - group.rollback_tokens);
-      r.end_block = 1 + group.rollback_tokens;
-      return r;
-    case PagedKind::cross: r.end_token = group.limit_tokens; break;
-  }
-  r.first_block = r.first_token / group.block_size_tokens;
-  r.end_block = ceil_div(r.end_token, group.block_size_tokens);
-  return r;
-}
-
-// A window begins anywhere in its first block, so it spans up to block_size - 1 tokens more.
-std::int64_t peak_blocks(const PagedGroup& group, std::int64_t length_tokens) noexcept {
-  const std::int64_t block = group.block_size_tokens;
-  switch (group.kind) {
-    case PagedKind::window:
-      return ceil_div(
-          std::min(length_tokens, group.limit_tokens + group.rollback_tokens + block - 1), block);
-    case PagedKind::chunk: return ceil_div(std::min(length_tokens, group.limit_tokens), block);
-    case PagedKind::full:
-    case PagedKind::state:
-    case PagedKind::cross: break;
-  }
-  return retained(group, length_tokens).num_blocks();
-}
-
-// All pages but the last are full, because the sequence fills one before it takes the next. Where
-// blocks also leave in that order, the first page is another that is not full: with its last block
-// alone, the other blocks fill (num_blocks - 1) / blocks_per_page pages, rounded up.
-std::int64_t pages_of(PagedKind kind, std::int64_t num_blocks,
-                      std::int64_t blocks_per_page) noexcept {
-  if (num_blocks == 0) return 0;
-  if (kind == PagedKind::window || kind == PagedKind::chunk) {
-    return (num_blocks + blocks_per_page - 2) / blocks_per_page + 1;
-  }
-  return ceil_div(num_blocks, blocks_per_page);
-}
-
 std::int64_t pages_of(const PagedGroup& group, const PagedBlocks& blocks,
                       std::int64_t length_tokens) noexcept {
   return pages_of_parts(group, blocks.num_parts, peak_blocks(group, length_tokens),

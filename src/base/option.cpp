@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 132> kNames = {
+constexpr std::array<std::string_view, 131> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -132,14 +132,13 @@ constexpr std::array<std::string_view, 132> kNames = {
     "max_position",
     "weights_bytes",
     "parameters",
+    "rollback_tokens",
+    "reads_layer",
+    "cross_tokens",
     "eviction",
-    "max_accounts",
     "priority",
     "expires_at",
     "clock",
-    "account",
-    "floor_blocks",
-    "cap_blocks",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(kLastOption) + 1);
 

@@ -133,6 +133,16 @@ std::string text_of_limit(const Status& status) {
   }
 }
 
+/// A sequence that cannot have so many tokens; one that was not made has no number.
+std::string too_long_text(const Status& status) {
+  if (status.subject == 0) {
+    return fmt::format("a sequence cannot begin with {} tokens: its maximum is {}", status.required,
+                       status.available);
+  }
+  return fmt::format("sequence {} cannot grow to {} tokens: its maximum is {}", status.subject,
+                     status.required, status.available);
+}
+
 /// The message of each code.
 std::string text_of(const Status& status) {
   const std::string_view what = name_of(status.resource);
@@ -162,9 +172,7 @@ std::string text_of(const Status& status) {
     case StatusCode::insufficient_vram:
       return fmt::format("not enough device memory: {} bytes required, {} bytes available",
                          status.required, status.available);
-    case StatusCode::context_length_exceeded:
-      return fmt::format("sequence {} cannot grow to {} tokens: its maximum is {}", status.subject,
-                         status.required, status.available);
+    case StatusCode::context_length_exceeded: return too_long_text(status);
     case StatusCode::double_release:
       return fmt::format("{} {} was released but nobody holds it (double release)", what,
                          status.subject);

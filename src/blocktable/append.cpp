@@ -2,7 +2,9 @@
 // (cannot fail).
 
 #include "base/range_checks.hpp"
+#include "blocktable/append_demands.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
@@ -13,34 +15,6 @@ namespace kvarena {
 namespace {
 
 constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
-
-/// The demands of append.
-struct ListedDemands {
-  std::span<const AppendDemand> list;
-  std::size_t size() const noexcept { return list.size(); }
-  SequenceId id(std::size_t i) const noexcept { return list[i].sequence; }
-  std::int64_t tokens(std::size_t i) const noexcept { return list[i].num_tokens; }
-  std::optional<Urgency> urgency(std::size_t i) const noexcept { return list[i].urgency; }
-};
-
-/// The demands of append_one_each: one token for each sequence.
-struct OneEach {
-  std::span<const SequenceId> list;
-  std::size_t size() const noexcept { return list.size(); }
-  SequenceId id(std::size_t i) const noexcept { return list[i]; }
-  static constexpr std::int64_t tokens(std::size_t) noexcept { return 1; }
-  static constexpr std::optional<Urgency> urgency(std::size_t) noexcept { return std::nullopt; }
-};
-
-Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noexcept {
-  return {StatusCode::context_length_exceeded,
-          Resource::sequence_length,
-          Option::none,
-          0,
-          id.value,
-          static_cast<std::uint64_t>(length),
-          static_cast<std::uint64_t>(max_length)};
-}
 
 }  // namespace
 
@@ -286,10 +260,12 @@ Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency u
 }
 
 Result<AppendResult> BlockTables::append(std::span<const AppendDemand> demands, Urgency urgency) {
+  if (impl_->groups) return impl_->groups->append(demands, urgency);
   return impl_->append(ListedDemands{demands}, urgency);
 }
 
 Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> ids) {
+  if (impl_->groups) return impl_->groups->append_one_each(ids);
   return impl_->append(OneEach{ids}, Urgency::growth);
 }
 
@@ -305,6 +281,7 @@ Status BlockTables::reserve_capacity(SequenceId id, std::int64_t capacity, Urgen
     return invalid_argument(Resource::capacity, capacity, 0, kMaxTokens);
   }
   if (capacity > sequence->max_length) return too_long(id, capacity, sequence->max_length);
+  if (t.groups) return t.groups->reserve_capacity(id, capacity, urgency);
   t.num_new_blocks = 0;
   Impl::Growth growth = t.growth_of(id, *sequence, capacity, 0);
   if (growth.new_entries == 0) return {};

@@ -1,7 +1,9 @@
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include "base/range_checks.hpp"
+#include "blocktable/append_demands.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 
 #include <array>
 #include <limits>
@@ -26,7 +28,10 @@ Status check_range(Resource argument, std::int64_t value, std::int64_t smallest,
 /// for every 64 leaves.
 std::int64_t table_pages(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept {
   if (options.max_table_pages != 0) return options.max_table_pages;
-  const std::int64_t sequences = std::int64_t{options.max_sequences} + options.max_pins;
+  const auto tables_each =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, options.groups.size()));
+  const std::int64_t sequences =
+      tables_each * (std::int64_t{options.max_sequences} + options.max_pins);
   const std::int64_t entries = std::min(BlockManager::kSharers, sequences) * num_blocks;
   const std::int64_t leaves = entries / BlockTables::kPageEntries + 1 + sequences;
   return leaves + std::min(sequences, leaves) + leaves / 64 + 4;
@@ -50,7 +55,10 @@ std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
          bytes_of(options.max_sequences, kSequenceBytes) + bytes_of(num_blocks, kEntryBytes) +
          bytes_of(num_blocks, sizeof(std::int32_t)) +
          bytes_of(options.max_pins, sizeof(Sequence) + sizeof(std::uint32_t)) +
-         bytes_of(options.max_append_tokens, sizeof(std::int64_t));
+         bytes_of(options.max_append_tokens, sizeof(std::int64_t)) +
+         (options.groups.empty()
+              ? 0
+              : Impl::Groups::host_bytes(table_pages(num_blocks, options), options));
 }
 
 BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& options)
@@ -77,7 +85,11 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
       view_pages(static_cast<std::size_t>(options.max_table_pages)),
       view_row_offsets(static_cast<std::size_t>(options.max_sequences)),
       view_lengths(static_cast<std::size_t>(options.max_sequences)),
-      view_num_blocks(static_cast<std::size_t>(options.max_sequences)) {}
+      view_num_blocks(static_cast<std::size_t>(options.max_sequences)) {
+  if (!options.groups.empty()) groups = std::make_unique<Groups>(*this, options);
+}
+
+BlockTables::Impl::~Impl() = default;
 
 void BlockTables::Impl::place_tail(Sequence& sequence) noexcept {
   sequence.next_slot = 0;
@@ -147,6 +159,10 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
       !s) {
     return s;
   }
+  if (Status s = check_option(Option::cross_tokens, options.cross_tokens, 0, max_cross_tokens);
+      !s) {
+    return s;
+  }
   if (sequences.is_full()) {
     return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   }
@@ -187,6 +203,7 @@ Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTables
       !s) {
     return s;
   }
+  if (Status s = Impl::Groups::check(manager, options.groups); !s) return s;
   options.max_table_pages = std::min(table_pages(manager.num_blocks(), options), kMaxTokens);
   try {
     return BlockTables(std::make_unique<Impl>(manager, options));
@@ -213,7 +230,7 @@ BlockTables::~BlockTables() {
 }
 
 Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
-  return impl_->insert(options, 0);
+  return impl_->groups ? impl_->groups->insert(options, 0) : impl_->insert(options, 0);
 }
 
 Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
@@ -224,14 +241,9 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   if (Status s = Impl::check_imported(parent_id, *parent); !s) return s;
   if (Status s = check_range(Resource::sequence_length, length, 0, parent->length); !s) return s;
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
-    return Status{StatusCode::context_length_exceeded,
-                  Resource::sequence_length,
-                  Option::none,
-                  0,
-                  parent_id.value,
-                  static_cast<std::uint64_t>(length),
-                  static_cast<std::uint64_t>(options.max_length_tokens)};
+    return too_long(parent_id, length, options.max_length_tokens);
   }
+  if (t.groups) return t.groups->fork(parent_id, length, options);
   const std::int64_t shared = t.blocks_for(length);
   if (Status s = t.check_pages_of_new(shared, parent_id.value); !s) return s;
   Result<SequenceId> id = t.insert(options, t.owners[SequenceTable::slot_of(parent_id)]);
@@ -266,6 +278,7 @@ Status BlockTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
     released += sequence->table.num_entries;
     if (t.num_kept_tails != 0) released += t.num_kept_of(id);
   }
+  if (t.groups) return t.groups->destroy_many(ids, ticket);
   if (Status status = t.check_ticket(ticket, released); !status) return status;
   for (const SequenceId id : ids) {
     Sequence& sequence = *t.sequences.find(id);
@@ -290,6 +303,7 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = Impl::check_imported(id, *sequence); !s) return s;
   if (Status s = check_range(Resource::sequence_length, length, 0, sequence->length); !s) return s;
+  if (t.groups) return t.groups->truncate(id, length, ticket);
   Sequence& s = *sequence;
   const auto cut = static_cast<std::int32_t>(s.length - length);
   const bool within_last_block =
@@ -323,15 +337,8 @@ Status BlockTables::promise_capacity(SequenceId id, std::int64_t capacity) {
   const Sequence* sequence = t.sequences.find(id);
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = check_range(Resource::capacity, capacity, 0, kMaxTokens); !s) return s;
-  if (capacity > sequence->max_length) {
-    return {StatusCode::context_length_exceeded,
-            Resource::sequence_length,
-            Option::none,
-            0,
-            id.value,
-            static_cast<std::uint64_t>(capacity),
-            static_cast<std::uint64_t>(sequence->max_length)};
-  }
+  if (capacity > sequence->max_length) return too_long(id, capacity, sequence->max_length);
+  if (t.groups) return t.groups->promise_capacity(id, capacity);
   const std::int64_t missing = t.blocks_for(capacity) - sequence->table.num_entries;
   Status status = t.manager->reserve(sequence->holder, std::max<std::int64_t>(0, missing));
   if (status.code == StatusCode::exhausted) status.subject = id.value;

@@ -3,6 +3,7 @@
 #include "allocator/release_probe.hpp"
 #include "base/out_of_memory.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
@@ -21,7 +22,7 @@ Status violated(Invariant invariant, Resource resource, std::uint64_t subject,
 }
 
 /// Marks the pages of a tree. Returns false when a page is out of range or marked already.
-bool mark_pages(const PagePool& pool, std::int32_t page, std::int32_t level, std::int32_t leaves,
+bool mark_pages(const TablePages& pool, std::int32_t page, std::int32_t level, std::int32_t leaves,
                 std::vector<bool>& marked) {
   if (page < 0 || page >= pool.num_pages() || marked[static_cast<std::size_t>(page)]) return false;
   marked[static_cast<std::size_t>(page)] = true;
@@ -40,6 +41,7 @@ bool mark_pages(const PagePool& pool, std::int32_t page, std::int32_t level, std
 Result<SequenceInfo> BlockTables::info(SequenceId id) const {
   const Sequence* s = impl_->sequences.find(id);
   if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (impl_->groups) return impl_->groups->info(id, *s);
   const std::int64_t max_length = s->max_length;
   return SequenceInfo{
       .length_tokens = s->length,
@@ -66,6 +68,7 @@ const Sequence* BlockTables::Impl::sequence_of(const HolderReport& holder) const
 template <class Visit>
 void BlockTables::Impl::for_each_held(const HolderReport& holder, Visit visit) const {
   const Sequence& sequence = *sequence_of(holder);
+  if (groups) return groups->for_each_held(sequence, visit);
   for (std::int32_t leaf = 0; leaf < sequence.table.num_leaves(); ++leaf) {
     const std::int64_t first = static_cast<std::int64_t>(leaf) << kPageShift;
     const std::int64_t left = sequence.table.num_entries - first;
@@ -110,18 +113,28 @@ Explanation BlockTables::explain(const Status& refused) const noexcept {
   return e;
 }
 
-Result<BlockId> BlockTables::lookup(SequenceId id, std::int64_t index) const {
+Status BlockTables::Impl::check_group(std::int32_t group) const noexcept {
+  if (groups) return groups->check_group(group);
+  return group == 0 ? Status{} : invalid_argument(Resource::num_groups, group, 0, 0);
+}
+
+Result<BlockId> BlockTables::lookup(SequenceId id, std::int64_t index, std::int32_t group) const {
   const Sequence* s = impl_->sequences.find(id);
   if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status e = impl_->check_group(group); !e) return e;
+  if (impl_->groups) return impl_->groups->lookup(id, index, group);
   if (index < 0 || index >= s->table.num_entries) {
     return invalid_argument(Resource::block_index, index, 0, s->table.num_entries - 1);
   }
   return s->table.id_at(impl_->pages, static_cast<std::int32_t>(index));
 }
 
-Result<std::int64_t> BlockTables::slot_of(SequenceId id, std::int64_t index) const {
+Result<std::int64_t> BlockTables::slot_of(SequenceId id, std::int64_t index,
+                                          std::int32_t group) const {
   const Sequence* s = impl_->sequences.find(id);
   if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status e = impl_->check_group(group); !e) return e;
+  if (impl_->groups) return impl_->groups->slot_of(id, index, group);
   if (index < 0 || index >= s->length) {
     return invalid_argument(Resource::token_index, index, 0, s->length - 1);
   }
@@ -145,15 +158,23 @@ Result<std::int64_t> BlockTables::Impl::copy_blocks(const Sequence& s,
   return count;
 }
 
-Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> out) const {
+Result<std::int64_t> BlockTables::blocks_of(SequenceId id, std::span<BlockId> out,
+                                            std::int32_t group) const {
   const Sequence* s = impl_->sequences.find(id);
   if (s == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status e = impl_->check_group(group); !e) return e;
+  if (impl_->groups) {
+    return impl_->groups->copy_blocks(impl_->groups->tables_of(id)[static_cast<std::size_t>(group)],
+                                      out);
+  }
   return impl_->copy_blocks(*s, out);
 }
 
 /// Lists the leaf pages of each row, so that the view reads the tables in place.
-Result<BatchView> BlockTables::view(std::span<const SequenceId> ids) {
+Result<BatchView> BlockTables::view(std::span<const SequenceId> ids, std::int32_t group) {
   Impl& t = *impl_;
+  if (t.groups) return t.groups->view(ids, group);
+  if (Status s = t.check_group(group); !s) return s;
   ++t.calls;
   std::int64_t num_pages = 0;
   for (std::size_t row = 0; row < ids.size(); ++row) {
@@ -185,7 +206,7 @@ TableStats BlockTables::stats() const noexcept {
   return {.sequences = t.sequences.size(),
           .tokens = t.tokens,
           .entries = t.entries,
-          .waste_tokens = t.entries * t.block_size - t.tokens,
+          .waste_tokens = t.groups ? t.groups->waste_tokens() : t.entries * t.block_size - t.tokens,
           .pages_used = t.pages.used(),
           .pages_total = t.pages.num_pages(),
           .sequences_ever = t.sequences_ever,
@@ -240,6 +261,7 @@ Status BlockTables::Impl::check_entries(const Sequence& s, std::int64_t kept, Re
 /// Marks the pages of all tables: a page that is marked twice has two owners.
 Status BlockTables::check_invariants() const try {
   const Impl& t = *impl_;
+  if (t.groups) return t.groups->check_invariants();
   std::vector<bool> marked(static_cast<std::size_t>(t.pages.num_pages()));
   std::int64_t tokens = 0;
   std::int64_t entries = 0;

@@ -10,12 +10,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace kvarena {
 
 struct BlockTables::Impl {
+  struct Groups;  // group_tables.hpp
+
   Impl(BlockManager& block_manager, const BlockTablesOptions& options);
+  ~Impl();
 
   std::int64_t blocks_for(std::int64_t num_tokens) const noexcept {
     return (num_tokens + block_size - 1) / block_size;
@@ -53,6 +57,7 @@ struct BlockTables::Impl {
   const Sequence* pin_of(HolderId holder) const noexcept;
 
   // block_tables_checks.cpp
+  Status check_group(std::int32_t group) const noexcept;
   Result<std::int64_t> copy_blocks(const Sequence& sequence, std::span<BlockId> out) const;
   const Sequence* sequence_of(const HolderReport& holder) const noexcept;
   template <class Visit>
@@ -130,7 +135,7 @@ struct BlockTables::Impl {
   SequenceTable sequences;
   SequenceTable pins;
   LazyArray<std::uint64_t> owners;  // as in SequenceInfo, by slot; an append does not read them
-  PagePool pages;
+  TablePages pages;
   std::int64_t tokens = 0;          // sum of lengths
   std::int64_t entries = 0;         // sum of table entries
   std::int64_t pinned_entries = 0;  // of pins; `entries` does not count them
@@ -140,6 +145,8 @@ struct BlockTables::Impl {
   std::uint64_t calls = 0;         // stamps the sequences of a call
   std::uint64_t claim_serial = 0;  // the manager's, at the current append
   std::int64_t failed_demand = -1;
+  std::int64_t max_cross_tokens = 0;  // of a sequence
+  std::unique_ptr<Groups> groups;     // null: one table a sequence
   bool is_undoable = false;  // grown and growths belong to an append that may be taken back
 
   // Scratch memory of one call, sized at create.

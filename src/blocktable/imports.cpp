@@ -2,6 +2,7 @@
 
 #include "base/range_checks.hpp"
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <limits>
@@ -57,6 +58,11 @@ Result<SequenceId> BlockTables::import_sequence(std::int64_t num_tokens,
   Impl& t = *impl_;
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   if (Status s = check_length(num_tokens, options); !s) return s;
+  if (Status s = check_option(Option::cross_tokens, options.cross_tokens, 0, t.max_cross_tokens);
+      !s) {
+    return s;
+  }
+  if (t.groups) return t.groups->import_sequence(num_tokens, options, urgency);
   const std::int64_t num_blocks = t.blocks_for(num_tokens);
   if (t.sequences.is_full()) return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   if (Status s = t.manager->check_available(num_blocks, urgency); !s) return s;
@@ -81,6 +87,7 @@ Status BlockTables::publish_import(SequenceId id) {
   Impl& t = *impl_;
   Sequence* sequence = t.sequences.find(id);
   if (Status s = t.check_filling(id, sequence); !s) return s;
+  if (t.groups) return t.groups->publish_import(id);
   for (std::int32_t i = 0; i < sequence->filled_blocks; ++i) {
     const BlockId block = sequence->table.id_at(std::as_const(t.pages), i);
     if (t.manager->content(block) != BlockContent::failed) continue;
@@ -95,6 +102,7 @@ Status BlockTables::fail_import(SequenceId id) {
   Impl& t = *impl_;
   Sequence* sequence = t.sequences.find(id);
   if (Status s = t.check_filling(id, sequence); !s) return s;
+  if (t.groups) return t.groups->fail_import(id);
   t.set_content(*sequence, BlockContent::failed);
   sequence->import_state = ImportState::failed;
   return {};

@@ -2,6 +2,7 @@
 // rows.
 
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -37,9 +38,12 @@ void BlockTables::unmirror(std::int32_t slot, std::int32_t blocks) noexcept {
 
 /// Checks every row before it writes any.
 Status BlockTables::copy_rows(std::span<const SequenceId> ids, std::span<std::int32_t> entries,
-                              std::int64_t stride, std::span<std::int32_t> lengths) const {
+                              std::int64_t stride, std::span<std::int32_t> lengths,
+                              std::int32_t group) const {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const Impl& t = *impl_;
+  if (t.groups) return t.groups->copy_rows(ids, entries, stride, lengths, group);
+  if (Status s = t.check_group(group); !s) return s;
   std::int64_t longest = 0;
   for (const SequenceId id : ids) {
     const Sequence* s = t.sequences.find(id);
@@ -49,7 +53,8 @@ Status BlockTables::copy_rows(std::span<const SequenceId> ids, std::span<std::in
   if (stride < longest) return invalid_argument(Resource::span_size, stride, longest, kMost);
   const std::int64_t rows = std::ssize(ids);
   if (rows > 0 && std::ssize(entries) / rows < stride) {
-    return invalid_argument(Resource::span_size, std::ssize(entries), rows * stride, kMost);
+    const std::int64_t needed = stride > kMost / rows ? kMost : rows * stride;
+    return invalid_argument(Resource::span_size, std::ssize(entries), needed, kMost);
   }
   if (!lengths.empty() && std::ssize(lengths) < rows) {
     return invalid_argument(Resource::span_size, std::ssize(lengths), rows, kMost);

@@ -18,12 +18,12 @@ bool is_first_below(std::int32_t leaf, std::int32_t level) noexcept {
 
 }  // namespace
 
-PagePool::PagePool(std::int64_t num_pages)
+TablePages::TablePages(std::int64_t num_pages)
     : ids_(static_cast<std::size_t>(num_pages << kPageShift)),
       generations_(static_cast<std::size_t>(num_pages << kPageShift)),
       num_pages_(num_pages) {}
 
-std::int32_t PagePool::take() noexcept {
+std::int32_t TablePages::take() noexcept {
   ++used_;
   if (first_free_ == kNoPage) return untouched_++;
   const std::int32_t page = first_free_;
@@ -31,7 +31,7 @@ std::int32_t PagePool::take() noexcept {
   return page;
 }
 
-void PagePool::put_back(std::int32_t page) noexcept {
+void TablePages::put_back(std::int32_t page) noexcept {
   --used_;
   ids(page)[0] = BlockId(first_free_);
   first_free_ = page;
@@ -48,7 +48,7 @@ std::int64_t PageTree::pages_for(std::int64_t entries) noexcept {
   return pages;
 }
 
-std::int32_t PageTree::leaf_page(const PagePool& pool, std::int32_t leaf) const noexcept {
+std::int32_t PageTree::leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept {
   std::int32_t page = root;
   for (std::int32_t level = depth; level > 0; --level) {
     page = pool.ids(page)[child_of(leaf, level)].value;
@@ -57,11 +57,11 @@ std::int32_t PageTree::leaf_page(const PagePool& pool, std::int32_t leaf) const 
 }
 
 /// Fills the last leaf, then adds leaves.
-void PageTree::append(PagePool& pool, const BlockId* ids, const Generation* generations,
+void PageTree::append(TablePages& pool, const BlockId* ids, const Generation* generations,
                       std::int32_t count) noexcept {
   while (count > 0) {
     const std::int32_t place = num_entries & kPageMask;
-    if (place == 0) add_leaf(pool);
+    if (place == 0) add_leaf(pool, pool.take());
     const std::int32_t run = std::min(count, BlockTables::kPageEntries - place);
     std::copy_n(ids, run, pool.ids(last_leaf) + place);
     std::copy_n(generations, run, pool.generations(last_leaf) + place);
@@ -72,15 +72,15 @@ void PageTree::append(PagePool& pool, const BlockId* ids, const Generation* gene
   }
 }
 
-void PageTree::remove_last(PagePool& pool, std::int32_t count) noexcept {
+void PageTree::remove_last(TablePages& pool, std::int32_t count) noexcept {
   num_entries -= count;
   if ((num_entries & kPageMask) == 0 && count > 0) remove_leaf(pool);
 }
 
-/// Adds an empty last leaf, with the directories that it needs.
-void PageTree::add_leaf(PagePool& pool) noexcept {
+/// Adds `new_leaf` as the last leaf, with the directories that it needs.
+void PageTree::add_leaf(TablePages& pool, std::int32_t new_leaf) noexcept {
   const std::int32_t leaf = num_entries >> kPageShift;
-  last_leaf = pool.take();
+  last_leaf = new_leaf;
   if (leaf == 0) {
     root = last_leaf;
     return;
@@ -101,7 +101,7 @@ void PageTree::add_leaf(PagePool& pool) noexcept {
 }
 
 /// Removes the last leaf, which is empty, and the directories that become empty with it.
-void PageTree::remove_leaf(PagePool& pool) noexcept {
+void PageTree::remove_leaf(TablePages& pool) noexcept {
   const std::int32_t leaf = num_entries >> kPageShift;  // the leaf that has become empty
   std::array<std::int32_t, 5> path{};                   // path[level] is the page at that level
   path[static_cast<std::size_t>(depth)] = root;
@@ -125,6 +125,46 @@ void PageTree::remove_leaf(PagePool& pool) noexcept {
     --depth;
   }
   last_leaf = leaf_page(pool, leaf - 1);
+}
+
+/// Leaves without a page are in their directory as kNoPage.
+void PageTree::append_absent(TablePages& pool, std::int32_t count) noexcept {
+  while (count > kPageMask) {
+    add_leaf(pool, TablePages::kNoPage);
+    num_entries += BlockTables::kPageEntries;
+    count -= BlockTables::kPageEntries;
+  }
+  if (count == 0) return;
+  add_leaf(pool, pool.take());
+  std::fill_n(pool.ids(last_leaf), count, kNoBlock);
+  num_entries += count;
+}
+
+void PageTree::drop_leaf(TablePages& pool, std::int32_t leaf) noexcept {
+  std::int32_t page = root;
+  for (std::int32_t level = depth; level > 1; --level) {
+    page = pool.ids(page)[child_of(leaf, level)].value;
+  }
+  BlockId& child = pool.ids(page)[child_of(leaf, 1)];  // two leaves have a directory
+  pool.put_back(child.value);
+  child = BlockId(TablePages::kNoPage);
+}
+
+void PageTree::clear(TablePages& pool) noexcept {
+  if (num_entries != 0) put_back_below(pool, root, depth, num_leaves());
+  *this = PageTree{};
+}
+
+/// Gives back a page and what is below it: `leaves` leaves.
+void PageTree::put_back_below(TablePages& pool, std::int32_t page, std::int32_t level,
+                              std::int32_t leaves) noexcept {
+  if (page == TablePages::kNoPage) return;
+  const std::int32_t below = level == 0 ? 0 : std::int32_t{1} << (kPageShift * (level - 1));
+  for (std::int32_t child = 0; level > 0 && child * below < leaves; ++child) {
+    put_back_below(pool, pool.ids(page)[child].value, level - 1,
+                   std::min(below, leaves - child * below));
+  }
+  pool.put_back(page);
 }
 
 }  // namespace kvarena

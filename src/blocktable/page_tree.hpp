@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// `PagePool` and `PageTree`: the storage of table entries. A page has kPageEntries block ids; a
+/// `TablePages` and `PageTree`: the storage of table entries. A page has kPageEntries block ids; a
 /// parallel array has their generations. The entries of a sequence fill leaf pages in order. When
 /// one leaf is not enough, directory pages above the leaves form a radix tree; the ids in them are
 /// page numbers. The tree grows at the root, so any entry is found in O(depth), depth <= 4.
@@ -19,11 +19,11 @@ inline constexpr std::int32_t kPageMask = (1 << kPageShift) - 1;
 static_assert(BlockTables::kPageEntries == 1 << kPageShift);
 
 /// All pages; their number is fixed at create. Memory is touched only when a page is first used.
-class PagePool {
+class TablePages {
  public:
   static constexpr std::int32_t kNoPage = -1;
 
-  explicit PagePool(std::int64_t num_pages);
+  explicit TablePages(std::int64_t num_pages);
 
   std::int64_t num_pages() const noexcept { return num_pages_; }
   std::int64_t used() const noexcept { return used_; }
@@ -58,41 +58,57 @@ class PagePool {
 
 /// The tree of one sequence. Trivially copyable; its pages belong to the owner of the tree.
 struct PageTree {
-  std::int32_t root = PagePool::kNoPage;
+  std::int32_t root = TablePages::kNoPage;
   std::int32_t depth = 0;  ///< directory levels above the leaves
-  std::int32_t last_leaf = PagePool::kNoPage;
+  std::int32_t last_leaf = TablePages::kNoPage;
   std::int32_t num_entries = 0;
 
   /// Returns the number of pages, with directories, that `entries` entries need.
   static std::int64_t pages_for(std::int64_t entries) noexcept;
+  /// Returns the number of pages that a new tree with `entries` entries needs, of which the first
+  /// `num_absent` are absent.
+  static std::int64_t pages_for_new(std::int64_t num_absent, std::int64_t entries) noexcept {
+    const std::int64_t leaves_absent = num_absent < entries ? num_absent >> kPageShift : 0;
+    return pages_for(entries) - leaves_absent;
+  }
 
   std::int32_t num_leaves() const noexcept { return (num_entries + kPageMask) >> kPageShift; }
-  /// Returns the page of leaf `leaf`. Requires leaf < num_leaves(). O(depth).
-  std::int32_t leaf_page(const PagePool& pool, std::int32_t leaf) const noexcept;
+  /// Returns the page of leaf `leaf`; kNoPage when it was dropped. Requires leaf < num_leaves().
+  /// O(depth).
+  std::int32_t leaf_page(const TablePages& pool, std::int32_t leaf) const noexcept;
   /// Returns entry `index`. Requires index < num_entries. O(depth).
-  BlockId& id_at(PagePool& pool, std::int32_t index) const noexcept {
+  BlockId& id_at(TablePages& pool, std::int32_t index) const noexcept {
     return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
   }
-  BlockId id_at(const PagePool& pool, std::int32_t index) const noexcept {
+  BlockId id_at(const TablePages& pool, std::int32_t index) const noexcept {
     return pool.ids(leaf_page(pool, index >> kPageShift))[index & kPageMask];
   }
-  Generation& generation_at(PagePool& pool, std::int32_t index) const noexcept {
+  Generation& generation_at(TablePages& pool, std::int32_t index) const noexcept {
     return pool.generations(leaf_page(pool, index >> kPageShift))[index & kPageMask];
   }
   /// Appends entries. Requires pages_for(new) - pages_for(old) available pages.
-  void append(PagePool& pool, const BlockId* ids, const Generation* generations,
+  void append(TablePages& pool, const BlockId* ids, const Generation* generations,
               std::int32_t count) noexcept;
   /// Removes the last `count` entries, which are all on the last leaf, and frees pages that become
   /// empty.
-  void remove_last(PagePool& pool, std::int32_t count) noexcept;
+  void remove_last(TablePages& pool, std::int32_t count) noexcept;
+  /// Adds `count` absent entries, kNoBlock, to an empty tree. Pages without another entry are not
+  /// taken. An entry that is present must follow before the tree is used otherwise.
+  void append_absent(TablePages& pool, std::int32_t count) noexcept;
+  /// Gives back the page of a leaf that has only absent entries. It is not the last leaf.
+  void drop_leaf(TablePages& pool, std::int32_t leaf) noexcept;
+  /// Gives all pages back; the tree is empty then.
+  void clear(TablePages& pool) noexcept;
   /// The number of entries on the last leaf.
   std::int32_t on_last_leaf() const noexcept {
     return num_entries == 0 ? 0 : ((num_entries - 1) & kPageMask) + 1;
   }
 
  private:
-  void add_leaf(PagePool& pool) noexcept;
-  void remove_leaf(PagePool& pool) noexcept;
+  void add_leaf(TablePages& pool, std::int32_t new_leaf) noexcept;
+  static void put_back_below(TablePages& pool, std::int32_t page, std::int32_t level,
+                             std::int32_t leaves) noexcept;
+  void remove_leaf(TablePages& pool) noexcept;
 };
 
 }  // namespace kvarena

@@ -2,6 +2,7 @@
 // pin has a table and a holder, as a sequence has, in a table of its own.
 
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -63,6 +64,10 @@ Result<HolderId> BlockTables::pin(SequenceId id, const PinOptions& options) {
   const Sequence* sequence = t.sequences.find(id);
   if (sequence == nullptr) return not_found(Resource::sequence, id.value);
   if (Status s = Impl::check_imported(id, *sequence); !s) return s;
+  if (t.groups) return t.groups->pin(id, options);
+  if (options.group < -1 || options.group > 0) {
+    return invalid_argument(Resource::num_groups, options.group, -1, 0);
+  }
   const Result<std::int64_t> end = end_of_range(options, sequence->filled_blocks);
   if (!end) return end.status();
   const std::int64_t count = *end - options.first_block;
@@ -92,6 +97,7 @@ Result<HolderId> BlockTables::pin(SequenceId id, const PinOptions& options) {
 
 Status BlockTables::unpin(HolderId holder, Ticket ticket) {
   Impl& t = *impl_;
+  if (t.groups) return t.groups->unpin(holder, ticket);
   const Sequence* found = t.pin_of(holder);
   if (found == nullptr) return not_found(Resource::holder, holder.value);
   Sequence& pin = *t.pins.find(found->id);
@@ -107,9 +113,15 @@ Status BlockTables::unpin(HolderId holder, Ticket ticket) {
   return {};
 }
 
-Result<std::int64_t> BlockTables::blocks_of(HolderId pin, std::span<BlockId> out) const {
+Result<std::int64_t> BlockTables::blocks_of(HolderId pin, std::span<BlockId> out,
+                                            std::int32_t group) const {
   const Sequence* found = impl_->pin_of(pin);
   if (found == nullptr) return not_found(Resource::holder, pin.value);
+  if (Status s = impl_->check_group(group); !s) return s;
+  if (impl_->groups) {
+    return impl_->groups->copy_blocks(
+        impl_->groups->tables_of_pin(found->id)[static_cast<std::size_t>(group)], out);
+  }
   return impl_->copy_blocks(*found, out);
 }
 

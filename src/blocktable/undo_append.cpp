@@ -2,6 +2,7 @@
 // that they copied.
 
 #include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -119,10 +120,17 @@ void BlockTables::Impl::undo_append(bool copies_are_made) {
 
 Status BlockTables::undo_append(bool copies_are_made) {
   if (!impl_->is_undoable) return failed_precondition(Resource::sequence);
-  impl_->undo_append(copies_are_made);
+  if (impl_->groups) {
+    impl_->groups->undo_append(copies_are_made);
+  } else {
+    impl_->undo_append(copies_are_made);
+  }
   return {};
 }
 
-void BlockTables::settle_append() noexcept { impl_->settle(); }
+void BlockTables::settle_append() noexcept {
+  if (impl_->groups) return impl_->groups->settle();
+  impl_->settle();
+}
 
 }  // namespace kvarena

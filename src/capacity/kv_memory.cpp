@@ -5,6 +5,7 @@
 #include "base/range_checks.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/formula.hpp"
+#include "capacity/kept_groups.hpp"
 #include "capacity/share.hpp"
 
 #include <fmt/format.h>
@@ -16,37 +17,6 @@ namespace kvarena::capacity {
 namespace {
 
 constexpr std::int64_t kMostBlockSize = 65536;
-
-bool is_attention(CacheKind kind) noexcept {
-  return kind == CacheKind::full || kind == CacheKind::window || kind == CacheKind::chunked;
-}
-
-bool is_alike(const CacheGroup& a, const CacheGroup& b) noexcept {
-  return a.kind == b.kind && a.num_kv_heads == b.num_kv_heads && a.head_dim_k == b.head_dim_k &&
-         a.head_dim_v == b.head_dim_v && a.limit_tokens == b.limit_tokens &&
-         a.latent_dim == b.latent_dim && a.index_dim == b.index_dim &&
-         a.state_elements == b.state_elements && a.conv_elements == b.conv_elements;
-}
-
-/// The groups as they are kept: windows that are kept whole are full attention, like its other
-/// layers.
-std::vector<CacheGroup> kept_groups(std::span<const CacheGroup> layers, KeptTokens kept) {
-  std::vector<CacheGroup> groups;
-  for (CacheGroup group : layers) {
-    if (kept == KeptTokens::full && is_attention(group.kind)) {
-      group.kind = CacheKind::full;
-      group.limit_tokens = 0;
-    }
-    const auto alike = std::ranges::find_if(
-        groups, [&](const CacheGroup& other) { return is_alike(group, other); });
-    if (alike == groups.end()) {
-      groups.push_back(group);
-    } else {
-      alike->num_layers += group.num_layers;
-    }
-  }
-  return groups;
-}
 
 /// K and V, or the latent that is both, of one layer.
 std::vector<PlaneSpec> planes_of(const CacheGroup& group, std::int32_t num_kv_heads, DType dtype,
@@ -145,7 +115,10 @@ GroupMemory state_memory(const CacheGroup& group, const Keeping& keeping) {
   return {.kind = group.kind,
           .num_layers = group.num_layers,
           .unit_bytes = unit.value(),
-          .arithmetic = unit.text()};
+          .arithmetic = unit.text(),
+          .paged = {.kind = PagedKind::state,
+                    .num_layers = group.num_layers,
+                    .layer_bytes = plus(state, conv)}};
 }
 
 /// Blocks of a format that are longer than this are no row of a head: they must be whole.
@@ -160,6 +133,18 @@ Status check_heads(const CacheGroup& group, const StorageFormat& format) noexcep
     }
   }
   return {};
+}
+
+PagedKind paged_kind(CacheKind kind) noexcept {
+  switch (kind) {
+    case CacheKind::window: return PagedKind::window;
+    case CacheKind::chunked: return PagedKind::chunk;
+    case CacheKind::recurrent: return PagedKind::state;
+    case CacheKind::cross: return PagedKind::cross;
+    case CacheKind::full:
+    case CacheKind::latent: break;
+  }
+  return PagedKind::full;
 }
 
 Result<GroupMemory> memory_of(const CacheGroup& group, const Keeping& keeping) {
@@ -181,6 +166,12 @@ Result<GroupMemory> memory_of(const CacheGroup& group, const Keeping& keeping) {
                      .bytes_per_token = (layers * row).value(),
                      .index_bytes_per_token = times(group.num_layers, index),
                      .limit_tokens = group.limit_tokens};
+  const std::int64_t layer_block = plus(*block, padded(times(index, o.block_size_tokens)));
+  memory.paged = {.kind = paged_kind(group.kind),
+                  .num_layers = group.num_layers,
+                  .layer_bytes = layer_block,
+                  .block_size_tokens = o.block_size_tokens,
+                  .limit_tokens = group.limit_tokens};
   if (group.kind == CacheKind::cross) {
     const Formula unit = Formula(group.limit_tokens, "tokens") * layers * row;
     memory.unit_bytes = unit.value();
@@ -190,24 +181,11 @@ Result<GroupMemory> memory_of(const CacheGroup& group, const Keeping& keeping) {
   memory.block_size_tokens = o.block_size_tokens;
   Formula unit = Formula(o.block_size_tokens, "tokens") * layers *
                  (index > 0 ? row + Formula(index, "B of the index") : row);
-  const std::int64_t whole =
-      times(group.num_layers, plus(*block, padded(times(index, o.block_size_tokens))));
+  const std::int64_t whole = times(group.num_layers, layer_block);
   if (whole != unit.value()) unit = unit + Formula(whole - unit.value(), "B of padding");
   memory.unit_bytes = unit.value();
   memory.arithmetic = unit.text();
   return memory;
-}
-
-/// The groups with the layers that a stage has of them, without those of which it has none.
-std::vector<CacheGroup> groups_of_stage(const ModelSpec& model, const KvMemoryOptions& o) {
-  std::vector<CacheGroup> groups = model.groups;
-  if (o.pipeline_parallel == 1) return groups;
-  const auto shares = layers_by_stage(groups, o.pipeline_parallel);
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    groups[i].num_layers = shares[static_cast<std::size_t>(o.stage)][i];
-  }
-  std::erase_if(groups, [](const CacheGroup& group) { return group.num_layers == 0; });
-  return groups;
 }
 
 Status check(const KvMemoryOptions& o) noexcept {
@@ -218,16 +196,6 @@ Status check(const KvMemoryOptions& o) noexcept {
   if (Status s = check_enum(Option::scale, o.scale, ScaleKind::per_token_head); !s) return s;
   if (Status s = check_enum(Option::kept, o.kept, KeptTokens::model); !s) return s;
   return check_ranks(o.tensor_parallel, o.pipeline_parallel, o.stage);
-}
-
-/// The most tokens between the beginning of the first block with a token that is kept and the last
-/// token; kMostAmount where all are kept.
-std::int64_t spanned_tokens(const GroupMemory& group) noexcept {
-  const std::int64_t begun = group.block_size_tokens - 1;
-  if (group.kind == CacheKind::window) return plus(group.limit_tokens, begun);
-  if (group.kind != CacheKind::chunked) return kMostAmount;
-  const bool is_whole = group.limit_tokens % group.block_size_tokens == 0;
-  return is_whole ? group.limit_tokens : plus(group.limit_tokens, begun);
 }
 
 }  // namespace
@@ -242,7 +210,7 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
                         .is_sparse = std::ranges::any_of(
                             model.groups, [](const CacheGroup& g) { return g.index_dim > 0; })};
   std::vector<GroupMemory> all;
-  for (const CacheGroup& group : kept_groups(groups_of_stage(model, options), options.kept)) {
+  for (const CacheGroup& group : kept_groups(model, options)) {
     Result<GroupMemory> memory = memory_of(group, keeping);
     if (!memory) return memory.status();
     all.push_back(*std::move(memory));
@@ -250,72 +218,6 @@ Result<std::vector<GroupMemory>> group_memory(const ModelSpec& model,
   return all;
 } catch (const std::bad_alloc&) {
   return out_of_memory();
-}
-
-std::int64_t units_at(const GroupMemory& group, std::int64_t length_tokens) noexcept {
-  const std::int64_t block = group.block_size_tokens;
-  if (block == 0) return 1;
-  if (length_tokens == 0) return 0;
-  std::int64_t first = 0;
-  if (group.kind == CacheKind::window) {
-    first = std::max<std::int64_t>(0, length_tokens - group.limit_tokens);
-  } else if (group.kind == CacheKind::chunked) {
-    first = (length_tokens - 1) / group.limit_tokens * group.limit_tokens;
-  }
-  return (length_tokens - 1) / block - first / block + 1;
-}
-
-std::int64_t peak_units(const GroupMemory& group, std::int64_t length_tokens) noexcept {
-  const std::int64_t block = group.block_size_tokens;
-  if (block == 0) return 1;
-  return ceil_div(std::min(length_tokens, spanned_tokens(group)), block);
-}
-
-// A sequence of t new tokens spans t - 1 more than between steps. With `first` of them it may begin
-// one block more, with each further block of them another: most blocks are begun by as many
-// sequences as can have `first` each.
-std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
-                        std::int64_t length_tokens, std::int64_t step_tokens) noexcept {
-  const std::int64_t block = group.block_size_tokens;
-  if (block == 0 || sequences == 0) return sequences;
-  const std::int64_t all = times(sequences, ceil_div(length_tokens, block));
-  const std::int64_t peaks = times(sequences, peak_units(group, length_tokens));
-  const std::int64_t past = (spanned_tokens(group) - 1) % block + 1;  // of the last block
-  const std::int64_t first = std::min(block - past + 2, block);
-  const std::int64_t beginning = std::min(sequences, step_tokens / first);
-  const std::int64_t begun = beginning + (step_tokens - beginning * first) / block;
-  return std::min(all, plus(peaks, begun));
-}
-
-std::int64_t bytes_at(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {
-  std::int64_t sum = 0;
-  for (const GroupMemory& g : groups) {
-    sum = plus(sum, times(units_at(g, length_tokens), g.unit_bytes));
-  }
-  return sum;
-}
-
-std::int64_t peak_bytes(std::span<const GroupMemory> groups, std::int64_t length_tokens) noexcept {
-  std::int64_t sum = 0;
-  for (const GroupMemory& g : groups) {
-    sum = plus(sum, times(peak_units(g, length_tokens), g.unit_bytes));
-  }
-  return sum;
-}
-
-std::string formula_of(const GroupMemory& group) {
-  if (group.block_size_tokens == 0)
-    return fmt::format("{} B + 0 x tokens", grouped(group.unit_bytes));
-  const std::string token =
-      grouped(plus(group.bytes_per_token, group.index_bytes_per_token)) + " B";
-  if (group.kind == CacheKind::window) {
-    return fmt::format("0 + {} x min(tokens, {})", token, grouped(group.limit_tokens));
-  }
-  if (group.kind == CacheKind::chunked) {
-    return fmt::format("0 + {} x (tokens in the current aligned chunk of {})", token,
-                       grouped(group.limit_tokens));
-  }
-  return fmt::format("0 + {} x tokens", token);
 }
 
 }  // namespace kvarena::capacity

@@ -14,8 +14,6 @@
 namespace kvarena::capacity {
 namespace {
 
-constexpr std::int64_t kMostContextTokens = std::numeric_limits<std::int32_t>::max();
-
 Status check(const PlanOptions& o) noexcept {
   if (Status s = check_each({
           {Option::memory_bytes, o.memory_bytes, 1, kMostAmount},
@@ -43,7 +41,54 @@ Status check_split(const ModelSpec& model, const PlanOptions& o) noexcept {
   return invalid_option(Option::pipeline_parallel, o.pipeline_parallel, 1, model.shape.num_layers);
 }
 
-/// Pools for as many sequences as fit; what they leave goes to the group whose blocks come first.
+/// A pool of one group for as many sequences as fit, and for what they leave.
+Status plan_blocks(const StageMemory& memory, std::int64_t sequences, std::int64_t length,
+                   MemoryPlan* plan) {
+  const GroupMemory& group = memory.groups.front();
+  GroupPlan pool{.memory = group,
+                 .num_units = pool_units(group, sequences, length, memory.step_tokens),
+                 .units_per_sequence = peak_units(group, plan->context_tokens)};
+  if (group.block_size_tokens > 0 && sequences > 0) {
+    const std::int64_t most = times(memory.cache.num_blocks, group.unit_bytes);
+    const PoolSize size{.budget_bytes = std::min(memory.kv_budget_bytes(), most)};
+    const Result<PoolPlan> planned = plan_pool(group.unit_bytes, size, 0);
+    if (!planned) return planned.status();
+    pool.num_units = planned->num_blocks;
+  }
+  pool.pool_bytes = times(pool.num_units, group.unit_bytes);
+  plan->kv_cache_bytes = pool.pool_bytes;
+  if (group.block_size_tokens > 0) plan->num_blocks = pool.num_units;
+  plan->groups = {pool};
+  return {};
+}
+
+/// A pool of pages for all groups. What as many sequences as fit leave belongs to no group.
+void plan_pages(const StageMemory& memory, std::int64_t sequences, std::int64_t length,
+                MemoryPlan* plan) {
+  const PageChoice& choice = *memory.pages;
+  plan->page_bytes = choice.page_bytes;
+  if (sequences > 0) {
+    plan->num_pages = std::min(memory.kv_budget_bytes() / choice.page_bytes, memory.most_pages());
+  }
+  plan->kv_cache_bytes = times(plan->num_pages, choice.page_bytes);
+  for (std::size_t i = 0; i < memory.groups.size(); ++i) {
+    const GroupMemory& group = memory.groups[i];
+    const PagedBlocks& blocks = choice.groups[i];
+    GroupPlan pool{.memory = group,
+                   .num_units = pool_units(group, sequences, length, memory.step_tokens),
+                   .units_per_sequence = peak_units(group, plan->context_tokens),
+                   .num_parts = blocks.num_parts,
+                   .blocks_per_page = blocks.blocks_per_page,
+                   .part_bytes = blocks.block_bytes,
+                   .pages_per_sequence = pages_of(group.paged, blocks, plan->context_tokens)};
+    pool.num_pages = pool_pages(group, blocks, sequences, length, memory.step_tokens);
+    pool.pool_bytes = times(pool.num_pages, choice.page_bytes);
+    if (group.block_size_tokens > 0) plan->num_blocks = plus(plan->num_blocks, pool.num_units);
+    plan->groups.push_back(pool);
+  }
+}
+
+/// A pool for as many sequences as fit, or for one as long as fits.
 Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
   const std::int64_t context = plan->context_tokens;
   std::int64_t sequences = memory.sequences(context);
@@ -52,31 +97,9 @@ Status plan_pools(const StageMemory& memory, MemoryPlan* plan) {
     length = longest_that([&](std::int64_t l) { return memory.holds(1, l); }, 0, context + 1);
     sequences = length > 0 ? 1 : 0;
   }
-  std::int64_t left = std::max<std::int64_t>(memory.kv_budget_bytes(), 0);
-  for (const GroupMemory& group : memory.groups) {
-    GroupPlan pool{.memory = group, .units_per_sequence = peak_units(group, context)};
-    pool.num_units = pool_units(group, sequences, length, memory.step_tokens);
-    pool.pool_bytes = times(pool.num_units, group.unit_bytes);
-    left -= pool.pool_bytes;
-    plan->groups.push_back(pool);
-  }
-  const auto first = std::ranges::find_if(
-      plan->groups, [](const GroupPlan& g) { return g.memory.block_size_tokens > 0; });
-  if (first != plan->groups.end() && sequences > 0) {
-    const std::int64_t unit = first->memory.unit_bytes;
-    const std::int64_t most = times(memory.cache.num_blocks, unit);
-    const PoolSize size{.budget_bytes = std::min(plus(first->pool_bytes, left), most)};
-    const Result<PoolPlan> planned = plan_pool(unit, size, 0);
-    if (!planned) return planned.status();
-    first->num_units = planned->num_blocks;
-    first->pool_bytes = planned->pool_bytes;
-  }
-  for (const GroupPlan& group : plan->groups) {
-    plan->kv_cache_bytes = plus(plan->kv_cache_bytes, group.pool_bytes);
-    if (group.memory.block_size_tokens > 0) {
-      plan->num_blocks = plus(plan->num_blocks, group.num_units);
-    }
-  }
+  if (memory.groups.empty()) return {};
+  if (!memory.pages) return plan_blocks(memory, sequences, length, plan);
+  plan_pages(memory, sequences, length, plan);
   return {};
 }
 
@@ -96,15 +119,10 @@ void add_token_figures(const StageMemory& memory, MemoryPlan* plan) {
   if (smallest == largest) plan->block_bytes = largest;
 }
 
-std::int64_t longest_context(const ModelSpec& model) noexcept {
-  const std::int64_t longest = model.shape.max_position;
-  return longest > 0 ? std::min(longest, kMostContextTokens) : kMostContextTokens;
-}
-
 /// What was asked for, the largest batch, and what limits it.
 void add_capacity(const ModelSpec& model, const StageMemory& memory, const PlanOptions& o,
                   const LargestBatch& largest, MemoryPlan* plan) {
-  plan->bytes_per_sequence = peak_bytes(memory.groups, plan->context_tokens);
+  plan->bytes_per_sequence = memory.sequence_bytes(plan->context_tokens);
   plan->asked_kv_bytes = memory.pool_bytes(o.batch, plan->context_tokens);
   plan->step_bytes = plan->asked_kv_bytes - times(o.batch, plan->bytes_per_sequence);
   plan->max_batch = largest.sequences;

@@ -75,8 +75,55 @@ Formula units_of(const GroupMemory& group, std::int64_t length_tokens) {
   return rounded_up(least({length_tokens, is_whole ? limit : limit + (block - 1)}), block);
 }
 
+/// Pages of a sequence: of each part, blocks that fill one page after the other.
+Formula pages_of_sequence(const GroupPlan& group) {
+  const Formula per_page = group.blocks_per_page;
+  const Formula parts(group.num_parts, "parts");
+  const PagedKind kind = group.memory.paged.kind;
+  if (kind == PagedKind::state) return rounded_up(parts, per_page);
+  const std::int64_t blocks = peak_blocks(group.memory.paged, group.memory.paged.limit_tokens);
+  const Formula units(kind == PagedKind::cross ? blocks : group.units_per_sequence, "blocks");
+  const bool is_windowed = kind == PagedKind::window || kind == PagedKind::chunk;
+  if (group.units_per_sequence == 0) return units;
+  const Formula pages = is_windowed && group.blocks_per_page > 1
+                            ? rounded_down(units + (group.blocks_per_page - 2), per_page) + 1
+                            : rounded_up(units, per_page);
+  return group.num_parts > 1 ? parts * pages : pages;
+}
+
+/// The page of several groups: the blocks of one of them fill it.
+void add_page(const MemoryPlan& plan, Lines& lines) {
+  for (const GroupPlan& group : plan.groups) {
+    if (plan.page_bytes % group.part_bytes != 0) continue;
+    const std::string of = fmt::format("of {}", name_of(group.memory.kind));
+    const Formula count = Formula(group.blocks_per_page).of(of);
+    lines.push_back(line_of("one page", count * Formula(group.part_bytes, "B")));
+    break;
+  }
+  lines.push_back(
+      line_of("pool", Formula(plan.num_pages, "pages") * Formula(plan.page_bytes, "B")));
+}
+
+/// A group's share of the pages.
+void add_pages(const GroupPlan& group, const std::string& name, std::int64_t page_bytes,
+               Lines& lines) {
+  if (group.num_parts > 1) {
+    const Formula part =
+        rounded_up(Formula(group.memory.paged.layer_bytes, "B") *
+                       Formula(group.memory.num_layers / group.num_parts, "layers"),
+                   PageChoice::kBlockAlignment) *
+        PageChoice::kBlockAlignment;
+    lines.push_back(line_of(fmt::format("{}: one of {} parts", name, group.num_parts), part));
+  }
+  lines.push_back(
+      line_of(fmt::format("{}: pages a sequence", name), pages_of_sequence(group), "pages"));
+  lines.push_back(
+      line_of(fmt::format("{}: pages", name), Formula(group.num_pages) * Formula(page_bytes, "B")));
+}
+
 void add_groups(const MemoryPlan& plan, Lines& lines) {
   std::optional<Formula> sequence;
+  if (plan.page_bytes > 0) add_page(plan, lines);
   for (const GroupPlan& group : plan.groups) {
     const GroupMemory& m = group.memory;
     const char* unit = m.block_size_tokens > 0 ? "block" : "state";
@@ -86,11 +133,18 @@ void add_groups(const MemoryPlan& plan, Lines& lines) {
     lines.push_back(line_of(fmt::format("{}: {} a sequence", name, units),
                             units_of(m, plan.context_tokens), units));
     const Formula bytes(m.unit_bytes, "B");
-    lines.push_back(line_of(fmt::format("{}: pool", name), Formula(group.num_units) * bytes));
-    const Formula term = Formula(group.units_per_sequence) * bytes;
+    Formula term = Formula(group.units_per_sequence) * bytes;
+    if (plan.page_bytes > 0) {
+      add_pages(group, name, plan.page_bytes, lines);
+      term = Formula(group.pages_per_sequence, "pages");
+    } else {
+      lines.push_back(line_of(fmt::format("{}: pool", name), Formula(group.num_units) * bytes));
+    }
     sequence = sequence ? *sequence + term : term;
   }
-  if (sequence) lines.push_back(line_of("K and V of a sequence", *sequence));
+  if (!sequence) return;
+  if (plan.page_bytes > 0) sequence = *sequence * Formula(plan.page_bytes, "B");
+  lines.push_back(line_of("K and V of a sequence", *sequence));
 }
 
 /// The largest batch, by what limits it.

@@ -9,7 +9,10 @@
 
 #include "kvarena/capacity/memory_plan.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -64,11 +67,21 @@ struct StageMemory {
   std::int64_t activation_bytes = 0;  ///< peak of a step
   std::int64_t cache_budget_bytes =
       0;  ///< for pools and tables; negative when weights, activations and overhead do not fit
-  std::int64_t step_tokens = 0;  ///< new tokens of a step
-  FittedCache cache;             ///< cache for sequences up to the context
+  std::int64_t step_tokens = 0;     ///< new tokens of a step
+  std::optional<PageChoice> pages;  ///< of a pool for several groups
+  FittedCache cache;                ///< cache for sequences up to the context
 
   std::int64_t kv_budget_bytes() const noexcept { return cache_budget_bytes - cache.table_bytes; }
   std::int64_t pool_bytes(std::int64_t sequences, std::int64_t length_tokens) const noexcept;
+  /// Returns the pages of that pool, of groups that share one.
+  std::int64_t num_pages(std::int64_t sequences, std::int64_t length_tokens) const noexcept;
+  /// Returns the most pages that ids can name.
+  std::int64_t most_pages() const noexcept;
+  /// Returns the most bytes that a sequence holds while it grows to that length.
+  std::int64_t sequence_bytes(std::int64_t length_tokens) const noexcept;
+  /// Returns whether such a pool has at most `most_blocks` blocks, and ids for all of them.
+  bool has_ids(std::int64_t most_blocks, std::int64_t sequences,
+               std::int64_t length_tokens) const noexcept;
   /// Returns whether `sequences` sequences of that length fit beside the tables of `its`.
   bool holds_beside(const FittedCache& its, std::int64_t sequences,
                     std::int64_t length_tokens) const noexcept;
@@ -118,7 +131,7 @@ struct LargestBatch {
       0;  ///< sequences whose K and V fit beside activations and tables of one sequence
   std::int64_t kv_budget_bytes = 0;  ///< for pools
   std::int64_t pool_bytes = 0;       ///< that the sequences take of them
-  std::int64_t bytes_each = 0;       ///< peak_bytes of a sequence there
+  std::int64_t bytes_each = 0;       ///< at most, of a sequence there
 };
 /// Returns the most sequences of that length that fit when tables and logits are made for as many
 /// sequences. Ignores options.batch.
@@ -126,6 +139,12 @@ LargestBatch batch_that_fits(const ModelSpec& model, const PlanOptions& options,
                              std::int64_t length_tokens);
 /// Returns MemoryPlan::fits of a plan for that context, without making the plan.
 bool fits(const ModelSpec& model, const PlanOptions& options, std::int64_t context_tokens);
+inline constexpr std::int64_t kMostContextTokens = std::numeric_limits<std::int32_t>::max();
+/// Returns the most tokens of a sequence of the model.
+inline std::int64_t longest_context(const ModelSpec& model) noexcept {
+  const std::int64_t longest = model.shape.max_position;
+  return longest > 0 ? std::min(longest, kMostContextTokens) : kMostContextTokens;
+}
 /// Returns the context of a plan, or the failure that plan returns.
 Result<std::int64_t> checked_context(const ModelSpec& model, const PlanOptions& options);
 

@@ -3,7 +3,6 @@
 #include "base/out_of_memory.hpp"
 #include "capacity/amount.hpp"
 #include "capacity/share.hpp"
-#include "kernels/decode/decode_workspace.h"
 
 #include <algorithm>
 #include <new>
@@ -17,117 +16,15 @@ bool is_quantised(const StorageFormat& format) noexcept {
   return format.name == "int8" || format.name.starts_with("fp8");
 }
 
+/// The page of a pool for these groups: for the longest sequences of the model, so that plans for
+/// any context have the same.
+Result<PageChoice> pages_for(const ModelSpec& model, std::span<const GroupMemory> groups) {
+  std::vector<PagedGroup> paged;
+  for (const GroupMemory& group : groups) paged.push_back(group.paged);
+  return choose_pages(paged, longest_context(model));
+}
+
 }  // namespace
-
-// ---- the cache of a plan ------------------------------------------------------------------------
-
-Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& o,
-                                   std::span<const GroupMemory> groups,
-                                   std::int64_t context_tokens) {
-  if (groups.size() != 1) return unsupported(Resource::num_groups, groups.size());
-  const GroupMemory& group = groups.front();
-  const auto kind = static_cast<std::uint64_t>(group.kind);
-  if (group.kind == CacheKind::window || group.kind == CacheKind::chunked) {
-    return unsupported(Resource::window, kind);
-  }
-  if (group.kind != CacheKind::full) return unsupported(Resource::num_planes, kind);
-  const StorageFormat* own = find_storage_format(model.kv_format);
-  const StorageFormat* format = o.kv ? &*o.kv : own;
-  const auto dtype = format != nullptr ? dtype_of(*format) : std::nullopt;
-  if (!dtype) return unsupported(Resource::dtype);
-  if (o.kv_scale == ScaleKind::per_token_head && bytes_of(*dtype) == 1) {
-    return unsupported(Resource::scale, static_cast<std::uint64_t>(o.kv_scale));
-  }
-  const std::int64_t q_heads =
-      ceil_div(std::max(model.shape.num_q_heads, model.shape.num_kv_heads), o.tensor_parallel);
-  const std::int64_t group_size = ceil_div(std::max<std::int64_t>(q_heads, 1), group.num_kv_heads);
-  KvCacheOptions cache;
-  cache.layout = {.num_layers = group.num_layers,
-                  .num_kv_heads = group.num_kv_heads,
-                  .head_dim_k = group.head_dim_k,
-                  .head_dim_v = group.head_dim_v,
-                  .dtype = *dtype,
-                  .block_size_tokens = o.block_size_tokens};
-  cache.num_q_heads = static_cast<std::int32_t>(group_size * group.num_kv_heads);
-  cache.max_sequences = max_sequences_of(o);
-  // A row has a token at least.
-  cache.max_batch_rows =
-      static_cast<std::int32_t>(std::min<std::int64_t>(cache.max_sequences, o.max_step_tokens));
-  cache.max_sequence_tokens = context_tokens;
-  cache.max_step_tokens = o.max_step_tokens;
-  return cache;
-}
-
-FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
-                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
-                              std::int64_t budget_bytes) {
-  if (!options.target || budget_bytes <= 0) return {};
-  const Result<KvCacheOptions> cache = options_for(model, options, groups, context_tokens);
-  if (!cache) return {};
-  const Result<KvCacheOptions> fitted = fit_cache(*cache, *options.target, budget_bytes);
-  if (!fitted) {
-    if (fitted.status().code == StatusCode::insufficient_vram) return {.num_blocks = 0};
-    return {};  // no kernel for it, or a pool past its largest: planned without a cache
-  }
-  const Result<CacheFootprint> footprint = cache_footprint(*fitted, *options.target);
-  if (!footprint) return {};
-  // A pool of one block more has tables twice as large at most.
-  const std::int64_t block_bytes = footprint->pool_bytes / footprint->num_blocks;
-  const std::int64_t table_bytes = footprint->device_bytes() - footprint->pool_bytes;
-  const bool is_full = budget_bytes - footprint->device_bytes() < plus(block_bytes, table_bytes);
-  return {.most_blocks = is_full ? KvLayout::kMaxBlocks : footprint->num_blocks,
-          .num_blocks = footprint->num_blocks,
-          .table_bytes = table_bytes,
-          .workspace_bytes = footprint->workspace_bytes};
-}
-
-// The partial results of decode attention are computed; the rest is what the workspace has besides.
-Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
-                          std::int64_t workspace_bytes) {
-  const kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
-                                     .q_len = cache.max_decode_tokens,
-                                     .num_q_heads = cache.num_q_heads,
-                                     .num_kv_heads = cache.layout.num_kv_heads,
-                                     .head_dim = cache.layout.head_dim_k,
-                                     .num_sms = target.num_sms,
-                                     .kv_dtype = cache.layout.dtype};
-  const std::int32_t dims[] = {64, 96, 128, 256};
-  const bool has_decode =
-      std::ranges::find(dims, limits.head_dim) != std::end(dims) &&
-      limits.num_q_heads <= std::int64_t{limits.num_kv_heads} * kernels::kMaxDecodeGroup;
-  if (target.kind != DeviceKind::cuda || !has_decode) return {workspace_bytes, "B"};
-  const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
-  const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
-  const Formula parts = Formula(limits.max_rows, "rows") +
-                        rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
-  const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
-                          (Formula(8) + Formula(4) * limits.head_dim).of("B");
-  const std::int64_t rest = workspace_bytes - partial.value();
-  if (rest < 0) return {workspace_bytes, "B"};
-  return partial + Formula(rest, "B of many query columns and of schedules");
-}
-
-Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
-                                     const MemoryPlan& plan) try {
-  std::vector<GroupMemory> groups;
-  for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
-  Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
-  if (!cache) return cache;
-  if (!plan.weights_known) return unsupported(Resource::none);
-  if (plan.num_blocks == 0) {
-    return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
-  }
-  cache->size.num_blocks = plan.num_blocks;
-  if (options.target) {
-    const Result<CacheFootprint> footprint = cache_footprint(*cache, *options.target);
-    if (!footprint) return footprint.status();
-  }
-  return cache;
-} catch (const std::bad_alloc&) {
-  return out_of_memory();
-}
-
-// ---- a stage ------------------------------------------------------------------------------------
 
 KvMemoryOptions kv_options(const ModelSpec& model, const PlanOptions& o, std::int32_t stage) {
   const StorageFormat* own = find_storage_format(model.kv_format);
@@ -143,8 +40,30 @@ KvMemoryOptions kv_options(const ModelSpec& model, const PlanOptions& o, std::in
   return kv;
 }
 
+std::int64_t StageMemory::num_pages(std::int64_t sequences,
+                                    std::int64_t length_tokens) const noexcept {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    sum = plus(sum, pool_pages(groups[i], pages->groups[i], sequences, length_tokens, step_tokens));
+  }
+  return sum;
+}
+
+// A block manager numbers the blocks that all groups could have in a page; a table numbers places
+// at a group's stride.
+std::int64_t StageMemory::most_pages() const noexcept {
+  std::int64_t numbers = 0;
+  std::int64_t places = 1;
+  for (const PagedBlocks& blocks : std::span(pages->groups).first(pages->num_groups)) {
+    numbers += blocks.blocks_per_page;
+    places = std::max(places, blocks.ids_per_page(pages->page_bytes));
+  }
+  return KvLayout::kMaxBlocks / std::max(numbers, places);
+}
+
 std::int64_t StageMemory::pool_bytes(std::int64_t sequences,
                                      std::int64_t length_tokens) const noexcept {
+  if (pages) return times(num_pages(sequences, length_tokens), pages->page_bytes);
   std::int64_t sum = 0;
   for (const GroupMemory& group : groups) {
     const std::int64_t units = pool_units(group, sequences, length_tokens, step_tokens);
@@ -153,14 +72,29 @@ std::int64_t StageMemory::pool_bytes(std::int64_t sequences,
   return sum;
 }
 
+std::int64_t StageMemory::sequence_bytes(std::int64_t length_tokens) const noexcept {
+  if (!pages) return peak_bytes(groups, length_tokens);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    sum = plus(sum, pages_of(groups[i].paged, pages->groups[i], length_tokens));
+  }
+  return times(sum, pages->page_bytes);
+}
+
+bool StageMemory::has_ids(std::int64_t most_blocks, std::int64_t sequences,
+                          std::int64_t length_tokens) const noexcept {
+  if (pages) return num_pages(sequences, length_tokens) <= most_pages();
+  return std::ranges::all_of(groups, [&](const GroupMemory& group) {
+    return group.block_size_tokens == 0 ||
+           pool_units(group, sequences, length_tokens, step_tokens) <= most_blocks;
+  });
+}
+
 bool StageMemory::holds_beside(const FittedCache& its, std::int64_t sequences,
                                std::int64_t length_tokens) const noexcept {
   if (cache_budget_bytes <= its.table_bytes || its.num_blocks == 0) return sequences == 0;
-  if (pool_bytes(sequences, length_tokens) > cache_budget_bytes - its.table_bytes) return false;
-  return std::ranges::all_of(groups, [&](const GroupMemory& group) {
-    return group.block_size_tokens == 0 ||
-           pool_units(group, sequences, length_tokens, step_tokens) <= its.num_blocks;
-  });
+  return pool_bytes(sequences, length_tokens) <= cache_budget_bytes - its.table_bytes &&
+         has_ids(its.num_blocks, sequences, length_tokens);
 }
 
 std::int64_t StageMemory::sequences(std::int64_t length_tokens) const noexcept {
@@ -171,10 +105,7 @@ std::int64_t StageMemory::sequences(std::int64_t length_tokens) const noexcept {
 PlanLimit StageMemory::limit_of(const FittedCache& its, std::int64_t sequences,
                                 std::int64_t length_tokens) const noexcept {
   if (cache_budget_bytes <= its.table_bytes) return PlanLimit::weights;
-  const bool is_past_blocks = std::ranges::any_of(groups, [&](const GroupMemory& group) {
-    return group.block_size_tokens > 0 &&
-           pool_units(group, sequences, length_tokens, step_tokens) > its.most_blocks;
-  });
+  const bool is_past_blocks = !has_ids(its.most_blocks, sequences, length_tokens);
   const std::int64_t left = cache_budget_bytes - its.table_bytes;
   return is_past_blocks && pool_bytes(sequences, length_tokens) <= left ? PlanLimit::num_blocks
                                                                         : PlanLimit::kv_cache;
@@ -191,6 +122,11 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   StageMemory memory;
   memory.step_tokens = o.max_step_tokens;
   memory.groups = *std::move(groups);
+  if (memory.groups.size() > 1) {
+    const Result<PageChoice> choice = pages_for(model, memory.groups);
+    if (!choice) return choice.status();
+    memory.pages = *choice;
+  }
   memory.weights_bytes = weights_of_rank(model, o, stage).bytes;
   memory.activation_bytes = activations_of_rank(model, o).bytes;
   const std::int64_t fixed =
@@ -267,7 +203,7 @@ LargestBatch batch_of(const StageMemory& memory, std::int64_t sequences,
           .limited_by = memory.limit_of(memory.cache, sequences + 1, length_tokens),
           .kv_budget_bytes = memory.kv_budget_bytes(),
           .pool_bytes = memory.pool_bytes(sequences, length_tokens),
-          .bytes_each = peak_bytes(memory.groups, length_tokens)};
+          .bytes_each = memory.sequence_bytes(length_tokens)};
 }
 
 /// The most sequences that fit where those of one step more do not, beside their own logits and

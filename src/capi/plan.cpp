@@ -193,7 +193,12 @@ Json json_of(const GroupPlan& group) {
           {"unit_bytes", memory.unit_bytes},
           {"num_units", group.num_units},
           {"units_per_sequence", group.units_per_sequence},
-          {"pool_bytes", group.pool_bytes}};
+          {"pool_bytes", group.pool_bytes},
+          {"num_parts", group.num_parts},
+          {"blocks_per_page", group.blocks_per_page},
+          {"part_bytes", group.part_bytes},
+          {"num_pages", group.num_pages},
+          {"pages_per_sequence", group.pages_per_sequence}};
 }
 
 Json memory_json(const MemoryPlan& plan) {
@@ -210,6 +215,8 @@ Json memory_json(const MemoryPlan& plan) {
           {"total_bytes", plan.total_bytes},
           {"free_bytes", plan.free_bytes},
           {"num_blocks", plan.num_blocks},
+          {"page_bytes", plan.page_bytes},
+          {"num_pages", plan.num_pages},
           {"block_bytes", plan.block_bytes ? Json(*plan.block_bytes) : Json(nullptr)},
           {"kv_bytes_per_token", plan.kv_bytes_per_token},
           {"index_bytes_per_token", plan.index_bytes_per_token},

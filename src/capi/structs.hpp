@@ -119,20 +119,15 @@ void write_struct(const Struct& value, Struct* target) noexcept {
   if (size > known) std::memset(bytes + known, 0, size - known);
 }
 
-/// Writes a result struct that check_target has accepted by `fill(struct)`, which finds zeros. A
-/// struct of this version is filled in its place, because a copy costs as much as reading figures.
+/// Writes a result struct that check_target has accepted by `fill(struct)`, which sets every member
+/// but struct_size. A struct of this version is filled in its place, because clearing or copying
+/// one costs as much as reading figures.
 template <class Struct, class Fill>
 void fill_struct(Struct* target, Fill&& fill) noexcept {
+  if (target->struct_size == sizeof(Struct)) return fill(*target);
   Struct copy;
-  Struct& filled = target->struct_size == sizeof(Struct) ? *target : copy;
-  const std::uint64_t size = target->struct_size;
-  filled = Struct{};
-  fill(filled);
-  if (&filled == &copy) {
-    write_struct(copy, target);
-  } else {
-    filled.struct_size = size;
-  }
+  fill(copy);
+  write_struct(copy, target);
 }
 
 /// Writes text by snprintf's rule and returns its whole length.

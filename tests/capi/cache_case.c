@@ -229,6 +229,11 @@ void test_questions(void) {
   EXPECT_OK(kvarena_cache_stats(s.cache, &stats));
   CHECK(stats.num_blocks == kBlocks && stats.free_blocks == kBlocks - 7 && stats.tokens == 100);
   CHECK(stats.step == 1 && stats.sequences == 1 && stats.audit_failure.code == KVARENA_OK);
+  kvarena_stats dirty;  // every member is written, whatever lay there
+  memset(&dirty, 0xff, sizeof dirty);
+  dirty.struct_size = sizeof dirty;
+  EXPECT_OK(kvarena_cache_stats(s.cache, &dirty));
+  CHECK(memcmp(&dirty, &stats, sizeof dirty) == 0);
   stats = SIZED(kvarena_stats);
   EXPECT_OK(kvarena_cache_snapshot(s.cache, &stats));
   CHECK(stats.referenced == 7 && stats.step == 1);

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""No include goes up a room. The rooms and their numbers are those of docs/explanation/design.md."""
+"""No include goes up a room, and each header guards itself against a second inclusion.
+
+The rooms and their numbers are those of docs/explanation/design.md.
+"""
 
 import re
 from pathlib import Path
@@ -110,6 +113,9 @@ def check(root, _args=None):
             problems.append(f"{path}:1: `{room}` is no room; rooms are {', '.join(ROOMS)}")
             continue
         text = tree.read(root, path)
+        is_header = path.suffix in (".hpp", ".h") and path.parts[0] in ("include", "src", "kernels")
+        if is_header and "#pragma once" not in tree.code_only(text):
+            problems.append(f"{path}:1: has no #pragma once: begin with it")
         for match in _INCLUDE.finditer(text):
             where = f"{path}:{tree.line_of(text, match.start(1))}"
             quote, target = match.groups()

@@ -50,6 +50,20 @@ std::optional<Finding> refusal_of(const PlannedCase& p) {
 }
 
 Finding refusal_of(const PlannedCase& p, const Status& status) {
+  const std::int32_t block_size = p.options.block_size_tokens;
+  if (status.option == Option::limit_tokens && status.code == StatusCode::invalid_argument) {
+    return {.found = fmt::format("chunks of {} tokens are no whole blocks of {} (--block-size)",
+                                 status.subject, block_size),
+            .expected = fmt::format("a --block-size that divides {}", status.subject)};
+  }
+  if (status.resource == Resource::block_bytes && status.code == StatusCode::invalid_argument) {
+    return {
+        .found = fmt::format("a block of {} tokens is too large for the pages that the groups of "
+                             "layers share: {} B for some layers of one group",
+                             block_size, grouped(static_cast<std::int64_t>(status.subject))),
+        .expected = fmt::format("at most {} B, so a smaller --block-size",
+                                grouped(static_cast<std::int64_t>(status.available)))};
+  }
   if (status.code != StatusCode::unsupported) {
     return {.found = describe(status), .expected = "numbers within their ranges"};
   }

@@ -9,6 +9,13 @@ using capacity::GroupPlan;
 using capacity::MemoryPlan;
 using Json = nlohmann::ordered_json;
 
+Json optional_of(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
+
+/// A figure of a pool of pages; a pool of one group has none.
+std::optional<std::int64_t> positive(std::int64_t value) {
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
 Json json_of(const GroupPlan& group) {
   const capacity::GroupMemory& m = group.memory;
   return {{"kind", capacity::name_of(m.kind)},
@@ -22,6 +29,11 @@ Json json_of(const GroupPlan& group) {
           {"num_units", group.num_units},
           {"units_per_sequence", group.units_per_sequence},
           {"pool_bytes", group.pool_bytes},
+          {"parts", group.num_parts},
+          {"part_bytes", optional_of(positive(group.part_bytes))},
+          {"blocks_per_page", optional_of(positive(group.blocks_per_page))},
+          {"num_pages", optional_of(positive(group.num_pages))},
+          {"pages_per_sequence", optional_of(positive(group.pages_per_sequence))},
           {"formula", formula_of(m)}};
 }
 
@@ -34,8 +46,6 @@ Json settings_of(const PlannedCase& p) {
           {"max_sequence_tokens", o.max_sequence_tokens},
           {"max_step_tokens", o.max_step_tokens}};
 }
-
-Json optional_of(const std::optional<std::int64_t>& value) { return value ? Json(*value) : Json(); }
 
 Json json_of(const capacity::TransformerShape& s) {
   return {{"layers", s.num_layers},
@@ -80,6 +90,8 @@ void add_memory(const MemoryPlan& plan, Json& json) {
   json["kv_fixed_bytes_per_sequence"] = plan.kv_fixed_bytes_per_sequence;
   json["block_bytes"] = optional_of(plan.block_bytes);
   json["num_blocks"] = known(plan.num_blocks);
+  json["page_bytes"] = optional_of(positive(plan.page_bytes));
+  json["num_pages"] = plan.page_bytes > 0 ? known(plan.num_pages) : Json();
   json["bytes_per_sequence"] = plan.bytes_per_sequence;
   json["full_bytes_at_context"] = plan.full_bytes_at_context;
   json["model_bytes_at_context"] = plan.model_bytes_at_context;
@@ -106,7 +118,8 @@ void add_answers(const PlannedCase& p, Json& json) {
   for (const GroupPlan& group : p.plan.groups) {
     json["groups"].push_back(json_of(group));
     if (p.plan.weights_known) continue;
-    for (const char* figure : {"num_units", "pool_bytes"}) json["groups"].back()[figure] = nullptr;
+    for (const char* figure : {"num_units", "pool_bytes", "num_pages"})
+      json["groups"].back()[figure] = nullptr;
   }
   if (!p.trace) return;
   json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};

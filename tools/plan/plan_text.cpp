@@ -162,10 +162,18 @@ std::string settings_text_of(const PlannedCase& p) {
         o.max_sequence_tokens, o.max_step_tokens);
   }
   std::string text = "pools\n";
+  if (p.plan.page_bytes > 0) {
+    text = fmt::format("a pool of {} pages of {} B, which any group can take\n",
+                       grouped(p.plan.num_pages), grouped(p.plan.page_bytes));
+  }
   for (const GroupPlan& group : p.plan.groups) {
     text += fmt::format(
         "  {:<18} {} {} of {} B\n", capacity::name_of(group.memory.kind), grouped(group.num_units),
         group.memory.block_size_tokens > 0 ? "blocks" : "states", grouped(group.memory.unit_bytes));
+    if (group.blocks_per_page == 0) continue;
+    text += fmt::format("  {:<18} {} pages a sequence at most, {}{} a page\n", "",
+                        grouped(group.pages_per_sequence), group.blocks_per_page,
+                        group.num_parts > 1 ? fmt::format(" of {} parts", group.num_parts) : "");
   }
   text += fmt::format("  no settings for a KvCache: {}\n", refusal);
   return text;

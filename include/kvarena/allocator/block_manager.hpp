@@ -128,6 +128,9 @@ class KVARENA_EXPORT BlockManager {
   /// failed_precondition (block) when there is neither, or not_found (block).
   Status restore(BlockId id);
 
+  /// Returns the index of the first demand that did not fit when the last allocate_each was refused
+  /// for lack of pages, else -1.
+  std::int64_t refused_demand() const noexcept;
   /// Returns the blocks that the last allocation evicted, of any group, in the order of eviction.
   /// Valid until the next call that changes something. O(1).
   std::span<const BlockId> evicted() const noexcept;

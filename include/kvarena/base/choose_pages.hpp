@@ -108,6 +108,19 @@ KVARENA_EXPORT Result<PageChoice> choose_pages(std::span<const PagedGroup> group
 /// Returns what a sequence of `length_tokens` >= 0 keeps between steps. Requires a valid group.
 KVARENA_EXPORT Retained retained(const PagedGroup& group, std::int64_t length_tokens) noexcept;
 
+/// Returns the oldest token whose block a sequence must have to go on at `length_tokens` >= 0: the
+/// oldest that the next token reads, or the last one if that is older. A chunk needs the whole
+/// chunk of the last token. Requires a valid group that is not of states.
+KVARENA_EXPORT std::int64_t oldest_needed(const PagedGroup& group,
+                                          std::int64_t length_tokens) noexcept;
+
+/// Returns the longest length <= `length_tokens` at which a sequence can go on that has the blocks
+/// of all tokens from `first_held_token` on: `length_tokens`, or 0, when it needs older ones.
+/// Requires a valid group that is not of states.
+KVARENA_EXPORT std::int64_t restorable_length(const PagedGroup& group,
+                                              std::int64_t first_held_token,
+                                              std::int64_t length_tokens) noexcept;
+
 /// Returns the most blocks that a sequence keeps between steps while it grows to `length_tokens`
 /// >= 0. A window can need a block more on the way than at the end. Requires a valid group.
 KVARENA_EXPORT std::int64_t peak_blocks(const PagedGroup& group,

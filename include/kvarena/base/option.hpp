@@ -149,19 +149,19 @@ enum class Option : std::uint16_t {
   max_position,
   weights_bytes,
   parameters,
-  // BlockManagerOptions, RetentionHint and AccountLimits: eviction
+  // TableGroup, LayerGroup, SequenceOptions, where the names differ from those above
+  rollback_tokens,
+  reads_layer,
+  cross_tokens,
+  // BlockManagerOptions, RetentionHint, and the time given to BlockManager::advance_clock
   eviction,
-  max_accounts,
   priority,
   expires_at,
   clock,
-  account,
-  floor_blocks,
-  cap_blocks,
 };
 
 /// The last enumerator, for loops over all options.
-inline constexpr Option kLastOption = Option::cap_blocks;
+inline constexpr Option kLastOption = Option::clock;
 
 /// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;

@@ -20,6 +20,10 @@
 /// against that ticket. To let a sequence grow meanwhile, fork it first and let the work read the
 /// fork.
 ///
+/// With groups (table_groups.hpp) a sequence has a table for each group of the manager and one
+/// holder. append takes the blocks of all groups. settle_append releases those that no later token
+/// reads; their entries become kNoBlock. A sequence is cut and forked where its blocks are held.
+///
 /// One thread at a time. Move-only. No heap allocation after create.
 
 #include "kvarena/allocator/block_manager.hpp"
@@ -41,7 +45,8 @@ class KVARENA_EXPORT BlockTables {
  public:
   static constexpr std::int32_t kPageEntries = 128;  ///< entries in a page
 
-  /// Allocates all tables. Returns invalid_argument with the option, its value and its range.
+  /// Allocates all tables. Returns invalid_argument with the option, its value and its range;
+  /// (num_groups) unless there are as many groups as the manager has; or unsupported (kind).
   static Result<BlockTables> create(BlockManager& manager, const BlockTablesOptions& options);
   /// Returns the host memory of the tables for a pool of `num_blocks` blocks with valid `options`.
   /// It is an upper bound, because the system commits memory when it is first used.
@@ -60,9 +65,22 @@ class KVARENA_EXPORT BlockTables {
   /// Creates a sequence that shares the first `length_tokens` tokens of `parent`: it has the same
   /// blocks, each with one more reference. The first sequence that appends to a partly shared last
   /// block copies it. Returns invalid_argument (sequence_length) past the parent's length,
-  /// exhausted (sequence, table_page), or not_found. O(blocks).
+  /// failed_precondition (sequence_length) where blocks are missing, with restorable_length in
+  /// `available`, exhausted (sequence, table_page), or not_found. O(blocks).
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
                           const SequenceOptions& options = {});
+  /// With groups: creates a sequence from blocks that somebody holds or that are cached, and takes
+  /// a reference on each. In each group they end with the last token and begin at the latest with
+  /// that of oldest_needed; those of an encoder may be left out. Returns what create_sequence and
+  /// BlockManager::retain return, exhausted (table_page), or invalid_argument (num_groups,
+  /// block_index, num_blocks, span_size). O(blocks).
+  Result<SequenceId> create_sequence_from(std::int64_t length_tokens,
+                                          std::span<const GroupBlocks> groups,
+                                          const SequenceOptions& options = {});
+  /// Returns the longest length <= `length_tokens` at which the sequence can be cut or forked: it
+  /// has the blocks that the next token reads. Returns not_found, or invalid_argument
+  /// (sequence_length) below 0. O(groups).
+  Result<std::int64_t> restorable_length(SequenceId sequence, std::int64_t length_tokens) const;
   /// Ends a sequence and releases its blocks, last first. Pass a ticket when queued work on another
   /// stream still reads the blocks. O(blocks).
   Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);
@@ -83,7 +101,8 @@ class KVARENA_EXPORT BlockTables {
   /// Demands may have urgencies of their own, such as prompts (admission) and decoding sequences
   /// (growth) in one step: growth is then served first (BlockManager::allocate_each). On
   /// failure `failed_demand()` is the index of the first demand at fault (for exhausted: the first
-  /// that did not fit), and the status names its sequence. Returns exhausted (block, table_page),
+  /// that did not fit), and the status names its sequence, or for exhausted (page) the group that
+  /// did not fit. Returns exhausted (block, page, table_page),
   /// context_length_exceeded, not_found, duplicate_argument, or invalid_argument (num_tokens). O(1)
   /// a demand and O(1) a block.
   Result<AppendResult> append(std::span<const AppendDemand> demands,
@@ -103,21 +122,23 @@ class KVARENA_EXPORT BlockTables {
   /// Returns failed_precondition (sequence) without can_undo or without an append to take back.
   /// O(demands + new blocks).
   Status undo_append(bool copies_are_made);
-  /// Ends the possibility to undo the last append: releases the blocks that it copied on write.
-  /// O(copies).
+  /// Ends the possibility to undo the last append: releases the blocks that it copied on write, and
+  /// with groups those that no later token reads. O(copies + blocks).
   void settle_append() noexcept;
   /// Takes blocks so that `capacity_tokens` fit without another allocation, except for the copy of
   /// a last block on which others have claims. The length stays. Returns what append returns.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens,
                           Urgency urgency = Urgency::admission);
   /// Promises a number of blocks (BlockManager::reserve) so that `capacity_tokens` will fit. The
-  /// number excludes the block that a copy on write of the last block would take.
+  /// number excludes the block that a copy on write of the last block would take. With groups it is
+  /// pages: of a window or a chunk those that it has at most, and of one block more. It is renewed
+  /// as their blocks go.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   /// Cuts a sequence to `length_tokens` and releases the blocks behind them, reserved capacity too.
   /// With a ticket, the cut tokens of the last kept block are protected too: new tokens go to a
   /// copy until the ticket retires. Cutting within the last block without a ticket is O(1). Returns
-  /// invalid_argument (sequence_length) past the length, not_found (ticket), or exhausted
-  /// (fence_entry).
+  /// invalid_argument (sequence_length) past the length, failed_precondition (sequence_length) as
+  /// fork, not_found (ticket), or exhausted (fence_entry).
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
 
   // ---- imports: tokens that others write -------------------------------------------------------
@@ -145,8 +166,8 @@ class KVARENA_EXPORT BlockTables {
   /// Holds blocks of a sequence that hold tokens, for a holder of its own: the blocks stay, with
   /// their bytes, when the sequence is cut or destroyed or grows. The pin counts as a holder in
   /// explain() and in reports, with its owner, purpose and times. Returns invalid_argument
-  /// (block_index) for blocks that hold no tokens, exhausted (holder, table_page), not_found, or
-  /// failed_precondition (sequence) for an import that is not published. O(blocks).
+  /// (block_index, num_blocks) for blocks that hold no tokens, exhausted (holder, table_page),
+  /// not_found, or failed_precondition (sequence) for an unpublished import. O(blocks).
   Result<HolderId> pin(SequenceId sequence, const PinOptions& options = {});
   /// Releases what a pin holds, last block first, and ends its holder. Pass a ticket when queued
   /// work on another stream still reads the blocks. Returns not_found (holder, ticket) or exhausted
@@ -156,8 +177,9 @@ class KVARENA_EXPORT BlockTables {
   // ---- a mirror of the tables, such as a device's ----------------------------------------------
   // A mirror, such as the tables of a device, has the first blocks of a sequence right. It lacks
   // the last ones, which changed since they were mirrored: all blocks of a new sequence, and those
-  // behind a cut or a copy on write. `slot` is AppendedRow::slot; a slot without a sequence has no
-  // blocks. These calls are O(1) apart from the copying, and invalidate no span.
+  // behind a cut or a copy on write. `slot` is AppendedRow::slot; a slot without a sequence, and
+  // any slot with groups, has no blocks. The calls are O(1) apart from the copying and invalidate
+  // no span.
 
   /// Returns how many blocks the mirror lacks.
   std::int32_t changed_blocks(std::int32_t slot) const noexcept;
@@ -176,27 +198,35 @@ class KVARENA_EXPORT BlockTables {
 
   /// Returns length, blocks, maximum, waste, holder and owner. Returns not_found. O(1).
   Result<SequenceInfo> info(SequenceId sequence) const;
-  /// Returns block `index` of a sequence, not_found, or invalid_argument (block_index). O(1).
-  Result<BlockId> lookup(SequenceId sequence, std::int64_t index) const;
-  /// Returns the slot of token `index`: block * block_size + offset. Returns not_found or
-  /// invalid_argument (token_index).
-  Result<std::int64_t> slot_of(SequenceId sequence, std::int64_t index) const;
-  /// Copies the ids of a sequence's blocks to `out` and returns their number. Returns not_found, or
-  /// invalid_argument (span_size) when they do not fit. O(blocks).
-  Result<std::int64_t> blocks_of(SequenceId sequence, std::span<BlockId> out) const;
+  // `group` is 0 without groups; another one is invalid_argument (num_groups). Rows, views and
+  // slots have the ids of TableGroup, other calls the manager's.
+
+  /// Returns block `index` of a sequence, or kNoBlock where it is not kept; not_found, or
+  /// invalid_argument (block_index). O(1).
+  Result<BlockId> lookup(SequenceId sequence, std::int64_t index, std::int32_t group = 0) const;
+  /// Returns the slot of token `index`: block * block_size + offset, or -1 where it is not kept.
+  /// Returns not_found or invalid_argument (token_index).
+  Result<std::int64_t> slot_of(SequenceId sequence, std::int64_t index,
+                               std::int32_t group = 0) const;
+  /// Copies the ids of a sequence's blocks to `out`, kNoBlock for those that are not kept, and
+  /// returns their number. Returns not_found, or invalid_argument (span_size). O(blocks).
+  Result<std::int64_t> blocks_of(SequenceId sequence, std::span<BlockId> out,
+                                 std::int32_t group = 0) const;
   /// The same for a pin. Returns not_found (holder) for a holder that is no pin of these tables.
-  Result<std::int64_t> blocks_of(HolderId pin, std::span<BlockId> out) const;
+  Result<std::int64_t> blocks_of(HolderId pin, std::span<BlockId> out,
+                                 std::int32_t group = 0) const;
   /// Copies the tables of sequences to `entries` [sequences, stride], for kernels and engines of
-  /// others: row r begins at r * stride and has the ids of the blocks that hold tokens, then -1.
-  /// Copies the lengths in tokens to `lengths` [sequences], unless it is empty. Returns not_found,
-  /// or invalid_argument (span_size) for a stride below a row's blocks or a span that is too small;
+  /// others: row r begins at r * stride and has the ids of the blocks that hold tokens, then -1;
+  /// and the lengths in tokens to `lengths` [sequences], unless it is empty. Returns not_found, or
+  /// invalid_argument (span_size) for a stride below a row's blocks or a span that is too small;
   /// then nothing has been written. O(sequences * stride).
   Status copy_rows(std::span<const SequenceId> sequences, std::span<std::int32_t> entries,
-                   std::int64_t stride, std::span<std::int32_t> lengths) const;
+                   std::int64_t stride, std::span<std::int32_t> lengths,
+                   std::int32_t group = 0) const;
   /// Returns the tables, lengths and block counts of a batch. Rows are in the order given, and a
-  /// sequence occurs at most once. Valid until the next mutating call or the next view. O(rows +
-  /// pages).
-  Result<BatchView> view(std::span<const SequenceId> sequences);
+  /// sequence occurs at most once. Entries that are not kept must not be read. Valid until the next
+  /// mutating call or the next view. O(rows + pages); with groups O(blocks).
+  Result<BatchView> view(std::span<const SequenceId> sequences, std::int32_t group = 0);
   /// Returns the figures over all sequences. O(1).
   TableStats stats() const noexcept;
   /// Returns BlockManager::explain, with `returning` filled for the largest holders that are

@@ -7,6 +7,7 @@
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/table_groups.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,11 @@ struct BlockTablesOptions {
   bool can_undo = false;     ///< whether undo_append works; then blocks copied on write stay held
                              ///< until settle_append, the next append (refused or not), or the end
                              ///< of their sequence
+  /// Copied. The groups of the manager, in its order: every sequence has a table for each. Then
+  /// block_size_tokens has no meaning, and settle_append, or the next append, ends a step: it
+  /// releases the blocks that no later token reads. None: the manager has no groups, and a sequence
+  /// has one table.
+  std::span<const TableGroup> groups{};
 };
 
 /// Options of a new sequence.
@@ -38,6 +44,9 @@ struct SequenceOptions {
   /// health and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a
   /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
   std::uint64_t owner = 0;
+  std::int32_t cross_tokens = 0;  ///< tokens of an encoder that the layers of cross groups read;
+                                  ///< their blocks come with the first append. A fork has its
+                                  ///< parent's
 };
 
 /// What a pin holds, and who holds it.
@@ -48,6 +57,8 @@ struct PinOptions {
   const char* purpose = "pin";   ///< static string, shown in reports
   std::int64_t since_ns = 0;     ///< as HolderInfo::since_ns
   std::int64_t deadline_ns = 0;  ///< as HolderInfo::deadline_ns
+  std::int32_t group = -1;  ///< with groups: whose blocks, from first_block on those that are kept;
+                            ///< -1: all blocks of all groups, without a range
 };
 
 /// The state of a sequence whose tokens others write.
@@ -69,7 +80,7 @@ struct AppendedRow {
   std::int32_t slot = 0;  ///< the sequence's place among the sequences, the same for its whole life
   std::int32_t length_tokens = 0;       ///< tokens, with the new ones
   std::int32_t num_new_tokens = 0;      ///< how many of the last tokens are new
-  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot)
+  std::int32_t num_changed_blocks = 0;  ///< the result of changed_blocks(slot); 0 with groups
 };
 
 /// The changes of an append. The spans are valid until the next mutating call.
@@ -79,6 +90,10 @@ struct AppendResult {
   std::span<const BlockCopy> copies;    ///< block copies that the device must make before it writes
   std::int64_t new_blocks = 0;          ///< blocks taken, with the targets of copies
   std::span<const AppendedRow> rows;    ///< demand by demand; empty unless report_rows is set
+  /// With groups, `slots` has the slots of all tokens once for each group, group by group: [groups,
+  /// total tokens], -1 in cross groups. Slots and copies have table ids (TableGroup), and
+  /// copy_groups names the group of each copy. Without groups it is empty.
+  std::span<const std::int32_t> copy_groups{};
 };
 
 /// Figures over all tables.
@@ -98,12 +113,13 @@ struct TableStats {
 /// One sequence's figures.
 struct SequenceInfo {
   std::int64_t length_tokens = 0;                ///< tokens
-  std::int64_t num_blocks = 0;                   ///< entries in its table, with reserved capacity
+  std::int64_t num_blocks = 0;                   ///< entries in its tables, with reserved capacity
   std::int64_t max_length_tokens = 0;            ///< 0: none
-  std::int64_t waste_tokens = 0;                 ///< num_blocks * block_size - length
+  std::int64_t waste_tokens = 0;                 ///< slots in its tables behind its end
   HolderId holder;                               ///< the holder of its block references
   std::uint64_t owner = 0;                       ///< whose content it is; never 0
   ImportState import_state = ImportState::none;  ///< whether its tokens may be read
+  std::int32_t cross_tokens = 0;                 ///< tokens of its encoder
 };
 
 }  // namespace kvarena

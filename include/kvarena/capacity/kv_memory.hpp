@@ -4,6 +4,7 @@
 /// Bytes that a model's layers keep for a sequence. Each group of layers keeps blocks of tokens or
 /// a state of fixed size. Pure functions for any thread. All arithmetic saturates at 2^63 - 1.
 
+#include "kvarena/base/choose_pages.hpp"
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/layout.hpp"
 #include "kvarena/base/result.hpp"
@@ -47,6 +48,7 @@ struct GroupMemory {
   std::int32_t block_size_tokens = 0;  ///< 0: the unit is a state of fixed size
   std::int64_t unit_bytes = 0;  ///< bytes of a block (planes padded as in KvLayout) or of a state
   std::string arithmetic = {};  ///< how unit_bytes is computed, with its numbers
+  PagedGroup paged = {};        ///< the same layers as a group of a pool of pages
 };
 
 /// Returns the groups that have layers on the stage. Layers are spread evenly over the stages; the
@@ -71,6 +73,13 @@ KVARENA_EXPORT std::int64_t peak_units(const GroupMemory& group,
 /// sequences are more or longer.
 KVARENA_EXPORT std::int64_t pool_units(const GroupMemory& group, std::int64_t sequences,
                                        std::int64_t length_tokens,
+                                       std::int64_t step_tokens) noexcept;
+/// Returns the most pages that `sequences` sequences of up to `length_tokens` hold in a pool of
+/// pages while steps with `step_tokens` new tokens in all run: pages_of (choose_pages.hpp) for each
+/// of them, and the pages that a step's own tokens turn. It never falls when sequences are more or
+/// longer.
+KVARENA_EXPORT std::int64_t pool_pages(const GroupMemory& group, const PagedBlocks& blocks,
+                                       std::int64_t sequences, std::int64_t length_tokens,
                                        std::int64_t step_tokens) noexcept;
 /// Returns the bytes of all groups for one sequence of that length.
 KVARENA_EXPORT std::int64_t bytes_at(std::span<const GroupMemory> groups,

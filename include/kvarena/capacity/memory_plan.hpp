@@ -41,12 +41,19 @@ enum class PlanLimit : std::uint8_t {
 /// Returns "weights", "kv_cache", "activations", "max_position", "num_blocks" or "num_sequences".
 KVARENA_EXPORT std::string_view name_of(PlanLimit limit) noexcept;
 
-/// One group's pool.
+/// One group's part of the pool. A single group has the whole pool. Several groups share a pool of
+/// equal pages (base/choose_pages.hpp): any group can take any page, and the figures are for as
+/// many sequences as fit.
 struct GroupPlan {
   GroupMemory memory;                   ///< the bytes of its units
   std::int64_t num_units = 0;           ///< blocks, or states
   std::int64_t units_per_sequence = 0;  ///< at most, up to the context
-  std::int64_t pool_bytes = 0;          ///< num_units * unit_bytes
+  std::int64_t pool_bytes = 0;          ///< num_units * unit_bytes, or the bytes of num_pages
+  std::int32_t num_parts = 1;        ///< pages: equal parts of whole layers that a unit is cut into
+  std::int32_t blocks_per_page = 0;  ///< pages: parts that a page has room for
+  std::int64_t part_bytes = 0;       ///< pages: bytes of a part, rounded up to 1 KiB
+  std::int64_t num_pages = 0;        ///< pages: the pages of all sequences
+  std::int64_t pages_per_sequence = 0;  ///< pages: at most, up to the context
 };
 
 /// The result of a plan, for the rank that has the least room. Figures are for one GPU unless the
@@ -64,7 +71,9 @@ struct MemoryPlan {
   std::int64_t overhead_bytes = 0;    ///< CUDA context, graphs and table_bytes
   std::int64_t total_bytes = 0;       ///< weights, pools, activations and overhead
   std::int64_t free_bytes = 0;  ///< memory_bytes - total_bytes; negative when the plan does not fit
-  std::vector<GroupPlan> groups;  ///< pools
+  std::int64_t page_bytes = 0;  ///< bytes of a page; 0: a single group, whose page is its block
+  std::int64_t num_pages = 0;   ///< pages of the pool, of all groups
+  std::vector<GroupPlan> groups;  ///< the groups of layers
   std::int64_t num_blocks = 0;    ///< blocks of all groups
   std::optional<std::int64_t>
       block_bytes;  ///< bytes of a block; absent when groups have different ones

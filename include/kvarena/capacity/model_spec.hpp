@@ -28,6 +28,14 @@ enum class CacheKind : std::uint8_t { full, window, chunked, latent, recurrent, 
 /// state" or "cross attention".
 KVARENA_EXPORT std::string_view name_of(CacheKind kind) noexcept;
 
+/// A layer of a group, by its place in the model.
+struct CacheLayer {
+  std::int32_t layer = 0;         ///< counted from 0 over all layers
+  std::int32_t reads_layer = -1;  ///< the layer of the same group whose data it reads; -1: it keeps
+                                  ///< data of its own
+  friend bool operator==(const CacheLayer&, const CacheLayer&) = default;
+};
+
 /// Layers that keep the same kind and size of data.
 struct CacheGroup {
   CacheKind kind = CacheKind::full;  ///< the data that they keep
@@ -44,6 +52,9 @@ struct CacheGroup {
   std::int64_t state_elements = 0;    ///< recurrent: elements of a layer's state, kept in f32
   std::int64_t conv_elements =
       0;  ///< recurrent: elements of a layer's convolution, in kv_format; one of the two may be 0
+  /// The places of num_layers and num_sharing_layers layers, ascending; empty: not known. Files and
+  /// presets name them.
+  std::vector<CacheLayer> layers = {};
 };
 
 /// Experts of a mixture. num_experts is 0 when there are none.

@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
 
 namespace kvarena::capacity {
 namespace {
@@ -31,14 +34,13 @@ class GroupReader {
     for (const ConfigLayer layer :
          {ConfigLayer::full, ConfigLayer::window, ConfigLayer::chunked, ConfigLayer::delta_net,
           ConfigLayer::mamba, ConfigLayer::cross}) {
-      std::int32_t kept = 0;
-      std::int32_t sharing = 0;
-      for (std::int64_t i = 0; i < std::ssize(layers); ++i) {
-        if (layers[static_cast<std::size_t>(i)] == layer) ++(keeps(i) ? kept : sharing);
+      CacheGroup group;
+      for (std::int32_t i = 0; i < std::ssize(layers); ++i) {
+        if (layers[static_cast<std::size_t>(i)] == layer) add_layer(i, keeps(i), group);
       }
-      if (kept > 0) {
-        add(layer, kept, sharing);
-      } else if (sharing > 0) {
+      if (group.num_layers > 0) {
+        add(layer, std::move(group));
+      } else if (group.num_sharing_layers > 0) {
         text_.refuse("num_kv_shared_layers", "", "a layer of each kind before those that share");
       }
     }
@@ -48,8 +50,17 @@ class GroupReader {
   }
 
  private:
-  void add(ConfigLayer layer, std::int32_t num_layers, std::int32_t num_sharing) {
-    CacheGroup group{.num_layers = num_layers, .num_sharing_layers = num_sharing};
+  /// A layer without data of its own reads those of the last layer of its kind that has some.
+  static void add_layer(std::int32_t layer, bool keeps, CacheGroup& group) {
+    std::int32_t owner = -1;
+    for (const CacheLayer& other : group.layers) {
+      if (other.reads_layer < 0) owner = other.layer;
+    }
+    group.layers.push_back({.layer = layer, .reads_layer = keeps ? -1 : owner});
+    ++(keeps ? group.num_layers : group.num_sharing_layers);
+  }
+
+  void add(ConfigLayer layer, CacheGroup group) {
     switch (layer) {
       case ConfigLayer::full: return add_full(group);
       case ConfigLayer::window:
@@ -92,15 +103,26 @@ class GroupReader {
     if (index > 0 && !types.empty() && types.size() != num_layers()) {
       text_.refuse("indexer_types", "", fmt::format("one for each of {} layers", num_layers()));
     } else if (index > 0 && !types.empty() && own < group.num_layers) {
-      CacheGroup indexed = group;
-      indexed.num_layers = own;
-      indexed.index_dim = index;
-      group.num_layers -= own;
-      if (own > 0) model_.groups.push_back(indexed);
+      if (own > 0) model_.groups.push_back(taken_with_index(types, own, index, group));
     } else {
       group.index_dim = index;
     }
     model_.groups.push_back(group);
+  }
+
+  /// The layers that have an index of their own, which are taken out of `group`.
+  static CacheGroup taken_with_index(std::span<const std::string> types, std::int32_t own,
+                                     std::int32_t index, CacheGroup& group) {
+    CacheGroup indexed = group;
+    indexed.num_layers = own;
+    indexed.index_dim = index;
+    group.num_layers -= own;
+    const auto has_index = [&](const CacheLayer& layer) {
+      return types[static_cast<std::size_t>(layer.layer)] == "full";
+    };
+    std::erase_if(group.layers, has_index);
+    std::erase_if(indexed.layers, [&](const CacheLayer& layer) { return !has_index(layer); });
+    return indexed;
   }
 
   void add_limited(CacheGroup group, ConfigLayer layer) {

@@ -175,7 +175,7 @@ class Reader {
           group.kind = CacheKind::cross;
           group.limit_tokens = image;
         }
-        add(std::move(group), layer >= shape_.num_layers - sharing);
+        add(i, std::move(group), layer >= shape_.num_layers - sharing);
       }
       if (!has_attention || family_.has_both) add_state(i, state);
     }
@@ -212,7 +212,7 @@ class Reader {
     const bool keeps_nothing = q_heads_[layer] == 0 || family_.may_keep_nothing;
     if (state) {
       // Where some layers have no MLP, the others are one alone.
-      if (!some_have_no_mlp || mlps_[layer] == 0) add(*state, false);
+      if (!some_have_no_mlp || mlps_[layer] == 0) add(layer, *state, false);
     } else if (!keeps_nothing) {
       keys_.refuse("attention.head_count_kv",
                    fmt::format("layer {} without attention, and no state that is known", layer),
@@ -220,7 +220,7 @@ class Reader {
     }
   }
 
-  void add(CacheGroup group, bool shares) {
+  void add(std::size_t layer, CacheGroup group, bool shares) {
     const auto alike = [&](const CacheGroup& other) {
       return other.kind == group.kind && other.num_kv_heads == group.num_kv_heads &&
              other.head_dim_k == group.head_dim_k && other.head_dim_v == group.head_dim_v;
@@ -228,6 +228,12 @@ class Reader {
     auto at = std::find_if(model_.groups.begin(), model_.groups.end(), alike);
     if (at == model_.groups.end()) at = model_.groups.insert(at, group);
     ++(shares ? at->num_sharing_layers : at->num_layers);
+    std::int32_t owner = -1;
+    for (const CacheLayer& other : at->layers) {
+      if (other.reads_layer < 0) owner = other.layer;
+    }
+    at->layers.push_back(
+        {.layer = static_cast<std::int32_t>(layer), .reads_layer = shares ? owner : -1});
   }
 
   void weights() {

@@ -100,7 +100,7 @@ const std::vector<BadArgument>& bad_arguments() {
       {"negative scale", [](Small& s) { s.args.scale = -0.5F; }, kInvalid, Resource::scale,
        "got -500000"},
       {"nan scale", [](Small& s) { s.args.scale = std::nanf(""); }, kInvalid, Resource::scale,
-       "scale"},
+       "got a number that is not finite or too large, expected at least 1"},
       {"infinite cap", [](Small& s) { s.args.soft_cap = std::numeric_limits<float>::infinity(); },
        kInvalid, Resource::soft_cap, "soft_cap"},
       {"window", [](Small& s) { s.args.window_tokens = -1; }, kInvalid, Resource::window, "got -1"},

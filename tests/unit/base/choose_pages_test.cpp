@@ -374,6 +374,30 @@ TEST(Retained, OfEachKind) {
 }
 
 // The peak is the most blocks at any length on the way.
+TEST(Retained, ALengthCanBeHadWhereItsTokensAreHeld) {
+  const PagedGroup window{.kind = PagedKind::window, .limit_tokens = 100};
+  EXPECT_EQ(oldest_needed(window, 400), 301);
+  EXPECT_EQ(oldest_needed(window, 50), 0);
+  EXPECT_EQ(restorable_length(window, 288, 387), 387);
+  EXPECT_EQ(restorable_length(window, 288, 386), 0);
+  EXPECT_EQ(restorable_length(window, 0, 5), 5);
+  const PagedGroup last{.kind = PagedKind::window, .limit_tokens = 1};
+  EXPECT_EQ(oldest_needed(last, 33), 32) << "its block gets the next token";
+  const PagedGroup chunk{.kind = PagedKind::chunk, .limit_tokens = 64};
+  EXPECT_EQ(oldest_needed(chunk, 128), 64);
+  EXPECT_EQ(oldest_needed(chunk, 129), 128);
+  EXPECT_EQ(restorable_length(chunk, 128, 129), 129);
+  EXPECT_EQ(restorable_length(chunk, 128, 128), 0);
+  EXPECT_EQ(restorable_length({.kind = PagedKind::full}, 0, 77), 77);
+  // What is kept between steps is enough to go on.
+  for (const PagedGroup& group : {window, last, chunk}) {
+    for (std::int64_t n = 0; n < 700; ++n) {
+      const std::int64_t held = retained(group, n).first_block * group.block_size_tokens;
+      EXPECT_EQ(restorable_length(group, held, n), n);
+    }
+  }
+}
+
 TEST(Retained, PeakIsTheMostOnTheWay) {
   for (std::int64_t limit : {1, 15, 16, 17, 64, 100}) {
     for (std::int32_t rollback : {0, 1, 20}) {

@@ -56,7 +56,7 @@ TEST(Status, EveryOptionHasItsOwnName) {
   }
   EXPECT_EQ(name_of(Option::steps_in_flight), "steps_in_flight");
   EXPECT_EQ(name_of(Option::max_table_pages), "max_table_pages");
-  EXPECT_EQ(name_of(kLastOption), "cap_blocks");
+  EXPECT_EQ(name_of(kLastOption), "clock");
 }
 
 TEST(Status, AnOptionIsNamedAsItIsWritten) {
@@ -125,6 +125,9 @@ TEST(Status, TextsCarryTheNumbers) {
   const Status too_long{
       StatusCode::context_length_exceeded, Resource::sequence_length, Option::none, 0, 8, 100, 64};
   EXPECT_TRUE(contains(describe(too_long), "100") && contains(describe(too_long), "64"));
+  Status new_one = too_long;
+  new_one.subject = 0;  // a sequence that was not made has no number
+  EXPECT_TRUE(contains(describe(new_one), "a sequence cannot begin with 100 tokens"));
   const Status io{StatusCode::io_error, Resource::file, Option::none, 2, 0, 0, 0};
   EXPECT_TRUE(contains(describe(io), "errno 2")) << describe(io);
 }

@@ -4,6 +4,7 @@
 #include "block_tables_fixture.hpp"
 
 #include <array>
+#include <limits>
 
 namespace kvarena::test {
 namespace {
@@ -299,6 +300,9 @@ TEST_F(TableControlTest, RowsThatDoNotFitAreNotCopied) {
   EXPECT_FAILS(tables().copy_rows(one, entries, 2, lengths), invalid_argument, span_size);
   EXPECT_FAILS(tables().copy_rows(one, std::span(entries).first(2), 3, lengths), invalid_argument,
                span_size);
+  const Status far =
+      tables().copy_rows(std::vector{a, a, a, a}, entries, std::int64_t{1} << 62, lengths);
+  EXPECT_EQ(far.required, std::numeric_limits<std::int64_t>::max());
   EXPECT_FAILS(tables().copy_rows(stranger, entries, 3, lengths), not_found, sequence);
   const std::vector<SequenceId> twice{a, a};
   EXPECT_FAILS(tables().copy_rows(twice, entries, 3, {}), invalid_argument, span_size);

@@ -24,6 +24,9 @@ inline CacheGroup any_group() {
                                 CacheKind::latent, CacheKind::recurrent, CacheKind::cross),
       .num_layers = *rc::gen::inRange(1, 64)};
   group.limit_tokens = *rc::gen::element<Amount>(1, 7, 128, 1000, 4096, 8192);
+  if (group.kind == CacheKind::chunked) {  // of whole blocks, whatever the options say
+    group.limit_tokens = *rc::gen::element<Amount>(768, 1536, 7680);
+  }
   if (group.kind == CacheKind::latent) {
     group.latent_dim = *rc::gen::element(64, 576);
     group.latent_value_dim = 64;

@@ -307,6 +307,8 @@ TEST(GgufModel, SharedKvRecurrentAndPredictingLayers) {
   ASSERT_EQ(sharing.model.groups.size(), 2u);
   EXPECT_EQ(sharing.model.groups[0].num_layers, 1);
   EXPECT_EQ(sharing.model.groups[0].num_sharing_layers, 1);
+  EXPECT_EQ(sharing.model.groups[0].layers, (std::vector<CacheLayer>{{0, -1}, {2, 0}}));
+  EXPECT_EQ(sharing.model.groups[1].layers, (std::vector<CacheLayer>{{1, -1}, {3, 1}}));
 
   GgufWriter hybrid = tiny("qwen3next");
   hybrid.number("qwen3next.ssm.state_size", 128).number("qwen3next.ssm.inner_size", 4096);

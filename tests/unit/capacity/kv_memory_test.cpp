@@ -89,6 +89,7 @@ TEST(KvMemory, OfSparseAttentionIn8Bits) {
   EXPECT_EQ(sparse.bytes_per_token / 61, 512 + 16 + 128);
   EXPECT_EQ(sparse.index_bytes_per_token / 61, 132);
   EXPECT_EQ(sparse.unit_bytes, 16 * 61 * 788);
+  EXPECT_EQ(units_at(sparse, 975'424) * sparse.unit_bytes, 46'886'680'832);
   EXPECT_EQ(groups_of("DeepSeek-V3", KeptTokens::full, "fp8_e4m3")[0].bytes_per_token, 61 * 576)
       << "without an index the whole latent is in 8 bits";
 }

@@ -86,7 +86,7 @@ TEST_P(PlanLinesOf, AreThePlansFigures) {
       const auto figures = figures_of(planned);
       for (const PlanLine& line : planned.lines) {
         if (line.name.starts_with("weights")) weights += line.value;
-        if (line.name.ends_with(": pool")) pools += line.value;
+        if (line.name.ends_with(": pool") || line.name == "pool") pools += line.value;
         const auto figure = figures.find(line.name);
         if (figure == figures.end()) continue;
         ++found;

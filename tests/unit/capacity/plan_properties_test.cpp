@@ -30,8 +30,16 @@ using PlanProperties = test::SeededProperties<200>;
 
 MemoryPlan made(const ModelSpec& model, const PlanOptions& options) {
   Result<MemoryPlan> plan = capacity::plan(model, options);
+  // Blocks of groups that differ too much fill no page.
+  if (!plan && plan.status().resource == Resource::block_bytes) RC_DISCARD("no page");
   if (!plan) RC_FAIL(describe(plan.status()));
   return *std::move(plan);
+}
+
+/// Whether both plans have pools without pages. A pool of pages has excess that another page, of
+/// other blocks, may not have.
+bool have_no_pages(const MemoryPlan& a, const MemoryPlan& b) {
+  return a.page_bytes == 0 && b.page_bytes == 0;
 }
 
 /// What a plan has no less of than another, as far as room goes.
@@ -122,6 +130,7 @@ PLAN_PROPERTY(WhatTheModelReadsNeverTakesMoreThanAllTokens) {
   windows.kept = KeptTokens::model;
   const MemoryPlan a = made(model, full);
   const MemoryPlan b = made(model, windows);
+  if (!have_no_pages(a, b)) return;
   has_no_less_room(b, a);
   RC_CLASSIFY(!a.fits && b.fits, "fits with windows");
   if (a.stage != b.stage) return;
@@ -140,11 +149,12 @@ PLAN_PROPERTY(MoreRanksNeverHaveMoreBytesEach) {
   if (more.tensor_parallel % fewer.tensor_parallel != 0) fewer.tensor_parallel = 1;
   const MemoryPlan a = made(model, fewer);
   const MemoryPlan b = made(model, more);
-  RC_ASSERT(b.max_batch >= a.max_batch);
   RC_ASSERT(b.activation_bytes <= a.activation_bytes);
   if (a.stage != b.stage) return;
   RC_ASSERT(b.weights_bytes <= a.weights_bytes);
   RC_ASSERT(b.kv_bytes_per_token <= a.kv_bytes_per_token);
+  if (!have_no_pages(a, b)) return;
+  RC_ASSERT(b.max_batch >= a.max_batch);
   RC_ASSERT(b.bytes_per_sequence <= a.bytes_per_sequence);
 }
 
@@ -158,12 +168,20 @@ PLAN_PROPERTY(PartsAddUp) {
   Amount pools = 0;
   Amount blocks = 0;
   for (const GroupPlan& group : plan.groups) {
-    RC_ASSERT(group.pool_bytes == group.num_units * group.memory.unit_bytes);
     RC_ASSERT(has_logits_of_more || group.num_units >= plan.max_batch * group.units_per_sequence);
     pools += group.pool_bytes;
+    if (plan.page_bytes == 0) {
+      RC_ASSERT(group.pool_bytes == group.num_units * group.memory.unit_bytes);
+    } else {
+      RC_ASSERT(group.pool_bytes == group.num_pages * plan.page_bytes);
+      RC_ASSERT(has_logits_of_more || group.num_pages >= plan.max_batch * group.pages_per_sequence);
+      RC_ASSERT(group.blocks_per_page == plan.page_bytes / group.part_bytes);
+      RC_ASSERT(group.num_pages * group.blocks_per_page >= group.num_units);
+    }
     if (group.memory.block_size_tokens > 0) blocks += group.num_units;
   }
-  RC_ASSERT(plan.kv_cache_bytes == pools);
+  RC_ASSERT((plan.page_bytes > 0 ? plan.kv_cache_bytes >= pools : plan.kv_cache_bytes == pools));
+  RC_ASSERT((plan.page_bytes == 0 || plan.kv_cache_bytes == plan.num_pages * plan.page_bytes));
   RC_ASSERT(plan.num_blocks == blocks);
   RC_ASSERT(plan.total_bytes ==
             plan.weights_bytes + plan.kv_cache_bytes + plan.activation_bytes + plan.overhead_bytes);
@@ -180,7 +198,9 @@ PLAN_PROPERTY(SmallerElementsNeverTakeMore) {
   wide.kv = *find_storage_format("bf16");
   PlanOptions narrow = wide;
   narrow.kv = *find_storage_format(*rc::gen::element<std::string>("fp8_e4m3", "int8"));
-  has_no_less_room(made(model, narrow), made(model, wide));
+  const MemoryPlan a = made(model, wide);
+  const MemoryPlan b = made(model, narrow);
+  if (have_no_pages(a, b)) has_no_less_room(b, a);
   wide.weights = *find_storage_format("bf16");
   narrow = wide;
   narrow.weights = *find_storage_format("fp8_e4m3");

@@ -23,9 +23,30 @@ nlohmann::json published_models() {
   return nlohmann::json::parse(file).at("models");
 }
 
+TEST(ModelPresets, EveryLayerHasItsPlace) {
+  for (const std::string_view name : model_preset_names()) {
+    const ModelSpec model = *find_model_preset(name);
+    std::set<std::int32_t> places;
+    for (const CacheGroup& group : model.groups) {
+      std::int32_t sharing = 0;
+      for (const CacheLayer& layer : group.layers) {
+        EXPECT_TRUE(places.insert(layer.layer).second) << name << ": two places of " << layer.layer;
+        EXPECT_TRUE(layer.layer >= 0 && layer.layer < model.shape.num_layers) << name;
+        sharing += layer.reads_layer >= 0 ? 1 : 0;
+      }
+      EXPECT_EQ(std::ssize(group.layers), group.num_layers + group.num_sharing_layers) << name;
+      EXPECT_EQ(sharing, group.num_sharing_layers) << name;
+    }
+  }
+  const auto full = find_model_preset("Gemma-3-27B")->groups.front();
+  ASSERT_EQ(full.kind, CacheKind::full);
+  EXPECT_EQ(full.layers[0].layer, 5);  // five of six layers have windows
+  EXPECT_EQ(full.layers[9].layer, 59);
+}
+
 TEST(ModelPresets, AreSortedValidAndFoundByName) {
   const auto names = model_preset_names();
-  EXPECT_EQ(names.size(), 35U);
+  EXPECT_EQ(names.size(), 36U);
   const auto lower = [](std::string_view name) {
     std::string text(name);
     std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });

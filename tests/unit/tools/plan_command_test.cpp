@@ -459,7 +459,7 @@ TEST(PlanCommand, SaysWhereNumbersEnd) {
 TEST(PlanCommand, NamesWhatItKnows) {
   EXPECT_TRUE(contains_all(plan("--list").out, {"Phi-3-mini-4k-instruct", "H200-SXM"}));
   const json list = parsed(plan("--list --json -"));
-  EXPECT_EQ(list.at("models").size(), 35U);
+  EXPECT_EQ(list.at("models").size(), 36U);
   EXPECT_EQ(list.at("gpus").size(), capacity::gpu_presets().size());
   EXPECT_EQ(list.at("gpus")[0].at("name"), "A10");
 }

@@ -1,0 +1,106 @@
+#pragma once
+
+/// @file
+/// `GroupLayout`: where every byte lies in a pool whose layers keep different data. Layers that
+/// keep the same data are a group. A group has a layout of its own (`KvLayout`); a group that is
+/// cut into parts has one for each part, and ids and tables of its own for each. All blocks lie in
+/// equal pages (choose_pages.hpp): `address = base + id * id_stride + plane_offset`, where an id
+/// counts strides from the base of the pool. An immutable value: it can be copied, and read from
+/// any thread.
+
+#include "kvarena/base/choose_pages.hpp"
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/layout.hpp"
+#include "kvarena/base/result.hpp"
+#include "kvarena/base/views.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kvarena {
+
+/// One layer of a group.
+struct GroupLayer {
+  std::int32_t layer = 0;         ///< the model's layer, 0 .. 4095
+  std::int32_t reads_layer = -1;  ///< a layer of the same group whose K and V this one reads; it
+                                  ///< writes nothing then. -1: it has K and V of its own
+};
+
+/// Layers that keep the same data. The layers are borrowed.
+struct LayerGroup {
+  PagedKind kind = PagedKind::full;     ///< the tokens that are kept; not `state`
+  std::span<const GroupLayer> layers;   ///< at least one with K and V of its own
+  std::int32_t num_kv_heads = 0;        ///< 1 .. 4096
+  std::int32_t head_dim_k = 0;          ///< 1 .. 4096
+  std::int32_t head_dim_v = 0;          ///< 1 .. 4096; 0: the same as head_dim_k
+  DType dtype = DType::f16;             ///< of K, and of V unless dtype_v says another
+  std::optional<DType> dtype_v{};       ///< of V
+  bool value_in_key = false;            ///< V is the leading head_dim_v elements of K: a latent
+  std::int32_t block_size_tokens = 16;  ///< 1 .. 65536
+  std::int64_t limit_tokens = 0;        ///< window, chunk, cross: as PagedGroup::limit_tokens
+  std::int32_t rollback_tokens = 0;     ///< window: as PagedGroup::rollback_tokens
+};
+
+/// The page and the layouts of a pool of groups.
+class KVARENA_EXPORT GroupLayout {
+ public:
+  /// Blocks with ids and tables of their own: a group, or a part of one.
+  struct Part {
+    std::int32_t group = 0;  ///< index of the group
+    PagedBlocks blocks;      ///< its blocks in a page; num_parts is that of the group
+    KvLayout layout;         ///< of one block
+  };
+
+  /// Chooses the page, for sequences of up to `max_sequence_tokens`. Returns what choose_pages and
+  /// KvLayout::create return; invalid_argument (num_layers) for a group without layers of its own,
+  /// (layer) for a layer outside its range or with two places, (reads_layer) for a layer that is
+  /// not in the same group or has no K and V of its own; unsupported (kind) for states; or
+  /// exhausted (host_memory).
+  static Result<GroupLayout> create(std::span<const LayerGroup> groups,
+                                    std::int64_t max_sequence_tokens);
+
+  /// Bytes of a page.
+  std::int64_t page_bytes() const noexcept { return page_bytes_; }
+  /// The groups as the functions of choose_pages.hpp take them.
+  std::span<const PagedGroup> groups() const noexcept { return groups_; }
+  /// The parts of all groups, in the order of the groups.
+  std::span<const Part> parts() const noexcept { return parts_; }
+  /// The largest layer of any group, plus one.
+  std::int32_t num_layers() const noexcept { return static_cast<std::int32_t>(places_.size()); }
+  /// Whether the layer is in a group.
+  bool has_layer(std::int32_t layer) const noexcept {
+    return layer >= 0 && layer < num_layers() && places_[index(layer)].part >= 0;
+  }
+  /// The layer whose K and V it reads: itself, or reads_layer. Requires has_layer.
+  std::int32_t owner_of(std::int32_t layer) const noexcept { return places_[index(layer)].owner; }
+  /// The part with its K and V. Requires has_layer.
+  std::int32_t part_of(std::int32_t layer) const noexcept { return places_[index(layer)].part; }
+  /// The pages of a sequence that grows to `length_tokens`: the sum of pages_of.
+  std::int64_t pages_of_sequence(std::int64_t length_tokens) const noexcept;
+  /// Returns K and V of one layer in `num_pages` pages at `base`. Ids are those of its part.
+  /// Returns invalid_argument (layer) when it is in no group, or (num_blocks) for more ids than
+  /// KvLayout::kMaxBlocks.
+  Result<KvLayerView> layer_view(std::byte* base, std::int64_t num_pages,
+                                 std::int32_t layer) const noexcept;
+
+ private:
+  struct Place {
+    std::int32_t part = -1;  // -1: in no group
+    std::int32_t owner = -1;
+  };
+  GroupLayout() = default;
+  Status place_layers(const LayerGroup& group, std::int32_t first_part,
+                      std::span<const std::int32_t> owners, std::int32_t num_parts);
+  static std::size_t index(std::int32_t i) noexcept { return static_cast<std::size_t>(i); }
+
+  std::int64_t page_bytes_ = 0;
+  std::vector<PagedGroup> groups_;
+  std::vector<PagedBlocks> blocks_;  // by group
+  std::vector<Part> parts_;
+  std::vector<Place> places_;  // by layer
+};
+
+}  // namespace kvarena

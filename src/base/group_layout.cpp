@@ -1,0 +1,176 @@
+#include "kvarena/base/group_layout.hpp"
+
+#include "base/out_of_memory.hpp"
+#include "base/range_checks.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxLayers = 4096;
+constexpr std::int64_t kMaxHeads = 4096;
+
+/// Returns the layers of a group that have K and V of their own, in order.
+std::vector<std::int32_t> owners_of(const LayerGroup& group) {
+  std::vector<std::int32_t> owners;
+  for (const GroupLayer& layer : group.layers) {
+    if (layer.reads_layer == -1) owners.push_back(layer.layer);
+  }
+  return owners;
+}
+
+Status check_group(const LayerGroup& group) noexcept {
+  if (Status s = check_enum(Option::kind, group.kind, PagedKind::cross); !s) return s;
+  if (group.kind == PagedKind::state) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
+  }
+  const auto num_owners =
+      std::ranges::count(group.layers, -1, [](const GroupLayer& l) { return l.reads_layer; });
+  if (Status s = check_option(Option::num_layers, num_owners, 1, kMaxLayers); !s) return s;
+  for (const GroupLayer& layer : group.layers) {
+    if (Status s = check_option(Option::layer, layer.layer, 0, kMaxLayers - 1); !s) return s;
+  }
+  return check_each({
+      {Option::num_kv_heads, group.num_kv_heads, 1, kMaxHeads},
+      {Option::head_dim_k, group.head_dim_k, 1, kMaxHeads},
+      {Option::head_dim_v, group.head_dim_v, 0, kMaxHeads},
+  });
+}
+
+/// The planes of one block with K and V of these layers.
+GroupSpec spec_of(const LayerGroup& group, std::span<const std::int32_t> layers) {
+  GroupSpec spec;
+  spec.block_size_tokens = group.block_size_tokens;
+  for (const std::int32_t layer : layers) {
+    PlaneSpec plane{.layer = layer,
+                    .kind = PlaneKind::key,
+                    .num_heads = group.num_kv_heads,
+                    .head_dim = group.head_dim_k,
+                    .dtype = group.dtype};
+    spec.planes.push_back(plane);
+    plane.kind = PlaneKind::value;
+    plane.dtype = group.dtype_v.value_or(group.dtype);
+    if (group.head_dim_v != 0) plane.head_dim = group.head_dim_v;
+    if (group.value_in_key) plane.alias_of = static_cast<std::int32_t>(spec.planes.size()) - 1;
+    spec.planes.push_back(plane);
+  }
+  return spec;
+}
+
+Result<KvLayout> layout_of(const LayerGroup& group, std::span<const std::int32_t> layers) {
+  const GroupSpec spec = spec_of(group, layers);
+  return KvLayout::create(std::span(&spec, 1));
+}
+
+}  // namespace
+
+/// Writes down where the layers of a group are. Owners come in the order of the parts.
+Status GroupLayout::place_layers(const LayerGroup& group, std::int32_t first_part,
+                                 std::span<const std::int32_t> owners, std::int32_t num_parts) {
+  const auto place = [&](std::int32_t layer, Place at) {
+    places_.resize(std::max(places_.size(), index(layer) + 1));
+    if (places_[index(layer)].part != -1) {
+      return invalid_option(Option::layer, layer, 0, kMaxLayers - 1);
+    }
+    places_[index(layer)] = at;
+    return Status{};
+  };
+  const auto in_part = static_cast<std::int32_t>(owners.size()) / num_parts;
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    const std::int32_t part = first_part + static_cast<std::int32_t>(i) / in_part;
+    if (Status s = place(owners[i], {part, owners[i]}); !s) return s;
+  }
+  for (const GroupLayer& layer : group.layers) {
+    if (layer.reads_layer == -1) continue;
+    if (std::ranges::find(owners, layer.reads_layer) == owners.end()) {
+      return invalid_option(Option::reads_layer, layer.reads_layer, -1, kMaxLayers - 1);
+    }
+    const Place of_owner = places_[index(layer.reads_layer)];
+    if (Status s = place(layer.layer, of_owner); !s) return s;
+  }
+  return {};
+}
+
+Result<GroupLayout> GroupLayout::create(std::span<const LayerGroup> groups,
+                                        std::int64_t max_sequence_tokens) try {
+  GroupLayout made;
+  std::vector<std::vector<std::int32_t>> owners;
+  for (const LayerGroup& group : groups) {
+    if (Status s = check_group(group); !s) return s;
+    owners.push_back(owners_of(group));
+    const Result<KvLayout> whole = layout_of(group, owners.back());
+    // Two places of a layer in one group are found here.
+    if (!whole) return whole.status();
+    const auto num_layers = static_cast<std::int32_t>(owners.back().size());
+    made.groups_.push_back({.kind = group.kind,
+                            .num_layers = num_layers,
+                            .layer_bytes = whole->block_bytes() / num_layers,
+                            .block_size_tokens = group.block_size_tokens,
+                            .limit_tokens = group.limit_tokens,
+                            .rollback_tokens = group.rollback_tokens});
+  }
+  const Result<PageChoice> choice = choose_pages(made.groups_, max_sequence_tokens);
+  if (!choice) return choice.status();
+  made.page_bytes_ = choice->page_bytes;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const PagedBlocks& blocks = choice->groups[g];
+    made.blocks_.push_back(blocks);
+    const auto first_part = static_cast<std::int32_t>(made.parts_.size());
+    const std::size_t in_part = owners[g].size() / static_cast<std::size_t>(blocks.num_parts);
+    for (std::size_t part = 0; part < static_cast<std::size_t>(blocks.num_parts); ++part) {
+      const std::size_t first = part * in_part;
+      Result<KvLayout> layout = layout_of(groups[g], std::span(owners[g]).subspan(first, in_part));
+      if (!layout) return layout.status();
+      made.parts_.push_back(
+          {.group = static_cast<std::int32_t>(g), .blocks = blocks, .layout = std::move(*layout)});
+    }
+    if (Status s = made.place_layers(groups[g], first_part, owners[g], blocks.num_parts); !s) {
+      return s;
+    }
+  }
+  return made;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+std::int64_t GroupLayout::pages_of_sequence(std::int64_t length_tokens) const noexcept {
+  std::int64_t pages = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    pages += pages_of(groups_[g], blocks_[g], length_tokens);
+  }
+  return pages;
+}
+
+Result<KvLayerView> GroupLayout::layer_view(std::byte* base, std::int64_t num_pages,
+                                            std::int32_t layer) const noexcept {
+  if (!has_layer(layer)) {
+    return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
+  }
+  const Part& part = parts_[index(part_of(layer))];
+  const KvLayout& layout = part.layout;
+  const std::int64_t num_ids = num_pages * part.blocks.ids_per_page(page_bytes_);
+  if (num_ids > KvLayout::kMaxBlocks) {
+    return invalid_argument(Resource::num_blocks, num_ids, 1, KvLayout::kMaxBlocks);
+  }
+  const auto view = [&](PlaneKind kind) {
+    const std::int32_t plane = layout.plane_of(owner_of(layer), kind);
+    const PlaneSpec& spec = layout.planes()[index(plane)];
+    return PlaneView{.base = base + layout.plane_offset(plane, BlockOrder::block_major, num_ids),
+                     .block_stride = part.blocks.id_stride_bytes,
+                     .head_stride = layout.head_stride(plane),
+                     .token_stride = layout.token_stride(plane),
+                     .num_heads = spec.num_heads,
+                     .head_dim = spec.head_dim,
+                     .dtype = spec.dtype,
+                     .tile_order = layout.tile_order()};
+  };
+  return KvLayerView{.key = view(PlaneKind::key),
+                     .value = view(PlaneKind::value),
+                     .block_size = layout.block_size(),
+                     .num_blocks = num_ids};
+}
+
+}  // namespace kvarena

@@ -1,0 +1,282 @@
+// Blocks of groups that others fill, keep or found: imports, pins, and sequences that begin with
+// cached blocks.
+
+#include "blocktable/group_tables.hpp"
+
+#include "base/range_checks.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace kvarena {
+namespace {
+
+using ByGroup = std::array<std::int64_t, kMaxBlockGroups>;
+
+}  // namespace
+
+/// Sets what is known of the blocks that hold the sequence's tokens. The caller has checked the
+/// change, so this cannot fail.
+void BlockTables::Impl::Groups::set_content(SequenceId id, BlockContent content) {
+  const std::span<const Table> its = tables_of(id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    for (std::int32_t i = its[g].first_held; i < its[g].tree.num_entries; ++i) {
+      const BlockId block = its[g].tree.id_at(std::as_const(t.pages), i);
+      const bool is_others = content == BlockContent::unwritten &&
+                             t.manager->content(block) != BlockContent::being_written;
+      if (is_others) continue;  // somebody else has published it since
+      static_cast<void>(
+          t.manager->set_content(block, its[g].tree.generation_at(t.pages, i), content));
+    }
+  }
+}
+
+/// The options have been checked. Everything is checked before a holder is registered, so that a
+/// refused import changes nothing.
+Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_tokens,
+                                                              const SequenceOptions& options,
+                                                              Urgency urgency) {
+  ByGroup first{};
+  ByGroup end{};
+  std::int64_t num_pages = 0;
+  for (std::size_t g = 0; g < size(); ++g) {
+    const Group& group = list[g];
+    end[g] = blocks_for(group, group.is_cross ? options.cross_tokens : num_tokens);
+    if (!group.is_cross && num_tokens > 0) {
+      first[g] = retained(group.retention, num_tokens).first_block;
+    }
+    num_pages += (end[g] - first[g] + group.blocks_per_page - 1) / group.blocks_per_page;
+  }
+  if (t.sequences.is_full()) return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
+  if (Status s = t.manager->check_available(num_pages, urgency); !s) return s;
+  if (Status s = check_new_tables(first, end, 0); !s) return s;
+  const Result<SequenceId> id = insert(options, 0);
+  if (!id) return id;
+  Sequence& s = *t.sequences.find(*id);
+  const std::span<Table> its = tables_of(*id);
+  std::array<HolderDemand, kMaxBlockGroups> wanted;
+  std::size_t count = 0;
+  for (std::size_t g = 0; g < size(); ++g) {
+    wanted[g] = {.holder = s.holder,
+                 .count = static_cast<std::uint32_t>(end[g] - first[g]),
+                 .group = static_cast<std::int32_t>(g)};
+    count += wanted[g].count;
+  }
+  static_cast<void>(t.manager->allocate_each(  // the pages can be had
+      std::span(wanted.data(), size()), std::span(t.new_ids.data(), count),
+      std::span(t.new_generations.data(), count), urgency));
+  std::size_t next = 0;
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (wanted[g].count == 0) continue;
+    Table& table = its[g];
+    table.first_held = static_cast<std::int32_t>(first[g]);
+    table.tree.append_absent(t.pages, table.first_held);
+    if (!list[g].is_cross) end_slots += first[g] * list[g].block_size;
+    add_blocks(table, g, t.new_ids.data() + next, t.new_generations.data() + next, wanted[g].count);
+    next += wanted[g].count;
+  }
+  s.length = static_cast<std::int32_t>(num_tokens);
+  s.import_state = ImportState::filling;
+  t.tokens += num_tokens;
+  place_tails(s);
+  note_release(*id);
+  set_content(*id, BlockContent::being_written);
+  return id;
+}
+
+/// The import waits.
+Status BlockTables::Impl::Groups::publish_import(SequenceId id) {
+  Status failed;
+  for (const Table& table : tables_of(id)) {
+    for_each_run(table, [&](std::span<const BlockId> ids) {
+      for (const BlockId block : ids) {
+        if (!failed || t.manager->content(block) != BlockContent::failed) continue;
+        failed = failed_precondition(Resource::block, static_cast<std::uint64_t>(block.value));
+      }
+    });
+  }
+  if (!failed) return failed;
+  set_content(id, BlockContent::unwritten);
+  t.sequences.find(id)->import_state = ImportState::none;
+  return {};
+}
+
+Status BlockTables::Impl::Groups::fail_import(SequenceId id) {
+  set_content(id, BlockContent::failed);
+  t.sequences.find(id)->import_state = ImportState::failed;
+  return {};
+}
+
+// ---- blocks that are found ---------------------------------------------------------------------
+
+namespace {
+
+/// Checks the blocks of one group for a sequence that begins at a length: they end with its last
+/// token and begin where it needs them.
+Status check_blocks(const GroupBlocks& blocks, std::int64_t first_needed, std::int64_t end) {
+  const auto count = static_cast<std::int64_t>(blocks.ids.size());
+  const auto generations = static_cast<std::int64_t>(blocks.generations.size());
+  if (generations != count) {
+    return invalid_argument(Resource::span_size, generations, count, count);
+  }
+  if (end == 0 && count == 0) return {};
+  if (blocks.first_block < 0 || blocks.first_block > first_needed) {
+    return invalid_argument(Resource::block_index, blocks.first_block, 0, first_needed);
+  }
+  if (count == end - blocks.first_block) return {};
+  return invalid_argument(Resource::num_blocks, count, end - blocks.first_block,
+                          end - blocks.first_block);
+}
+
+}  // namespace
+
+/// Blocks of an encoder may be left out: they come with the first append then.
+Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
+                                                          std::span<const GroupBlocks> blocks,
+                                                          const SequenceOptions& options) {
+  const auto expected = static_cast<std::int64_t>(size());
+  if (std::ssize(blocks) != expected) {
+    return invalid_argument(Resource::num_groups, std::ssize(blocks), expected, expected);
+  }
+  ByGroup first{};
+  ByGroup end{};
+  for (std::size_t g = 0; g < size(); ++g) {
+    const Group& group = list[g];
+    end[g] = blocks_for(group, group.is_cross ? options.cross_tokens : length);
+    if (group.is_cross && blocks[g].ids.empty()) end[g] = 0;
+    const std::int64_t needed =
+        group.is_cross ? 0 : oldest_needed(group.retention, length) / group.block_size;
+    if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
+    first[g] = end[g] == 0 ? 0 : blocks[g].first_block;
+  }
+  if (Status s = check_new_tables(first, end, 0); !s) return s;
+  const Result<SequenceId> id = insert(options, 0);
+  if (!id) return id;
+  Sequence& s = *t.sequences.find(*id);
+  const std::span<Table> its = tables_of(*id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    const Status status = blocks[g].ids.empty()
+                              ? Status{}
+                              : t.manager->retain(s.holder, blocks[g].ids, blocks[g].generations);
+    if (!status) {
+      static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
+      --t.sequences_ever;
+      return status;
+    }
+    if (blocks[g].ids.empty()) continue;
+    its[g].first_held = static_cast<std::int32_t>(first[g]);
+    its[g].tree.append_absent(t.pages, its[g].first_held);
+    if (!list[g].is_cross) end_slots += first[g] * list[g].block_size;
+    add_blocks(its[g], g, blocks[g].ids.data(), blocks[g].generations.data(),
+               std::ssize(blocks[g].ids));
+  }
+  s.length = static_cast<std::int32_t>(length);
+  t.tokens += length;
+  place_tails(s);
+  note_release(*id);
+  return id;
+}
+
+// ---- pins --------------------------------------------------------------------------------------
+
+namespace {
+
+/// The blocks of one group that a pin holds.
+struct PinnedRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+
+/// Checks that a range lies within the blocks `held` .. `filled` - 1 of a table.
+Result<PinnedRange> range_of(const PinOptions& options, std::int64_t held, std::int64_t filled) {
+  const std::int64_t first =
+      options.num_blocks == -1 ? std::max(held, options.first_block) : options.first_block;
+  if (options.first_block < 0 || first < held || first > filled) {
+    return invalid_argument(Resource::block_index, options.first_block, held, filled);
+  }
+  if (options.num_blocks == -1) return PinnedRange{first, filled};
+  if (options.num_blocks < 0 || options.num_blocks > filled - first) {
+    return invalid_argument(Resource::num_blocks, options.num_blocks, 0, filled - first);
+  }
+  return PinnedRange{first, first + options.num_blocks};
+}
+
+}  // namespace
+
+/// The sequence exists and its tokens may be read. The references of a pin are taken like a fork's,
+/// and counted apart.
+Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions& options) {
+  const Sequence& s = *t.sequences.find(id);
+  if (options.group != -1) {
+    if (Status e = check_group(options.group); !e) return e;
+  } else if (options.first_block != 0 || options.num_blocks != -1) {
+    const bool is_first = options.first_block != 0;
+    return is_first ? invalid_argument(Resource::block_index, options.first_block, 0, 0)
+                    : invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
+  }
+  ByGroup first{};
+  ByGroup end{};
+  const std::span<const Table> from = tables_of(id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (options.group != -1 && static_cast<std::size_t>(options.group) != g) continue;
+    const std::int64_t filled = std::min<std::int64_t>(
+        blocks_for(list[g], tokens_in(list[g], id, s.length)), from[g].tree.num_entries);
+    const Result<PinnedRange> range = range_of(options, from[g].first_held, filled);
+    if (!range) return range.status();
+    first[g] = range->first;
+    end[g] = range->end;
+  }
+  if (Status e = check_new_tables(first, end, id.value); !e) return e;
+  if (t.pins.is_full()) return exhausted(Resource::holder, 1, 0, 0, Option::max_pins);
+  const SequenceId number = t.pins.new_id(t.pins_ever + 1);
+  const std::uint64_t owner = options.owner != 0 ? options.owner : t.owners[slot_of(id)];
+  const Result<HolderId> holder = t.manager->register_holder({.number = number.value,
+                                                              .owner = owner,
+                                                              .purpose = options.purpose,
+                                                              .since_ns = options.since_ns,
+                                                              .deadline_ns = options.deadline_ns});
+  if (!holder) return holder;
+  t.pins.insert(number).holder = *holder;
+  ++t.pins_ever;
+  const std::span<Table> to = tables_of_pin(number);
+  std::ranges::fill(to, Table{});
+  const std::int64_t entries = t.entries;
+  const std::int64_t slots_before = end_slots;
+  Status shared;
+  for (std::size_t g = 0; g < size() && shared; ++g) {
+    shared = share(from[g], to[g], g, *holder, first[g], end[g]);
+  }
+  t.pinned_entries += t.entries - entries;
+  t.entries = entries;
+  end_slots = slots_before;
+  if (shared) return holder;
+  static_cast<void>(unpin(*holder, kNoTicket));
+  --t.pins_ever;
+  return shared;
+}
+
+Status BlockTables::Impl::Groups::unpin(HolderId holder, Ticket ticket) {
+  const Sequence* found = t.pin_of(holder);
+  if (found == nullptr) return not_found(Resource::holder, holder.value);
+  const SequenceId number = found->id;
+  const std::span<Table> its = tables_of_pin(number);
+  std::int64_t count = 0;
+  for (const Table& table : its) count += table.num_held();
+  if (Status s = t.check_ticket(ticket, count); !s) return s;
+  const std::int64_t entries = t.entries;
+  const std::int64_t slots_before = end_slots;
+  Status status;
+  for (std::size_t g = size(); g-- > 0 && status;) {
+    status = release_tail(holder, its[g], g, 0, ticket);
+  }
+  t.pinned_entries -= entries - t.entries;
+  t.entries = entries;
+  end_slots = slots_before;
+  if (!status) return status;
+  static_cast<void>(t.manager->unregister_holder(holder));
+  t.pins.erase(number);
+  return {};
+}
+
+}  // namespace kvarena

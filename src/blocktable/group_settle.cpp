@@ -1,0 +1,186 @@
+// The end of an append with groups: blocks that no later token reads go, or the append is undone.
+// Promises in pages.
+
+#include "blocktable/group_tables.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+
+/// Releases the blocks at the front of a sequence's tables that no later token reads.
+void BlockTables::Impl::Groups::release_old(Sequence& s) noexcept {
+  const std::span<Table> its = tables_of(s.id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (list[g].is_cross) continue;
+    release_front(s.holder, its[g], retained(list[g].retention, s.length).first_block);
+  }
+  note_release(s.id);
+}
+
+/// The sequences of the append have their references, so this cannot fail.
+void BlockTables::Impl::Groups::settle() noexcept {
+  t.is_undoable = false;
+  if (is_settled) return;
+  is_settled = true;
+  for (std::size_t i = 0; i < num_kept; ++i) {
+    const KeptBlock& its = kept[i];
+    if (its.block == kNoBlock) continue;  // it was put back
+    static_cast<void>(t.manager->release(t.sequences.find(its.id)->holder,
+                                         std::span<const BlockId>(&its.block, 1),
+                                         std::span<const Generation>(&its.generation, 1)));
+  }
+  num_kept = 0;
+  for (std::size_t i = 0; i < t.num_grown; ++i) {
+    Sequence* s = t.sequences.find(t.grown[i].id);
+    if (s == nullptr) continue;
+    if (s->length >= release_at[slot_of(s->id)]) release_old(*s);
+    if (promised[slot_of(s->id)] != 0) renew_promise(*s);
+  }
+  t.num_grown = 0;
+}
+
+std::int64_t BlockTables::Impl::Groups::num_kept_of(SequenceId id) const noexcept {
+  if (num_kept == 0) return 0;
+  const KeptBlock* const first = kept.data();
+  return std::count_if(first, first + num_kept,
+                       [id](const KeptBlock& its) { return its.id == id; });
+}
+
+/// Releases the kept blocks of a sequence that ends before the append is settled.
+Status BlockTables::Impl::Groups::release_kept(SequenceId id, Ticket ticket) {
+  std::size_t left = 0;
+  Status first;
+  for (std::size_t i = 0; i < num_kept; ++i) {
+    const KeptBlock its = kept[i];
+    if (its.id != id || !first) {
+      kept[left++] = its;
+      continue;
+    }
+    const HolderId holder = t.sequences.find(id)->holder;
+    const std::span<const BlockId> block(&its.block, 1);
+    const std::span<const Generation> generation(&its.generation, 1);
+    first = ticket == kNoTicket ? t.manager->release(holder, block, generation)
+                                : t.manager->release_after(ticket, holder, block, generation);
+    if (!first) kept[left++] = its;
+  }
+  num_kept = left;
+  return first;
+}
+
+// ---- undo --------------------------------------------------------------------------------------
+
+/// Removes the new tokens of a sequence, and reserved blocks that others have claimed since they
+/// got tokens: these must not be written again.
+void BlockTables::Impl::Groups::take_back_tokens(const Impl::Grown& its) {
+  Sequence* s = t.sequences.find(its.id);
+  if (s == nullptr || s->length <= its.old_length) return;
+  const std::span<Table> all = tables_of(its.id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (list[g].is_cross) continue;
+    PageTree& tree = all[g].tree;
+    const auto filled = static_cast<std::int32_t>(blocks_for(list[g], its.old_length));
+    const auto were_filled = static_cast<std::int32_t>(
+        std::min<std::int64_t>(blocks_for(list[g], s->length), tree.num_entries));
+    for (std::int32_t i = filled; i < were_filled; ++i) {
+      if (t.manager->claims(tree.id_at(std::as_const(t.pages), i)) == 1) continue;
+      static_cast<void>(release_tail(s->holder, all[g], g, i, kNoTicket));
+      break;
+    }
+  }
+  t.tokens -= s->length - its.old_length;
+  s->length = its.old_length;
+}
+
+/// Releases the blocks that a growth took, except copies.
+void BlockTables::Impl::Groups::take_back_blocks(std::size_t growth) {
+  Sequence* s = t.sequences.find(growths[growth].id);
+  if (s == nullptr) return;
+  const std::span<Table> all = tables_of(s->id);
+  for (std::size_t g = size(); g-- > 0;) {
+    const std::int64_t old = table_growths[growth * size() + g].old_entries;
+    if (all[g].tree.num_entries <= old) continue;
+    static_cast<void>(release_tail(s->holder, all[g], g, old, kNoTicket));
+  }
+}
+
+/// Releases a copy and puts the copied block back in its place. Returns false when the copy is not
+/// there any more.
+bool BlockTables::Impl::Groups::put_back(const KeptBlock& its) {
+  Sequence* s = t.sequences.find(its.id);
+  if (s == nullptr) return false;
+  Table& table = tables_of(its.id)[static_cast<std::size_t>(its.group)];
+  if (its.index < table.first_held || its.index >= table.tree.num_entries) return false;
+  BlockId& id = table.tree.id_at(t.pages, its.index);
+  if (id != its.copy) return false;
+  Generation& generation = table.tree.generation_at(t.pages, its.index);
+  static_cast<void>(t.manager->release(s->holder, std::span<const BlockId>(&id, 1),
+                                       std::span<const Generation>(&generation, 1)));
+  id = its.block;
+  generation = its.generation;
+  return true;
+}
+
+/// Undoes the append in reverse order, so that the free blocks get their old order.
+void BlockTables::Impl::Groups::undo_append(bool copies_are_made) {
+  const std::span<const Impl::Grown> all(t.grown.data(), t.num_grown);
+  for (const Impl::Grown& its : all) take_back_tokens(its);
+  std::size_t left = num_kept;  // in the order of the growths that copied them
+  for (std::size_t i = num_growths; i-- > 0;) {
+    take_back_blocks(i);
+    for (; left > 0 && kept[left - 1].id == growths[i].id; --left) {
+      KeptBlock& its = kept[left - 1];
+      if (!copies_are_made && put_back(its)) its.block = kNoBlock;
+    }
+  }
+  for (const Impl::Grown& its : all) {
+    if (Sequence* s = t.sequences.find(its.id); s != nullptr) place_tails(*s);
+  }
+  settle();
+}
+
+// ---- promises ----------------------------------------------------------------------------------
+
+/// Returns the pages that a sequence may still turn while it grows to `capacity`. A window or a
+/// chunk gives pages back while it takes others: it is promised what it holds at most, and a block
+/// more for a step's own tokens.
+std::int64_t BlockTables::Impl::Groups::promised_pages(SequenceId id,
+                                                       std::int64_t capacity) const noexcept {
+  std::int64_t pages = 0;
+  const std::span<const Table> its = tables_of(id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    const Group& group = list[g];
+    const std::int64_t m = group.blocks_per_page;
+    const std::int64_t missing =
+        blocks_for(group, tokens_in(group, id, capacity)) - its[g].tree.num_entries;
+    if (missing <= 0) continue;
+    std::int64_t needed = (missing + m - 1) / m;
+    const PagedKind kind = group.retention.kind;
+    if (kind == PagedKind::window || kind == PagedKind::chunk) {
+      const std::int64_t most = pages_of(kind, peak_blocks(group.retention, capacity) + 1, m);
+      needed = std::min(needed, std::max<std::int64_t>(0, most - (its[g].num_held() + m - 1) / m));
+    }
+    pages += needed;
+  }
+  return pages;
+}
+
+/// Brings the promise to what the sequence may still need, as far as there are pages.
+void BlockTables::Impl::Groups::renew_promise(const Sequence& s) noexcept {
+  const std::int64_t wanted = promised_pages(s.id, promised[slot_of(s.id)]);
+  const std::int64_t now = t.manager->holder(s.holder)->reserved;
+  if (wanted == now) return;
+  const std::int64_t left = t.manager->available_now() - t.manager->stats().reserved;
+  const std::int64_t renewed = std::min(wanted, now + std::max<std::int64_t>(0, left));
+  if (renewed != now) static_cast<void>(t.manager->reserve(s.holder, renewed, Urgency::growth));
+}
+
+/// The sequence exists, and the capacity is within its maximum.
+Status BlockTables::Impl::Groups::promise_capacity(SequenceId id, std::int64_t capacity) {
+  const Status status =
+      t.manager->reserve(t.sequences.find(id)->holder, promised_pages(id, capacity));
+  if (status) promised[slot_of(id)] = capacity;
+  return status;
+}
+
+}  // namespace kvarena

@@ -1,0 +1,253 @@
+#pragma once
+
+/// @file
+/// `Groups`: the tables of sequences in a pool of several groups. The public calls of BlockTables
+/// come here when their options have groups. A sequence's record is in the same SequenceTable as
+/// without groups; `room` is that of its fullest table. Blocks leave the front of a table when a
+/// step is settled, so that a step that is undone has them back.
+
+#include "base/lazy_array.hpp"
+#include "blocktable/block_tables_impl.hpp"
+#include "blocktable/page_tree.hpp"
+#include "kvarena/base/choose_pages.hpp"
+#include "kvarena/blocktable/table_groups.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kvarena {
+
+struct BlockTables::Impl::Groups {
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  /// What is known of a group.
+  struct Group {
+    TableGroup spec;
+    PagedGroup retention;
+    std::int64_t block_size = 0;
+    std::int64_t blocks_per_page = 0;
+    bool is_cross = false;
+  };
+  /// A sequence's, or a pin's, blocks of one group. While `room` > 0, the next token goes to slot
+  /// `next_slot`.
+  struct Table {
+    std::int64_t next_slot = 0;
+    PageTree tree;                ///< by block index
+    std::int32_t first_held = 0;  ///< entries in front of this one are absent
+    std::int32_t room = 0;        ///< tokens that fit into the block of the last token
+    std::int64_t num_held() const noexcept { return tree.num_entries - first_held; }
+  };
+  /// A demand of the current call that takes blocks.
+  struct Grown {
+    std::size_t demand = 0;
+    Sequence* sequence = nullptr;
+    SequenceId id{};
+    std::optional<Urgency> urgency{};
+    bool owns_tails = false;  ///< its last blocks have no other claims
+  };
+  /// What it takes in one group.
+  struct TableGrowth {
+    std::int32_t old_entries = 0;
+    std::int32_t new_entries = 0;
+    BlockId tail;  ///< the last block, which is copied first; or kNoBlock
+  };
+  /// A block that the last append copied. Its sequence still holds it.
+  struct KeptBlock {
+    SequenceId id;
+    std::int32_t group = 0;
+    std::int32_t index = 0;  ///< in its table; the copy has this index now
+    BlockId block;
+    Generation generation;
+    BlockId copy;
+  };
+
+  static Status check(const BlockManager& manager, std::span<const TableGroup> groups) noexcept;
+  Groups(Impl& its_tables, const BlockTablesOptions& options);
+  static std::int64_t host_bytes(std::int64_t num_table_pages,
+                                 const BlockTablesOptions& options) noexcept;
+
+  Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
+
+  // ---- group_sequences.cpp: the life of a sequence
+  Result<SequenceId> fork(SequenceId parent, std::int64_t length, SequenceOptions options);
+  Status destroy_many(std::span<const SequenceId> ids, Ticket ticket);
+  Status truncate(SequenceId id, std::int64_t length, Ticket ticket);
+
+  // ---- group_append.cpp: growth
+  template <class Demands>
+  Result<AppendResult> append(const Demands& demands, Urgency urgency);
+  Result<AppendResult> append(std::span<const AppendDemand> demands, Urgency urgency);
+  Result<AppendResult> append_one_each(std::span<const SequenceId> ids);
+  Status reserve_capacity(SequenceId id, std::int64_t capacity, Urgency urgency);
+
+  // ---- group_settle.cpp: the end of an append, and promises
+  void settle() noexcept;
+  void undo_append(bool copies_are_made);
+  Status promise_capacity(SequenceId id, std::int64_t capacity);
+
+  // ---- group_imports.cpp: blocks that others hold or fill
+  Result<SequenceId> create_from(std::int64_t length, std::span<const GroupBlocks> blocks,
+                                 const SequenceOptions& options);
+  Result<SequenceId> import_sequence(std::int64_t num_tokens, const SequenceOptions& options,
+                                     Urgency urgency);
+  Status publish_import(SequenceId id);
+  Status fail_import(SequenceId id);
+  Result<HolderId> pin(SequenceId id, const PinOptions& options);
+  Status unpin(HolderId pin, Ticket ticket);
+
+  // ---- group_questions.cpp
+  SequenceInfo info(SequenceId id, const Sequence& sequence) const;
+  Result<BlockId> lookup(SequenceId id, std::int64_t index, std::int32_t group) const;
+  Result<std::int64_t> slot_of(SequenceId id, std::int64_t index, std::int32_t group) const;
+  /// Slots of all tables behind the ends of their sequences.
+  std::int64_t waste_tokens() const noexcept { return end_slots - t.tokens * num_growing; }
+  Result<std::int64_t> copy_blocks(const Table& table, std::span<BlockId> out) const;
+  Status copy_rows(std::span<const SequenceId> ids, std::span<std::int32_t> entries,
+                   std::int64_t stride, std::span<std::int32_t> lengths, std::int32_t group) const;
+  Result<BatchView> view(std::span<const SequenceId> ids, std::int32_t group);
+  Status check_invariants() const;
+
+  // ---- parts
+  Status check_group(std::int32_t group) const noexcept;
+  std::size_t size() const noexcept { return list.size(); }
+  static std::size_t slot_of(SequenceId id) noexcept {
+    return static_cast<std::size_t>(SequenceTable::slot_of(id));
+  }
+  std::span<Table> tables_of(SequenceId id) noexcept {
+    return {tables.data() + slot_of(id) * size(), size()};
+  }
+  std::span<Table> tables_of_pin(SequenceId number) noexcept {
+    const std::size_t place = static_cast<std::size_t>(t.sequences.capacity()) + slot_of(number);
+    return {tables.data() + place * size(), size()};
+  }
+  std::span<const Table> tables_of(SequenceId id) const noexcept {
+    return const_cast<Groups*>(this)->tables_of(id);
+  }
+  std::span<const Table> tables_of_pin(SequenceId number) const noexcept {
+    return const_cast<Groups*>(this)->tables_of_pin(number);
+  }
+  /// The tables of what a holder stands for.
+  std::span<const Table> tables_of(const Sequence& sequence) const noexcept {
+    return t.sequences.find(sequence.id) == &sequence ? tables_of(sequence.id)
+                                                      : tables_of_pin(sequence.id);
+  }
+  /// The tokens of a sequence of `length` tokens in a group.
+  std::int64_t tokens_in(const Group& group, SequenceId id, std::int64_t length) const noexcept {
+    return group.is_cross ? cross_tokens[slot_of(id)] : length;
+  }
+  std::int64_t blocks_for(const Group& group, std::int64_t num_tokens) const noexcept {
+    return (num_tokens + group.block_size - 1) / group.block_size;
+  }
+  /// The id by which kernels find a block.
+  BlockId table_id(const Group& group, BlockId id) const noexcept {
+    if (group.spec.ids_per_page == 0) return id;
+    const BlockPlace place = t.manager->place_of(id);
+    return BlockId(static_cast<std::int32_t>(place.page * group.spec.ids_per_page +
+                                             place.slot * group.spec.ids_per_block));
+  }
+  /// The longest length <= `length` that a sequence with these tables can be cut to.
+  std::int64_t restorable(std::span<const Table> its, std::int64_t length) const noexcept;
+  Status check_restorable(SequenceId id, std::int64_t length) const noexcept;
+  /// Gives `to` references on the blocks first .. end - 1 of `from`. On failure it has a part.
+  Status share(const Table& from, Table& to, std::size_t group, HolderId holder, std::int64_t first,
+               std::int64_t end);
+  void add_blocks(Table& table, std::size_t group, const BlockId* ids,
+                  const Generation* generations, std::int64_t count) noexcept;
+  /// Releases the entries from `keep` on, last first. With 0 the table is empty then.
+  Status release_tail(HolderId holder, Table& table, std::size_t group, std::int64_t keep,
+                      Ticket ticket);
+  /// Releases the entries in front of `first`.
+  void release_front(HolderId holder, Table& table, std::int64_t first) noexcept;
+  void place_tails(Sequence& sequence) noexcept;
+  /// Notes the length at which the next block leaves the front of a table.
+  void note_release(SequenceId id) noexcept;
+  void release_old(Sequence& sequence) noexcept;
+  Status fence_tail(const Sequence& sequence, const Table& table, std::int64_t index,
+                    Ticket ticket);
+  Status check_new_tables(std::span<const std::int64_t> absent, std::span<const std::int64_t> ends,
+                          std::uint64_t subject) const noexcept;
+  Status release_kept(SequenceId id, Ticket ticket);
+  std::int64_t num_kept_of(SequenceId id) const noexcept;
+  std::int64_t num_held_by(SequenceId id) const noexcept;
+
+  template <class Demands>
+  Status plan_append(const Demands& demands);
+  void plan_growth(Sequence& sequence, std::int64_t capacity, std::size_t demand,
+                   std::optional<Urgency> urgency, bool writes);
+  void resolve_shared_tails();
+  Status check_table_pages();
+  Status take_blocks(Urgency urgency);
+  void apply_growths();
+  void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
+  void fill(Sequence& sequence, std::int64_t count, std::int64_t first) noexcept;
+  void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
+                   std::int64_t* slot) noexcept;
+
+  bool put_back(const KeptBlock& kept);
+  void take_back_tokens(const Impl::Grown& its);
+  void take_back_blocks(std::size_t growth);
+  std::int64_t promised_pages(SequenceId id, std::int64_t capacity) const noexcept;
+  void renew_promise(const Sequence& sequence) noexcept;
+
+  void set_content(SequenceId id, BlockContent content);
+  Status check_table(std::size_t group, const Table& table, Resource resource,
+                     std::uint64_t subject) const;
+  Status check_sequence(SequenceId id, const Sequence& sequence) const;
+  bool mark_pages(std::int32_t page, std::int32_t level, std::int32_t leaves,
+                  std::vector<bool>& marked) const;
+
+  /// Calls visit(span of ids) for all blocks of a sequence or a pin.
+  template <class Visit>
+  void for_each_held(const Sequence& sequence, Visit visit) const {
+    for (const Table& table : tables_of(sequence)) for_each_run(table, visit);
+    if (t.sequences.find(sequence.id) != &sequence) return;
+    for (std::size_t i = 0; i < num_kept; ++i) {
+      if (kept[i].id == sequence.id) visit(std::span<const BlockId>(&kept[i].block, 1));
+    }
+  }
+  /// The same for one table.
+  template <class Visit>
+  void for_each_run(const Table& table, Visit visit) const {
+    for (std::int32_t i = table.first_held; i < table.tree.num_entries;) {
+      const std::int32_t place = i & kPageMask;
+      const std::int32_t run = std::min(kPageEntries - place, table.tree.num_entries - i);
+      visit(std::span<const BlockId>(
+          std::as_const(t.pages).ids(table.tree.leaf_page(t.pages, i >> kPageShift)) + place,
+          static_cast<std::size_t>(run)));
+      i += run;
+    }
+  }
+
+  Impl& t;
+  std::vector<Group> list;
+  LazyArray<Table> tables;               // [max_sequences + max_pins, groups]
+  LazyArray<std::int32_t> cross_tokens;  // [max_sequences]
+  LazyArray<std::int64_t> promised;      // [max_sequences] capacity in tokens; 0: no promise
+  LazyArray<std::int64_t> release_at;    // [max_sequences] see note_release
+  std::int64_t end_slots = 0;            // of sequences: entries x block size, absent ones too
+  std::int64_t num_growing = 0;          // groups that get a sequence's new tokens
+  bool is_settled = true;                // no append waits for settle
+
+  LazyArray<Grown> growths;
+  LazyArray<TableGrowth> table_growths;  // [growths, groups]
+  std::size_t num_growths = 0;           // valid until the next append
+  std::size_t first_growth = 0;          // of the current call
+  LazyArray<HolderDemand> demands;
+  LazyArray<std::int32_t> growth_of_demand;  // of the manager's demands
+  std::size_t num_demands = 0;
+  LazyArray<SharedTail> shared_tails;
+  std::size_t num_shared_tails = 0;
+  LazyArray<BlockCopy> copies;
+  LazyArray<std::int32_t> copy_groups;
+  std::size_t num_copies = 0;
+  LazyArray<std::int64_t> slots;  // [groups, tokens]
+  LazyArray<KeptBlock> kept;
+  std::size_t num_kept = 0;
+  LazyArray<BlockId> view_entries;
+};
+
+}  // namespace kvarena

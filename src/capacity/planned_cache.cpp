@@ -1,0 +1,120 @@
+// The cache of a plan.
+
+#include "base/out_of_memory.hpp"
+#include "capacity/amount.hpp"
+#include "capacity/planning.hpp"
+#include "capacity/share.hpp"
+#include "kernels/decode/decode_workspace.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+namespace kvarena::capacity {
+Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& o,
+                                   std::span<const GroupMemory> groups,
+                                   std::int64_t context_tokens) {
+  if (groups.size() != 1) return unsupported(Resource::num_groups, groups.size());
+  const GroupMemory& group = groups.front();
+  const auto kind = static_cast<std::uint64_t>(group.kind);
+  if (group.kind == CacheKind::window || group.kind == CacheKind::chunked) {
+    return unsupported(Resource::window, kind);
+  }
+  if (group.kind != CacheKind::full) return unsupported(Resource::num_planes, kind);
+  const StorageFormat* own = find_storage_format(model.kv_format);
+  const StorageFormat* format = o.kv ? &*o.kv : own;
+  const auto dtype = format != nullptr ? dtype_of(*format) : std::nullopt;
+  if (!dtype) return unsupported(Resource::dtype);
+  if (o.kv_scale == ScaleKind::per_token_head && bytes_of(*dtype) == 1) {
+    return unsupported(Resource::scale, static_cast<std::uint64_t>(o.kv_scale));
+  }
+  const std::int64_t q_heads =
+      ceil_div(std::max(model.shape.num_q_heads, model.shape.num_kv_heads), o.tensor_parallel);
+  const std::int64_t group_size = ceil_div(std::max<std::int64_t>(q_heads, 1), group.num_kv_heads);
+  KvCacheOptions cache;
+  cache.layout = {.num_layers = group.num_layers,
+                  .num_kv_heads = group.num_kv_heads,
+                  .head_dim_k = group.head_dim_k,
+                  .head_dim_v = group.head_dim_v,
+                  .dtype = *dtype,
+                  .block_size_tokens = o.block_size_tokens};
+  cache.num_q_heads = static_cast<std::int32_t>(group_size * group.num_kv_heads);
+  cache.max_sequences = max_sequences_of(o);
+  // A row has a token at least.
+  cache.max_batch_rows =
+      static_cast<std::int32_t>(std::min<std::int64_t>(cache.max_sequences, o.max_step_tokens));
+  cache.max_sequence_tokens = context_tokens;
+  cache.max_step_tokens = o.max_step_tokens;
+  return cache;
+}
+
+FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
+                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
+                              std::int64_t budget_bytes) {
+  if (!options.target || budget_bytes <= 0) return {};
+  const Result<KvCacheOptions> cache = options_for(model, options, groups, context_tokens);
+  if (!cache) return {};
+  const Result<KvCacheOptions> fitted = fit_cache(*cache, *options.target, budget_bytes);
+  if (!fitted) {
+    if (fitted.status().code == StatusCode::insufficient_vram) return {.num_blocks = 0};
+    return {};  // no kernel for it, or a pool past its largest: planned without a cache
+  }
+  const Result<CacheFootprint> footprint = cache_footprint(*fitted, *options.target);
+  if (!footprint) return {};
+  // A pool of one block more has tables twice as large at most.
+  const std::int64_t block_bytes = footprint->pool_bytes / footprint->num_blocks;
+  const std::int64_t table_bytes = footprint->device_bytes() - footprint->pool_bytes;
+  const bool is_full = budget_bytes - footprint->device_bytes() < plus(block_bytes, table_bytes);
+  return {.most_blocks = is_full ? KvLayout::kMaxBlocks : footprint->num_blocks,
+          .num_blocks = footprint->num_blocks,
+          .table_bytes = table_bytes,
+          .workspace_bytes = footprint->workspace_bytes};
+}
+
+// The partial results of decode attention are computed; the rest is what the workspace has besides.
+Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
+                          std::int64_t workspace_bytes) {
+  const kernels::DecodeLimits limits{.max_rows = cache.max_batch_rows,
+                                     .q_len = cache.max_decode_tokens,
+                                     .num_q_heads = cache.num_q_heads,
+                                     .num_kv_heads = cache.layout.num_kv_heads,
+                                     .head_dim = cache.layout.head_dim_k,
+                                     .num_sms = target.num_sms,
+                                     .kv_dtype = cache.layout.dtype};
+  const std::int32_t dims[] = {64, 96, 128, 256};
+  const bool has_decode =
+      std::ranges::find(dims, limits.head_dim) != std::end(dims) &&
+      limits.num_q_heads <= std::int64_t{limits.num_kv_heads} * kernels::kMaxDecodeGroup;
+  if (target.kind != DeviceKind::cuda || !has_decode) return {workspace_bytes, "B"};
+  const std::int64_t heads = std::int64_t{limits.num_kv_heads} * kernels::column_chunks(limits);
+  const Formula thread_blocks(std::int64_t{limits.num_sms} * kernels::decode_shape(limits).per_sm);
+  const Formula parts = Formula(limits.max_rows, "rows") +
+                        rounded_down(Formula(kernels::kMaxWaves) * thread_blocks, heads) + 1;
+  const Formula partial = parts * heads * Formula(kernels::kColumns, "columns") *
+                          (Formula(8) + Formula(4) * limits.head_dim).of("B");
+  const std::int64_t rest = workspace_bytes - partial.value();
+  if (rest < 0) return {workspace_bytes, "B"};
+  return partial + Formula(rest, "B of many query columns and of schedules");
+}
+
+Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
+                                     const MemoryPlan& plan) try {
+  std::vector<GroupMemory> groups;
+  for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
+  Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
+  if (!cache) return cache;
+  if (!plan.weights_known) return unsupported(Resource::none);
+  if (plan.num_blocks == 0) {
+    return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
+  }
+  cache->size.num_blocks = plan.num_blocks;
+  if (options.target) {
+    const Result<CacheFootprint> footprint = cache_footprint(*cache, *options.target);
+    if (!footprint) return footprint.status();
+  }
+  return cache;
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+}  // namespace kvarena::capacity

@@ -1,0 +1,76 @@
+// Random operations on sequences with groups, judged by what is found in memory. Faults planted in
+// the tables must be found.
+//
+// KVARENA_SEED=<n> replays one seed in every game; KVARENA_GROUP_OPS=<n> sets the operations of
+// each.
+
+#include "model/group_world.hpp"
+#include "support/environment.hpp"
+#include "support/process_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+namespace kvarena::model {
+
+void PrintTo(const GroupGame& game, std::ostream* out) { *out << game.name; }
+
+namespace {
+
+constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 3'000 : 60'000;
+constexpr auto kFull = PagedKind::full;
+constexpr auto kWindow = PagedKind::window;
+constexpr auto kChunk = PagedKind::chunk;
+constexpr auto kCross = PagedKind::cross;
+
+const std::vector<GroupGame> kGames = {
+    {"Gemma", {{kFull, 4}, {kWindow, 4, 16}}, {2, 10}, 40, 60},
+    {"GemmaTight", {{kFull, 4}, {kWindow, 4, 16, 5}}, {2, 10}, 40, 24, 6, 200},
+    {"WindowAlone", {{kWindow, 4, 9, 3}}, {3}, 36, 12, 5, 300},
+    {"WindowOfOne", {{kFull, 4}, {kWindow, 4, 1}}, {1, 1}, 8, 60},
+    {"Chunks", {{kFull, 4}, {kChunk, 4, 32}}, {1, 3}, 36, 60},
+    {"ChunksOfOneBlock", {{kChunk, 4, 4}, {kFull, 8}}, {3, 1}, 36, 40, 6, 300},
+    {"SizesDiffer", {{kFull, 8}, {kWindow, 2, 7}, {kWindow, 16, 40, 4}}, {1, 3, 2}, 40, 60},
+    {"Cross", {{kFull, 4}, {kCross, 4, 20}}, {2, 1}, 40, 50},
+    {"CrossAndWindow", {{kCross, 8, 30}, {kWindow, 4, 12}, {kFull, 4}}, {1, 2, 2}, 24, 50},
+    {"WithoutUndo", {{kFull, 4}, {kWindow, 4, 16}}, {2, 10}, 40, 40, 8, 400, false},
+    {"LongTables", {{kWindow, 1, 5}, {kFull, 1}}, {1, 1}, 8, 700, 5, 2000},
+};
+
+std::uint64_t seed() { return test::number_from_environment("KVARENA_SEED", 20261123); }
+
+class GroupTables : public ::testing::TestWithParam<GroupGame> {};
+
+TEST_P(GroupTables, KeepWhatLaterTokensRead) {
+  const auto operations = static_cast<std::int64_t>(
+      test::number_from_environment("KVARENA_GROUP_OPS", kDefaultOperations));
+  GroupWorld world(GetParam(), seed());
+  const auto wrong = world.play(operations);
+  EXPECT_FALSE(wrong.has_value()) << *wrong << "; KVARENA_SEED=" << seed();
+  for (const char* outcome : {"forked", "cut", "cut with a ticket", "copied", "reserved",
+                              "promised", "pinned", "imported", "began from blocks"}) {
+    if (operations < 3000) break;
+    const bool has_tails = GetParam().groups[0].block_size_tokens > 1;
+    if (!has_tails && std::string_view(outcome) == "copied") continue;
+    EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GroupTables, ::testing::ValuesIn(kGames),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(GroupTablesFaults, AreFound) {
+  for (const GroupGame& game : kGames) {
+    const bool slides = std::ranges::any_of(game.groups, [](const TableGroup& group) {
+      return (group.kind == kWindow && group.limit_tokens > group.block_size_tokens) ||
+             (group.kind == kChunk && group.limit_tokens > group.block_size_tokens);
+    });
+    if (!slides) continue;
+    GroupWorld early(game, seed(), GroupPlant::window_one_block_early);
+    EXPECT_TRUE(early.play(20'000).has_value()) << game.name << ": a block leaves too early";
+  }
+}
+
+}  // namespace
+}  // namespace kvarena::model

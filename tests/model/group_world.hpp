@@ -1,0 +1,108 @@
+#pragma once
+
+/// @file
+/// Sequences with groups over a simulated arena, judged by effects: every append writes what its
+/// tokens are at the slots it got, copies are carried out, and every token that a later one reads
+/// must be found where the tables say. Groups lie in the same bytes, so a page that two of them use
+/// at once shows.
+
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace kvarena::model {
+
+/// A game: groups of layers, the pool, and how long sequences get.
+struct GroupGame {
+  const char* name;
+  std::vector<TableGroup> groups;         // without ids
+  std::vector<std::int64_t> token_units;  // by group: units of the arena that a token takes
+  std::int64_t page_units = 0;            // of which a page has so many
+  std::int64_t num_pages = 0;
+  std::int32_t max_sequences = 8;
+  std::int64_t longest = 600;
+  bool can_undo = true;
+};
+
+/// A fault to plant.
+enum class GroupPlant { none, window_one_block_early };
+
+/// Plays random operations. The first broken promise ends the game and is returned.
+class GroupWorld {
+ public:
+  GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant plant = GroupPlant::none);
+  ~GroupWorld();
+
+  /// Returns what was wrong, or nothing.
+  std::optional<std::string> play(std::int64_t operations);
+  /// How often each thing happened.
+  const std::map<std::string, std::int64_t>& outcomes() const { return outcomes_; }
+
+ private:
+  struct Life {
+    SequenceId id;
+    std::vector<std::uint64_t> tokens;  // what each token is
+    std::uint64_t encoder = 0;          // what its encoder's tokens are
+    std::int32_t cross_tokens = 0;
+    bool has_encoder = false;  // its encoder's tokens have been written
+    bool is_import = false;
+  };
+  struct Pinned {
+    HolderId holder;
+    Life life;
+    std::vector<std::vector<std::int64_t>> slots;  // by group and token; -1: not held
+  };
+
+  void operate();
+  void begin();
+  void begin_from();
+  void import();
+  void append();
+  void write(std::vector<std::size_t>& rows, const std::vector<AppendDemand>& demands,
+             const AppendResult& result);
+  void undo(const std::vector<std::size_t>& rows, std::vector<Life> before);
+  void fork();
+  void cut();
+  void end();
+  void reserve();
+  void promise();
+  void publish();
+  void pin();
+  void unpin();
+  void check_all();
+  void check(const Life& life, std::int64_t length, const char* when);
+  void check_pins();
+  std::int64_t brute_restorable(const Life& life, std::int64_t length);
+  void write_cross(Life& life);
+
+  std::uint64_t& unit(std::size_t group, std::int64_t slot);
+  std::uint64_t stamp(std::size_t group, std::uint64_t token) const {
+    return token * 31 + group + 1;
+  }
+  std::uint64_t random(std::uint64_t below) { return random_() % below; }
+  std::size_t any() { return static_cast<std::size_t>(random(lives_.size())); }
+  void fail(const std::string& what) {
+    if (!wrong_) wrong_ = what;
+  }
+  bool expect(const Status& status, const char* what);
+
+  const GroupGame game_;
+  std::vector<TableGroup> groups_;
+  std::mt19937_64 random_;
+  std::unique_ptr<BlockManager> manager_;
+  std::unique_ptr<BlockTables> tables_;
+  std::vector<std::uint64_t> arena_;
+  std::vector<Life> lives_;
+  std::vector<Pinned> pins_;
+  std::map<std::string, std::int64_t> outcomes_;
+  std::optional<std::string> wrong_;
+  std::uint64_t next_token_ = 1;
+};
+
+}  // namespace kvarena::model
