@@ -19,7 +19,7 @@ namespace kvarena {
 struct BlockManager::Impl {
   explicit Impl(const BlockManagerOptions& options)
       : pool(options.groups.empty()
-                 ? BlockPool(options.num_blocks)
+                 ? BlockPool(options.num_blocks, options.eviction)
                  : BlockPool(options.num_blocks, options.groups, options.max_holders)),
         holders(options.max_holders),
         fences(options.max_open_tickets, options.max_fence_entries, take_id_space(IdKind::ticket)),
@@ -125,6 +125,12 @@ struct BlockManager::Impl {
   Status release_after(Ticket ticket, HolderId holder, std::span<const BlockId> ids,
                        std::span<const Generation> generations);
   Status set_content(BlockId id, Generation generation, BlockContent content);
+  // With an eviction order (eviction.cpp):
+  /// Returns what release would return, and changes nothing.
+  Status check_release(const Holder& holder, HolderId holder_id, std::span<const BlockId> ids,
+                       std::span<const Generation> generations) noexcept;
+  Status set_retention(BlockId id, Generation generation, const RetentionHint& retention);
+  Status advance_clock(std::int64_t now);
   Result<bool> quarantine(BlockId id);
   Status restore(BlockId id);
   Status retire(Ticket ticket);
@@ -168,8 +174,8 @@ struct BlockManager::Impl {
   std::uint64_t claim_serial = 1;    // see BlockManager::claim_serial
   std::uint64_t calls = 0;           // stamps the holders of allocate_each
   std::int64_t refused_demand = -1;  // with groups: of the last allocate_each
-  LazyArray<BlockId> evicted_ids;    // with groups: by the last allocation
-  std::size_t num_evicted = 0;
+  LazyArray<BlockId> evicted_ids;    // with groups: by the last allocation. Else the pool has them
+  std::size_t num_evicted = 0;       // by the last allocation
 };
 
 }  // namespace kvarena

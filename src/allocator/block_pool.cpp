@@ -5,7 +5,7 @@
 namespace kvarena {
 
 /// The free stack is filled in reverse, so that blocks 0, 1, 2, ... are handed out first.
-BlockPool::BlockPool(std::int64_t num_blocks)
+BlockPool::BlockPool(std::int64_t num_blocks, EvictionPolicy policy)
     : records_(static_cast<std::size_t>(num_blocks)),
       side_(static_cast<std::size_t>(num_blocks), kNoFence),
       free_stack_(static_cast<std::size_t>(num_blocks)) {
@@ -13,6 +13,9 @@ BlockPool::BlockPool(std::int64_t num_blocks)
     free_stack_[i] = BlockId(static_cast<std::int32_t>(free_stack_.size() - 1 - i));
   }
   counts_.free = num_blocks;
+  if (policy != EvictionPolicy::tail_first) {
+    order_ = std::make_unique<EvictionOrder>(policy, num_blocks);
+  }
 }
 
 /// The free stack stays empty: all pages are free, so all blocks are absent.
@@ -56,6 +59,7 @@ void BlockPool::set_content(BlockId id, BlockContent content) noexcept {
     case BlockContent::published: marks = kPublished; break;
     case BlockContent::failed: marks = kContent; break;
   }
+  if (content != BlockContent::published) forget(id);
   record(id).word = (record(id).word & ~kContent) | marks;
 }
 
@@ -74,16 +78,30 @@ std::int64_t BlockPool::take(BlockId* ids, Generation* generations, std::int64_t
     generations[i] = Generation(r.generation);
   }
   counts_.free -= from_free;
-  for (std::int64_t i = from_free; i < count; ++i) {
-    const BlockId id = block(evictable_head_);
-    unlink_evictable(id);
-    Record& r = record(id);
-    r.word = kHeld | 1;
-    ids[i] = id;
-    generations[i] = Generation(++r.generation);
-  }
+  evict(ids + from_free, generations + from_free, count - from_free);
   counts_.referenced += count;
   return count - from_free;
+}
+
+/// Hands out evictable blocks.
+void BlockPool::evict(BlockId* ids, Generation* generations, std::int64_t count) noexcept {
+  BlockId* evicted = free_stack_.data() + counts_.free;
+  const auto hand_out_evicted = [&](BlockId id) {
+    Record& r = record(id);
+    r.word = kHeld | 1;
+    *ids++ = id;
+    *generations++ = Generation(++r.generation);
+    *evicted++ = id;
+  };
+  if (order_ != nullptr) {
+    counts_.evictable -= count;
+    return order_->evict(count, hand_out_evicted);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const BlockId id = block(evictable_head_);
+    unlink_evictable(id);
+    hand_out_evicted(id);
+  }
 }
 
 /// Handles the common cases in one pass over the records, and leaves all others to the caller.
@@ -123,6 +141,7 @@ std::size_t BlockPool::release_leading(std::span<const BlockId> ids,
 void BlockPool::drop_marked(BlockId id) noexcept {
   Record& r = record(id);
   if ((r.word & kQuarantined) != 0) {
+    forget(id);
     r.word &= kQuarantined | kContent;
     ++r.generation;
     ++counts_.offline;
@@ -173,6 +192,11 @@ void BlockPool::undo_drop(BlockId id) noexcept {
 
 /// Makes a block the last one to be evicted.
 void BlockPool::append_evictable(BlockId id) noexcept {
+  ++counts_.evictable;
+  if (order_ != nullptr) {
+    record(id).word = kPublished;
+    return order_->insert(id);
+  }
   record(id).word = kPublished | kLink;
   side_[index(id)] = evictable_tail_;
   const auto raw = static_cast<std::uint32_t>(id.value);
@@ -182,11 +206,15 @@ void BlockPool::append_evictable(BlockId id) noexcept {
     records_[evictable_tail_].word = kPublished | raw;
   }
   evictable_tail_ = raw;
-  ++counts_.evictable;
 }
 
 /// The links of the neighbours, or the ends of the list, skip the block.
 void BlockPool::unlink_evictable(BlockId id) noexcept {
+  --counts_.evictable;
+  if (order_ != nullptr) {
+    record(id).word = 0;
+    return order_->hold(id);
+  }
   const std::uint32_t next = record(id).word & kLink;
   const std::uint32_t previous = side_[index(id)];
   (previous == kLink ? evictable_head_ : records_[previous].word) =
@@ -194,7 +222,6 @@ void BlockPool::unlink_evictable(BlockId id) noexcept {
   (next == kLink ? evictable_tail_ : side_[next]) = previous;
   side_[index(id)] = kNoFence;
   record(id).word = 0;
-  --counts_.evictable;
 }
 
 void BlockPool::free_evictable(BlockId id) noexcept {
@@ -203,6 +230,7 @@ void BlockPool::free_evictable(BlockId id) noexcept {
     return pages_->forget_cached(pages_->place_of(id));
   }
   unlink_evictable(id);
+  forget(id);
   ++record(id).generation;
   free_stack_[static_cast<std::size_t>(counts_.free++)] = id;
 }
@@ -215,6 +243,7 @@ void BlockPool::take_offline(BlockId id) noexcept {
   }
   if (state(id) == BlockState::evictable) {
     unlink_evictable(id);
+    forget(id);
   } else {
     const auto end = free_stack_.begin() + counts_.free;
     const auto found = std::find(free_stack_.begin(), end, id);
@@ -259,7 +288,8 @@ bool BlockPool::free_list_is_whole() const {
   return true;  // together with the recount, the list has exactly the free blocks
 }
 
-bool BlockPool::evictable_list_is_whole() const noexcept {
+bool BlockPool::evictable_list_is_whole() const {
+  if (order_ != nullptr) return order_->size() == counts_.evictable && order_->is_whole();
   std::int64_t length = 0;
   std::uint32_t previous = kLink;
   for (std::uint32_t raw = evictable_head_; raw != kLink; raw = records_[raw].word & kLink) {
@@ -271,6 +301,7 @@ bool BlockPool::evictable_list_is_whole() const noexcept {
 }
 
 bool BlockPool::evictable_links_agree(BlockId id) const noexcept {
+  if (order_ != nullptr) return order_->agrees(id);
   const auto raw = static_cast<std::uint32_t>(id.value);
   const auto is_evictable = [this](std::uint32_t other) {
     return other < records_.size() && (records_[other].word & ~kLink) == kPublished;

@@ -6,9 +6,11 @@
 /// check its callers; the manager does. It takes 16 bytes a block: an 8-byte record, a 4-byte link
 /// and a 4-byte place on the free stack.
 ///
-/// With groups a PagePool has the orders of free and evictable blocks in place of the free stack
-/// and the links. A block whose page is not carved for its group is absent.
+/// With a policy other than tail_first an EvictionOrder has the order of evictable blocks in place
+/// of the links. With groups a PagePool has the orders of free and evictable blocks in place of the
+/// free stack and the links. A block whose page is not carved for its group is absent.
 
+#include "allocator/eviction_order.hpp"
 #include "allocator/page_pool.hpp"
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
@@ -39,8 +41,9 @@ class BlockPool {
   // live references means fenced. Of the content bits, kPublished alone means published, kWriting
   // alone means being written, and both mean failed. A block that is not held is offline with
   // kQuarantined, evictable with kPublished, and free otherwise. An evictable word has the next
-  // link in the bits below kQuarantined. Offline and free words remember their content, for
-  // undo_drop alone; in a free word kFailedFree stands for kPublished.
+  // link in the bits below kQuarantined, unless an EvictionOrder or a page has it. Offline and free
+  // words remember their content, for undo_drop alone; in a free word kFailedFree stands for
+  // kPublished.
   static constexpr std::uint32_t kHeld = 1U << 31;
   static constexpr std::uint32_t kPublished = 1U << 30;
   static constexpr std::uint32_t kQuarantined = 1U << 29;
@@ -58,7 +61,7 @@ class BlockPool {
   };
   static_assert(sizeof(Record) + 2 * sizeof(std::uint32_t) <= 16);
 
-  explicit BlockPool(std::int64_t num_blocks);
+  BlockPool(std::int64_t num_blocks, EvictionPolicy policy);
   /// Makes a pool of pages for these groups, of which there is at least one.
   BlockPool(std::int64_t num_pages, std::span<const BlockGroup> groups, std::int64_t max_holders);
   // The pages know the place of the counts.
@@ -68,6 +71,10 @@ class BlockPool {
   /// The pages of a pool with groups, else nullptr.
   PagePool* pages() noexcept { return pages_.get(); }
   const PagePool* pages() const noexcept { return pages_.get(); }
+
+  /// The order of evictable blocks, or nullptr when it is in the links or the pages.
+  EvictionOrder* order() noexcept { return order_.get(); }
+  const EvictionOrder* order() const noexcept { return order_.get(); }
 
   std::int64_t num_blocks() const noexcept { return static_cast<std::int64_t>(records_.size()); }
   const StateCounts& counts() const noexcept { return counts_; }
@@ -109,8 +116,22 @@ class BlockPool {
   }
   /// Undoes the newest `drop` that is not undone yet. The block has one live reference again.
   void undo_drop(BlockId id) noexcept;
-  /// Takes an evictable block out of its order. The block then has no references and is in no list.
+  /// Takes an evictable block out of its order, which remembers it until it is forgotten. The block
+  /// then has no references and is in no list.
   void unlink_evictable(BlockId id) noexcept;
+  /// Ends what an order knows of a block that is not evictable: nobody finds its content any more.
+  void forget(BlockId id) noexcept {
+    if (order_ != nullptr) order_->forget(id);
+  }
+  /// Counts a use of a block that was found by its content.
+  void count_use(BlockId id) noexcept {
+    if (order_ != nullptr && content(id) == BlockContent::published) order_->use(id);
+  }
+  /// The blocks that the last `take` evicted, of which there were `count`, in the order of
+  /// eviction. Valid until the next change.
+  std::span<const BlockId> last_evicted(std::size_t count) const noexcept {
+    return std::span(free_stack_).subspan(static_cast<std::size_t>(counts_.free), count);
+  }
   /// Drops the cached content of an evictable block, which becomes free.
   void free_evictable(BlockId id) noexcept;
   /// Takes a free or evictable block offline. O(n) for a free block.
@@ -162,7 +183,7 @@ class BlockPool {
   /// Whether the free stack names each free block once. O(n).
   bool free_list_is_whole() const;
   /// Whether the evictable list is whole. O(evictable).
-  bool evictable_list_is_whole() const noexcept;
+  bool evictable_list_is_whole() const;
   /// Whether this place of the free stack names a free block. Requires 0 <= place < num_blocks().
   bool names_free_block(std::int64_t place) const noexcept {
     const BlockId id = free_stack_[static_cast<std::size_t>(place)];
@@ -184,14 +205,17 @@ class BlockPool {
   void drop_marked(BlockId id) noexcept;
   void drop_in_page(BlockId id) noexcept;
   void append_evictable(BlockId id) noexcept;
+  void evict(BlockId* ids, Generation* generations, std::int64_t count) noexcept;
 
   std::vector<Record> records_;
   std::vector<std::uint32_t> side_;  // held: fence chain; evictable: previous link; else kNoFence
   std::vector<BlockId> free_stack_;  // [0, counts_.free) are the free blocks; the last one is
-                                     // handed out next
+                                     // handed out next. Behind them are the blocks that the last
+                                     // allocation evicted
   std::uint32_t evictable_head_ = kLink;  // the block to evict next
   std::uint32_t evictable_tail_ = kLink;
   StateCounts counts_;
+  std::unique_ptr<EvictionOrder> order_;
   std::unique_ptr<PagePool> pages_;
 };
 

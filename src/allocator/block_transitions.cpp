@@ -153,6 +153,7 @@ Result<std::int64_t> BlockManager::Impl::allocate(std::span<const HolderDemand> 
   references += total;
   allocations += static_cast<std::uint64_t>(total);
   evictions += static_cast<std::uint64_t>(evicted);
+  num_evicted = static_cast<std::size_t>(evicted);
   note_peak();
   return evicted;
 }
@@ -207,6 +208,7 @@ Status BlockManager::Impl::retain(HolderId holder_id, std::span<const BlockId> i
         [[fallthrough]];
       default: ++pool.record(id).word; break;
     }
+    pool.count_use(id);
   }
   consume_reservation(*holder, revived);
   holder->references += static_cast<std::int64_t>(ids.size());
@@ -221,6 +223,11 @@ Status BlockManager::Impl::release(HolderId holder_id, std::span<const BlockId> 
   Holder* holder = holders.find(holder_id);
   if (holder == nullptr) return not_found(Resource::holder, holder_id.value);
   if (pool.pages() != nullptr) return release_in_groups(holder_id, ids, generations);
+  if (EvictionOrder* order = pool.order(); order != nullptr) {
+    // An order does not take a block back, so the call must not fail after its first block.
+    if (Status s = check_release(*holder, holder_id, ids, generations); !s) return s;
+    order->begin_run(holder_id.value);
+  }
   const auto count = static_cast<std::int64_t>(ids.size());
   for (std::size_t i = 0;; ++i) {
     i += pool.release_leading(ids.subspan(i), generations.subspan(i), fences.num_entries() != 0);
@@ -273,68 +280,14 @@ Status BlockManager::Impl::release_after(Ticket ticket, HolderId holder_id,
   return status;
 }
 
-Status BlockManager::Impl::set_content(BlockId id, Generation generation, BlockContent content) {
-  if (Status s = check_enum(Resource::content, content, BlockContent::failed); !s) return s;
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  if (pool.record(id).generation != generation.value) return refuse_handle(id, generation);
-  if (pool.content(id) == BlockContent::published && content == BlockContent::being_written) {
-    return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
-  }
-  switch (pool.state(id)) {
-    case BlockState::referenced:
-    case BlockState::fenced:
-      if (content == BlockContent::published) ++claim_serial;
-      pool.set_content(id, content);
-      return {};
-    case BlockState::evictable:
-      if (content != BlockContent::published) pool.free_evictable(id);
-      return {};
-    case BlockState::free:
-    case BlockState::offline:
-    case BlockState::absent: break;
-  }
-  return refuse_handle(id, generation);
-}
-
-/// A held block is only marked. An available block is taken only while some available block is not
-/// promised to a holder.
-Result<bool> BlockManager::Impl::quarantine(BlockId id) {
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  switch (pool.state(id)) {
-    case BlockState::offline: return true;
-    case BlockState::referenced:
-    case BlockState::fenced: pool.record(id).word |= BlockPool::kQuarantined; return false;
-    case BlockState::free:
-    case BlockState::evictable:
-    case BlockState::absent: break;
-  }
-  if (pool.pages() != nullptr) return quarantine_in_page(id);
-  if (usable(Urgency::growth) == 0) {
-    return exhausted(Resource::reservation, static_cast<std::uint64_t>(reserved),
-                     static_cast<std::uint64_t>(available() - 1));
-  }
-  pool.take_offline(id);
-  note_peak();
-  return true;
-}
-
-Status BlockManager::Impl::restore(BlockId id) {
-  if (!pool.contains(id)) return not_found(Resource::block, static_cast<std::uint64_t>(id.value));
-  if (pool.state(id) == BlockState::offline) {
-    pool.bring_online(id);
-    return {};
-  }
-  BlockPool::Record& r = pool.record(id);
-  if ((r.word & BlockPool::kHeld) != 0 && (r.word & BlockPool::kQuarantined) != 0) {
-    r.word &= ~BlockPool::kQuarantined;
-    return {};
-  }
-  return failed_precondition(Resource::block, static_cast<std::uint64_t>(id.value));
-}
-
 /// A block is dropped with its last fence entry, unless it has live references.
 Status BlockManager::Impl::retire(Ticket ticket) {
   if (!fences.is_open(ticket)) return not_found(Resource::ticket, ticket.value);
+  EvictionOrder* order = pool.order();
+  if (order != nullptr) {
+    order->end_run();
+    order->begin_run(ticket.value);
+  }
   fences.retire(
       ticket, [this](BlockId id) -> std::uint32_t& { return pool.fence_head(id); },
       [this](BlockId id) {
@@ -344,6 +297,7 @@ Status BlockManager::Impl::retire(Ticket ticket) {
         pool.count_fenced(id, -1);
         pool.drop(id);
       });
+  if (order != nullptr) order->end_run();
   return {};
 }
 

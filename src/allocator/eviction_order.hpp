@@ -1,44 +1,33 @@
 #pragma once
 
 /// @file
-/// `EvictionOrder`: the order in which cached blocks are evicted, by one of four policies. It knows
-/// block ids only: no contents, no references, no clock. Every call is O(1), without a scan and
-/// without an allocation. Equal calls give equal orders. Move-only; one thread at a time.
+/// `EvictionOrder`: the order in which cached blocks are evicted, by a policy. It knows block ids
+/// only: no contents, no references. Every call is O(1), for fifo's next and advance_clock
+/// amortised, without an allocation. Equal calls give equal orders. Move-only; one thread at a
+/// time.
 ///
-/// The links of a block lie in arrays that are indexed by its id: 8 bytes a block, with LFU up
-/// to 36. Memory is committed when it is first used.
+/// A block is in the order while it is evictable. A block that is held leaves the order, but the
+/// order remembers what its policy needs (since when it is cached, how often it was used, its
+/// retention) until it is forgotten.
+///
+/// What is known of a block lies in arrays that are indexed by its id: 12 bytes a block, with
+/// priority 48. Memory is committed when it is first used.
 
-#include "base/lazy_array.hpp"
-
+#include "allocator/entry_order.hpp"
+#include "allocator/priority_order.hpp"
+#include "allocator/recency_order.hpp"
+#include "allocator/use_order.hpp"
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/base/ids.hpp"
 
-#include <array>
 #include <cstdint>
-#include <optional>
-#include <string_view>
+#include <variant>
 
 namespace kvarena {
 
-/// Which cached block is evicted first.
-enum class EvictionPolicy : std::uint8_t {
-  tail_first,  ///< the least recently used; of one sequence the last block first
-  head_first,  ///< the least recently used; of one sequence the first block first
-  fifo,        ///< the block that has been cached for the longest time
-  lfu,         ///< the least often used; of equals the least recently used
-};
-
-inline constexpr std::array kEvictionPolicies{EvictionPolicy::tail_first,
-                                              EvictionPolicy::head_first, EvictionPolicy::fifo,
-                                              EvictionPolicy::lfu};
-
-/// Returns "tail-first", "head-first", "fifo" or "lfu".
-std::string_view name_of(EvictionPolicy policy) noexcept;
-/// Returns the policy with this name, or nullopt.
-std::optional<EvictionPolicy> eviction_policy_of(std::string_view name) noexcept;
-
 /// Whether the blocks of a sequence are inserted and touched from the last to the first, which
-/// leaves the first block the most recent. The caller of EvictionOrder follows it: the orders of
-/// tail_first and head_first are alike in all else.
+/// leaves the first block the most recent. The caller of EvictionOrder follows it: without runs the
+/// orders of tail_first and head_first are alike in all else.
 constexpr bool begins_at_tail(EvictionPolicy policy) noexcept {
   return policy == EvictionPolicy::tail_first;
 }
@@ -49,63 +38,91 @@ class EvictionOrder {
   /// Makes an empty order for blocks 0 .. num_blocks - 1. Requires 1 <= num_blocks <=
   /// KvLayout::kMaxBlocks. Throws std::bad_alloc.
   EvictionOrder(EvictionPolicy policy, std::int64_t num_blocks);
+  /// Returns the bytes of such an order.
+  static std::int64_t bytes(EvictionPolicy policy, std::int64_t num_blocks) noexcept;
 
   EvictionPolicy policy() const noexcept { return policy_; }
   /// Returns the number of blocks in the order.
   std::int64_t size() const noexcept { return size_; }
   /// Returns the block to evict next, which stays in the order, or kNoBlock where there is none.
-  BlockId next() const noexcept {
-    const List& once = lists_[kOnce];
-    return once.first != kNoBlock || once.higher == kNoList ? once.first
-                                                            : lists_[once.higher].first;
+  BlockId next() noexcept {
+    return std::visit([](auto& order) { return order.next(); }, order_);
   }
 
-  /// Puts a block into the order. It counts as used once, now. Requires that it is not in the
-  /// order.
-  void insert(BlockId id) noexcept;
-  /// Records that a block of the order is used again.
-  void touch(BlockId id) noexcept;
-  /// Takes a block out of the order and forgets how often it was used.
-  void remove(BlockId id) noexcept;
+  /// Puts a block into the order: for the first time, or again after it was held. Requires that it
+  /// is not in the order.
+  void insert(BlockId id) noexcept {
+    std::visit([id](auto& order) { order.insert(id); }, order_);
+    ++size_;
+  }
+  /// Takes a block out of the order, and remembers it.
+  void hold(BlockId id) noexcept {
+    std::visit([id](auto& order) { order.hold(id); }, order_);
+    --size_;
+  }
+  /// Counts a use of a block that is not in the order.
+  void use(BlockId id) noexcept {
+    std::visit([id](auto& order) { order.use(id); }, order_);
+  }
+  /// Forgets a block that is not in the order.
+  void forget(BlockId id) noexcept {
+    std::visit([id](auto& order) { order.forget(id); }, order_);
+  }
+  /// Takes a block out of the order and forgets it.
+  void remove(BlockId id) noexcept {
+    hold(id);
+    forget(id);
+  }
+  /// Takes the next `count` blocks out of the order, forgets them, and calls evicted(id) for each.
+  /// Requires count <= size().
+  template <class Evicted>
+  void evict(std::int64_t count, Evicted evicted) noexcept {
+    size_ -= count;
+    std::visit(
+        [&](auto& order) {
+          for (std::int64_t i = 0; i < count; ++i) {
+            const BlockId id = order.next();
+            order.hold(id);
+            order.forget(id);
+            evicted(id);
+          }
+        },
+        order_);
+  }
+  /// Records that a block of the order is used again, now: hold, use, insert.
+  void touch(BlockId id) noexcept {
+    hold(id);
+    use(id);
+    insert(id);
+  }
+  /// The blocks that are inserted from now on belong to this run; 0: to none. A run goes on while
+  /// nothing else changes the order. See EvictionPolicy::head_first.
+  void begin_run(std::uint64_t run) noexcept {
+    std::visit([run](auto& order) { order.begin_run(run); }, order_);
+  }
+  /// Ends the run: the next block begins one, whatever its number is.
+  void end_run() noexcept {
+    std::visit([](auto& order) { order.end_run(); }, order_);
+  }
 
-  /// Whether the links agree with each other and with size(). O(size).
-  bool is_whole() const noexcept;
+  /// The retentions and their clock; null without EvictionPolicy::priority.
+  PriorityOrder* retentions() noexcept { return std::get_if<PriorityOrder>(&order_); }
+  const PriorityOrder* retentions() const noexcept { return std::get_if<PriorityOrder>(&order_); }
+
+  /// Whether the links agree with each other and with size(). O(num_blocks).
+  bool is_whole() const;
+  /// Whether the neighbours of a block of the order name it.
+  bool agrees(BlockId id) const noexcept {
+    return std::visit([id](const auto& order) { return order.agrees(id); }, order_);
+  }
 
  private:
-  struct Links {
-    BlockId earlier;
-    BlockId later;
-  };
-  // Blocks that were used equally often, the least recently used first. Lists are linked by `uses`,
-  // ascending. All policies but LFU have one list, because they do not count.
-  struct List {
-    BlockId first;
-    BlockId last;
-    std::uint32_t lower;
-    std::uint32_t higher;
-    std::int64_t uses;
-  };
-  static constexpr std::uint32_t kOnce = 0;  // the list of blocks that were used once, always there
-  static constexpr std::uint32_t kNoList = 0;  // as `higher`: nothing is below kOnce
-
-  static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
-  bool counts_uses() const noexcept { return policy_ == EvictionPolicy::lfu; }
-  std::uint32_t list_of(BlockId id) const noexcept {
-    return counts_uses() ? list_of_[index(id)] : kOnce;
-  }
-  void append(std::uint32_t list, BlockId id) noexcept;
-  void unlink(std::uint32_t list, BlockId id) noexcept;
-  void count_use(BlockId id) noexcept;
-  std::uint32_t make_list_above(std::uint32_t list) noexcept;
-  void drop_if_empty(std::uint32_t list) noexcept;
+  using Order = std::variant<RecencyOrder, EntryOrder, UseOrder, PriorityOrder>;
+  static Order order_of(EvictionPolicy policy, std::int64_t num_blocks);
 
   EvictionPolicy policy_;
   std::int64_t size_ = 0;
-  LazyArray<Links> links_;              // [num_blocks]
-  LazyArray<std::uint32_t> list_of_;    // [num_blocks], with LFU alone
-  LazyArray<List> lists_;               // [num_blocks + 1] with LFU, else [1]
-  std::uint32_t lists_made_ = 1;        // how many elements of lists_ were ever used
-  std::uint32_t spare_list_ = kNoList;  // dropped lists, linked by `higher`
+  Order order_;
 };
 
 }  // namespace kvarena

@@ -34,6 +34,7 @@ BlockPlace BlockManager::place_of(BlockId id) const noexcept {
 }
 
 std::span<const BlockId> BlockManager::evicted() const noexcept {
+  if (impl_->pool.pages() == nullptr) return impl_->pool.last_evicted(impl_->num_evicted);
   return {impl_->evicted_ids.data(), impl_->num_evicted};
 }
 

@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 127> kNames = {
+constexpr std::array<std::string_view, 131> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -135,6 +135,10 @@ constexpr std::array<std::string_view, 127> kNames = {
     "rollback_tokens",
     "reads_layer",
     "cross_tokens",
+    "eviction",
+    "priority",
+    "expires_at",
+    "clock",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(kLastOption) + 1);
 

@@ -33,6 +33,7 @@ struct Table {
   std::int64_t max_fence_entries = 0;
   std::int64_t max_table_pages = 0;
   std::int32_t spare_holders = 6;
+  EvictionPolicy eviction = EvictionPolicy::tail_first;
 };
 
 constexpr Table kTables[] = {
@@ -56,6 +57,18 @@ constexpr Table kTables[] = {
     {"LargeSixteens", 10'000, 16, 60, 9000, 100, 8, 64, 2000},
     {"LargeLargeBlocks", 10'000, 128, 20, 60'000, 0, 6, 64},
     {"LargeOneToken", 10'000, 1, 20, 1500, 0, 8, 64},
+    {"TinyHeadFirst", 8, 7, 12, 20, 0, 40, 8, 0, 0, 6, EvictionPolicy::head_first},
+    {"TinyFifo", 8, 7, 12, 20, 0, 40, 8, 0, 0, 6, EvictionPolicy::fifo},
+    {"TinyLfu", 8, 7, 12, 20, 0, 40, 8, 0, 0, 6, EvictionPolicy::lfu},
+    {"TinyPriority", 8, 7, 12, 20, 0, 40, 8, 0, 0, 6, EvictionPolicy::priority},
+    {"SmallHeadFirst", 64, 4, 16, 60, 3, 40, 8, 0, 0, 6, EvictionPolicy::head_first},
+    {"SmallFifo", 64, 4, 16, 60, 3, 40, 8, 0, 0, 6, EvictionPolicy::fifo},
+    {"SmallLfu", 64, 4, 16, 60, 3, 40, 8, 0, 0, 6, EvictionPolicy::lfu},
+    {"SmallPriority", 64, 4, 16, 60, 3, 40, 8, 0, 0, 6, EvictionPolicy::priority},
+    {"MediumHeadFirst", 600, 1, 40, 300, 20, 10, 64, 0, 0, 6, EvictionPolicy::head_first},
+    {"MediumFifo", 600, 1, 40, 300, 20, 10, 64, 0, 0, 6, EvictionPolicy::fifo},
+    {"MediumLfu", 600, 1, 40, 300, 20, 10, 64, 0, 0, 6, EvictionPolicy::lfu},
+    {"MediumPriority", 600, 1, 40, 300, 20, 10, 64, 0, 0, 6, EvictionPolicy::priority},
 };
 
 void PrintTo(const Table& table, std::ostream* out) { *out << table.name; }
@@ -67,7 +80,8 @@ Game game_of(const Table& table) {
                .watermark_blocks = table.watermark,
                .max_holders = table.max_sequences + table.spare_holders,
                .max_open_tickets = table.max_open_tickets,
-               .max_fence_entries = table.max_fence_entries};
+               .max_fence_entries = table.max_fence_entries,
+               .eviction = table.eviction};
   game.tables = {.block_size_tokens = table.block_size,
                  .max_sequences = table.max_sequences,
                  .max_table_pages = table.max_table_pages,
@@ -103,7 +117,8 @@ TEST(BlockModelGames, AllOperationsArePlayed) {
 // The games are worth nothing if some way to fail never happens in them.
 TEST(BlockModelGames, EveryOutcomeHappens) {
   std::map<std::string, std::uint64_t> outcomes;
-  for (const char* name : {"TinyManySharers", "FewTicketsFewFences", "FewHolders", "FewPages"}) {
+  for (const char* name :
+       {"TinyManySharers", "FewTicketsFewFences", "FewHolders", "FewPages", "TinyPriority"}) {
     for (const Table& table : kTables) {
       if (table.name != std::string_view(name)) continue;
       Game game = game_of(table);
@@ -217,6 +232,17 @@ TEST(BlockModelGames, EveryOutcomeHappens) {
            "set_content: failed_precondition/block",
            "set_content: double_release/block",
            "set_content: stale_handle/block",
+           "set_retention: ok/none",
+           "set_retention: unsupported/eviction",
+           "set_retention: invalid_argument/priority",
+           "set_retention: invalid_argument/expires_at",
+           "set_retention: failed_precondition/block",
+           "set_retention: stale_handle/block",
+           "set_retention: double_release/block",
+           "set_retention: not_found/block",
+           "advance_clock: ok/none",
+           "advance_clock: invalid_argument/clock",
+           "advance_clock: unsupported/eviction",
            "quarantine: ok/none",
            "quarantine: exhausted/reservation",
            "restore: ok/none",

@@ -80,6 +80,10 @@ Status repeat(BlockManager& manager, const Recorded& recorded,
       return ticket.status();
     }
     case OperationKind::retire: return manager.retire(tickets[operation.ticket]);
+    case OperationKind::set_retention:
+      return manager.set_retention(recorded.ids[0], generations[0],
+                                   {operation.flag, operation.count});
+    case OperationKind::advance_clock: return manager.advance_clock(operation.count);
   }
   return unsupported(Resource::none);
 }
@@ -107,10 +111,11 @@ Game game(std::uint64_t seed, std::int64_t num_blocks, std::int32_t block_size) 
 }
 
 TEST(Determinism, ALogIsReplayedBitForBit) {
-  for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
     Recorder first;
     Game played = game(seed, 48, 7);
     played.pool.log = &first;
+    played.pool.eviction = kEvictionPolicies[seed % kEvictionPolicies.size()];
     ASSERT_EQ(ModelDriver(played).play(), "");
     const std::vector<Recorded> history = successes(first.operations);
     ASSERT_GT(history.size(), 1000U);

@@ -45,7 +45,7 @@ std::string to_string(const Game& game) {
       << " block_size=" << game.tables.block_size_tokens
       << " max_sequences=" << game.tables.max_sequences
       << " max_table_pages=" << game.tables.max_table_pages << " max_pins=" << game.tables.max_pins
-      << " longest_chunk=" << game.longest_chunk;
+      << " longest_chunk=" << game.longest_chunk << " eviction=" << name_of(game.pool.eviction);
   return out.str();
 }
 
@@ -81,6 +81,8 @@ std::span<const ModelDriver::Move> ModelDriver::moves() {
       Move{"release_handles_after", 5, &D::release_handles_after},
       Move{"misuse_handles", 5, &D::misuse_handles},
       Move{"set_content", 6, &D::set_content},
+      Move{"set_retention", 4, &D::set_retention},
+      Move{"advance_clock", 2, &D::advance_clock},
       Move{"quarantine_block", 1, &D::quarantine_block},
       Move{"restore_block", 3, &D::restore_block},
       Move{"open_ticket", 5, &D::open_ticket},
@@ -180,6 +182,7 @@ void ModelDriver::compare_accounts() {
   expect_equal(manager_.available_now(), model.free + model.evictable, "available_now");
   expect_equal(manager_.fence_entries_available(), pool_.fence_entries_left(),
                "fence_entries_available");
+  expect_equal(manager_.clock_time(), pool_.clock(), "clock");
 
   const TableStats tables = tables_.stats();
   const TableStats naive = naive_.stats();
@@ -206,6 +209,7 @@ void ModelDriver::compare_block(BlockId id) {
                (block + " content").c_str());
   expect_equal(manager_.generation(id).value, pool_.generation(id).value,
                (block + " generation").c_str());
+  if (manager_.retention(id) != pool_.retention(id)) fail(block + " retention differs");
 }
 
 void ModelDriver::compare_sequence(SequenceId id) {

@@ -86,6 +86,8 @@ class ModelDriver {
   void release_handles_after();
   void misuse_handles();
   void set_content();
+  void set_retention();
+  void advance_clock();
   void quarantine_block();
   void restore_block();
   void open_ticket();
@@ -112,6 +114,8 @@ class ModelDriver {
   // luck
   std::uint64_t below(std::uint64_t end) { return end == 0 ? 0 : random_() % end; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
+  /// Small and large numbers alike, below 2^44.
+  std::uint64_t far_below() { return below(std::uint64_t{1} << below(45)); }
   SequenceId any_sequence();
   std::vector<SequenceId> some_sequences(std::size_t at_most);
   std::vector<SequenceId> readable_sequences() const;

@@ -116,6 +116,7 @@ void ModelDriver::expect_grant(const Result<std::int64_t>& real, const Result<Gr
     expect_equal(ids[i].value, model->handles[i].id.value, "an allocated id");
     expect_equal(generations[i].value, model->handles[i].generation.value, "its generation");
   }
+  if (!std::ranges::equal(manager_.evicted(), pool_.evicted())) fail("evicted() differs");
 }
 
 void ModelDriver::retain_block() {
@@ -229,6 +230,33 @@ void ModelDriver::set_content() {
   if (is_reserved(handle.id)) return;
   expect_status(manager_.set_content(handle.id, handle.generation, content),
                 pool_.set_content(handle, content), "set_content");
+}
+
+/// Without priorities one of few such calls is made: it is refused.
+void ModelDriver::set_retention() {
+  if (game_.pool.eviction != EvictionPolicy::priority && !one_in(8)) return;
+  Handle handle{any_block(), Generation(0)};
+  if (handle.id.value >= 0 && handle.id.value < game_.pool.num_blocks) {
+    handle.generation = pool_.generation(handle.id);
+  }
+  if (one_in(20)) handle.generation = Generation(handle.generation.value - 1);
+  RetentionHint retention{.priority =
+                              static_cast<std::int32_t>(below(RetentionHint::kMaxPriority + 1))};
+  if (one_in(2)) retention.priority = static_cast<std::int32_t>(30 + below(8));
+  if (one_in(40)) retention.priority = one_in(2) ? -1 : RetentionHint::kMaxPriority + 1;
+  // Times of all sizes, so that every digit of the wheel is used.
+  if (!one_in(3)) retention.expires_at = pool_.clock() + static_cast<std::int64_t>(far_below());
+  if (one_in(20)) retention.expires_at = pool_.clock();
+  if (one_in(40)) retention.expires_at = -1;
+  expect_status(manager_.set_retention(handle.id, handle.generation, retention),
+                pool_.set_retention(handle, retention), "set_retention");
+}
+
+void ModelDriver::advance_clock() {
+  if (game_.pool.eviction != EvictionPolicy::priority && !one_in(8)) return;
+  std::int64_t now = pool_.clock() + static_cast<std::int64_t>(far_below() / 4);
+  if (one_in(20)) now = pool_.clock() - 1;
+  expect_status(manager_.advance_clock(now), pool_.advance_clock(now), "advance_clock");
 }
 
 void ModelDriver::quarantine_block() {

@@ -13,6 +13,8 @@ std::uint64_t raw(BlockId id) { return static_cast<std::uint64_t>(id.value); }
 
 NaivePool::NaivePool(const BlockManagerOptions& options)
     : blocks_(static_cast<std::size_t>(options.num_blocks)),
+      policy_(options.eviction),
+      eviction_(options.eviction),
       watermark_(options.watermark_blocks),
       max_holders_(options.max_holders),
       max_open_tickets_(options.max_open_tickets),
@@ -111,14 +113,15 @@ Result<Grant> NaivePool::allocate(std::span<const Want> wants, Urgency urgency) 
     }
   }
   Grant grant;
+  evicted_.clear();
   for (std::int64_t i = 0; i < total; ++i) {
     BlockId id;
     if (!free_.empty()) {
       id = free_.back();
       free_.pop_back();
     } else {
-      id = evictable_.front();
-      evictable_.erase(evictable_.begin());
+      id = eviction_.evict();
+      evicted_.push_back(id);
       ++at(id).generation;
       at(id).content = BlockContent::unwritten;
       ++grant.evicted;
@@ -159,8 +162,9 @@ Status NaivePool::retain(HolderId id, std::span<const Handle> handles) {
     return exhausted(Resource::block, raw(named_evictable), raw(could_have), id.value);
   }
   for (const Handle& handle : handles) {
+    if (at(handle.id).content == BlockContent::published) eviction_.use(handle.id);
     if (state(handle.id) == BlockState::evictable) {
-      std::erase(evictable_, handle.id);
+      eviction_.leave(handle.id);
       consume_reservation(holder, 1);
     }
     ++at(handle.id).live;
@@ -176,7 +180,7 @@ Status NaivePool::release(HolderId id, std::span<const Handle> handles) {
     --at(handle.id).live;
     --holders_[id].references;
     ++counters_.releases;
-    leave_if_unused(handle.id);
+    leave_if_unused(handle.id, id.value);
   }
   return {};
 }
@@ -209,10 +213,13 @@ Status NaivePool::set_content(Handle handle, BlockContent content) {
   }
   switch (state(handle.id)) {
     case BlockState::referenced:
-    case BlockState::fenced: block.content = content; return {};
+    case BlockState::fenced:
+      block.content = content;
+      if (content != BlockContent::published) eviction_.forget(handle.id);
+      return {};
     case BlockState::evictable:
       if (content != BlockContent::published) {
-        std::erase(evictable_, handle.id);
+        eviction_.forget(handle.id);
         block.content = BlockContent::unwritten;
         leave_if_unused(handle.id);
       }
@@ -222,6 +229,36 @@ Status NaivePool::set_content(Handle handle, BlockContent content) {
     case BlockState::absent: break;
   }
   return refuse(handle);
+}
+
+Status NaivePool::set_retention(Handle handle, const RetentionHint& retention) {
+  if (policy_ != EvictionPolicy::priority) {
+    return unsupported_option(Option::eviction, static_cast<std::uint64_t>(policy_));
+  }
+  if (retention.priority < 0 || retention.priority > RetentionHint::kMaxPriority) {
+    return invalid_option(Option::priority, retention.priority, 0, RetentionHint::kMaxPriority);
+  }
+  if (retention.expires_at < 0) {
+    return invalid_option(Option::expires_at, retention.expires_at, 0, RetentionHint::kNever);
+  }
+  if (!exists(handle.id)) return not_found(Resource::block, raw(handle.id));
+  if (at(handle.id).generation != handle.generation.value) return refuse(handle);
+  if (at(handle.id).content != BlockContent::published) {
+    return failed_precondition(Resource::block, raw(handle.id));
+  }
+  eviction_.set_retention(handle.id, retention);
+  return {};
+}
+
+Status NaivePool::advance_clock(std::int64_t now) {
+  if (policy_ != EvictionPolicy::priority) {
+    return unsupported_option(Option::eviction, static_cast<std::uint64_t>(policy_));
+  }
+  if (now < clock() || now == RetentionHint::kNever) {
+    return invalid_option(Option::clock, now, clock(), RetentionHint::kNever - 1);
+  }
+  eviction_.advance_clock(now);
+  return {};
 }
 
 Result<bool> NaivePool::quarantine(BlockId id) {
@@ -239,7 +276,7 @@ Result<bool> NaivePool::quarantine(BlockId id) {
     return exhausted(Resource::reservation, raw(reserved()), raw(available() - 1));
   }
   std::erase(free_, id);
-  std::erase(evictable_, id);
+  eviction_.forget(id);
   block.leaving = true;
   leave_if_unused(id);
   note_peak();
@@ -281,10 +318,12 @@ Status NaivePool::retire(Ticket ticket) {
   if (found == tickets_.end()) return not_found(Resource::ticket, ticket.value);
   const std::vector<BlockId> references = found->second;
   tickets_.erase(found);
+  eviction_.end_run();
   for (const BlockId id : references) {
     --at(id).fenced;
-    leave_if_unused(id);
+    leave_if_unused(id, ticket.value);
   }
+  eviction_.end_run();
   return {};
 }
 
@@ -309,7 +348,7 @@ BlockContent NaivePool::content(BlockId id) const { return at(id).content; }
 std::uint32_t NaivePool::reference_count(BlockId id) const { return at(id).live; }
 
 std::int64_t NaivePool::available() const {
-  return static_cast<std::int64_t>(free_.size() + evictable_.size());
+  return static_cast<std::int64_t>(free_.size()) + eviction_.size();
 }
 
 std::int64_t NaivePool::reserved() const {
@@ -442,7 +481,7 @@ void NaivePool::consume_reservation(Holder& holder, std::int64_t count) {
   holder.reserved -= std::min(holder.reserved, count);
 }
 
-void NaivePool::leave_if_unused(BlockId id) {
+void NaivePool::leave_if_unused(BlockId id, std::uint64_t run) {
   touched_.insert(id);
   Block& block = at(id);
   if (block.live > 0 || block.fenced > 0) return;
@@ -451,8 +490,9 @@ void NaivePool::leave_if_unused(BlockId id) {
     block.content = BlockContent::unwritten;
     block.offline = true;
     ++block.generation;
+    eviction_.forget(id);
   } else if (block.content == BlockContent::published) {
-    evictable_.push_back(id);
+    eviction_.arrive(id, run);
   } else {
     block.content = BlockContent::unwritten;
     ++block.generation;

@@ -7,6 +7,7 @@
 /// order of those is documented.
 
 #include "kvarena/allocator/block_manager.hpp"
+#include "model/naive_eviction.hpp"
 
 #include <cstdint>
 #include <map>
@@ -60,6 +61,8 @@ class NaivePool {
   Status check_release(HolderId holder, std::span<const Handle> handles) const;
   Status release_after(Ticket ticket, HolderId holder, std::span<const Handle> handles);
   Status set_content(Handle handle, BlockContent content);
+  Status set_retention(Handle handle, const RetentionHint& retention);
+  Status advance_clock(std::int64_t now);
   Result<bool> quarantine(BlockId id);
   Status restore(BlockId id);
 
@@ -73,6 +76,10 @@ class NaivePool {
   std::uint32_t claims(BlockId id) const;
   BlockContent content(BlockId id) const;
   Generation generation(BlockId id) const { return Generation(at(id).generation); }
+  RetentionHint retention(BlockId id) const { return eviction_.retention(id); }
+  std::int64_t clock() const { return eviction_.clock(); }
+  /// The blocks that the last allocation evicted.
+  const std::vector<BlockId>& evicted() const { return evicted_; }
   std::int64_t usable(Urgency urgency) const;
   /// The same, below 0 by what the watermark lacks.
   std::int64_t left_for(Urgency urgency) const;
@@ -112,12 +119,14 @@ class NaivePool {
   Status refuse(Handle handle) const;
   std::int64_t beyond_promise(const Want& want) const;
   void consume_reservation(Holder& holder, std::int64_t count);
-  void leave_if_unused(BlockId id);
+  void leave_if_unused(BlockId id, std::uint64_t run = 0);
   void note_peak();
 
   std::vector<Block> blocks_;
-  std::vector<BlockId> free_;       // handed out from the back
-  std::vector<BlockId> evictable_;  // evicted from the front
+  std::vector<BlockId> free_;  // handed out from the back
+  EvictionPolicy policy_;
+  NaiveEviction eviction_;
+  std::vector<BlockId> evicted_;
   std::map<HolderId, Holder> holders_;
   std::set<HolderId> holders_ever_;
   std::map<Ticket, std::vector<BlockId>> tickets_;  // open ones, references in order of release

@@ -30,14 +30,19 @@ using replay::PureCacheReport;
 constexpr std::array<std::string_view, 7> kSharedOptions{
     "TRACE", "--format", "--requests", "--json", "--help", "--pure-cache", "--policy"};
 
+// A trace says nothing of priorities.
+constexpr bool is_for_traces(EvictionPolicy policy) { return policy != EvictionPolicy::priority; }
+
 std::vector<std::string> policy_names() {
   std::vector<std::string> names;
-  for (const EvictionPolicy policy : kEvictionPolicies) names.emplace_back(name_of(policy));
+  for (const EvictionPolicy policy : kEvictionPolicies) {
+    if (is_for_traces(policy)) names.emplace_back(name_of(policy));
+  }
   return names;
 }
 
 Finding policy_finding(const std::string& text) {
-  if (eviction_policy_of(text)) return {};
+  if (const auto policy = eviction_policy_of(text); policy && is_for_traces(*policy)) return {};
   // The nearest name of "lru" is "lfu", which is not what is meant.
   const std::string meant = text == "lru" || text == "LRU" ? std::string("tail-first")
                                                            : nearest_name(text, policy_names());

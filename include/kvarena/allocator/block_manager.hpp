@@ -9,15 +9,16 @@
 /// writes to a copy, so the bytes that others rely on are never rewritten.
 ///
 /// The manager is deterministic: the same calls give the same ids and fail at the same call. No
-/// clock, address, hash or event decides anything. The block released last is handed out first; a
-/// fresh pool hands out 0, 1, 2, ... When no block is free, the block that became evictable first
-/// is taken. The blocks of one release call are freed in the order given.
+/// address, hash or event decides anything, and no clock but the one that the caller advances. The
+/// block released last is handed out first; a fresh pool hands out 0, 1, 2, ... When no block is
+/// free, an evictable block is taken, by default the one that became evictable first
+/// (EvictionPolicy). The blocks of one release call are freed in the order given.
 ///
 /// A call for many blocks takes all or nothing and changes nothing on failure. Programmer errors
 /// (double release, stale handle, a holder that releases more than it holds) are found in every
 /// build at O(1), reported to the violation handler, and refused. Memory is allocated only at
-/// create: 16 bytes a block, plus the tables of holders, tickets and fence entries. `host_bytes`
-/// returns how much.
+/// create: 16 bytes a block (with a policy other than tail_first 28 to 64), plus the tables of
+/// holders, tickets and fence entries. `host_bytes` returns how much.
 ///
 /// With `groups` the pool is equal pages that each group carves into blocks of its own size
 /// (page_pool.hpp has the order of allocation). Reservations, the watermark and all questions about
@@ -130,9 +131,31 @@ class KVARENA_EXPORT BlockManager {
   /// Returns the index of the first demand that did not fit when the last allocate_each was refused
   /// for lack of pages, else -1.
   std::int64_t refused_demand() const noexcept;
-  /// Returns the blocks that the last allocation evicted, of any group, when there are groups.
-  /// Valid until the next call.
+  /// Returns the blocks that the last allocation evicted, of any group, in the order of eviction.
+  /// Valid until the next call that changes something. O(1).
   std::span<const BlockId> evicted() const noexcept;
+
+  // ---- eviction ------------------------------------------------------------------------------
+
+  /// Says how long a published block should stay. An evictable block counts as one that becomes
+  /// evictable now. The retention ends with the content. Returns unsupported (eviction) unless the
+  /// policy is EvictionPolicy::priority, invalid_argument (priority, expires_at),
+  /// failed_precondition (block) when the content is not published, stale_handle or not_found
+  /// (block). O(1), amortised.
+  Status set_retention(BlockId id, Generation generation, const RetentionHint& retention);
+  /// Sets the clock of retentions, which begins at 0. The blocks whose retention has ended get the
+  /// usual priority, by the time of their end and then in the order in which they became evictable.
+  /// Returns unsupported (eviction) unless the policy is EvictionPolicy::priority, or
+  /// invalid_argument (clock) for a time before the present one and for kNever. O(1), amortised
+  /// over the blocks.
+  Status advance_clock(std::int64_t now);
+  /// Returns the retention of a block that is in force; the default where there is none. Requires a
+  /// valid id. O(1).
+  RetentionHint retention(BlockId id) const noexcept;
+  /// The time to which the clock was advanced; 0 without EvictionPolicy::priority. O(1).
+  std::int64_t clock_time() const noexcept;
+  /// BlockManagerOptions::eviction.
+  EvictionPolicy eviction() const noexcept;
 
   // ---- tickets -------------------------------------------------------------------------------
 

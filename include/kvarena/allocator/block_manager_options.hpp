@@ -3,6 +3,7 @@
 /// @file
 /// The options of a BlockManager. Plain values.
 
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/allocator/page_pool.hpp"
 
 #include <cstdint>
@@ -25,6 +26,8 @@ struct BlockManagerOptions {
   std::string_view name = {};  ///< copied; names the pool to the violation handler and in log lines
   std::span<const BlockGroup>
       groups{};  ///< copied; at most kMaxBlockGroups; none: a page is a block
+  /// Which evictable block goes first. A pool with groups has tail_first alone.
+  EvictionPolicy eviction = EvictionPolicy::tail_first;
 };
 
 }  // namespace kvarena

@@ -28,19 +28,23 @@ enum class OperationKind : std::uint8_t {
   restore,
   open_ticket,
   retire,
+  set_retention,
+  advance_clock,
 };
 
 /// One call with its arguments and its outcome. A call whose outcome is not ok has changed nothing,
 /// and a replay leaves it out. `ids` is borrowed for the duration of the callback.
 struct Operation {
-  OperationKind kind{};            ///< which call
-  StatusCode outcome{};            ///< how it ended
-  std::uint8_t flag = 0;           ///< urgency of allocate and reserve, content of set_content
-  HolderId holder{};               ///< argument, or result of register_holder
-  std::uint64_t ticket = 0;        ///< argument, or result of open_ticket: a number that rises from
-                                   ///< ticket to ticket and does not depend on ids; 0: no ticket of
-                                   ///< this manager
-  std::int64_t count = 0;          ///< blocks asked for, or reserved
+  OperationKind kind{};      ///< which call
+  StatusCode outcome{};      ///< how it ended
+  std::uint8_t flag = 0;     ///< urgency of allocate and reserve, content of set_content,
+                             ///< priority of set_retention
+  HolderId holder{};         ///< argument, or result of register_holder
+  std::uint64_t ticket = 0;  ///< argument, or result of open_ticket: a number that rises from
+                             ///< ticket to ticket and does not depend on ids; 0: no ticket of
+                             ///< this manager
+  std::int64_t count = 0;    ///< blocks asked for, or reserved; RetentionHint::expires_at; the
+                             ///< time of advance_clock
   std::span<const BlockId> ids{};  ///< arguments, or the result of allocate
   std::int32_t group = 0;          ///< of allocate; 0 in a pool without groups
 };

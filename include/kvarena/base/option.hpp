@@ -153,10 +153,15 @@ enum class Option : std::uint16_t {
   rollback_tokens,
   reads_layer,
   cross_tokens,
+  // BlockManagerOptions, RetentionHint, and the time given to BlockManager::advance_clock
+  eviction,
+  priority,
+  expires_at,
+  clock,
 };
 
 /// The last enumerator, for loops over all options.
-inline constexpr Option kLastOption = Option::cross_tokens;
+inline constexpr Option kLastOption = Option::clock;
 
 /// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;
