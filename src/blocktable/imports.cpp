@@ -57,6 +57,7 @@ Result<SequenceId> BlockTables::import_sequence(std::int64_t num_tokens,
   Impl& t = *impl_;
   if (Status s = check_enum(Resource::urgency, urgency, Urgency::admission); !s) return s;
   if (Status s = check_length(num_tokens, options); !s) return s;
+  if (Status s = t.check_prefix_options(options, false); !s) return s;
   const std::int64_t num_blocks = t.blocks_for(num_tokens);
   if (t.sequences.is_full()) return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
   if (Status s = t.manager->check_available(num_blocks, urgency); !s) return s;

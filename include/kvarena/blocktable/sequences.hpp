@@ -7,6 +7,7 @@
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/prefix.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,7 @@ struct BlockTablesOptions {
   bool can_undo = false;     ///< whether undo_append works; then blocks copied on write stay held
                              ///< until settle_append, the next append (refused or not), or the end
                              ///< of their sequence
+  PrefixOptions prefix_cache{};  ///< off: nothing of it costs memory or time
 };
 
 /// Options of a new sequence.
@@ -38,6 +40,12 @@ struct SequenceOptions {
   /// health and logs show it beside the sequence. 0: the owner is the sequence's own id, or for a
   /// fork the owner of its parent. Sequence ids start at 2^24, so smaller numbers never equal one.
   std::uint64_t owner = 0;
+  /// With a prefix cache: the tokens that the sequence will have first. It begins with the longest
+  /// published prefix of them. Borrowed for the call. Only create_sequence takes these three; a
+  /// fork has the salt and the extra keys of its parent.
+  std::span<const std::int32_t> tokens{};
+  std::uint64_t salt = 0;                  ///< the tenant
+  std::span<const ExtraKey> extra_keys{};  ///< as PrefixQuery::extra_keys
 };
 
 /// What a pin holds, and who holds it.
@@ -62,6 +70,8 @@ struct AppendDemand {
   SequenceId sequence;               ///< an existing sequence, at most once in a call
   std::int32_t num_tokens = 1;       ///< >= 0
   std::optional<Urgency> urgency{};  ///< of the blocks that it takes; none: that of the call
+  /// With a prefix cache: the new tokens, num_tokens of them, or none. Borrowed for the call.
+  std::span<const std::int32_t> tokens{};
 };
 
 /// The facts about the sequence of a demand that a mirror of the tables needs.
@@ -104,6 +114,9 @@ struct SequenceInfo {
   HolderId holder;                               ///< the holder of its block references
   std::uint64_t owner = 0;                       ///< whose content it is; never 0
   ImportState import_state = ImportState::none;  ///< whether its tokens may be read
+  std::int64_t known_tokens = 0;       ///< leading tokens whose values the prefix cache was given
+  std::int64_t registered_blocks = 0;  ///< leading blocks that the prefix cache knows
+  std::int64_t published_blocks = 0;   ///< of these, those that publish has passed
 };
 
 }  // namespace kvarena
