@@ -16,7 +16,7 @@
 namespace kvarena::model {
 namespace {
 
-constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 300'000 : 10'000'000;
+constexpr std::uint64_t kDefaultOperations = test::kSanitized ? 300'000 : 5'000'000;
 constexpr std::int64_t kOperationsOfGame = 3000;
 
 struct Table {
