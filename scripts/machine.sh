@@ -89,7 +89,7 @@ unpack_package() {
 
 # What the library and the command need; tests and checks name theirs in ./check.
 # shellcheck disable=SC2034
-TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libfmt-dev nlohmann-json3-dev
+TOOL_PACKAGES=("g++=g++" "cmake=cmake" "ninja-build=ninja" libspdlog-dev libxxhash-dev libfmt-dev nlohmann-json3-dev
   libcli11-dev libcurl4-openssl-dev libmicrohttpd-dev zlib1g-dev libzstd-dev)
 
 # ensure_tool_packages [PACKAGE[=PROGRAM]...]: the packages of the command, and others.

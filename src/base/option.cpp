@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 131> kNames = {
+constexpr std::array<std::string_view, 140> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -54,6 +54,15 @@ constexpr std::array<std::string_view, 131> kNames = {
     "max_append_tokens",
     "max_length_tokens",
     "audit_blocks",
+    "prefix_cache",
+    "max_extra_keys",
+    "hash_key",
+    "history_entries",
+    "duplicates",
+    "tokens",
+    "salt",
+    "extra_keys",
+    "first_token",
     "ordinal",
     "capacity_bytes",
     "streams",

@@ -61,6 +61,7 @@ Status BlockTables::Impl::plan_append(const Demands& demands) {
       return fail(index,
                   invalid_argument(Resource::num_tokens, tokens_wanted, 0, max_append_tokens));
     }
+    if (Status s = check_values(demands.values(i), tokens_wanted); !s) return fail(index, s);
     const std::int64_t length = sequence->length + tokens_wanted;
     if (length > sequence->max_length) {
       return fail(index, too_long(demands.id(i), length, sequence->max_length));
@@ -150,7 +151,12 @@ Status BlockTables::Impl::take_blocks(std::span<Growth> its, Urgency urgency) {
   const Result<std::int64_t> evicted = manager->allocate_each(
       std::span(holder_demands.data(), its.size()), std::span(new_ids.data(), size),
       std::span(new_generations.data(), size), urgency);
-  if (evicted) return {};
+  if (evicted) {
+    if (prefix != nullptr && *evicted != 0) {
+      prefix->evicted(std::span(new_ids.data(), size).last(static_cast<std::size_t>(*evicted)));
+    }
+    return {};
+  }
   Status status = evicted.status();
   for (std::size_t g = 0; g < its.size(); ++g) {
     if (holder_demands[g].holder.value != status.subject) continue;
@@ -233,6 +239,18 @@ void BlockTables::Impl::fill_all(const Demands& demands) noexcept {
   }
 }
 
+/// Tells the prefix cache the new tokens of sequences whose tokens it knows so far.
+template <class Demands>
+void BlockTables::Impl::tell_tokens(const Demands& demands) noexcept {
+  for (std::size_t i = 0; i < demands.size(); ++i) {
+    const std::span<const std::int32_t> values = demands.values(i);
+    if (values.empty()) continue;
+    const PrefixCache::Owner owner = prefix_owner(*sequences.find(demands.id(i)));
+    if (prefix->chain(owner.slot).known + std::ssize(values) != owner.sequence.length) continue;
+    prefix->add_tokens(owner, values);
+  }
+}
+
 /// Plans, takes blocks and applies; the steps of both public appends.
 template <class Demands>
 Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency urgency) {
@@ -250,6 +268,7 @@ Result<AppendResult> BlockTables::Impl::append(const Demands& demands, Urgency u
   } else {
     fill_all<false>(demands);
   }
+  if (prefix != nullptr) tell_tokens(demands);
   num_grown = demands.size();
   is_undoable = can_undo;
   tokens += num_new_tokens;
@@ -267,6 +286,16 @@ Result<AppendResult> BlockTables::append(std::span<const AppendDemand> demands, 
 Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> ids) {
   if (impl_->groups) return impl_->groups->append_one_each(ids);
   return impl_->append(OneEach{ids}, Urgency::growth);
+}
+
+Result<AppendResult> BlockTables::append_one_each(std::span<const SequenceId> ids,
+                                                  std::span<const std::int32_t> tokens) {
+  if (tokens.size() != ids.size()) {
+    return invalid_argument(Resource::span_size, std::ssize(tokens), std::ssize(ids),
+                            std::ssize(ids));
+  }
+  if (impl_->groups) return impl_->groups->append_one_each(ids);
+  return impl_->append(OneKnownEach{{ids}, tokens}, Urgency::growth);
 }
 
 std::int64_t BlockTables::failed_demand() const noexcept { return impl_->failed_demand; }

@@ -1,8 +1,10 @@
 #pragma once
 
 /// @file
-/// The demands of the two public appends, as their templates read them.
+/// The demands of the public appends, as the one append behind them reads them: by index, an id, a
+/// number of tokens, an urgency, and the tokens when they are told.
 
+#include "kvarena/base/status.hpp"
 #include "kvarena/blocktable/sequences.hpp"
 
 #include <cstddef>
@@ -19,6 +21,7 @@ struct ListedDemands {
   SequenceId id(std::size_t i) const noexcept { return list[i].sequence; }
   std::int64_t tokens(std::size_t i) const noexcept { return list[i].num_tokens; }
   std::optional<Urgency> urgency(std::size_t i) const noexcept { return list[i].urgency; }
+  std::span<const std::int32_t> values(std::size_t i) const noexcept { return list[i].tokens; }
 };
 
 /// The demands of append_one_each: one token for each sequence.
@@ -28,7 +31,23 @@ struct OneEach {
   SequenceId id(std::size_t i) const noexcept { return list[i]; }
   static constexpr std::int64_t tokens(std::size_t) noexcept { return 1; }
   static constexpr std::optional<Urgency> urgency(std::size_t) noexcept { return std::nullopt; }
+  static constexpr std::span<const std::int32_t> values(std::size_t) noexcept { return {}; }
 };
+
+/// The same, with the tokens, one for each sequence.
+struct OneKnownEach : OneEach {
+  std::span<const std::int32_t> tokens_of_all;
+  std::span<const std::int32_t> values(std::size_t i) const noexcept {
+    return tokens_of_all.subspan(i, 1);
+  }
+};
+
+/// The tokens of a demand are all or none.
+inline Status check_values(std::span<const std::int32_t> values, std::int64_t wanted) noexcept {
+  const std::int64_t count = std::ssize(values);
+  if (count == 0 || count == wanted) return {};
+  return invalid_argument(Resource::span_size, count, wanted, wanted);
+}
 
 /// The refusal of a length past a sequence's maximum.
 inline Status too_long(SequenceId id, std::int64_t length, std::int64_t max_length) noexcept {

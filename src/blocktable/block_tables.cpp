@@ -56,6 +56,7 @@ std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
          bytes_of(num_blocks, sizeof(std::int32_t)) +
          bytes_of(options.max_pins, sizeof(Sequence) + sizeof(std::uint32_t)) +
          bytes_of(options.max_append_tokens, sizeof(std::int64_t)) +
+         PrefixCache::bytes(num_blocks, options) +
          (options.groups.empty()
               ? 0
               : Impl::Groups::host_bytes(table_pages(num_blocks, options), options));
@@ -71,6 +72,8 @@ BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& o
       pins(options.max_pins),
       owners(static_cast<std::size_t>(options.max_sequences)),
       pages(options.max_table_pages),
+      prefix(options.prefix_cache.is_on ? std::make_unique<PrefixCache>(block_manager, options)
+                                        : nullptr),
       slots(static_cast<std::size_t>(options.max_append_tokens)),
       rows(static_cast<std::size_t>(options.max_sequences)),
       new_ids(static_cast<std::size_t>(block_manager.num_blocks())),
@@ -155,17 +158,7 @@ void BlockTables::Impl::erase(SequenceId id, Sequence& sequence) noexcept {
 
 Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
                                              std::uint64_t parent_owner) {
-  if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
-      !s) {
-    return s;
-  }
-  if (Status s = check_option(Option::cross_tokens, options.cross_tokens, 0, max_cross_tokens);
-      !s) {
-    return s;
-  }
-  if (sequences.is_full()) {
-    return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
-  }
+  if (Status s = check_insert(options); !s) return s;
   const SequenceId id = sequences.new_id(sequences_ever + 1);  // a refused call uses no number up
   const std::uint64_t of_family = options.owner != 0 ? options.owner : parent_owner;
   const std::uint64_t owner = of_family != 0 ? of_family : id.value;
@@ -181,6 +174,9 @@ Result<SequenceId> BlockTables::Impl::insert(const SequenceOptions& options,
   sequence.max_length = static_cast<std::int32_t>(
       options.max_length_tokens == 0 ? kMaxTokens : options.max_length_tokens);
   ++sequences_ever;
+  if (prefix != nullptr) {
+    prefix->begin(prefix_owner(sequence).slot, options.salt, options.extra_keys);
+  }
   return id;
 }
 
@@ -205,6 +201,7 @@ Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTables
   }
   if (Status s = Impl::Groups::check(manager, options.groups); !s) return s;
   options.max_table_pages = std::min(table_pages(manager.num_blocks(), options), kMaxTokens);
+  if (Status s = PrefixCache::prepare(options.prefix_cache, manager); !s) return s;
   try {
     return BlockTables(std::make_unique<Impl>(manager, options));
   } catch (const std::bad_alloc&) {
@@ -227,10 +224,7 @@ BlockTables::~BlockTables() {
       [this](SequenceId id, const Sequence&) { static_cast<void>(destroy(id)); });
   impl_->pins.for_each(
       [this](SequenceId, const Sequence& pin) { static_cast<void>(unpin(pin.holder)); });
-}
-
-Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
-  return impl_->groups ? impl_->groups->insert(options, 0) : impl_->insert(options, 0);
+  if (impl_->prefix != nullptr) impl_->prefix->forget_all();
 }
 
 Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
@@ -243,6 +237,7 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   if (options.max_length_tokens > 0 && length > options.max_length_tokens) {
     return too_long(parent_id, length, options.max_length_tokens);
   }
+  if (Status s = t.check_prefix_options(options, false); !s) return s;
   if (t.groups) return t.groups->fork(parent_id, length, options);
   const std::int64_t shared = t.blocks_for(length);
   if (Status s = t.check_pages_of_new(shared, parent_id.value); !s) return s;
@@ -258,6 +253,9 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   child.filled_blocks = child.table.num_entries;
   t.tokens += length;
   t.place_tail(child);
+  if (t.prefix != nullptr) {
+    t.prefix->fork(t.prefix_owner(*t.sequences.find(parent_id)), t.prefix_owner(child));
+  }
   return id;
 }
 
@@ -282,6 +280,7 @@ Status BlockTables::destroy_many(std::span<const SequenceId> ids, Ticket ticket)
   if (Status status = t.check_ticket(ticket, released); !status) return status;
   for (const SequenceId id : ids) {
     Sequence& sequence = *t.sequences.find(id);
+    if (t.prefix != nullptr) t.prefix->end(t.prefix_owner(sequence));
     if (Status status = t.release_entries(sequence, 0, ticket); !status) return status;
     if (t.num_kept_tails != 0) {
       if (Status status = t.release_kept(id, ticket); !status) return status;
@@ -309,6 +308,7 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   const bool within_last_block =
       cut < t.block_size - s.room && s.table.num_entries == s.filled_blocks && s.length > 0;
   if (within_last_block && ticket == kNoTicket) [[likely]] {
+    if (t.prefix != nullptr) t.prefix->cut(t.prefix_owner(s), length);
     s.length -= cut;
     s.room += cut;
     s.next_slot -= cut;
@@ -320,6 +320,7 @@ Status BlockTables::truncate(SequenceId id, std::int64_t length, Ticket ticket) 
   const bool fences_kept_block = ticket != kNoTicket && cuts_kept_block;
   const std::int64_t fenced = s.table.num_entries - keep + (fences_kept_block ? 1 : 0);
   if (Status status = t.check_ticket(ticket, fenced); !status) return status;
+  if (t.prefix != nullptr) t.prefix->cut(t.prefix_owner(s), length);
   if (fences_kept_block) {
     if (Status status = t.fence_entry(s, keep - 1, ticket); !status) return status;
   }

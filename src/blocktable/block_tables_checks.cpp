@@ -43,14 +43,21 @@ Result<SequenceInfo> BlockTables::info(SequenceId id) const {
   if (s == nullptr) return not_found(Resource::sequence, id.value);
   if (impl_->groups) return impl_->groups->info(id, *s);
   const std::int64_t max_length = s->max_length;
+  static constexpr PrefixChain kUnknown;
+  const std::uint64_t slot = SequenceTable::slot_of(id);
+  const PrefixChain& chain =
+      impl_->prefix == nullptr ? kUnknown : impl_->prefix->chain(static_cast<std::uint32_t>(slot));
   return SequenceInfo{
       .length_tokens = s->length,
       .num_blocks = s->table.num_entries,
       .max_length_tokens = max_length == std::numeric_limits<std::int32_t>::max() ? 0 : max_length,
       .waste_tokens = s->table.num_entries * impl_->block_size - s->length,
       .holder = s->holder,
-      .owner = impl_->owners[SequenceTable::slot_of(id)],
-      .import_state = s->import_state};
+      .owner = impl_->owners[slot],
+      .import_state = s->import_state,
+      .known_tokens = chain.known,
+      .registered_blocks = chain.blocks,
+      .published_blocks = chain.published};
 }
 
 /// Returns the sequence or pin of these tables that a holder stands for, or nullptr.
@@ -296,7 +303,7 @@ Status BlockTables::check_invariants() const try {
   if (tokens != t.tokens || entries != t.entries) {
     return violated(Invariant::table_counts, Resource::num_tokens, 0, t.tokens, tokens);
   }
-  return {};
+  return t.prefix == nullptr ? Status{} : t.prefix->check(t.sequences, t.pages);
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }

@@ -5,6 +5,7 @@
 
 #include "base/lazy_array.hpp"
 #include "blocktable/page_tree.hpp"
+#include "blocktable/prefix_cache.hpp"
 #include "blocktable/sequence_table.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -37,6 +38,8 @@ struct BlockTables::Impl {
   /// Adds a sequence. Without an owner in its options, its owner is `parent_owner`, or its own id
   /// when that is 0.
   Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
+  /// Checks what insert checks first: the maximum length, and that there is room for a sequence.
+  Status check_insert(const SequenceOptions& options) const noexcept;
   Status check_sequence(SequenceId id, const Sequence& sequence) const;
   Status check_entries(const Sequence& sequence, std::int64_t kept, Resource resource,
                        std::uint64_t subject) const;
@@ -117,6 +120,18 @@ struct BlockTables::Impl {
     return status;
   }
 
+  // prefix_tables.cpp
+  PrefixCache::Owner prefix_owner(Sequence& sequence) noexcept {
+    return {static_cast<std::uint32_t>(SequenceTable::slot_of(sequence.id)), sequence, pages};
+  }
+  Status check_prefix_options(const SequenceOptions& options, bool may_have_any) const noexcept;
+  Result<SequenceId> create_with_prefix(const SequenceOptions& options);
+  Result<PrefixMatch> find_prefix(const PrefixQuery& query, std::uint64_t subject,
+                                  std::int64_t max_length);
+  Status take_prefix(Sequence& sequence, std::size_t num_tokens, const PrefixMatch& found);
+  template <class Demands>
+  void tell_tokens(const Demands& demands) noexcept;
+
   // undo_append.cpp
   void settle() noexcept;
   void undo_append(bool copies_are_made);
@@ -136,9 +151,10 @@ struct BlockTables::Impl {
   SequenceTable pins;
   LazyArray<std::uint64_t> owners;  // as in SequenceInfo, by slot; an append does not read them
   TablePages pages;
-  std::int64_t tokens = 0;          // sum of lengths
-  std::int64_t entries = 0;         // sum of table entries
-  std::int64_t pinned_entries = 0;  // of pins; `entries` does not count them
+  std::unique_ptr<PrefixCache> prefix;  // null: there is none
+  std::int64_t tokens = 0;              // sum of lengths
+  std::int64_t entries = 0;             // sum of table entries
+  std::int64_t pinned_entries = 0;      // of pins; `entries` does not count them
   std::uint64_t sequences_ever = 0;
   std::uint64_t pins_ever = 0;
   std::uint64_t copies_ever = 0;

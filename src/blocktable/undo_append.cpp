@@ -52,6 +52,7 @@ Status BlockTables::Impl::release_kept(SequenceId id, Ticket ticket) {
 void BlockTables::Impl::take_back_tokens(const Grown& its) {
   Sequence* s = sequences.find(its.id);
   if (s == nullptr || s->length <= its.old_length) return;
+  if (prefix != nullptr) prefix->cut(prefix_owner(*s), its.old_length, true);
   tokens -= s->length - its.old_length;
   s->length = its.old_length;
   const std::int32_t were_filled = std::min(s->filled_blocks, s->table.num_entries);

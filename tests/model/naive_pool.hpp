@@ -74,6 +74,8 @@ class NaivePool {
   BlockState state(BlockId id) const;
   std::uint32_t reference_count(BlockId id) const;
   std::uint32_t claims(BlockId id) const;
+  /// Whether the block is neither quarantined nor offline.
+  bool can_be_found(BlockId id) const { return !at(id).leaving && !at(id).offline; }
   BlockContent content(BlockId id) const;
   Generation generation(BlockId id) const { return Generation(at(id).generation); }
   RetentionHint retention(BlockId id) const { return eviction_.retention(id); }
@@ -95,6 +97,8 @@ class NaivePool {
   std::int64_t num_blocks() const { return static_cast<std::int64_t>(blocks_.size()); }
   /// Blocks whose state may have changed since the last call of this function.
   std::set<BlockId> take_touched() { return std::exchange(touched_, {}); }
+  /// The blocks that were evicted since the last call of this function, in order.
+  std::vector<BlockId> take_evicted() { return std::exchange(evicted_, {}); }
 
  private:
   struct Block {
@@ -137,6 +141,7 @@ class NaivePool {
   std::int64_t max_fence_entries_;
   BlockStats counters_;  // lifetime counters and peak only
   std::set<BlockId> touched_;
+  std::vector<BlockId> evicted_;
 };
 
 }  // namespace kvarena::model

@@ -67,6 +67,12 @@ class NaiveTables {
   Status truncate(SequenceId sequence, std::int64_t length, Ticket ticket);
   std::int64_t failed_demand() const { return failed_demand_; }
 
+  // for the prefix cache (naive_prefix.cpp)
+  /// An empty sequence gets these blocks, full of tokens.
+  Status begin_with(SequenceId sequence, std::span<const Handle> blocks);
+  /// A sequence gets this block in the place of another.
+  Status replace(SequenceId sequence, std::int64_t index, Handle block);
+
   Result<SequenceInfo> info(SequenceId sequence) const;
   Result<BlockId> lookup(SequenceId sequence, std::int64_t index) const;
   Result<std::int64_t> slot_of(SequenceId sequence, std::int64_t index) const;

@@ -146,6 +146,10 @@ enum class Invariant : std::int32_t {
   pages_balance = 12,     ///< free + of groups + offline == num_pages
   group_counts = 13,      ///< the blocks of a group by state are those of its pages
   page_lists = 14,        ///< every page is in the lists that its blocks call for, and in no other
+  prefix_blocks = 15,     ///< each registered block is full and has the hash of exactly its
+                          ///< tokens, extra keys and parent
+  prefix_evictable = 16,  ///< every evictable block is registered and published
+  prefix_counts = 17,     ///< the prefix cache's figures and links are those of its blocks
 };
 
 }  // namespace kvarena

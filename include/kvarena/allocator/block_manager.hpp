@@ -226,6 +226,11 @@ class KVARENA_EXPORT BlockManager {
   /// Returns what is known of a block's content; unwritten for a free or offline block. Requires a
   /// valid id.
   BlockContent content(BlockId id) const noexcept;
+  /// Returns how many of the first handles can be found by others: their generation is current,
+  /// their content is published, and they are not quarantined. Requires valid ids and spans of
+  /// equal size. O(result).
+  std::int64_t count_published(std::span<const BlockId> ids,
+                               std::span<const Generation> generations) const noexcept;
   /// Returns the state of a block. Requires a valid id. O(1).
   BlockState state(BlockId id) const noexcept;
   /// Returns the counts by state, the reservations and the lifetime counters. O(1).

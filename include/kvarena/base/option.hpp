@@ -63,6 +63,16 @@ enum class Option : std::uint16_t {
   max_append_tokens,
   max_length_tokens,
   audit_blocks,
+  // PrefixOptions, SequenceOptions and ExtraKey, for the prefix cache
+  prefix_cache,
+  max_extra_keys,
+  hash_key,
+  history_entries,
+  duplicates,
+  tokens,
+  salt,
+  extra_keys,
+  first_token,
   // CudaDeviceOptions, HostDeviceOptions, CacheTarget
   ordinal,
   capacity_bytes,

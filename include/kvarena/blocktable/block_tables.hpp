@@ -59,8 +59,10 @@ class KVARENA_EXPORT BlockTables {
 
   // ---- life of a sequence --------------------------------------------------------------------
 
-  /// Creates an empty sequence. Returns exhausted (sequence) or invalid_argument
-  /// (max_length_tokens). O(1).
+  /// Creates a sequence. It is empty, unless there is a prefix cache and the options have tokens:
+  /// then it begins with their longest published prefix, and prefix_of says what was covered.
+  /// Returns exhausted (sequence), invalid_argument (max_length_tokens), or what adopt returns.
+  /// O(1) without tokens.
   Result<SequenceId> create_sequence(const SequenceOptions& options = {});
   /// Creates a sequence that shares the first `length_tokens` tokens of `parent`: it has the same
   /// blocks, each with one more reference. The first sequence that appends to a partly shared last
@@ -109,6 +111,10 @@ class KVARENA_EXPORT BlockTables {
                               Urgency urgency = Urgency::growth);
   /// Appends one token to each sequence: a decode step.
   Result<AppendResult> append_one_each(std::span<const SequenceId> sequences);
+  /// The same with the new tokens, one for each sequence, for the prefix cache. Also returns
+  /// invalid_argument (span_size).
+  Result<AppendResult> append_one_each(std::span<const SequenceId> sequences,
+                                       std::span<const std::int32_t> tokens);
   /// Returns the index of the demand at which the last append failed, or -1.
   std::int64_t failed_demand() const noexcept;
   /// Takes back the last successful append, once. Its sequences get back their lengths, their
@@ -140,6 +146,50 @@ class KVARENA_EXPORT BlockTables {
   /// invalid_argument (sequence_length) past the length, failed_precondition (sequence_length) as
   /// fork, not_found (ticket), or exhausted (fence_entry).
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
+
+  // ---- prefix cache ----------------------------------------------------------------------------
+  // With BlockTablesOptions::prefix_cache. Without one each of these calls returns
+  // failed_precondition, except that prefix_stats are zero. Nobody but these tables may then set
+  // the content of blocks to published. A block that is allocated anew, set to another content or
+  // quarantined by others is found lost in time, and never matched.
+  //
+  // The life of a block: the tokens of a sequence that fill it are told (AppendDemand::tokens or
+  // register_tokens), and it is registered as `being_written`. publish says that what fills it has
+  // been queued on the home stream, or is complete: from now on it is matched, and evictable when
+  // nobody holds it. An undo, a cut or the end of its sequence before that unregisters it.
+
+  /// Returns the longest published prefix of the tokens, and why it is no longer. Changes nothing,
+  /// figures neither. Returns invalid_argument (num_tokens) for more than 2^31 - 1 tokens,
+  /// (extra_keys) for more than max_extra_keys, or (first_token) for a first token that is negative
+  /// or smaller than the one before. O(blocks).
+  Result<PrefixMatch> match(const PrefixQuery& query) const;
+  /// Makes an empty sequence begin with the longest published prefix of the tokens, under the salt
+  /// and the extra keys that it was created with. The rest of the tokens is not kept: tell it with
+  /// the append that computes it. Returns what match returns, failed_precondition (sequence) for a
+  /// sequence that is not empty, failed_precondition (content) for DuplicateRule::wait,
+  /// context_length_exceeded past its maximum, exhausted (block, table_page), or not_found.
+  /// O(blocks).
+  Result<PrefixMatch> adopt(SequenceId sequence, std::span<const std::int32_t> tokens);
+  /// Returns what the last adopt of a sequence, or its create, has found. not_found. O(1).
+  Result<PrefixMatch> prefix_of(SequenceId sequence) const;
+  /// Tells the next tokens of a sequence, behind SequenceInfo::known_tokens, and registers the
+  /// blocks that they fill. Returns invalid_argument (num_tokens) for more than the sequence has,
+  /// failed_precondition (sequence) for an import that is not published, or not_found. O(tokens).
+  Status register_tokens(SequenceId sequence, std::span<const std::int32_t> tokens);
+  /// Says that the first `length_tokens` tokens of a sequence, -1 for all, have been written or
+  /// will be in the order of the home stream. Publishes the blocks that the sequence has registered
+  /// and that lie within. Returns invalid_argument (sequence_length) or not_found. O(1) without
+  /// such blocks.
+  Status publish(SequenceId sequence, std::int64_t length_tokens = -1);
+  /// Unregisters the blocks that a sequence has registered or adopted, and all behind them, also
+  /// those of others. Returns not_found. O(blocks).
+  Status forget(SequenceId sequence);
+  /// Unregisters all blocks of a salt. O(num_blocks).
+  Status forget_salt(std::uint64_t salt);
+  /// Unregisters all blocks. O(num_blocks).
+  Status forget_all();
+  /// Returns the figures of the prefix cache. O(1).
+  PrefixStats prefix_stats() const noexcept;
 
   // ---- imports: tokens that others write -------------------------------------------------------
 

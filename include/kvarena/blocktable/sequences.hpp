@@ -7,6 +7,7 @@
 #include "kvarena/allocator/accounts.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/prefix.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
 
 #include <cstdint>
@@ -33,6 +34,7 @@ struct BlockTablesOptions {
   /// releases the blocks that no later token reads. None: the manager has no groups, and a sequence
   /// has one table.
   std::span<const TableGroup> groups{};
+  PrefixOptions prefix_cache{};  ///< off: nothing of it costs memory or time
 };
 
 /// Options of a new sequence.
@@ -47,6 +49,12 @@ struct SequenceOptions {
   std::int32_t cross_tokens = 0;  ///< tokens of an encoder that the layers of cross groups read;
                                   ///< their blocks come with the first append. A fork has its
                                   ///< parent's
+  /// With a prefix cache: the tokens that the sequence will have first. It begins with the longest
+  /// published prefix of them. Borrowed for the call. Only create_sequence takes these three; a
+  /// fork has the salt and the extra keys of its parent.
+  std::span<const std::int32_t> tokens{};
+  std::uint64_t salt = 0;                  ///< the tenant
+  std::span<const ExtraKey> extra_keys{};  ///< as PrefixQuery::extra_keys
 };
 
 /// What a pin holds, and who holds it.
@@ -73,6 +81,8 @@ struct AppendDemand {
   SequenceId sequence;               ///< an existing sequence, at most once in a call
   std::int32_t num_tokens = 1;       ///< >= 0
   std::optional<Urgency> urgency{};  ///< of the blocks that it takes; none: that of the call
+  /// With a prefix cache: the new tokens, num_tokens of them, or none. Borrowed for the call.
+  std::span<const std::int32_t> tokens{};
 };
 
 /// The facts about the sequence of a demand that a mirror of the tables needs.
@@ -120,6 +130,9 @@ struct SequenceInfo {
   std::uint64_t owner = 0;                       ///< whose content it is; never 0
   ImportState import_state = ImportState::none;  ///< whether its tokens may be read
   std::int32_t cross_tokens = 0;                 ///< tokens of its encoder
+  std::int64_t known_tokens = 0;       ///< leading tokens whose values the prefix cache was given
+  std::int64_t registered_blocks = 0;  ///< leading blocks that the prefix cache knows
+  std::int64_t published_blocks = 0;   ///< of these, those that publish has passed
 };
 
 }  // namespace kvarena

@@ -1,0 +1,141 @@
+// Cost of the prefix cache: a prompt of 32,768 tokens looked up, begun with, and computed for the
+// first time, with a free pool and when every block evicts; decode steps with their tokens.
+
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int32_t kBlockSize = 16;
+constexpr std::int32_t kPromptTokens = 32'768;
+constexpr std::int64_t kPromptBlocks = kPromptTokens / kBlockSize;
+
+/// Tables with a prefix cache.
+struct Cache {
+  Cache(std::int64_t num_blocks, std::int32_t num_sequences, bool is_on = true)
+      : manager(BlockManager::create({.num_blocks = num_blocks, .max_holders = num_sequences + 2})
+                    .value()),
+        tables(BlockTables::create(manager, {.block_size_tokens = kBlockSize,
+                                             .max_sequences = num_sequences,
+                                             .prefix_cache = {.is_on = is_on}})
+                   .value()) {}
+
+  /// Begins a sequence, computes the rest of its tokens and publishes it.
+  SequenceId compute(std::span<const std::int32_t> tokens, std::uint64_t salt = 0) {
+    const SequenceId id = tables.create_sequence({.tokens = tokens, .salt = salt}).value();
+    const auto covered = static_cast<std::size_t>(tables.prefix_of(id)->tokens);
+    const AppendDemand rest{
+        id, static_cast<std::int32_t>(tokens.size() - covered), {}, tokens.subspan(covered)};
+    if (!tables.append(std::span(&rest, 1)) || !tables.publish(id)) std::abort();
+    return id;
+  }
+
+  BlockManager manager;
+  BlockTables tables;
+};
+
+std::vector<std::int32_t> prompt(std::int32_t first) {
+  std::vector<std::int32_t> tokens(kPromptTokens);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+/// Hashes, finds and compares all blocks of a prompt that is cached.
+void BM_match(benchmark::State& state) {
+  Cache cache(4 * kPromptBlocks, 4);
+  const std::vector<std::int32_t> tokens = prompt(1);
+  cache.compute(tokens);
+  for (auto _ : state) benchmark::DoNotOptimize(cache.tables.match({.tokens = tokens}));
+}
+
+/// Begins a sequence with a cached prompt, and ends it.
+void BM_begin_and_end(benchmark::State& state) {
+  Cache cache(4 * kPromptBlocks, 4);
+  const std::vector<std::int32_t> tokens = prompt(1);
+  if (!cache.tables.destroy(cache.compute(tokens))) return;
+  for (auto _ : state) {
+    const SequenceId id = cache.tables.create_sequence({.tokens = tokens}).value();
+    static_cast<void>(cache.tables.destroy(id));
+  }
+}
+
+/// Takes the blocks of a prompt that nobody has seen, registers and publishes them, in a pool of
+/// four prompts. With range(0) 1 every block evicts another; with 0 the pool is free.
+void BM_cold_prompt(benchmark::State& state) {
+  constexpr std::int64_t kPoolPrompts = 4;
+  Cache cache(kPoolPrompts * kPromptBlocks, 4);
+  const bool evicts = state.range(0) == 1;
+  std::int32_t first = 0;
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (std::int32_t i = 0; i < 64; ++i) prompts.push_back(prompt(first += 1'000'003));
+  std::size_t next = 0;
+  const auto compute = [&] {
+    return cache.compute(prompts[next++ % prompts.size()], next / prompts.size());
+  };
+  for (std::int64_t i = 0; evicts && i < 2 * kPoolPrompts; ++i) {
+    static_cast<void>(cache.tables.destroy(compute()));
+  }
+  for (auto _ : state) {
+    const SequenceId id = compute();
+    state.PauseTiming();
+    static_cast<void>(cache.tables.destroy(id));
+    if (!evicts) static_cast<void>(cache.tables.forget_all());
+    state.ResumeTiming();
+  }
+}
+
+/// A token for each of range(0) sequences: told, registered and published when range(1) is 1.
+void BM_decode_step(benchmark::State& state) {
+  const auto num_sequences = static_cast<std::int32_t>(state.range(0));
+  const bool is_on = state.range(1) == 1;
+  Cache cache(num_sequences * std::int64_t{64}, num_sequences, is_on);
+  std::vector<SequenceId> ids;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(num_sequences));
+  std::iota(tokens.begin(), tokens.end(), 1);
+  const auto begin = [&] {
+    ids.clear();
+    for (std::int32_t i = 0; i < num_sequences; ++i) {
+      ids.push_back(cache.tables.create_sequence().value());
+      const std::vector<std::int32_t> start(static_cast<std::size_t>(1 + i % kBlockSize), i);
+      const AppendDemand demand{ids.back(), static_cast<std::int32_t>(start.size()), {}, start};
+      static_cast<void>(cache.tables.append(std::span(&demand, 1)));
+    }
+  };
+  begin();
+  for (auto _ : state) {
+    const bool grown = is_on ? cache.tables.append_one_each(ids, tokens).is_ok()
+                             : cache.tables.append_one_each(ids).is_ok();
+    if (grown) [[likely]] {
+      if (!is_on) continue;
+      for (const SequenceId id : ids) static_cast<void>(cache.tables.publish(id));
+      continue;
+    }
+    state.PauseTiming();
+    static_cast<void>(cache.tables.destroy_many(ids));
+    begin();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * num_sequences);
+}
+
+BENCHMARK(BM_match)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_begin_and_end)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_cold_prompt)->Arg(0)->Arg(1)->ArgName("evicts")->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_decode_step)
+    ->ArgsProduct({{256, 1024}, {0, 1}})
+    ->ArgNames({"sequences", "on"})
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace kvarena
+
+BENCHMARK_MAIN();

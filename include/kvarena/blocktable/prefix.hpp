@@ -1,0 +1,119 @@
+#pragma once
+
+/// @file
+/// What the prefix cache of BlockTables takes and returns. Sequences that begin with the same
+/// tokens share blocks: each full block is registered under a hash of its salt, its tokens, all
+/// tokens before it and its extra keys. A hit is verified: the stored tokens, extra keys and parent
+/// block are compared too, so two contents with one hash are never mistaken for each other.
+///
+/// A salt is a tenant. Blocks of one salt are never matched from another. Reasons such as
+/// other_salt are for the operator of all tenants: a tenant who saw them would learn what others
+/// have computed.
+///
+/// Plain values; copies may be read from any thread.
+
+#include "kvarena/base/export.hpp"
+#include "kvarena/base/ids.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace kvarena {
+
+/// Something apart from the tokens that the content depends on, such as an adapter or an image. It
+/// counts for the block that has its first token, and for all blocks behind that one.
+struct ExtraKey {
+  std::uint64_t key = 0;         ///< the engine's id of it
+  std::int64_t first_token = 0;  ///< index of the first token that depends on it, >= 0
+};
+
+/// What is done when two sequences compute the same block at the same time.
+enum class DuplicateRule : std::uint8_t {
+  duplicate,  ///< each computes and keeps its own block; only the first is registered
+  share,      ///< each computes its own; at publish, the second gives its own up for the first
+  wait,       ///< create_sequence refuses: failed_precondition (content), until it is published
+};
+
+/// Why a match covers no more tokens.
+enum class PrefixStop : std::uint8_t {
+  capped,             ///< all full blocks are covered, except that one token is left to compute
+  less_than_a_block,  ///< the tokens that are left do not fill a block
+  never_seen,         ///< no such block is known
+  evicted,            ///< the block was registered and is gone: PrefixMatch::removal says why
+  other_salt,         ///< the block is known under another salt
+  other_extra_key,    ///< the block is known under this salt with other extra keys
+  not_yet_published,  ///< another sequence computes it now
+};
+inline constexpr std::size_t kNumPrefixStops = 7;  ///< values of PrefixStop
+
+/// Why a block is not registered any more.
+enum class PrefixRemoval : std::uint8_t {
+  evicted,         ///< an allocation took it
+  parent_removed,  ///< a block before it went, so that nothing could match it
+  forgotten,       ///< forget, forget_salt or forget_all
+  aborted,         ///< it was cut, undone or its sequence ended before it was published
+  lost,            ///< others took it: a quarantine, set_content, or an allocation of the manager
+};
+inline constexpr std::size_t kNumPrefixRemovals = 5;  ///< values of PrefixRemoval
+
+/// Returns "capped", "less_than_a_block", ...
+KVARENA_EXPORT std::string_view name_of(PrefixStop stop) noexcept;
+/// Returns "evicted", "parent_removed", ...
+KVARENA_EXPORT std::string_view name_of(PrefixRemoval removal) noexcept;
+
+/// Options of the prefix cache of some tables.
+struct PrefixOptions {
+  static constexpr std::int32_t kMostExtraKeys = 31;  ///< largest max_extra_keys
+
+  bool is_on = false;  ///< whether there is a prefix cache; without one, nothing is allocated
+  /// The key of the hash. {0, 0}: drawn at create. It decides nothing but the places of hashes in a
+  /// table, so ranks may have different keys.
+  std::array<std::uint64_t, 2> hash_key{};
+  /// Extra keys that a sequence may have, 0 .. kMostExtraKeys. Each costs 8 bytes a block.
+  std::int32_t max_extra_keys = 0;
+  /// Newest removals, and newest registrations, that are remembered for PrefixStop; 0: one for each
+  /// 16 blocks, and at least 64.
+  std::int64_t history_entries = 0;
+  DuplicateRule duplicates = DuplicateRule::duplicate;  ///< the rule for equal blocks
+};
+
+/// A question to the prefix cache. The spans are borrowed for the call.
+struct PrefixQuery {
+  std::span<const std::int32_t> tokens = {};  ///< from the beginning of the sequence
+  std::uint64_t salt = 0;                     ///< the tenant
+  std::span<const ExtraKey> extra_keys = {};  ///< by first_token, rising or equal
+};
+
+/// The longest published prefix of some tokens.
+struct PrefixMatch {
+  std::int64_t tokens = 0;                          ///< covered: blocks * block_size
+  std::int64_t blocks = 0;                          ///< covered
+  PrefixStop stop = PrefixStop::less_than_a_block;  ///< why not more
+  PrefixRemoval removal = PrefixRemoval::evicted;   ///< stop evicted: the cause
+  std::uint64_t removal_serial = 0;                 ///< stop evicted: of PrefixStats::removals
+  BlockId pending_block = kNoBlock;  ///< stop not_yet_published: the block that is waited for
+};
+
+/// Figures of a prefix cache. Counters count since create.
+struct PrefixStats {
+  std::int64_t registered = 0;      ///< blocks that are registered now
+  std::int64_t published = 0;       ///< of these, those that can be matched
+  std::uint64_t registrations = 0;  ///< blocks ever registered
+  std::uint64_t removals = 0;       ///< blocks that ceased to be registered
+  std::uint64_t queries = 0;        ///< sequences created with tokens, and calls of adopt
+  std::uint64_t query_tokens = 0;   ///< tokens of these
+  std::uint64_t hits = 0;           ///< queries of which at least a block was covered
+  std::uint64_t hit_blocks = 0;     ///< blocks covered
+  std::uint64_t hit_tokens = 0;     ///< tokens covered
+  std::uint64_t duplicates = 0;     ///< blocks computed while an equal one was registered
+  std::uint64_t shared = 0;         ///< of these, those given up for the registered one
+  std::uint64_t broken_chains = 0;  ///< sequences that stopped to register blocks: a block of
+                                    ///< theirs was removed, or its content was set by others
+  std::array<std::uint64_t, kNumPrefixStops> stops{};           ///< queries by PrefixStop
+  std::array<std::uint64_t, kNumPrefixRemovals> removals_by{};  ///< removals by PrefixRemoval
+};
+
+}  // namespace kvarena

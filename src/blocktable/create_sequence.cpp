@@ -1,0 +1,74 @@
+// New sequences: what is checked before one is made, and the prefix that it begins with.
+
+#include "base/range_checks.hpp"
+#include "blocktable/block_tables_impl.hpp"
+#include "blocktable/group_tables.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
+
+Status BlockTables::Impl::check_insert(const SequenceOptions& options) const noexcept {
+  if (Status s = check_option(Option::max_length_tokens, options.max_length_tokens, 0, kMaxTokens);
+      !s) {
+    return s;
+  }
+  if (Status s = check_option(Option::cross_tokens, options.cross_tokens, 0, max_cross_tokens);
+      !s) {
+    return s;
+  }
+  if (!sequences.is_full()) return {};
+  return exhausted(Resource::sequence, 1, 0, 0, Option::max_sequences);
+}
+
+/// Checks the options of a new sequence that concern the prefix cache. Only one that is no fork and
+/// no import may have any.
+Status BlockTables::Impl::check_prefix_options(const SequenceOptions& options,
+                                               bool may_have_any) const noexcept {
+  if (prefix == nullptr) return {};
+  if (may_have_any) {
+    const std::int64_t count = std::ssize(options.tokens);
+    if (count > kMaxTokens) return invalid_argument(Resource::num_tokens, count, 0, kMaxTokens);
+    return prefix->check_keys(options.extra_keys);
+  }
+  if (!options.tokens.empty()) {
+    return invalid_option(Option::tokens, std::ssize(options.tokens), 0, 0);
+  }
+  if (options.salt != 0) {
+    return invalid_option(Option::salt, static_cast<std::int64_t>(options.salt), 0, 0);
+  }
+  if (options.extra_keys.empty()) return {};
+  return invalid_option(Option::extra_keys, std::ssize(options.extra_keys), 0, 0);
+}
+
+/// The prefix is found before the sequence is made, so that a refusal changes nothing.
+Result<SequenceId> BlockTables::Impl::create_with_prefix(const SequenceOptions& options) {
+  if (Status s = check_prefix_options(options, true); !s) return s;
+  if (options.tokens.empty()) return insert(options, 0);
+  const std::int64_t most = options.max_length_tokens > 0 ? options.max_length_tokens : kMaxTokens;
+  if (Status s = check_insert(options); !s) return s;
+  const Result<PrefixMatch> found =
+      find_prefix({options.tokens, options.salt, options.extra_keys}, 0, most);
+  if (!found) return found.status();
+  const Result<SequenceId> id = insert(options, 0);
+  if (!id) return id;
+  if (Status s = take_prefix(*sequences.find(*id), options.tokens.size(), *found); !s) {
+    erase(*id, *sequences.find(*id));  // a block has as many references as one can have
+    --sequences_ever;
+    return s;
+  }
+  return id;
+}
+
+Result<SequenceId> BlockTables::create_sequence(const SequenceOptions& options) {
+  if (impl_->groups) return impl_->groups->insert(options, 0);
+  return impl_->prefix == nullptr ? impl_->insert(options, 0) : impl_->create_with_prefix(options);
+}
+
+}  // namespace kvarena

@@ -1,0 +1,165 @@
+// What holds for all blocks of the cache: its making, the ways by which a block leaves it, figures.
+
+#include "blocktable/prefix_cache.hpp"
+
+#include "base/random_key.hpp"
+#include "base/range_checks.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMostEntries = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kBlocksPerEntry = 16;
+constexpr std::int64_t kFewestEntries = 64;
+
+std::int64_t history_entries(const PrefixOptions& options, std::int64_t num_blocks) noexcept {
+  if (options.history_entries != 0) return options.history_entries;
+  return std::max(kFewestEntries, num_blocks / kBlocksPerEntry);
+}
+
+constexpr std::array<std::string_view, kNumPrefixStops> kStopNames = {
+    "capped",     "less_than_a_block", "never_seen",       "evicted",
+    "other_salt", "other_extra_key",   "not_yet_published"};
+constexpr std::array<std::string_view, kNumPrefixRemovals> kRemovalNames = {
+    "evicted", "parent_removed", "forgotten", "aborted", "lost"};
+
+}  // namespace
+
+std::string_view name_of(PrefixStop stop) noexcept {
+  const auto number = static_cast<std::size_t>(stop);
+  return number < kStopNames.size() ? kStopNames[number] : "unknown_stop";
+}
+
+std::string_view name_of(PrefixRemoval removal) noexcept {
+  const auto number = static_cast<std::size_t>(removal);
+  return number < kRemovalNames.size() ? kRemovalNames[number] : "unknown_removal";
+}
+
+Status PrefixCache::prepare(PrefixOptions& options, const BlockManager& manager) noexcept {
+  if (!options.is_on) return {};
+  if (Status s = check_option(Option::max_extra_keys, options.max_extra_keys, 0,
+                              PrefixOptions::kMostExtraKeys);
+      !s) {
+    return s;
+  }
+  if (Status s = check_option(Option::history_entries, options.history_entries, 0, kMostEntries);
+      !s) {
+    return s;
+  }
+  if (Status s = check_enum(Option::duplicates, options.duplicates, DuplicateRule::wait); !s) {
+    return s;
+  }
+  if (!manager.groups().empty()) return unsupported_option(Option::prefix_cache, 1);
+  if (options.hash_key[0] != 0 || options.hash_key[1] != 0) return {};
+  const Result<std::array<std::uint64_t, 2>> key = draw_key();
+  if (key) options.hash_key = *key;
+  return key.status();
+}
+
+std::int64_t PrefixCache::bytes(std::int64_t num_blocks,
+                                const BlockTablesOptions& options) noexcept {
+  const PrefixOptions& prefix = options.prefix_cache;
+  if (!prefix.is_on) return 0;
+  const std::int64_t of_sequence =
+      static_cast<std::int64_t>(sizeof(PrefixChain)) +
+      options.block_size_tokens * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+      prefix.max_extra_keys * static_cast<std::int64_t>(sizeof(ExtraKey));
+  return PrefixIndex::bytes(num_blocks, options.block_size_tokens, prefix.max_extra_keys) +
+         2 * PrefixHistory::bytes(history_entries(prefix, num_blocks)) +
+         options.max_sequences * of_sequence;
+}
+
+PrefixCache::PrefixCache(BlockManager& manager, const BlockTablesOptions& options)
+    : manager_(&manager),
+      hash_(options.prefix_cache.hash_key),
+      block_size_(static_cast<std::size_t>(options.block_size_tokens)),
+      max_keys_(static_cast<std::size_t>(options.prefix_cache.max_extra_keys)),
+      duplicates_(options.prefix_cache.duplicates),
+      index_(manager.num_blocks(), options.block_size_tokens, options.prefix_cache.max_extra_keys),
+      removed_(history_entries(options.prefix_cache, manager.num_blocks())),
+      registered_(history_entries(options.prefix_cache, manager.num_blocks())),
+      chains_(static_cast<std::size_t>(options.max_sequences)),
+      tails_(static_cast<std::size_t>(options.max_sequences) * block_size_),
+      keys_(static_cast<std::size_t>(options.max_sequences) * max_keys_) {}
+
+/// The first tokens rise, so that a walk along the blocks meets the keys in order.
+Status PrefixCache::check_keys(std::span<const ExtraKey> keys) const noexcept {
+  if (keys.size() > max_keys_) {
+    return invalid_option(Option::extra_keys, std::ssize(keys), 0,
+                          static_cast<std::int64_t>(max_keys_));
+  }
+  std::int64_t smallest = 0;
+  for (const ExtraKey& key : keys) {
+    if (Status s = check_option(Option::first_token, key.first_token, smallest, kMostEntries); !s) {
+      return s;
+    }
+    smallest = key.first_token;
+  }
+  return {};
+}
+
+bool PrefixCache::is_alive(BlockId id) const noexcept {
+  const PrefixBlock& block = index_.block(id);
+  if (manager_->generation(id) != block.generation) return false;
+  return manager_->content(id) ==
+         (block.is_published() ? BlockContent::published : BlockContent::being_written);
+}
+
+/// A block that is still what it was loses its content too: nobody finds it any more, so an
+/// evictable one is free.
+void PrefixCache::remove_one(BlockId id, PrefixRemoval removal) noexcept {
+  const PrefixBlock& block = index_.block(id);
+  if (is_alive(id)) {
+    static_cast<void>(manager_->set_content(id, block.generation, BlockContent::unwritten));
+  }
+  ++stats_.removals;
+  ++stats_.removals_by[static_cast<std::size_t>(removal)];
+  if (block.is_published()) {
+    --stats_.published;
+    removed_.add(block.hash.high, stats_.removals << 8U | static_cast<std::uint64_t>(removal));
+  }
+  index_.erase(id);
+}
+
+/// Goes through the descendants, children first, without a stack.
+void PrefixCache::remove(BlockId id, PrefixRemoval removal) noexcept {
+  BlockId next = index_.last_descendant(id);
+  while (next != id) {
+    const BlockId parent = index_.parent_of(next).block;
+    remove_one(next, PrefixRemoval::parent_removed);
+    next = index_.last_descendant(parent);
+  }
+  remove_one(id, removal);
+}
+
+void PrefixCache::evicted(std::span<const BlockId> ids) noexcept {
+  for (const BlockId id : ids) {
+    if (index_.block(id).is_registered()) remove(id, PrefixRemoval::evicted);
+  }
+}
+
+void PrefixCache::forget_salt(std::uint64_t salt) noexcept {
+  for (std::int64_t i = 0; i < index_.num_blocks(); ++i) {
+    const BlockId id(static_cast<std::int32_t>(i));
+    if (!index_.block(id).is_registered() || !index_.is_first(id)) continue;
+    if (index_.block(id).origin == salt) remove(id, PrefixRemoval::forgotten);
+  }
+}
+
+void PrefixCache::forget_all() noexcept {
+  for (std::int64_t i = 0; i < index_.num_blocks(); ++i) {
+    const BlockId id(static_cast<std::int32_t>(i));
+    if (index_.block(id).is_registered()) remove(id, PrefixRemoval::forgotten);
+  }
+}
+
+PrefixStats PrefixCache::stats() const noexcept {
+  PrefixStats stats = stats_;
+  stats.registered = index_.registered();
+  return stats;
+}
+
+}  // namespace kvarena

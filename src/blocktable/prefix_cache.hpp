@@ -1,0 +1,174 @@
+#pragma once
+
+/// @file
+/// `PrefixCache`: the prefix cache of some tables. It has an index of registered blocks, and for
+/// each sequence its chain: the leading blocks that the index knows, the hash at their end, and the
+/// tokens behind them that do not fill a block yet.
+///
+/// A registered block is either `being_written` by one sequence, its writer, or published. Before
+/// the writer gives up a block that is being written, it unregisters it. A published block is never
+/// rewritten (BlockManager::claims), so its registration outlives its sequences. When a block is
+/// unregistered, so is everything behind it, because nothing could match that any more.
+///
+/// There is one PrefixIndex for each table group; pools without groups have one.
+
+#include "blocktable/page_tree.hpp"
+#include "blocktable/prefix_hash.hpp"
+#include "blocktable/prefix_history.hpp"
+#include "blocktable/prefix_index.hpp"
+#include "blocktable/sequence_table.hpp"
+#include "kvarena/allocator/block_manager.hpp"
+#include "kvarena/blocktable/prefix.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvarena {
+
+/// What the cache knows of a sequence.
+struct PrefixChain {
+  Hash128 chain;  ///< PrefixHash's, at the end of `blocks` blocks
+  Hash128 root;   ///< the same, with the extra keys of these blocks
+  std::uint64_t salt = 0;
+  PrefixLink last;             ///< block number `blocks` - 1 of the prefix
+  std::int32_t blocks = 0;     ///< leading blocks that are registered, here or as another's equals
+  std::int32_t published = 0;  ///< of these, those before which nothing is left to publish
+  std::int32_t known = 0;      ///< tokens told; the last known % block_size are in the tail
+  std::int32_t num_keys = 0;   ///< extra keys of the sequence
+  std::int32_t next_key = 0;   ///< the first that begins behind these blocks
+  bool has_equals = false;     ///< whether the table may have equals of these blocks, to be shared
+  std::uint64_t salt_tag = 0;  ///< hash of the salt, for notes
+  PrefixMatch found;           ///< by the last adopt
+};
+
+/// The hashes of some blocks of a query that follow one another.
+struct PrefixRun {
+  std::size_t count = 0;  ///< blocks
+  std::size_t found = 0;  ///< of these, the first that are published
+  std::array<Hash128, PrefixHash::kBatch> chains;
+  std::array<Hash128, PrefixHash::kBatch> roots;
+};
+
+/// The prefix cache of tables without groups.
+class PrefixCache {
+ public:
+  /// A sequence as its tables know it.
+  struct Owner {
+    std::uint32_t slot;
+    Sequence& sequence;
+    TablePages& pages;
+  };
+
+  /// Makes a cache whose options `prepare` has returned.
+  PrefixCache(BlockManager& manager, const BlockTablesOptions& options);
+  /// Checks the options and draws a key if need be. Returns invalid_argument with the option, its
+  /// value and its range, unsupported (prefix_cache) for a pool with groups, or io_error.
+  static Status prepare(PrefixOptions& options, const BlockManager& manager) noexcept;
+  static std::int64_t bytes(std::int64_t num_blocks, const BlockTablesOptions& options) noexcept;
+  Status check_keys(std::span<const ExtraKey> keys) const noexcept;
+
+  // prefix_match.cpp
+  /// Finds the longest published prefix. The first `ids.size()` blocks of it are written to `ids`
+  /// and `generations`; it has no more than these.
+  PrefixMatch match(const PrefixQuery& query, std::span<BlockId> ids,
+                    std::span<Generation> generations) const noexcept;
+  /// The sequence has got the blocks of `found`, the last of which is `last`.
+  void adopted(std::uint32_t slot, const PrefixMatch& found, BlockId last) noexcept;
+  /// The question for tokens of this sequence.
+  PrefixQuery query_of(std::uint32_t slot, std::span<const std::int32_t> tokens) const noexcept {
+    return {tokens, chains_[slot].salt, keys_of(slot)};
+  }
+  /// Counts a query that ended like this.
+  void count_query(std::size_t num_tokens, const PrefixMatch& found) noexcept;
+
+  // prefix_chain.cpp
+  void begin(std::uint32_t slot, std::uint64_t salt, std::span<const ExtraKey> keys) noexcept;
+  void fork(const Owner& parent, const Owner& child) noexcept;
+  /// Tells the next tokens of a sequence.
+  void add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept;
+  void publish(const Owner& owner, std::int64_t length) noexcept;
+  /// The sequence is about to be cut: what it has not published behind `length` is unregistered.
+  /// An undo `unpublishes` too: what it has published there was never written.
+  void cut(const Owner& owner, std::int64_t length, bool unpublishes = false) noexcept;
+  /// The sequence is about to end: what it has not published is unregistered.
+  void end(const Owner& owner) noexcept;
+  void forget(const Owner& owner) noexcept;
+
+  // prefix_cache.cpp
+  void forget_salt(std::uint64_t salt) noexcept;
+  void forget_all() noexcept;
+  /// An allocation has taken these blocks, which were evictable.
+  void evicted(std::span<const BlockId> ids) noexcept;
+  PrefixStats stats() const noexcept;
+  const PrefixChain& chain(std::uint32_t slot) const noexcept { return chains_[slot]; }
+  DuplicateRule duplicates() const noexcept { return duplicates_; }
+
+  // prefix_checks.cpp
+  Status check(const SequenceTable& sequences, const TablePages& pages) const;
+
+ private:
+  friend struct PrefixProbe;  // tests plant faults with it
+
+  std::int32_t* tail(std::uint32_t slot) noexcept { return tails_.data() + slot * block_size_; }
+  /// The keys that begin in block `block`, from `first` on.
+  std::span<const ExtraKey> keys_in_block(std::span<const ExtraKey> keys, std::size_t first,
+                                          std::int64_t block) const noexcept;
+  /// The extra keys of a sequence.
+  std::span<const ExtraKey> keys_of(std::uint32_t slot) const noexcept {
+    return {keys_.data() + slot * max_keys_, static_cast<std::size_t>(chains_[slot].num_keys)};
+  }
+  /// Whether the manager agrees that a registered block still has the content it had.
+  bool is_alive(BlockId id) const noexcept;
+  bool add_block(const Owner& owner, const std::int32_t* tokens) noexcept;
+  bool register_block(const Owner& owner, const Hash128& hash,
+                      const PrefixContent& content) noexcept;
+  void share_equals(const Owner& owner, std::int32_t end) noexcept;
+  void share_equal(const Owner& owner, std::int32_t index, BlockId block) noexcept;
+  bool is_written_by(std::uint32_t slot, BlockId id) const noexcept;
+  /// Whether the chain's blocks are all still registered. Resets the chain if they are not.
+  bool holds_together(const Owner& owner) noexcept;
+  void reset(const Owner& owner) noexcept;
+  void abort_written(const Owner& owner) noexcept;
+  /// Restores the chain of a slot to its first `blocks` blocks, the last of which is `last`.
+  void rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLink& last) noexcept;
+  void keep_tail(std::uint32_t slot, BlockId block, std::int64_t count) noexcept;
+  /// Unregisters a block and everything behind it.
+  void remove(BlockId id, PrefixRemoval removal) noexcept;
+  void remove_one(BlockId id, PrefixRemoval removal) noexcept;
+  /// How far the search for a query has come.
+  struct Search {
+    std::int64_t blocks = 0;   // found
+    PrefixLink parent;         // the last of them
+    Hash128 chain;             // at the end of the blocks hashed
+    Hash128 root;              // the same
+    std::size_t next_key = 0;  // the first extra key behind the blocks found
+  };
+  void hash_run(const PrefixQuery& query, Search& at, PrefixRun& run) const noexcept;
+  BlockId find_run(const PrefixQuery& query, Search& at, PrefixRun& run, std::span<BlockId> ids,
+                   std::span<Generation> generations) const noexcept;
+  void explain(const PrefixQuery& query, const Hash128& chain, const Hash128& root, BlockId found,
+               PrefixMatch& match) const noexcept;
+
+  Status check_hashes(std::vector<std::int32_t>& depths) const;
+  Status check_block(BlockId id, std::int32_t depth, const std::vector<const Sequence*>& by_slot,
+                     const TablePages& pages) const;
+  Status check_chain(std::uint32_t slot, const Sequence& sequence,
+                     const std::vector<std::int32_t>& depths) const;
+
+  BlockManager* manager_;
+  PrefixHash hash_;
+  std::size_t block_size_;
+  std::size_t max_keys_;
+  DuplicateRule duplicates_;
+  PrefixIndex index_;
+  PrefixHistory removed_;          // by hash; the fact is the serial of the removal and its cause
+  PrefixHistory registered_;       // by chain; the fact is made of the hashes of salt and root
+  LazyArray<PrefixChain> chains_;  // by slot of the sequence
+  LazyArray<std::int32_t> tails_;  // [slots, block_size]
+  LazyArray<ExtraKey> keys_;       // [slots, max_extra_keys]
+  PrefixStats stats_;
+};
+
+}  // namespace kvarena

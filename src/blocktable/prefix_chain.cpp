@@ -1,0 +1,268 @@
+// What sequences do with the cache: tell tokens, publish, fork, cut, forget, end.
+
+#include "blocktable/prefix_cache.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvarena {
+
+void PrefixCache::begin(std::uint32_t slot, std::uint64_t salt,
+                        std::span<const ExtraKey> keys) noexcept {
+  PrefixChain& c = chains_[slot];
+  c = {};
+  c.salt = salt;
+  c.root = hash_.root_of(salt);
+  c.salt_tag = c.root.high;
+  c.num_keys = static_cast<std::int32_t>(keys.size());
+  std::copy(keys.begin(), keys.end(), keys_.data() + slot * max_keys_);
+}
+
+/// Goes through the extra keys of these blocks again.
+void PrefixCache::rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLink& last) noexcept {
+  PrefixChain& c = chains_[slot];
+  c.root = hash_.root_of(c.salt);
+  const std::span<const ExtraKey> keys = keys_of(slot);
+  const std::int64_t end = std::int64_t{blocks} * static_cast<std::int64_t>(block_size_);
+  std::size_t key = 0;
+  while (key < keys.size() && keys[key].first_token < end) {
+    const std::int64_t block = keys[key].first_token / static_cast<std::int64_t>(block_size_);
+    const auto its = keys_in_block(keys, key, block);
+    c.root = hash_.root_with(c.root, block, its);
+    key += its.size();
+  }
+  c.next_key = static_cast<std::int32_t>(key);
+  c.chain = blocks == 0 ? Hash128{} : index_.block(last.block).hash ^ c.root;
+  c.last = last;
+  c.blocks = blocks;
+  c.published = std::min(c.published, blocks);
+  c.known = static_cast<std::int32_t>(end);
+}
+
+/// Unregisters what the sequence has written and not published, last first.
+void PrefixCache::abort_written(const Owner& owner) noexcept {
+  const PrefixChain& c = chains_[owner.slot];
+  for (std::int32_t i = c.blocks; i-- > c.published;) {
+    const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), i);
+    if (is_written_by(owner.slot, id)) remove(id, PrefixRemoval::aborted);
+  }
+}
+
+/// The sequence can be told its tokens anew, from the first one on.
+void PrefixCache::reset(const Owner& owner) noexcept {
+  abort_written(owner);
+  rewind(owner.slot, 0, {});
+  chains_[owner.slot].has_equals = false;
+}
+
+/// What was registered behind a block that is gone has gone with it.
+bool PrefixCache::holds_together(const Owner& owner) noexcept {
+  if (index_.is_current(chains_[owner.slot].last)) return true;
+  ++stats_.broken_chains;
+  reset(owner);
+  return false;
+}
+
+bool PrefixCache::is_written_by(std::uint32_t slot, BlockId id) const noexcept {
+  const PrefixBlock& block = index_.block(id);
+  return block.is_registered() && !block.is_published() && block.writer() == slot;
+}
+
+/// Tokens that complete a block from its beginning are not copied to the tail.
+void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept {
+  PrefixChain& c = chains_[owner.slot];
+  while (!tokens.empty()) {
+    const std::size_t in_tail = static_cast<std::size_t>(c.known) % block_size_;
+    const std::size_t count = std::min(block_size_ - in_tail, tokens.size());
+    const bool is_whole = count == block_size_;
+    if (!is_whole) std::copy_n(tokens.data(), count, tail(owner.slot) + in_tail);
+    if (in_tail + count == block_size_ &&
+        !add_block(owner, is_whole ? tokens.data() : tail(owner.slot))) {
+      return;
+    }
+    c.known += static_cast<std::int32_t>(count);
+    tokens = tokens.subspan(count);
+  }
+}
+
+/// Adds the block whose tokens are all known. Returns false when the chain ends here.
+bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens) noexcept {
+  if (!holds_together(owner)) return false;
+  PrefixChain& c = chains_[owner.slot];
+  const std::span<const ExtraKey> its =
+      c.num_keys == 0
+          ? std::span<const ExtraKey>{}
+          : keys_in_block(keys_of(owner.slot), static_cast<std::size_t>(c.next_key), c.blocks);
+  Hash128 chain;
+  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_), std::span(&chain, 1));
+  const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, c.blocks, its);
+  const PrefixContent content{tokens, its, c.last, c.salt};
+  const BlockId own = owner.sequence.table.id_at(std::as_const(owner.pages), c.blocks);
+  BlockId block = index_.find(chain ^ root, content);
+  if (block != kNoBlock && !is_alive(block)) {
+    remove(block, PrefixRemoval::lost);
+    block = kNoBlock;
+  }
+  if (block == kNoBlock) {
+    if (!register_block(owner, chain ^ root, content)) {
+      ++stats_.broken_chains;
+      c.known -= c.known % static_cast<std::int32_t>(block_size_);
+      return false;
+    }
+    registered_.add(chain.high, RegistrationFact(c.salt_tag, root).packed());
+    block = own;
+  } else if (block != own) {
+    ++stats_.duplicates;
+    c.has_equals = true;
+  }
+  c.chain = chain;
+  c.root = root;
+  c.next_key += static_cast<std::int32_t>(its.size());
+  c.last = index_.link_to(block);
+  ++c.blocks;
+  return true;
+}
+
+/// Registers the next block of a sequence, unless others have set its content.
+bool PrefixCache::register_block(const Owner& owner, const Hash128& hash,
+                                 const PrefixContent& content) noexcept {
+  const std::int32_t index = chains_[owner.slot].blocks;
+  const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), index);
+  const Generation generation = owner.sequence.table.generation_at(owner.pages, index);
+  if (index_.block(id).is_registered()) remove(id, PrefixRemoval::lost);
+  if (!index_.is_current(content.parent)) return false;
+  if (manager_->content(id) != BlockContent::unwritten) return false;
+  if (!manager_->set_content(id, generation, BlockContent::being_written)) return false;
+  index_.insert(id, generation, hash, content, owner.slot);
+  ++stats_.registrations;
+  return true;
+}
+
+void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
+  PrefixChain& c = chains_[owner.slot];
+  const auto end = static_cast<std::int32_t>(
+      std::min<std::int64_t>(c.blocks, length / static_cast<std::int64_t>(block_size_)));
+  if (end <= c.published || !holds_together(owner)) return;
+  for (std::int32_t i = c.published; i < end; ++i) {
+    const BlockId id = owner.sequence.table.id_at(std::as_const(owner.pages), i);
+    if (!is_written_by(owner.slot, id)) continue;
+    if (!is_alive(id)) {  // others set its content: what is behind it goes too
+      remove(id, PrefixRemoval::lost);
+      static_cast<void>(holds_together(owner));
+      return;
+    }
+    PrefixBlock& block = index_.block(id);
+    static_cast<void>(manager_->set_content(id, block.generation, BlockContent::published));
+    block.marks |= PrefixBlock::kPublished;
+    ++stats_.published;
+  }
+  if (c.has_equals && duplicates_ == DuplicateRule::share) share_equals(owner, end);
+  c.published = end;
+}
+
+/// Goes back along the chain, whose blocks are the registered ones, and compares with the table.
+void PrefixCache::share_equals(const Owner& owner, std::int32_t end) noexcept {
+  PrefixChain& c = chains_[owner.slot];
+  PrefixLink at = c.last;
+  for (std::int32_t i = c.blocks - 1; i >= c.published; --i) {
+    if (i < end) share_equal(owner, i, at.block);
+    at = index_.parent_of(at.block);
+  }
+  c.has_equals = end < c.blocks;
+}
+
+/// Puts a registered block in the place of the sequence's own, when it is another and can be had.
+void PrefixCache::share_equal(const Owner& owner, std::int32_t index, BlockId block) noexcept {
+  Sequence& s = owner.sequence;
+  BlockId& own = s.table.id_at(owner.pages, index);
+  Generation& own_generation = s.table.generation_at(owner.pages, index);
+  if (own == block || !index_.block(block).is_published()) return;
+  const Generation generation = index_.block(block).generation;
+  const std::span<const BlockId> ids(&block, 1);
+  const std::span<const Generation> generations(&generation, 1);
+  if (manager_->count_published(ids, generations) == 0) return;
+  if (!manager_->retain(s.holder, ids, generations)) return;
+  static_cast<void>(manager_->release(s.holder, std::span(&own, 1), std::span(&own_generation, 1)));
+  if (index == s.filled_blocks - 1) {
+    s.next_slot += (std::int64_t{block.value} - own.value) * static_cast<std::int64_t>(block_size_);
+    s.claims_seen = 0;
+  }
+  own = block;
+  own_generation = generation;
+  s.mirrored_blocks = std::min(s.mirrored_blocks, index);
+  ++stats_.shared;
+}
+
+void PrefixCache::keep_tail(std::uint32_t slot, BlockId block, std::int64_t count) noexcept {
+  std::copy_n(index_.tokens_of(block), count, tail(slot));
+  chains_[slot].known += static_cast<std::int32_t>(count);
+}
+
+/// Goes back from the end of the chain, so that nothing of its own depends on what is removed.
+void PrefixCache::cut(const Owner& owner, std::int64_t length, bool unpublishes) noexcept {
+  PrefixChain& c = chains_[owner.slot];
+  if (c.known <= length) return;
+  const auto size = static_cast<std::int64_t>(block_size_);
+  const auto keep = static_cast<std::int32_t>(length / size);
+  if (keep >= c.blocks) {
+    c.known = static_cast<std::int32_t>(length);
+    return;
+  }
+  if (!holds_together(owner)) return;
+  const std::int64_t in_tail = length % size;
+  PrefixLink at = c.last;
+  for (std::int32_t i = c.blocks - 1; i >= keep; --i) {
+    const BlockId block = at.block;
+    at = index_.parent_of(block);
+    if (i == keep) std::copy_n(index_.tokens_of(block), in_tail, tail(owner.slot));
+    const bool is_own = owner.sequence.table.id_at(std::as_const(owner.pages), i) == block;
+    const bool was_its_work = unpublishes && index_.block(block).writer() == owner.slot;
+    if (is_own && (was_its_work || is_written_by(owner.slot, block))) {
+      remove(block, PrefixRemoval::aborted);
+    }
+  }
+  rewind(owner.slot, keep, at);
+  c.known = static_cast<std::int32_t>(length);
+}
+
+void PrefixCache::end(const Owner& owner) noexcept {
+  abort_written(owner);
+  chains_[owner.slot] = {};
+}
+
+/// A fork knows what its parent has published, and the tokens behind that as far as they lie in one
+/// block.
+void PrefixCache::fork(const Owner& parent, const Owner& child) noexcept {
+  begin(child.slot, chains_[parent.slot].salt, keys_of(parent.slot));
+  if (!holds_together(parent)) return;
+  const PrefixChain& p = chains_[parent.slot];
+  const auto size = static_cast<std::int64_t>(block_size_);
+  const std::int64_t length = child.sequence.length;
+  const auto keep = static_cast<std::int32_t>(std::min<std::int64_t>(p.published, length / size));
+  PrefixLink at = p.last;
+  BlockId behind = kNoBlock;
+  for (std::int32_t i = p.blocks; i > keep; --i) {
+    behind = at.block;
+    at = index_.parent_of(at.block);
+  }
+  rewind(child.slot, keep, at);
+  PrefixChain& c = chains_[child.slot];
+  c.published = keep;
+  const std::int64_t in_tail = std::min(length, std::int64_t{p.known}) - c.known;
+  if (in_tail >= size) return;
+  if (behind != kNoBlock) return keep_tail(child.slot, behind, in_tail);
+  std::copy_n(tail(parent.slot), in_tail, tail(child.slot));
+  c.known += static_cast<std::int32_t>(in_tail);
+}
+
+/// Everything behind the first block goes with it.
+void PrefixCache::forget(const Owner& owner) noexcept {
+  PrefixChain& c = chains_[owner.slot];
+  if (c.blocks == 0 || !holds_together(owner)) return;
+  BlockId first = c.last.block;
+  while (!index_.is_first(first)) first = index_.parent_of(first).block;
+  remove(first, PrefixRemoval::forgotten);
+  reset(owner);
+}
+
+}  // namespace kvarena

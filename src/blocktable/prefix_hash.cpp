@@ -1,0 +1,56 @@
+// xxhash is used as a header: all of it is compiled here, and nothing is linked.
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "blocktable/prefix_hash.hpp"
+
+namespace kvarena {
+namespace {
+
+/// The first word of an input that is not a block's.
+enum class Domain : std::uint64_t { salt = 1, keys = 2 };
+
+Hash128 from(const XXH128_hash_t& hash) noexcept { return {hash.low64, hash.high64}; }
+
+}  // namespace
+
+/// The secret has a fixed size, so this cannot fail.
+PrefixHash::PrefixHash(const std::array<std::uint64_t, 2>& key) noexcept {
+  static_cast<void>(XXH3_generateSecret(secret_.data(), secret_.size(), key.data(), sizeof(key)));
+}
+
+Hash128 PrefixHash::root_of(std::uint64_t salt) const noexcept {
+  const std::array<std::uint64_t, 2> input = {static_cast<std::uint64_t>(Domain::salt), salt};
+  return from(XXH3_128bits_withSecret(input.data(), sizeof(input), secret_.data(), secret_.size()));
+}
+
+Hash128 PrefixHash::root_with(const Hash128& root, std::int64_t block,
+                              std::span<const ExtraKey> keys) const noexcept {
+  std::array<std::uint64_t, 5 + PrefixOptions::kMostExtraKeys> input{
+      static_cast<std::uint64_t>(Domain::keys), keys.size(), static_cast<std::uint64_t>(block),
+      root.low, root.high};
+  std::size_t words = 5;
+  for (const ExtraKey& key : keys) input[words++] = key.key;
+  return from(XXH3_128bits_withSecret(input.data(), words * sizeof(std::uint64_t), secret_.data(),
+                                      secret_.size()));
+}
+
+/// The hashes of the blocks' own tokens do not depend on each other, so the processor computes
+/// several at once.
+void PrefixHash::extend(const Hash128& chain, const std::int32_t* tokens, std::int64_t block_size,
+                        std::span<Hash128> chains) const noexcept {
+  const std::size_t bytes = static_cast<std::size_t>(block_size) * sizeof(std::int32_t);
+  Hash128 before = chain;
+  for (Hash128& after : chains) {
+    const Hash128 own =
+        from(XXH3_128bits_withSecret(tokens, bytes, secret_.data(), secret_.size()));
+    const std::array<Hash128, 2> input = {before, own};
+    after =
+        from(XXH3_128bits_withSecret(input.data(), sizeof(input), secret_.data(), secret_.size()));
+    before = after;
+    tokens += block_size;
+  }
+}
+
+}  // namespace kvarena

@@ -1,0 +1,55 @@
+#pragma once
+
+/// @file
+/// `PrefixHistory`: the newest `capacity` notes about hashes, found by hash in O(1). An older note
+/// is overwritten. Which notes are left depends on their number alone, on no key and no address. It
+/// explains misses; no hit depends on it.
+
+#include "base/lazy_array.hpp"
+#include "blocktable/prefix_hash.hpp"
+
+#include <cstdint>
+
+namespace kvarena {
+
+/// A ring of notes with a table of their hashes.
+class PrefixHistory {
+ public:
+  struct Note {
+    std::uint64_t hash = 0;
+    std::uint64_t fact = 0;        ///< the caller's
+    std::uint32_t next_older = 0;  ///< with this place in the table, plus 1; 0: none
+    std::uint32_t next_newer = 0;  ///< the same
+  };
+
+  /// Requires capacity >= 1.
+  explicit PrefixHistory(std::int64_t capacity);
+  static std::int64_t bytes(std::int64_t capacity) noexcept;
+
+  void add(std::uint64_t hash, std::uint64_t fact) noexcept;
+  /// Returns the newest note about a hash, or nullptr.
+  const Note* find(std::uint64_t hash) const noexcept;
+
+ private:
+  std::size_t place_of(std::uint64_t hash) const noexcept { return hash & (heads_.size() - 1); }
+
+  LazyArray<Note> notes_;
+  LazyArray<std::uint32_t> heads_;  // the newest note at each place, plus 1; 0: none
+  std::size_t oldest_ = 0;          // overwritten next
+  bool is_full_ = false;
+};
+
+/// The fact of a note about a registration: enough to tell salts and extra keys apart in a report.
+struct RegistrationFact {
+  std::uint32_t salt = 0;  ///< of the hash of the salt
+  std::uint32_t root = 0;  ///< of the root, which depends on salt and extra keys
+
+  RegistrationFact(std::uint64_t salt_tag, const Hash128& root_hash) noexcept
+      : salt(static_cast<std::uint32_t>(salt_tag)),
+        root(static_cast<std::uint32_t>(root_hash.high)) {}
+  explicit RegistrationFact(std::uint64_t fact) noexcept
+      : salt(static_cast<std::uint32_t>(fact >> 32U)), root(static_cast<std::uint32_t>(fact)) {}
+  std::uint64_t packed() const noexcept { return static_cast<std::uint64_t>(salt) << 32U | root; }
+};
+
+}  // namespace kvarena

@@ -1,0 +1,139 @@
+#pragma once
+
+/// @file
+/// `PrefixIndex`: the registered blocks of one table group, found by content. A block is registered
+/// under the hash of its content. Its record has its hash and its parent, the block before it; its
+/// tokens and extra keys lie in an array of their own. Blocks with one parent are linked, so that
+/// what depends on a block is found when the block goes.
+///
+/// The index compares contents: `find` returns a block only if its tokens, its extra keys and its
+/// parent, or for a first block its salt, are those asked for. A parent is named by its id and its
+/// registration, a number that the block had not before.
+///
+/// It knows no manager and no sequence. All memory is allocated at construction: 60 bytes a block
+/// at most, and the contents. What it returns depends on contents alone, never on a hash or key.
+
+#include "base/lazy_array.hpp"
+#include "blocktable/prefix_hash.hpp"
+#include "kvarena/base/ids.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace kvarena {
+
+/// A registered block, as a parent of others.
+struct PrefixLink {
+  BlockId block = kNoBlock;        ///< kNoBlock: the beginning of a sequence
+  std::uint32_t registration = 0;  ///< how often the block had been registered
+  friend bool operator==(const PrefixLink&, const PrefixLink&) = default;
+};
+
+/// What a block holds, without what is before its parent's end.
+struct PrefixContent {
+  const std::int32_t* tokens = nullptr;  ///< [block_size]
+  std::span<const ExtraKey> keys;        ///< those that begin in the block
+  PrefixLink parent;                     ///< the block before
+  std::uint64_t salt = 0;                ///< of the sequence
+};
+
+/// The record of a block.
+struct PrefixBlock {
+  static constexpr std::uint32_t kRegistered = 1U << 31;
+  static constexpr std::uint32_t kPublished = 1U << 30;
+  static constexpr std::uint32_t kFirst = 1U << 29;                 ///< it has no parent
+  static constexpr int kKeysShift = 24;                             ///< five bits: extra keys
+  static constexpr std::uint32_t kWriter = (1U << kKeysShift) - 1;  ///< slot of the sequence that
+                                                                    ///< writes it
+
+  Hash128 hash;
+  std::uint64_t origin = 0;         ///< the parent as id and registration; without one, the salt
+  Generation generation;            ///< of the block, when it was registered
+  std::uint32_t registrations = 0;  ///< of this block, ever
+  // Links are block ids plus 1; 0 is none.
+  std::uint32_t next = 0;  ///< with the same place in the table
+  std::uint32_t first_child = 0;
+  std::uint32_t next_sibling = 0;
+  std::uint32_t previous_sibling = 0;
+  std::uint32_t marks = 0;
+
+  bool is_registered() const noexcept { return (marks & kRegistered) != 0; }
+  bool is_published() const noexcept { return (marks & kPublished) != 0; }
+  std::uint32_t writer() const noexcept { return marks & kWriter; }
+  std::size_t num_keys() const noexcept {
+    return (marks >> kKeysShift) & static_cast<std::uint32_t>(PrefixOptions::kMostExtraKeys);
+  }
+};
+static_assert(sizeof(PrefixBlock) == 56);
+
+/// The blocks of one group.
+class PrefixIndex {
+ public:
+  PrefixIndex(std::int64_t num_blocks, std::int64_t block_size, std::int32_t max_extra_keys);
+  static std::int64_t bytes(std::int64_t num_blocks, std::int64_t block_size,
+                            std::int32_t max_extra_keys) noexcept;
+
+  std::int64_t num_blocks() const noexcept { return static_cast<std::int64_t>(blocks_.size()); }
+  std::int64_t registered() const noexcept { return registered_; }
+  PrefixBlock& block(BlockId id) noexcept { return blocks_[index(id)]; }
+  const PrefixBlock& block(BlockId id) const noexcept { return blocks_[index(id)]; }
+  /// The link by which the children of a registered block name it.
+  PrefixLink link_to(BlockId id) const noexcept { return {id, block(id).registrations}; }
+  /// Whether a link names a block that is still registered, or the beginning.
+  bool is_current(const PrefixLink& link) const noexcept {
+    return link.block == kNoBlock || (block(link.block).is_registered() &&
+                                      block(link.block).registrations == link.registration);
+  }
+  /// The parent of a registered block; kNoBlock for a first block.
+  PrefixLink parent_of(BlockId id) const noexcept;
+  bool is_first(BlockId id) const noexcept { return (block(id).marks & PrefixBlock::kFirst) != 0; }
+  /// The tokens of a registered block. [block_size]
+  const std::int32_t* tokens_of(BlockId id) const noexcept { return words(id); }
+  /// Extra key `i` of a registered block.
+  std::uint64_t key_of(BlockId id, std::size_t i) const noexcept;
+
+  /// Returns the registered block with this content, or kNoBlock.
+  BlockId find(const Hash128& hash, const PrefixContent& content) const noexcept;
+  /// Prepares the cache for find: first the table, then, once that has arrived, the record and the
+  /// tokens.
+  void prefetch_table(const Hash128& hash) const noexcept {
+    __builtin_prefetch(&heads_[place_of(hash)]);
+  }
+  void prefetch_block(const Hash128& hash) const noexcept;
+  /// Registers a block, which is not registered. `writer` is below 2^24. Its parent is current.
+  void insert(BlockId id, Generation generation, const Hash128& hash, const PrefixContent& content,
+              std::uint32_t writer) noexcept;
+  /// Unregisters a registered block without children.
+  void erase(BlockId id) noexcept;
+  /// Returns the block in which a walk through what depends on `id` begins, children first: a
+  /// descendant without children, or `id` itself.
+  BlockId last_descendant(BlockId id) const noexcept;
+  /// Whether the links of a registered block are those of the blocks that it names, and the table
+  /// leads to it.
+  bool links_agree(BlockId id) const noexcept;
+
+ private:
+  static std::size_t index(BlockId id) noexcept { return static_cast<std::size_t>(id.value); }
+  static std::uint32_t link(BlockId id) noexcept {
+    return static_cast<std::uint32_t>(id.value) + 1;
+  }
+  static BlockId linked(std::uint32_t link) noexcept {
+    return BlockId(static_cast<std::int32_t>(link) - 1);
+  }
+  std::size_t place_of(const Hash128& hash) const noexcept { return hash.low & place_mask_; }
+  const std::int32_t* words(BlockId id) const noexcept {
+    return contents_.data() + index(id) * words_per_block_;
+  }
+  bool holds(BlockId id, const PrefixContent& content) const noexcept;
+
+  LazyArray<PrefixBlock> blocks_;
+  LazyArray<std::uint32_t> heads_;    // first block at each place of the table
+  LazyArray<std::int32_t> contents_;  // by block: its tokens, then its extra keys
+  std::size_t block_size_;
+  std::size_t words_per_block_;
+  std::uint64_t place_mask_;
+  std::uint64_t tag_mask_;  // the bits of a hash that are compared
+  std::int64_t registered_ = 0;
+};
+
+}  // namespace kvarena

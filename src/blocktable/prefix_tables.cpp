@@ -1,0 +1,163 @@
+// The prefix cache's public calls: each checks its arguments and asks the cache.
+
+#include "base/range_checks.hpp"
+#include "blocktable/block_tables_impl.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvarena {
+namespace {
+
+constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+
+/// The tables have no prefix cache.
+Status there_is_none() noexcept {
+  Status status = failed_precondition(Resource::none);
+  status.option = Option::prefix_cache;
+  return status;
+}
+
+Status check_num_tokens(std::span<const std::int32_t> tokens, std::int64_t most) noexcept {
+  const std::int64_t count = std::ssize(tokens);
+  return count <= most ? Status{} : invalid_argument(Resource::num_tokens, count, 0, most);
+}
+
+}  // namespace
+
+/// Uses the scratch memory of append for the blocks that are found.
+Result<PrefixMatch> BlockTables::match(const PrefixQuery& query) const {
+  const Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  if (Status s = check_num_tokens(query.tokens, kMaxTokens); !s) return s;
+  if (Status s = t.prefix->check_keys(query.extra_keys); !s) return s;
+  return t.prefix->match(query, std::span(impl_->new_ids.data(), impl_->new_ids.size()),
+                         std::span(impl_->new_generations.data(), impl_->new_generations.size()));
+}
+
+/// Finds the prefix that a sequence is to begin with, and checks that it can be had. The blocks are
+/// in the scratch memory of append.
+Result<PrefixMatch> BlockTables::Impl::find_prefix(const PrefixQuery& query, std::uint64_t subject,
+                                                   std::int64_t max_length) {
+  if (std::ssize(query.tokens) > max_length) {
+    return Status{StatusCode::context_length_exceeded,
+                  Resource::sequence_length,
+                  Option::none,
+                  0,
+                  subject,
+                  query.tokens.size(),
+                  static_cast<std::uint64_t>(max_length)};
+  }
+  const PrefixMatch found =
+      prefix->match(query, std::span(new_ids.data(), new_ids.size()),
+                    std::span(new_generations.data(), new_generations.size()));
+  if (found.stop == PrefixStop::not_yet_published && prefix->duplicates() == DuplicateRule::wait) {
+    return failed_precondition(Resource::content,
+                               static_cast<std::uint64_t>(found.pending_block.value));
+  }
+  if (Status s = check_pages_of_new(found.blocks, subject); !s) return s;
+  if (manager->stats().evictable == 0) return found;
+  const auto revived =
+      std::count_if(new_ids.data(), new_ids.data() + found.blocks,
+                    [this](BlockId id) { return manager->state(id) == BlockState::evictable; });
+  if (Status s = manager->check_available(revived); !s) return s;
+  return found;
+}
+
+/// Gives an empty sequence the blocks that find_prefix has found.
+Status BlockTables::Impl::take_prefix(Sequence& s, std::size_t num_tokens,
+                                      const PrefixMatch& found) {
+  const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(s.id));
+  const auto count = static_cast<std::size_t>(found.blocks);
+  const std::span<const BlockId> ids(new_ids.data(), count);
+  const std::span<const Generation> generations(new_generations.data(), count);
+  if (count != 0) {
+    if (Status status = manager->retain(s.holder, ids, generations); !status) return status;
+    s.table.append(pages, ids.data(), generations.data(), static_cast<std::int32_t>(count));
+    entries += found.blocks;
+    s.length = static_cast<std::int32_t>(found.tokens);
+    s.filled_blocks = s.table.num_entries;
+    tokens += found.tokens;
+    place_tail(s);
+  }
+  prefix->adopted(slot, found, count == 0 ? kNoBlock : ids.back());
+  prefix->count_query(num_tokens, found);
+  return {};
+}
+
+Result<PrefixMatch> BlockTables::adopt(SequenceId id, std::span<const std::int32_t> tokens) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status s = Impl::check_imported(id, *sequence); !s) return s;
+  if (sequence->length != 0 || sequence->table.num_entries != 0) {
+    return failed_precondition(Resource::sequence, id.value);
+  }
+  if (Status s = check_num_tokens(tokens, kMaxTokens); !s) return s;
+  const auto slot = static_cast<std::uint32_t>(SequenceTable::slot_of(id));
+  const Result<PrefixMatch> found =
+      t.find_prefix(t.prefix->query_of(slot, tokens), id.value, sequence->max_length);
+  if (!found) return found;
+  if (Status s = t.take_prefix(*sequence, tokens.size(), *found); !s) return s;
+  return found;
+}
+
+Result<PrefixMatch> BlockTables::prefix_of(SequenceId id) const {
+  if (impl_->prefix == nullptr) return there_is_none();
+  if (impl_->sequences.find(id) == nullptr) return not_found(Resource::sequence, id.value);
+  return impl_->prefix->chain(static_cast<std::uint32_t>(SequenceTable::slot_of(id))).found;
+}
+
+Status BlockTables::register_tokens(SequenceId id, std::span<const std::int32_t> tokens) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (Status s = Impl::check_imported(id, *sequence); !s) return s;
+  const PrefixCache::Owner owner = t.prefix_owner(*sequence);
+  const std::int64_t unknown = sequence->length - t.prefix->chain(owner.slot).known;
+  if (Status s = check_num_tokens(tokens, unknown); !s) return s;
+  t.prefix->add_tokens(owner, tokens);
+  return {};
+}
+
+Status BlockTables::publish(SequenceId id, std::int64_t length) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (length < -1 || length > sequence->length) {
+    return invalid_argument(Resource::sequence_length, length, -1, sequence->length);
+  }
+  t.prefix->publish(t.prefix_owner(*sequence), length == -1 ? sequence->length : length);
+  return {};
+}
+
+Status BlockTables::forget(SequenceId id) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  t.prefix->forget(t.prefix_owner(*sequence));
+  return {};
+}
+
+Status BlockTables::forget_salt(std::uint64_t salt) {
+  if (impl_->prefix == nullptr) return there_is_none();
+  impl_->prefix->forget_salt(salt);
+  return {};
+}
+
+Status BlockTables::forget_all() {
+  if (impl_->prefix == nullptr) return there_is_none();
+  impl_->prefix->forget_all();
+  return {};
+}
+
+PrefixStats BlockTables::prefix_stats() const noexcept {
+  return impl_->prefix == nullptr ? PrefixStats{} : impl_->prefix->stats();
+}
+
+}  // namespace kvarena

@@ -1,0 +1,85 @@
+#pragma once
+
+/// @file
+/// `NaivePrefix`: what the prefix cache of BlockTables promises, over a NaivePool and NaiveTables,
+/// written as plainly as possible: a registered block is an entry of a map from everything that its
+/// content depends on. It has no hash.
+
+#include "kvarena/blocktable/block_tables.hpp"
+#include "model/naive_tables.hpp"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvarena::model {
+
+/// The plain model of a prefix cache.
+class NaivePrefix {
+ public:
+  /// The salt, and then for each block its tokens and its extra keys.
+  using Content = std::vector<std::int64_t>;
+  struct Sequence {
+    std::uint64_t salt = 0;
+    std::vector<ExtraKey> keys;
+    std::vector<std::int32_t> known;   // tokens told
+    std::vector<std::uint64_t> chain;  // entries of its leading blocks
+    std::size_t published = 0;
+    bool has_equals = false;
+  };
+  struct Entry {
+    Handle block;
+    SequenceId writer;
+    std::uint64_t number = 0;
+    bool is_published = false;
+  };
+
+  NaivePrefix(NaivePool& pool, NaiveTables& tables, const PrefixOptions& options);
+
+  PrefixMatch match(const PrefixQuery& query) const;
+  /// The blocks of the match.
+  std::vector<Handle> blocks_of(const PrefixQuery& query, const PrefixMatch& match) const;
+  void begin(SequenceId id, const SequenceOptions& options);
+  void adopted(SequenceId id, std::span<const std::int32_t> tokens, const PrefixMatch& match);
+  void fork(SequenceId parent, SequenceId child, std::int64_t length);
+  void add_tokens(SequenceId id, std::span<const std::int32_t> tokens);
+  void publish(SequenceId id, std::int64_t length);
+  void cut(SequenceId id, std::int64_t length);
+  void end(SequenceId id);
+  void forget(SequenceId id);
+  void forget_salt(std::uint64_t salt);
+  void forget_all();
+  /// The tables' own allocation has evicted these.
+  void evicted(std::span<const BlockId> ids);
+  const Sequence& sequence(SequenceId id) const { return sequences_.at(id); }
+  PrefixStats stats() const;
+
+ private:
+  Content content_of(std::uint64_t salt, std::span<const ExtraKey> keys,
+                     std::span<const std::int32_t> tokens, std::size_t blocks) const;
+  Content content_of(const Sequence& s, std::size_t blocks) const {
+    return content_of(s.salt, s.keys, s.known, blocks);
+  }
+  static bool begins_with(const Content& content, const Content& beginning);
+  bool is_alive(const Entry& entry) const;
+  bool add_block(SequenceId id);
+  bool holds_together(SequenceId id);
+  void abort_written(SequenceId id);
+  void remove(Content content, PrefixRemoval removal);
+  const Content* of_block(BlockId id) const;
+
+  NaivePool& pool_;
+  NaiveTables& tables_;
+  PrefixOptions options_;
+  std::size_t block_size_;
+  std::map<Content, Entry> entries_;
+  std::map<Content, std::pair<std::uint64_t, PrefixRemoval>> removed_;
+  std::map<Content, std::pair<std::uint64_t, Content>> ever_;  // by tokens: salt and content
+  std::map<SequenceId, Sequence> sequences_;
+  std::uint64_t numbers_ = 0;
+  PrefixStats stats_;
+};
+
+}  // namespace kvarena::model

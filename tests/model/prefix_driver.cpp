@@ -1,0 +1,167 @@
+#include "model/prefix_driver.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace kvarena::model {
+namespace {
+
+BlockManagerOptions pool_options(const PrefixGame& game) {
+  return {
+      .num_blocks = game.num_blocks, .max_holders = game.max_sequences + 8, .max_open_tickets = 4};
+}
+
+BlockTablesOptions table_options(const PrefixGame& game) {
+  return {.block_size_tokens = game.block_size,
+          .max_sequences = game.max_sequences,
+          .max_pins = 3,
+          .max_append_tokens = 1 << 12,
+          .prefix_cache = {.is_on = true,
+                           .hash_key = {game.seed, 1},
+                           .max_extra_keys = 2,
+                           .history_entries = 1 << 16,
+                           .duplicates = game.duplicates}};
+}
+
+}  // namespace
+
+PrefixDriver::PrefixDriver(const PrefixGame& game)
+    : game_(game),
+      random_(game.seed),
+      manager_(BlockManager::create(pool_options(game)).value()),
+      tables_(BlockTables::create(manager_, table_options(game)).value()),
+      pool_(pool_options(game)),
+      naive_(pool_, table_options(game), tables_.stats().pages_total),
+      prefix_(pool_, naive_, table_options(game).prefix_cache) {
+  const HolderInfo info{.purpose = "outsider"};
+  outsider_ = manager_.register_holder(info).value();
+  static_cast<void>(pool_.adopt_holder(outsider_, info));
+}
+
+std::span<const PrefixDriver::Move> PrefixDriver::moves() {
+  using D = PrefixDriver;
+  static constexpr std::array kMoves = {
+      Move{"create_sequence", 12, &D::create_sequence},
+      Move{"fork_sequence", 5, &D::fork_sequence},
+      Move{"append_tokens", 16, &D::append_tokens},
+      Move{"decode_step", 12, &D::decode_step},
+      Move{"register_tokens", 4, &D::register_tokens},
+      Move{"publish", 20, &D::publish},
+      Move{"truncate", 6, &D::truncate},
+      Move{"destroy", 10, &D::destroy},
+      Move{"forget", 1, &D::forget},
+      Move{"ask", 6, &D::ask},
+      Move{"pin_or_unpin", 4, &D::pin_or_unpin},
+      Move{"play_outsider", 6, &D::play_outsider},
+  };
+  return kMoves;
+}
+
+std::string PrefixDriver::play(std::int64_t operations) {
+  int total = 0;
+  for (const Move& move : moves()) total += move.weight;
+  for (operation_ = 0; operation_ < operations && failure_.empty(); ++operation_) {
+    auto dice = static_cast<int>(below(static_cast<std::uint64_t>(total)));
+    const Move* move = moves().data();
+    while (dice >= move->weight) dice -= (move++)->weight;
+    move_ = move->name;
+    (this->*move->play)();
+    compare();
+  }
+  move_ = "clear";
+  if (failure_.empty()) clear();
+  return failure_;
+}
+
+// ---- comparison ---------------------------------------------------------------------------------
+
+void PrefixDriver::fail(const std::string& what) {
+  if (!failure_.empty()) return;
+  std::ostringstream out;
+  out << game_.name << " seed " << game_.seed << " at operation " << operation_ << " (" << move_
+      << "): " << what;
+  failure_ = out.str();
+}
+
+void PrefixDriver::expect(std::int64_t real, std::int64_t predicted, const std::string& what) {
+  if (real == predicted) return;
+  fail(what + " is " + std::to_string(real) + ", the model says " + std::to_string(predicted));
+}
+
+void PrefixDriver::expect(const Status& real, const Status& predicted, const char* what) {
+  ++outcomes_[std::string(what) + ": " + std::string(name_of(predicted.code))];
+  if (real.code == predicted.code && real.resource == predicted.resource) return;
+  fail(std::string(what) + " returned \"" + describe(real) + "\", the model says \"" +
+       describe(predicted) + "\"");
+}
+
+void PrefixDriver::compare_match(const PrefixQuery& query) {
+  const PrefixMatch real = tables_.match(query).value();
+  const PrefixMatch model = prefix_.match(query);
+  ++outcomes_["stop: " + std::string(name_of(model.stop))];
+  expect(real.blocks, model.blocks, "blocks of a match");
+  expect(real.tokens, model.tokens, "tokens of a match");
+  expect(static_cast<int>(real.stop), static_cast<int>(model.stop), "stop of a match");
+  if (model.stop == PrefixStop::evicted) {
+    ++outcomes_["removal: " + std::string(name_of(model.removal))];
+    expect(static_cast<int>(real.removal), static_cast<int>(model.removal), "removal of a match");
+    expect(static_cast<std::int64_t>(real.removal_serial),
+           static_cast<std::int64_t>(model.removal_serial), "removal_serial of a match");
+  }
+  expect(real.pending_block.value, model.pending_block.value, "pending_block of a match");
+}
+
+void PrefixDriver::compare_stats() {
+  const PrefixStats real = tables_.prefix_stats();
+  const PrefixStats model = prefix_.stats();
+  const auto same = [this](std::uint64_t a, std::uint64_t b, const char* what) {
+    expect(static_cast<std::int64_t>(a), static_cast<std::int64_t>(b), what);
+  };
+  expect(real.registered, model.registered, "registered");
+  expect(real.published, model.published, "published");
+  same(real.registrations, model.registrations, "registrations");
+  same(real.removals, model.removals, "removals");
+  same(real.queries, model.queries, "queries");
+  same(real.hit_tokens, model.hit_tokens, "hit_tokens");
+  same(real.hits, model.hits, "hits");
+  same(real.duplicates, model.duplicates, "duplicates");
+  same(real.shared, model.shared, "shared");
+  same(real.broken_chains, model.broken_chains, "broken_chains");
+  for (std::size_t i = 0; i < kNumPrefixRemovals; ++i) {
+    same(real.removals_by[i], model.removals_by[i], "removals_by");
+  }
+  for (std::size_t i = 0; i < kNumPrefixStops; ++i) same(real.stops[i], model.stops[i], "stops");
+}
+
+void PrefixDriver::compare() {
+  static_cast<void>(pool_.take_touched());
+  for (std::int32_t i = 0; i < game_.num_blocks; ++i) {
+    const BlockId id(i);
+    const std::string block = "block " + std::to_string(i);
+    expect(static_cast<int>(manager_.state(id)), static_cast<int>(pool_.state(id)), block);
+    expect(static_cast<int>(manager_.content(id)), static_cast<int>(pool_.content(id)),
+           block + " content");
+    expect(manager_.reference_count(id), pool_.reference_count(id), block + " references");
+    expect(manager_.generation(id).value, pool_.generation(id).value, block + " generation");
+  }
+  for (const SequenceId id : living_) {
+    const SequenceInfo info = tables_.info(id).value();
+    const NaivePrefix::Sequence& model = prefix_.sequence(id);
+    const std::string name = "sequence " + std::to_string(id.value);
+    expect(info.length_tokens, length_of(id), name + " length");
+    expect(info.known_tokens, std::ssize(model.known), name + " known_tokens");
+    expect(info.registered_blocks, std::ssize(model.chain), name + " registered_blocks");
+    expect(info.published_blocks, static_cast<std::int64_t>(model.published), name + " published");
+    const std::vector<Handle>& blocks = naive_.sequences().at(id).blocks;
+    expect(info.num_blocks, std::ssize(blocks), name + " blocks");
+    for (std::size_t b = 0; b < blocks.size() && failure_.empty(); ++b) {
+      expect(tables_.lookup(id, static_cast<std::int64_t>(b))->value, blocks[b].id.value,
+             name + " block");
+    }
+  }
+  compare_stats();
+  if (Status s = tables_.check_invariants(); !s) fail(describe(s));
+  if (Status s = manager_.check_invariants(); !s) fail(describe(s));
+}
+
+}  // namespace kvarena::model
