@@ -79,7 +79,8 @@ void BM_cold_prompt(benchmark::State& state) {
   for (std::int32_t i = 0; i < 64; ++i) prompts.push_back(prompt(first += 1'000'003));
   std::size_t next = 0;
   const auto compute = [&] {
-    return cache.compute(prompts[next++ % prompts.size()], next / prompts.size());
+    const std::size_t number = next++;
+    return cache.compute(prompts[number % prompts.size()], number / prompts.size());
   };
   for (std::int64_t i = 0; evicts && i < 2 * kPoolPrompts; ++i) {
     static_cast<void>(cache.tables.destroy(compute()));

@@ -29,16 +29,17 @@ namespace kvarena {
 
 /// What the cache knows of a sequence.
 struct PrefixChain {
-  Hash128 chain;  ///< PrefixHash's, at the end of `blocks` blocks
-  Hash128 root;   ///< the same, with the extra keys of these blocks
-  std::uint64_t salt = 0;
-  PrefixLink last;             ///< block number `blocks` - 1 of the prefix
+  // What a decode step reads comes first.
+  std::int32_t known = 0;      ///< tokens told; the last known % block_size are in the tail
   std::int32_t blocks = 0;     ///< leading blocks that are registered, here or as another's equals
   std::int32_t published = 0;  ///< of these, those before which nothing is left to publish
-  std::int32_t known = 0;      ///< tokens told; the last known % block_size are in the tail
   std::int32_t num_keys = 0;   ///< extra keys of the sequence
   std::int32_t next_key = 0;   ///< the first that begins behind these blocks
+  PrefixLink last;             ///< block number `blocks` - 1 of the prefix
   bool has_equals = false;     ///< whether the table may have equals of these blocks, to be shared
+  Hash128 chain;               ///< PrefixHash's, at the end of `blocks` blocks
+  Hash128 root;                ///< the same, with the extra keys of these blocks
+  std::uint64_t salt = 0;
   std::uint64_t salt_tag = 0;  ///< hash of the salt, for notes
   PrefixMatch found;           ///< by the last adopt
 };
@@ -121,7 +122,8 @@ class PrefixCache {
   }
   /// Whether the manager agrees that a registered block still has the content it had.
   bool is_alive(BlockId id) const noexcept;
-  bool add_block(const Owner& owner, const std::int32_t* tokens) noexcept;
+  bool add_blocks(const Owner& owner, const std::int32_t* tokens, std::size_t blocks) noexcept;
+  bool add_block(const Owner& owner, const std::int32_t* tokens, const Hash128& chain) noexcept;
   bool register_block(const Owner& owner, const Hash128& hash,
                       const PrefixContent& content) noexcept;
   void share_equals(const Owner& owner, std::int32_t end) noexcept;

@@ -3,6 +3,7 @@
 #include "blocktable/prefix_cache.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace kvarena {
@@ -68,33 +69,54 @@ bool PrefixCache::is_written_by(std::uint32_t slot, BlockId id) const noexcept {
   return block.is_registered() && !block.is_published() && block.writer() == slot;
 }
 
-/// Tokens that complete a block from its beginning are not copied to the tail.
+/// Whole blocks are added from where they are; other tokens go to the tail first.
 void PrefixCache::add_tokens(const Owner& owner, std::span<const std::int32_t> tokens) noexcept {
   PrefixChain& c = chains_[owner.slot];
   while (!tokens.empty()) {
     const std::size_t in_tail = static_cast<std::size_t>(c.known) % block_size_;
+    if (in_tail == 0 && tokens.size() >= block_size_) {
+      const std::size_t blocks = std::min(PrefixHash::kBatch, tokens.size() / block_size_);
+      if (!add_blocks(owner, tokens.data(), blocks)) return;
+      tokens = tokens.subspan(blocks * block_size_);
+      continue;
+    }
     const std::size_t count = std::min(block_size_ - in_tail, tokens.size());
-    const bool is_whole = count == block_size_;
-    if (!is_whole) std::copy_n(tokens.data(), count, tail(owner.slot) + in_tail);
-    if (in_tail + count == block_size_ &&
-        !add_block(owner, is_whole ? tokens.data() : tail(owner.slot))) {
+    std::copy_n(tokens.data(), count, tail(owner.slot) + in_tail);
+    tokens = tokens.subspan(count);
+    if (in_tail + count < block_size_) {
+      c.known += static_cast<std::int32_t>(count);
+    } else if (!add_blocks(owner, tail(owner.slot), 1)) {
       return;
     }
-    c.known += static_cast<std::int32_t>(count);
-    tokens = tokens.subspan(count);
   }
 }
 
-/// Adds the block whose tokens are all known. Returns false when the chain ends here.
-bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens) noexcept {
+/// Adds at most kBatch blocks whose tokens are all known. Returns false when the chain ends before
+/// their end.
+bool PrefixCache::add_blocks(const Owner& owner, const std::int32_t* tokens,
+                             std::size_t blocks) noexcept {
   if (!holds_together(owner)) return false;
+  PrefixChain& c = chains_[owner.slot];
+  std::array<Hash128, PrefixHash::kBatch> chains;
+  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_),
+               std::span(chains).first(blocks));
+  for (std::size_t i = 0; i < blocks; ++i) index_.prefetch_table(chains[i] ^ c.root);
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const bool is_added = add_block(owner, tokens + i * block_size_, chains[i]);
+    c.known = c.blocks * static_cast<std::int32_t>(block_size_);
+    if (!is_added) return false;
+  }
+  return true;
+}
+
+/// Adds a block with this chain at its end. Returns false when it cannot be registered.
+bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
+                            const Hash128& chain) noexcept {
   PrefixChain& c = chains_[owner.slot];
   const std::span<const ExtraKey> its =
       c.num_keys == 0
           ? std::span<const ExtraKey>{}
           : keys_in_block(keys_of(owner.slot), static_cast<std::size_t>(c.next_key), c.blocks);
-  Hash128 chain;
-  hash_.extend(c.chain, tokens, static_cast<std::int64_t>(block_size_), std::span(&chain, 1));
   const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, c.blocks, its);
   const PrefixContent content{tokens, its, c.last, c.salt};
   const BlockId own = owner.sequence.table.id_at(std::as_const(owner.pages), c.blocks);
@@ -106,7 +128,6 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens) noex
   if (block == kNoBlock) {
     if (!register_block(owner, chain ^ root, content)) {
       ++stats_.broken_chains;
-      c.known -= c.known % static_cast<std::int32_t>(block_size_);
       return false;
     }
     registered_.add(chain.high, RegistrationFact(c.salt_tag, root).packed());
