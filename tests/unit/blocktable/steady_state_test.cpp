@@ -135,5 +135,46 @@ TEST(SteadyState, NotEvenTheFirstRoundAllocates) {
   EXPECT_EQ(allocations.load(), before);
 }
 
+TEST(SteadyState, NoCallWithGroupsAllocates) {
+  constexpr BlockGroup kBlocks[] = {{5, 100}, {1, 520}, {3, 170}};
+  constexpr TableGroup kGroups[] = {{.kind = PagedKind::full},
+                                    {.kind = PagedKind::window, .limit_tokens = 100},
+                                    {.kind = PagedKind::chunk, .limit_tokens = 64}};
+  BlockManager manager = BlockManager::create({.num_blocks = 800, .groups = kBlocks}).value();
+  BlockTables tables =
+      BlockTables::create(manager, {.max_sequences = 40, .can_undo = true, .groups = kGroups})
+          .value();
+  std::vector<SequenceId> ids(16);
+  std::vector<std::int32_t> rows(16 * 64);
+  int failures = 0;
+  const auto expect = [&](const Status& status) { failures += status.is_ok() ? 0 : 1; };
+  const std::uint64_t before = allocations.load();
+  for (int round = 0; round < 5; ++round) {
+    for (SequenceId& id : ids) {
+      id = tables.create_sequence().value();
+      expect(tables.promise_capacity(id, 300));
+    }
+    for (int step = 0; step < 400; ++step) {
+      expect(tables.append_one_each(ids).status());
+      if (step % 7 == 0) expect(tables.undo_append(false));
+      expect(tables.view(ids, step % 3).status());
+      tables.settle_append();
+    }
+    const SequenceId child = tables.fork(ids[0], tables.info(ids[0])->length_tokens).value();
+    const HolderId pin = tables.pin(child).value();
+    expect(tables.append_one_each(std::span(&child, 1)).status());
+    expect(tables.copy_rows(ids, rows, 64, {}, 1));
+    expect(tables.reserve_capacity(ids[1], 500));
+    if (tables.reserve_capacity(ids[2], 100'000)) ++failures;  // refused
+    static_cast<void>(tables.explain(3));
+    expect(tables.unpin(pin));
+    expect(tables.destroy(child));
+    expect(tables.destroy_many(ids));
+  }
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(manager.page_stats().free, 800);
+}
+
 }  // namespace
 }  // namespace kvarena

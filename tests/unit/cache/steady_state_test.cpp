@@ -149,5 +149,53 @@ TEST_P(SteadyStateOn, ManyStepsAllocateNothing) {
   }
 }
 
+TEST(SteadyState, StepsWithGroupsAllocateNothing) {
+  const auto device = test::make_device(DeviceKind::host);
+  const std::array<GroupLayer, 1> full{{{0}}};
+  const std::array<GroupLayer, 2> window{{{1}, {2, 1}}};
+  const std::array<LayerGroup, 2> groups{
+      {{PagedKind::full, full, kHeads, kDim, 0, DType::f32},
+       {PagedKind::window, window, kHeads, kDim, 0, DType::f32, {}, false, 16, 20}}};
+  KvCache cache = KvCache::create(*device, {.size = {.num_blocks = 100},
+                                            .num_q_heads = kHeads,
+                                            .max_sequences = 4,
+                                            .max_sequence_tokens = 2000,
+                                            .max_step_tokens = 8,
+                                            .num_threads = 2,
+                                            .groups = groups})
+                      .value();
+  std::vector<float> memory(static_cast<std::size_t>(2 * kHeads * kDim), 1.0F);
+  std::vector<float> out(memory.size());
+  SequenceId id = cache.create_sequence().value();
+  const auto step = [&]() -> Status {
+    if (Status s = cache.begin_step(); !s) return s;
+    const AppendDemand demand{id, 2};
+    if (Status s = cache.append(std::span(&demand, 1)).status(); !s) return s;
+    for (std::int32_t layer = 0; layer < 3; ++layer) {
+      const WriteKvArgs kv{
+          .layer = layer, .key = memory.data(), .value = memory.data(), .dtype = DType::f32};
+      if (layer != 2) {
+        if (Status s = cache.write_kv(kv); !s) return s;
+      }
+      if (Status s = cache.attend({.layer = layer,
+                                   .q = memory.data(),
+                                   .q_dtype = DType::f32,
+                                   .out = out.data(),
+                                   .out_dtype = DType::f32});
+          !s) {
+        return s;
+      }
+    }
+    return cache.end_step();
+  };
+  Status status;
+  const test::HeapCounter heap;
+  for (int n = 0; n < 300 && status; ++n) status = step();
+  if (status) status = cache.synchronize();
+  EXPECT_EQ(heap.count(), 0);
+  EXPECT_OK(status);
+  EXPECT_OK(cache.check_invariants());
+}
+
 }  // namespace
 }  // namespace kvarena
