@@ -125,7 +125,7 @@ Result<Grant> NaivePool::allocate(std::span<const Want> wants, Urgency urgency) 
       ++at(id).generation;
       at(id).content = BlockContent::unwritten;
       ++grant.evicted;
-      evicted_.push_back(id);
+      untold_evictions_.push_back(id);
     }
     at(id).live = 1;
     touched_.insert(id);

@@ -98,7 +98,7 @@ class NaivePool {
   /// Blocks whose state may have changed since the last call of this function.
   std::set<BlockId> take_touched() { return std::exchange(touched_, {}); }
   /// The blocks that were evicted since the last call of this function, in order.
-  std::vector<BlockId> take_evicted() { return std::exchange(evicted_, {}); }
+  std::vector<BlockId> take_evicted() { return std::exchange(untold_evictions_, {}); }
 
  private:
   struct Block {
@@ -141,7 +141,7 @@ class NaivePool {
   std::int64_t max_fence_entries_;
   BlockStats counters_;  // lifetime counters and peak only
   std::set<BlockId> touched_;
-  std::vector<BlockId> evicted_;
+  std::vector<BlockId> untold_evictions_;
 };
 
 }  // namespace kvarena::model
