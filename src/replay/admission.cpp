@@ -127,6 +127,22 @@ Admitted Admission::make_room(const Job& job, std::int64_t blocks) {
   return Admitted::failed;
 }
 
+/// Makes the job's sequence, with what a prefix cache has of its tokens.
+Status Admission::open_sequence(Job& job) {
+  tokens_.clear();
+  if (pool_.has_prefix_cache()) job.append_tokens(0, job.prefill_length, tokens_);
+  const auto sequence =
+      pool_.create_sequence(static_cast<std::uint64_t>(job.request->trace->index), tokens_);
+  if (!sequence) return sequence.status();
+  job.sequence = *sequence;
+  if (!pool_.has_prefix_cache()) return {};
+  const auto found = pool_.tables().prefix_of(job.sequence);
+  if (!found) return found.status();
+  job.length = found->tokens;
+  job.cached = found->tokens;
+  return {};
+}
+
 Admitted Admission::offer(Job& job, std::int64_t first_chunk, std::int64_t pending_blocks) {
   const std::int64_t forks = fork_blocks(*job.request->trace, job.to_fork);
   const bool first_chunk_only = reserve_ == Reserve::none && !job.preempted;
@@ -136,12 +152,10 @@ Admitted Admission::offer(Job& job, std::int64_t first_chunk, std::int64_t pendi
   if (room != Admitted::yes) return room;
   kept_.forget(job);
   if (job.sequence == kNoSequence) {
-    auto sequence = pool_.create_sequence(static_cast<std::uint64_t>(job.request->trace->index));
-    if (!sequence) {
-      failure_ = sequence.status();
+    failure_ = open_sequence(job);
+    if (!failure_) {
       return failure_.code == StatusCode::exhausted ? Admitted::later : Admitted::failed;
     }
-    job.sequence = *sequence;
   }
   failure_ = secure(job, forks);
   if (failure_) return Admitted::yes;
@@ -156,6 +170,7 @@ Status Admission::withdraw(Job& job) {
   const Status status = pool_.destroy(job.sequence);
   job.sequence = kNoSequence;
   job.length = 0;
+  job.cached = 0;
   return status;
 }
 

@@ -17,8 +17,19 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kvarena::replay {
+
+/// What a request's tokens are derived from.
+inline std::shared_ptr<const verify::SequenceContent> content_of(
+    const trace::TraceRequest& request) {
+  return std::make_shared<verify::SequenceContent>(
+      verify::SequenceContent{.owner = request.index,
+                              .prompt_tokens = request.input_tokens,
+                              .block_tokens = request.prefix_block_tokens,
+                              .blocks = request.prefix_blocks});
+}
 
 /// A request under way. It is one job during its prompt. After the prompt there is one job for each
 /// sample, and each is admitted, preempted and finished on its own. Plain data of the engines.
@@ -36,6 +47,7 @@ struct ActiveRequest {
 /// its output.
 struct Job : verify::WrittenSequence {
   std::shared_ptr<ActiveRequest> request;
+  std::int64_t cached = 0;   ///< tokens that its sequence had from a prefix cache
   std::int32_t to_fork = 0;  ///< sequences still to fork off after the prompt
   bool preempted = false;    ///< lost its blocks at least once
 
@@ -44,6 +56,11 @@ struct Job : verify::WrittenSequence {
     if (request->content == nullptr) return;
     stream = stream.from_start();
     while (stream.position() < length) static_cast<void>(stream.next());
+  }
+  /// Appends the ids of tokens of the sequence, for a prefix cache.
+  void append_tokens(std::int64_t first, std::int64_t count,
+                     std::vector<std::int32_t>& tokens) const {
+    for (std::int64_t i = first; i < first + count; ++i) tokens.push_back(stream.token(i));
   }
   bool is_finished() const noexcept { return length == request->final_length(); }
 };
@@ -112,6 +129,7 @@ class Admission {
                               std::int64_t prefill_length) const noexcept;
   std::int64_t fork_blocks(const TraceRequest& request, std::int32_t to_fork) const noexcept;
   Status secure(const Job& job, std::int64_t fork_blocks);
+  Status open_sequence(Job& job);
   Admitted make_room(const Job& job, std::int64_t blocks);
 
   Reserve reserve_;
@@ -121,6 +139,7 @@ class Admission {
   EnginePool& pool_;
   PreemptedSequences& kept_;
   std::int64_t lost_tokens_ = 0;
+  std::vector<std::int32_t> tokens_;  // of the job that is offered
   Status failure_;
 };
 

@@ -82,12 +82,13 @@ MaybeFailure ArrivalFeed::failure() const {
   return ReplayFailure{ReplayEnd::bad_input, reader_.failure()};
 }
 
-std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
+std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t cached,
+                                          std::int64_t start_ns,
                                           const ReplayCosts& costs) noexcept {
   std::int64_t prefill = 0;
   std::int64_t decode = 0;
   std::int64_t end = 0;
-  if (__builtin_mul_overflow(request.input_tokens, costs.prefill_ns, &prefill) ||
+  if (__builtin_mul_overflow(request.input_tokens - cached, costs.prefill_ns, &prefill) ||
       __builtin_mul_overflow(request.output_tokens, costs.decode_ns, &decode) ||
       __builtin_add_overflow(prefill, decode, &end) ||
       __builtin_add_overflow(end, start_ns, &end)) {
@@ -127,7 +128,7 @@ std::optional<ReplayFailure> survey_trace(ArrivalFeed& feed, const ReplayOptions
     largest.add(samples * blocks + (samples > 1 ? 1 : 0));
     if (!exact) continue;
     const std::int64_t start_ns = request->arrival_us * 1000;
-    const auto end_ns = linear_end_ns(*request, start_ns, options.costs);
+    const auto end_ns = linear_end_ns(*request, 0, start_ns, options.costs);
     if (!end_ns) return time_overflow(*request);
     holds.add(start_ns, *end_ns, blocks);
   }

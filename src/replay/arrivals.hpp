@@ -61,10 +61,10 @@ constexpr std::int64_t blocks_for(std::int64_t tokens, std::int64_t block_size) 
   return (tokens + block_size - 1) / block_size;
 }
 
-/// Returns when a request that starts at `start_ns` ends on the linear clock; nullopt past 2^63 -
-/// 1.
-std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t start_ns,
-                                          const ReplayCosts& costs) noexcept;
+/// Returns when a request that starts at `start_ns` ends on the linear clock, if `cached` tokens of
+/// its prompt need not be computed; nullopt past 2^63 - 1.
+std::optional<std::int64_t> linear_end_ns(const TraceRequest& request, std::int64_t cached,
+                                          std::int64_t start_ns, const ReplayCosts& costs) noexcept;
 
 /// Returns bounds that hold for every trace when the pool has a given size.
 TraceSurvey survey_without_reading(const ReplayOptions& options) noexcept;

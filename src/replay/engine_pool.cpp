@@ -68,6 +68,7 @@ MaybeFailure EnginePool::create(const ReplayOptions& options, const TraceSurvey&
   }
   std::unique_ptr<EnginePool> made(new EnginePool);
   made->block_size_ = shape.block_size_tokens;
+  made->has_prefix_cache_ = options.prefix_cache;
   auto failure = options.attention.mode == AttentionMode::off
                      ? made->create_tables(options, survey, num_blocks)
                      : made->create_cache(options, survey, num_blocks);
@@ -94,6 +95,7 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   BlockTablesOptions tables;
   tables.block_size_tokens = block_size_;
   tables.max_sequences = static_cast<std::int32_t>(sequences);
+  tables.prefix_cache.is_on = has_prefix_cache_;
   tables.max_append_tokens = std::max(tables.max_append_tokens, options.limits.max_batched_tokens);
   auto made = BlockTables::create(*manager_, tables);
   if (!made) return pool_failure("the block tables", made.status(), describe(made.status()));
@@ -181,8 +183,10 @@ MaybeFailure EnginePool::create_step_memory(std::unique_ptr<verify::StepMemory>*
   return std::nullopt;
 }
 
-Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner) {
-  const SequenceOptions options{.since_ns = steady_clock().now_ns(), .owner = owner};
+Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner,
+                                               std::span<const std::int32_t> tokens) {
+  const SequenceOptions options{
+      .since_ns = steady_clock().now_ns(), .owner = owner, .tokens = tokens};
   return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
 }
 
@@ -217,7 +221,14 @@ Status EnginePool::begin_step() {
   return {};
 }
 
+// What the step computes is there for whoever comes after it.
+void EnginePool::publish_grown() {
+  for (const SequenceId sequence : grown_) static_cast<void>(tables_->publish(sequence));
+  grown_.clear();
+}
+
 Status EnginePool::end_step() {
+  if (!cache_) publish_grown();
   if (cache_) return cache_->end_step();
   return ++steps_ended_ % kStepsPerPublication == 0 ? publish() : Status{};
 }
@@ -230,6 +241,9 @@ Status EnginePool::publish() {
 }
 
 Status EnginePool::append(std::span<const AppendDemand> demands) {
+  if (has_prefix_cache_) {
+    for (const AppendDemand& demand : demands) grown_.push_back(demand.sequence);
+  }
   return cache_ ? cache_->append(demands).status() : tables_->append(demands).status();
 }
 

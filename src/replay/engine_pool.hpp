@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace kvarena::replay {
 
@@ -48,7 +49,14 @@ class EnginePool {
   /// Does BlockTables::create_sequence for a request, whose id is the owner in explanations.
   /// `since` is the present time by the publisher's clock, not by the replay's, so observers of the
   /// pool see ages in real time.
-  Result<SequenceId> create_sequence(std::uint64_t owner);
+  /// With a prefix cache it begins with the longest cached prefix of `tokens`.
+  Result<SequenceId> create_sequence(std::uint64_t owner, std::span<const std::int32_t> tokens);
+  bool has_prefix_cache() const noexcept { return has_prefix_cache_; }
+  /// Returns the blocks that sequences hold: without free and without cached ones.
+  std::int64_t held_blocks() const noexcept {
+    const BlockStats stats = manager().stats();
+    return stats.num_blocks - stats.available();
+  }
   /// BlockTables::fork, as above.
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens);
   Status destroy(SequenceId sequence);
@@ -85,7 +93,11 @@ class EnginePool {
   MaybeFailure create_cache(const ReplayOptions& options, const TraceSurvey& survey,
                             std::int64_t num_blocks);
 
+  void publish_grown();
+
   std::int32_t block_size_ = 0;
+  bool has_prefix_cache_ = false;
+  std::vector<SequenceId> grown_;  // in this step, with a prefix cache
   std::int64_t worst_case_blocks_ = 0;
   verify::StepMemoryOptions step_memory_;
   Device* device_ = nullptr;

@@ -57,7 +57,8 @@ class LinearEngine {
   PreemptedSequences kept_;  // none: nothing is preempted
   Admission admission_;
   std::deque<std::unique_ptr<Job>> waiting_;
-  std::vector<Hold> holds_;  // a heap, the earliest end first
+  std::vector<Hold> holds_;           // a heap, the earliest end first
+  std::vector<std::int32_t> tokens_;  // of one append, with a prefix cache
   std::int64_t started_ = 0;
   std::int64_t now_ns_ = 0;
 };
@@ -96,6 +97,7 @@ class StepEngine {
   void pass_time();
   MaybeFailure blocks_lost(const Job& job) const;
   void add_row(Job& job, std::int64_t tokens);
+  void tell_tokens();
   std::int64_t seats_taken() const noexcept;
   void record();
 
@@ -109,6 +111,7 @@ class StepEngine {
   std::vector<JobPtr> running_;           // in order of admission
   std::vector<JobRow> rows_;              // of this step, in the order of running_
   std::vector<AppendDemand> demands_;     // the same
+  std::vector<std::int32_t> tokens_;      // of demands_, with a prefix cache
   std::vector<verify::StepRow> written_;  // the same
   std::unique_ptr<StepClock> clock_;
   std::vector<capacity::StepTimeRow> clock_rows_;  // of this step

@@ -80,6 +80,7 @@ void OccupancyMeter::record(std::int64_t now_ns, const EngineState& state) {
   now_ns_ = now_ns;
   state_ = state;
   peak_running_ = std::max(peak_running_, state.running);
+  peak_blocks_ = std::max(peak_blocks_, state.blocks);
 }
 
 void OccupancyMeter::finish(std::int64_t now_ns) {

@@ -56,6 +56,8 @@ class OccupancyMeter {
 
   /// Mean number of blocks from the first record to the latest; 0 when no time has passed.
   double time_mean_blocks() const noexcept;
+  /// The most blocks in use at a time.
+  std::int64_t peak_blocks() const noexcept { return peak_blocks_; }
   /// The most sequences that ran at a time.
   std::int64_t peak_running() const noexcept { return peak_running_; }
   /// From the first record to the latest, nanoseconds.
@@ -74,6 +76,7 @@ class OccupancyMeter {
   EngineState written_;
   Wide block_ns_ = 0;
   std::int64_t peak_running_ = 0;
+  std::int64_t peak_blocks_ = 0;
   std::ostream* timeline_ = nullptr;
   std::int64_t interval_ns_ = 0;
   std::int64_t next_row_ns_ = 0;
@@ -173,6 +176,7 @@ struct EngineCounters {
   std::int64_t preemptions = 0;
   std::int64_t recomputed_tokens = 0;
   std::int64_t forks = 0;
+  std::int64_t cached_tokens = 0;
 };
 
 struct Instruments {

@@ -22,7 +22,7 @@ LinearEngine::LinearEngine(const ReplayOptions& options, ArrivalFeed& feed, Engi
       admission_(options, pool, kept_) {}
 
 void LinearEngine::record() {
-  instruments_.meter.record(now_ns_, {.blocks = pool_.manager().stats().allocated(),
+  instruments_.meter.record(now_ns_, {.blocks = pool_.held_blocks(),
                                       .running = static_cast<std::int64_t>(holds_.size()),
                                       .waiting = static_cast<std::int64_t>(waiting_.size()),
                                       .tokens = pool_.tables().stats().tokens,
@@ -41,6 +41,10 @@ void LinearEngine::take_arrival() {
   job->request = std::make_shared<ActiveRequest>();
   job->prefill_length = request->input_tokens;
   job->request->trace = std::move(request);
+  if (pool_.has_prefix_cache()) {
+    job->request->content = content_of(*job->request->trace);
+    job->stream = {job->request->content, 0};
+  }
   waiting_.push_back(std::move(job));
 }
 
@@ -48,7 +52,11 @@ void LinearEngine::take_arrival() {
 MaybeFailure LinearEngine::grow(Job& job, std::int64_t tokens) {
   while (tokens > 0) {
     const std::int64_t chunk = std::min(tokens, kChunkTokens);
-    const AppendDemand demand{job.sequence, static_cast<std::int32_t>(chunk)};
+    tokens_.clear();
+    if (pool_.has_prefix_cache()) job.append_tokens(job.length, chunk, tokens_);
+    const AppendDemand demand{.sequence = job.sequence,
+                              .num_tokens = static_cast<std::int32_t>(chunk),
+                              .tokens = tokens_};
     if (Status status = pool_.append({&demand, 1}); !status) return unexpected("append", status);
     job.length += chunk;
     tokens -= chunk;
@@ -57,11 +65,13 @@ MaybeFailure LinearEngine::grow(Job& job, std::int64_t tokens) {
 }
 
 MaybeFailure LinearEngine::start(std::unique_ptr<Job> job) {
-  const auto end_ns = linear_end_ns(*job->request->trace, now_ns_, options_.costs);
+  const auto end_ns = linear_end_ns(*job->request->trace, job->cached, now_ns_, options_.costs);
   if (!end_ns) return time_overflow(*job->request->trace);
-  if (auto failure = grow(*job, job->request->trace->input_tokens)) return failure;
+  const std::int64_t computed = job->request->trace->input_tokens - job->cached;
+  if (auto failure = grow(*job, computed)) return failure;
   instruments_.ledger.start(*job->request->trace, now_ns_);
-  instruments_.counters.prefill_tokens += job->request->trace->input_tokens;
+  instruments_.counters.prefill_tokens += computed;
+  instruments_.counters.cached_tokens += job->cached;
   holds_.push_back({*end_ns, started_++, std::move(job)});
   std::push_heap(holds_.begin(), holds_.end(), std::greater<>());
   record();

@@ -97,6 +97,12 @@ MaybeFailure check_attention(const ReplayOptions& options) {
                        "change the model or the shape's numbers");
 }
 
+MaybeFailure check_prefix_cache(const ReplayOptions& options) {
+  if (!options.prefix_cache || options.attention.mode == AttentionMode::off) return std::nullopt;
+  return contradiction("a prefix cache with attention", "attention off: no bytes exist",
+                       "turn attention off, or replay without a prefix cache");
+}
+
 MaybeFailure check_options(const ReplayOptions& options) {
   if (options.samples < 1 || options.samples > kMaxSamples) {
     return contradiction(fmt::format("{} samples", options.samples),
@@ -106,6 +112,7 @@ MaybeFailure check_options(const ReplayOptions& options) {
   if (auto failure = check_roofline(options)) return failure;
   if (auto failure = check_keeping(options)) return failure;
   if (auto failure = check_batch(options)) return failure;
+  if (auto failure = check_prefix_cache(options)) return failure;
   return check_attention(options);
 }
 
@@ -140,7 +147,8 @@ MaybeFailure size_up(const ReplayOptions& options, std::optional<ArrivalFeed>& f
 
 bool everything_free(EnginePool& pool) {
   const BlockStats stats = pool.manager().stats();
-  return stats.balanced() && stats.free == stats.num_blocks && stats.references == 0 &&
+  return stats.balanced() && stats.available() == stats.num_blocks &&
+         (pool.has_prefix_cache() || stats.evictable == 0) && stats.references == 0 &&
          stats.reserved == 0 && stats.holders == 0 && pool.tables().stats().sequences == 0;
 }
 
@@ -226,7 +234,12 @@ class Replay {
     report.num_blocks = stats.num_blocks;
     report.pool_bytes = pool_->cache() != nullptr ? pool_->cache()->arena().bytes() : 0;
     report.watermark_blocks = stats.watermark;
-    report.peak_blocks = stats.peak_allocated;
+    // Cached blocks count as allocated, and as in use only while somebody holds them.
+    report.peak_blocks =
+        pool_->has_prefix_cache() ? instruments_.meter.peak_blocks() : stats.peak_allocated;
+    report.has_prefix_cache = pool_->has_prefix_cache();
+    report.prefix = pool_->tables().prefix_stats();
+    report.cached_tokens = instruments_.counters.cached_tokens;
     report.peak_requests = instruments_.meter.peak_running();
     report.time_mean_blocks = instruments_.meter.time_mean_blocks();
     instruments_.ledger.write_to(report);

@@ -73,6 +73,7 @@ struct ReplayOptions {
   ReplayLimits limits;
   ReplayPool pool;
   ReplayAttention attention;
+  bool prefix_cache = false;  ///< sequences begin with the blocks of equal prefixes that are cached
   bool keep_preempted = false;       ///< preempted sequences keep blocks until somebody needs them
   std::int32_t samples = 1;          ///< sequences a request forks into after its prompt
   std::ostream* timeline = nullptr;  ///< gets the series as CSV; its owner checks it

@@ -8,6 +8,7 @@
 #include "verify/verification.hpp"
 
 #include "kvarena/allocator/accounts.hpp"
+#include "kvarena/blocktable/prefix.hpp"
 
 #include <cstdint>
 #include <string>
@@ -56,6 +57,10 @@ struct ReplayReport {
   std::int64_t recomputed_tokens = 0;  ///< tokens of KV that preempted sequences lost
   std::int64_t forks = 0;              ///< sequences forked
   std::int64_t copies_on_write = 0;    ///< blocks copied
+
+  bool has_prefix_cache = false;   ///< whether the next figures are of a prefix cache
+  PrefixStats prefix;              ///< of the tables: sequences asked once for each admission
+  std::int64_t cached_tokens = 0;  ///< prompt tokens that were not computed, as they were cached
 
   BlockStats account;                       ///< the manager's account at the end
   bool balanced = false;                    ///< everything is free again and all invariants hold

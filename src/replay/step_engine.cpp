@@ -4,20 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <utility>
 
 namespace kvarena::replay {
-namespace {
-
-std::shared_ptr<const verify::SequenceContent> content_of(const TraceRequest& request) {
-  return std::make_shared<verify::SequenceContent>(
-      verify::SequenceContent{.owner = request.index,
-                              .prompt_tokens = request.input_tokens,
-                              .block_tokens = request.prefix_block_tokens,
-                              .blocks = request.prefix_blocks});
-}
-
-}  // namespace
-
 StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePool& pool,
                        Instruments& instruments)
     : options_(options),
@@ -29,13 +19,12 @@ StepEngine::StepEngine(const ReplayOptions& options, ArrivalFeed& feed, EnginePo
       clock_(make_step_clock(options)) {}
 
 void StepEngine::record() {
-  instruments_.meter.record(now_ns_,
-                            {.blocks = pool_.manager().stats().allocated() - kept_.blocks(),
-                             .running = static_cast<std::int64_t>(running_.size()),
-                             .waiting = static_cast<std::int64_t>(waiting_.size()),
-                             .tokens = pool_.tables().stats().tokens - kept_.tokens(),
-                             .preemptions = instruments_.counters.preemptions,
-                             .completed = instruments_.ledger.completed()});
+  instruments_.meter.record(now_ns_, {.blocks = pool_.held_blocks() - kept_.blocks(),
+                                      .running = static_cast<std::int64_t>(running_.size()),
+                                      .waiting = static_cast<std::int64_t>(waiting_.size()),
+                                      .tokens = pool_.tables().stats().tokens - kept_.tokens(),
+                                      .preemptions = instruments_.counters.preemptions,
+                                      .completed = instruments_.ledger.completed()});
 }
 
 void StepEngine::take_arrivals() {
@@ -53,7 +42,7 @@ void StepEngine::take_arrivals() {
     job->to_fork = request->output_tokens > 0 ? options_.samples - 1 : 0;
     job->request->unfinished = 1 + job->to_fork;
     job->request->trace = std::move(request);
-    if (instruments_.verifier != nullptr) {
+    if (instruments_.verifier != nullptr || pool_.has_prefix_cache()) {
       job->request->content = content_of(*job->request->trace);
       job->stream = {job->request->content, 0};
     }
@@ -106,10 +95,12 @@ MaybeFailure StepEngine::admit() {
     const Admitted answer = admission_.offer(job, chunk, pending);
     if (answer == Admitted::failed) return unexpected("admission", admission_.failure());
     if (answer == Admitted::later) break;
-    pending += admission_.growth_blocks(job, chunk);
-    job.rewind_stream();
+    const std::int64_t left = std::min(job.prefill_length - job.length, budget_);
+    pending += admission_.growth_blocks(job, left);
+    if (instruments_.verifier != nullptr) job.rewind_stream();
+    instruments_.counters.cached_tokens += std::exchange(job.cached, 0);
     promised_forks_ += job.to_fork;
-    add_row(job, chunk);
+    add_row(job, left);
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -155,9 +146,23 @@ MaybeFailure StepEngine::make_room(const Status& cause) {
   return freed ? std::nullopt : MaybeFailure(unexpected("reclaim", freed.status()));
 }
 
+// The ids of the step's tokens, for a prefix cache.
+void StepEngine::tell_tokens() {
+  if (!pool_.has_prefix_cache()) return;
+  tokens_.clear();
+  for (const JobRow& row : rows_) row.job->append_tokens(row.job->length, row.tokens, tokens_);
+  std::span<const std::int32_t> rest = tokens_;
+  for (AppendDemand& demand : demands_) {
+    const auto count = static_cast<std::size_t>(demand.num_tokens);
+    demand.tokens = rest.first(count);
+    rest = rest.subspan(count);
+  }
+}
+
 MaybeFailure StepEngine::grow() {
   ReplayObserver* const observer = instruments_.observer;
   while (true) {
+    tell_tokens();
     if (observer != nullptr) observer->before_append(pool_, demands_);
     const Status status = pool_.append(demands_);
     if (status) break;

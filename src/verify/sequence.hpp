@@ -42,6 +42,10 @@ class TokenStream {
 
   /// Returns the hash of the prefix that ends with the next token, and moves on by one token.
   std::uint64_t next() noexcept;
+  /// Returns the id of the token at a position, as an engine has it. Equal contents have equal ids.
+  std::int32_t token(std::int64_t position) const noexcept {
+    return static_cast<std::int32_t>(mix(token_at(position)) >> 33);
+  }
   /// Returns the number of tokens passed so far.
   std::int64_t position() const noexcept { return position_; }
   /// Returns a stream with the same tokens so far that continues as another sample.

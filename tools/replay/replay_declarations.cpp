@@ -66,6 +66,9 @@ Examples:
       steps that take what an H200 needs for them: when would each request be served?
   zstdcat day1.zst day2.zst | kvarena replay - --blocks 20000
       a trace from a pipe, which is read once: the pool needs a size
+  kvarena replay trace.jsonl --blocks 20000 --prefix-cache
+      the same engine with a prefix cache: which prompt tokens need not be computed, and why others
+      had to be
   kvarena replay trace.jsonl --pure-cache 10000 --policy tail-first
       how many blocks of the prompts a prefix cache of 10000 blocks would have
   kvarena replay trace.jsonl --http 127.0.0.1:15858 --linger
@@ -134,6 +137,9 @@ void ReplayCommand::declare_engine(CLI::App& command) {
   add_choice_option(command, "--preempted", preempted_, {"drop", "keep"},
                     "Blocks of a preempted sequence: drop all at once, or keep what nobody needs "
                     "meanwhile");
+  command.add_flag("--prefix-cache", options_.prefix_cache,
+                   "Sequences begin with the cached blocks of equal prompts, by the trace's ids; "
+                   "these tokens are not computed");
   add_count_option(command, "--max-running", max_running_, 0, kMaxCount,
                    "Sequences at a time; 0: unlimited [default: 256; linear: 0]");
   add_count_option(command, "--max-batched-tokens", options_.limits.max_batched_tokens, 0,

@@ -2,6 +2,7 @@
 
 #include "health/render/json.hpp"
 #include "tools/option_values.hpp"
+#include "tools/replay/prefix_output.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,7 @@ Json options_json(const ReplayOptions& options) {
           {"roofline", roofline_json(options)},
           {"reserve", name_of(options.reserve)},
           {"preempted", options.keep_preempted ? "keep" : "drop"},
+          {"prefix_cache", options.prefix_cache},
           {"prefill_us", static_cast<double>(options.costs.prefill_ns) / 1e3},
           {"decode_us", static_cast<double>(options.costs.decode_ns) / 1e3},
           {"step_us", static_cast<double>(options.costs.step_ns) / 1e3},
@@ -217,6 +219,7 @@ Json json_of(const ReplayOptions& options, const ReplayOutcome& outcome) {
   json["recomputed_tokens"] = r.recomputed_tokens;
   json["forks"] = r.forks;
   json["copies_on_write"] = r.copies_on_write;
+  json["prefix_cache"] = prefix_json(r);
   json["queueing"] = json_of(r.queueing);
   json["latency"] = json_of(r.latency);
   json["balanced"] = r.balanced;
@@ -239,6 +242,7 @@ std::string summary_of(const Console& console, const std::ostream& stream,
   text += traffic_lines(r);
   text += engine_lines(options, r);
   text += pool_lines(options, r, model_name);
+  text += prefix_lines(r);
   text += verification_lines(options, r, model_name);
   text += measured_lines(r.measured);
   const BlockStats& a = r.account;
