@@ -16,13 +16,15 @@ namespace kvarena::kernels {
 inline constexpr int kPieceThreads = 1024;  ///< most threads of a thread block
 inline constexpr int kPieceUnits = 2;       ///< units that a thread moves at once
 
-/// Returns ok when the planes of a copy, and `count` list entries at `list`, can be addressed.
-inline Status check_blocks(const CopyBlocksParams& p, const void* list,
-                           std::int64_t count) noexcept {
+/// Returns ok when the planes of a copy, and `count` list entries at `list`, can be addressed. With
+/// `has_gaps` not every id is that of a block, so that a block may be longer than a stride.
+inline Status check_blocks(const CopyBlocksParams& p, const void* list, std::int64_t count,
+                           bool has_gaps = false) noexcept {
   if (Status s = in_range(Resource::num_blocks, p.num_blocks, 1, KvLayout::kMaxBlocks); !s)
     return s;
   if (Status s = in_range(Resource::num_planes, p.num_planes, 1, 65535); !s) return s;
-  if (Status s = in_range(Resource::block_bytes, p.bytes, 0, p.block_stride); !s) return s;
+  const std::int64_t longest = has_gaps ? p.block_stride * p.num_blocks : p.block_stride;
+  if (Status s = in_range(Resource::block_bytes, p.bytes, 0, longest); !s) return s;
   if (Status s = in_range(Resource::capacity, count, 0, KvLayout::kMaxBlocks); !s) return s;
   if (count == 0 || p.bytes == 0) return {};
   if (Status s = not_null(p.base); !s) return s;

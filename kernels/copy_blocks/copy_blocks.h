@@ -21,4 +21,8 @@ Status load_copy_blocks() noexcept;
 /// device_error; nothing is queued then.
 Status launch_copy_blocks(const CopyBlocksParams& params, cudaStream_t stream) noexcept;
 
+/// As launch_copy_blocks, for ids that are not all those of blocks, as in a pool of pages: a block
+/// may be longer than the stride of ids. The last block ends inside the pool.
+Status launch_copy_paged_blocks(const CopyBlocksParams& params, cudaStream_t stream) noexcept;
+
 }  // namespace kvarena::kernels

@@ -10,6 +10,16 @@ const T* at(const std::byte* slot, std::int64_t offset) {
   return reinterpret_cast<const T*>(slot + offset);
 }
 
+/// As plan_of in scatter_step.cuh.
+RowPlan plan_of(const ScatterStepParams& p, const StagedRow& row) {
+  if (p.slots != nullptr) return plan_row(p.shape, row);
+  StagedRow seen = row;
+  seen.num_new = 0;
+  RowPlan plan = plan_row(p.shape, seen);
+  plan.num_new = std::max(row.num_new, 0);
+  return plan;
+}
+
 }  // namespace
 
 void scatter_step(const ScatterStepParams& p) {
@@ -26,7 +36,7 @@ void scatter_step(const ScatterStepParams& p) {
   std::int32_t num_tokens = 0;
   std::int32_t num_changes = 0;
   for (std::int32_t r = 0; r < shape.max_rows; ++r) {
-    const RowPlan row = r < num_rows ? plan_row(shape, rows[r]) : RowPlan{};
+    const RowPlan row = r < num_rows ? plan_of(p, rows[r]) : RowPlan{};
     p.row_slots[r] = row.granule;
     p.row_offsets[r] = row.granule < 0 ? 0 : row.granule * StepShape::kGranule;
     p.seq_lens[r] = row.seq_len;
@@ -37,12 +47,13 @@ void scatter_step(const ScatterStepParams& p) {
     std::copy_n(changes + num_changes, changed, table + row.num_blocks - row.num_changed);
     num_changes += changed;
     const std::int32_t tokens = std::min(row.num_new, shape.max_tokens - num_tokens);
-    for (std::int32_t i = 0; i < tokens; ++i) {
-      p.slots[num_tokens++] = slot_of_token(shape, table, row.seq_len - row.num_new + i);
+    for (std::int32_t i = 0; i < tokens; ++i, ++num_tokens) {
+      if (p.slots == nullptr) continue;
+      p.slots[num_tokens] = slot_of_token(shape, table, row.seq_len - row.num_new + i);
     }
   }
   p.q_offsets[shape.max_rows] = num_tokens;
-  std::fill(p.slots + num_tokens, p.slots + shape.max_tokens, -1);
+  if (p.slots != nullptr) std::fill(p.slots + num_tokens, p.slots + shape.max_tokens, -1);
   std::copy_n(at<BlockCopy>(slot, shape.copies_offset()), num_copies, p.copies);
   std::fill(p.copies + num_copies, p.copies + shape.max_rows, BlockCopy{kNoBlock, kNoBlock});
   if (is_found) {

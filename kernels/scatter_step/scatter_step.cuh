@@ -11,6 +11,7 @@
 /// row has one new token and few changes, so each thread writes those of its own row.
 
 #include "kernels/params.h"
+#include "kernels/scatter_step/scatter_step.h"
 
 #include <cstdint>
 
@@ -144,8 +145,10 @@ __device__ __forceinline__ void scatter_changes(const ScatterStepParams& p, cons
 }
 
 /// Writes the slots of a tile's new tokens. The first of them is number `begin` of the step.
+template <bool kIsPart>
 __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const RowTile& tile,
                                             int begin) {
+  if (kIsPart && p.slots == nullptr) return;
   const int count = tile.first_token[kScatterThreads];
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kScatterThreads) {
     // In a decode step, token i belongs to row i.
@@ -158,14 +161,29 @@ __device__ __forceinline__ void write_slots(const ScatterStepParams& p, const Ro
   }
 }
 
+/// Returns the checked row. In a part without slots the new tokens see the row's tokens and are not
+/// among them.
+template <bool kIsPart>
+__device__ __forceinline__ RowPlan plan_of(const ScatterStepParams& p, const StagedRow& row) {
+  if (!kIsPart || p.slots != nullptr) return plan_row(p.shape, row);
+  StagedRow seen = row;
+  seen.num_new = 0;
+  RowPlan plan = plan_row(p.shape, seen);
+  plan.num_new = max(row.num_new, 0);
+  return plan;
+}
+
 /// Reads the table entry of the last token of a row, if the step does not change it.
+template <bool kIsPart>
 __device__ __forceinline__ BlockId last_entry(const ScatterStepParams& p, const RowPlan& plan) {
   if (plan.num_new != 1 || plan.num_changed > 0) return BlockId(-1);
+  if (kIsPart && p.slots == nullptr) return BlockId(-1);
   return p.block_tables[plan.granule * StepShape::kGranule + plan.num_blocks - 1];
 }
 
 /// Writes the changed entries of a row of a decode step, and the slot of its new token. `first`
 /// counts those of the step before it, `last` is what last_entry returned.
+template <bool kIsPart>
 __device__ __forceinline__ void write_plain_row(const ScatterStepParams& p, const RowPlan& plan,
                                                 const int4* early, const Sums& first,
                                                 BlockId last) {
@@ -176,6 +194,7 @@ __device__ __forceinline__ void write_plain_row(const ScatterStepParams& p, cons
     table[plan.num_blocks - plan.num_changed + i] = last;
   }
   if (plan.num_new == 0 || first.tokens >= p.shape.max_tokens) return;
+  if (kIsPart && p.slots == nullptr) return;
   const int offset = plan.seq_len - 1 - (plan.num_blocks - 1) * p.shape.block_size;
   p.slots[first.tokens] = std::int64_t{last.value} * p.shape.block_size + offset;
 }
@@ -191,6 +210,7 @@ __device__ __forceinline__ void write_row(const ScatterStepParams& p, int index,
 }
 
 /// Resets everything behind the step to its empty value, as far as the last launch wrote.
+template <bool kIsPart>
 __device__ __forceinline__ void clear_past(const ScatterStepParams& p, const ScatterState& before,
                                            const ScatterState& now) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -203,7 +223,8 @@ __device__ __forceinline__ void clear_past(const ScatterStepParams& p, const Sca
       p.q_offsets[i] = now.num_tokens;
     }
   }
-  for (int i = now.num_tokens + thread; i < before.num_tokens; i += kScatterThreads) {
+  const bool has_slots = !kIsPart || p.slots != nullptr;
+  for (int i = now.num_tokens + thread; has_slots && i < before.num_tokens; i += kScatterThreads) {
     p.slots[i] = -1;
   }
   for (int i = now.num_copies + thread; i < before.num_copies; i += kScatterThreads) {
@@ -220,8 +241,8 @@ __device__ __forceinline__ void publish(const ScatterStepParams& p, const Scatte
 }
 
 /// Takes the expected step from the ring and scatters it, or counts a miss.
-__global__ void __launch_bounds__(kScatterThreads)
-    scatter_step(const __grid_constant__ ScatterStepParams p) {
+template <bool kIsPart>
+__device__ __forceinline__ void scatter(const ScatterStepParams& p) {
   __shared__ WarpSums sums;
   __shared__ int4 header_words[2];
   __shared__ RowTile tile;
@@ -265,8 +286,8 @@ __global__ void __launch_bounds__(kScatterThreads)
     if (base > 0 && index < now.num_rows) {
       row = read_staged<StagedRow>(rows + std::int64_t{index} * sizeof(StagedRow));
     }
-    const RowPlan plan = index < now.num_rows ? plan_row(shape, row) : RowPlan{};
-    const BlockId last = last_entry(p, plan);
+    const RowPlan plan = index < now.num_rows ? plan_of<kIsPart>(p, row) : RowPlan{};
+    const BlockId last = last_entry<kIsPart>(p, plan);
     bool is_plain = plan.num_new <= 1 && plan.num_changed <= kFewChanges;
     Sums first = sums_before(sums, plan, is_plain);
     const int tile_tokens =
@@ -280,7 +301,7 @@ __global__ void __launch_bounds__(kScatterThreads)
         end <= kEarlyGroups * kGroup) {
       first.tokens += now.num_tokens;
       first.changes += num_changes;
-      write_plain_row(p, plan, early, first, last);
+      write_plain_row<kIsPart>(p, plan, early, first, last);
     } else {
       tile.first_token[thread] = first_token;
       tile.first_change[thread] = clamped(first.changes, shape.max_changes - num_changes);
@@ -293,7 +314,7 @@ __global__ void __launch_bounds__(kScatterThreads)
       }
       __syncthreads();
       scatter_changes(p, tile, staged, early, chunk, num_changes, end);
-      write_slots(p, tile, now.num_tokens);
+      write_slots<kIsPart>(p, tile, now.num_tokens);
     }
     now.num_tokens += tile_tokens;
     num_changes = end;
@@ -304,7 +325,7 @@ __global__ void __launch_bounds__(kScatterThreads)
     if (i != thread) copy = __ldcv(copies + i);
     p.copies[i] = {BlockId(copy.x), BlockId(copy.y)};
   }
-  clear_past(p, before, now);
+  clear_past<kIsPart>(p, before, now);
   if (thread != 0) return;
   if (is_found) {
     now.serial = header.serial;
@@ -312,6 +333,18 @@ __global__ void __launch_bounds__(kScatterThreads)
     ++now.misses;
   }
   *p.state = now;
+}
+
+/// A step of a cache whose layers are alike.
+__global__ void __launch_bounds__(kScatterThreads)
+    scatter_step(const __grid_constant__ ScatterStepParams p) {
+  scatter<false>(p);
+}
+
+/// A step of several parts, a thread block for each.
+__global__ void __launch_bounds__(kScatterThreads)
+    scatter_parts(const __grid_constant__ ScatterPartsParams all) {
+  scatter<true>(all.parts[blockIdx.x]);
 }
 
 }  // namespace kvarena::kernels

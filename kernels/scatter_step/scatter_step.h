@@ -17,11 +17,24 @@
 
 namespace kvarena::kernels {
 
-/// Loads the kernel (load_kernel.h).
+/// Steps of several parts, which one launch takes.
+struct ScatterPartsParams {
+  static constexpr std::int32_t kMostParts = 16;
+  ScatterStepParams parts[kMostParts];
+};
+static_assert(sizeof(ScatterPartsParams) < 4000, "kernel parameters have 4 KiB");
+
+/// Loads the kernels (load_kernel.h).
 Status load_scatter_step() noexcept;
 
 /// Queues the scatter of a step. Returns invalid_argument (pointer, alignment) or device_error;
 /// nothing is queued then.
 Status launch_scatter_step(const ScatterStepParams& params, cudaStream_t stream) noexcept;
+
+/// Queues the scatter of a step of `num_parts` parts, 1 .. kMostParts. A part whose `slots` are
+/// null has no slots: the new tokens of its rows see the row's tokens and are not among them.
+/// Returns what launch_scatter_step returns, or invalid_argument (num_groups).
+Status launch_scatter_parts(const ScatterPartsParams& params, std::int32_t num_parts,
+                            cudaStream_t stream) noexcept;
 
 }  // namespace kvarena::kernels

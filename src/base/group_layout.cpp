@@ -60,8 +60,14 @@ GroupSpec spec_of(const LayerGroup& group, std::span<const std::int32_t> layers)
   return spec;
 }
 
-Result<KvLayout> layout_of(const LayerGroup& group, std::span<const std::int32_t> layers) {
-  const GroupSpec spec = spec_of(group, layers);
+/// Makes a layout with the preferred order of tiles, if the group can have it.
+Result<KvLayout> layout_of(const LayerGroup& group, std::span<const std::int32_t> layers,
+                           TileOrder preferred) {
+  GroupSpec spec = spec_of(group, layers);
+  spec.tile_order = preferred;
+  Result<KvLayout> layout = KvLayout::create(std::span(&spec, 1));
+  if (layout || layout.status().code != StatusCode::unsupported) return layout;
+  spec.tile_order = TileOrder::rows;
   return KvLayout::create(std::span(&spec, 1));
 }
 
@@ -95,13 +101,13 @@ Status GroupLayout::place_layers(const LayerGroup& group, std::int32_t first_par
 }
 
 Result<GroupLayout> GroupLayout::create(std::span<const LayerGroup> groups,
-                                        std::int64_t max_sequence_tokens) try {
+                                        std::int64_t max_sequence_tokens, TileOrder preferred) try {
   GroupLayout made;
   std::vector<std::vector<std::int32_t>> owners;
   for (const LayerGroup& group : groups) {
     if (Status s = check_group(group); !s) return s;
     owners.push_back(owners_of(group));
-    const Result<KvLayout> whole = layout_of(group, owners.back());
+    const Result<KvLayout> whole = layout_of(group, owners.back(), preferred);
     // Two places of a layer in one group are found here.
     if (!whole) return whole.status();
     const auto num_layers = static_cast<std::int32_t>(owners.back().size());
@@ -122,7 +128,8 @@ Result<GroupLayout> GroupLayout::create(std::span<const LayerGroup> groups,
     const std::size_t in_part = owners[g].size() / static_cast<std::size_t>(blocks.num_parts);
     for (std::size_t part = 0; part < static_cast<std::size_t>(blocks.num_parts); ++part) {
       const std::size_t first = part * in_part;
-      Result<KvLayout> layout = layout_of(groups[g], std::span(owners[g]).subspan(first, in_part));
+      Result<KvLayout> layout =
+          layout_of(groups[g], std::span(owners[g]).subspan(first, in_part), preferred);
       if (!layout) return layout.status();
       made.parts_.push_back(
           {.group = static_cast<std::int32_t>(g), .blocks = blocks, .layout = std::move(*layout)});

@@ -194,6 +194,7 @@ void BlockTables::Impl::Groups::apply_growths() {
         table.next_slot = table_id(list[g], *id).value * block_size + (block_size - table.room);
         table.tree.generation_at(t.pages, index) = *generation++;
         table.tree.id_at(t.pages, index) = *id++;
+        table.mirrored = std::min(table.mirrored, index);
       }
       add_blocks(table, g, id, generation, growth.new_entries);
       id += growth.new_entries;

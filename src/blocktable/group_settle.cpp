@@ -118,6 +118,7 @@ bool BlockTables::Impl::Groups::put_back(const KeptBlock& its) {
                                        std::span<const Generation>(&generation, 1)));
   id = its.block;
   generation = its.generation;
+  table.mirrored = std::min(table.mirrored, its.index);
   return true;
 }
 

@@ -203,8 +203,10 @@ Status BlockTables::Impl::Groups::release_tail(HolderId holder, Table& table, st
     tree.remove_last(t.pages, static_cast<std::int32_t>(count));
     t.entries -= count;
     end_slots -= count * block_size;
+    table.mirrored = std::min(table.mirrored, tree.num_entries);
   }
   if (keep != 0) return {};
+  table.mirrored = 0;
   end_slots -= tree.num_entries * block_size;
   tree.clear(t.pages);
   table.first_held = 0;

@@ -39,6 +39,7 @@ struct BlockTables::Impl::Groups {
     PageTree tree;                ///< by block index
     std::int32_t first_held = 0;  ///< entries in front of this one are absent
     std::int32_t room = 0;        ///< tokens that fit into the block of the last token
+    std::int32_t mirrored = 0;    ///< kept entries in front of this one are in the mirror
     std::int64_t num_held() const noexcept { return tree.num_entries - first_held; }
   };
   /// A demand of the current call that takes blocks.

@@ -30,6 +30,7 @@ struct BackendOptions {
   std::int32_t block_size_tokens = 0;       ///< CUDA: tokens in a block
   std::int32_t max_sequences = 0;           ///< CUDA: sequences at a time
   std::int32_t max_sequence_blocks = 0;     ///< CUDA: entries of the longest table
+  std::int64_t max_sequence_tokens = 0;     ///< CUDA, with groups: of the longest sequence
   bool scrubs = false;  ///< whether StepGrowth::scrubs makes the copies on write
   StepLimits limits;
   WorkspacePlan workspaces;  ///< result of plan_workspaces for the other options
@@ -76,7 +77,8 @@ class Backend {
 
   /// Returns the pointers of the batch that was begun or is recorded last, without its numbers.
   virtual DeviceBatch device_batch() const noexcept = 0;
-  /// Does the same for one part of the groups.
+  /// Does the same for one part of the groups. A part whose rows are not those of the batch has
+  /// their number.
   virtual DeviceBatch device_batch_of_part(std::int32_t) const noexcept { return device_batch(); }
 
   /// Records the work in front of a step's layers. Only backends that can record steps support this

@@ -1,5 +1,6 @@
 #include "cache/cache_plan.hpp"
 
+#include "base/out_of_memory.hpp"
 #include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "cache/cache_options.hpp"
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -72,7 +74,9 @@ Status check_target(const CacheTarget& target) noexcept {
 
 /// Plans the workspaces. They do not depend on the number of blocks, so one block is planned.
 Result<WorkspacePlan> workspaces_of(const CachePlan& plan) {
-  if (plan.groups) return plan_group_workspaces(plan.groups->layout, plan.backend);
+  if (plan.groups) {
+    return plan_group_workspaces(plan.target.kind, plan.groups->layout, plan.backend);
+  }
   const Result<KvLayerView> kv =
       layer_view({plan.layout, plan.options.order, 1}, reinterpret_cast<std::byte*>(kNowhere), 0);
   if (!kv) return kv.status();
@@ -113,6 +117,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .block_size_tokens = options.layout.block_size_tokens,
                              .max_sequences = options.max_sequences,
                              .max_sequence_blocks = 0,
+                             .max_sequence_tokens = options.max_sequence_tokens,
                              .scrubs = options.scrub != Scrub::never,
                              .limits = {.steps_in_flight = options.steps_in_flight,
                                         .max_rows = options.max_batch_rows,
@@ -127,6 +132,32 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
   plan.backend.workspaces = *workspaces;
   return plan;
 }
+
+namespace {
+
+/// The memory of device tables.
+struct TableBytes {
+  std::int64_t device;
+  std::int64_t staging;
+};
+
+/// Plans the memory of the device tables. Returns what check_options returns for them.
+Result<TableBytes> table_bytes(const CachePlan& plan) noexcept try {
+  if (plan.groups) {
+    const GroupTablesOptions options = group_tables_options(plan.groups->layout, plan.backend);
+    if (Status status = check_options(options); !status) return status;
+    const GroupTablesMemory memory = plan_memory(options);
+    return TableBytes{memory.device_bytes, memory.staging_bytes};
+  }
+  const DeviceTablesOptions options = tables_options(plan.backend);
+  if (Status status = check_options(options); !status) return status;
+  const DeviceTablesMemory memory = plan_memory(options);
+  return TableBytes{memory.device_bytes, memory.staging_bytes};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
+}  // namespace
 
 /// The pool and the tables depend on the number of blocks; the workspaces do not.
 Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
@@ -143,6 +174,9 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
                                        : options.max_batch_blocks;
   if (plan.groups) {
     if (Status status = check_ids(*plan.groups, pool.num_blocks); !status) return status;
+    if (options.max_sequence_tokens == 0) {
+      plan.backend.max_sequence_tokens = longest_tokens(*plan.groups, pool.num_blocks);
+    }
   }
   if (Status status = check_bytes(pool.pool_bytes); !status) return status;
   if (Status status = check_option(Option::max_batch_blocks, plan.backend.limits.max_blocks, 1,
@@ -151,13 +185,12 @@ Status plan_blocks(CachePlan& plan, const PoolPlan& pool) noexcept {
     return status;
   }
   if (plan.target.kind == DeviceKind::host) return {};
-  const DeviceTablesOptions tables = tables_options(plan.backend);
-  if (Status status = check_options(tables); !status) return status;
-  const DeviceTablesMemory memory = plan_memory(tables);
+  const Result<TableBytes> memory = table_bytes(plan);
+  if (!memory) return memory.status();
   const auto most = static_cast<std::int64_t>(kMaxAllocationBytes);
   if (Status s = check_option(Option::bounce_bytes, plan.target.bounce_bytes, 1, most); !s)
     return s;
-  for (const std::int64_t bytes : {memory.device_bytes, memory.staging_bytes}) {
+  for (const std::int64_t bytes : {memory->device, memory->staging}) {
     if (Status status = check_bytes(bytes); !status) return status;
   }
   return {};
@@ -229,9 +262,10 @@ CacheFootprint footprint_of(const CachePlan& plan) noexcept {
         plan.pool.num_blocks, plan.options.layout.block_size_tokens, plan.backend.limits);
   }
   if (plan.target.kind == DeviceKind::host) return footprint;
-  const DeviceTablesMemory tables = plan_memory(tables_options(plan.backend));
-  footprint.table_bytes = tables.device_bytes;
-  footprint.staging_bytes = tables.staging_bytes + plan.target.bounce_bytes;
+  if (const Result<TableBytes> tables = table_bytes(plan); tables) {
+    footprint.table_bytes = tables->device;
+    footprint.staging_bytes = tables->staging + plan.target.bounce_bytes;
+  }
   footprint.device_allocations += 1;
   footprint.staging_allocations = 2;
   return footprint;

@@ -3,7 +3,7 @@
 #include "cache/backend_sizes.hpp"
 #include "cache/cuda_blocks.hpp"
 #include "cache/device_batch.hpp"
-#include "device/current_gpu.hpp"
+#include "cache/gpu_launch.hpp"
 #include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/device/cuda_device.hpp"
 #include "step/device_tables.hpp"
@@ -82,10 +82,11 @@ class CudaBackend final : public Backend {
   Status reset_schedules(const Batch& batch, void* stream);
   Status launch_step(void* stream, bool is_recorded);
   Status launch_scrubs(const ScrubPlan& plan, void* stream);
-  /// Runs `launch(native stream)` with the GPU current. CUDA failures go through the device, which
-  /// notices a lost GPU.
+  /// Runs `launch(native stream)` with the GPU current.
   template <class Launch>
-  Status launch_on_gpu(Launch launch) const;
+  Status launch_on_gpu(Launch launch) const {
+    return kvarena::launch_on_gpu(device_, stream_, ordinal_, launch);
+  }
   /// Does the same for one kernel of a layer.
   template <class Launch>
   Status launch_layer(Launch launch) {
@@ -105,19 +106,6 @@ class CudaBackend final : public Backend {
   Batch batch_;                        ///< the current step or recording
   bool layers_begun_ = false;          ///< a layer's kernel was queued behind those of launch_step
 };
-
-template <class Launch>
-Status CudaBackend::launch_on_gpu(Launch launch) const {
-  const Result<void*> stream = device_.native_stream(stream_);
-  if (!stream) return stream.status();
-  if (device_.lost_to() != 0) return device_.check(device_.lost_to(), Resource::stream);
-  const CurrentGpu current(ordinal_);
-  if (current.error() != cudaSuccess) return device_.check(current.error(), Resource::device);
-  const Status status = launch(*stream);
-  const bool is_told = device_.lost_to() != 0;  // an earlier call has reported the error
-  if (status.code != StatusCode::device_error || is_told) return status;
-  return device_.check(status.native, status.resource);
-}
 
 // ---- a step ------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 #include "base/range_checks.hpp"
 #include "cache/backend_sizes.hpp"
 #include "kvarena/attention/attention.hpp"
+#include "kvarena/attention/cuda_attention.hpp"
+#include "step/group_rows.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -16,8 +18,7 @@ constexpr std::int64_t kMaxQHeads = 4096;
 /// An address for a pool that is only planned; it is never read.
 constexpr std::uintptr_t kNowhere = 4096;
 
-Status check_options(const KvCacheOptions& options, DeviceKind kind) noexcept {
-  if (kind != DeviceKind::host) return unsupported_option(Option::groups, options.groups.size());
+Status check_options(const KvCacheOptions& options) noexcept {
   if (Status s = check_enum(Option::order, options.order, BlockOrder::layer_major); !s) return s;
   if (options.order != BlockOrder::block_major) {
     return unsupported_option(Option::order, static_cast<std::uint64_t>(options.order));
@@ -31,10 +32,12 @@ Status check_options(const KvCacheOptions& options, DeviceKind kind) noexcept {
 }  // namespace
 
 Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
-  if (Status s = check_options(options, kind); !s) return s;
+  if (Status s = check_options(options); !s) return s;
   const std::int64_t longest =
       options.max_sequence_tokens == 0 ? kDefaultTokens : options.max_sequence_tokens;
-  Result<GroupLayout> layout = GroupLayout::create(options.groups, longest);
+  // The kernels of a GPU read the chunked order fastest.
+  const TileOrder order = kind == DeviceKind::cuda ? TileOrder::chunked : TileOrder::rows;
+  Result<GroupLayout> layout = GroupLayout::create(options.groups, longest, order);
   if (!layout) return layout.status();
   const LayerGroup& first = options.groups[0];
   options.layout = {.num_layers = layout->num_layers(),
@@ -52,17 +55,23 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
     }
   }
   GroupPlan plan{.layout = std::move(*layout), .blocks = {}, .tables = {}};
-  for (const GroupLayout::Part& part : plan.layout.parts()) {
-    const PagedGroup& group = plan.layout.groups()[static_cast<std::size_t>(part.group)];
-    plan.blocks.push_back({part.blocks.blocks_per_page, part.blocks.block_bytes});
-    plan.tables.push_back({.kind = group.kind,
-                           .block_size_tokens = group.block_size_tokens,
-                           .limit_tokens = group.limit_tokens,
-                           .rollback_tokens = group.rollback_tokens,
-                           .ids_per_page = part.blocks.ids_per_page(plan.layout.page_bytes()),
-                           .ids_per_block = part.blocks.ids_per_block()});
+  for (std::size_t part = 0; part < plan.layout.parts().size(); ++part) {
+    const PagedBlocks& blocks = plan.layout.parts()[part].blocks;
+    plan.blocks.push_back({blocks.blocks_per_page, blocks.block_bytes});
+    plan.tables.push_back(table_group(plan.layout, part));
   }
   return plan;
+}
+
+TableGroup table_group(const GroupLayout& layout, std::size_t part) noexcept {
+  const GroupLayout::Part& its = layout.parts()[part];
+  const PagedGroup& group = layout.groups()[static_cast<std::size_t>(its.group)];
+  return {.kind = group.kind,
+          .block_size_tokens = group.block_size_tokens,
+          .limit_tokens = group.limit_tokens,
+          .rollback_tokens = group.rollback_tokens,
+          .ids_per_page = its.blocks.ids_per_page(layout.page_bytes()),
+          .ids_per_block = its.blocks.ids_per_block()};
 }
 
 void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept {
@@ -76,28 +85,74 @@ void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept {
   if (group.kind == PagedKind::chunk) args.chunk_tokens = group.limit_tokens;
 }
 
-Result<WorkspacePlan> plan_group_workspaces(const GroupLayout& layout,
+cuda::AttentionShape group_shape(const BackendOptions& options, const TableGroup& table,
+                                 const KvLayerView& kv) noexcept {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  cuda::AttentionShape shape = cuda_shape(options, kv);
+  shape.max_rows = static_cast<std::int32_t>(
+      std::min(kMost, most_rows(table, options.limits.max_rows, options.limits.max_tokens)));
+  shape.max_shared_rows = 0;
+  return shape;
+}
+
+namespace {
+
+/// Returns the bytes of a workspace for a layer.
+Result<std::int64_t> workspace_bytes(DeviceKind kind, const BackendOptions& options,
+                                     const TableGroup& table, const KvLayerView& kv) noexcept {
+  if (kind == DeviceKind::cuda) return cuda::workspace_bytes(group_shape(options, table, kv));
+  AttentionArgs nothing;
+  nothing.kv = kv;
+  nothing.num_q_heads = options.num_q_heads;
+  nothing.scale = 1.0F;
+  if (Status s = validate(nothing); !s) return s;
+  return attention_workspace_bytes(host_limits(options, kv));
+}
+
+}  // namespace
+
+Result<WorkspacePlan> plan_group_workspaces(DeviceKind kind, const GroupLayout& layout,
                                             const BackendOptions& options) noexcept {
   constexpr std::uint64_t kHostAlignment = 64;
-  WorkspacePlan plan{
-      .bytes = 0,
-      .alignment_bytes = kHostAlignment,
-      .count = options.limits.steps_in_flight * static_cast<std::int32_t>(layout.groups().size())};
-  for (std::int32_t layer = 0; layer < layout.num_layers(); ++layer) {
-    if (!layout.has_layer(layer)) continue;
-    const Result<KvLayerView> kv =
-        layout.layer_view(reinterpret_cast<std::byte*>(kNowhere), 1, layer);
+  constexpr std::uint64_t kCudaAlignment = 256;
+  const bool is_host = kind == DeviceKind::host;
+  const auto num_groups = static_cast<std::int32_t>(layout.groups().size());
+  WorkspacePlan plan{.bytes = 0,
+                     .alignment_bytes = is_host ? kHostAlignment : kCudaAlignment,
+                     .count = is_host ? options.limits.steps_in_flight * num_groups : num_groups};
+  for (std::size_t part = 0; part < layout.parts().size(); ++part) {
+    const Result<KvLayerView> kv = layout.layer_view(reinterpret_cast<std::byte*>(kNowhere), 1,
+                                                     layout.parts()[part].layout.planes()[0].layer);
     if (!kv) return kv.status();
-    AttentionArgs nothing;
-    nothing.kv = *kv;
-    nothing.num_q_heads = options.num_q_heads;
-    nothing.scale = 1.0F;
-    if (Status s = validate(nothing); !s) return s;
-    const Result<std::int64_t> bytes = attention_workspace_bytes(host_limits(options, *kv));
+    const Result<std::int64_t> bytes =
+        workspace_bytes(kind, options, table_group(layout, part), *kv);
     if (!bytes) return bytes.status();
     plan.bytes = std::max(plan.bytes, *bytes);
   }
+  if (plan.bytes == 0 && !is_host) plan.count = 0;
   return plan;
+}
+
+std::int64_t longest_tokens(const GroupPlan& groups, std::int64_t num_pages) noexcept {
+  std::int64_t longest = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t part = 0; part < groups.tables.size(); ++part) {
+    const TableGroup& table = groups.tables[part];
+    if (table.kind != PagedKind::full) continue;
+    longest = std::min(longest,
+                       num_pages * groups.blocks[part].blocks_per_page * table.block_size_tokens);
+  }
+  return longest == std::numeric_limits<std::int64_t>::max() ? kDefaultTokens : longest;
+}
+
+GroupTablesOptions group_tables_options(const GroupLayout& layout, const BackendOptions& options) {
+  GroupTablesOptions tables{.limits = options.limits,
+                            .max_sequences = options.max_sequences,
+                            .max_sequence_tokens = options.max_sequence_tokens,
+                            .parts = {}};
+  for (std::size_t part = 0; part < layout.parts().size(); ++part) {
+    tables.parts.push_back({table_group(layout, part), layout.parts()[part].group});
+  }
+  return tables;
 }
 
 Status check_ids(const GroupPlan& groups, std::int64_t num_pages) noexcept {

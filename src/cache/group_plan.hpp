@@ -7,9 +7,11 @@
 #include "cache/backend.hpp"
 #include "kvarena/allocator/page_pool.hpp"
 #include "kvarena/attention/attention.hpp"
+#include "kvarena/attention/cuda_attention.hpp"
 #include "kvarena/base/group_layout.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
 #include "kvarena/device/device.hpp"
+#include "step/group_tables_memory.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -24,17 +26,30 @@ struct GroupPlan {
 };
 
 /// Plans the groups of `options`, and sets options.layout to the shape of the first, with the
-/// smallest blocks of all. Returns what GroupLayout::create returns; unsupported (groups) on a
-/// device of kind cuda, (order), (scrub); or invalid_argument (window_tokens).
+/// smallest blocks of all. Returns what GroupLayout::create returns; unsupported (order), (scrub);
+/// or invalid_argument (window_tokens).
 Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind);
 
 /// Returns what attention over a group sees: fills in window, chunk or sees_all.
 void set_visible(AttentionArgs& args, const PagedGroup& group) noexcept;
 
-/// Plans the host's workspaces: one a step for each group, all as large as the largest. Returns
-/// what validate and attention_workspace_bytes return for a group.
-Result<WorkspacePlan> plan_group_workspaces(const GroupLayout& layout,
+/// Returns the tables of part `part`.
+TableGroup table_group(const GroupLayout& layout, std::size_t part) noexcept;
+
+/// Plans the workspaces, all as large as the largest: on the host one a step for each group, on
+/// CUDA one for each group, or none when no group needs one. Returns what validate,
+/// attention_workspace_bytes or cuda::workspace_bytes returns for a group.
+Result<WorkspacePlan> plan_group_workspaces(DeviceKind kind, const GroupLayout& layout,
                                             const BackendOptions& options) noexcept;
+/// Returns the shape of a group's attention on CUDA: its rows are those of group_rows.hpp. `kv` is
+/// any of its layers.
+cuda::AttentionShape group_shape(const BackendOptions& options, const TableGroup& table,
+                                 const KvLayerView& kv) noexcept;
+/// Returns the longest sequence of a pool of `num_pages` pages when no maximum is given: what a
+/// group that keeps all tokens has room for.
+std::int64_t longest_tokens(const GroupPlan& groups, std::int64_t num_pages) noexcept;
+/// Returns the options of a CUDA backend's block tables. Throws std::bad_alloc.
+GroupTablesOptions group_tables_options(const GroupLayout& layout, const BackendOptions& options);
 
 /// Checks that the ids of a pool of `num_pages` pages fit. Returns invalid_argument (num_blocks).
 Status check_ids(const GroupPlan& groups, std::int64_t num_pages) noexcept;

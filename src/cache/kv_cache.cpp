@@ -48,10 +48,11 @@ Status KvCache::Impl::create_stream() {
 }
 
 Status KvCache::Impl::create_backend(const BackendOptions& its) {
-  Result<std::unique_ptr<Backend>> created =
-      arena.groups() != nullptr            ? GroupBackend::create(*device, arena, stream, its)
-      : device->kind() == DeviceKind::host ? HostBackend::create(*device, arena, stream, its)
-                                           : create_cuda_backend(*device, arena, stream, its);
+  const bool has_groups = arena.groups() != nullptr;
+  const bool is_host = device->kind() == DeviceKind::host;
+  const auto create = has_groups ? (is_host ? GroupBackend::create : create_cuda_group_backend)
+                                 : (is_host ? HostBackend::create : create_cuda_backend);
+  Result<std::unique_ptr<Backend>> created = create(*device, arena, stream, its);
   if (!created) return created.status();
   backend = std::move(*created);
   return {};
@@ -85,8 +86,10 @@ Status KvCache::Impl::create_parts(const CachePlan& plan) {
 Result<KvCache> KvCache::create(Device& device, const KvCacheOptions& given) try {
   const Result<CacheTarget> target = target_of(device);
   if (!target) return target.status();
-  if (device.kind() == DeviceKind::cuda && given.groups.empty()) {
-    if (Status status = load_cuda_backend(device, given.layout); !status) return status;
+  if (device.kind() == DeviceKind::cuda) {
+    const Status status = given.groups.empty() ? load_cuda_backend(device, given.layout)
+                                               : load_cuda_backend(device, given.groups);
+    if (!status) return status;
   }
   const Result<std::int64_t> free_bytes = free_bytes_of(device);
   if (!free_bytes) return free_bytes.status();

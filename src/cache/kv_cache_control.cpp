@@ -50,7 +50,7 @@ Result<DeviceBatch> KvCache::device_batch(std::int32_t part) const noexcept {
   const std::int64_t last_part = groups == nullptr ? 0 : std::ssize(groups->parts()) - 1;
   if (Status s = check_range(Resource::num_groups, part, 0, last_part); !s) return s;
   DeviceBatch batch = c.backend->device_batch_of_part(part);
-  batch.num_rows = c.num_rows;
+  if (batch.num_rows == 0) batch.num_rows = c.num_rows;
   batch.num_tokens = c.num_tokens;
   batch.max_length_tokens = c.max_length_tokens;
   batch.max_new_tokens = c.max_new_tokens;

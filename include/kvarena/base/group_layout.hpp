@@ -54,13 +54,15 @@ class KVARENA_EXPORT GroupLayout {
     KvLayout layout;         ///< of one block
   };
 
-  /// Chooses the page, for sequences of up to `max_sequence_tokens`. Returns what choose_pages and
+  /// Chooses the page, for sequences of up to `max_sequence_tokens`. Groups that can have the order
+  /// `preferred` inside their tiles get it, the others have rows. Returns what choose_pages and
   /// KvLayout::create return; invalid_argument (num_layers) for a group without layers of its own,
   /// (layer) for a layer outside its range or with two places, (reads_layer) for a layer that is
   /// not in the same group or has no K and V of its own; unsupported (kind) for states; or
   /// exhausted (host_memory).
   static Result<GroupLayout> create(std::span<const LayerGroup> groups,
-                                    std::int64_t max_sequence_tokens);
+                                    std::int64_t max_sequence_tokens,
+                                    TileOrder preferred = TileOrder::rows);
 
   /// Bytes of a page.
   std::int64_t page_bytes() const noexcept { return page_bytes_; }

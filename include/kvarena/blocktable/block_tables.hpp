@@ -239,6 +239,18 @@ class KVARENA_EXPORT BlockTables {
   /// Says that the mirror lost blocks: it has at most the first `blocks` blocks of the slot.
   void unmirror(std::int32_t slot, std::int32_t blocks) noexcept;
 
+  // With groups. `group` is below their number; a slot without a sequence has no blocks.
+
+  /// Returns the blocks of one table, and those of them that the mirror lacks. O(1).
+  TableChanges table_changes(std::int32_t slot, std::int32_t group) const noexcept;
+  /// Copies the kept entries from `first` on, with the ids of TableGroup. The table has as many.
+  void copy_entries(std::int32_t slot, std::int32_t group, std::int32_t first,
+                    std::span<BlockId> out) const noexcept;
+  /// Says that the mirror has the kept ones of the first `blocks` blocks, and no others.
+  void set_mirrored(std::int32_t slot, std::int32_t group, std::int32_t blocks) noexcept;
+  /// Says that the mirror of one table lost blocks: it has at most the first `blocks` of them.
+  void unmirror(std::int32_t slot, std::int32_t group, std::int32_t blocks) noexcept;
+
   /// Returns how many of the rows of an append have the same block at index `index` of their
   /// tables, for the block that most of them have: the sequences with a common beginning. 0 when no
   /// two have. O(rows), and O(1) while no block of the pool has two references.

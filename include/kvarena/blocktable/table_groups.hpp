@@ -38,6 +38,13 @@ struct TableGroup {
   }
 };
 
+/// One table of a sequence, and what a mirror of it lacks.
+struct TableChanges {
+  std::int32_t num_tokens = 0;     ///< of the sequence; in a cross group of its encoder
+  std::int32_t num_blocks = 0;     ///< that hold the tokens, with those that are not kept any more
+  std::int32_t first_changed = 0;  ///< the mirror lacks the blocks from here on; num_blocks: none
+};
+
 /// Consecutive blocks of one group's table, which somebody holds or which are cached.
 struct GroupBlocks {
   std::int64_t first_block = 0;             ///< index in the table

@@ -72,7 +72,8 @@ struct KvCacheOptions {
   /// Borrowed during create. Layers that keep different data, in one pool of equal pages. `layout`
   /// and `window_tokens` are not used then, size.num_blocks, watermark_blocks and promises count
   /// pages, and the page is chosen for max_sequence_tokens, or 131,072 tokens when that is 0. None:
-  /// all layers are alike. On the host device only, so far; without scrub, in block-major order.
+  /// all layers are alike. Without scrub, in block-major order. On CUDA leading blocks are not read
+  /// together.
   std::span<const LayerGroup> groups{};
 };
 

@@ -25,6 +25,7 @@ struct StepBatch {
   std::span<const std::int64_t> slots;  ///< [num_tokens] the slot of each new token's K and V; with
                                         ///< groups [parts, num_tokens], by part of GroupLayout
   /// The slots in device memory, in the order of the step's stream. On the host device: as `slots`.
+  /// On CUDA with groups: those of part 0; device_batch has those of each part.
   const std::int64_t* device_slots = nullptr;
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued
@@ -39,7 +40,10 @@ struct StepBatch {
 /// row_slots (with torch: `as_strided(table, (n, longest), (table_stride, 1))[row_slots]`), or
 /// takes BlockTables::copy_rows. The pointers are the same in every step on CUDA, also for a
 /// recording, where rows behind those of the step that runs are skipped ones: row_slots -1, length
-/// 0, no query token, slots -1. Valid until end_step or end_recording.
+/// 0, no query token, slots -1. With groups on CUDA, a chunk group has a row for each chunk with
+/// new tokens of a demand, or for the last chunk; its table begins with the chunk, and its length
+/// counts from there. A cross group has a row for each new token, or one when there is none. Valid
+/// until end_step or end_recording.
 struct DeviceBatch {
   const BlockId* block_tables = nullptr;  ///< block ids, int32; entries behind the blocks of a row
                                           ///< have no meaning

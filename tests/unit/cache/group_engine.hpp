@@ -1,92 +1,155 @@
 #pragma once
 
 /// @file
-/// An engine that plays random steps through a cache with groups on a host device, and compares
-/// attention of every layer with plain loops in double precision over K and V that it remembers
-/// itself. Every free byte of the pool is poisoned with NaN before each step.
+/// An engine that plays random steps through a cache with groups on a device, and compares
+/// attention of every layer with plain loops in double precision. Every free byte of the pool is
+/// poisoned with NaN in front of each step, in the order of the cache's stream. Steps may stay in
+/// flight. A second cache on the host may get the same calls, and must give the same answers and
+/// ids.
 
 #include "kvarena/cache/kv_cache.hpp"
-#include "kvarena/device/host_device.hpp"
+#include "step/group_rows.hpp"
+#include "support/device_buffer.hpp"
+#include "support/devices.hpp"
 #include "support/status_matchers.hpp"
+#include "unit/cache/group_model.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
 namespace kvarena::test {
-
-/// A group of a test, which owns its layers.
-struct EngineGroup {
-  LayerGroup group;
-  std::vector<GroupLayer> layers;
-};
 
 /// One model and one pool.
 struct GroupEngineOptions {
   std::vector<EngineGroup> groups;
   std::int32_t num_q_heads = 4;
   std::int64_t num_pages = 40;
+  DeviceKind device = DeviceKind::host;
   HostStreams streams = HostStreams::manual;
   std::int32_t steps_in_flight = 2;
   std::int32_t num_threads = 1;
+  DType io = DType::f32;      ///< of K, V, queries and outputs
+  double tolerance = 2e-4;    ///< of an output
+  bool one_head = false;      ///< compare one query head of each token
+  int lag = 1;                ///< steps between comparisons
+  bool mirrors_host = false;  ///< the same calls go to a cache on the host
+  std::int32_t max_decode_tokens = 1;
+  std::int64_t batch_invariant_tokens = 0;
+  void* stream = nullptr;  ///< CUDA: the home stream
 };
 
 /// The engine.
 class GroupEngine {
  public:
+  static constexpr std::int64_t kLongest = 400;
+  static constexpr std::int64_t kStepTokens = 200;
+  static constexpr std::int32_t kSequences = 6;
+
   GroupEngine(const GroupEngineOptions& options, std::uint64_t seed)
       : options_(options), random_(seed) {
-    device_ = HostDevice::create({.streams = options.streams, .max_queued = 1 << 12}).value();
+    device_ = make_device(options.device, {.streams = options.streams, .max_queued = 1 << 14});
     std::vector<LayerGroup> groups;
     for (EngineGroup& its : options_.groups) {
       its.group.layers = its.layers;
       groups.push_back(its.group);
+      for (const GroupLayer& layer : its.layers) layers_[layer.layer] = {&its.group, layer};
     }
-    cache_ = std::make_unique<KvCache>(
-        KvCache::create(*device_, {.size = {.num_blocks = options.num_pages},
-                                   .num_q_heads = options.num_q_heads,
-                                   .max_sequences = 6,
-                                   .max_sequence_tokens = 400,
-                                   .max_step_tokens = 200,
-                                   .steps_in_flight = options.steps_in_flight,
-                                   .num_threads = options.num_threads,
-                                   .groups = groups})
-            .value());
+    KvCacheOptions asked{.size = {.num_blocks = options.num_pages},
+                         .num_q_heads = options.num_q_heads,
+                         .max_sequences = kSequences,
+                         .max_sequence_tokens = kLongest,
+                         .max_step_tokens = kStepTokens,
+                         .steps_in_flight = options.steps_in_flight,
+                         .num_threads = options.num_threads,
+                         .max_decode_tokens = options.max_decode_tokens,
+                         .batch_invariant_tokens = options.batch_invariant_tokens,
+                         .groups = groups};
+    if (options.mirrors_host) {
+      host_device_ = HostDevice::create({.streams = HostStreams::inline_calls}).value();
+      host_ = std::make_unique<KvCache>(KvCache::create(*host_device_, asked).value());
+    }
+    asked.home_stream = options.stream;
+    Result<KvCache> created = KvCache::create(*device_, asked);
+    EXPECT_OK(created.status());
+    if (!created) return;
+    cache_ = std::make_unique<KvCache>(std::move(*created));
+    create_buffers();
   }
+  bool is_created() const { return cache_ != nullptr; }
+  KvCache& cache() { return *cache_; }
 
-  /// Plays random steps; every failed comparison is a failure of the test.
-  void play(int steps) {
+  /// Plays random steps; every failed comparison is a failure of the test. With `launch`, steps
+  /// whose sequences all get the tokens of `shape` are run by the graph that it launches.
+  void play(int steps, const RecordedStep& shape = {}, const std::function<Status()>& launch = {}) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) {
+      SCOPED_TRACE("step " + std::to_string(num_steps_));
       change();
-      step();
+      if (lives_.empty()) continue;
+      poison();
+      ++num_steps_;
+      if (launch && random_() % 4 != 0) {
+        step(&shape, launch);
+      } else {
+        step(nullptr, {});
+      }
+      if (num_steps_ % 16 == 0) check_caches();
     }
-    EXPECT_OK(cache_->synchronize());
-    EXPECT_OK(cache_->check_invariants());
+    flush();
+    check_caches();
+  }
+  /// Ends everything: the pool is empty then.
+  void end() {
     for (const auto& [id, life] : lives_) EXPECT_OK(cache_->destroy(id));
+    lives_.clear();
     EXPECT_EQ(cache_->manager().page_stats().free, options_.num_pages);
   }
+  /// Queues the calls of a recorded step, while the stream is captured.
+  Status record(const RecordedStep& shape) {
+    const Result<StepBatch> batch = cache_->begin_recording(shape);
+    if (!batch) return batch.status();
+    for (const auto& [index, its] : layers_) {
+      if (Status s = queue_layer(index, its, nullptr); !s) return s;
+    }
+    return cache_->end_recording();
+  }
+
+  /// A step whose graph is never launched. Its sequences end.
+  void lose_step(const RecordedStep& shape);
+
   int num_compared() const { return num_compared_; }
   int num_forks() const { return num_forks_; }
   int num_cuts() const { return num_cuts_; }
   int num_aborts() const { return num_aborts_; }
   int num_refused() const { return num_refused_; }
+  int num_replays() const { return num_replays_; }
+  int num_tables() const { return num_tables_; }
 
  private:
-  /// K and V of one layer: a vector for each token.
-  struct Remembered {
-    std::vector<std::vector<float>> key;
-    std::vector<std::vector<float>> value;
+  struct Layer {
+    const LayerGroup* group = nullptr;
+    GroupLayer its;
   };
-  struct Life {
-    std::map<std::int32_t, Remembered> layers;  // by owning layer; of an encoder its tokens
-    std::int64_t length = 0;
-    std::int32_t cross_tokens = 0;
-    bool has_encoder = false;
+  /// Device memory of one layer's inputs and outputs.
+  struct Buffers {
+    DeviceBuffer key, value, query, out;
+  };
+  /// One step's numbers, which work on the stream reads and writes until it is compared.
+  struct Record {
+    bool is_compared = true;
+    int step = 0;
+    std::vector<AppendDemand> demands;
+    std::map<SequenceId, Life> lives;  // with the step's tokens
+    std::map<std::int32_t, std::vector<float>> queries;
+    std::map<std::int32_t, std::vector<std::byte>> outputs;
+    std::deque<std::vector<std::byte>> inputs;
   };
 
   /// Small multiples of 1/8, which every element type holds exactly.
@@ -101,20 +164,55 @@ class GroupEngine {
     std::advance(it, static_cast<std::ptrdiff_t>(random_() % lives_.size()));
     return it->first;
   }
-  static std::int32_t value_dim(const LayerGroup& group) {
-    return group.head_dim_v == 0 ? group.head_dim_k : group.head_dim_v;
+  std::uint64_t io_bytes(std::int64_t elements) const {
+    return static_cast<std::uint64_t>(elements * bytes_of(options_.io));
+  }
+
+  void create_buffers() {
+    for (const auto& [index, layer] : layers_) {
+      const LayerGroup& g = *layer.group;
+      const std::int64_t tokens =
+          std::max<std::int64_t>(kStepTokens, g.kind == PagedKind::cross ? g.limit_tokens : 0);
+      const std::int64_t heads = options_.num_q_heads;
+      const auto make = [&](std::int64_t elements) {
+        return DeviceBuffer::create(*device_, io_bytes(tokens * elements)).value();
+      };
+      buffers_[index] = {make(g.num_kv_heads * g.head_dim_k), make(g.num_kv_heads * value_dim(g)),
+                         make(heads * g.head_dim_k), make(heads * value_dim(g))};
+    }
+  }
+
+  /// Makes a call to the cache and to the one on the host, which must answer alike.
+  template <class Call>
+  auto both(Call call) {
+    auto answer = call(*cache_);
+    if (host_) {
+      const auto expected = call(*host_);
+      if constexpr (std::is_same_v<decltype(answer), Status>) {
+        EXPECT_EQ(answer, expected);
+      } else {
+        EXPECT_EQ(answer.status(), expected.status());
+        if (answer && expected) {
+          EXPECT_EQ(*answer, *expected);
+        }
+      }
+    }
+    return answer;
   }
 
   /// Begins, forks, cuts or ends a sequence.
   void change() {
-    if (lives_.empty() || (lives_.size() < 6 && random_() % 4 == 0)) {
+    if (lives_.empty() || (lives_.size() < kSequences && random_() % 4 == 0)) {
       Life life;
       for (const EngineGroup& its : options_.groups) {
         if (its.group.kind != PagedKind::cross) continue;
         life.cross_tokens = static_cast<std::int32_t>(
             random_() % static_cast<std::uint64_t>(its.group.limit_tokens + 1));
       }
-      lives_[cache_->create_sequence({.cross_tokens = life.cross_tokens}).value()] = life;
+      const auto id = both([&](KvCache& cache) {
+        return cache.create_sequence({.cross_tokens = life.cross_tokens});
+      });
+      lives_[id.value()] = life;
       return;
     }
     const SequenceId id = any();
@@ -124,253 +222,278 @@ class GroupEngine {
     const bool can = cache_->tables().restorable_length(id, length).value() == length;
     switch (random_() % 6) {
       case 0: {
-        if (lives_.size() == 6) return;
-        const auto child = cache_->fork(id, length);
+        if (lives_.size() == kSequences) return;
+        const auto child = both([&](KvCache& cache) { return cache.fork(id, length); });
         ASSERT_EQ(child.is_ok(), can);
         if (!can) return;
-        lives_[*child] = cut_copy(life, length);
+        lives_[*child] = cut_copy(options_.groups, life, length);
         ++num_forks_;
         return;
       }
       case 1:
-        ASSERT_EQ(cache_->truncate(id, length).is_ok(), can);
+        ASSERT_EQ(both([&](KvCache& cache) { return cache.truncate(id, length); }).is_ok(), can);
         if (!can) return;
-        life = cut_copy(life, length);
+        life = cut_copy(options_.groups, life, length);
         ++num_cuts_;
         return;
-      case 2:
-        ASSERT_OK(cache_->destroy(id));
-        lives_.erase(id);
-        return;
+      case 2: end_sequence(id); return;
       default: return;
     }
   }
-
-  Life cut_copy(const Life& life, std::int64_t length) const {
-    Life cut = life;
-    cut.length = length;
-    for (const EngineGroup& its : options_.groups) {
-      if (its.group.kind == PagedKind::cross) continue;
-      for (const GroupLayer& layer : its.layers) {
-        if (layer.reads_layer != -1) continue;
-        cut.layers[layer.layer].key.resize(static_cast<std::size_t>(length));
-        cut.layers[layer.layer].value.resize(static_cast<std::size_t>(length));
-      }
-    }
-    return cut;
+  void end_sequence(SequenceId id) {
+    ASSERT_OK(both([&](KvCache& cache) { return cache.destroy(id); }));
+    lives_.erase(id);
   }
 
-  /// Fills every byte that no block of a sequence has with ones: NaN in each type. No step may be
-  /// under way.
+  /// Fills every byte that no block of a sequence has with ones: NaN in each type, behind the work
+  /// that is queued so far.
   void poison() {
-    ASSERT_OK(cache_->synchronize());
-    const BlockManager& manager = cache_->manager();
-    const GroupLayout& layout = *cache_->arena().groups();
-    std::vector<bool> held(static_cast<std::size_t>(cache_->arena().bytes()));
-    for (std::int32_t id = 0; id < manager.num_blocks(); ++id) {
-      if (manager.state(BlockId(id)) != BlockState::referenced) continue;
-      const BlockPlace place = manager.place_of(BlockId(id));
-      const std::int64_t bytes =
-          layout.parts()[static_cast<std::size_t>(place.group)].blocks.block_bytes;
-      const std::int64_t first = place.page * layout.page_bytes() + place.slot * bytes;
-      for (std::int64_t i = 0; i < bytes; ++i) held[static_cast<std::size_t>(first + i)] = true;
-    }
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      if (!held[i]) cache_->arena().base()[i] = std::byte{0xFF};
+    for (const auto& [first, bytes] : free_ranges(cache_->manager(), cache_->arena())) {
+      ASSERT_OK(device_->fill(cache_->arena().base() + first, 0xFF,
+                              static_cast<std::uint64_t>(bytes), cache_->stream()));
     }
   }
 
-  void step() {
-    if (lives_.empty()) return;
-    poison();
+  std::vector<AppendDemand> choose(const RecordedStep* shape) {
     std::vector<AppendDemand> demands;
     for (const auto& [id, life] : lives_) {
       if (random_() % 3 == 0) continue;
+      if (shape != nullptr) {
+        // An encoder is written call by call.
+        if (std::ssize(demands) == shape->num_rows || (life.cross_tokens > 0 && life.length == 0) ||
+            life.length + shape->tokens_per_row > kLongest) {
+          continue;
+        }
+        demands.push_back({id, shape->tokens_per_row});
+        continue;
+      }
       const auto most = static_cast<std::uint64_t>(random_() % 4 == 0 ? 30 : 2);
-      const auto tokens = std::min<std::int64_t>(400 - life.length,
+      const auto tokens = std::min<std::int64_t>(kLongest - life.length,
                                                  static_cast<std::int64_t>(random_() % (most + 1)));
       demands.push_back({id, static_cast<std::int32_t>(tokens)});
     }
-    ASSERT_OK(cache_->begin_step());
-    const Result<StepBatch> batch = cache_->append(demands);
+    return demands;
+  }
+
+  Result<StepBatch> append(const RecordedStep* shape, const std::vector<AppendDemand>& demands) {
+    Result<StepBatch> batch =
+        shape == nullptr ? cache_->append(demands) : cache_->append_recorded(*shape, demands);
+    if (!host_) return batch;
+    const Result<StepBatch> expected = host_->append(demands);
+    EXPECT_EQ(batch.status(), expected.status());
+    if (!batch || !expected) return batch;
+    EXPECT_EQ(std::vector<std::int64_t>(batch->slots.begin(), batch->slots.end()),
+              std::vector<std::int64_t>(expected->slots.begin(), expected->slots.end()));
+    EXPECT_EQ(batch->num_copies, expected->num_copies);
+    EXPECT_EQ(batch->new_blocks, expected->new_blocks);
+    return batch;
+  }
+
+  void step(const RecordedStep* shape, const std::function<Status()>& launch) {
+    ASSERT_OK(both([](KvCache& cache) { return cache.begin_step(); }));
+    if (records_.size() >= static_cast<std::size_t>(options_.lag)) flush();
+    Record& record = records_.emplace_back();
+    record.step = num_steps_;
+    record.demands = choose(shape);
+    const Result<StepBatch> batch = append(shape, record.demands);
     if (!batch) {
       ASSERT_EQ(batch.status().resource, Resource::page) << describe(batch.status());
       ++num_refused_;
-      ASSERT_OK(cache_->end_step());
-      const SequenceId id = any();
-      ASSERT_OK(cache_->destroy(id));
-      lives_.erase(id);
+      records_.pop_back();
+      ASSERT_OK(both([](KvCache& cache) { return cache.end_step(); }));
+      end_sequence(any());
       return;
     }
-    const auto before = lives_;
-    for (const AppendDemand& demand : demands) lives_[demand.sequence].length += demand.num_tokens;
-    inputs_.clear();
-    outputs_.clear();
-    for (const EngineGroup& its : options_.groups) {
-      for (const GroupLayer& layer : its.layers) {
-        if (layer.reads_layer == -1) write(its.group, layer.layer, demands, batch->num_tokens);
-      }
+    record.lives = lives_;
+    for (const AppendDemand& demand : record.demands) {
+      record.lives[demand.sequence].length += demand.num_tokens;
     }
-    for (const EngineGroup& its : options_.groups) {
-      for (const GroupLayer& layer : its.layers) {
-        attend(its.group, layer, batch->num_tokens);
-      }
+    for (const auto& [index, layer] : layers_) fill_inputs(record, index, layer, batch->num_tokens);
+    if (shape != nullptr) {
+      ASSERT_OK(launch());
+      ++num_replays_;
+    } else {
+      if (options_.device == DeviceKind::cuda && random_() % 4 == 0) check_device_tables(record);
+      for (const auto& [index, layer] : layers_) ASSERT_OK(queue_layer(index, layer, &record));
+    }
+    for (const auto& [index, layer] : layers_) {
+      std::vector<std::byte>& out = record.outputs[index];
+      out.resize(io_bytes(batch->num_tokens * options_.num_q_heads * value_dim(*layer.group)));
+      ASSERT_OK(
+          device_->copy(out.data(), buffers_[index].out.data(), out.size(), cache_->stream()));
     }
     if (random_() % 8 == 0) {
-      ASSERT_OK(cache_->abort_step());
-      lives_ = before;
+      ASSERT_OK(both([](KvCache& cache) { return cache.abort_step(); }));
+      record.is_compared = false;
       ++num_aborts_;
       return;
     }
-    ASSERT_OK(cache_->end_step());
-    ASSERT_OK(cache_->synchronize());
-    std::size_t output = 0;
-    for (const EngineGroup& its : options_.groups) {
-      for (const GroupLayer& layer : its.layers) compare(its.group, layer, demands, output++);
-    }
+    ASSERT_OK(both([](KvCache& cache) { return cache.end_step(); }));
+    lives_ = record.lives;
   }
 
-  /// Queues the write of one layer and remembers what was written.
-  void write(const LayerGroup& group, std::int32_t layer, const std::vector<AppendDemand>& demands,
-             std::int64_t num_tokens) {
+  void upload(Record& record, void* to, const std::vector<float>& from) {
+    const std::vector<std::byte>& bytes = record.inputs.emplace_back(encoded(from, options_.io));
+    ASSERT_OK(device_->copy(to, bytes.data(), bytes.size(), cache_->stream()));
+  }
+
+  /// Makes K, V and queries of one layer, remembers K and V, and brings them to the device.
+  void fill_inputs(Record& record, std::int32_t index, const Layer& layer, std::int64_t tokens) {
+    const LayerGroup& group = *layer.group;
     const std::int64_t key_size = group.num_kv_heads * group.head_dim_k;
     const std::int64_t value_size = group.num_kv_heads * value_dim(group);
-    if (group.kind == PagedKind::cross) {
-      for (const AppendDemand& demand : demands) {
-        Life& life = lives_[demand.sequence];
-        if (demand.num_tokens == 0 || life.cross_tokens == 0) continue;
-        const bool is_first = life.layers[layer].key.empty();
-        if (!is_first) continue;
-        const auto& key = inputs_.emplace_back(numbers(life.cross_tokens * key_size));
-        const float* const k = key.data();
-        remember(life.layers[layer].key, k, life.cross_tokens, key_size);
-        const auto& value = inputs_.emplace_back(numbers(life.cross_tokens * value_size));
-        remember(life.layers[layer].value, value.data(), life.cross_tokens, value_size);
-        ASSERT_OK(cache_->write_cross({.layer = layer,
-                                       .sequence = demand.sequence,
-                                       .key = k,
-                                       .value = value.data(),
-                                       .dtype = DType::f32}));
+    record.queries[index] = numbers(tokens * options_.num_q_heads * group.head_dim_k);
+    upload(record, buffers_[index].query.data(), record.queries[index]);
+    if (layer.its.reads_layer != -1 || group.kind == PagedKind::cross) return;
+    std::vector<float> key = numbers(tokens * key_size);
+    std::vector<float> value = numbers(tokens * value_size);
+    if (group.value_in_key) {
+      for (std::int64_t i = 0; i < tokens; ++i) {
+        std::copy_n(key.begin() + i * key_size, value_size, value.begin() + i * value_size);
       }
-      return;
     }
-    std::vector<float> key = numbers(num_tokens * key_size);
-    std::vector<float> value = numbers(num_tokens * value_size);
     std::int64_t token = 0;
-    for (const AppendDemand& demand : demands) {
-      Remembered& its = lives_[demand.sequence].layers[layer];
-      if (group.value_in_key) {
-        for (std::int64_t i = 0; i < demand.num_tokens; ++i) {
-          std::copy_n(key.begin() + (token + i) * key_size, value_size,
-                      value.begin() + (token + i) * value_size);
-        }
-      }
+    for (const AppendDemand& demand : record.demands) {
+      Remembered& its = record.lives[demand.sequence].layers[index];
       remember(its.key, key.data() + token * key_size, demand.num_tokens, key_size);
       remember(its.value, value.data() + token * value_size, demand.num_tokens, value_size);
       token += demand.num_tokens;
     }
-    const float* const k = inputs_.emplace_back(std::move(key)).data();
-    const float* const v = inputs_.emplace_back(std::move(value)).data();
-    ASSERT_OK(cache_->write_kv({.layer = layer,
-                                .key = k,
-                                .value = group.value_in_key ? nullptr : v,
-                                .dtype = DType::f32}));
+    upload(record, buffers_[index].key.data(), key);
+    upload(record, buffers_[index].value.data(), value);
   }
-  static void remember(std::vector<std::vector<float>>& to, const float* from, std::int64_t count,
-                       std::int64_t size) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      to.emplace_back(from + i * size, from + (i + 1) * size);
+
+  /// Writes the encoders of sequences that begin.
+  Status write_encoders(std::int32_t index, const Layer& layer, Record& record) {
+    const LayerGroup& group = *layer.group;
+    const std::int64_t key_size = group.num_kv_heads * group.head_dim_k;
+    const std::int64_t value_size = group.num_kv_heads * value_dim(group);
+    for (const AppendDemand& demand : record.demands) {
+      Life& life = record.lives[demand.sequence];
+      if (demand.num_tokens == 0 || life.cross_tokens == 0) continue;
+      Remembered& its = life.layers[index];
+      if (!its.key.empty()) continue;
+      const std::vector<float> key = numbers(life.cross_tokens * key_size);
+      const std::vector<float> value = numbers(life.cross_tokens * value_size);
+      remember(its.key, key.data(), life.cross_tokens, key_size);
+      remember(its.value, value.data(), life.cross_tokens, value_size);
+      upload(record, buffers_[index].key.data(), key);
+      upload(record, buffers_[index].value.data(), value);
+      const Status status = cache_->write_cross({.layer = index,
+                                                 .sequence = demand.sequence,
+                                                 .key = buffers_[index].key.data(),
+                                                 .value = buffers_[index].value.data(),
+                                                 .dtype = options_.io});
+      if (!status) return status;
     }
+    return {};
   }
 
-  void attend(const LayerGroup& group, const GroupLayer& layer, std::int64_t num_tokens) {
-    const std::int64_t heads = options_.num_q_heads;
-    auto& q = inputs_.emplace_back(numbers(num_tokens * heads * group.head_dim_k));
-    auto& out =
-        outputs_.emplace_back(static_cast<std::size_t>(num_tokens * heads * value_dim(group)), NAN);
-    queries_.resize(outputs_.size());
-    queries_[outputs_.size() - 1] = q;
-    ASSERT_OK(cache_->attend({.layer = layer.layer,
-                              .q = q.data(),
-                              .q_dtype = DType::f32,
-                              .out = out.data(),
-                              .out_dtype = DType::f32,
-                              .scale = 0.25F}));
-  }
-
-  /// The tokens that a token at `position` sees.
-  static std::pair<std::int64_t, std::int64_t> visible(const LayerGroup& group, const Life& life,
-                                                       std::int64_t position) {
-    switch (group.kind) {
-      case PagedKind::window:
-        return {std::max<std::int64_t>(0, position - group.limit_tokens + 1), position + 1};
-      case PagedKind::chunk:
-        return {position / group.limit_tokens * group.limit_tokens, position + 1};
-      case PagedKind::cross: return {0, life.cross_tokens};
-      default: return {0, position + 1};
+  Status queue_layer(std::int32_t index, const Layer& layer, Record* record) {
+    const LayerGroup& group = *layer.group;
+    const Buffers& at = buffers_[index];
+    if (group.kind == PagedKind::cross) {
+      if (record != nullptr && layer.its.reads_layer == -1) {
+        if (Status s = write_encoders(index, layer, *record); !s) return s;
+      }
+    } else if (layer.its.reads_layer == -1) {
+      const Status s = cache_->write_kv({.layer = index,
+                                         .key = at.key.data(),
+                                         .value = group.value_in_key ? nullptr : at.value.data(),
+                                         .dtype = options_.io});
+      if (!s) return s;
     }
+    return cache_->attend({.layer = index,
+                           .q = at.query.data(),
+                           .q_dtype = options_.io,
+                           .out = at.out.data(),
+                           .out_dtype = options_.io,
+                           .scale = 0.25F});
   }
 
-  void compare(const LayerGroup& group, const GroupLayer& layer,
-               const std::vector<AppendDemand>& demands, std::size_t output) {
-    const std::int32_t owner = layer.reads_layer == -1 ? layer.layer : layer.reads_layer;
+  /// Waits, and compares all steps since the last time.
+  void flush() {
+    ASSERT_OK(cache_->synchronize());
+    for (const Record& record : records_) {
+      for (const auto& [index, layer] : layers_) {
+        if (record.is_compared && !::testing::Test::HasFailure()) compare(record, index, layer);
+      }
+    }
+    records_.clear();
+  }
+
+  void compare(const Record& record, std::int32_t index, const Layer& layer) {
+    const LayerGroup& group = *layer.group;
+    const std::int32_t owner = layer.its.reads_layer == -1 ? index : layer.its.reads_layer;
     const std::int64_t heads = options_.num_q_heads;
-    const std::int64_t per_kv = heads / group.num_kv_heads;
-    const std::int64_t dim = group.head_dim_k;
     const std::int64_t dim_v = value_dim(group);
     std::int64_t token = 0;
-    for (const AppendDemand& demand : demands) {
-      Life& life = lives_[demand.sequence];
-      const Remembered& kv = life.layers[owner];
+    for (const AppendDemand& demand : record.demands) {
+      const Life& life = record.lives.at(demand.sequence);
       for (std::int64_t i = 0; i < demand.num_tokens; ++i, ++token) {
-        const auto [first, end] = visible(group, life, life.length - demand.num_tokens + i);
+        const std::int64_t position = life.length - demand.num_tokens + i;
+        const auto chosen = static_cast<std::int64_t>(random_() % static_cast<unsigned>(heads));
         for (std::int64_t h = 0; h < heads; ++h) {
-          const float* const q = queries_[output].data() + (token * heads + h) * dim;
-          std::vector<double> weights;
-          double total = 0;
-          for (std::int64_t t = first; t < end; ++t) {
-            double logit = 0;
-            for (std::int64_t d = 0; d < dim; ++d) {
-              logit += static_cast<double>(q[d]) * at(kv.key, t, h / per_kv * dim + d);
+          if (options_.one_head && h != chosen) continue;
+          const float* const q =
+              record.queries.at(index).data() + (token * heads + h) * group.head_dim_k;
+          const std::vector<double> expected =
+              life.layers.contains(owner)
+                  ? attend_exactly(group, life, owner, position, h / (heads / group.num_kv_heads),
+                                   q, 0.25)
+                  : std::vector<double>(static_cast<std::size_t>(dim_v));
+          for (std::int64_t d = 0; d < dim_v; ++d, ++num_compared_) {
+            const float found = load_f32(record.outputs.at(index).data(), options_.io,
+                                         (token * heads + h) * dim_v + d);
+            if (std::abs(static_cast<double>(found) - expected[static_cast<std::size_t>(d)]) <=
+                options_.tolerance) {
+              continue;
             }
-            weights.push_back(std::exp(0.25 * logit));
-            total += weights.back();
-          }
-          for (std::int64_t d = 0; d < dim_v; ++d) {
-            double sum = 0;
-            for (std::int64_t t = first; t < end; ++t) {
-              sum += weights[static_cast<std::size_t>(t - first)] *
-                     at(kv.value, t, h / per_kv * dim_v + d);
-            }
-            const double expected = total == 0 ? 0 : sum / total;
-            const float found =
-                outputs_[output][static_cast<std::size_t>((token * heads + h) * dim_v + d)];
-            ASSERT_NEAR(static_cast<double>(found), expected, 2e-4)
-                << "layer " << layer.layer << ", token " << life.length - demand.num_tokens + i
-                << ", head " << h;
-            ++num_compared_;
+            FAIL() << "step " << record.step << ", layer " << index << " ("
+                   << name_of_kind(group.kind) << " " << group.limit_tokens << ", blocks of "
+                   << group.block_size_tokens << "), sequence " << demand.sequence.value
+                   << " of length " << life.length << ", " << demand.num_tokens << " new, position "
+                   << position << ", head " << h << ", dim " << d << ": found " << found
+                   << ", expected " << expected[static_cast<std::size_t>(d)] << "; rows "
+                   << record.demands.size();
           }
         }
       }
     }
   }
-  static double at(const std::vector<std::vector<float>>& tokens, std::int64_t t, std::int64_t d) {
-    return static_cast<double>(tokens[static_cast<std::size_t>(t)][static_cast<std::size_t>(d)]);
+
+  /// Compares the arrays of every part on the device with the tables of the host.
+  void check_device_tables(const Record& record);
+  /// Checks the accounts, and that both caches have the same tables.
+  void check_caches();
+  template <class T>
+  std::vector<T> read(const T* from, std::int64_t count) {
+    std::vector<T> to(static_cast<std::size_t>(count));
+    EXPECT_OK(device_->copy(to.data(), from, to.size() * sizeof(T), cache_->stream()));
+    EXPECT_OK(device_->synchronize(cache_->stream()));
+    return to;
   }
 
   GroupEngineOptions options_;
   std::mt19937_64 random_;
-  std::unique_ptr<HostDevice> device_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<HostDevice> host_device_;
+  std::map<std::int32_t, Buffers> buffers_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<KvCache> host_;
+  std::map<std::int32_t, Layer> layers_;
   std::map<SequenceId, Life> lives_;
-  std::vector<std::vector<float>> inputs_;   // moved vectors keep their memory
-  std::vector<std::vector<float>> queries_;  // by output
-  std::vector<std::vector<float>> outputs_;
+  std::deque<Record> records_;
+  int num_steps_ = 0;
   int num_compared_ = 0;
   int num_forks_ = 0;
   int num_cuts_ = 0;
   int num_aborts_ = 0;
   int num_refused_ = 0;
+  int num_replays_ = 0;
+  int num_tables_ = 0;
 };
 
 }  // namespace kvarena::test
+
+#include "unit/cache/group_engine_checks.hpp"

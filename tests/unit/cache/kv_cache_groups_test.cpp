@@ -91,7 +91,9 @@ TEST_P(KvCacheGroups, AttendExactlyThroughWholeLives) {
   for (std::uint64_t seed = 1; seed <= 3 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     GroupEngine engine(GetParam().options, seed);
+    ASSERT_TRUE(engine.is_created());
     engine.play(200);
+    engine.end();
     forks += engine.num_forks();
     cuts += engine.num_cuts();
     aborts += engine.num_aborts();
@@ -208,9 +210,16 @@ TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
   EXPECT_REFUSES(KvCache::create(*device, asked), invalid_argument, window_tokens);
   groups_[1].kind = PagedKind::state;
   EXPECT_REFUSES(KvCache::create(*device, options()), unsupported, kind);
-  groups_[1].kind = PagedKind::window;
-  EXPECT_REFUSES(cache_footprint(options(), {.kind = DeviceKind::cuda, .num_sms = 132}),
-                 unsupported, groups);
+}
+
+TEST_F(GroupCalls, TheMemoryOfAGpuIsPlanned) {
+  const CacheTarget gpu{.kind = DeviceKind::cuda, .num_sms = 132, .bounce_bytes = 4096};
+  const CacheFootprint planned = cache_footprint(options(), gpu).value();
+  EXPECT_EQ(planned.pool_bytes, cache_footprint(options(), {.num_threads = 1})->pool_bytes);
+  EXPECT_GT(planned.table_bytes, 0);
+  EXPECT_GT(planned.staging_bytes, 4096);
+  groups_[1].dtype = DType::int8;
+  EXPECT_REFUSES(cache_footprint(options(), gpu), unsupported, dtype);
 }
 
 TEST_F(GroupCalls, LayersAreWrittenByTheirOwnersOnly) {

@@ -1,0 +1,63 @@
+// What a mirror of the tables of groups has, such as that of a device.
+
+#include "blocktable/group_tables.hpp"
+#include "kvarena/blocktable/block_tables.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvarena {
+
+TableChanges BlockTables::table_changes(std::int32_t slot, std::int32_t group) const noexcept {
+  Impl& t = *impl_;
+  const Sequence* const s = t.sequences.at(slot);
+  if (s == nullptr || !t.groups) return {};
+  const Impl::Groups& groups = *t.groups;
+  const auto g = static_cast<std::size_t>(group);
+  const Impl::Groups::Table& table = groups.tables_of(s->id)[g];
+  const std::int64_t tokens = groups.tokens_in(groups.list[g], s->id, s->length);
+  const auto filled = static_cast<std::int32_t>(
+      std::min<std::int64_t>(groups.blocks_for(groups.list[g], tokens), table.tree.num_entries));
+  return {.num_tokens = static_cast<std::int32_t>(filled == 0 ? 0 : tokens),
+          .num_blocks = filled,
+          .first_changed = std::min(filled, std::max(table.mirrored, table.first_held))};
+}
+
+void BlockTables::copy_entries(std::int32_t slot, std::int32_t group, std::int32_t first,
+                               std::span<BlockId> out) const noexcept {
+  Impl& t = *impl_;
+  const Sequence* const s = t.sequences.at(slot);
+  if (s == nullptr || !t.groups) return;
+  const Impl::Groups& groups = *t.groups;
+  const auto g = static_cast<std::size_t>(group);
+  const Impl::Groups::Table& table = groups.tables_of(s->id)[g];
+  const auto end = first + static_cast<std::int32_t>(out.size());
+  BlockId* to = out.data();
+  for (std::int32_t i = first; i < end;) {
+    const std::int32_t place = i & kPageMask;
+    const std::int32_t run = std::min(kPageEntries - place, end - i);
+    const BlockId* const from =
+        std::as_const(t.pages).ids(table.tree.leaf_page(t.pages, i >> kPageShift)) + place;
+    to = std::transform(from, from + run, to,
+                        [&](BlockId id) { return groups.table_id(groups.list[g], id); });
+    i += run;
+  }
+}
+
+void BlockTables::set_mirrored(std::int32_t slot, std::int32_t group,
+                               std::int32_t blocks) noexcept {
+  Impl& t = *impl_;
+  const Sequence* const s = t.sequences.at(slot);
+  if (s == nullptr || !t.groups) return;
+  t.groups->tables_of(s->id)[static_cast<std::size_t>(group)].mirrored = blocks;
+}
+
+void BlockTables::unmirror(std::int32_t slot, std::int32_t group, std::int32_t blocks) noexcept {
+  Impl& t = *impl_;
+  const Sequence* const s = t.sequences.at(slot);
+  if (s == nullptr || !t.groups) return;
+  std::int32_t& mirrored = t.groups->tables_of(s->id)[static_cast<std::size_t>(group)].mirrored;
+  mirrored = std::min(mirrored, blocks);
+}
+
+}  // namespace kvarena

@@ -1,0 +1,46 @@
+#include "cache/group_row_counts.hpp"
+
+#include "step/group_rows.hpp"
+
+#include <algorithm>
+
+namespace kvarena {
+
+/// In a cross group the length of a row is the encoder's, and does not matter here.
+GroupRowCounts count_group_rows(const TableGroup& table, const cuda::RowClasses& classes,
+                                std::span<const AppendedRow> rows) noexcept {
+  GroupRowCounts counts;
+  for (const AppendedRow& row : rows) {
+    for_each_row(table, row.length_tokens, row.num_new_tokens, [&](const GroupRow& its) {
+      ++counts.num_rows;
+      cuda::count_row(classes, its.num_new, counts.classes);
+    });
+  }
+  return counts;
+}
+
+/// Sizes follow from the sum over the classes, which is the number of rows.
+GroupRowCounts count_group_rows(const TableGroup& table, const cuda::RowClasses& classes,
+                                const RecordedStep& shape) noexcept {
+  const auto of_one = static_cast<std::int32_t>(most_rows_of_one(table, shape.tokens_per_row));
+  GroupRowCounts counts{.num_rows = shape.num_rows * of_one, .classes = {}};
+  const bool is_cross = table.kind == PagedKind::cross;
+  const std::int32_t longest = is_cross ? 1 : shape.tokens_per_row;
+  const std::int32_t shortest = is_cross || of_one > 1 ? 1 : longest;
+  for (std::int32_t tokens = shortest; tokens <= longest; ++tokens) {
+    cuda::count_row(classes, tokens, counts.classes);
+  }
+  std::int32_t left = counts.num_rows;
+  std::int32_t classes_left = 0;
+  std::int32_t* const all[] = {&counts.classes.decode, &counts.classes.columns,
+                               &counts.classes.prompts};
+  for (const std::int32_t* count : all) classes_left += *count > 0 ? 1 : 0;
+  for (std::int32_t* count : all) {
+    if (*count == 0) continue;
+    *count = std::max(1, left / classes_left--);
+    left -= *count;
+  }
+  return counts;
+}
+
+}  // namespace kvarena
