@@ -121,9 +121,6 @@ class GroupEngine {
     return cache_->end_recording();
   }
 
-  /// A step whose graph is never launched. Its sequences end.
-  void lose_step(const RecordedStep& shape);
-
   int num_compared() const { return num_compared_; }
   int num_forks() const { return num_forks_; }
   int num_cuts() const { return num_cuts_; }

@@ -60,18 +60,6 @@ inline void GroupEngine::check_device_tables(const Record& record) {
   }
 }
 
-inline void GroupEngine::lose_step(const RecordedStep& shape) {
-  flush();
-  const std::vector<AppendDemand> demands = choose(&shape);
-  ASSERT_OK(both([](KvCache& cache) { return cache.begin_step(); }));
-  ASSERT_OK(append(&shape, demands));
-  ASSERT_OK(both([](KvCache& cache) { return cache.end_step(); }));
-  const Status lost = cache_->synchronize();
-  ASSERT_EQ(lost.code, StatusCode::device_error) << describe(lost);
-  ASSERT_EQ(lost.resource, Resource::step) << describe(lost);
-  for (const AppendDemand& demand : demands) end_sequence(demand.sequence);
-}
-
 inline void GroupEngine::check_caches() {
   ASSERT_OK(cache_->check_invariants());
   if (!host_) return;
