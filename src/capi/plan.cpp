@@ -237,10 +237,16 @@ Json memory_json(const MemoryPlan& plan) {
 /// The options of the cache that was planned; null with the reason where a cache cannot hold it.
 void add_cache(const ModelSpec& model, const PlanOptions& options, const MemoryPlan& plan,
                Json& json) {
-  const Result<KvCacheOptions> cache = cache_options(model, options, plan);
+  const Result<PlannedCache> planned = cache_options(model, options, plan);
+  // A cache with groups cannot be made through C yet.
+  const Status refusal = !planned ? planned.status()
+                         : planned->options.groups.empty()
+                             ? Status()
+                             : unsupported_option(Option::groups, planned->options.groups.size());
   json["cache"] = nullptr;
-  json["cache_refused"] = cache ? Json(nullptr) : Json(describe(cache.status()));
-  if (!cache) return;
+  json["cache_refused"] = refusal ? Json(nullptr) : Json(describe(refusal));
+  if (!refusal) return;
+  const KvCacheOptions* cache = &planned->options;
   json["cache"] = {{"num_layers", cache->layout.num_layers},
                    {"num_kv_heads", cache->layout.num_kv_heads},
                    {"head_dim_k", cache->layout.head_dim_k},
