@@ -172,12 +172,38 @@ void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb:
            nb::handle value_scale) {
   require_open(step, "write");
   const std::uint64_t changes = step.cache->changes;
-  const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
-                       layer, key, value, key_scale, value_scale);
+  const WriteCall call(step.cache->shape_of(layer), step.batch.num_tokens, step.place(), layer, key,
+                       value, key_scale, value_scale);
   require_unchanged(step, changes);
   Cache& cache = *step.cache;
   check(without_gil(kvarena_step_write, cache.handle(), &call.args), cache.witness());
   for (const nb::handle used : {key, value, key_scale, value_scale}) hold(step, used);
+}
+
+/// K and V of a sequence's encoder.
+void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
+                 nb::handle value) {
+  require_open(step, "write_cross");
+  const std::uint64_t changes = step.cache->changes;
+  if (sequence.cache.get() != step.cache.get()) {
+    raise_value("sequence", "one of another cache", "a sequence of the step");
+  }
+  const Place place = step.place();
+  const std::int64_t tokens = Tensor("key", key, place).shape(0);
+  const WriteCall call(step.cache->shape_of(layer), tokens, place, layer, key, value, nb::none(),
+                       nb::none());
+  require_unchanged(step, changes);
+  auto args = sized<kvarena_write_cross_args>();
+  args.sequence = sequence.id;
+  args.key = call.args.key;
+  args.value = call.args.value;
+  args.key_token_stride_bytes = call.args.key_token_stride_bytes;
+  args.value_token_stride_bytes = call.args.value_token_stride_bytes;
+  args.layer = layer;
+  args.dtype = call.args.dtype;
+  Cache& cache = *step.cache;
+  check(without_gil(kvarena_step_write_cross, cache.handle(), &args), cache.witness());
+  for (const nb::handle used : {key, value}) hold(step, used);
 }
 
 nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, double scale,
@@ -186,7 +212,7 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
                   bool kv_is_written) {
   require_open(step, "attend");
   const std::uint64_t changes = step.cache->changes;
-  AttendCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
+  AttendCall call(step.cache->shape_of(layer), step.batch.num_tokens, step.place(),
                   {layer, scale, soft_cap, windowed, kv_is_written},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
   require_unchanged(step, changes);
@@ -221,10 +247,10 @@ std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch
 }
 
 /// What the step put on the device, as arrays there.
-nb::object device_batch(const Step& step) {
+nb::object device_batch(const Step& step, std::int32_t part) {
   require_open(step, "device_batch");
   auto batch = sized<kvarena_device_batch>();
-  check(kvarena_step_device_batch(step.cache->handle(), &batch), step.witness());
+  check(kvarena_step_group_batch(step.cache->handle(), part, &batch), step.witness());
   const Place place = step.place();
   const nb::object owner = step.cache->memory_owner();
   const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
@@ -328,14 +354,16 @@ void bind_step(nb::module_& module) {
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())
       .def("append", &append, nb::arg("demands"), nb::arg("urgency") = "")
-      .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value"), nb::kw_only(),
-           nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
+      .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value").none(),
+           nb::kw_only(), nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
       .def("attend", &attend, nb::arg("layer"), nb::arg("q"), nb::kw_only(),
            nb::arg("out") = nb::none(), nb::arg("scale") = 0.0, nb::arg("windowed") = false,
            nb::arg("soft_cap") = 0.0, nb::arg("lse") = nb::none(), nb::arg("sinks") = nb::none(),
            nb::arg("tree_mask") = nb::none(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("kv_is_written") = false)
-      .def("device_batch", &device_batch)
+      .def("device_batch", &device_batch, nb::arg("part") = 0)
+      .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
+           nb::arg("value"))
       .def_prop_ro("slots", &slots_of)
       .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })
       .def_prop_ro("num_copies", [](const Step& s) { return s.batch.num_copies; })

@@ -219,7 +219,8 @@ impl Cache {
 }
 
 impl Step<'_> {
-    /// Writes K and V of the new tokens of one layer: `[num_tokens, num_kv_heads, head_dim]` each.
+    /// Writes K and V of the new tokens of one layer: `[num_tokens, num_kv_heads, head_dim]` each. Of
+    /// a layer whose V lies in K, `value` is empty.
     pub fn write<T: Element>(&mut self, layer: i32, key: &[T], value: &[T]) -> Result<()> {
         self.write_scaled(layer, key, value, None)
     }
@@ -237,13 +238,14 @@ impl Step<'_> {
         check_length(value.len(), tokens * shape.value)?;
         let per_head = check_scales(&scales, shape.kv_heads)?;
         let mut parts = Parts::default();
-        let (key, value) = (parts.input(key), parts.input(value));
+        let value = (shape.value > 0).then_some(value);
+        let (key, value) = (parts.input(key), parts.optional_input(value));
         let key_scale = parts.optional_input(scales.map(|s| s.key));
         let value_scale = parts.optional_input(scales.map(|s| s.value));
         self.run_on_slices(parts, |parts, cache| {
             let args = WriteArgs {
                 key: parts.address::<c_void>(key),
-                value: parts.address::<c_void>(value),
+                value: parts.optional_address::<c_void>(value),
                 layer,
                 dtype: T::DTYPE.into(),
                 key_scale: parts.optional_address(key_scale),

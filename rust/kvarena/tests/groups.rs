@@ -2,7 +2,7 @@
 //! values that it sees; the value of token i is i.
 
 use kvarena::{
-    Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, HostOptions, LayerGroup,
+    Attached, Cache, CacheOptions, Demand, Device, Error, GroupKind, GroupLayer, HostOptions, LayerGroup,
     Sequence, SequenceOptions,
 };
 
@@ -119,6 +119,32 @@ fn each_layer_sees_the_tokens_of_its_group() {
     cache.destroy(&[twin], None).unwrap();
     assert_eq!(cache.pages().unwrap().of_groups, 0);
     cache.verify_accounts().unwrap();
+}
+
+/// V is the first 8 of the 16 elements of K. The second layer reads those of the first.
+#[test]
+fn latents_have_their_values_in_their_keys() {
+    let latent = LayerGroup {
+        layers: vec![0.into(), GroupLayer { layer: 1, reads_layer: Some(0) }],
+        num_kv_heads: 1,
+        head_dim_v: 8,
+        value_in_key: true,
+        ..group(GroupKind::Full, 0, 0)
+    };
+    let mut cache = open(&[latent]).unwrap();
+    let id = cache.create_sequence(&SequenceOptions::default()).unwrap();
+    let key: Vec<f32> = (0..16).map(|i| i as f32).collect();
+    let (q, mut out) = (vec![1.0_f32; ROW], [0.0_f32; HEADS * 8]);
+    let mut step = cache.begin_step().unwrap();
+    step.append(&[Demand::new(id, 1)]).unwrap();
+    assert!(step.write(0, &key, &key).is_err());
+    step.write::<f32>(0, &key, &[]).unwrap();
+    assert!(step.write::<f32>(1, &key, &[]).is_err(), "it has no K of its own");
+    for layer in 0..2 {
+        step.attend(layer, &q, &mut out).unwrap();
+        assert!(out.iter().enumerate().all(|(i, x)| *x == (i % 8) as f32), "{out:?}");
+    }
+    step.end().unwrap();
 }
 
 #[test]
