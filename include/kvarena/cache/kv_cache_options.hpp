@@ -74,6 +74,7 @@ struct KvCacheOptions {
   /// pages, and the page is chosen for max_sequence_tokens, or 131,072 tokens when that is 0. None:
   /// all layers are alike. On the host device only, so far; without scrub, in block-major order.
   std::span<const LayerGroup> groups{};
+  std::int64_t checkpoint_every_tokens = 2048;  ///< with groups of states, see BlockTablesOptions
 };
 
 }  // namespace kvarena
