@@ -313,7 +313,7 @@ std::int64_t BlockTables::Impl::Groups::States::most_blocks(const Of& of) const 
 std::int64_t BlockTables::Impl::Groups::States::next_work(const Sequence& s) const noexcept {
   const bool each_step =
       std::ranges::any_of(list, [](const Of& of) { return of.keeps || of.rollback > 0; });
-  return each_step ? 0 : next_mark(s.length);
+  return each_step || !groups.is_settled ? 0 : next_mark(s.length);
 }
 
 }  // namespace kvarena

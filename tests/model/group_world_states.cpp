@@ -176,12 +176,16 @@ void GroupWorld::note_settled() {
 void GroupWorld::note_cut(Life& life, std::int64_t length, bool is_child) {
   life.tokens.resize(static_cast<std::size_t>(length));
   life.is_lost = false;
+  bool is_checkpoint = false;  // then it is the only state of all groups
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    is_checkpoint |= is_state(g) && length > 0 && !life.states[g].contains(length);
+  }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!is_state(g)) continue;
     auto& its = life.states[g];
     std::erase_if(its, [&](std::int64_t n) { return n > length || (is_child && n != length); });
     if (length == 0) continue;
-    if (!its.contains(length)) its = {length};
+    if (is_checkpoint) its = {length};
   }
   std::erase_if(life.checkpoints, [&](std::int64_t n) { return is_child || n > length; });
 }
