@@ -72,6 +72,24 @@ Result<KvLayout> layout_of(const LayerGroup& group, std::span<const std::int32_t
   return KvLayout::create(std::span(&spec, 1));
 }
 
+/// The group as choose_pages takes it. Two places of a layer with K and V in one group are found
+/// here.
+Result<PagedGroup> paged_of(const LayerGroup& group, std::span<const std::int32_t> owners) {
+  PagedGroup paged{.kind = group.kind,
+                   .num_layers = static_cast<std::int32_t>(owners.size()),
+                   .rollback_tokens = group.rollback_tokens};
+  if (group.kind == PagedKind::state) {
+    paged.layer_bytes = *state_bytes(group.planes);
+    return paged;
+  }
+  const Result<KvLayout> whole = layout_of(group, owners);
+  if (!whole) return whole.status();
+  paged.layer_bytes = whole->block_bytes() / paged.num_layers;
+  paged.block_size_tokens = group.block_size_tokens;
+  paged.limit_tokens = group.limit_tokens;
+  return paged;
+}
+
 }  // namespace
 
 Status GroupLayout::place_layer(std::int32_t layer, Place at) {
@@ -84,7 +102,8 @@ Status GroupLayout::place_layer(std::int32_t layer, Place at) {
   return {};
 }
 
-/// Adds a group of states: the planes of a layer follow one another, and so do the layers of a part.
+/// Adds a group of states: the planes of a layer follow one another, and so do the layers of a
+/// part.
 Status GroupLayout::add_states(const LayerGroup& group, std::int32_t number,
                                const PagedBlocks& blocks) {
   States& made = states_.emplace_back();
@@ -132,23 +151,9 @@ Result<GroupLayout> GroupLayout::create(std::span<const LayerGroup> groups,
   for (const LayerGroup& group : groups) {
     if (Status s = check_group(group); !s) return s;
     owners.push_back(owners_of(group));
-    if (group.kind == PagedKind::state) {
-      made.groups_.push_back({.kind = group.kind,
-                              .num_layers = static_cast<std::int32_t>(owners.back().size()),
-                              .layer_bytes = *state_bytes(group.planes),
-                              .rollback_tokens = group.rollback_tokens});
-      continue;
-    }
-    const Result<KvLayout> whole = layout_of(group, owners.back());
-    // Two places of a layer in one group are found here.
-    if (!whole) return whole.status();
-    const auto num_layers = static_cast<std::int32_t>(owners.back().size());
-    made.groups_.push_back({.kind = group.kind,
-                            .num_layers = num_layers,
-                            .layer_bytes = whole->block_bytes() / num_layers,
-                            .block_size_tokens = group.block_size_tokens,
-                            .limit_tokens = group.limit_tokens,
-                            .rollback_tokens = group.rollback_tokens});
+    const Result<PagedGroup> paged = paged_of(group, owners.back());
+    if (!paged) return paged.status();
+    made.groups_.push_back(*paged);
   }
   const Result<PageChoice> choice = choose_pages(made.groups_, max_sequence_tokens);
   if (!choice) return choice.status();

@@ -285,12 +285,13 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
   is_settled = false;
   t.tokens += t.num_new_tokens;
   const auto num_slots = static_cast<std::size_t>(t.num_new_tokens) * size();
-  return AppendResult{.slots = std::span(slots.data(), num_slots),
-                      .copies = std::span(copies.data(), num_copies),
-                      .new_blocks = t.num_new_blocks,
-                      .rows = std::span(t.rows.data(), t.report_rows ? its.size() : 0),
-                      .copy_groups = std::span(copy_groups.data(), num_copies),
-                      .states = states ? states->end_step(its.size()) : std::span<const StateSlots>()};
+  return AppendResult{
+      .slots = std::span(slots.data(), num_slots),
+      .copies = std::span(copies.data(), num_copies),
+      .new_blocks = t.num_new_blocks,
+      .rows = std::span(t.rows.data(), t.report_rows ? its.size() : 0),
+      .copy_groups = std::span(copy_groups.data(), num_copies),
+      .states = states ? states->end_step(its.size()) : std::span<const StateSlots>()};
 }
 
 Result<AppendResult> BlockTables::Impl::Groups::append(std::span<const AppendDemand> its,

@@ -209,17 +209,21 @@ Result<PinnedRange> range_of(const PinOptions& options, std::int64_t held, std::
 
 }  // namespace
 
+/// Checks the options of a pin that name no group, and the group otherwise.
+Status BlockTables::Impl::Groups::check_pin(const PinOptions& options) const noexcept {
+  if (options.group != -1) return check_group(options.group);
+  if (options.first_block != 0) {
+    return invalid_argument(Resource::block_index, options.first_block, 0, 0);
+  }
+  if (options.num_blocks == -1) return {};
+  return invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
+}
+
 /// The sequence exists and its tokens may be read. The references of a pin are taken like a fork's,
 /// and counted apart.
 Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions& options) {
   const Sequence& s = *t.sequences.find(id);
-  if (options.group != -1) {
-    if (Status e = check_group(options.group); !e) return e;
-  } else if (options.first_block != 0 || options.num_blocks != -1) {
-    const bool is_first = options.first_block != 0;
-    return is_first ? invalid_argument(Resource::block_index, options.first_block, 0, 0)
-                    : invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
-  }
+  if (Status e = check_pin(options); !e) return e;
   ByGroup first{};
   ByGroup end{};
   const std::span<const Table> from = tables_of(id);
@@ -253,9 +257,8 @@ Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions&
   const std::int64_t slots_before = end_slots;
   Status shared;
   for (std::size_t g = 0; g < size() && shared; ++g) {
-    shared = list[g].is_state
-                 ? states->share_with_pin(s, *states->find(g), *holder, to[g], end[g])
-                 : share(from[g], to[g], g, *holder, first[g], end[g]);
+    shared = list[g].is_state ? states->share_with_pin(s, *states->find(g), *holder, to[g], end[g])
+                              : share(from[g], to[g], g, *holder, first[g], end[g]);
   }
   t.pinned_entries += t.entries - entries;
   t.entries = entries;

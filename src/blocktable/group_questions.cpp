@@ -82,6 +82,14 @@ Result<std::int64_t> BlockTables::Impl::Groups::copy_blocks(const Table& table,
   return count;
 }
 
+std::span<const std::int32_t> BlockTables::Impl::Groups::present_state(
+    SequenceId id, std::size_t group) const noexcept {
+  const States::Of& of = *states->find(group);
+  const std::int32_t* const first = states->present_of(id, of);
+  const bool is_there = *first != kNoBlock.value;
+  return {first, is_there ? static_cast<std::size_t>(of.parts) : 0};
+}
+
 /// Checks every row before it writes any.
 Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
                                             std::span<std::int32_t> out, std::int64_t stride,
@@ -91,6 +99,7 @@ Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
   const auto g = static_cast<std::size_t>(group);
   const auto filled_of = [&](SequenceId id) {
     const std::int64_t tokens = tokens_in(list[g], id, t.sequences.find(id)->length);
+    if (list[g].is_state) return std::ssize(present_state(id, g));
     return filled_blocks(list[g], tables_of(id)[g], tokens);
   };
   std::int64_t longest = 0;
@@ -112,7 +121,10 @@ Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
     std::int32_t* const to = out.data() + row * stride;
     std::fill_n(to, stride, kNoBlock.value);
     const std::int64_t filled = filled_of(id);
-    for (std::int32_t i = table.first_held; i < filled; ++i) {
+    if (list[g].is_state) {
+      std::ranges::copy(present_state(id, g), to);
+    }
+    for (std::int32_t i = table.first_held; i < filled && !list[g].is_state; ++i) {
       to[i] = table_id(list[g], table.tree.id_at(std::as_const(t.pages), i)).value;
     }
     if (lengths.empty()) continue;
@@ -137,11 +149,17 @@ Result<BatchView> BlockTables::Impl::Groups::view(std::span<const SequenceId> id
     }
     const Table& table = tables_of(ids[row])[g];
     const std::int64_t tokens = tokens_in(list[g], ids[row], s->length);
-    const std::int64_t filled = filled_blocks(list[g], table, tokens);
+    const std::span<const std::int32_t> state =
+        list[g].is_state ? present_state(ids[row], g) : std::span<const std::int32_t>();
+    const std::int64_t filled =
+        list[g].is_state ? std::ssize(state) : filled_blocks(list[g], table, tokens);
     t.view_row_offsets[row] = next - table.first_held;
     t.view_lengths[row] = static_cast<std::int32_t>(filled == 0 ? 0 : tokens);
     t.view_num_blocks[row] = static_cast<std::int32_t>(filled);
-    std::int64_t index = table.first_held;
+    for (const std::int32_t id : state) {
+      view_entries[static_cast<std::size_t>(next++)] = BlockId(id);
+    }
+    std::int64_t index = list[g].is_state ? filled : table.first_held;
     for_each_run(table, [&](std::span<const BlockId> blocks) {
       for (const BlockId id : blocks) {
         if (index++ >= filled) break;

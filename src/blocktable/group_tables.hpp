@@ -105,6 +105,7 @@ struct BlockTables::Impl::Groups {
   Status publish_import(SequenceId id);
   Status fail_import(SequenceId id);
   Result<HolderId> pin(SequenceId id, const PinOptions& options);
+  Status check_pin(const PinOptions& options) const noexcept;
   Status unpin(HolderId pin, Ticket ticket);
 
   // ---- group_questions.cpp
@@ -121,6 +122,8 @@ struct BlockTables::Impl::Groups {
 
   // ---- parts
   Status check_group(std::int32_t group) const noexcept;
+  /// The table ids of a sequence's present state; empty when there is none.
+  std::span<const std::int32_t> present_state(SequenceId id, std::size_t group) const noexcept;
   std::size_t size() const noexcept { return list.size(); }
   static std::size_t slot_of(SequenceId id) noexcept {
     return static_cast<std::size_t>(SequenceTable::slot_of(id));
@@ -157,11 +160,10 @@ struct BlockTables::Impl::Groups {
     return BlockId(static_cast<std::int32_t>(place.page * group.spec.ids_per_page +
                                              place.slot * group.spec.ids_per_block));
   }
-  /// The blocks of a table that hold data of a sequence of `num_tokens` tokens.
+  /// The blocks of a table that hold tokens of a sequence of `num_tokens` tokens.
   std::int64_t filled_blocks(const Group& group, const Table& table,
                              std::int64_t num_tokens) const noexcept {
-    const std::int64_t all = table.tree.num_entries;
-    return group.is_state ? all : std::min(blocks_for(group, num_tokens), all);
+    return std::min<std::int64_t>(blocks_for(group, num_tokens), table.tree.num_entries);
   }
   /// The longest length <= `length` that a sequence can be cut to.
   std::int64_t restorable(SequenceId id, std::int64_t length) const noexcept;

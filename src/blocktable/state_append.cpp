@@ -131,8 +131,7 @@ void BlockTables::Impl::Groups::States::choose_targets(const Sequence& s, const 
   });
   for (std::int64_t i = 0; i < num_fresh; ++i) first[num_reused + i] = std::ssize(its) + i;
   const bool reads_last =
-      num_reused > 0 &&
-      its[static_cast<std::size_t>(first[num_reused - 1])].length == s.length;
+      num_reused > 0 && its[static_cast<std::size_t>(first[num_reused - 1])].length == s.length;
   if (reads_last) std::rotate(first + num_reused - 1, first + num_reused, first + num_states);
 }
 
@@ -157,64 +156,78 @@ void BlockTables::Impl::Groups::States::copy_present(const Of& of, const Table& 
   }
 }
 
-void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::int64_t wanted,
-                                                std::size_t row) noexcept {
-  Output& output = outputs[index_of(of)];
+/// Notes the new states of a step.
+void BlockTables::Impl::Groups::States::note_versions(const Sequence& s, const Of& of,
+                                                      std::int64_t wanted,
+                                                      std::int64_t num_fresh) noexcept {
   Held& h = held_of(s.id, of);
-  Table& table = table_of(s.id, of);
-  const auto parts = static_cast<std::size_t>(of.parts);
-  std::int32_t* const read = output.read.data() + row * parts;
-  std::int32_t* const write = output.write.data() + row * parts;
-  std::int32_t* const now = present_of(s.id, of);
-  const std::span<Version> its = versions_of(s.id, of);
-  const auto after = static_cast<std::int32_t>(s.length + wanted);
-  output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
-  std::copy_n(now, parts, read);
-  if (wanted <= table.room && wanted > 0 && table.tree.num_entries == of.parts) [[likely]] {
-    std::copy_n(now, parts, write);
-    its[0] = {.length = after, .was = s.length};
-    table.room -= static_cast<std::int32_t>(wanted);
-    return;
-  }
-  for (Version& version : its) version.was = version.length;
-  if (wanted == 0) {
-    std::fill_n(write, parts, kNoBlock.value);
-    return;
-  }
-  const std::optional<std::int64_t> from = entry_of(s.id, of, s.length);
-  const std::int64_t num_states = std::min(wanted, of.rollback + 1);
-  const std::int64_t num_fresh =
-      table.tree.num_entries / of.parts - h.num_versions - h.num_marks;
-  choose_targets(s, of, wanted, num_fresh);
-  const std::int64_t first_mark = (h.num_versions + num_fresh) * of.parts;
-  for (std::int64_t i = 0; i < h.num_marks; ++i) {
-    add_extra(of, output, table, h.first_mark + i * every - s.length - 1,
-              first_mark + i * of.parts);
-  }
-  for (std::int64_t i = 0; i + 1 < num_states; ++i) {
-    add_extra(of, output, table, wanted - num_states + i, targets[static_cast<std::size_t>(i)] * of.parts);
-  }
-  const std::int64_t last = targets[static_cast<std::size_t>(num_states - 1)] * of.parts;
-  write_slots(of, table, last, write);
-  if (of.is_in_place) {
-    const bool has_state = s.length > 0 && from.has_value();
-    if (!has_state || *from != last) {
-      copy_present(of, table, has_state ? from : std::nullopt, last);
-    }
-    std::copy_n(write, parts, read);
-  }
-  std::copy_n(write, parts, now);
   const std::int64_t num_old = h.num_versions;
+  const std::int64_t num_states = std::min(wanted, of.rollback + 1);
   h.num_versions += static_cast<std::int32_t>(num_fresh);
   const std::span<Version> all = versions_of(s.id, of);
   for (std::int64_t i = 0; i < num_states; ++i) {
     const std::int64_t at = targets[static_cast<std::size_t>(i)];
     Version& version = all[static_cast<std::size_t>(at)];
     if (at >= num_old) version.was = Version::kNew;
-    version.length = static_cast<std::int32_t>(after - num_states + 1 + i);
+    version.length = static_cast<std::int32_t>(s.length + wanted - num_states + 1 + i);
   }
+}
+
+/// Hands out the slots of a row that does not only write over its state.
+void BlockTables::Impl::Groups::States::write_step(Sequence& s, const Of& of, std::int64_t wanted,
+                                                   Output& output, std::int32_t* read,
+                                                   std::int32_t* write) noexcept {
+  const Held& h = held_of(s.id, of);
+  Table& table = table_of(s.id, of);
+  const std::int64_t num_states = std::min(wanted, of.rollback + 1);
+  const std::int64_t num_fresh = table.tree.num_entries / of.parts - h.num_versions - h.num_marks;
+  choose_targets(s, of, wanted, num_fresh);
+  for (std::int64_t i = 0; i < h.num_marks; ++i) {
+    const std::int64_t mark = (h.num_versions + num_fresh + i) * of.parts;
+    add_extra(of, output, table, h.first_mark + i * every - s.length - 1, mark);
+  }
+  for (std::int64_t i = 0; i + 1 < num_states; ++i) {
+    const std::int64_t target = targets[static_cast<std::size_t>(i)] * of.parts;
+    add_extra(of, output, table, wanted - num_states + i, target);
+  }
+  const std::int64_t last = targets[static_cast<std::size_t>(num_states - 1)] * of.parts;
+  write_slots(of, table, last, write);
+  if (of.is_in_place) {
+    std::optional<std::int64_t> from;
+    if (s.length > 0) from = entry_of(s.id, of, s.length);
+    if (from != last) copy_present(of, table, from, last);
+    std::copy_n(write, of.parts, read);
+  }
+  std::copy_n(write, of.parts, present_of(s.id, of));
+  note_versions(s, of, wanted, num_fresh);
   table.room = 0;
   groups.release_at[Groups::slot_of(s.id)] = 0;
+}
+
+void BlockTables::Impl::Groups::States::step_in(Sequence& s, const Of& of, std::int64_t wanted,
+                                                std::size_t row) noexcept {
+  Output& output = outputs[index_of(of)];
+  Table& table = table_of(s.id, of);
+  const auto parts = static_cast<std::size_t>(of.parts);
+  std::int32_t* const read = output.read.data() + row * parts;
+  std::int32_t* const write = output.write.data() + row * parts;
+  const std::int32_t* const now = present_of(s.id, of);
+  const std::span<Version> its = versions_of(s.id, of);
+  output.extra_offsets[row] = static_cast<std::int32_t>(output.num_extras);
+  std::copy_n(now, parts, read);
+  const bool takes_none = table.tree.num_entries == of.parts;
+  if (wanted <= table.room && wanted > 0 && takes_none) [[likely]] {
+    std::copy_n(now, parts, write);
+    its[0] = {.length = static_cast<std::int32_t>(s.length + wanted), .was = s.length};
+    table.room -= static_cast<std::int32_t>(wanted);
+    return;
+  }
+  for (Version& version : its) version.was = version.length;
+  if (wanted > 0) {
+    write_step(s, of, wanted, output, read, write);
+  } else {
+    std::fill_n(write, parts, kNoBlock.value);
+  }
 }
 
 std::int32_t BlockTables::Impl::Groups::States::step(Sequence& s, std::int64_t wanted,
@@ -266,15 +279,11 @@ void BlockTables::Impl::Groups::States::settle(Sequence& s) noexcept {
       static_cast<void>(erase(s, of, h.num_versions * of.parts, h.num_marks * of.parts, kNoTicket));
       h.num_marks = 0;
     }
-    const std::span<Version> its = versions_of(s.id, of);
-    for (std::size_t i = its.size(); i-- > 0;) {
-      its[i].was = its[i].length;
-      if (its[i].length >= s.length - of.rollback) continue;
-      static_cast<void>(
-          erase(s, of, static_cast<std::int64_t>(i) * of.parts, of.parts, kNoTicket));
-      std::copy(its.begin() + static_cast<std::ptrdiff_t>(i) + 1, its.begin() + h.num_versions,
-                its.begin() + static_cast<std::ptrdiff_t>(i));
-      --h.num_versions;
+    for (std::int64_t i = h.num_versions; i-- > 0;) {
+      Version& version = versions_of(s.id, of)[static_cast<std::size_t>(i)];
+      version.was = version.length;
+      if (version.length >= s.length - of.rollback) continue;
+      static_cast<void>(erase_version(s, of, i, kNoTicket));
     }
     table_of(s.id, of).room = room_of(s, of, s.length);
   }
@@ -290,18 +299,14 @@ void BlockTables::Impl::Groups::States::undo(Sequence& s, bool are_written) noex
       static_cast<void>(erase(s, of, h.num_versions * of.parts, h.num_marks * of.parts, kNoTicket));
       h.num_marks = 0;
     }
-    const std::span<Version> its = versions_of(s.id, of);
-    for (std::size_t i = its.size(); i-- > 0;) {
-      const bool is_new = its[i].was == Version::kNew;
-      if (!is_new && (its[i].was == its[i].length || !are_written)) {
-        its[i].length = its[i].was;
+    for (std::int64_t i = h.num_versions; i-- > 0;) {
+      Version& version = versions_of(s.id, of)[static_cast<std::size_t>(i)];
+      const bool is_new = version.was == Version::kNew;
+      if (!is_new && (version.was == version.length || !are_written)) {
+        version.length = version.was;
         continue;
       }
-      static_cast<void>(
-          erase(s, of, static_cast<std::int64_t>(i) * of.parts, of.parts, kNoTicket));
-      std::copy(its.begin() + static_cast<std::ptrdiff_t>(i) + 1, its.begin() + h.num_versions,
-                its.begin() + static_cast<std::ptrdiff_t>(i));
-      --h.num_versions;
+      static_cast<void>(erase_version(s, of, i, kNoTicket));
     }
   }
 }

@@ -25,8 +25,8 @@ std::int32_t BlockTables::Impl::Groups::States::live_record(SequenceId id,
   return record != CheckpointList::kNone && is_live(record) ? record : CheckpointList::kNone;
 }
 
-/// Does nothing when a group lacks the state. The sequence holds the blocks, so publishing them can be refused only where somebody else said
-/// that their content failed; there is no checkpoint then.
+/// Does nothing when a group lacks the state. The sequence holds the blocks, so publishing them can
+/// be refused only where somebody else said that their content failed; there is no checkpoint then.
 void BlockTables::Impl::Groups::States::keep_checkpoint(Sequence& s, std::int64_t length) noexcept {
   const bool has_all = std::ranges::all_of(
       list, [&](const Of& of) { return entry_with_marks(s.id, of, length).has_value(); });

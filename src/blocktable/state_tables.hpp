@@ -23,13 +23,15 @@
 namespace kvarena {
 
 struct BlockTables::Impl::Groups::States {
+  static constexpr std::size_t kMaxParts = 4096;
+
   /// What is known of a group of states.
   struct Of {
-    std::size_t group = 0;      ///< in the tables
-    std::int64_t parts = 1;     ///< blocks of a state
-    std::int64_t rollback = 0;  ///< states before the present one that are kept
-    bool is_in_place = false;   ///< as StateMode
-    bool keeps = false;         ///< a step takes new states only
+    std::size_t group = 0;          ///< in the tables
+    std::int64_t parts = 1;         ///< blocks of a state
+    std::int64_t rollback = 0;      ///< states before the present one that are kept
+    bool is_in_place = false;       ///< as StateMode
+    bool keeps = false;             ///< a step takes new states only
     std::size_t first_part = 0;     ///< in the handles of a checkpoint
     std::size_t first_version = 0;  ///< in the states of a sequence
   };
@@ -62,7 +64,7 @@ struct BlockTables::Impl::Groups::States {
   static std::int64_t host_bytes(std::int64_t num_blocks,
                                  const BlockTablesOptions& options) noexcept;
 
-  // ---- state_tables.cpp: the states of a sequence
+  // ---- state_tables.cpp: what a sequence has
   void begin(SequenceId id) noexcept;
   void end(SequenceId id) noexcept { checkpoints.drop_after(Groups::slot_of(id), 0); }
   /// The place of the state at `length` in the sequence's table, in entries; nullopt: it has none.
@@ -77,6 +79,11 @@ struct BlockTables::Impl::Groups::States {
     return s.length > 0 && !has_all(s.id, s.length);
   }
   std::int64_t restorable(SequenceId id, std::int64_t length) const noexcept;
+  /// Sets what the next step finds after the states or the length have changed.
+  void place(const Sequence& s) noexcept;
+  Status check_sequence(SequenceId id, const Sequence& s, const Of& of) const;
+
+  // ---- state_sequences.cpp: references
   /// Gives `child` the states of `parent` at `length`, or a checkpoint. On failure it has a part.
   Status share(SequenceId parent, Sequence& child, std::int64_t length);
   /// Gives a pin the present state of one group.
@@ -89,11 +96,11 @@ struct BlockTables::Impl::Groups::States {
   void note_first(SequenceId id, std::int64_t length) noexcept;
   /// Cuts the states to a length that can be had.
   Status cut(Sequence& s, std::int64_t length, Ticket ticket);
-  /// Sets what the next step finds after the states or the length have changed.
-  void place(const Sequence& s) noexcept;
   Status erase(const Sequence& s, const Of& of, std::int64_t first, std::int64_t count,
                Ticket ticket);
-  Status check_sequence(SequenceId id, const Sequence& s, const Of& of) const;
+  Status erase_version(const Sequence& s, const Of& of, std::int64_t version, Ticket ticket);
+  Status take_checkpoint(Sequence& s, std::int64_t length);
+  Status drop_after(Sequence& s, const Of& of, std::int64_t length, Ticket ticket);
 
   // ---- state_append.cpp: a step
   /// Returns how many states a step of `wanted` > 0 tokens takes.
@@ -126,8 +133,7 @@ struct BlockTables::Impl::Groups::States {
   void keep_checkpoint(Sequence& s, std::int64_t length) noexcept;
   Result<std::int64_t> lengths_of(SequenceId id, std::span<std::int64_t> lengths) const;
   Result<std::int64_t> blocks_at(SequenceId id, std::int64_t length, std::int32_t group,
-                                 std::span<BlockId> ids,
-                                 std::span<Generation> generations) const;
+                                 std::span<BlockId> ids, std::span<Generation> generations) const;
 
   // ---- parts
   Table& table_of(SequenceId id, const Of& of) noexcept { return groups.tables_of(id)[of.group]; }
@@ -173,20 +179,24 @@ struct BlockTables::Impl::Groups::States {
   void copy_present(const Of& of, const Table& table, std::optional<std::int64_t> from,
                     std::int64_t to) noexcept;
   void step_in(Sequence& s, const Of& of, std::int64_t wanted, std::size_t row) noexcept;
+  void write_step(Sequence& s, const Of& of, std::int64_t wanted, Output& output,
+                  std::int32_t* read, std::int32_t* write) noexcept;
+  void note_versions(const Sequence& s, const Of& of, std::int64_t wanted,
+                     std::int64_t num_fresh) noexcept;
 
   Groups& groups;
   Impl& t;
   std::int64_t every;  // checkpoint_every_tokens; 0: none
   std::vector<Of> list;
-  std::int64_t parts_of_all = 0;  // blocks of a checkpoint
-  std::size_t max_versions = 0;   // of a sequence, in all groups
-  LazyArray<Held> held;           // [max_sequences, groups of states]
-  LazyArray<Version> versions;    // [max_sequences, max_versions]
+  std::int64_t parts_of_all = 0;    // blocks of a checkpoint
+  std::size_t max_versions = 0;     // of a sequence, in all groups
+  LazyArray<Held> held;             // [max_sequences, groups of states]
+  LazyArray<Version> versions;      // [max_sequences, max_versions]
   LazyArray<std::int32_t> present;  // [max_sequences, parts_of_all] table ids of the present states
   CheckpointList checkpoints;
-  std::vector<Output> outputs;       // by group of states
-  std::vector<StateSlots> slots;     // the same
-  LazyArray<std::int64_t> targets;   // entries of the states of a row that are written
+  std::vector<Output> outputs;             // by group of states
+  std::vector<StateSlots> slots;           // the same
+  LazyArray<std::int64_t> targets;         // entries of the states of a row that are written
   std::vector<HolderDemand> wanted_marks;  // by group of states
 };
 

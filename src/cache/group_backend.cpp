@@ -58,9 +58,9 @@ void GroupBackend::create_steps(const BackendOptions& options) {
     const std::size_t first = steps_.size() * views_.size();
     Step& step = steps_.emplace_back();
     for (std::size_t part = 0; part < num_parts; ++part) step.parts.emplace_back(options.limits);
-    step.states.emplace_back(
-        layout_, StateStepLimits{options.limits.max_rows, options.limits.max_tokens,
-                                 options.checkpoint_every_tokens});
+    step.states.emplace_back(layout_,
+                             StateStepLimits{options.limits.max_rows, options.limits.max_tokens,
+                                             options.checkpoint_every_tokens});
     step.slots =
         LazyArray<std::int64_t>(static_cast<std::size_t>(options.limits.max_tokens) * num_parts);
     for (std::size_t g = 0; g < views_.size(); ++g) {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// `StateStep`: the slots of recurrent layers in one step on the host, kept while its work runs, and
-/// the copies that its kernels need.
+/// `StateStep`: the slots of recurrent layers in one step on the host, kept while its work runs,
+/// and the copies that its kernels need.
 
 #include "base/lazy_array.hpp"
 #include "kvarena/base/group_layout.hpp"

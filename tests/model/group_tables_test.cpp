@@ -54,7 +54,15 @@ const std::vector<GroupGame> kGames = {
      300,
      true,
      8},
-    {"StatesCopied", {{kFull, 4}, {.kind = kState, .num_parts = 2}}, {2, 10}, 40, 44, 6, 300, true, 40},
+    {"StatesCopied",
+     {{kFull, 4}, {.kind = kState, .num_parts = 2}},
+     {2, 10},
+     40,
+     44,
+     6,
+     300,
+     true,
+     40},
     {"StatesTakenBack",
      {{kFull, 2},
       {.kind = kState,
@@ -114,10 +122,9 @@ TEST_P(GroupTables, KeepWhatLaterTokensRead) {
   for (const char* outcome : {"forked", "cut", "cut with a ticket", "copied", "reserved",
                               "promised", "pinned", "imported", "began from blocks"}) {
     if (operations < 3000) break;
-    const bool has_tails =
-        std::ranges::any_of(GetParam().groups, [](const TableGroup& group) {
-          return group.kind != kState && group.kind != kCross && group.block_size_tokens > 1;
-        });
+    const bool has_tails = std::ranges::any_of(GetParam().groups, [](const TableGroup& group) {
+      return group.kind != kState && group.kind != kCross && group.block_size_tokens > 1;
+    });
     if (!has_tails && std::string_view(outcome) == "copied") continue;
     EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
   }

@@ -37,9 +37,9 @@ struct GroupGame {
 enum class GroupPlant {
   none,
   window_one_block_early,
-  state_copy_lost,        // a copy or clearing of a state is not made
-  checkpoint_rewritten,   // a checkpoint has no claim on its blocks
-  state_not_kept,         // an undo finds a state written over
+  state_copy_lost,       // a copy or clearing of a state is not made
+  checkpoint_rewritten,  // a checkpoint has no claim on its blocks
+  state_not_kept,        // an undo finds a state written over
 };
 
 /// Plays random operations. The first broken promise ends the game and is returned.
@@ -61,9 +61,9 @@ class GroupWorld {
     std::int32_t cross_tokens = 0;
     bool has_encoder = false;  // its encoder's tokens have been written
     bool is_import = false;
-    std::set<std::int64_t> checkpoints;              // lengths at which there may be one
-    std::vector<std::set<std::int64_t>> states;      // by group: lengths of the states held
-    bool is_lost = false;                            // its present state
+    std::set<std::int64_t> checkpoints;          // lengths at which there may be one
+    std::vector<std::set<std::int64_t>> states;  // by group: lengths of the states held
+    bool is_lost = false;                        // its present state
   };
   struct Pinned {
     HolderId holder;
@@ -138,7 +138,7 @@ class GroupWorld {
   std::optional<std::string> wrong_;
   std::uint64_t next_token_ = 1;
   GroupPlant plant_;
-  std::vector<SequenceId> unsettled_;  // the rows of the last append
+  std::vector<SequenceId> unsettled_;         // the rows of the last append
   std::vector<std::int64_t> unsettled_from_;  // and their lengths before it
 };
 

@@ -27,10 +27,9 @@ void GroupWorld::write_state(std::size_t g, std::int64_t part, std::int32_t slot
   if (slot < 0 || first + game_.token_units[g] > std::ssize(arena_)) {
     return fail("a state's slot outside the arena");
   }
-  const std::uint64_t stored =
-      value == 0 || value == kPoison
-          ? value
-          : stamp(g, value) * kPartStep + static_cast<std::uint64_t>(part);
+  const std::uint64_t stored = value == 0 || value == kPoison
+                                   ? value
+                                   : stamp(g, value) * kPartStep + static_cast<std::uint64_t>(part);
   arena_[static_cast<std::size_t>(first)] = stored;
   arena_[static_cast<std::size_t>(first + game_.token_units[g] - 1)] = stored;
 }
@@ -76,9 +75,8 @@ void GroupWorld::copy_state(std::size_t g, const BlockCopy& copy) {
   const std::int64_t stride = game_.page_units / groups_[g].ids_per_page;
   for (std::int64_t k = 0; k < game_.token_units[g]; ++k) {
     arena_[static_cast<std::size_t>(copy.target.value * stride + k)] =
-        copy.source == kNoBlock
-            ? 0
-            : arena_[static_cast<std::size_t>(copy.source.value * stride + k)];
+        copy.source == kNoBlock ? 0
+                                : arena_[static_cast<std::size_t>(copy.source.value * stride + k)];
   }
 }
 
@@ -147,8 +145,8 @@ void GroupWorld::note_undone(Life& life, const Life& before, bool was_written) {
     std::vector<BlockId> ids(static_cast<std::size_t>(groups_[g].num_parts));
     std::vector<Generation> generations(ids.size());
     const auto length = std::ssize(life.tokens);
-    life.is_lost |= length > 0 && !tables_->state_blocks(life.id, length, static_cast<int>(g), ids,
-                                                         generations);
+    life.is_lost |= length > 0 &&
+                    !tables_->state_blocks(life.id, length, static_cast<int>(g), ids, generations);
   }
   if (life.is_lost) ++outcomes_["state lost"];
 }
@@ -230,8 +228,8 @@ bool GroupWorld::has_states(const Life& life, std::int64_t length) {
   return true;
 }
 
-/// Every state that can be had is that of its length, none that is due is missing, and no length has
-/// a checkpoint that nobody made.
+/// Every state that can be had is that of its length, none that is due is missing, and no length
+/// has a checkpoint that nobody made.
 void GroupWorld::check_states(const Life& life) {
   const auto now = std::ssize(life.tokens);
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(now) + 1);

@@ -101,10 +101,10 @@ struct ModelTables {
       for (std::int32_t part = 0; part < its.num_parts; ++part) {
         blocks.push_back({its.blocks_per_page, its.block_bytes});
         groups.push_back({.kind = group.kind,
-                                   .limit_tokens = group.limit_tokens,
-                                   .rollback_tokens = group.rollback_tokens,
-                                   .ids_per_page = its.ids_per_page(choice.page_bytes),
-                                   .ids_per_block = its.ids_per_block()});
+                          .limit_tokens = group.limit_tokens,
+                          .rollback_tokens = group.rollback_tokens,
+                          .ids_per_page = its.ids_per_page(choice.page_bytes),
+                          .ids_per_block = its.ids_per_block()});
         if (group.kind == PagedKind::cross) cross_tokens = group.limit_tokens;
         const std::int64_t step_blocks = (game.step_tokens + 15) / 16;
         pages_of_step += (step_blocks + its.blocks_per_page - 1) / its.blocks_per_page;

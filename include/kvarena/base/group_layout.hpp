@@ -33,20 +33,20 @@ struct GroupLayer {
 /// Layers that keep the same data. The layers and planes are borrowed. A group of states uses kind,
 /// layers, rollback_tokens and the last three members; the others use all but these.
 struct LayerGroup {
-  PagedKind kind = PagedKind::full;     ///< the data that they keep
-  std::span<const GroupLayer> layers;   ///< at least one with data of its own
-  std::int32_t num_kv_heads = 0;        ///< 1 .. 4096
-  std::int32_t head_dim_k = 0;          ///< 1 .. 4096
-  std::int32_t head_dim_v = 0;          ///< 1 .. 4096; 0: the same as head_dim_k
-  DType dtype = DType::f16;             ///< of K, and of V unless dtype_v says another
-  std::optional<DType> dtype_v{};       ///< of V
-  bool value_in_key = false;            ///< V is the leading head_dim_v elements of K: a latent
-  std::int32_t block_size_tokens = 16;  ///< 1 .. 65536
-  std::int64_t limit_tokens = 0;        ///< window, chunk, cross: as PagedGroup::limit_tokens
-  std::int32_t rollback_tokens = 0;  ///< window, state: as PagedGroup::rollback_tokens
-  std::span<const StatePlane> planes{};      ///< state: what a layer keeps, 1 .. 8 planes
-  StateMode mode = StateMode::in_place;      ///< state: how its kernel works
-  bool keeps_for_undo = true;                ///< state: as TableGroup::keeps_for_undo
+  PagedKind kind = PagedKind::full;      ///< the data that they keep
+  std::span<const GroupLayer> layers;    ///< at least one with data of its own
+  std::int32_t num_kv_heads = 0;         ///< 1 .. 4096
+  std::int32_t head_dim_k = 0;           ///< 1 .. 4096
+  std::int32_t head_dim_v = 0;           ///< 1 .. 4096; 0: the same as head_dim_k
+  DType dtype = DType::f16;              ///< of K, and of V unless dtype_v says another
+  std::optional<DType> dtype_v{};        ///< of V
+  bool value_in_key = false;             ///< V is the leading head_dim_v elements of K: a latent
+  std::int32_t block_size_tokens = 16;   ///< 1 .. 65536
+  std::int64_t limit_tokens = 0;         ///< window, chunk, cross: as PagedGroup::limit_tokens
+  std::int32_t rollback_tokens = 0;      ///< window, state: as PagedGroup::rollback_tokens
+  std::span<const StatePlane> planes{};  ///< state: what a layer keeps, 1 .. 8 planes
+  StateMode mode = StateMode::in_place;  ///< state: how its kernel works
+  bool keeps_for_undo = true;            ///< state: as TableGroup::keeps_for_undo
 };
 
 /// The page and the layouts of a pool of groups.
@@ -61,19 +61,19 @@ class KVARENA_EXPORT GroupLayout {
 
   /// The states of a group of recurrent layers.
   struct States {
-    std::int32_t group = 0;         ///< index of the group
-    PagedBlocks blocks;             ///< a block is a slot: the state of `layers_per_part` layers
-    std::int32_t layers_per_part = 0;
-    std::int64_t layer_bytes = 0;         ///< of one layer in a slot
-    std::vector<std::int32_t> layers;     ///< in the order of the parts
-    std::vector<StatePlaneView> planes;   ///< of a layer; offsets from its first byte
-    StateMode mode = StateMode::in_place; ///< as given
-    bool keeps_for_undo = true;           ///< as given
+    std::int32_t group = 0;            ///< index of the group
+    PagedBlocks blocks;                ///< a block is a slot: the state of `layers_per_part` layers
+    std::int32_t layers_per_part = 0;  ///< layers in a slot
+    std::int64_t layer_bytes = 0;      ///< of one layer in a slot
+    std::vector<std::int32_t> layers;  ///< in the order of the parts
+    std::vector<StatePlaneView> planes;    ///< of a layer; offsets from its first byte
+    StateMode mode = StateMode::in_place;  ///< as given
+    bool keeps_for_undo = true;            ///< as given
   };
 
   /// Chooses the page, for sequences of up to `max_sequence_tokens`. Returns what choose_pages and
-  /// KvLayout::create return, and validate for planes of states; invalid_argument (num_layers) for a
-  /// group without layers of its own, (layer) for a layer outside its range or with two places,
+  /// KvLayout::create return, and validate for planes of states; invalid_argument (num_layers) for
+  /// a group without layers of its own, (layer) for a layer outside its range or with two places,
   /// (reads_layer) for a layer that is not in the same group, has no data of its own or is in a
   /// group of states; unsupported (kind) for groups of states alone; or exhausted (host_memory).
   static Result<GroupLayout> create(std::span<const LayerGroup> groups,
@@ -115,9 +115,9 @@ class KVARENA_EXPORT GroupLayout {
 
  private:
   struct Place {
-    std::int32_t part = -1;   // -1: it has no K and V
-    std::int32_t owner = -1;  // of K and V, or the place in States::layers
-    std::int32_t states = -1; // -1: it has no state
+    std::int32_t part = -1;    // -1: it has no K and V
+    std::int32_t owner = -1;   // of K and V, or the place in States::layers
+    std::int32_t states = -1;  // -1: it has no state
   };
   GroupLayout() = default;
   Status place_layers(const LayerGroup& group, std::int32_t first_part,

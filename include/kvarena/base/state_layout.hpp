@@ -19,9 +19,11 @@ namespace kvarena {
 
 /// How a kernel of states works.
 enum class StateMode : std::uint8_t {
-  in_place,    ///< it reads and writes one slot. A state that has to stay is copied before the layers,
-               ///< and the state of an empty sequence is cleared
-  read_write,  ///< it reads one slot and writes another, or the same one; it takes zeros for -1
+  /// It reads and writes one slot. A state that has to stay is copied before the layers, and the
+  /// state of an empty sequence is cleared.
+  in_place,
+  /// It reads one slot and writes another, or the same one; it takes zeros for -1.
+  read_write,
 };
 
 /// One tensor of a layer's state.
@@ -43,8 +45,9 @@ struct StatePlane {
 
 /// A plane and its place in a slot.
 struct StatePlaneView {
-  std::int64_t offset = 0;  ///< bytes from StateView::base to this plane of slot 0; a multiple of 16
-  StatePlane plane;         ///< its type and shape, in C order without gaps
+  std::int64_t offset =
+      0;             ///< bytes from StateView::base to this plane of slot 0; a multiple of 16
+  StatePlane plane;  ///< its type and shape, in C order without gaps
 };
 
 /// The states of one layer of a pool. Plane `p` of the state in slot `s` begins at

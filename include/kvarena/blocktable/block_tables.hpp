@@ -92,9 +92,10 @@ class KVARENA_EXPORT BlockTables {
   /// and forked there while the blocks stay cached, also when its later states have taken other
   /// blocks. Nobody holds a checkpoint, so its pages can be had by others. When there are as many
   /// checkpoints as the pool has states, the oldest is forgotten; so are those behind a cut and
-  /// those of a sequence that ends, whose blocks stay cached. An empty sequence has nothing to keep.
-  /// Returns not_found, or failed_precondition (sequence) for an unpublished import and before the
-  /// append that can be undone is settled, (sequence_length) when the state is lost. O(parts).
+  /// those of a sequence that ends, whose blocks stay cached. An empty sequence has nothing to
+  /// keep. Returns not_found, or failed_precondition (sequence) for an unpublished import and
+  /// before the append that can be undone is settled, (sequence_length) when the state is lost.
+  /// O(parts).
   Status checkpoint(SequenceId sequence);
   /// Copies the lengths of the checkpoints that can be had to `lengths`, ascending, and returns
   /// their number. Returns not_found, or invalid_argument (span_size).
@@ -129,8 +130,8 @@ class KVARENA_EXPORT BlockTables {
   /// failure `failed_demand()` is the index of the first demand at fault (for exhausted: the first
   /// that did not fit), and the status names its sequence, or for exhausted (page) the group that
   /// did not fit. Returns exhausted (block, page, table_page), failed_precondition
-  /// (sequence_length) for a sequence whose state is lost, context_length_exceeded, not_found, duplicate_argument, or invalid_argument (num_tokens). O(1)
-  /// a demand and O(1) a block.
+  /// (sequence_length) for a sequence whose state is lost, context_length_exceeded, not_found,
+  /// duplicate_argument, or invalid_argument (num_tokens). O(1) a demand and O(1) a block.
   Result<AppendResult> append(std::span<const AppendDemand> demands,
                               Urgency urgency = Urgency::growth);
   /// Appends one token to each sequence: a decode step.
@@ -276,7 +277,8 @@ class KVARENA_EXPORT BlockTables {
   Result<SequenceInfo> info(SequenceId sequence) const;
   // `group` is 0 without groups; another one is invalid_argument (num_groups). Rows, views and
   // slots have the ids of TableGroup, other calls the manager's. The blocks of a sequence in a
-  // group of states are the parts of one state after the other; it has no slots of tokens.
+  // group of states are the parts of one state after the other; it has no slots of tokens, and its
+  // rows and views have the present state alone.
 
   /// Returns block `index` of a sequence, or kNoBlock where it is not kept; not_found, or
   /// invalid_argument (block_index). O(1).

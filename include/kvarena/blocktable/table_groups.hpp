@@ -28,8 +28,8 @@ struct TableGroup {
   /// The ids in tables and slots, by which kernels find bytes (PagedBlocks::ids_per_page): from the
   /// first block of a page to that of the next. 0: the manager's ids.
   std::int64_t ids_per_page = 0;
-  std::int64_t ids_per_block = 0;  ///< from a block to the next
-  std::int32_t num_parts = 1;      ///< state: the blocks of one state, 1 .. 4096
+  std::int64_t ids_per_block = 0;        ///< from a block to the next
+  std::int32_t num_parts = 1;            ///< state: the blocks of one state, 1 .. 4096
   StateMode mode = StateMode::in_place;  ///< state: how its kernel works
   /// State, with BlockTablesOptions::can_undo. true: a step does not write to the slots of the
   /// states before it, so that an undo has them back. Each row of a step then takes one more state,
@@ -60,13 +60,13 @@ struct TableGroup {
 /// extra_offsets[r + 1] - 1, by rising token. Extra e is the state after the row's new token
 /// extra_tokens[e], counted from 0. The kernel must write all of them.
 struct StateSlots {
-  std::int32_t group = 0;                        ///< of the tables
-  std::int32_t num_parts = 1;                    ///< blocks of a state
-  std::span<const std::int32_t> read;            ///< [rows, num_parts]
-  std::span<const std::int32_t> write;           ///< [rows, num_parts]
-  std::span<const std::int32_t> extra_offsets;   ///< [rows + 1]
-  std::span<const std::int32_t> extra_tokens;    ///< [extras]
-  std::span<const std::int32_t> extra_slots;     ///< [extras, num_parts]
+  std::int32_t group = 0;                       ///< of the tables
+  std::int32_t num_parts = 1;                   ///< blocks of a state
+  std::span<const std::int32_t> read;           ///< [rows, num_parts]
+  std::span<const std::int32_t> write;          ///< [rows, num_parts]
+  std::span<const std::int32_t> extra_offsets;  ///< [rows + 1]
+  std::span<const std::int32_t> extra_tokens;   ///< [extras]
+  std::span<const std::int32_t> extra_slots;    ///< [extras, num_parts]
 };
 
 /// Consecutive blocks of one group's table, which somebody holds or which are cached. Those of a

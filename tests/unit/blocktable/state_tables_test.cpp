@@ -1,5 +1,5 @@
-// Groups of states in block tables, example by example: which slots a step hands out, what a fork, a
-// cut and an undo find, and checkpoints.
+// Groups of states in block tables, example by example: which slots a step hands out, what a fork,
+// a cut and an undo find, and checkpoints.
 
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -289,13 +289,12 @@ TEST_F(StateTablesTest, ASequenceBeginsWithBlocksOfACheckpoint) {
   const Generation of_full = manager_->generation(full);
   ASSERT_OK(manager_->set_content(full, of_full, BlockContent::published));
   ASSERT_OK(tables_->destroy(id));
-  const std::vector<GroupBlocks> blocks{
-      {0, std::span(&full, 1), std::span(&of_full, 1)}, {0, state, of_state}};
+  const std::vector<GroupBlocks> blocks{{0, std::span(&full, 1), std::span(&of_full, 1)},
+                                        {0, state, of_state}};
   const SequenceId made = tables_->create_sequence_from(4, blocks).value();
   EXPECT_EQ(held(made), (Numbers{state[0].value, state[1].value}));
-  const std::vector<GroupBlocks> half{
-      {0, std::span(&full, 1), std::span(&of_full, 1)},
-      {0, std::span(state).first(1), std::span(of_state).first(1)}};
+  const std::vector<GroupBlocks> half{{0, std::span(&full, 1), std::span(&of_full, 1)},
+                                      {0, std::span(state).first(1), std::span(of_state).first(1)}};
   EXPECT_FAILS(tables_->create_sequence_from(4, half), invalid_argument, num_blocks);
   ASSERT_OK(tables_->check_invariants());
 }

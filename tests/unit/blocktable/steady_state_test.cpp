@@ -137,16 +137,16 @@ TEST(SteadyState, NotEvenTheFirstRoundAllocates) {
 
 TEST(SteadyState, NoCallWithGroupsAllocates) {
   constexpr BlockGroup kBlocks[] = {{5, 100}, {1, 520}, {3, 170}, {2, 250}};
-  constexpr TableGroup kGroups[] = {{.kind = PagedKind::full},
-                                    {.kind = PagedKind::window, .limit_tokens = 100},
-                                    {.kind = PagedKind::chunk, .limit_tokens = 64},
-                                    {.kind = PagedKind::state, .rollback_tokens = 1, .num_parts = 2}};
+  constexpr TableGroup kGroups[] = {
+      {.kind = PagedKind::full},
+      {.kind = PagedKind::window, .limit_tokens = 100},
+      {.kind = PagedKind::chunk, .limit_tokens = 64},
+      {.kind = PagedKind::state, .rollback_tokens = 1, .num_parts = 2}};
   BlockManager manager = BlockManager::create({.num_blocks = 800, .groups = kBlocks}).value();
   BlockTables tables =
-      BlockTables::create(manager, {.max_sequences = 40,
-                                    .can_undo = true,
-                                    .groups = kGroups,
-                                    .checkpoint_every_tokens = 64})
+      BlockTables::create(
+          manager,
+          {.max_sequences = 40, .can_undo = true, .groups = kGroups, .checkpoint_every_tokens = 64})
           .value();
   std::vector<SequenceId> ids(16);
   std::vector<std::int32_t> rows(16 * 64);

@@ -52,11 +52,17 @@ class StatesEngine {
     }
     planes_ = ToyShape::planes();
     device_ = HostDevice::create({.streams = its.streams, .max_queued = 1 << 12}).value();
-    const std::vector<LayerGroup> groups{
-        {.layers = full_, .num_kv_heads = 1, .head_dim_k = 8, .dtype = DType::f32,
-         .block_size_tokens = 4},
-        {.kind = PagedKind::state, .layers = recurrent_, .rollback_tokens = its.rollback,
-         .planes = planes_, .mode = its.mode, .keeps_for_undo = its.keeps}};
+    const std::vector<LayerGroup> groups{{.layers = full_,
+                                          .num_kv_heads = 1,
+                                          .head_dim_k = 8,
+                                          .dtype = DType::f32,
+                                          .block_size_tokens = 4},
+                                         {.kind = PagedKind::state,
+                                          .layers = recurrent_,
+                                          .rollback_tokens = its.rollback,
+                                          .planes = planes_,
+                                          .mode = its.mode,
+                                          .keeps_for_undo = its.keeps}};
     const KvCacheOptions options{.size = {.num_blocks = its.num_pages},
                                  .num_q_heads = 1,
                                  .max_sequences = kMaxLives,
@@ -166,8 +172,7 @@ class StatesEngine {
       const std::size_t parts = layout.parts().size();
       const PagedBlocks& blocks =
           group < parts ? layout.parts()[group].blocks : layout.states()[group - parts].blocks;
-      const std::int64_t first =
-          place.page * layout.page_bytes() + place.slot * blocks.block_bytes;
+      const std::int64_t first = place.page * layout.page_bytes() + place.slot * blocks.block_bytes;
       for (std::int64_t i = 0; i < blocks.block_bytes; ++i) {
         held[static_cast<std::size_t>(first + i)] = true;
       }
@@ -217,8 +222,13 @@ class StatesEngine {
     kernels_.clear();
     for (const GroupLayer& layer : recurrent_) {
       for (std::size_t row = 0; row < demands.size(); ++row) {
-        kernels_.push_back({this, layer.layer, cache_->state_view(layer.layer).value(),
-                            batch->states[0], row, news[row], {}});
+        kernels_.push_back({this,
+                            layer.layer,
+                            cache_->state_view(layer.layer).value(),
+                            batch->states[0],
+                            row,
+                            news[row],
+                            {}});
         ASSERT_OK(device_->launch_host(run, &kernels_.back(), cache_->stream()));
       }
     }

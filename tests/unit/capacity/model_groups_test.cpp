@@ -142,7 +142,8 @@ TEST(ModelGroups, HaveThePagesOfThePlan) {
           << name;
       // Layers of Nemotron that are MLPs alone keep nothing.
       std::int32_t keeping = 0;
-      for (const CacheGroup& group : model.groups) keeping += group.num_layers + group.num_sharing_layers;
+      for (const CacheGroup& group : model.groups)
+        keeping += group.num_layers + group.num_sharing_layers;
       for (std::int32_t layer = 0; layer < layout.num_layers(); ++layer) {
         keeping -= layout.has_layer(layer) || layout.has_state(layer) ? 1 : 0;
         EXPECT_FALSE(layout.has_layer(layer) && layout.has_state(layer)) << name;
