@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 145> kNames = {
+constexpr std::array<std::string_view, 146> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -144,6 +144,7 @@ constexpr std::array<std::string_view, 145> kNames = {
     "rollback_tokens",
     "reads_layer",
     "cross_tokens",
+    "page_sequence_tokens",
     "eviction",
     "priority",
     "expires_at",

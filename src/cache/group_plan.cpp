@@ -25,15 +25,18 @@ Status check_options(const KvCacheOptions& options, DeviceKind kind) noexcept {
   if (options.scrub != Scrub::never) {
     return unsupported_option(Option::scrub, static_cast<std::uint64_t>(options.scrub));
   }
-  return check_option(Option::window_tokens, options.window_tokens, 0, 0);
+  if (Status s = check_option(Option::window_tokens, options.window_tokens, 0, 0); !s) return s;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  return check_option(Option::page_sequence_tokens, options.page_sequence_tokens, 0, kMost);
 }
 
 }  // namespace
 
 Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
   if (Status s = check_options(options, kind); !s) return s;
-  const std::int64_t longest =
-      options.max_sequence_tokens == 0 ? kDefaultTokens : options.max_sequence_tokens;
+  std::int64_t longest = options.page_sequence_tokens;
+  if (longest == 0) longest = options.max_sequence_tokens;
+  if (longest == 0) longest = kDefaultTokens;
   Result<GroupLayout> layout = GroupLayout::create(options.groups, longest);
   if (!layout) return layout.status();
   if (kind != DeviceKind::host && !layout->states().empty()) {

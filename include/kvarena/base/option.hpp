@@ -159,10 +159,12 @@ enum class Option : std::uint16_t {
   max_position,
   weights_bytes,
   parameters,
-  // TableGroup, LayerGroup, SequenceOptions, where the names differ from those above
+  // TableGroup, LayerGroup, SequenceOptions, KvCacheOptions, where the names differ from those
+  // above
   rollback_tokens,
   reads_layer,
   cross_tokens,
+  page_sequence_tokens,
   // BlockManagerOptions, RetentionHint, and the time given to BlockManager::advance_clock
   eviction,
   priority,
