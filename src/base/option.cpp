@@ -7,7 +7,7 @@ namespace kvarena {
 namespace {
 
 /// By Option, in the order of its header.
-constexpr std::array<std::string_view, 141> kNames = {
+constexpr std::array<std::string_view, 146> kNames = {
     "none",
     "num_q_heads",
     "max_sequences",
@@ -149,6 +149,11 @@ constexpr std::array<std::string_view, 141> kNames = {
     "priority",
     "expires_at",
     "clock",
+    "num_parts",
+    "mode",
+    "num_dims",
+    "shape",
+    "checkpoint_every_tokens",
 };
 static_assert(kNames.size() == static_cast<std::size_t>(kLastOption) + 1);
 

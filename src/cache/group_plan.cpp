@@ -39,7 +39,11 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
   if (longest == 0) longest = kDefaultTokens;
   Result<GroupLayout> layout = GroupLayout::create(options.groups, longest);
   if (!layout) return layout.status();
-  const LayerGroup& first = options.groups[0];
+  if (kind != DeviceKind::host && !layout->states().empty()) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
+  }
+  const LayerGroup& first = *std::ranges::find_if(  // the layout has seen one
+      options.groups, [](const LayerGroup& group) { return group.kind != PagedKind::state; });
   options.layout = {.num_layers = layout->num_layers(),
                     .num_kv_heads = first.num_kv_heads,
                     .head_dim_k = first.head_dim_k,
@@ -47,6 +51,7 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
                     .dtype = first.dtype,
                     .block_size_tokens = first.block_size_tokens};
   for (const LayerGroup& group : options.groups) {
+    if (group.kind == PagedKind::state) continue;
     std::int32_t& smallest = options.layout.block_size_tokens;
     smallest = std::min(smallest, group.block_size_tokens);
     const std::int64_t heads = options.num_q_heads;
@@ -64,6 +69,17 @@ Result<GroupPlan> plan_groups(KvCacheOptions& options, DeviceKind kind) {
                            .rollback_tokens = group.rollback_tokens,
                            .ids_per_page = part.blocks.ids_per_page(plan.layout.page_bytes()),
                            .ids_per_block = part.blocks.ids_per_block()});
+  }
+  for (const GroupLayout::States& states : plan.layout.states()) {
+    const PagedGroup& group = plan.layout.groups()[static_cast<std::size_t>(states.group)];
+    plan.blocks.push_back({states.blocks.blocks_per_page, states.blocks.block_bytes});
+    plan.tables.push_back({.kind = group.kind,
+                           .rollback_tokens = group.rollback_tokens,
+                           .ids_per_page = states.blocks.ids_per_page(plan.layout.page_bytes()),
+                           .ids_per_block = states.blocks.ids_per_block(),
+                           .num_parts = states.blocks.num_parts,
+                           .mode = states.mode,
+                           .keeps_for_undo = states.keeps_for_undo});
   }
   return plan;
 }

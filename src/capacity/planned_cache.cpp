@@ -51,6 +51,10 @@ Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
   } else {
     Result<ModelGroups> made = groups_of(model, kv);
     if (!made) return made.status();
+    for (const LayerGroup& group : made->groups) {  // C and Python do not describe their planes yet
+      if (group.kind != PagedKind::state) continue;
+      return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
+    }
     planned.groups = std::move(*made);
     cache.groups = planned.groups.groups;
     cache.page_sequence_tokens = longest_context(model);

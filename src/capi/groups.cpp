@@ -46,6 +46,9 @@ Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupL
   if (given.kind < 0 || given.kind > KVARENA_GROUP_CROSS) {
     return invalid_option(Option::kind, given.kind, 0, KVARENA_GROUP_CROSS);
   }
+  if (given.kind == static_cast<int>(PagedKind::state)) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(given.kind));
+  }
   const Result<DType> dtype = type_of(given.dtype);
   if (!dtype) return dtype.status();
   std::optional<DType> dtype_v;

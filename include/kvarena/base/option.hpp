@@ -170,10 +170,16 @@ enum class Option : std::uint16_t {
   priority,
   expires_at,
   clock,
+  // LayerGroup of states, BlockTablesOptions
+  num_parts,
+  mode,
+  num_dims,
+  shape,
+  checkpoint_every_tokens,
 };
 
 /// The last enumerator, for loops over all options.
-inline constexpr Option kLastOption = Option::clock;
+inline constexpr Option kLastOption = Option::checkpoint_every_tokens;
 
 /// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;

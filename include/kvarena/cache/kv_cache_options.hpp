@@ -77,6 +77,7 @@ struct KvCacheOptions {
   /// With groups: the page is chosen for sequences of up to so many tokens. It does not limit them.
   /// 0: max_sequence_tokens, or 131,072 when that is 0 too.
   std::int64_t page_sequence_tokens = 0;
+  std::int64_t checkpoint_every_tokens = 2048;  ///< with groups of states, see BlockTablesOptions
 };
 
 }  // namespace kvarena
