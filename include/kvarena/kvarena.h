@@ -511,8 +511,22 @@ typedef enum kvarena_group_kind {
   KVARENA_GROUP_FULL = 0,    ///< all tokens
   KVARENA_GROUP_WINDOW = 1,  ///< the last `limit_tokens` tokens
   KVARENA_GROUP_CHUNK = 2,   ///< the aligned chunk of `limit_tokens` tokens that has the last token
+  KVARENA_GROUP_STATE = 3,   ///< one state of fixed size, which each token changes
   KVARENA_GROUP_CROSS = 4    ///< the tokens of an encoder, at most `limit_tokens`
 } kvarena_group_kind;
+
+/// How a kernel of states works.
+typedef enum kvarena_state_mode {
+  KVARENA_STATE_IN_PLACE = 0,   ///< it reads and writes one slot
+  KVARENA_STATE_READ_WRITE = 1  ///< it reads one slot and writes another, and takes zeros for -1
+} kvarena_state_mode;
+
+/// One tensor of a layer's state.
+typedef struct kvarena_state_plane {
+  int64_t shape[4];  ///< the first num_dims, each at least 1
+  int32_t num_dims;  ///< 1 .. 4
+  int32_t dtype;     ///< kvarena_dtype
+} kvarena_state_plane;
 
 /// One layer of a group.
 typedef struct kvarena_group_layer {
@@ -536,8 +550,12 @@ typedef struct kvarena_layer_group {
   int32_t dtype_v;                    ///< kvarena_dtype of V
   int32_t value_in_key;               ///< 1: V is the leading head_dim_v elements of K: a latent
   int32_t block_size_tokens;          ///< 1 .. 65536; 0: 16
-  int32_t rollback_tokens;            ///< window: tokens that can be taken back
-  int32_t reserved;                   ///< 0
+  int32_t rollback_tokens;            ///< window, state: tokens that can be taken back
+  int32_t num_planes;                 ///< state: 1 .. 8; other kinds: 0
+  const kvarena_state_plane* planes;  ///< [num_planes] what a layer keeps
+  int32_t state_mode;                 ///< kvarena_state_mode
+  int32_t loses_on_abort;             ///< 1: a step may write over the state that it reads, and an
+                                      ///< aborted step loses it; 0: it keeps both until its end
 } kvarena_layer_group;
 
 /// Options of a cache, and of the layout of a pool. kv_cache_options.hpp has more on each member.
@@ -588,6 +606,8 @@ typedef struct kvarena_cache_options {
   int64_t num_groups;                 ///< entries of `groups`, each of groups[0].struct_size bytes
   int64_t page_sequence_tokens;       ///< with groups: the page is chosen for sequences of up to so
                                       ///< many tokens; 0: max_sequence_tokens, or 131,072
+  int64_t checkpoint_every_tokens;    ///< states are kept at multiples of this length; 0: 2,048;
+                                      ///< -1: only where the engine says so
 } kvarena_cache_options;
 
 /// The memory that a cache takes.
@@ -709,6 +729,25 @@ KVARENA_API kvarena_status kvarena_sequence_restorable_length(kvarena_cache* cac
                                                               kvarena_sequence sequence,
                                                               int64_t length_tokens,
                                                               int64_t* restorable);
+/// Keeps the states of a sequence at its present length as a checkpoint, until its pages are
+/// needed: the sequence can be cut and forked there. Between steps. Returns unsupported
+/// (num_groups) without groups of states, not_found, or failed_precondition (sequence).
+KVARENA_API kvarena_status kvarena_sequence_checkpoint(kvarena_cache* cache,
+                                                       kvarena_sequence sequence);
+/// Writes the lengths of a sequence's checkpoints to `lengths` [room], ascending, and their number
+/// to `count`. Returns invalid_argument (span_size) as kvarena_sequence_blocks does.
+KVARENA_API kvarena_status kvarena_sequence_checkpoints(kvarena_cache* cache,
+                                                        kvarena_sequence sequence, int64_t* lengths,
+                                                        size_t room, size_t* count);
+/// Writes the blocks of the state at exactly `length_tokens`, held or a checkpoint, and their
+/// generations, both [room], as kvarena_sequence_create_from takes them. `part` is the part of the
+/// pool with these states. Returns failed_precondition (sequence_length) where there is none, and
+/// invalid_argument (num_groups, span_size).
+KVARENA_API kvarena_status kvarena_sequence_state_blocks(kvarena_cache* cache,
+                                                         kvarena_sequence sequence,
+                                                         int64_t length_tokens, int32_t part,
+                                                         int32_t* blocks, uint32_t* generations,
+                                                         size_t room, size_t* count);
 /// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Until
 /// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
@@ -888,6 +927,21 @@ typedef struct kvarena_write_args {
   int32_t reserved;                  ///< 0
 } kvarena_write_args;
 
+/// The slots of a group of states in a step, by row of the demands: docs/states.md. Host memory,
+/// valid until the step ends.
+typedef struct kvarena_state_slots {
+  uint64_t struct_size;          ///< sizeof(kvarena_state_slots)
+  const int32_t* read;           ///< [num_rows, num_parts] before the step; -1: zeros
+  const int32_t* write;          ///< [num_rows, num_parts] after it; -1: the row has no new tokens
+  const int32_t* extra_offsets;  ///< [num_rows + 1] the extras of row r begin at entry r
+  const int32_t* extra_tokens;   ///< [num_extras] after which new token of the row, from 0
+  const int32_t* extra_slots;    ///< [num_extras, num_parts] where that state is to be written too
+  int32_t num_rows;              ///< demands of the step
+  int32_t num_extras;            ///< states inside the step; the kernel must write all of them
+  int32_t num_parts;             ///< slots of one state
+  int32_t part;                  ///< the part of the pool, for kvarena_sequence_group_blocks
+} kvarena_state_slots;
+
 /// K and V of a sequence's encoder for one layer of a cross group.
 typedef struct kvarena_write_cross_args {
   uint64_t struct_size;              ///< sizeof(kvarena_write_cross_args)
@@ -951,6 +1005,10 @@ KVARENA_API kvarena_status kvarena_step_write(kvarena_cache* cache, const kvaren
 /// (num_groups) too.
 KVARENA_API kvarena_status kvarena_step_group_batch(kvarena_cache* cache, int32_t part,
                                                     kvarena_device_batch* batch);
+/// Writes the slots of the step's `index`-th group of states, counted from 0. Returns
+/// failed_precondition (step) without an append, or invalid_argument (num_groups).
+KVARENA_API kvarena_status kvarena_step_states(kvarena_cache* cache, int32_t index,
+                                               kvarena_state_slots* slots);
 /// Queues the write of K and V of a sequence's encoder, for a layer of a cross group: once, or
 /// again when they changed. The sequence is in the step. Returns what kvarena_step_write returns,
 /// and not_found (sequence).
@@ -1214,6 +1272,25 @@ KVARENA_API kvarena_status kvarena_cache_num_parts(kvarena_cache* cache, int32_t
 /// Writes the counts of one part. Returns invalid_argument (num_groups). O(1).
 KVARENA_API kvarena_status kvarena_cache_part(kvarena_cache* cache, int32_t part,
                                               kvarena_part_stats* stats);
+/// The states of one recurrent layer of the pool. Plane p of the state in slot s begins at
+/// `base + s * slot_stride_bytes + offsets[p]`.
+typedef struct kvarena_state_view {
+  uint64_t struct_size;           ///< sizeof(kvarena_state_view)
+  void* base;                     ///< of slot 0
+  int64_t slot_stride_bytes;      ///< from a slot to the next
+  int64_t num_slots;              ///< slots in the pool
+  int32_t index;                  ///< of kvarena_step_states
+  int32_t part;                   ///< which of the num_parts slots of a state has the layer
+  int32_t num_planes;             ///< used entries of `offsets` and `planes`
+  int32_t reserved;               ///< 0
+  int64_t offsets[8];             ///< bytes, multiples of 16
+  kvarena_state_plane planes[8];  ///< type and shape, in C order without gaps
+} kvarena_state_view;
+
+/// Writes where the states of a recurrent layer lie, for kernels of the engine's own. Returns
+/// invalid_argument (layer) for another layer.
+KVARENA_API kvarena_status kvarena_cache_state_view(kvarena_cache* cache, int32_t layer,
+                                                    kvarena_state_view* view);
 /// Writes K or V (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument (layer).
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);

@@ -115,6 +115,7 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.eager_retire = o.eager_retire ? 1 : 0;
   answer.num_groups = arena.groups() != nullptr ? std::ssize(arena.groups()->groups()) : 0;
   answer.page_sequence_tokens = o.page_sequence_tokens;
+  answer.checkpoint_every_tokens = o.checkpoint_every_tokens != 0 ? o.checkpoint_every_tokens : -1;
   return answer;
 }
 

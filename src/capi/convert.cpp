@@ -123,6 +123,8 @@ Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, Grou
   if (Status s = groups_from_c(options, groups); !s) return s;
   result.groups = groups.groups;
   result.page_sequence_tokens = options.page_sequence_tokens;
+  result.checkpoint_every_tokens =
+      or_off(options.checkpoint_every_tokens, result.checkpoint_every_tokens);
   const Result<UniformLayoutOptions> layout = layout_from_c(options);
   if (!layout) return layout.status();
   const Result<BlockOrder> order = order_from_c(options);

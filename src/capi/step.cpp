@@ -88,6 +88,7 @@ kvarena_status append_by(kvarena_cache* cache, const kvarena_demand* demands, st
     const Result<StepBatch> appended =
         append(object.get(), std::span<const AppendDemand>(object.demands), *chosen);
     if (!appended) return appended.status();
+    object.states = appended->states;
     write_batch(*appended, batch);
     return {};
   });
@@ -211,6 +212,7 @@ kvarena_status kvarena_recording_begin(kvarena_cache* cache, const kvarena_recor
     if (!step) return step.status();
     const Result<StepBatch> padded = object.get().begin_recording(*recorded, *step);
     if (!padded) return padded.status();
+    object.states = {};
     write_batch(*padded, batch);
     return {};
   });

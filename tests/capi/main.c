@@ -110,6 +110,7 @@ static const named_case kCases[] = {
     {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
     {"groups", test_groups},
+    {"states", test_states},
     {"cuda", test_cuda},
 };
 

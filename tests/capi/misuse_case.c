@@ -61,6 +61,12 @@ static void cache_calls(kvarena_cache* c, int code) {
   EXPECT_CODE(kvarena_sequence_group_blocks(c, 1, 0, &out.int32, 1, &out.count, &out.number), code);
   EXPECT_CODE(kvarena_step_group_batch(c, 0, &out.device_batch), code);
   EXPECT_CODE(kvarena_step_write_cross(c, &SIZED(kvarena_write_cross_args)), code);
+  EXPECT_CODE(kvarena_step_states(c, 0, &SIZED(kvarena_state_slots)), code);
+  EXPECT_CODE(kvarena_cache_state_view(c, 0, &SIZED(kvarena_state_view)), code);
+  EXPECT_CODE(kvarena_sequence_checkpoint(c, 1), code);
+  EXPECT_CODE(kvarena_sequence_checkpoints(c, 1, &out.number, 1, &out.count), code);
+  EXPECT_CODE(kvarena_sequence_state_blocks(c, 1, 1, 0, &out.int32, &out.uint32, 1, &out.count),
+              code);
   EXPECT_CODE(kvarena_cache_pages(c, &SIZED(kvarena_page_stats)), code);
   EXPECT_CODE(kvarena_cache_num_parts(c, &out.int32), code);
   EXPECT_CODE(kvarena_cache_part(c, 0, &SIZED(kvarena_part_stats)), code);
