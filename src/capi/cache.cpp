@@ -111,6 +111,11 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.draft_trees = o.draft_trees ? 1 : 0;
   answer.max_pins = o.max_pins != 0 ? o.max_pins : -1;
   answer.eager_retire = o.eager_retire ? 1 : 0;
+  answer.prefix_cache = o.prefix_cache.is_on ? 1 : 0;
+  answer.prefix_duplicates = static_cast<std::int32_t>(o.prefix_cache.duplicates);
+  answer.prefix_extra_keys = o.prefix_cache.max_extra_keys;
+  answer.prefix_history = o.prefix_cache.history_entries;
+  answer.eviction = static_cast<std::int32_t>(o.eviction);
   return answer;
 }
 
