@@ -75,4 +75,5 @@ void test_release_wins(void);
 void test_many_handles(void);
 void test_groups(void);
 void test_states(void);
+void test_prefixes(void);
 void test_cuda(void);

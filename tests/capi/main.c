@@ -111,6 +111,7 @@ static const named_case kCases[] = {
     {"many_handles", test_many_handles},
     {"groups", test_groups},
     {"states", test_states},
+    {"prefixes", test_prefixes},
     {"cuda", test_cuda},
 };
 
