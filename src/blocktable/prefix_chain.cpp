@@ -210,7 +210,8 @@ void PrefixCache::publish(const Owner& owner, std::int64_t length) noexcept {
     ++stats_.published;
     if (events_.tell != nullptr) tell_stored(id, c.salt);
   }
-  if (c.has_equals && duplicates_ == DuplicateRule::share) share_equals(owner, end);
+  const bool may_share = duplicates_ == DuplicateRule::share && manager_->num_open_tickets() == 0;
+  if (c.has_equals && may_share) share_equals(owner, end);
   c.published = end;
 }
 

@@ -135,6 +135,18 @@ Status BlockTables::publish(SequenceId id, std::int64_t length) {
   return {};
 }
 
+Status BlockTables::withdraw_tokens(SequenceId id, std::int64_t length) {
+  Impl& t = *impl_;
+  if (t.prefix == nullptr) return there_is_none();
+  Sequence* sequence = t.sequences.find(id);
+  if (sequence == nullptr) return not_found(Resource::sequence, id.value);
+  if (length < 0 || length > sequence->length) {
+    return invalid_argument(Resource::sequence_length, length, 0, sequence->length);
+  }
+  t.prefix->cut(t.prefix_owner(*sequence), length);
+  return {};
+}
+
 Status BlockTables::forget(SequenceId id) {
   Impl& t = *impl_;
   if (t.prefix == nullptr) return there_is_none();

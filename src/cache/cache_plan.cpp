@@ -189,7 +189,8 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
           .log = options.log,
           .name = options.name,
           .groups = plan.groups ? std::span<const BlockGroup>(plan.groups->blocks)
-                                : std::span<const BlockGroup>()};
+                                : std::span<const BlockGroup>(),
+          .eviction = options.eviction};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
@@ -202,7 +203,8 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .report_rows = true,
           .can_undo = true,
           .groups = plan.groups ? std::span<const TableGroup>(plan.groups->tables)
-                                : std::span<const TableGroup>()};
+                                : std::span<const TableGroup>(),
+          .prefix_cache = options.prefix_cache};
 }
 
 /// Returns the blocks of the manager: with groups those of all groups.

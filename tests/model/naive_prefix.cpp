@@ -241,7 +241,9 @@ void NaivePrefix::publish(SequenceId id, std::int64_t length) {
     static_cast<void>(pool_.set_content(entry.block, BlockContent::published));
     entry.is_published = true;
   }
-  if (s.has_equals && options_.duplicates == DuplicateRule::share) {
+  const bool may_share =
+      options_.duplicates == DuplicateRule::share && pool_.open_tickets().empty();
+  if (s.has_equals && may_share) {
     for (std::size_t i = end; i-- > s.published;) {
       const Entry& entry = entries_.at(content_of(s, i + 1));
       if (entry.block.id == table[i].id || !entry.is_published) continue;

@@ -183,6 +183,11 @@ class KVARENA_EXPORT BlockTables {
   /// and that lie within. Returns invalid_argument (sequence_length) or not_found. O(1) without
   /// such blocks.
   Status publish(SequenceId sequence, std::int64_t length_tokens = -1);
+  /// Takes back what was told of a sequence behind its first `length_tokens` tokens, because these
+  /// tokens have not been written. Unregisters those of its blocks that are not published. The
+  /// sequence registers no more blocks until it is cut to `length_tokens`. Returns invalid_argument
+  /// (sequence_length) or not_found. O(blocks behind).
+  Status withdraw_tokens(SequenceId sequence, std::int64_t length_tokens);
   /// Unregisters the blocks that a sequence has registered or adopted, and all behind them, also
   /// those of others. Returns not_found. O(blocks).
   Status forget(SequenceId sequence);

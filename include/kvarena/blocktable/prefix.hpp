@@ -34,7 +34,8 @@ struct ExtraKey {
 /// What is done when two sequences compute the same block at the same time.
 enum class DuplicateRule : std::uint8_t {
   duplicate,  ///< each computes and keeps its own block; only the first is registered
-  share,      ///< each computes its own; at publish, the second gives its own up for the first
+  share,      ///< each computes its own; at publish, the second gives its own up for the first,
+              ///< unless a ticket is open: work on another stream may read its own
   wait,       ///< create_sequence refuses: failed_precondition (content), until it is published
 };
 

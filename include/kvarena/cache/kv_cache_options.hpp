@@ -4,10 +4,12 @@
 /// The options of a `KvCache`. Plain values; nothing is owned.
 
 #include "kvarena/allocator/arena.hpp"
+#include "kvarena/allocator/eviction_policy.hpp"
 #include "kvarena/allocator/operation_log.hpp"
 #include "kvarena/base/clock.hpp"
 #include "kvarena/base/group_layout.hpp"
 #include "kvarena/base/layout.hpp"
+#include "kvarena/blocktable/prefix.hpp"
 
 #include <cstdint>
 #include <span>
@@ -74,6 +76,11 @@ struct KvCacheOptions {
   /// pages, and the page is chosen for max_sequence_tokens, or 131,072 tokens when that is 0. None:
   /// all layers are alike. On the host device only, so far; without scrub, in block-major order.
   std::span<const LayerGroup> groups{};
+  /// Sequences that begin with the same tokens share blocks: see KvCache::create_sequence. Not with
+  /// groups. Off: nothing of it costs memory or time.
+  PrefixOptions prefix_cache{};
+  EvictionPolicy eviction = EvictionPolicy::tail_first;  ///< with a prefix cache: which cached
+                                                         ///< block goes first
 };
 
 }  // namespace kvarena
