@@ -58,6 +58,8 @@ from kvarena._records import (
     LayerView,
     Operation,
     PoolPlan,
+    Prefix,
+    PrefixStats,
     SequenceInfo,
     Stats,
 )
@@ -101,6 +103,8 @@ __all__ = [
     "Plan",
     "Pool",
     "PoolPlan",
+    "Prefix",
+    "PrefixStats",
     "ReferenceUnderflow",
     "ResidencyViolated",
     "Sequence",

@@ -16,6 +16,8 @@ from kvarena._records import (
     LayerView,
     Operation,
     PoolPlan,
+    Prefix,
+    PrefixStats,
     SequenceInfo,
     Stats,
     SupportsDLPack,
@@ -23,6 +25,8 @@ from kvarena._records import (
 
 _Urgency: TypeAlias = Literal["default", "growth", "admission"]
 _Demand: TypeAlias = Sequence | tuple[Sequence, int] | tuple[Sequence, int, _Urgency]
+_Tokens: TypeAlias = Items[int] | SupportsDLPack
+_ExtraKeys: TypeAlias = Iterable[tuple[int, int]]
 _Tensor = TypeVar("_Tensor", bound=SupportsDLPack)
 
 def version() -> str: ...
@@ -108,8 +112,22 @@ class Cache:
     def open_ticket(self, stream: Any = None) -> int: ...
     def retire(self, ticket: int) -> None: ...
     def create_sequence(
-        self, *, max_length: int = 0, owner: int = 0, since_ns: int = 0, deadline_ns: int = 0
+        self,
+        *,
+        tokens: _Tokens | None = None,
+        salt: int = 0,
+        extra_keys: _ExtraKeys = (),
+        max_length: int = 0,
+        owner: int = 0,
+        since_ns: int = 0,
+        deadline_ns: int = 0,
     ) -> Sequence: ...
+    def match(
+        self, tokens: _Tokens, *, salt: int = 0, extra_keys: _ExtraKeys = ()
+    ) -> Prefix: ...
+    def forget(self, *, salt: int | None = None) -> None: ...
+    def prefix_stats(self) -> PrefixStats: ...
+    def advance_clock(self, now: int) -> None: ...
     def import_sequence(
         self,
         num_tokens: int,
@@ -126,6 +144,7 @@ class Cache:
         self,
         demands: Iterable[_Demand] | None = None,
         *,
+        tokens: _Tokens | None = None,
         stream: Any = None,
         urgency: _Urgency = "growth",
     ) -> Step: ...
@@ -142,6 +161,7 @@ class Cache:
         graph_rows: int,
         demands: Iterable[_Demand],
         *,
+        tokens: _Tokens | None = None,
         tokens_per_row: int = 1,
         shares_prefixes: bool = False,
         stream: Any = None,
@@ -183,6 +203,14 @@ class Sequence:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def info(self) -> SequenceInfo: ...
+    @property
+    def prefix(self) -> Prefix: ...
+    def adopt(self, tokens: _Tokens) -> Prefix: ...
+    def register(self, tokens: _Tokens) -> None: ...
+    def forget(self) -> None: ...
+    def set_retention(
+        self, first_token: int, num_tokens: int, *, priority: int = 35, expires_at: int = 0
+    ) -> int: ...
     def slot(self, index: int) -> int: ...
     def fork(
         self,
@@ -226,7 +254,13 @@ class Step:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-    def append(self, demands: Iterable[_Demand], urgency: _Urgency | Literal[""] = "") -> None: ...
+    def append(
+        self,
+        demands: Iterable[_Demand],
+        urgency: _Urgency | Literal[""] = "",
+        *,
+        tokens: _Tokens | None = None,
+    ) -> None: ...
     def write(
         self,
         layer: int,

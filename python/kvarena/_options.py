@@ -39,6 +39,13 @@ class CacheOptions:
     draft_trees: bool = False  #: attend's tree_mask may be set
     max_pins: int = 0  #: pins at a time, at most 2^24; 0: 64; -1: none
     eager_retire: bool = False  #: retire tickets as soon as their work has completed
+    prefix_cache: bool = False  #: sequences that begin with the same tokens share blocks
+    prefix_extra_keys: int = 0  #: extra keys that a sequence may have, 0 .. 31
+    prefix_history: int = 0  #: newest removals and registrations that Prefix.stop knows; 0: one for each 16 blocks
+    prefix_key_low: int = 0  #: the key of the hash, for runs that can be repeated
+    prefix_key_high: int = 0  #: its other half; both 0: drawn at create
+    prefix_duplicates: str = "duplicate"  #: or "share", "wait": when two sequences compute one block
+    eviction: str = "tail_first"  #: or "head_first", "fifo", "lfu", "priority": which cached block goes first
     dtype: Any = "f16"  #: of K and V: "f16", "bf16", "f32", "fp8_e4m3", or torch's types
     tile_order: str = "best"  #: "best", "rows" or "chunked"
     block_order: str = "block_major"  #: or "layer_major"
