@@ -20,7 +20,8 @@ struct Cursor {
   std::size_t at = 0;
 
   LineDefect defect(std::size_t column, std::string_view expected) const {
-    std::size_t end = line.find(',', column);
+    // Up to the next comma, but not nothing.
+    std::size_t end = line.find(',', column + 1);
     if (end == line.npos) end = line.size();
     std::string found = column >= line.size() ? "the end of the line"
                                               : excerpt_of(line.substr(column, end - column));

@@ -125,9 +125,8 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
   add_count_option(*command, "--context", options_.context_tokens, 1, (std::int64_t{1} << 31) - 1,
                    "Tokens of each sequence; without it the model's longest");
   add_count_option(*command, "--batch", options_.batch, 1, 1 << 24, "Sequences asked for");
-  CLI::Option* trace =
-      command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit");
-  trace->type_name("FILE");
+  command->add_option("--trace", trace_path_, "Also: how many requests of this trace fit")
+      ->type_name("FILE");
   add_choice_option(*command, "--format", trace_format_, trace::trace_format_names(),
                     "The trace's format");
   add_number_option(*command, "--percentile", percentile_, 0.0, 100.0,
@@ -135,8 +134,7 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
   hit_rate_option_ =
       add_number_option(*command, "--hit-rate", hit_rate_, 0.0, 1.0,
                         "Share of the trace's prompt tokens that a prefix cache has, such as the "
-                        "token_hit_rate of 'kvarena replay --pure-cache'")
-          ->needs(trace);
+                        "token_hit_rate of 'kvarena replay --pure-cache'");
   declare_engine(*command);
   command->add_flag("--explain", explain_, "Show the arithmetic with its numbers");
   command->add_flag("--list", list_, "Name all built-in models and GPUs");
@@ -222,6 +220,11 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
     auto memory = find_memory(name, refusal);
     if (!memory) return std::nullopt;
     memories.push_back(*std::move(memory));
+  }
+  if (hit_rate_ > 0.0 && trace_path_.empty()) {
+    refusal.what = {.found = "--hit-rate without --trace",
+                    .expected = "--trace with the requests whose prompts it is a share of"};
+    return std::nullopt;
   }
   if (!trace_path_.empty()) {
     lengths_ = read_lengths({.path = trace_path_, .format = *trace::trace_format_of(trace_format_)},

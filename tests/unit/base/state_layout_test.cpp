@@ -91,9 +91,9 @@ TEST_F(StateLayoutTest, NoTwoLayersShareAByte) {
     EXPECT_LE(end, first);
     end = last;
   }
-  EXPECT_REFUSES(layout.state_view(base, kPages, 3), invalid_argument, layer);
-  EXPECT_REFUSES(layout.state_view(base, kPages, 16), invalid_argument, layer);
-  EXPECT_REFUSES(layout.layer_view(base, kPages, 0), invalid_argument, layer);
+  EXPECT_FAILS(layout.state_view(base, kPages, 3), invalid_argument, layer);
+  EXPECT_FAILS(layout.state_view(base, kPages, 16), invalid_argument, layer);
+  EXPECT_FAILS(layout.layer_view(base, kPages, 0), invalid_argument, layer);
 }
 
 TEST_F(StateLayoutTest, BadStatesAreRefused) {
