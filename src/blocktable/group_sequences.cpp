@@ -114,7 +114,7 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   };
   std::int64_t fenced = 0;
   for (std::size_t g = 0; g < size(); ++g) {
-    if (list[g].is_state) fenced += its[g].tree.num_entries;
+    if (list[g].is_state && cut > 0) fenced += its[g].tree.num_entries;
     if (!list[g].grows()) continue;
     const std::int64_t keep =
         std::max<std::int64_t>(blocks_for(list[g], length), its[g].first_held);

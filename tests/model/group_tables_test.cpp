@@ -128,6 +128,18 @@ TEST_P(GroupTables, KeepWhatLaterTokensRead) {
     if (!has_tails && std::string_view(outcome) == "copied") continue;
     EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
   }
+  for (const TableGroup& group : GetParam().groups) {
+    if (group.kind != kState || operations < 3000) continue;
+    const bool loses = GetParam().can_undo && !group.keeps_for_undo && group.rollback_tokens == 0;
+    EXPECT_TRUE(world.outcomes().contains("several checkpoints"));
+    if (loses) {
+      EXPECT_TRUE(world.outcomes().contains("state lost"));
+    }
+    if (group.mode == StateMode::in_place) {
+      EXPECT_TRUE(world.outcomes().contains("state copied"));
+      EXPECT_TRUE(world.outcomes().contains("state cleared"));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, GroupTables, ::testing::ValuesIn(kGames),

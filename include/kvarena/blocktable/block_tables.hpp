@@ -72,7 +72,8 @@ class KVARENA_EXPORT BlockTables {
   /// blocks, each with one more reference. The first sequence that appends to a partly shared last
   /// block copies it. Returns invalid_argument (sequence_length) past the parent's length,
   /// failed_precondition (sequence_length) where blocks are missing, with restorable_length in
-  /// `available`, exhausted (sequence, table_page), or not_found. O(blocks).
+  /// `available`, exhausted (sequence, table_page), exhausted (page) for a checkpoint whose pages
+  /// are promised to others, or not_found. O(blocks).
   Result<SequenceId> fork(SequenceId parent, std::int64_t length_tokens,
                           const SequenceOptions& options = {});
   /// With groups: creates a sequence from blocks that somebody holds or that are cached, and takes
@@ -173,7 +174,7 @@ class KVARENA_EXPORT BlockTables {
   /// With a ticket, the cut tokens of the last kept block are protected too: new tokens go to a
   /// copy until the ticket retires. Cutting within the last block without a ticket is O(1). Returns
   /// invalid_argument (sequence_length) past the length, failed_precondition (sequence_length) as
-  /// fork, not_found (ticket), or exhausted (fence_entry).
+  /// fork, not_found (ticket), or exhausted (fence_entry; page and table_page as fork).
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
 
   // ---- prefix cache ----------------------------------------------------------------------------
