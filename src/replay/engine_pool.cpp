@@ -160,6 +160,8 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   cache.max_batch_blocks = num_blocks * std::max(4, options.samples);
   cache.watermark_blocks = watermark_of(options, num_blocks, unlimited);
   cache.num_threads = options.attention.num_threads;
+  cache.prefix_cache.is_on = has_prefix_cache_;
+  if (has_prefix_cache_) cache.eviction = options.policy;
   // A table on a GPU has its full length from the start.
   const std::int64_t table_blocks = max_table_blocks_of(step_memory_, options.samples);
   if (on_gpu && table_blocks < num_blocks) {
@@ -242,7 +244,7 @@ Status EnginePool::publish() {
 }
 
 Status EnginePool::append(std::span<const AppendDemand> demands) {
-  if (has_prefix_cache_) {
+  if (has_prefix_cache_ && !cache_) {
     for (const AppendDemand& demand : demands) grown_.push_back(demand.sequence);
   }
   return cache_ ? cache_->append(demands).status() : tables_->append(demands).status();

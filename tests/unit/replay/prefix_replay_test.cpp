@@ -182,11 +182,5 @@ TEST(PrefixReplay, NoTenantFindsBlocksOfAnother) {
   EXPECT_EQ(serve(prompts, options).end, ReplayEnd::bad_options);
 }
 
-TEST(PrefixReplay, NeedsAttentionOff) {
-  ReplayOptions options = options_of_excerpt();
-  options.attention.mode = AttentionMode::sample;
-  EXPECT_EQ(run_replay(options).end, ReplayEnd::bad_options);
-}
-
 }  // namespace
 }  // namespace kvarena::replay
