@@ -102,14 +102,13 @@ void BM_decode_step_of_two_groups(benchmark::State& state) {
 void BM_decode_step_with_states(benchmark::State& state) {
   const std::int64_t num_sequences = state.range(0);
   constexpr BlockGroup kBlocks[] = {{11, 393'216}, {1, 4'292'608}};
-  const TableGroup groups[] = {
-      {.kind = PagedKind::full, .ids_per_page = 11, .ids_per_block = 1},
-      {.kind = PagedKind::state,
-       .ids_per_page = 1,
-       .ids_per_block = 1,
-       .num_parts = 18,
-       .mode = StateMode::read_write,
-       .keeps_for_undo = state.range(1) != 0}};
+  const TableGroup groups[] = {{.kind = PagedKind::full, .ids_per_page = 11, .ids_per_block = 1},
+                               {.kind = PagedKind::state,
+                                .ids_per_page = 1,
+                                .ids_per_block = 1,
+                                .num_parts = 18,
+                                .mode = StateMode::read_write,
+                                .keeps_for_undo = state.range(1) != 0}};
   BlockManager manager =
       BlockManager::create({.num_blocks = num_sequences * 70, .groups = kBlocks}).value();
   BlockTables tables =
