@@ -97,6 +97,52 @@ void BM_decode_step_of_two_groups(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * num_sequences);
 }
 
+/// One token for each sequence of a model like Qwen3-Next-80B: blocks of all tokens, eleven a page,
+/// and states of 18 parts. `keeps` says whether a step leaves the states before it as they were.
+void BM_decode_step_with_states(benchmark::State& state) {
+  const std::int64_t num_sequences = state.range(0);
+  constexpr BlockGroup kBlocks[] = {{11, 393'216}, {1, 4'292'608}};
+  const TableGroup groups[] = {{.kind = PagedKind::full, .ids_per_page = 11, .ids_per_block = 1},
+                               {.kind = PagedKind::state,
+                                .ids_per_page = 1,
+                                .ids_per_block = 1,
+                                .num_parts = 18,
+                                .mode = StateMode::read_write,
+                                .keeps_for_undo = state.range(1) != 0}};
+  BlockManager manager =
+      BlockManager::create({.num_blocks = num_sequences * 70, .groups = kBlocks}).value();
+  BlockTables tables =
+      BlockTables::create(manager, {.max_sequences = static_cast<std::int32_t>(num_sequences),
+                                    .report_rows = true,
+                                    .can_undo = true,
+                                    .groups = groups})
+          .value();
+  std::vector<SequenceId> ids;
+  for (std::int64_t i = 0; i < num_sequences; ++i) {
+    ids.push_back(tables.create_sequence().value());
+    const AppendDemand start{ids.back(), static_cast<std::int32_t>(100 + i % kBlockSize)};
+    static_cast<void>(tables.append(std::span(&start, 1)));
+    tables.settle_append();
+  }
+  std::int64_t steps = 0;
+  for (auto _ : state) {
+    if (++steps % 4000 == 0) [[unlikely]] {
+      state.PauseTiming();
+      for (const SequenceId id : ids) static_cast<void>(tables.destroy(id));
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = tables.create_sequence().value();
+        const AppendDemand start{ids[i], static_cast<std::int32_t>(100 + i % kBlockSize)};
+        static_cast<void>(tables.append(std::span(&start, 1)));
+        tables.settle_append();
+      }
+      state.ResumeTiming();
+    }
+    if (!tables.append_one_each(ids)) state.SkipWithError("refused");
+    tables.settle_append();
+  }
+  state.SetItemsProcessed(state.iterations() * num_sequences);
+}
+
 /// Speculative decoding takes a token back. The append that makes room is timed alone below it.
 void BM_append_and_truncate_one_token(benchmark::State& state) {
   Batch batch(1, 1024);
@@ -163,6 +209,7 @@ BENCHMARK(BM_decode_step)
     ->Arg(10'000)
     ->Arg(100'000);
 BENCHMARK(BM_decode_step_of_two_groups)->Arg(256);
+BENCHMARK(BM_decode_step_with_states)->Args({256, 0})->Args({256, 1});
 BENCHMARK(BM_append_and_truncate_one_token);
 BENCHMARK(BM_truncate_one_token);
 BENCHMARK(BM_fork)->Arg(10)->Iterations(20'000);

@@ -45,7 +45,7 @@ from kvarena._errors import (
 )
 from kvarena._health import HealthServer
 from kvarena._log import on_violation, set_log
-from kvarena._options import CacheOptions, KernelsOptions, MonitorOptions
+from kvarena._options import CacheOptions, KernelsOptions, LayerGroup, MonitorOptions
 from kvarena._plan import Plan, devices, plan, presets
 from kvarena._records import (
     Allocation,
@@ -57,8 +57,14 @@ from kvarena._records import (
     HolderReport,
     LayerView,
     Operation,
+    PageStats,
+    PartStats,
     PoolPlan,
+    Prefix,
+    PrefixStats,
     SequenceInfo,
+    StateSlots,
+    StateView,
     Stats,
 )
 from kvarena._paths import include_dir, library_path
@@ -90,22 +96,29 @@ __all__ = [
     "IoError",
     "Kernels",
     "KernelsOptions",
+    "LayerGroup",
     "LayerView",
     "LimitExceeded",
     "Monitor",
     "MonitorOptions",
     "NotFound",
     "Operation",
+    "PageStats",
     "ParseError",
+    "PartStats",
     "Pin",
     "Plan",
     "Pool",
     "PoolPlan",
+    "Prefix",
+    "PrefixStats",
     "ReferenceUnderflow",
     "ResidencyViolated",
     "Sequence",
     "SequenceInfo",
     "StaleHandle",
+    "StateSlots",
+    "StateView",
     "Stats",
     "Step",
     "Unsupported",

@@ -15,14 +15,22 @@ from kvarena._records import (
     HolderReport,
     LayerView,
     Operation,
+    PageStats,
+    PartStats,
     PoolPlan,
+    Prefix,
+    PrefixStats,
     SequenceInfo,
+    StateSlots,
+    StateView,
     Stats,
     SupportsDLPack,
 )
 
 _Urgency: TypeAlias = Literal["default", "growth", "admission"]
 _Demand: TypeAlias = Sequence | tuple[Sequence, int] | tuple[Sequence, int, _Urgency]
+_Tokens: TypeAlias = Items[int] | SupportsDLPack
+_ExtraKeys: TypeAlias = Iterable[tuple[int, int]]
 _Tensor = TypeVar("_Tensor", bound=SupportsDLPack)
 
 def version() -> str: ...
@@ -108,8 +116,33 @@ class Cache:
     def open_ticket(self, stream: Any = None) -> int: ...
     def retire(self, ticket: int) -> None: ...
     def create_sequence(
-        self, *, max_length: int = 0, owner: int = 0, since_ns: int = 0, deadline_ns: int = 0
+        self,
+        *,
+        tokens: _Tokens | None = None,
+        salt: int = 0,
+        extra_keys: _ExtraKeys = (),
+        max_length: int = 0,
+        owner: int = 0,
+        since_ns: int = 0,
+        deadline_ns: int = 0,
+        cross_tokens: int = 0,
     ) -> Sequence: ...
+    def create_sequence_from(
+        self,
+        length: int,
+        parts: Items[tuple[int, Items[int]]],
+        *,
+        cross_tokens: int = 0,
+        max_length: int = 0,
+        owner: int = 0,
+    ) -> Sequence: ...
+    def pages(self) -> PageStats: ...
+    def parts(self) -> list[PartStats]: ...
+    def state_view(self, layer: int) -> StateView: ...
+    def match(self, tokens: _Tokens, *, salt: int = 0, extra_keys: _ExtraKeys = ()) -> Prefix: ...
+    def forget(self, *, salt: int | None = None) -> None: ...
+    def prefix_stats(self) -> PrefixStats: ...
+    def advance_clock(self, now: int) -> None: ...
     def import_sequence(
         self,
         num_tokens: int,
@@ -126,6 +159,7 @@ class Cache:
         self,
         demands: Iterable[_Demand] | None = None,
         *,
+        tokens: _Tokens | None = None,
         stream: Any = None,
         urgency: _Urgency = "growth",
     ) -> Step: ...
@@ -142,6 +176,7 @@ class Cache:
         graph_rows: int,
         demands: Iterable[_Demand],
         *,
+        tokens: _Tokens | None = None,
         tokens_per_row: int = 1,
         shares_prefixes: bool = False,
         stream: Any = None,
@@ -183,7 +218,21 @@ class Sequence:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def info(self) -> SequenceInfo: ...
+    @property
+    def prefix(self) -> Prefix: ...
+    def adopt(self, tokens: _Tokens) -> Prefix: ...
+    def register(self, tokens: _Tokens) -> None: ...
+    def forget(self) -> None: ...
+    def set_retention(
+        self, first_token: int, num_tokens: int, *, priority: int = 35, expires_at: int = 0
+    ) -> int: ...
     def slot(self, index: int) -> int: ...
+    def restorable_length(self, length: int) -> int: ...
+    def group_blocks(self, part: int) -> tuple[int, list[int]]: ...
+    def checkpoint(self) -> None: ...
+    @property
+    def checkpoints(self) -> list[int]: ...
+    def state_blocks(self, length: int, part: int) -> tuple[int, list[int]]: ...
     def fork(
         self,
         length: int | None = None,
@@ -226,12 +275,18 @@ class Step:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-    def append(self, demands: Iterable[_Demand], urgency: _Urgency | Literal[""] = "") -> None: ...
+    def append(
+        self,
+        demands: Iterable[_Demand],
+        urgency: _Urgency | Literal[""] = "",
+        *,
+        tokens: _Tokens | None = None,
+    ) -> None: ...
     def write(
         self,
         layer: int,
         key: SupportsDLPack,
-        value: SupportsDLPack,
+        value: SupportsDLPack | None,
         *,
         key_scale: SupportsDLPack | None = None,
         value_scale: SupportsDLPack | None = None,
@@ -252,7 +307,9 @@ class Step:
         value_scale: SupportsDLPack | None = None,
         kv_is_written: bool = False,
     ) -> _Tensor: ...
-    def device_batch(self) -> DeviceBatch: ...
+    def device_batch(self, part: int = 0) -> DeviceBatch: ...
+    def states(self, index: int) -> StateSlots: ...
+    def write_cross(self, layer: int, sequence: Sequence, key: Any, value: Any) -> None: ...
     @property
     def slots(self) -> SupportsDLPack | None: ...
     @property

@@ -5,6 +5,7 @@
 /// records. `each_member(struct, visit)` calls `visit(name, member)`.
 
 #include "core.hpp"
+#include "group_records.hpp"
 
 #include <type_traits>
 
@@ -60,6 +61,7 @@ void each_member(kvarena_sequence_info& s, Visit&& visit) {
   visit("deadline_ns", s.deadline_ns);
   visit("owner", s.owner);
   visit("holder", s.holder);
+  visit("known_tokens", s.known_tokens);
 }
 
 template <class Visit>
@@ -129,6 +131,37 @@ void each_member(kvarena_cache_options& s, Visit&& visit) {
   visit("draft_trees", s.draft_trees);
   visit("max_pins", s.max_pins);
   visit("eager_retire", s.eager_retire);
+  visit("page_sequence_tokens", s.page_sequence_tokens);
+  visit("checkpoint_every_tokens", s.checkpoint_every_tokens);
+  visit("prefix_cache", s.prefix_cache);
+  visit("prefix_extra_keys", s.prefix_extra_keys);
+  visit("prefix_history", s.prefix_history);
+  visit("prefix_key_low", s.prefix_key_low);
+  visit("prefix_key_high", s.prefix_key_high);
+}
+
+template <class Visit>
+void each_member(kvarena_prefix& s, Visit&& visit) {
+  visit("tokens", s.tokens);
+  visit("blocks", s.blocks);
+  visit("removal_serial", s.removal_serial);
+  visit("pending_block", s.pending_block);
+}
+
+template <class Visit>
+void each_member(kvarena_prefix_stats& s, Visit&& visit) {
+  visit("registered", s.registered);
+  visit("published", s.published);
+  visit("registrations", s.registrations);
+  visit("removals", s.removals);
+  visit("queries", s.queries);
+  visit("query_tokens", s.query_tokens);
+  visit("hits", s.hits);
+  visit("hit_blocks", s.hit_blocks);
+  visit("hit_tokens", s.hit_tokens);
+  visit("duplicates", s.duplicates);
+  visit("shared", s.shared);
+  visit("broken_chains", s.broken_chains);
 }
 
 template <class Visit>

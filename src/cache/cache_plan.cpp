@@ -118,6 +118,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .max_sequences = options.max_sequences,
                              .max_sequence_blocks = 0,
                              .max_sequence_tokens = options.max_sequence_tokens,
+                             .checkpoint_every_tokens = options.checkpoint_every_tokens,
                              .scrubs = options.scrub != Scrub::never,
                              .limits = {.steps_in_flight = options.steps_in_flight,
                                         .max_rows = options.max_batch_rows,
@@ -222,7 +223,8 @@ BlockManagerOptions manager_options(const CachePlan& plan) noexcept {
           .log = options.log,
           .name = options.name,
           .groups = plan.groups ? std::span<const BlockGroup>(plan.groups->blocks)
-                                : std::span<const BlockGroup>()};
+                                : std::span<const BlockGroup>(),
+          .eviction = options.eviction};
 }
 
 BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
@@ -235,7 +237,9 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .report_rows = true,
           .can_undo = true,
           .groups = plan.groups ? std::span<const TableGroup>(plan.groups->tables)
-                                : std::span<const TableGroup>()};
+                                : std::span<const TableGroup>(),
+          .checkpoint_every_tokens = options.checkpoint_every_tokens,
+          .prefix_cache = options.prefix_cache};
 }
 
 /// Returns the blocks of the manager: with groups those of all groups.

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -86,6 +87,9 @@ class Names {
   std::set<std::string, std::less<>> names_;
 };
 
+/// Returns invalid_argument (num_groups) for a part that the cache's pool does not have.
+Status check_part(const KvCache& cache, std::int32_t part) noexcept;
+
 class MonitorObject;
 
 /// A cache, and what must live as long.
@@ -97,6 +101,7 @@ struct CacheObject {
   KvCacheOptions options;  ///< as given
   std::optional<KvCache> cache;
   std::vector<AppendDemand> demands;                     ///< the room of one append
+  std::span<const StateSlots> states{};                  ///< of the last append
   std::vector<std::weak_ptr<MonitorObject>> watchers{};  ///< monitors that watch it
 
   KvCache& get() noexcept { return *cache; }

@@ -28,7 +28,8 @@ inline std::shared_ptr<const verify::SequenceContent> content_of(
       verify::SequenceContent{.owner = request.index,
                               .prompt_tokens = request.input_tokens,
                               .block_tokens = request.prefix_block_tokens,
-                              .blocks = request.prefix_blocks});
+                              .blocks = request.prefix_blocks,
+                              .salt = request.salt});
 }
 
 /// A request under way. It is one job during its prompt. After the prompt there is one job for each

@@ -87,6 +87,7 @@ MaybeFailure EnginePool::create_tables(const ReplayOptions& options, const Trace
   blocks.watermark_blocks = watermark_of(options, num_blocks, unlimited);
   blocks.max_holders = static_cast<std::int32_t>(sequences + kSpareSequences);
   blocks.max_fence_entries = 1;
+  if (has_prefix_cache_) blocks.eviction = options.policy;
   auto manager = BlockManager::create(blocks);
   if (!manager) {
     return pool_failure("the block manager", manager.status(), describe(manager.status()));
@@ -159,6 +160,8 @@ MaybeFailure EnginePool::create_cache(const ReplayOptions& options, const TraceS
   cache.max_batch_blocks = num_blocks * std::max(4, options.samples);
   cache.watermark_blocks = watermark_of(options, num_blocks, unlimited);
   cache.num_threads = options.attention.num_threads;
+  cache.prefix_cache.is_on = has_prefix_cache_;
+  if (has_prefix_cache_) cache.eviction = options.policy;
   // A table on a GPU has its full length from the start.
   const std::int64_t table_blocks = max_table_blocks_of(step_memory_, options.samples);
   if (on_gpu && table_blocks < num_blocks) {
@@ -183,10 +186,10 @@ MaybeFailure EnginePool::create_step_memory(std::unique_ptr<verify::StepMemory>*
   return std::nullopt;
 }
 
-Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner,
+Result<SequenceId> EnginePool::create_sequence(std::uint64_t owner, std::uint64_t salt,
                                                std::span<const std::int32_t> tokens) {
   const SequenceOptions options{
-      .since_ns = steady_clock().now_ns(), .owner = owner, .tokens = tokens};
+      .since_ns = steady_clock().now_ns(), .owner = owner, .tokens = tokens, .salt = salt};
   return cache_ ? cache_->create_sequence(options) : tables_->create_sequence(options);
 }
 
@@ -241,7 +244,7 @@ Status EnginePool::publish() {
 }
 
 Status EnginePool::append(std::span<const AppendDemand> demands) {
-  if (has_prefix_cache_) {
+  if (has_prefix_cache_ && !cache_) {
     for (const AppendDemand& demand : demands) grown_.push_back(demand.sequence);
   }
   return cache_ ? cache_->append(demands).status() : tables_->append(demands).status();

@@ -28,6 +28,8 @@ struct SequenceContent {
   std::int32_t block_tokens =
       0;  ///< prompt tokens of the block of each id; 0 when there are no ids
   std::vector<std::int64_t> blocks;  ///< equal ids mean equal prompts up to the end of that block
+  /// The tenant. Tokens do not depend on it, K and V do: so bytes of another tenant are seen.
+  std::uint64_t salt = 0;
 };
 
 /// The tokens of one sequence, from first to last, as prefix hashes. Prompt tokens come from the
@@ -38,7 +40,9 @@ class TokenStream {
   TokenStream() = default;
   /// Makes a stream at token 0.
   TokenStream(std::shared_ptr<const SequenceContent> content, std::int32_t sample) noexcept
-      : content_(std::move(content)), sample_(sample) {}
+      : content_(std::move(content)), sample_(sample) {
+    if (content_ != nullptr) hash_ ^= mix(content_->salt);
+  }
 
   /// Returns the hash of the prefix that ends with the next token, and moves on by one token.
   std::uint64_t next() noexcept;

@@ -123,5 +123,36 @@ TEST(MemoryLayoutPage, HasThePageOfGemma) {
   EXPECT_EQ(table_of(text, "Pages of several groups"), expected);
 }
 
+TEST(MemoryLayoutPage, HasTheSlotsOfQwen3Next) {
+  std::vector<GroupLayer> full;
+  std::vector<GroupLayer> recurrent;
+  for (std::int32_t layer = 0; layer < 48; ++layer) {
+    (layer % 4 == 3 ? full : recurrent).push_back({layer});
+  }
+  const std::vector<StatePlane> planes{
+      {.dtype = DType::f32, .num_dims = 3, .shape = {32, 128, 128}},
+      {.dtype = DType::bf16, .num_dims = 2, .shape = {8192, 3}}};
+  const std::vector<LayerGroup> groups{
+      {.layers = full, .num_kv_heads = 2, .head_dim_k = 256, .dtype = DType::bf16},
+      {.kind = PagedKind::state, .layers = recurrent, .planes = planes}};
+  const GroupLayout layout = GroupLayout::create(groups, 131'072).value();
+  const GroupLayout::States& states = layout.states()[0];
+  auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{4096});
+  const StateView second = layout.state_view(base, 100, recurrent[1].layer).value();
+  const Table expected{
+      {"state of one layer", states.planes[1].offset},
+      {"convolution of one layer", states.layer_bytes - states.planes[1].offset},
+      {"one layer", states.layer_bytes},
+      {"parts", states.blocks.num_parts},
+      {"slot", states.blocks.block_bytes},
+      {"page", layout.page_bytes()},
+      {"left over in a page of a slot", layout.page_bytes() - states.blocks.block_bytes},
+      {"stride of slots", second.slot_stride},
+      {"slot 7, convolution of its second layer: address",
+       second.base + 7 * second.slot_stride + second.planes[1].offset - base}};
+  std::ifstream text(KVARENA_SOURCE_DIR "/docs/explanation/memory-layout.md");
+  EXPECT_EQ(table_of(text, "Slots of states"), expected);
+}
+
 }  // namespace
 }  // namespace kvarena

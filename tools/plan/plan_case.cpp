@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace kvarena::tools {
 namespace {
 
@@ -84,6 +87,14 @@ Finding refusal_of(const PlannedCase& p, const Status& status) {
               "or q4_0"};
 }
 
+/// The tokens of a prompt that a prefix cache with this hit rate has: whole blocks, and one token
+/// of the prompt is always computed.
+std::int64_t cached_tokens_of(std::int64_t prompt_tokens, double hit_rate,
+                              std::int64_t block_size) {
+  const auto found = static_cast<std::int64_t>(hit_rate * static_cast<double>(prompt_tokens));
+  return std::min(found, prompt_tokens - 1) / block_size * block_size;
+}
+
 }  // namespace
 
 PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
@@ -104,25 +115,40 @@ PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
     return planned;
   }
   planned.plan = *std::move(made);
-  const Result<KvCacheOptions> settings =
+  Result<capacity::PlannedCache> settings =
       capacity::cache_options(model, planned.options, planned.plan);
   planned.cache = settings.status();
-  if (settings) planned.settings = *settings;
+  if (settings) planned.settings = std::move(*settings);
   planned.changes = capacity::changes_that_fit(model, planned.options);
   return planned;
 }
 
-PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths,
-                        double percentile) {
-  PlannedTrace trace{.requests = lengths.requests, .rows = {}};
+std::int64_t PlannedTrace::cached_tokens() const noexcept {
+  return std::llround(hit_rate.value_or(0.0) * static_cast<double>(prompt_tokens));
+}
+
+PlannedTrace plan_trace(const PlannedCase& planned, const TraceLengths& lengths, double percentile,
+                        std::optional<double> hit_rate) {
+  PlannedTrace trace{.requests = lengths.requests,
+                     .prompt_tokens = lengths.prompt_tokens,
+                     .hit_rate = hit_rate,
+                     .rows = {}};
   for (const double percent : {50.0, percentile}) {
+    const TraceLengths::Length& length = lengths.at_percentile(percent);
+    PlannedTrace::Row row{.percentile = percent, .tokens = length.tokens};
     PlanOptions at = planned.options;
-    at.context_tokens = lengths.at_percentile(percent);
+    at.context_tokens = length.tokens;
     const Result<capacity::MemoryPlan> made = capacity::plan(planned.model, at);
-    PlannedTrace::Row row{.percentile = percent, .tokens = at.context_tokens};
     if (made) {
-      row.batch = made->max_batch;
+      row.batch = row.batch_sharing = made->max_batch;
       row.limited_by = made->batch_limited_by;
+    }
+    row.cached_tokens = cached_tokens_of(length.prompt_tokens, hit_rate.value_or(0.0),
+                                         planned.options.block_size_tokens);
+    at.context_tokens = length.tokens - row.cached_tokens;
+    if (row.batch > 0 && row.cached_tokens > 0) {
+      const Result<capacity::MemoryPlan> sharing = capacity::plan(planned.model, at);
+      if (sharing) row.batch_sharing = sharing->max_batch;
     }
     trace.rows.push_back(row);
   }
@@ -196,11 +222,15 @@ std::string settings_refusal_of(const PlannedCase& p) {
   if (p.memory.num_sms == 0) return "kvarena runs on NVIDIA GPUs and on the CPU";
   if (p.cache) return "";
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
+  switch (p.cache.option) {
+    case Option::groups:
+      return "a KvCache on a GPU keeps K and V of one kind, and all their tokens, yet";
+    case Option::kind: return "a KvCache has no recurrent states yet";
+    case Option::index_dim: return "a KvCache has no sparse-attention index yet";
+    case Option::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
+    default: break;
+  }
   switch (p.cache.resource) {
-    case Resource::num_groups:
-      return fmt::format("a KvCache has one group of layers yet, not {}", p.plan.groups.size());
-    case Resource::window: return "a KvCache keeps all tokens yet: --retention full";
-    case Resource::num_planes: return "a KvCache has no latents (MLA) and no recurrent states yet";
     case Resource::dtype:
       return fmt::format("a KvCache keeps K and V as bf16, f16, f32 or fp8_e4m3 yet, not as {}",
                          kv_format_of(p));

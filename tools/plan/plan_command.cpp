@@ -77,6 +77,9 @@ class PlanCommand {
  private:
   void declare_engine(CLI::App& command);
   void complete();
+  std::optional<double> hit_rate() const {
+    return hit_rate_option_->count() > 0 ? std::optional(hit_rate_) : std::nullopt;
+  }
   std::optional<std::vector<capacity::ModelSpec>> models(PlanRefusal& refusal) const;
   std::optional<std::vector<PlannedCase>> cases(PlanRefusal& refusal);
   ExitCode list(const Console& console) const;
@@ -94,6 +97,8 @@ class PlanCommand {
   std::string trace_path_;
   std::string trace_format_ = "auto";
   double percentile_ = 95.0;
+  double hit_rate_ = 0.0;
+  const CLI::Option* hit_rate_option_ = nullptr;
   std::optional<TraceLengths> lengths_;
   std::string json_;
   bool explain_ = false;
@@ -126,6 +131,10 @@ CLI::App* PlanCommand::declare(CLI::App& parent) {
                     "The trace's format");
   add_number_option(*command, "--percentile", percentile_, 0.0, 100.0,
                     "Of the trace's lengths, beside the median");
+  hit_rate_option_ =
+      add_number_option(*command, "--hit-rate", hit_rate_, 0.0, 1.0,
+                        "Share of the trace's prompt tokens that a prefix cache has, such as the "
+                        "token_hit_rate of 'kvarena replay --pure-cache'");
   declare_engine(*command);
   command->add_flag("--explain", explain_, "Show the arithmetic with its numbers");
   command->add_flag("--list", list_, "Name all built-in models and GPUs");
@@ -212,6 +221,11 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
     if (!memory) return std::nullopt;
     memories.push_back(*std::move(memory));
   }
+  if (hit_rate_ > 0.0 && trace_path_.empty()) {
+    refusal.what = {.found = "--hit-rate without --trace",
+                    .expected = "--trace with the requests whose prompts it is a share of"};
+    return std::nullopt;
+  }
   if (!trace_path_.empty()) {
     lengths_ = read_lengths({.path = trace_path_, .format = *trace::trace_format_of(trace_format_)},
                             refusal);
@@ -222,7 +236,9 @@ std::optional<std::vector<PlannedCase>> PlanCommand::cases(PlanRefusal& refusal)
     for (const PlannedMemory& memory : memories) {
       cases.push_back(plan_case(model, memory, options_));
       PlannedCase& planned = cases.back();
-      if (lengths_ && !planned.refusal) planned.trace = plan_trace(planned, *lengths_, percentile_);
+      if (lengths_ && !planned.refusal) {
+        planned.trace = plan_trace(planned, *lengths_, percentile_, hit_rate());
+      }
     }
   }
   return cases;

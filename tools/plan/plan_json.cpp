@@ -38,13 +38,20 @@ Json json_of(const GroupPlan& group) {
 }
 
 Json settings_of(const PlannedCase& p) {
-  const KvCacheOptions& o = p.settings;
-  return {{"num_blocks", o.size.num_blocks},
-          {"block_size_tokens", o.layout.block_size_tokens},
-          {"max_sequences", o.max_sequences},
-          {"max_batch_rows", o.max_batch_rows},
-          {"max_sequence_tokens", o.max_sequence_tokens},
-          {"max_step_tokens", o.max_step_tokens}};
+  const KvCacheOptions& o = p.settings.options;
+  Json json = {{"max_sequences", o.max_sequences},
+               {"max_batch_rows", o.max_batch_rows},
+               {"max_sequence_tokens", o.max_sequence_tokens},
+               {"max_step_tokens", o.max_step_tokens}};
+  if (o.groups.empty()) {
+    json["num_blocks"] = o.size.num_blocks;
+    json["block_size_tokens"] = o.layout.block_size_tokens;
+  } else {
+    json["num_pages"] = o.size.num_blocks;
+    json["block_size_tokens"] = o.groups[0].block_size_tokens;
+    json["page_sequence_tokens"] = o.page_sequence_tokens;
+  }
+  return json;
 }
 
 Json json_of(const capacity::TransformerShape& s) {
@@ -104,6 +111,29 @@ void add_memory(const MemoryPlan& plan, Json& json) {
   json["context_limited_by"] = known(capacity::name_of(plan.context_limited_by));
 }
 
+Json json_of(const PlannedTrace& trace, bool weights_known) {
+  Json json{{"requests", trace.requests}};
+  if (trace.hit_rate) {
+    json["hit_rate"] = *trace.hit_rate;
+    json["hit_rate_unit"] = "prompt tokens found / prompt tokens";
+    json["prompt_tokens"] = trace.prompt_tokens;
+    json["computed_prompt_tokens"] = trace.prompt_tokens - trace.cached_tokens();
+  }
+  json["rows"] = Json::array();
+  for (const PlannedTrace::Row& at : trace.rows) {
+    Json row{{"percentile", at.percentile},
+             {"tokens", at.tokens},
+             {"max_batch", weights_known ? Json(at.batch) : Json()},
+             {"limited_by", capacity::name_of(at.limited_by)}};
+    if (trace.hit_rate) {
+      row["cached_tokens"] = at.cached_tokens;
+      row["max_batch_sharing"] = weights_known ? Json(at.batch_sharing) : Json();
+    }
+    json["rows"].push_back(std::move(row));
+  }
+  return json;
+}
+
 void add_answers(const PlannedCase& p, Json& json) {
   json["fits"] = p.plan.fits && !p.plan.weights_known ? Json() : Json(p.plan.fits);
   json["weights_unknown"] = p.plan.weights_known ? Json() : Json(weights_advice_of(p));
@@ -122,13 +152,7 @@ void add_answers(const PlannedCase& p, Json& json) {
       json["groups"].back()[figure] = nullptr;
   }
   if (!p.trace) return;
-  json["trace"] = {{"requests", p.trace->requests}, {"rows", Json::array()}};
-  for (const PlannedTrace::Row& at : p.trace->rows) {
-    json["trace"]["rows"].push_back({{"percentile", at.percentile},
-                                     {"tokens", at.tokens},
-                                     {"max_batch", p.plan.weights_known ? Json(at.batch) : Json()},
-                                     {"limited_by", capacity::name_of(at.limited_by)}});
-  }
+  json["trace"] = json_of(*p.trace, p.plan.weights_known);
 }
 
 Json refused_json_of(const PlannedCase& p) {

@@ -19,6 +19,8 @@ options! {
         /// The engine's own id of the request or tenant; 0: the sequence's own id, for a fork the
         /// owner of its parent.
         owner: u64,
+        /// Tokens of an encoder that the layers of cross groups read.
+        cross_tokens: i32,
     }
 }
 
@@ -43,6 +45,8 @@ answer! {
         holder: Option<Holder>,
         /// Whether others fill it.
         import_state: ImportState,
+        /// Leading tokens whose values the prefix cache was told.
+        known_tokens: i64,
     }
 }
 
