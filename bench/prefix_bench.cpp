@@ -1,8 +1,11 @@
 // Cost of the prefix cache: a prompt of 32,768 tokens looked up, begun with, and computed for the
-// first time, with a free pool and when every block evicts; decode steps with their tokens.
+// first time, with a free pool and when every block evicts; decode steps with their tokens, of
+// tables and of a whole cache on the host.
 
 #include "kvarena/allocator/block_manager.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
+#include "kvarena/cache/kv_cache.hpp"
+#include "kvarena/device/host_device.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -158,6 +161,58 @@ void BM_decode_step(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * num_sequences);
 }
 
+/// The host's part of a decode step of a KvCache without layers: begin_step, append, end_step. The
+/// cache is off (range(1) 0), on without tokens (1), or is told every token (2).
+void BM_cache_decode_step(benchmark::State& state) {
+  const auto num_sequences = static_cast<std::int32_t>(state.range(0));
+  const auto device = HostDevice::create({.streams = HostStreams::inline_calls}).value();
+  KvCache cache =
+      KvCache::create(*device, {.layout = {.num_layers = 1,
+                                           .num_kv_heads = 1,
+                                           .head_dim_k = 8,
+                                           .block_size_tokens = kBlockSize},
+                                .size = {.num_blocks = num_sequences * std::int64_t{64}},
+                                .num_q_heads = 1,
+                                .max_sequences = num_sequences,
+                                .num_threads = 1,
+                                .prefix_cache = {.is_on = state.range(1) > 0}})
+          .value();
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(num_sequences));
+  std::iota(tokens.begin(), tokens.end(), 1);
+  std::vector<SequenceId> ids;
+  std::vector<AppendDemand> demands;
+  const auto step = [&] {
+    return cache.begin_step() && cache.append(demands).is_ok() && cache.end_step();
+  };
+  const auto begin = [&] {
+    static_cast<void>(cache.destroy_many(ids));
+    ids.clear();
+    demands.clear();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      ids.push_back(cache.create_sequence().value());
+      demands.push_back({ids.back(), static_cast<std::int32_t>(1 + i % kBlockSize)});
+    }
+    if (!step()) std::abort();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::vector<std::int32_t> first(static_cast<std::size_t>(1 + i % kBlockSize),
+                                            tokens[i]);
+      if (state.range(1) == 2) static_cast<void>(cache.register_tokens(ids[i], first));
+      demands[i] = {ids[i], 1};
+      if (state.range(1) == 2) demands[i].tokens = std::span(tokens).subspan(i, 1);
+    }
+  };
+  begin();
+  std::int64_t steps = 0;
+  for (auto _ : state) {
+    if (!step()) std::abort();
+    if (++steps % 900 != 0) continue;
+    state.PauseTiming();
+    begin();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * num_sequences);
+}
+
 BENCHMARK(BM_match)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_begin_and_end_watched)
@@ -174,6 +229,10 @@ BENCHMARK(BM_cold_prompt)->Arg(0)->Arg(1)->ArgName("evicts")->Unit(benchmark::kM
 BENCHMARK(BM_decode_step)
     ->ArgsProduct({{256, 1024}, {0, 1}})
     ->ArgNames({"sequences", "on"})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_cache_decode_step)
+    ->ArgsProduct({{256, 1024}, {0, 1, 2}})
+    ->ArgNames({"sequences", "tells"})
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace

@@ -89,8 +89,10 @@ class BatchCache(PagedAttentionCache):
             "max_batch_rows": self.max_requests,
             "max_step_tokens": self.max_batch_tokens,
             "num_threads": torch.get_num_threads(),
+            "prefix_cache": settings.allow_block_sharing,
             **pool,
         }
+        self.allow_block_sharing = self.use_prefix_sharing = bool(options["prefix_cache"])
         self.kv = kvarena.Cache(
             device_of(torch.device(self.device)),
             self.shape.options(self.dtype, self.shape.head_dim, **options),
@@ -110,7 +112,6 @@ class BatchCache(PagedAttentionCache):
         self.cache_allocators = {"full_attention": Allocator(self)}
         self.layer_to_allocator: dict[int, Any] = {}
         self.pool = Sectors(self)
-        self.allow_block_sharing = self.use_prefix_sharing = False
         self.read_cache_limit = None
         # One entry of a block table that nobody reads: batches of single tokens are a path of their own then.
         self.max_blocks_per_request = int(settings.max_blocks_per_request or 0)
@@ -171,7 +172,31 @@ class BatchCache(PagedAttentionCache):
         self.free_all_requests()
 
     def evict_cached_blocks(self) -> bool:
-        return False
+        return False  # cached blocks count as free, and go when they are needed
+
+    def search_prefix_match(self, request_id: str, prompt_ids: list[int]) -> int:
+        """A request begins with what is cached of its prompt, unless that takes blocks promised this round."""
+        if not self.use_prefix_sharing or request_id in self.sequences:
+            return 0
+        try:
+            sequence = self.kv.create_sequence(tokens=prompt_ids)
+        except kvarena.Exhausted:
+            return 0
+        covered = sequence.prefix.tokens
+        if covered == 0 or self.free < 0:
+            sequence.destroy()
+            return 0
+        self.sequences[request_id] = sequence
+        return covered
+
+    def mark_complete_blocks(self, state: Any, complete_blocks: dict[str, int]) -> None:
+        """Tells the tokens of blocks that a forward has filled. Others can begin with them now."""
+        sequence = self.sequences.get(state.request_id)
+        if not complete_blocks or sequence is None:
+            return
+        tokens = state.initial_tokens + state.generated_tokens
+        figures = sequence.info()
+        sequence.register(tokens[figures.known_tokens : figures.length])
 
     def compute_free_capacity(self, relative: bool = True) -> int | float:
         return self.free / self.num_blocks if relative else self.free * self.bytes_per_sector

@@ -18,7 +18,7 @@ import importlib
 import os
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -28,104 +28,84 @@ from kvarena._torch import device_of
 _ATTENTION = "nanovllm.layers.attention"
 
 
-class Found(NamedTuple):
-    """A full block that was published, by the hash of its tokens and of all before them."""
-
-    block: int
-    generation: int
-    tokens: list[int]
-
-
-class Held:
-    """The blocks of one sequence: the generations of its block_table, and the hashes of its first blocks."""
-
-    def __init__(self, holder: int) -> None:
-        self.holder = holder
-        self.generations: list[int] = []
-        self.hashes: list[int] = []
-
-
 class BlockManager:
-    """What both forms of nano-vllm's BlockManager do, on a kvarena.Pool."""
+    """What both forms of nano-vllm's BlockManager do, on the accounts of a kvarena.Cache.
 
-    compute_hash: Any  # of nano-vllm's own class
+    The bytes are nano-vllm's. The cache has the ids, references, cached prefixes and evictions of its blocks,
+    and K and V of one element a token, which nobody reads. Its sequences grow by whole blocks.
+    """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
-        self.pool = kvarena.Pool(num_blocks, name="nano-vllm", max_holders=max(64, num_blocks))
-        self.held: dict[int, Held] = {}
-        self.found: dict[int, Found] = {}
-        self.hash_of: dict[int, int] = {}  # of the blocks in `found`
+        self.pool = kvarena.Cache(
+            kvarena.Device("cpu"),
+            kvarena.CacheOptions(
+                name="nano-vllm",
+                num_layers=1,
+                num_kv_heads=1,
+                num_q_heads=1,
+                head_dim=1,
+                block_size=block_size,
+                num_blocks=num_blocks,
+                max_sequences=num_blocks + 1,
+                max_batch_rows=1,
+                max_step_tokens=num_blocks * block_size,
+                num_threads=1,
+                prefix_cache=True,
+            ),
+        )
+        self.held: dict[int, kvarena.Sequence] = {}
 
     @property
     def free_block_ids(self) -> range:
         """As many as can be had; nano-vllm asks for their number alone."""
         return range(self.pool.available())
 
-    def match(self, seq: Any) -> list[tuple[int, Found]]:
+    def begin(self, seq: Any) -> kvarena.Sequence:
         """The published blocks with which a sequence begins. One token at least is left to compute."""
-        matched: list[tuple[int, Found]] = []
-        h = -1
-        for i in range((len(seq) - 1) // self.block_size):
-            tokens = seq.block(i)
-            h = self.compute_hash(tokens, h)
-            found = self.found.get(h)
-            if found is None or found.tokens != tokens:
-                break
-            matched.append((h, found))
-        return matched
+        return self.pool.create_sequence(tokens=seq.token_ids, owner=seq.seq_id)
 
-    def fits(self, seq: Any, matched: list[tuple[int, Found]]) -> bool:
-        """Whether the blocks behind those matched can be had. A cached block that nobody holds counts."""
-        held = sum(self.pool.block(found.block).state == "referenced" for _, found in matched)
-        return bool(self.pool.available() >= seq.num_blocks - held)
+    def cached_blocks(self, seq: Any) -> int:
+        """How many blocks a sequence would begin with, or -1 when the others cannot be had."""
+        trial = self.begin(seq)
+        cached = trial.num_blocks
+        fits = self.pool.available() >= seq.num_blocks - cached
+        trial.destroy()
+        return cached if fits else -1
 
-    def take(self, seq: Any, matched: list[tuple[int, Found]]) -> None:
-        """Gives a sequence the blocks matched, and new ones for the rest."""
+    def take(self, seq: Any, cached_blocks: int | None = None) -> None:
+        """Gives a sequence the blocks that it begins with, and new ones for the rest."""
         assert not seq.block_table
-        held = Held(self.pool.open_holder(number=seq.seq_id, purpose="sequence"))
-        blocks = [found.block for _, found in matched]
-        held.generations = [found.generation for _, found in matched]
-        held.hashes = [h for h, _ in matched]
-        self.pool.retain(held.holder, blocks, held.generations)
+        sequence = self.begin(seq)
+        if cached_blocks is not None and sequence.num_blocks > cached_blocks:
+            sequence.truncate(cached_blocks * self.block_size)
+        cached = sequence.length
         try:
-            blocks += self.allocate_blocks(held, seq.num_blocks - len(matched))
+            self.grow(sequence, seq.num_blocks - sequence.num_blocks)
         except kvarena.Exhausted:
-            self.pool.free(held.holder, blocks, held.generations)
-            self.pool.close_holder(held.holder)
+            sequence.destroy()
             raise
-        self.held[seq.seq_id] = held
-        seq.block_table.extend(blocks)
-        seq.num_cached_tokens = len(matched) * self.block_size
+        self.held[seq.seq_id] = sequence
+        seq.block_table.extend(sequence.blocks)
+        seq.num_cached_tokens = cached
 
-    def allocate_blocks(self, held: Held, count: int) -> list[int]:
-        taken = self.pool.allocate(held.holder, count)
-        for block in taken.blocks[count - taken.evicted :]:
-            self.found.pop(self.hash_of.pop(block, -1), None)
-        held.generations += taken.generations
-        return taken.blocks
+    def grow(self, sequence: kvarena.Sequence, blocks: int) -> None:
+        with self.pool.step([(sequence, blocks * self.block_size)]):
+            pass
 
     def publish(self, seq: Any, end: int) -> None:
         """Makes the full blocks before block `end` of a sequence known to others."""
-        held = self.held[seq.seq_id]
-        for i in range(len(held.hashes), end):
-            tokens = seq.block(i)
-            h = self.compute_hash(tokens, held.hashes[-1] if held.hashes else -1)
-            held.hashes.append(h)
-            if h in self.found:  # another sequence computed the same: its block stays the known one
-                continue
-            block, generation = seq.block_table[i], held.generations[i]
-            self.pool.set_content(block, generation, "published")
-            self.found[h] = Found(block, generation, tokens)
-            self.hash_of[block] = h
+        sequence = self.held[seq.seq_id]
+        tokens = seq.token_ids[sequence.info().known_tokens : end * self.block_size]
+        if tokens:
+            sequence.register(tokens)
 
     def deallocate(self, seq: Any) -> None:
         """Gives all blocks of a sequence back, the last first: the end of a prefix is evicted first."""
-        held = self.held.pop(seq.seq_id, None)
-        if held is None:  # nano-vllm's own manager does nothing either
+        sequence = self.held.pop(seq.seq_id, None)
+        if sequence is None:  # nano-vllm's own manager does nothing either
             return
-        self.pool.free(held.holder, seq.block_table[::-1], held.generations[::-1])
-        self.pool.close_holder(held.holder)
+        sequence.destroy()
         seq.num_cached_tokens = 0
         seq.block_table.clear()
 
@@ -135,17 +115,19 @@ class BlockManager:
     def append(self, seq: Any) -> None:
         """Takes a block when the newest token is the first of one."""
         if len(seq) % self.block_size == 1:
-            seq.block_table.extend(self.allocate_blocks(self.held[seq.seq_id], 1))
+            sequence = self.held[seq.seq_id]
+            self.grow(sequence, 1)
+            seq.block_table.append(sequence.blocks[-1])
 
 
 class ForkBlockManager(BlockManager):
     """The form of nano-vllm-fork. What it publishes is written by the step that follows."""
 
     def can_allocate(self, seq: Any) -> bool:
-        return self.fits(seq, self.match(seq))
+        return self.cached_blocks(seq) >= 0
 
     def allocate(self, seq: Any) -> None:
-        self.take(seq, self.match(seq))
+        self.take(seq)
         self.publish(seq, len(seq) // self.block_size)
 
     def may_append(self, seq: Any) -> None:
@@ -158,11 +140,10 @@ class UpstreamBlockManager(BlockManager):
     """The form of upstream, which publishes after a step and computes prompts in chunks."""
 
     def can_allocate(self, seq: Any) -> int:
-        matched = self.match(seq)
-        return len(matched) if self.fits(seq, matched) else -1
+        return self.cached_blocks(seq)
 
     def allocate(self, seq: Any, num_cached_blocks: int) -> None:
-        self.take(seq, self.match(seq)[:num_cached_blocks])
+        self.take(seq, num_cached_blocks)
 
     def may_append(self, seq: Any) -> None:
         self.append(seq)
@@ -369,7 +350,6 @@ def install(checkout: str | None = None) -> types.ModuleType:
         raise
     stock = manager.BlockManager
     form = UpstreamBlockManager if hasattr(stock, "hash_blocks") else ForkBlockManager
-    form.compute_hash = staticmethod(stock.compute_hash)
     manager.BlockManager = scheduler.BlockManager = form
     patch_runner(runner.ModelRunner)
     patch_config(config.Config)

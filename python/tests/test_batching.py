@@ -156,6 +156,72 @@ def test_cancelled_requests_give_their_blocks_back():
     cache.kv.check()
 
 
+def prompts_of_one_beginning():
+    """Chats of one system prompt: 40 tokens that are equal, then a question."""
+    system = prompts(1, 40, seed=3)[0].tolist()
+    return [system + prompts(1, 6 + i, seed=20 + i)[0].tolist() for i in range(6)]
+
+
+def batch_of(model, **options):
+    return model.generate_batch(
+        prompts_of_one_beginning(),
+        generation_config=generation(),
+        continuous_batching_config=settings(**options),
+        progress_bar=False,
+    )
+
+
+def computed_tokens(monkeypatch):
+    """Counts the tokens that forwards compute."""
+    counts = []
+    take = _batching.BatchCache.take_batch
+
+    def counted(self):
+        batch = take(self)
+        counts.append(sum(tokens for _, tokens in batch))
+        return batch
+
+    monkeypatch.setattr(_batching.BatchCache, "take_batch", counted)
+    return counts
+
+
+@pytest.mark.parametrize("num_blocks", [256, 40], ids=["many blocks", "few blocks"])
+def test_requests_share_prefixes_and_change_no_token(family, num_blocks, monkeypatch):
+    model = model_of(family)
+    model.set_attn_implementation("sdpa")
+    expected = tokens_of(batch_of(model, num_blocks=64))
+    counts = computed_tokens(monkeypatch)
+    figures = {}
+    for shares in (False, True):
+        counts.clear()
+        with ours.continuous_batching(model, num_blocks=num_blocks, block_size=4) as batching:
+            assert tokens_of(batch_of(model, allow_block_sharing=shares)) == expected
+        (cache,) = batching.caches
+        figures[shares] = sum(counts)
+        found = cache.kv.prefix_stats()
+        assert (found.hits > 0) == shares
+        assert not cache.sequences and cache.kv.available() == num_blocks
+        cache.kv.check()
+    assert figures[True] < figures[False] - 40
+    assert found.hit_tokens % 4 == 0 and found.registrations > 10
+
+
+def test_a_wrong_prefix_would_be_noticed(monkeypatch):
+    """Requests that were told the same tokens get the same blocks: the comparison above sees it."""
+    model = model_of("qwen2")
+    model.set_attn_implementation("sdpa")
+    expected = tokens_of(batch_of(model, num_blocks=64))
+    search = _batching.BatchCache.search_prefix_match
+
+    def stuck(self, request_id, prompt_ids):
+        first = self.__dict__.setdefault("first", prompt_ids)
+        return search(self, request_id, first[: len(prompt_ids)])
+
+    monkeypatch.setattr(_batching.BatchCache, "search_prefix_match", stuck)
+    with ours.continuous_batching(model, num_blocks=256, block_size=4):
+        assert tokens_of(batch_of(model, allow_block_sharing=True, max_batch_tokens=47)) != expected
+
+
 def test_what_is_not_supported_is_said(monkeypatch):
     model = model_of("qwen2")
     with ours.continuous_batching(model, num_blocks=64):

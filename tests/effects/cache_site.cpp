@@ -165,6 +165,8 @@ void CacheSite::close(Reader& reader) {
 
 void CacheSite::finish() {
   device_.faulty.fail_after(kNoFailure);
+  // A step that ends publishes: who has not written its tokens gives it up.
+  if (options_.has_prefix_cache) abort_step({});
   leave_step();
   for (const Sequence& sequence : sequences_) check_on_home(sequence);
   while (!pins_.empty() && !failure_) unpin({});
