@@ -1,6 +1,8 @@
-// The schedule of a step, made on the device by one thread block. It decides the length of parts,
-// and the row and place of each part. It reads only the lengths of all rows. A thread first handles
-// a row, then a part. Rows are taken in tiles of kThreads rows; most steps are one tile.
+// The schedule of a step, made on the device. It decides the length of parts, and the row and place
+// of each part. It reads only the lengths of all rows. A thread first handles a row, then a part.
+// Rows are taken in tiles of kThreads rows; most steps are one tile. Where there are many parts,
+// several thread blocks compute the same and each writes its share, because one multiprocessor
+// needs about 2 us to write 1,024 parts.
 
 #include "kernels/decode/schedule.cuh"
 
@@ -8,6 +10,7 @@
 #include "kernels/common/load_kernel.h"
 #include "kernels/decode/schedule_choice.cuh"
 
+#include <algorithm>
 #include <limits>
 
 namespace kvarena::kernels {
@@ -124,7 +127,8 @@ __device__ void write_parts(const Context& c, const DecodePart& part, int place,
   if (odd >= 0) parts[2 * odd] = is_odd ? mine : given;
 }
 
-/// Writes the parts of a tile of rows.
+/// Writes this thread block's share of the parts of a tile of rows: warp `w` has the share of warp
+/// w * gridDim.x + blockIdx.x of all thread blocks.
 __device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
   const bool is_whole = sum_tile(c, rank);
   Places& places = c.shared.places;
@@ -133,7 +137,10 @@ __device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
   // A row that does not fit is left out whole. So are all rows behind it.
   const bool fits = place + rank.cut.parts <= c.w.max_parts;
   if (rank.cut.parts > 0 && !fits) atomicMin(&c.shared.end, place);
+  const int blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x);
   if (is_whole) {
+    if (warp_of() % blocks != block) return;
     write_parts(c, part_of(row, rank.cut, place, 0), place, rank.cut.parts == 1 && fits);
     return;
   }
@@ -144,7 +151,7 @@ __device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
   __syncthreads();
   const int all = places.first[kThreads];
 #pragma unroll 1
-  for (int base = t - lane_of(); base < all; base += kThreads) {
+  for (int base = (warp_of() * blocks + block) * 32; base < all; base += kThreads * blocks) {
     const int i = min(base + lane_of(), all - 1);
     const int at = row_holding(places.first, i);
     const RowCut cut = places.cut[at];
@@ -182,9 +189,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     write_tile(c, row, base == 0 ? own_rank : rank_of(c, row, sizes));
     __syncthreads();  // before the next tile uses the same memory
   });
-  if (thread == 0) {
+  if (thread == 0 && blockIdx.x == 0) {
     *static_cast<DecodeHeader*>(p.workspace) = {min(shared.total, shared.end), 0, 0, length.units};
   }
+}
+
+/// Returns the thread blocks of a launch: one for each 256 parts, at most 8.
+int blocks_for(const DecodeWorkspace& workspace) noexcept {
+  return std::clamp((workspace.max_parts + 255) / 256, 1, 8);
 }
 
 /// Checks whether `p` can be scheduled.
@@ -227,7 +239,8 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
   auto* const kernel = shape.warps == 4   ? write_schedule<4>
                        : shape.warps == 6 ? write_schedule<6>
                                           : write_schedule<8>;
-  kernel<<<1, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
+  const int blocks = decode_schedule::blocks_for(workspace);
+  kernel<<<blocks, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
   return launch_status(cudaGetLastError());
 }
 

@@ -90,8 +90,33 @@ __device__ inline void sum_bins(const Context& c, int longest) {
   __syncthreads();
 }
 
-/// Finds the candidate of each number of waves. A thread counts the parts of a length, then
-/// estimates the cost if the length is a candidate.
+/// Most parts of the longest row that a thread counts alone.
+inline constexpr int kPartsOfThread = 16;
+
+/// Counts the parts of each length from `least` on. Short lengths, of which the longest row has
+/// many parts, are counted by a warp each; the others by a thread each.
+__device__ inline void count_all_parts(const Context& c, const StepCounts& counts, int least) {
+  Choice& choice = c.shared.choice;
+  const int rows = counts.rows();
+  const int shorts = counts.longest / kPartsOfThread;
+#pragma unroll 1
+  for (int length = least + warp_of(); length <= shorts; length += kWarps) {
+    int parts = 0;
+    for (int at = length * (lane_of() + 1); at < counts.longest; at += length * 32) {
+      parts += rows - counts.rows_up_to[at];
+    }
+    parts = rows + __reduce_add_sync(~0U, parts);
+    if (lane_of() == 0) choice.parts[length] = parts;
+  }
+  for (int length = max(least, shorts + 1) + static_cast<int>(threadIdx.x);
+       length <= counts.longest; length += kThreads) {
+    choice.parts[length] = count_parts(counts, length);
+  }
+  if (threadIdx.x == 0) choice.parts[least - 1] = std::numeric_limits<int>::max();
+}
+
+/// Finds the candidate of each number of waves. A thread estimates the cost of a length if it is a
+/// candidate.
 __device__ inline void find_candidates(const Context& c, const StepCounts& counts) {
   Choice& choice = c.shared.choice;
   const int rows = counts.rows();
@@ -100,16 +125,12 @@ __device__ inline void find_candidates(const Context& c, const StepCounts& count
   const float few = static_cast<float>(counts.steps()) * 0.999F /
                     static_cast<float>(max(1, c.limits.most_parts[kMaxWaves - 1]));
   const int least = max(smallest, static_cast<int>(few));
-  for (int length = static_cast<int>(threadIdx.x); length <= counts.longest; length += kThreads) {
-    choice.parts[length] =
-        length < least ? std::numeric_limits<int>::max() : count_parts(counts, length);
-  }
+  count_all_parts(c, counts, least);
   __syncthreads();
   for (int length = least + static_cast<int>(threadIdx.x); length <= counts.longest;
        length += kThreads) {
     const int parts = choice.parts[length];
-    const int parts_before =
-        length == smallest ? std::numeric_limits<int>::max() : choice.parts[length - 1];
+    const int parts_before = choice.parts[length - 1];
     unsigned its_waves = 0;
 #pragma unroll
     for (int wave = 0; wave < kMaxWaves; ++wave) {
