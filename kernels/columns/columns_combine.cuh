@@ -69,38 +69,70 @@ __device__ __forceinline__ void weigh_parts(Combined<C, kRows>& result, float (&
   }
 }
 
-/// Adds the outputs of up to 32 parts, kAtOnce loads in flight for each column.
+/// The outputs of some parts, as loaded: kAtOnce parts of kRows columns, for a run of dims.
+template <int kRows, int kAtOnce>
+using Loaded = float4[kAtOnce][kRows];
+
+/// Loads the outputs of parts `part` and the next ones, of 32 from `first_part` on.
 template <class C, int kRows, int kAtOnce>
-__device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const float (&weight)[kRows],
-                                          const Launch& launch, const ColumnsItem& item,
-                                          int first_part, int column, int columns, int lane) {
+__device__ __forceinline__ void load_parts(Loaded<kRows, kAtOnce>& v, const Launch& launch,
+                                           const ColumnsItem& item, int first_part, int part,
+                                           int run, int column, int columns, int lane) {
   const int count = min(32, parts_of<C>(item) - first_part);
+  const int dim = min(run * 128 + lane * 4, C::kDim - 4);
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const std::int64_t row =
+          row_of<C>(item, first_part + min(part + u, count - 1), min(column + r, columns - 1));
+      v[u][r] = __ldcg(reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim));
+    }
+  }
+}
+
+/// Adds the weighted outputs of parts that have been loaded.
+template <class C, int kRows, int kAtOnce>
+__device__ __forceinline__ void add_loaded(Combined<C, kRows>& result,
+                                           const Loaded<kRows, kAtOnce>& v,
+                                           const float (&weight)[kRows], int part, int count,
+                                           int run) {
+#pragma unroll
+  for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float x =
+          __shfl_sync(~0U, weight[r], (part + u) & 31) * (part + u < count ? 1.0F : 0.0F);
+      result.o[r][4 * run] += x * v[u][r].x;
+      result.o[r][4 * run + 1] += x * v[u][r].y;
+      result.o[r][4 * run + 2] += x * v[u][r].z;
+      result.o[r][4 * run + 3] += x * v[u][r].w;
+    }
+  }
+}
+
+/// Adds up to 32 parts. Where registers suffice, the first outputs are loaded beside the maxima and
+/// sums.
+template <class C, int kRows, int kAtOnce>
+__device__ __forceinline__ void add_parts(Combined<C, kRows>& result, const Launch& launch,
+                                          const ColumnsItem& item, int first_part, int column,
+                                          int columns, float scale, int lane) {
+  constexpr bool kAhead = C::kDim <= 128 && kRows * kAtOnce > 4;
+  const int count = min(32, parts_of<C>(item) - first_part);
+  Loaded<kRows, kAtOnce> v;
+  if constexpr (kAhead) {
+    load_parts<C, kRows, kAtOnce>(v, launch, item, first_part, 0, 0, column, columns, lane);
+  }
+  float weight[kRows];
+  weigh_parts(result, weight, launch, item, first_part, column, columns, scale, lane);
   for (int part = 0; part < count; part += kAtOnce) {
 #pragma unroll
-    for (int e = 0; e < Combined<C, kRows>::kRuns; ++e) {
-      const int dim = min(e * 128 + lane * 4, C::kDim - 4);
-      float4 v[kAtOnce][kRows];
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const std::int64_t row =
-              row_of<C>(item, first_part + min(part + u, count - 1), min(column + r, columns - 1));
-          v[u][r] = __ldcg(reinterpret_cast<const float4*>(launch.outputs() + row * C::kDim + dim));
-        }
+    for (int run = 0; run < Combined<C, kRows>::kRuns; ++run) {
+      if (!kAhead || part > 0) {
+        load_parts<C, kRows, kAtOnce>(v, launch, item, first_part, part, run, column, columns,
+                                      lane);
       }
-#pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const float x =
-              __shfl_sync(~0U, weight[r], (part + u) & 31) * (part + u < count ? 1.0F : 0.0F);
-          result.o[r][4 * e] += x * v[u][r].x;
-          result.o[r][4 * e + 1] += x * v[u][r].y;
-          result.o[r][4 * e + 2] += x * v[u][r].z;
-          result.o[r][4 * e + 3] += x * v[u][r].w;
-        }
-      }
+      add_loaded<C, kRows, kAtOnce>(result, v, weight, part, count, run);
     }
   }
 }
@@ -149,9 +181,7 @@ __device__ __forceinline__ void combine(const Launch& launch, const ColumnsItem&
       for (int e = 0; e < 4 * Combined<C, kRows>::kRuns; ++e) result.o[r][e] = 0.0F;
     }
     for (int part = 0; part < parts_of<C>(item); part += 32) {
-      float weight[kRows];
-      weigh_parts(result, weight, launch, item, part, column, columns, scale, lane);
-      add_parts<C, kRows, kAtOnce>(result, weight, launch, item, part, column, columns, lane);
+      add_parts<C, kRows, kAtOnce>(result, launch, item, part, column, columns, scale, lane);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -231,7 +261,11 @@ __device__ __forceinline__ void arrive_part(const Launch& launch, Shared<C>& sha
     if (C::kHasTiles && segment.q_len == 0) {
       arrive_at_members<C>(launch, item, warp, lane);
     } else if (parts_of<C>(item) > 4) {
-      combine<C, 2, kIsLong || C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
+      if (!kIsLong && item.columns > 2 * kWarps) {
+        combine<C, 4, C::kCap ? 3 : 6>(launch, item, warp, kWarps, lane);
+      } else {
+        combine<C, 2, kIsLong || C::kCap ? 8 : 14>(launch, item, warp, kWarps, lane);
+      }
     } else {
       combine<C, kIsLong ? 4 : 8, 2>(launch, item, warp, kWarps, lane);
     }

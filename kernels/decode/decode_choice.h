@@ -24,8 +24,13 @@ inline constexpr std::int32_t kSkippedRow = -1;
 /// Size classes of parts: eighths of the longest part, and 0.
 inline constexpr std::int32_t kSizeClasses = 9;
 
+/// Divides a number that is not negative by a positive one. Without signs, the device needs fewer
+/// instructions.
+KVARENA_HOST_DEVICE constexpr std::int32_t divide(std::int32_t a, std::int32_t b) noexcept {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b));
+}
 KVARENA_HOST_DEVICE constexpr std::int32_t divide_up(std::int32_t a, std::int32_t b) noexcept {
-  return (a + b - 1) / b;
+  return divide(a + b - 1, b);
 }
 
 /// What cuts parts: the launch, and what one part of all KV heads costs.
@@ -72,8 +77,8 @@ KVARENA_HOST_DEVICE constexpr RowCut cut_row(const PartLength& length, std::int3
 KVARENA_HOST_DEVICE constexpr std::int32_t size_class_of(std::int32_t count, const RowCut& cut,
                                                          std::int32_t longest_part) noexcept {
   if (cut.parts == 0) return 0;
-  const std::int32_t units = cut.parts == 1 ? count : count / cut.parts;
-  return units * (kSizeClasses - 1) / longest_part;
+  const std::int32_t units = cut.parts == 1 ? count : divide(count, cut.parts);
+  return divide(units * (kSizeClasses - 1), longest_part);
 }
 
 /// Returns the bits by which rounds are shifted to steps.
@@ -113,43 +118,15 @@ struct StepCounts {
 };
 
 /// Counts the parts of all rows when a part has at most `length` steps: the rows longer than
-/// 0, length, 2 * length .. steps. Adds every `stride`-th number, from number `first` on.
+/// 0, length, 2 * length .. steps.
 KVARENA_HOST_DEVICE constexpr std::int32_t count_parts(const StepCounts& counts,
-                                                       std::int32_t length, std::int32_t first = 0,
-                                                       std::int32_t stride = 1) noexcept {
-  std::int32_t parts = 0;
-  for (std::int32_t at = first * length; at < counts.longest; at += stride * length) {
-    parts += counts.rows() - counts.rows_up_to[at];
+                                                       std::int32_t length) noexcept {
+  const std::int32_t rows = counts.rows();
+  std::int32_t parts = rows;
+  for (std::int32_t at = length; at < counts.longest; at += length) {
+    parts += rows - counts.rows_up_to[at];
   }
   return parts;
-}
-
-/// Returns the shortest length, in steps, of which there are at most `most` parts. When there is
-/// none, it is the longest row's. `parts(length)` counts parts.
-template <class Parts>
-KVARENA_HOST_DEVICE constexpr std::int32_t shortest_length(const StepCounts& counts,
-                                                           std::int32_t most, std::int32_t smallest,
-                                                           Parts&& parts) {
-  const std::int32_t rows = counts.rows();
-  if (most <= rows) return counts.longest;
-  // Of length l there are between steps / l and rows + (steps - rows) / l parts.
-  const auto up = [](std::uint32_t a, std::int32_t b) {
-    const auto divisor = static_cast<std::uint32_t>(b);
-    return static_cast<std::int32_t>(a / divisor + (a % divisor != 0 ? 1 : 0));
-  };
-  std::int32_t low = up(counts.steps(), most);
-  std::int32_t high = up(counts.steps() - static_cast<std::uint32_t>(rows), most - rows);
-  low = low > smallest ? low : smallest;
-  high = high < counts.longest ? high : counts.longest;
-  while (low < high) {
-    const std::int32_t middle = (low + high) / 2;
-    if (parts(middle) <= most) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low < counts.longest ? low : counts.longest;
 }
 
 /// Returns the estimated time of a step, in units that a thread block reads, when there are `parts`
@@ -188,20 +165,13 @@ KVARENA_HOST_DEVICE constexpr std::int32_t smallest_length(const CutShape& shape
   return shape.per_sm == 1 || bits > 0 ? 1 : 2;
 }
 
-/// A part length and its estimated cost.
+/// A part length and its estimated cost. The candidate of `waves` waves, 1 .. kMaxWaves, is the
+/// shortest length of which there are at most parts_of_waves(waves) parts; where there is none, it
+/// is the longest row's. The cheapest candidate is the length of a step, of equal ones that of the
+/// fewest waves.
 struct Candidate {
   float cost;
   std::int32_t steps;
 };
-/// Returns the candidate of `waves` waves, 1 .. kMaxWaves. The cheapest candidate is the length of
-/// a step, of equal ones that of the fewest waves.
-template <class Parts>
-KVARENA_HOST_DEVICE constexpr Candidate candidate_of(const StepCounts& counts,
-                                                     const CutShape& shape, std::int32_t waves,
-                                                     Parts&& parts) {
-  const std::int32_t length = shortest_length(counts, parts_of_waves(shape, waves),
-                                              smallest_length(shape, counts.bits), parts);
-  return {cost_of(counts, shape, length, parts(length)), length};
-}
 
 }  // namespace kvarena::kernels

@@ -1,124 +1,25 @@
-// The schedule of a step, made on the device by one thread block. It decides the length of parts,
-// and the row and place of each part. It reads only the lengths of all rows. A thread first handles
-// a row, then a part. Rows are taken in tiles of kThreads rows; most steps are one tile.
+// The schedule of a step, made on the device. It decides the length of parts, and the row and place
+// of each part. It reads only the lengths of all rows. A thread first handles a row, then a part.
+// Rows are taken in tiles of kThreads rows; most steps are one tile. Where there are many parts,
+// several thread blocks compute the same and each writes its share, because one multiprocessor
+// needs about 2 us to write 1,024 parts.
 
 #include "kernels/decode/schedule.cuh"
 
 #include "kernels/common/launch_checks.h"
 #include "kernels/common/load_kernel.h"
+#include "kernels/decode/schedule_choice.cuh"
 
+#include <algorithm>
 #include <limits>
 
 namespace kvarena::kernels {
 namespace decode_schedule {
 namespace {
 
-/// Returns the sum of a value over the thread block, to all threads.
-__device__ std::int64_t block_sum(Shared& shared, std::int64_t value) {
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
-  __syncthreads();  // the sum before has been read
-  if (lane_of() == 0) shared.sums[warp_of()] = value;
-  __syncthreads();
-  value = shared.sums[lane_of()];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
-  return value;
-}
-
-/// Chooses the length of fixed parts: always the same, unless the parts do not fit the workspace.
-__device__ PartLength choose_fixed_length(const Context& c, const Row& own) {
-  PartLength length{c.fixed_units, true};
-  std::int64_t parts = 0;
-  std::int64_t units = 0;
-  std::int64_t rows = 0;
-  for_each_tile(c, own, [&](const Row& row, int) {
-    parts += cut_row(length, c.shape.warps, row.count).parts;
-    units += max(0, row.count);
-    rows += row.count != kSkippedRow ? 1 : 0;
-  });
-  if (block_sum(c.shared, parts) <= c.w.max_parts) return length;
-  const std::int64_t room = max(std::int64_t{1}, c.w.max_parts - block_sum(c.shared, rows));
-  const std::int64_t least = block_sum(c.shared, units) / room + 1;
-  const int units_of_part = static_cast<int>(min(least, std::int64_t{1} << 28));
-  length.units = divide_up(units_of_part, c.shape.warps) * c.shape.warps;
-  return length;
-}
-
-/// Adds up the values of a warp's lanes, up to the own one.
-__device__ void sum_lanes(unsigned (&values)[3]) {
-  for (int offset = 1; offset < 32; offset *= 2) {
-    for (unsigned& value : values) {
-      const unsigned other = __shfl_up_sync(~0U, value, offset);
-      if (lane_of() >= offset) value += other;
-    }
-  }
-}
-
-/// Turns the histograms into running sums. Thread `t` has entries 2 t and 2 t + 1. Entries past
-/// `longest` are not read later.
-__device__ void sum_bins(const Context& c, int longest) {
-  Choice& choice = c.shared.choice;
-  const int at = static_cast<int>(threadIdx.x) * kBinsPerThread;
-  auto& rows = reinterpret_cast<uint2&>(choice.rows_up_to[at]);
-  auto& steps = reinterpret_cast<uint2&>(choice.steps_up_to[at]);
-  auto& missing = reinterpret_cast<uint2&>(choice.missing_up_to[at]);
-  const uint2 its_rows = rows;
-  const uint2 its_missing = missing;
-  const uint2 its_steps = {its_rows.x * at, its_rows.y * (at + 1)};
-  const unsigned own[] = {its_rows.x + its_rows.y, its_steps.x + its_steps.y,
-                          its_missing.x + its_missing.y};
-  unsigned sums[] = {own[0], own[1], own[2]};
-  if (warp_of() * 32 * kBinsPerThread <= longest) sum_lanes(sums);
-  if (lane_of() == 31) {
-    for (int i = 0; i < 3; ++i) choice.warp_sums[i][warp_of()] = sums[i];
-  }
-  __syncthreads();
-  for (int i = 0; i < 3; ++i) {
-    const unsigned before = lane_of() < warp_of() ? choice.warp_sums[i][lane_of()] : 0;
-    sums[i] += __reduce_add_sync(~0U, before) - own[i];
-  }
-  rows = {sums[0] + its_rows.x, sums[0] + own[0]};
-  steps = {sums[1] + its_steps.x, sums[1] + own[1]};
-  missing = {sums[2] + its_missing.x, sums[2] + own[2]};
-  __syncthreads();
-}
-
-/// Chooses the part length that costs least. Warp `w` examines w + 1 waves.
-__device__ PartLength choose_length(const Context& c, const Row& own, const Extent& extent) {
-  const int warps = c.shape.warps;
-  if (extent.rows == 0) return {warps, false};
-  const int longest = divide_up(extent.longest, warps);
-  // With so many rows, no row is cut.
-  if (extent.rows >= parts_of_waves(c.shape, kMaxWaves)) return {longest * warps, false};
-  Choice& choice = c.shared.choice;
-  const int bits = step_bits(longest);
-  for_each_tile(c, own, [&](const Row& row, int) {
-    if (row.count > 0) {
-      const int at = steps_of(divide_up(row.count, warps), bits);
-      const int missing = missing_units(row.count, warps);
-      atomicAdd(&choice.rows_up_to[at], 1);
-      if (missing > 0) atomicAdd(&choice.missing_up_to[at], static_cast<unsigned>(missing));
-    }
-  });
-  __syncthreads();
-  const StepCounts counts{choice.rows_up_to, choice.steps_up_to, choice.missing_up_to,
-                          steps_of(longest, bits), bits};
-  sum_bins(c, counts.longest);
-  if (warp_of() < kMaxWaves) {
-    const Candidate candidate = candidate_of(counts, c.shape, warp_of() + 1, [&](int length) {
-      return __reduce_add_sync(~0U, count_parts(counts, length, lane_of(), 32));
-    });
-    if (lane_of() == 0) choice.candidates[warp_of()] = candidate;
-  }
-  __syncthreads();
-  Candidate best = choice.candidates[0];
-  for (int i = 1; i < kMaxWaves; ++i) {
-    if (choice.candidates[i].cost < best.cost) best = choice.candidates[i];
-  }
-  return {min(best.steps << bits, longest) * warps, false};
-}
-
-/// Counts the parts of each size class, and finds the first place of each. Long parts come first,
-/// so that short parts fill the end (longest processing time first; Graham, 1969).
+/// Counts the parts of each size class of several tiles, and finds the first place of each. Long
+/// parts come first, so that short parts fill the end (longest processing time first; Graham,
+/// 1969).
 __device__ void begin_classes(const Context& c, const Row& own, const Rank& own_rank,
                               const Sizes& sizes) {
   int* const next = c.shared.next;
@@ -140,10 +41,21 @@ __device__ void begin_classes(const Context& c, const Row& own, const Rank& own_
   if (size_class == 0) c.shared.total = sum;
 }
 
+/// Returns the parts of all size classes of longer parts than a class. Lane `l` gives warp `l`.
+__device__ int longer_parts(const Places& places, int size_class, int lane) {
+  int parts = 0;
+#pragma unroll
+  for (int other = 1; other < kSizeClasses; ++other) {
+    if (other > size_class) parts += places.warp_parts[other][lane];
+  }
+  return __reduce_add_sync(~0U, parts);
+}
+
 /// Sums up the parts of a tile's rows, by size class and over all, into the places of each warp's
 /// rows. Returns whether no row of the tile is cut.
 __device__ bool sum_tile(const Context& c, const Rank& rank) {
-  auto& warp_parts = c.shared.places.warp_parts;
+  Places& places = c.shared.places;
+  auto& warp_parts = places.warp_parts;
   const int warp = warp_of();
   const int lane = lane_of();
   if (lane < kSizeClasses) warp_parts[lane][warp] = 0;
@@ -154,68 +66,112 @@ __device__ bool sum_tile(const Context& c, const Rank& rank) {
   if (warp <= kSizeClasses) {  // warp `w` sums up class w; the last one sums up the tile
     const int parts = warp_parts[warp][lane];
     int sum = parts;
+#pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const int other = __shfl_up_sync(~0U, sum, offset);
       if (lane >= offset) sum += other;
     }
-    const int first = warp < kSizeClasses ? c.shared.next[warp] : 0;
+    int first = 0;
+    if (warp < kSizeClasses) {
+      first = c.is_one_tile() ? longer_parts(places, warp, lane) : c.shared.next[warp];
+    }
+    places.warp_first[warp][lane] = first + sum - parts;
     __syncwarp();
-    warp_parts[warp][lane] = first + sum - parts;
-    int& end = warp < kSizeClasses ? c.shared.next[warp] : c.shared.places.first[kThreads];
-    if (lane == 31) end = first + sum;
+    if (lane == 31) {
+      if (warp == kSizeClasses) {
+        places.first[kThreads] = sum;
+        if (c.is_one_tile()) c.shared.total = sum;
+      } else if (!c.is_one_tile()) {
+        c.shared.next[warp] = first + sum;
+      }
+    }
   }
   __syncthreads();
   return is_whole;
 }
 
-/// Writes part `part` of a row whose first part has place `place`, if the row fits.
-__device__ void write_part(const Context& c, const Row& row, const RowCut& cut, int place,
-                           int part) {
-  if (place + cut.parts > c.w.max_parts) return;
-  auto* const parts = reinterpret_cast<DecodePart*>(static_cast<char*>(c.p.workspace) + c.w.parts);
-  parts[place + part] = {row.first_q,
-                         row.first_unit + min(row.count, cut.units * part),
-                         row.first_unit + min(row.count, cut.units * (part + 1)),
-                         part,
-                         static_cast<std::uint32_t>(cut.parts),
-                         static_cast<std::uint32_t>(row.q_len),
-                         place,
-                         row.seq_len,
-                         row.table_row};
+/// Returns part `part` of a row whose first part has place `place`.
+__device__ DecodePart part_of(const Row& row, const RowCut& cut, int place, int part) {
+  return {row.first_q,
+          row.first_unit + min(row.count, cut.units * part),
+          row.first_unit + min(row.count, cut.units * (part + 1)),
+          part,
+          static_cast<std::uint32_t>(cut.parts),
+          static_cast<std::uint32_t>(row.q_len),
+          place,
+          row.seq_len,
+          row.table_row};
 }
 
-/// Writes the parts of a tile of rows.
+/// Writes the part of each lane that has one to its place. Two neighbouring lanes write both halves
+/// of a part at once, because a store of few bytes at many places takes long. All lanes call it.
+__device__ void write_parts(const Context& c, const DecodePart& part, int place, bool has_part) {
+  if (!__any_sync(~0U, has_part)) return;
+  int4 halves[2];
+  memcpy(halves, &part, sizeof(part));
+  const bool is_odd = lane_of() % 2 != 0;
+  const int own = has_part ? place : -1;
+  const int other = __shfl_xor_sync(~0U, own, 1);
+  int4 mine = is_odd ? halves[1] : halves[0];
+  int4 given = is_odd ? halves[0] : halves[1];
+  given.x = __shfl_xor_sync(~0U, given.x, 1);
+  given.y = __shfl_xor_sync(~0U, given.y, 1);
+  given.z = __shfl_xor_sync(~0U, given.z, 1);
+  given.w = __shfl_xor_sync(~0U, given.w, 1);
+  auto* const parts =
+      reinterpret_cast<int4*>(static_cast<char*>(c.p.workspace) + c.w.parts) + (is_odd ? 1 : 0);
+  // First the parts of even lanes, then those of odd ones.
+  const int even = is_odd ? other : own;
+  const int odd = is_odd ? own : other;
+  if (even >= 0) parts[2 * even] = is_odd ? given : mine;
+  if (odd >= 0) parts[2 * odd] = is_odd ? mine : given;
+}
+
+/// Writes this thread block's share of the parts of a tile of rows: warp `w` has the share of warp
+/// w * gridDim.x + blockIdx.x of all thread blocks.
 __device__ void write_tile(const Context& c, const Row& row, const Rank& rank) {
   const bool is_whole = sum_tile(c, rank);
   Places& places = c.shared.places;
   const int t = static_cast<int>(threadIdx.x);
-  const int place = places.warp_parts[rank.size_class][warp_of()] + rank.parts_before_peer;
+  const int place = places.warp_first[rank.size_class][warp_of()] + rank.parts_before_peer;
   // A row that does not fit is left out whole. So are all rows behind it.
-  if (rank.cut.parts > 0 && place + rank.cut.parts > c.w.max_parts) {
-    atomicMin(&c.shared.end, place);
-  }
+  const bool fits = place + rank.cut.parts <= c.w.max_parts;
+  if (rank.cut.parts > 0 && !fits) atomicMin(&c.shared.end, place);
+  const int blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x);
   if (is_whole) {
-    if (rank.cut.parts == 1) write_part(c, row, rank.cut, place, 0);
+    if (warp_of() % blocks != block) return;
+    write_parts(c, part_of(row, rank.cut, place, 0), place, rank.cut.parts == 1 && fits);
     return;
   }
-  places.first[t] = places.warp_parts[kSizeClasses][warp_of()] + rank.parts_before;
+  places.first[t] = places.warp_first[kSizeClasses][warp_of()] + rank.parts_before;
   places.place[t] = place;
   places.row[t] = row;
   places.cut[t] = rank.cut;
   __syncthreads();
+  const int all = places.first[kThreads];
 #pragma unroll 1
-  for (int i = t; i < places.first[kThreads]; i += kThreads) {
+  for (int base = (warp_of() * blocks + block) * 32; base < all; base += kThreads * blocks) {
+    const int i = min(base + lane_of(), all - 1);
     const int at = row_holding(places.first, i);
-    write_part(c, places.row[at], places.cut[at], places.place[at], i - places.first[at]);
+    const RowCut cut = places.cut[at];
+    const int first = places.place[at];
+    const int part = i - places.first[at];
+    const bool has_part = base + lane_of() < all && first + cut.parts <= c.w.max_parts;
+    write_parts(c, part_of(places.row[at], cut, first, part), first + part, has_part);
   }
 }
 
-/// Makes the schedule of a step.
+/// Makes the schedule of a step. The number of warps of a thread block of attention is a constant,
+/// so that the compiler divides by it with a multiplication.
+template <int kAttentionWarps>
 __global__ void __launch_bounds__(kThreads, 1)
     write_schedule(const __grid_constant__ DecodeScheduleParams p,
-                   const __grid_constant__ DecodeWorkspace w, CutShape shape, int fixed_units) {
+                   const __grid_constant__ DecodeWorkspace w, CutShape shape,
+                   const __grid_constant__ Limits limits) {
   __shared__ Shared shared;
-  const Context c{p, w, shape, fixed_units, shared};
+  shape.warps = kAttentionWarps;
+  const Context c{p, w, shape, limits, shared};
   const int thread = static_cast<int>(threadIdx.x);
   const Row own = load_row(p, thread);
   const int at = thread * kBinsPerThread;
@@ -228,14 +184,19 @@ __global__ void __launch_bounds__(kThreads, 1)
       p.fixed_parts ? choose_fixed_length(c, own) : choose_length(c, own, extent);
   const Sizes sizes{length, part_units(length, shape.warps, extent.longest)};
   const Rank own_rank = rank_of(c, own, sizes);
-  begin_classes(c, own, own_rank, sizes);
+  if (!c.is_one_tile()) begin_classes(c, own, own_rank, sizes);
   for_each_tile(c, own, [&](const Row& row, int base) {
     write_tile(c, row, base == 0 ? own_rank : rank_of(c, row, sizes));
     __syncthreads();  // before the next tile uses the same memory
   });
-  if (thread == 0) {
+  if (thread == 0 && blockIdx.x == 0) {
     *static_cast<DecodeHeader*>(p.workspace) = {min(shared.total, shared.end), 0, 0, length.units};
   }
+}
+
+/// Returns the thread blocks of a launch: one for each 256 parts, at most 8.
+int blocks_for(const DecodeWorkspace& workspace) noexcept {
+  return std::clamp((workspace.max_parts + 255) / 256, 1, 8);
 }
 
 /// Checks whether `p` can be scheduled.
@@ -257,9 +218,13 @@ Status check(const DecodeScheduleParams& p) noexcept {
 }  // namespace
 }  // namespace decode_schedule
 
-Status load_decode_schedule() noexcept { return load_kernels(decode_schedule::write_schedule); }
+Status load_decode_schedule() noexcept {
+  using decode_schedule::write_schedule;
+  return load_kernels(write_schedule<4>, write_schedule<6>, write_schedule<8>);
+}
 
 Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t stream) noexcept {
+  using decode_schedule::write_schedule;
   if (Status s = decode_schedule::check(params); !s) return s;
   const DecodeLimits& limits = params.limits;
   const DecodeShape shape = decode_shape(limits);
@@ -268,8 +233,14 @@ Status launch_decode_schedule(const DecodeScheduleParams& params, cudaStream_t s
                      .per_sm = shape.per_sm,
                      .places = limits.num_sms * shape.per_sm,
                      .heads = limits.num_kv_heads * workspace.chunks};
-  decode_schedule::write_schedule<<<1, decode_schedule::kThreads, 0, stream>>>(
-      params, workspace, cut, fixed_part_units(limits));
+  decode_schedule::Limits most{.fixed_units = fixed_part_units(limits), .most_parts = {}};
+  for (int wave = 0; wave < kMaxWaves; ++wave)
+    most.most_parts[wave] = parts_of_waves(cut, wave + 1);
+  auto* const kernel = shape.warps == 4   ? write_schedule<4>
+                       : shape.warps == 6 ? write_schedule<6>
+                                          : write_schedule<8>;
+  const int blocks = decode_schedule::blocks_for(workspace);
+  kernel<<<blocks, decode_schedule::kThreads, 0, stream>>>(params, workspace, cut, most);
   return launch_status(cudaGetLastError());
 }
 

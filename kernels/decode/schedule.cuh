@@ -39,8 +39,8 @@ struct Choice {
   alignas(8) int rows_up_to[kBins];
   alignas(8) unsigned steps_up_to[kBins];
   alignas(8) unsigned missing_up_to[kBins];
+  int parts[kBins];               // of all rows, for each length
   unsigned warp_sums[3][kWarps];  // of rows, steps and missing units
-  Candidate candidates[kMaxWaves];
 };
 
 /// The places of the parts of a tile of rows.
@@ -50,6 +50,7 @@ struct Places {
   int place[kThreads];                       // in the schedule
   int first[kThreads + 1];                   // in the tile
   int warp_parts[kSizeClasses + 1][kWarps];  // of each class, and of all
+  int warp_first[kSizeClasses + 1][kWarps];  // place of the first of them; in the tile
 };
 
 struct Shared {
@@ -57,7 +58,9 @@ struct Shared {
     Choice choice;
     Places places;
   };
-  int next[kSizeClasses];  // place of the next part of each class
+  // Read when others already use the memory above.
+  alignas(16) Candidate candidates[kMaxWaves];
+  int next[kSizeClasses];  // place of the next part of each class, with several tiles
   int total;               // parts of all rows
   int end;                 // place of the first row that does not fit
   std::int64_t sums[kWarps];
@@ -65,13 +68,21 @@ struct Shared {
   int rows[kWarps];
 };
 
+/// Numbers that the host computes, because divisions are slow on the device.
+struct Limits {
+  int fixed_units;            // of a fixed part
+  int most_parts[kMaxWaves];  // of so many waves
+};
+
 /// What all functions of the schedule need.
 struct Context {
   const DecodeScheduleParams& p;
   const DecodeWorkspace& w;
   const CutShape& shape;
-  int fixed_units;  // of a fixed part
+  const Limits& limits;
   Shared& shared;
+
+  __device__ bool is_one_tile() const { return p.num_rows <= kThreads; }
 };
 
 /// Reads a row of the batch. A row past the last counts as skipped.
@@ -162,7 +173,14 @@ __device__ __forceinline__ Rank rank_of(const Context& c, const Row& row, const 
   r.cut = cut_row(sizes.length, c.shape.warps, row.count);
   r.size_class = size_class_of(row.count, r.cut, sizes.longest_part);
   const unsigned before = (1U << lane_of()) - 1;
-  const unsigned peers = __match_any_sync(~0U, r.size_class);
+  unsigned peers = ~0U;
+  static_assert(kSizeClasses <= 1 << 4);
+#pragma unroll
+  for (int bit = 0; bit < 4; ++bit) {
+    const bool is_set = (r.size_class >> bit & 1) != 0;
+    const unsigned set = __ballot_sync(~0U, is_set);
+    peers &= is_set ? set : ~set;
+  }
   r.is_first = (peers & before) == 0;
 #pragma unroll 1
   for (int bit = 0; __any_sync(~0U, (r.cut.parts >> bit) != 0); ++bit) {

@@ -3,6 +3,8 @@
 
 #include "kernels/decode/decode_choice.h"
 
+#include "kernel/decode_candidates.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -121,31 +123,16 @@ TEST(DecodeChoice, FindsTheShortestLengthForEachNumberOfWavesAndItsCost) {
     const StepCounts& counts = steps.counts;
     ASSERT_EQ(static_cast<std::size_t>(counts.rows()), steps.steps.size());
     for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
-      const auto count = [&](std::int32_t length) { return kernels::count_parts(counts, length); };
-      const Candidate found = kernels::candidate_of(counts, shape, waves, count);
+      const Candidate found = candidate_of(counts, shape, waves);
       std::int32_t wanted = std::min(counts.longest, kernels::smallest_length(shape, counts.bits));
       while (wanted < counts.longest &&
              steps.parts_of(wanted) * shape.heads > std::int64_t{waves} * shape.places) {
         ++wanted;
       }
       ASSERT_EQ(found.steps, wanted) << "round " << round << ", waves " << waves;
-      ASSERT_EQ(count(found.steps), steps.parts_of(found.steps));
+      ASSERT_EQ(kernels::count_parts(counts, found.steps), steps.parts_of(found.steps));
       const double cost = plain_cost(steps, shape, found.steps);
       ASSERT_NEAR(found.cost, cost, cost * 1e-4) << "round " << round << ", waves " << waves;
-    }
-  }
-}
-
-TEST(DecodeChoice, CountsOfSeveralLanesAddUp) {
-  std::mt19937 random(2);
-  for (int round = 0; round < 50; ++round) {
-    const Steps steps(random_units(random), 6);
-    for (const std::int32_t length : {1, 2, 3, 7, 100}) {
-      std::int32_t sum = 0;
-      for (std::int32_t lane = 0; lane < 32; ++lane) {
-        sum += kernels::count_parts(steps.counts, length, lane, 32);
-      }
-      ASSERT_EQ(sum, steps.parts_of(length)) << length;
     }
   }
 }
@@ -210,9 +197,7 @@ TEST(DecodeChoice, PartsFitTheWorkspace) {
     const Steps steps(units, shape.warps);
     const StepCounts& counts = steps.counts;
     for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
-      const std::int32_t length = kernels::candidate_of(counts, cut, waves, [&](std::int32_t its) {
-                                    return kernels::count_parts(counts, its);
-                                  }).steps;
+      const std::int32_t length = candidate_of(counts, cut, waves).steps;
       ASSERT_LE(parts_of({(length << counts.bits) * shape.warps, false}, shape.warps),
                 kernels::decode_workspace(limits).max_parts);
     }

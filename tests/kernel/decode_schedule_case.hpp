@@ -3,6 +3,7 @@
 /// @file
 /// A step of random rows for the schedule of decode attention, and its schedule in plain loops.
 
+#include "kernel/decode_candidates.hpp"
 #include "kernels/decode/decode.h"
 #include "kernels/decode/decode_choice.h"
 
@@ -140,8 +141,7 @@ inline std::vector<std::pair<float, std::int32_t>> candidates_of(const ScheduleC
   const kernels::StepCounts counts{rows.data(), steps.data(), missing.data(), most, bits};
   std::vector<std::pair<float, std::int32_t>> candidates;
   for (std::int32_t waves = 1; waves <= kernels::kMaxWaves; ++waves) {
-    const kernels::Candidate found = kernels::candidate_of(
-        counts, cut, waves, [&](std::int32_t its) { return kernels::count_parts(counts, its); });
+    const kernels::Candidate found = candidate_of(counts, cut, waves);
     candidates.emplace_back(found.cost, std::min(found.steps << bits, longest) * shape.warps);
   }
   return candidates;
