@@ -223,8 +223,6 @@ std::string settings_refusal_of(const PlannedCase& p) {
   if (p.cache) return "";
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
   switch (p.cache.option) {
-    case Option::groups:
-      return "a KvCache on a GPU keeps K and V of one kind, and all their tokens, yet";
     case Option::kind: return "a KvCache has no recurrent states yet";
     case Option::index_dim: return "a KvCache has no sparse-attention index yet";
     case Option::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";

@@ -76,7 +76,9 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
                            {"153,944,064 B + 0 x tokens",
                             "no settings for a KvCache: a KvCache has no recurrent states"}));
   const json windows = planned("--model Gemma-3-27B --gpu H200-SXM --retention model");
-  EXPECT_TRUE(contains(windows.at("settings_refused"), "of one kind, and all their tokens, yet"));
+  EXPECT_TRUE(windows.at("settings_refused").is_null());
+  EXPECT_EQ(windows.at("settings").at("num_pages"), windows.at("num_pages"));
+  EXPECT_EQ(windows.at("settings").at("page_sequence_tokens"), 131'072);
   const json amd = planned("--model Llama-3.1-8B --gpu MI300X --context 8192");
   EXPECT_EQ(amd.at("settings_refused"), "kvarena runs on NVIDIA GPUs and on the CPU");
   EXPECT_EQ(amd.at("notes"), json::array()) << "nothing of nvidia-smi";
