@@ -90,7 +90,7 @@ TEST(TraceSalt, WhatIsNoSaltIsRefusedWithItsPlace) {
       {header + ",tenant" + row, ":2:24", "the end of the line", "a comma and 1 more columns"},
       {header + ",tenant" + row + ",", ":2:25", "the end of the line", "a salt"},
       {header + ",tenant" + row + ",\"a\"", ":2:25", "a", "without quotes"},
-      {header + ",tenant" + row + ",a,b", ":2:26", "", "4 columns"},
+      {header + ",tenant" + row + ",a,b", ":2:26", ",b", "4 columns"},
   };
   for (const Case& one : cases) {
     const auto reading = read(one.content, "tenant");
