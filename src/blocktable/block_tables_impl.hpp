@@ -129,6 +129,7 @@ struct BlockTables::Impl {
   Result<PrefixMatch> find_prefix(const PrefixQuery& query, std::uint64_t subject,
                                   std::int64_t max_length);
   Status take_prefix(Sequence& sequence, std::size_t num_tokens, const PrefixMatch& found);
+  void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>
   void tell_tokens(const Demands& demands) noexcept;
 
