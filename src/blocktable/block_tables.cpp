@@ -254,9 +254,7 @@ Result<SequenceId> BlockTables::fork(SequenceId parent_id, std::int64_t length,
   child.filled_blocks = child.table.num_entries;
   t.tokens += length;
   t.place_tail(child);
-  if (t.prefix != nullptr) {
-    t.prefix->fork(t.prefix_owner(*t.sequences.find(parent_id)), t.prefix_owner(child));
-  }
+  if (t.prefix != nullptr) t.fork_prefix(*t.sequences.find(parent_id), child);
   return id;
 }
 

@@ -132,6 +132,7 @@ struct BlockTables::Impl {
                      const PrefixMatch& found);
   void yield_floors(std::span<const Growth> its, Urgency urgency) noexcept;
   void count_salts(Explanation& explanation) const noexcept;
+  void fork_prefix(Sequence& parent, Sequence& child) noexcept;
   template <class Demands>
   void tell_tokens(const Demands& demands) noexcept;
 

@@ -86,6 +86,16 @@ Status BlockTables::Impl::take_prefix(Sequence& s, std::span<const std::int32_t>
   return {};
 }
 
+/// The fork does not know tokens that an undo can take back: they may never be written.
+void BlockTables::Impl::fork_prefix(Sequence& parent, Sequence& child) noexcept {
+  prefix->fork(prefix_owner(parent), prefix_owner(child));
+  for (std::size_t i = 0; is_undoable && i < num_grown; ++i) {
+    if (grown[i].id != parent.id) continue;
+    if (grown[i].old_length < child.length) prefix->cut(prefix_owner(child), grown[i].old_length);
+    return;
+  }
+}
+
 Result<PrefixMatch> BlockTables::adopt(SequenceId id, std::span<const std::int32_t> tokens) {
   Impl& t = *impl_;
   if (t.prefix == nullptr) return there_is_none();

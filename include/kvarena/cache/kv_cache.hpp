@@ -118,6 +118,7 @@ class KVARENA_EXPORT KvCache {
   // fill, because later steps of any stream run behind it. It publishes nothing when write_kv has
   // written some layers, or has failed, and others are left; a step without write_kv was written by
   // kernels of the engine. A sequence of which a token was not told registers no more blocks.
+  // A fork that is made between append and the end of the step does not know the step's tokens.
   // Questions (match, prefix_of, prefix_stats) are calls of tables(). With DuplicateRule::share,
   // end_step may put other blocks into a table: look them up behind it.
 

@@ -239,6 +239,23 @@ TEST_P(KvCachePrefix, AnAbortedStepPublishesNothing) {
   EXPECT_OK(engine.cache().check_invariants());
 }
 
+/// A fork of tokens that nobody wrote must not make others begin with them.
+TEST_P(KvCachePrefix, AForkOfAnAbortedStepPublishesNothing) {
+  PrefixEngine engine(GetParam());
+  const Tokens all = tokens(48);
+  const SequenceId a = engine.begin({all});
+  ASSERT_OK(engine.step({{a, std::span(all).first(2)}}));
+  ASSERT_OK(engine.cache().begin_step());
+  ASSERT_OK(engine.append({{a, std::span(all).subspan(2, 8)}}));
+  const SequenceId b = engine.fork(a, 10);
+  EXPECT_EQ(engine.cache().tables().info(b)->known_tokens, 2);
+  ASSERT_OK(engine.cache().abort_step());
+  ASSERT_OK(engine.step({{b, std::span(all).subspan(10)}}));
+  EXPECT_EQ(engine.cache().tables().prefix_stats().registrations, 0U);
+  EXPECT_EQ(engine.cache().tables().match({.tokens = all})->blocks, 0);
+  EXPECT_OK(engine.cache().check_invariants());
+}
+
 TEST_P(KvCachePrefix, AStepThatLeavesALayerUnwrittenPublishesNothing) {
   PrefixEngine engine(GetParam());
   const Tokens all = tokens(48);
