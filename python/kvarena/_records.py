@@ -204,7 +204,7 @@ class StateView(NamedTuple):
     """The states of one recurrent layer."""
 
     planes: list[SupportsDLPack]  #: each [num_slots, *shape], in the memory of the pool
-    index: int  #: of Step.states
+    group: int  #: the argument of Step.states
     part: int  #: which of the slots of a state has the layer
 
 

@@ -172,7 +172,7 @@ nb::object state_view(const Cache& cache, std::int32_t layer) {
   }
   nb::dict values;
   values["planes"] = planes;
-  values["index"] = view.index;
+  values["group"] = view.index;
   values["part"] = view.part;
   return make_record("StateView", values);
 }

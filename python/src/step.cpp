@@ -279,7 +279,7 @@ void bind_step(nb::module_& module) {
            nb::arg("tree_mask") = nb::none(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("kv_is_written") = false)
       .def("device_batch", &device_batch, nb::arg("part") = 0)
-      .def("states", &states_of, nb::arg("index"))
+      .def("states", &states_of, nb::arg("group"))
       .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
            nb::arg("value"))
       .def_prop_ro("slots", &slots_of)

@@ -179,7 +179,7 @@ def recur(cache, sequence, first, count):
         cache.synchronize()
         for layer in STATE.layers:
             view = cache.state_view(layer)
-            slots, memory = step.states(view.index), floats(view.planes[0])
+            slots, memory = step.states(view.group), floats(view.planes[0])
             read = slots.read[0][view.part]
             state = 0.0 if read == -1 else memory[read][0]
             extras = dict(zip(slots.extra_tokens, slots.extra_slots, strict=True))
