@@ -3,23 +3,20 @@
 #include "kernels/scatter_step/scatter_step.h"
 #include "step/device_tables_memory.hpp"
 #include "step/staging_ring.hpp"
+#include "step/step_memory.hpp"
 
 #include <atomic>
-#include <cstring>
 #include <new>
 #include <utility>
 
 namespace kvarena {
 
 struct DeviceTables::Impl {
-  /// Takes ownership of both allocations, which the caller has made.
-  Impl(CudaDevice& its_device, const DeviceTablesMemory& plan, std::byte* its_memory,
-       std::byte* its_staging)
+  Impl(CudaDevice& its_device, const DeviceTablesMemory& plan, StepMemory its_memory)
       : device(its_device),
-        memory(its_memory),
-        staging(its_staging),
-        params(place_arrays(plan, memory, staging)),
-        expected_word(memory + plan.expected_word),
+        memory(std::move(its_memory)),
+        params(place_arrays(plan, memory.arrays(), memory.staging())),
+        expected_word(memory.arrays() + plan.expected_word),
         view{.block_tables = params.block_tables,
              .table_stride = kernels::StepShape::kGranule,
              .row_slots = params.row_slots,
@@ -29,82 +26,27 @@ struct DeviceTables::Impl {
              .q_offsets = params.q_offsets,
              .slots = params.slots,
              .copies = params.copies},
-        ring(staging + plan.ring, plan.shape) {}
-  ~Impl() {
-    static_cast<void>(device.free(memory));
-    static_cast<void>(device.free(staging));
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+        ring(memory.staging() + plan.ring, plan.shape) {}
 
   Status launch(const kernels::ScatterStepParams& its_params, StreamId stream) const;
 
   CudaDevice& device;
-  std::byte* memory;
-  std::byte* staging;
+  StepMemory memory;
   kernels::ScatterStepParams params;  // of a captured launch
   std::byte* expected_word;           // the word that captured launches read
   DeviceStepView view;
   StagingRing ring;
 };
 
-namespace {
-
-/// Owns an allocation of device memory until keep is called.
-class Allocation {
- public:
-  Allocation(Device& device, void* pointer) noexcept : device_(device), pointer_(pointer) {}
-  ~Allocation() {
-    if (pointer_ != nullptr) static_cast<void>(device_.free(pointer_));
-  }
-  Allocation(const Allocation&) = delete;
-  Allocation& operator=(const Allocation&) = delete;
-  std::byte* bytes() const noexcept { return static_cast<std::byte*>(pointer_); }
-  void keep() noexcept { pointer_ = nullptr; }
-
- private:
-  Device& device_;
-  void* pointer_;
-};
-
-/// Fills the arrays with their empty values and waits.
-Status clear_arrays(Device& device, const DeviceTablesMemory& plan, std::byte* memory) {
-  const Result<StreamId> stream = device.create_stream();
-  if (!stream) return stream.status();
-  const auto zeros = static_cast<std::uint64_t>(plan.zeros);
-  const std::uint64_t rest = static_cast<std::uint64_t>(plan.device_bytes) - zeros;
-  Status status = device.fill(memory, 0xff, zeros, *stream);
-  if (status) status = device.fill(memory + plan.zeros, 0, rest, *stream);
-  if (status) status = device.synchronize(*stream);
-  const Status destroyed = device.destroy_stream(*stream);
-  return status ? destroyed : status;
-}
-
-}  // namespace
-
 Result<DeviceTables> DeviceTables::create(CudaDevice& device, const DeviceTablesOptions& options) {
   if (Status status = check_options(options); !status) return status;
   const DeviceTablesMemory plan = plan_memory(options);
-  const Result<void*> arrays =
-      device.allocate({.bytes = static_cast<std::uint64_t>(plan.device_bytes),
-                       .purpose = MemoryPurpose::intermediate_buffers,
-                       .description = "block tables of the step"});
-  if (!arrays) return arrays.status();
-  Allocation memory(device, *arrays);
-  const Result<void*> slots =
-      device.allocate({.bytes = static_cast<std::uint64_t>(plan.staging_bytes),
-                       .purpose = MemoryPurpose::intermediate_buffers,
-                       .kind = MemoryKind::pinned_staging,
-                       .description = "staging ring of the step"});
-  if (!slots) return slots.status();
-  Allocation staging(device, *slots);
-  std::memset(*slots, 0, static_cast<std::size_t>(plan.staging_bytes));
-  if (Status status = clear_arrays(device, plan, memory.bytes()); !status) return status;
+  Result<StepMemory> memory = StepMemory::create(
+      device,
+      {.device_bytes = plan.device_bytes, .ones = plan.zeros, .staging_bytes = plan.staging_bytes});
+  if (!memory) return memory.status();
   try {
-    auto impl = std::make_unique<Impl>(device, plan, memory.bytes(), staging.bytes());
-    memory.keep();
-    staging.keep();
-    return DeviceTables(std::move(impl));
+    return DeviceTables(std::make_unique<Impl>(device, plan, std::move(*memory)));
   } catch (const std::bad_alloc&) {
     return exhausted(Resource::host_memory, sizeof(Impl), 0);
   }

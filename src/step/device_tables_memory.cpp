@@ -2,6 +2,7 @@
 
 #include "base/range_checks.hpp"
 #include "blocktable/sequence_table.hpp"
+#include "step/step_memory.hpp"
 #include "step/table_regions.hpp"
 
 namespace kvarena {
@@ -13,26 +14,6 @@ constexpr std::int64_t kMaxSequences = SequenceTable::kMaxSlots;
 constexpr std::int64_t kMaxStepsInFlight = 64;
 static_assert(kMaxStepsInFlight <= kernels::kMaxRingSlots);
 constexpr std::int64_t kMaxBlockSize = 65536;
-constexpr std::int64_t kAlignment = 256;
-
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
-
-/// Assigns places to arrays, one behind another.
-class Places {
- public:
-  template <class T>
-  std::int64_t take(std::int64_t count) noexcept {
-    const std::int64_t place = end_;
-    end_ = rounded_up(end_ + count * static_cast<std::int64_t>(sizeof(T)), kAlignment);
-    return place;
-  }
-  std::int64_t end() const noexcept { return end_; }
-
- private:
-  std::int64_t end_ = 0;
-};
 
 }  // namespace
 

@@ -3,62 +3,27 @@
 #include "base/out_of_memory.hpp"
 #include "kernels/scatter_step/scatter_step.h"
 #include "step/group_staging.hpp"
+#include "step/step_memory.hpp"
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
 
 namespace kvarena {
-namespace {
-
-/// Owns an allocation of device memory.
-class Allocation {
- public:
-  Allocation(Device& device, void* pointer) noexcept : device_(&device), pointer_(pointer) {}
-  ~Allocation() {
-    if (pointer_ != nullptr) static_cast<void>(device_->free(pointer_));
-  }
-  Allocation(Allocation&& other) noexcept
-      : device_(other.device_), pointer_(std::exchange(other.pointer_, nullptr)) {}
-  Allocation& operator=(Allocation&&) = delete;
-  std::byte* bytes() const noexcept { return static_cast<std::byte*>(pointer_); }
-
- private:
-  Device* device_;
-  void* pointer_;
-};
-
-/// Fills the arrays with their empty values and waits.
-Status clear_arrays(Device& device, const GroupTablesMemory& plan, std::byte* memory) {
-  const Result<StreamId> stream = device.create_stream();
-  if (!stream) return stream.status();
-  const auto zeros = static_cast<std::uint64_t>(plan.zeros);
-  const std::uint64_t rest = static_cast<std::uint64_t>(plan.device_bytes) - zeros;
-  Status status = device.fill(memory, 0xff, zeros, *stream);
-  if (status) status = device.fill(memory + plan.zeros, 0, rest, *stream);
-  if (status) status = device.synchronize(*stream);
-  const Status destroyed = device.destroy_stream(*stream);
-  return status ? destroyed : status;
-}
-
-}  // namespace
-
 struct GroupDeviceTables::Impl {
   Impl(CudaDevice& its_device, const GroupTablesOptions& options, const GroupTablesMemory& plan,
-       Allocation its_memory, Allocation its_staging)
+       StepMemory its_memory)
       : device(its_device),
         memory(std::move(its_memory)),
-        staging_memory(std::move(its_staging)),
-        expected_word(memory.bytes() + plan.expected_word),
-        cross_slots(reinterpret_cast<std::int64_t*>(memory.bytes() + plan.cross_slots)),
-        staging(options, plan, staging_memory.bytes()) {
+        expected_word(memory.arrays() + plan.expected_word),
+        cross_slots(reinterpret_cast<std::int64_t*>(memory.arrays() + plan.cross_slots)),
+        staging(options, plan, memory.staging()) {
     for (std::size_t part = 0; part < plan.parts.size(); ++part) {
       const bool is_cross = options.parts[part].table.kind == PagedKind::cross;
       const kernels::ScatterStepParams p =
-          place_arrays(plan, part, !is_cross, memory.bytes(), staging_memory.bytes());
+          place_arrays(plan, part, !is_cross, memory.arrays(), memory.staging());
       params.push_back(p);
       views.push_back(
           {.block_tables = p.block_tables,
@@ -68,7 +33,7 @@ struct GroupDeviceTables::Impl {
            .seq_lens = p.seq_lens,
            .num_blocks = p.num_blocks,
            .q_offsets = p.q_offsets,
-           .slots = reinterpret_cast<const std::int64_t*>(memory.bytes() + plan.parts[part].slots),
+           .slots = reinterpret_cast<const std::int64_t*>(memory.arrays() + plan.parts[part].slots),
            .copies = p.copies});
     }
   }
@@ -76,8 +41,7 @@ struct GroupDeviceTables::Impl {
   Status launch(StreamId stream, bool is_recorded) const;
 
   CudaDevice& device;
-  Allocation memory;
-  Allocation staging_memory;
+  StepMemory memory;
   std::byte* expected_word;  // the word that captured launches read, for all parts
   std::int64_t* cross_slots;
   std::vector<kernels::ScatterStepParams> params;  // by part, of a captured launch
@@ -89,23 +53,11 @@ Result<GroupDeviceTables> GroupDeviceTables::create(CudaDevice& device,
                                                     const GroupTablesOptions& options) try {
   if (Status status = check_options(options); !status) return status;
   const GroupTablesMemory plan = plan_memory(options);
-  const Result<void*> arrays =
-      device.allocate({.bytes = static_cast<std::uint64_t>(plan.device_bytes),
-                       .purpose = MemoryPurpose::intermediate_buffers,
-                       .description = "block tables of the step"});
-  if (!arrays) return arrays.status();
-  Allocation memory(device, *arrays);
-  const Result<void*> slots =
-      device.allocate({.bytes = static_cast<std::uint64_t>(plan.staging_bytes),
-                       .purpose = MemoryPurpose::intermediate_buffers,
-                       .kind = MemoryKind::pinned_staging,
-                       .description = "staging ring of the step"});
-  if (!slots) return slots.status();
-  Allocation staging(device, *slots);
-  std::memset(*slots, 0, static_cast<std::size_t>(plan.staging_bytes));
-  if (Status status = clear_arrays(device, plan, memory.bytes()); !status) return status;
-  return GroupDeviceTables(
-      std::make_unique<Impl>(device, options, plan, std::move(memory), std::move(staging)));
+  Result<StepMemory> memory = StepMemory::create(
+      device,
+      {.device_bytes = plan.device_bytes, .ones = plan.zeros, .staging_bytes = plan.staging_bytes});
+  if (!memory) return memory.status();
+  return GroupDeviceTables(std::make_unique<Impl>(device, options, plan, std::move(*memory)));
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }

@@ -3,6 +3,7 @@
 #include "base/range_checks.hpp"
 #include "blocktable/sequence_table.hpp"
 #include "step/group_rows.hpp"
+#include "step/step_memory.hpp"
 #include "step/table_regions.hpp"
 
 #include <algorithm>
@@ -11,27 +12,7 @@ namespace kvarena {
 namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
-constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kGranule = kernels::StepShape::kGranule;
-
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
-
-/// Assigns places to arrays, one behind another.
-class Places {
- public:
-  template <class T>
-  std::int64_t take(std::int64_t count) noexcept {
-    const std::int64_t place = end_;
-    end_ = rounded_up(end_ + count * static_cast<std::int64_t>(sizeof(T)), kAlignment);
-    return place;
-  }
-  std::int64_t end() const noexcept { return end_; }
-
- private:
-  std::int64_t end_ = 0;
-};
 
 std::int64_t blocks_of(const TableGroup& table, std::int64_t tokens) noexcept {
   return (tokens + table.block_size_tokens - 1) / table.block_size_tokens;
