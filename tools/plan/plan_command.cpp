@@ -158,7 +158,7 @@ void PlanCommand::declare_engine(CLI::App& command) {
   add_choice_option(command, "--kv-scales", scales_, {"none", "per_token_head"},
                     "Scales of 8-bit K and V that take memory of the pool");
   add_choice_option(command, "--retention", kept_, {"full", "model"},
-                    "Tokens kept: all, as kvarena does, or those in the layers' windows");
+                    "Tokens kept: all, or with groups of layers those in their windows");
   const auto count = [&](const char* name, auto& value, std::int64_t largest, const char* help) {
     add_count_option(command, name, value, 1, largest, help);
   };

@@ -71,10 +71,11 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "no recurrent states yet"));
-  EXPECT_TRUE(contains_all(plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192").out,
-                           {"153,944,064 B + 0 x tokens",
-                            "no settings for a KvCache: a KvCache has no recurrent states"}));
+  EXPECT_TRUE(contains(p.at("settings_refused"), "no recurrent states on a GPU yet"));
+  EXPECT_TRUE(
+      contains_all(plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192").out,
+                   {"153,944,064 B + 0 x tokens",
+                    "no settings for a KvCache: a KvCache has no recurrent states on a GPU"}));
   const json windows = planned("--model Gemma-3-27B --gpu H200-SXM --retention model");
   EXPECT_TRUE(windows.at("settings_refused").is_null());
   EXPECT_EQ(windows.at("settings").at("num_pages"), windows.at("num_pages"));
