@@ -151,11 +151,11 @@ class KVARENA_EXPORT KvCache {
   /// begin_step has then waited for the last step's stream, the sequences of these steps have
   /// tokens that nobody wrote, and so may those that began with a cached prefix since the first of
   /// them. The prefix cache has forgotten all blocks, as after every device_error. The next
-  /// begin_step goes on. (synchronize returns the failure of
-  /// earlier work.) For a stream other than the last step's, returns not_found (stream),
-  /// failed_precondition (stream) while either of the two is captured, or what Device::wait
-  /// returns; nothing has changed then. A failure on the last step's stream reaches the other one
-  /// through the wait, and stays on each of them until that stream is synchronised.
+  /// begin_step goes on. (synchronize returns the failure of earlier work.) For a stream other than
+  /// the last step's, returns not_found (stream), failed_precondition (stream) while either of the
+  /// two is captured, or what Device::wait returns; nothing has changed then. A failure on the last
+  /// step's stream reaches the other one through the wait, and stays on each of them until that
+  /// stream is synchronised.
   Status begin_step(const StepOptions& options = {});
   /// Grows the sequences of the step, queues copies on write, and plans attention. The rows are the
   /// demands, and the query tokens are their new tokens. Succeeds once in a step; after a failure
