@@ -712,7 +712,8 @@ KVARENA_API kvarena_status kvarena_cache_describe(kvarena_cache* cache,
 // ---- sequences ----------------------------------------------------------------------------------
 
 /// Something apart from the tokens that K and V depend on, such as an adapter or an image. It
-/// counts for the block that has its first token, and for all blocks behind that one.
+/// counts for the block that has its first token, and for all blocks behind that one. Equal ids
+/// that begin at different tokens are different.
 typedef struct kvarena_extra_key {
   uint64_t key;         ///< the engine's id of it
   int64_t first_token;  ///< index of the first token that depends on it

@@ -32,7 +32,7 @@ void PrefixCache::rewind(std::uint32_t slot, std::int32_t blocks, const PrefixLi
   while (key < keys.size() && keys[key].first_token < end) {
     const std::int64_t block = keys[key].first_token / static_cast<std::int64_t>(block_size_);
     const auto its = keys_in_block(keys, key, block);
-    c.root = hash_.root_with(c.root, block, its);
+    c.root = hash_.root_with(c.root, its);
     key += its.size();
   }
   c.next_key = static_cast<std::int32_t>(key);
@@ -120,7 +120,7 @@ bool PrefixCache::add_block(const Owner& owner, const std::int32_t* tokens,
       c.num_keys == 0
           ? std::span<const ExtraKey>{}
           : keys_in_block(keys_of(owner.slot), static_cast<std::size_t>(c.next_key), c.blocks);
-  const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, c.blocks, its);
+  const Hash128 root = its.empty() ? c.root : hash_.root_with(c.root, its);
   const PrefixContent content{tokens, its, c.last, c.salt};
   const BlockId own = owner.sequence.table.id_at(std::as_const(owner.pages), c.blocks);
   BlockId block = index_.find(chain ^ root, content);

@@ -60,9 +60,12 @@ Status PrefixCache::check_hashes(std::vector<std::int32_t>& depths) const {
       }
       std::array<ExtraKey, PrefixOptions::kMostExtraKeys> keys;
       const std::size_t num_keys = index_.block(id).num_keys();
-      for (std::size_t k = 0; k < num_keys; ++k) keys[k] = {.key = index_.key_of(id, k)};
+      for (std::size_t k = 0; k < num_keys; ++k) {
+        keys[k] = index_.key_of(id, k);
+        keys[k].first_token += its.depth * size;
+      }
       if (num_keys != 0) {
-        its.root = hash_.root_with(its.root, its.depth, std::span(keys).first(num_keys));
+        its.root = hash_.root_with(its.root, std::span(keys).first(num_keys));
       }
       ++its.depth;
       const Hash128 before = its.chain;

@@ -25,13 +25,14 @@ Hash128 PrefixHash::root_of(std::uint64_t salt) const noexcept {
   return from(XXH3_128bits_withSecret(input.data(), sizeof(input), secret_.data(), secret_.size()));
 }
 
-Hash128 PrefixHash::root_with(const Hash128& root, std::int64_t block,
-                              std::span<const ExtraKey> keys) const noexcept {
-  std::array<std::uint64_t, 5 + PrefixOptions::kMostExtraKeys> input{
-      static_cast<std::uint64_t>(Domain::keys), keys.size(), static_cast<std::uint64_t>(block),
-      root.low, root.high};
-  std::size_t words = 5;
-  for (const ExtraKey& key : keys) input[words++] = key.key;
+Hash128 PrefixHash::root_with(const Hash128& root, std::span<const ExtraKey> keys) const noexcept {
+  std::array<std::uint64_t, 4 + 2 * PrefixOptions::kMostExtraKeys> input{
+      static_cast<std::uint64_t>(Domain::keys), keys.size(), root.low, root.high};
+  std::size_t words = 4;
+  for (const ExtraKey& key : keys) {
+    input[words++] = key.key;
+    input[words++] = static_cast<std::uint64_t>(key.first_token);
+  }
   return from(XXH3_128bits_withSecret(input.data(), words * sizeof(std::uint64_t), secret_.data(),
                                       secret_.size()));
 }

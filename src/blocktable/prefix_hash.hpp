@@ -7,7 +7,7 @@
 ///
 /// - its chain: hash of {chain of the block before, hash of its block_size tokens}
 /// - its root: hash of the salt, and then, for each block in which extra keys begin, hash of {root,
-///   number of the block, keys}
+///   keys with their first tokens}
 ///
 /// Each input has one meaning: the tokens of a block and the pair have fixed lengths, and the other
 /// two begin with a number of their own and the number of keys. The hash of the block is the
@@ -41,9 +41,8 @@ class PrefixHash {
 
   /// The root of a salt.
   Hash128 root_of(std::uint64_t salt) const noexcept;
-  /// The root behind block number `block`, in which these extra keys begin. Requires at least one.
-  Hash128 root_with(const Hash128& root, std::int64_t block,
-                    std::span<const ExtraKey> keys) const noexcept;
+  /// The root behind a block in which these extra keys begin. Requires at least one.
+  Hash128 root_with(const Hash128& root, std::span<const ExtraKey> keys) const noexcept;
   /// Extends a chain by whole blocks, one for each element of `chains`, which receives the chain at
   /// the end of each block. `chains` holds at most kBatch.
   void extend(const Hash128& chain, const std::int32_t* tokens, std::int64_t block_size,

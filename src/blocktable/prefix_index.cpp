@@ -9,7 +9,9 @@
 namespace kvarena {
 namespace {
 
-constexpr std::size_t kWordsPerKey = sizeof(std::uint64_t) / sizeof(std::int32_t);
+/// A key's id, and its first token in the block.
+constexpr std::size_t kWordsPerId = sizeof(std::uint64_t) / sizeof(std::int32_t);
+constexpr std::size_t kWordsPerKey = kWordsPerId + 1;
 
 int hash_bits = 64;
 
@@ -44,9 +46,10 @@ PrefixIndex::PrefixIndex(std::int64_t num_blocks, std::int64_t block_size,
 
 std::int64_t PrefixIndex::bytes(std::int64_t num_blocks, std::int64_t block_size,
                                 std::int32_t max_extra_keys) noexcept {
-  return num_blocks * (static_cast<std::int64_t>(sizeof(PrefixBlock)) +
-                       block_size * static_cast<std::int64_t>(sizeof(std::int32_t)) +
-                       max_extra_keys * static_cast<std::int64_t>(sizeof(std::uint64_t))) +
+  return num_blocks *
+             (static_cast<std::int64_t>(sizeof(PrefixBlock)) +
+              block_size * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+              max_extra_keys * static_cast<std::int64_t>(kWordsPerKey * sizeof(std::int32_t))) +
          static_cast<std::int64_t>(places(num_blocks) * sizeof(std::uint32_t));
 }
 
@@ -57,9 +60,10 @@ PrefixLink PrefixIndex::parent_of(BlockId id) const noexcept {
           static_cast<std::uint32_t>(origin >> 32U)};
 }
 
-std::uint64_t PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
-  std::uint64_t key = 0;
-  std::memcpy(&key, words(id) + block_size_ + kWordsPerKey * i, sizeof(key));
+ExtraKey PrefixIndex::key_of(BlockId id, std::size_t i) const noexcept {
+  const std::int32_t* const its = words(id) + block_size_ + kWordsPerKey * i;
+  ExtraKey key{.first_token = its[kWordsPerId]};
+  std::memcpy(&key.key, its, sizeof(key.key));
   return key;
 }
 
@@ -73,7 +77,9 @@ bool PrefixIndex::holds(BlockId id, const PrefixContent& content) const noexcept
   if (!std::equal(content.tokens, content.tokens + block_size_, words(id))) return false;
   if (b.num_keys() != content.keys.size()) return false;
   for (std::size_t i = 0; i < content.keys.size(); ++i) {
-    if (key_of(id, i) != content.keys[i].key) return false;
+    const ExtraKey own = key_of(id, i);
+    if (own.key != content.keys[i].key) return false;
+    if (own.first_token != place_in_block(content.keys[i])) return false;
   }
   return true;
 }
@@ -103,7 +109,9 @@ void PrefixIndex::insert(BlockId id, Generation generation, const Hash128& hash,
   std::int32_t* const own = contents_.data() + index(id) * words_per_block_;
   std::copy_n(content.tokens, block_size_, own);
   for (std::size_t i = 0; i < content.keys.size(); ++i) {
-    std::memcpy(own + block_size_ + kWordsPerKey * i, &content.keys[i].key, sizeof(std::uint64_t));
+    std::int32_t* const its = own + block_size_ + kWordsPerKey * i;
+    std::memcpy(its, &content.keys[i].key, sizeof(content.keys[i].key));
+    its[kWordsPerId] = place_in_block(content.keys[i]);
   }
   b.hash = hash;
   b.generation = generation;

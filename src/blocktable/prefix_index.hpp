@@ -90,8 +90,8 @@ class PrefixIndex {
   bool is_first(BlockId id) const noexcept { return (block(id).marks & PrefixBlock::kFirst) != 0; }
   /// The tokens of a registered block. [block_size]
   const std::int32_t* tokens_of(BlockId id) const noexcept { return words(id); }
-  /// Extra key `i` of a registered block.
-  std::uint64_t key_of(BlockId id, std::size_t i) const noexcept;
+  /// Extra key `i` of a registered block. Its first_token counts from the block's first token.
+  ExtraKey key_of(BlockId id, std::size_t i) const noexcept;
 
   /// Returns the registered block with this content, or kNoBlock.
   BlockId find(const Hash128& hash, const PrefixContent& content) const noexcept;
@@ -126,6 +126,10 @@ class PrefixIndex {
     return contents_.data() + index(id) * words_per_block_;
   }
   bool holds(BlockId id, const PrefixContent& content) const noexcept;
+  /// The first token of a key that begins in a block, counted from that block's first token.
+  std::int32_t place_in_block(const ExtraKey& key) const noexcept {
+    return static_cast<std::int32_t>(key.first_token % static_cast<std::int64_t>(block_size_));
+  }
 
   LazyArray<PrefixBlock> blocks_;
   LazyArray<std::uint32_t> heads_;    // first block at each place of the table

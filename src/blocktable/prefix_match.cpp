@@ -26,7 +26,7 @@ void PrefixCache::hash_run(const PrefixQuery& query, Search& at, PrefixRun& run)
   for (std::size_t i = 0; i < run.count; ++i) {
     const std::int64_t block = at.blocks + static_cast<std::int64_t>(i);
     const auto its = keys_in_block(query.extra_keys, key, block);
-    if (!its.empty()) at.root = hash_.root_with(at.root, block, its);
+    if (!its.empty()) at.root = hash_.root_with(at.root, its);
     key += its.size();
     run.roots[i] = at.root;
     index_.prefetch_table(run.chains[i] ^ at.root);

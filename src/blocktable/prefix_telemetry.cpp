@@ -62,7 +62,7 @@ void PrefixCache::observe(const PrefixQuery& query) noexcept {
     at.chain = chains[count - 1];
     for (std::size_t i = 0; i < count; ++i, ++at.blocks) {
       const auto its = keys_in_block(query.extra_keys, at.next_key, at.blocks);
-      if (!its.empty()) at.root = hash_.root_with(at.root, at.blocks, its);
+      if (!its.empty()) at.root = hash_.root_with(at.root, its);
       at.next_key += its.size();
       ghost_ids_[static_cast<std::size_t>(at.blocks)] = (chains[i] ^ at.root).low;
     }
@@ -85,7 +85,7 @@ PrefixUse PrefixCache::use() const noexcept {
 }
 
 void PrefixCache::tell_stored(BlockId id, std::uint64_t salt) noexcept {
-  std::array<std::uint64_t, PrefixOptions::kMostExtraKeys> keys;
+  std::array<ExtraKey, PrefixOptions::kMostExtraKeys> keys;
   const std::size_t num_keys = index_.block(id).num_keys();
   for (std::size_t k = 0; k < num_keys; ++k) keys[k] = index_.key_of(id, k);
   events_.tell({.number = ++events_told_,

@@ -38,8 +38,9 @@ NaivePrefix::Content NaivePrefix::content_of(std::uint64_t salt, std::span<const
     for (const ExtraKey& key : keys) {
       if (static_cast<std::size_t>(key.first_token) / block_size_ != b) continue;
       content.push_back(static_cast<std::int64_t>(key.key) + 1);
+      content.push_back(key.first_token);
     }
-    content.resize(before + static_cast<std::size_t>(options_.max_extra_keys));
+    content.resize(before + words_of_keys());
   }
   return content;
 }
@@ -64,7 +65,7 @@ const NaivePrefix::Content* NaivePrefix::of_block(BlockId id) const {
 
 /// Children go before their parents, those registered last first.
 void NaivePrefix::remove(Content top, PrefixRemoval removal) {
-  const std::size_t step = block_size_ + static_cast<std::size_t>(options_.max_extra_keys);
+  const std::size_t step = block_size_ + words_of_keys();
   std::vector<std::pair<std::uint64_t, Content>> children;
   for (auto at = entries_.lower_bound(top); at != entries_.end() && begins_with(at->first, top);
        ++at) {
@@ -316,9 +317,8 @@ void NaivePrefix::forget_salt(std::uint64_t salt) {
   for (std::int32_t i = 0; i < pool_.num_blocks(); ++i) {
     const Content* content = of_block(BlockId(i));
     if (content == nullptr || content->front() != static_cast<std::int64_t>(salt)) continue;
-    const Content first(
-        content->begin(),
-        content->begin() + 1 + static_cast<std::ptrdiff_t>(block_size_) + options_.max_extra_keys);
+    const auto words = static_cast<std::ptrdiff_t>(1 + block_size_ + words_of_keys());
+    const Content first(content->begin(), content->begin() + words);
     if (*content == first) remove(first, PrefixRemoval::forgotten);
   }
 }

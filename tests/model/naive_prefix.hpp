@@ -81,6 +81,10 @@ class NaivePrefix {
   Content content_of(const Sequence& s, std::size_t blocks) const {
     return content_of(s.salt, s.keys, s.known, blocks);
   }
+  /// What the extra keys of a block take in a content: ids and first tokens.
+  std::size_t words_of_keys() const {
+    return 2 * static_cast<std::size_t>(options_.max_extra_keys);
+  }
   static bool begins_with(const Content& content, const Content& beginning);
   bool is_alive(const Entry& entry) const;
   bool add_block(SequenceId id);

@@ -14,6 +14,7 @@
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/blocktable/extra_key.hpp"
 #include "kvarena/blocktable/prefix_events.hpp"
 
 #include <array>
@@ -23,13 +24,6 @@
 #include <string_view>
 
 namespace kvarena {
-
-/// Something apart from the tokens that the content depends on, such as an adapter or an image. It
-/// counts for the block that has its first token, and for all blocks behind that one.
-struct ExtraKey {
-  std::uint64_t key = 0;         ///< the engine's id of it
-  std::int64_t first_token = 0;  ///< index of the first token that depends on it, >= 0
-};
 
 /// What is done when two sequences compute the same block at the same time.
 enum class DuplicateRule : std::uint8_t {
@@ -75,7 +69,7 @@ struct PrefixOptions {
   /// The key of the hash. {0, 0}: drawn at create. It decides nothing but the places of hashes in a
   /// table, so ranks may have different keys.
   std::array<std::uint64_t, 2> hash_key{};
-  /// Extra keys that a sequence may have, 0 .. kMostExtraKeys. Each costs 8 bytes a block.
+  /// Extra keys that a sequence may have, 0 .. kMostExtraKeys. Each costs 12 bytes a block.
   std::int32_t max_extra_keys = 0;
   /// Newest removals, and newest registrations, that are remembered for PrefixStop; 0: one for each
   /// 16 blocks, and at least 64.

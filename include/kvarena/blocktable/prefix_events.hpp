@@ -7,6 +7,7 @@
 
 #include "kvarena/base/export.hpp"
 #include "kvarena/base/ids.hpp"
+#include "kvarena/blocktable/extra_key.hpp"
 
 #include <cstdint>
 #include <span>
@@ -37,7 +38,8 @@ struct PrefixEvent {
                                                    ///< stored later; kNoBlock for a first block
   std::uint64_t salt = 0;                          ///< stored: the tenant
   std::span<const std::int32_t> tokens{};          ///< stored: of the block, [block_size]
-  std::span<const std::uint64_t> extra_keys{};     ///< stored: those that begin in the block
+  std::span<const ExtraKey> extra_keys{};          ///< stored: those that begin in the block; their
+                                                   ///< first_token counts from its first token
 };
 
 /// Who is told. Called by the thread of the tables, within their calls: it must not call the tables

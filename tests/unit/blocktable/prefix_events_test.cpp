@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace kvarena::test {
@@ -30,9 +31,11 @@ class Mirror {
     for (std::int64_t b = 0; b < most; ++b) {
       const auto its = query.tokens.subspan(static_cast<std::size_t>(b * block_size),
                                             static_cast<std::size_t>(block_size));
-      std::vector<std::uint64_t> keys;
+      Keys keys;
       for (const ExtraKey& key : query.extra_keys) {
-        if (key.first_token / block_size == b) keys.push_back(key.key);
+        if (key.first_token / block_size == b) {
+          keys.emplace_back(key.key, key.first_token % block_size);
+        }
       }
       const auto at = std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& pair) {
         const Block& block = pair.second;
@@ -47,11 +50,12 @@ class Mirror {
   }
 
  private:
+  using Keys = std::vector<std::pair<std::uint64_t, std::int64_t>>;  // first token in the block
   struct Block {
     BlockId parent;
     std::uint64_t salt;
     std::vector<std::int32_t> tokens;
-    std::vector<std::uint64_t> keys;
+    Keys keys;
   };
 
   void take(const PrefixEvent& event) {
@@ -59,10 +63,11 @@ class Mirror {
     switch (event.kind) {
       case PrefixEventKind::stored:
         EXPECT_FALSE(blocks_.contains(event.block));
-        blocks_[event.block] = {event.parent,
-                                event.salt,
-                                {event.tokens.begin(), event.tokens.end()},
-                                {event.extra_keys.begin(), event.extra_keys.end()}};
+        blocks_[event.block] = {
+            event.parent, event.salt, {event.tokens.begin(), event.tokens.end()}, {}};
+        for (const ExtraKey& key : event.extra_keys) {
+          blocks_[event.block].keys.emplace_back(key.key, key.first_token);
+        }
         break;
       case PrefixEventKind::removed:
         EXPECT_EQ(blocks_.erase(event.block), 1U);
@@ -150,7 +155,8 @@ TEST_F(PrefixEventsTest, AnIndexRebuiltFromThemIsTheSame) {
       Tokens list(1 + below(12));
       for (std::int32_t& token : list) token = static_cast<std::int32_t>(below(2));
       const std::uint64_t salt = below(2);
-      const std::array<ExtraKey, 1> key{{{.key = below(2), .first_token = 2}}};
+      const std::array<ExtraKey, 1> key{
+          {{.key = below(2), .first_token = static_cast<std::int64_t>(2 + below(3))}}};
       const auto keys = std::span<const ExtraKey>(key).first(below(3) == 0 ? 1 : 0);
       switch (below(6)) {
         case 0:

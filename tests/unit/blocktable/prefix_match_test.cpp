@@ -98,7 +98,7 @@ TEST_F(PrefixMatchTest, AForkKeepsTheSaltOfItsParent) {
   EXPECT_EQ(match(tokens(9), 0).blocks, 0);
 }
 
-TEST_F(PrefixMatchTest, ExtraKeysCountFromTheirBlockOn) {
+TEST_F(PrefixMatchTest, ExtraKeysCountFromTheirFirstTokenOn) {
   create_cache({});
   const std::array<ExtraKey, 1> image = {{{.key = 77, .first_token = 5}}};
   const std::array<ExtraKey, 1> other = {{{.key = 78, .first_token = 5}}};
@@ -111,8 +111,9 @@ TEST_F(PrefixMatchTest, ExtraKeysCountFromTheirBlockOn) {
   const std::array<ExtraKey, 2> both = {
       {{.key = 77, .first_token = 4}, {.key = 78, .first_token = 7}}};
   EXPECT_EQ(match(tokens(13), 0, both).blocks, 1);
-  const std::array<ExtraKey, 1> same_block = {{{.key = 77, .first_token = 7}}};
-  EXPECT_EQ(match(tokens(13), 0, same_block).blocks, 3);
+  const std::array<ExtraKey, 1> later = {{{.key = 77, .first_token = 7}}};
+  EXPECT_EQ(match(tokens(13), 0, later).blocks, 1) << "tokens 5 and 6 do not depend on it";
+  EXPECT_EQ(stop_of(tokens(13), 0, later), PrefixStop::other_extra_key);
   computed(tokens(13), 0, both);
   EXPECT_EQ(match(tokens(13), 0, both).blocks, 3);
 }
