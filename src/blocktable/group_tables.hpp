@@ -184,7 +184,7 @@ struct BlockTables::Impl::Groups {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
-  void fill(Sequence& sequence, std::int64_t count, std::int64_t first) noexcept;
+  std::int32_t fill(Sequence& sequence, std::int64_t count, std::int64_t first) noexcept;
   void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
                    std::int64_t* slot) noexcept;
 

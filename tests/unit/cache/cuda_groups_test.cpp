@@ -312,9 +312,10 @@ TEST(CudaLostSteps, AreSeenInAllGroups) {
 
 TEST(CudaGroupsMemory, PredictedIsAllocated) {
   KVARENA_NEEDS_GPU();
-  const auto device = test::make_cuda();
   for (const GpuCase& its : all_cases()) {
     SCOPED_TRACE(its.name);
+    const auto device = test::make_cuda();
+    ASSERT_NE(device, nullptr);
     std::vector<LayerGroup> groups;
     for (const EngineGroup& one : its.options.groups) {
       groups.push_back(one.group);
