@@ -2,9 +2,9 @@
 
 In float32 the tokens are equal. In bf16 rounding differs. There a first token that differs must be
 nearly a tie: the float32 model, with the same weights, gives both nearly the same logit after the
-tokens in common, to TIE of the largest logit. The bf16 model has weights of the size that real
-models begin with (models.COMMON has larger ones): with larger ones, rounding alone moves stock's
-own logits by more than TIE. The row "logits" is the sharper one: with given tokens, kvarena's
+tokens in common, to TIE of the largest logit. The bf16 model has weights with which bf16 is about
+as exact as with trained ones (models.build): with those of models.COMMON, rounding alone moves
+stock's own logits by more than TIE. The row "logits" is the sharper one: with given tokens, kvarena's
 logits are as near to the float32 model's as those of stock.
 """
 

@@ -1,6 +1,7 @@
 """Models with random weights: the architectures of real ones, and tiny ones to try the parts."""
 
 import copy
+import math
 
 import torch
 import transformers
@@ -80,7 +81,8 @@ def configs(options):
 def build(config, device, dtype=torch.bfloat16, spread=None):
     """A model with random weights on a device. The weights are the same in every call.
 
-    `spread` stands for the config's initializer_range.
+    `spread` stands for the config's initializer_range. It makes bf16 as exact as it is with trained
+    weights: see `calm`.
     """
     torch.manual_seed(1)
     config = copy.deepcopy(config)
@@ -88,9 +90,26 @@ def build(config, device, dtype=torch.bfloat16, spread=None):
         config.initializer_range = spread
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if spread is not None and not config.tie_word_embeddings:
+        calm(model)
     model = model.to(device).eval()
     model.generation_config.eos_token_id = None
     return model
+
+
+@torch.no_grad()
+def calm(model):
+    """Makes embeddings as large as all that the layers add to them.
+
+    The last projection of each attention and each MLP is divided by sqrt(2 x layers), as GPT-2 is
+    initialised, and embeddings have a standard deviation of 1. With small embeddings each layer
+    adds rounding errors of its own to all before: after 32 layers bf16 logits of stock are then 5 %
+    off. With tied embeddings the model would repeat its last token, so those keep theirs.
+    """
+    model.get_input_embeddings().weight.div_(model.config.initializer_range)
+    for name, weight in model.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            weight.div_(math.sqrt(2 * model.config.num_hidden_layers))
 
 
 def prompts(lengths, vocab_size, seed=0):

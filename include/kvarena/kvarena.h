@@ -506,48 +506,88 @@ typedef void (*kvarena_operation_function)(void* user, const kvarena_operation* 
 
 // ---- cache --------------------------------------------------------------------------------------
 
+/// The tokens of a sequence that a group of layers keeps.
+typedef enum kvarena_group_kind {
+  KVARENA_GROUP_FULL = 0,    ///< all tokens
+  KVARENA_GROUP_WINDOW = 1,  ///< the last `limit_tokens` tokens
+  KVARENA_GROUP_CHUNK = 2,   ///< the aligned chunk of `limit_tokens` tokens that has the last token
+  KVARENA_GROUP_CROSS = 4    ///< the tokens of an encoder, at most `limit_tokens`
+} kvarena_group_kind;
+
+/// One layer of a group.
+typedef struct kvarena_group_layer {
+  int32_t layer;        ///< the model's layer, 0 .. 4095
+  int32_t reads_layer;  ///< a layer of the same group whose K and V this one reads; it writes
+                        ///< nothing then. Its own number: it has K and V of its own
+} kvarena_group_layer;
+
+/// Layers that keep the same data. group_layout.hpp has more on each member.
+typedef struct kvarena_layer_group {
+  uint64_t struct_size;               ///< sizeof(kvarena_layer_group)
+  const kvarena_group_layer* layers;  ///< [num_layers]
+  int64_t limit_tokens;               ///< of windows, chunks and encoders
+  int32_t num_layers;                 ///< at least one with K and V of its own
+  int32_t kind;                       ///< kvarena_group_kind
+  int32_t num_kv_heads;               ///< 1 .. 4096
+  int32_t head_dim_k;                 ///< 1 .. 4096
+  int32_t head_dim_v;                 ///< 1 .. 4096; 0: the same as head_dim_k
+  int32_t dtype;                      ///< kvarena_dtype of K
+  int32_t has_dtype_v;                ///< 1: V has the type dtype_v; 0: that of K
+  int32_t dtype_v;                    ///< kvarena_dtype of V
+  int32_t value_in_key;               ///< 1: V is the leading head_dim_v elements of K: a latent
+  int32_t block_size_tokens;          ///< 1 .. 65536; 0: 16
+  int32_t rollback_tokens;            ///< window: tokens that can be taken back
+  int32_t reserved;                   ///< 0
+} kvarena_layer_group;
+
 /// Options of a cache, and of the layout of a pool. kv_cache_options.hpp has more on each member.
 typedef struct kvarena_cache_options {
-  uint64_t struct_size;            ///< sizeof(kvarena_cache_options)
-  int32_t num_layers;              ///< 1 .. 4096
-  int32_t num_kv_heads;            ///< 1 .. 4096
-  int32_t head_dim_k;              ///< 1 .. 4096
-  int32_t head_dim_v;              ///< 1 .. 4096; 0: the same as head_dim_k
-  int32_t dtype;                   ///< kvarena_dtype of K and V
-  int32_t block_size_tokens;       ///< 1 .. 65536; 0: 16
-  int32_t tile_order;              ///< kvarena_tile_order
-  int32_t block_order;             ///< kvarena_block_order
-  int64_t num_blocks;              ///< the pool's size; exactly one of these three is set
-  int64_t budget_bytes;            ///< as many blocks as fit into this many bytes
-  int64_t all_free_but_bytes;      ///< all free memory of the device but this; -1: but nothing
-  int32_t num_q_heads;             ///< query heads of attend; a multiple of the KV heads
-  int32_t max_sequences;           ///< sequences at a time; 0: 1024
-  int64_t max_sequence_tokens;     ///< tokens of one sequence; 0: as many as the pool holds
-  int64_t max_step_tokens;         ///< new tokens in a step; 0: 8192
-  int64_t max_batch_blocks;        ///< table entries of a step's rows; 0: 4 x num_blocks
-  int64_t watermark_blocks;        ///< admission leaves at least this many available
-  int64_t max_fence_entries;       ///< references that wait for tickets; 0: 64 x num_blocks
-  int64_t max_table_pages;         ///< pages of 128 table entries; 0: enough for 64 x num_blocks
-  int64_t audit_blocks_per_step;   ///< blocks checked in each step; 0: 64; -1: none
-  int64_t batch_invariant_tokens;  ///< not 0: a sequence's bits do not depend on the rest of its
-                                   ///< step, which has at most so many tokens together
-  int32_t max_batch_rows;          ///< sequences in a step; 0: max_sequences
-  int32_t window_tokens;           ///< sliding window of windowed attend calls; 0: none
-  int32_t steps_in_flight;         ///< step n waits for step n - k, 1 .. 16; 0: 2
-  int32_t max_open_tickets;        ///< tickets that have not retired, 1 .. 65536; 0: 64
-  int32_t num_threads;             ///< host: attention threads; 0: one a core
-  int32_t max_decode_tokens;       ///< CUDA: most tokens of a recorded row, 1 .. 16; 0: 1
-  int32_t max_shared_rows;         ///< CUDA: sequences of a step that may read common leading
-                                   ///< blocks together, at most 4096; 0: 256; -1: none
-  int32_t scrub;                   ///< kvarena_scrub
-  int32_t draft_trees;             ///< 1: attend's tree_mask may be set
-  int32_t max_pins;                ///< pins at a time, at most 2^24; 0: 64; -1: none
-  int32_t eager_retire;            ///< 1: retire tickets as soon as their work has completed
-  int32_t reserved;                ///< 0
-  void* stream;                    ///< CUDA: of the first step; NULL: the cache creates one
-  const char* name;                ///< for logs, violations and health; NULL: none
-  kvarena_operation_function log;  ///< receives every mutating call; NULL: none
-  void* log_user;                  ///< its first argument
+  uint64_t struct_size;               ///< sizeof(kvarena_cache_options)
+  int32_t num_layers;                 ///< 1 .. 4096
+  int32_t num_kv_heads;               ///< 1 .. 4096
+  int32_t head_dim_k;                 ///< 1 .. 4096
+  int32_t head_dim_v;                 ///< 1 .. 4096; 0: the same as head_dim_k
+  int32_t dtype;                      ///< kvarena_dtype of K and V
+  int32_t block_size_tokens;          ///< 1 .. 65536; 0: 16
+  int32_t tile_order;                 ///< kvarena_tile_order
+  int32_t block_order;                ///< kvarena_block_order
+  int64_t num_blocks;                 ///< the pool's size; exactly one of these three is set
+  int64_t budget_bytes;               ///< as many blocks as fit into this many bytes
+  int64_t all_free_but_bytes;         ///< all free memory of the device but this; -1: but nothing
+  int32_t num_q_heads;                ///< query heads of attend; a multiple of the KV heads
+  int32_t max_sequences;              ///< sequences at a time; 0: 1024
+  int64_t max_sequence_tokens;        ///< tokens of one sequence; 0: as many as the pool holds
+  int64_t max_step_tokens;            ///< new tokens in a step; 0: 8192
+  int64_t max_batch_blocks;           ///< table entries of a step's rows; 0: 4 x num_blocks
+  int64_t watermark_blocks;           ///< admission leaves at least this many available
+  int64_t max_fence_entries;          ///< references that wait for tickets; 0: 64 x num_blocks
+  int64_t max_table_pages;            ///< pages of 128 table entries; 0: enough for 64 x num_blocks
+  int64_t audit_blocks_per_step;      ///< blocks checked in each step; 0: 64; -1: none
+  int64_t batch_invariant_tokens;     ///< not 0: a sequence's bits do not depend on the rest of its
+                                      ///< step, which has at most so many tokens together
+  int32_t max_batch_rows;             ///< sequences in a step; 0: max_sequences
+  int32_t window_tokens;              ///< sliding window of windowed attend calls; 0: none
+  int32_t steps_in_flight;            ///< step n waits for step n - k, 1 .. 16; 0: 2
+  int32_t max_open_tickets;           ///< tickets that have not retired, 1 .. 65536; 0: 64
+  int32_t num_threads;                ///< host: attention threads; 0: one a core
+  int32_t max_decode_tokens;          ///< CUDA: most tokens of a recorded row, 1 .. 16; 0: 1
+  int32_t max_shared_rows;            ///< CUDA: sequences of a step that may read common leading
+                                      ///< blocks together, at most 4096; 0: 256; -1: none
+  int32_t scrub;                      ///< kvarena_scrub
+  int32_t draft_trees;                ///< 1: attend's tree_mask may be set
+  int32_t max_pins;                   ///< pins at a time, at most 2^24; 0: 64; -1: none
+  int32_t eager_retire;               ///< 1: retire tickets as soon as their work has completed
+  int32_t reserved;                   ///< 0
+  void* stream;                       ///< CUDA: of the first step; NULL: the cache creates one
+  const char* name;                   ///< for logs, violations and health; NULL: none
+  kvarena_operation_function log;     ///< receives every mutating call; NULL: none
+  void* log_user;                     ///< its first argument
+  const kvarena_layer_group* groups;  ///< [num_groups] layers that keep different data; then the
+                                      ///< members of the layout and window_tokens are not used, and
+                                      ///< num_blocks counts pages. NULL: all layers are alike
+  int64_t num_groups;                 ///< entries of `groups`, each of groups[0].struct_size bytes
+  int64_t page_sequence_tokens;       ///< with groups: the page is chosen for sequences of up to so
+                                      ///< many tokens; 0: max_sequence_tokens, or 131,072
 } kvarena_cache_options;
 
 /// The memory that a cache takes.
@@ -612,6 +652,8 @@ typedef struct kvarena_sequence_options {
   int64_t deadline_ns;        ///< when it should have ended, for reports; 0: none
   uint64_t owner;             ///< the engine's own id of the request or tenant; 0: the sequence's
                               ///< own id, for a fork the owner of its parent
+  int32_t cross_tokens;       ///< tokens of an encoder that the layers of cross groups read
+  int32_t reserved;           ///< 0
 } kvarena_sequence_options;
 
 /// One sequence's figures.
@@ -641,6 +683,32 @@ KVARENA_API kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_s
                                                  int64_t length_tokens,
                                                  const kvarena_sequence_options* options,
                                                  kvarena_sequence* sequence);
+/// Consecutive blocks of one group's table, which somebody holds.
+typedef struct kvarena_group_blocks {
+  uint64_t struct_size;         ///< sizeof(kvarena_group_blocks)
+  int64_t first_block;          ///< index in the table
+  const int32_t* blocks;        ///< [num_blocks] ids, as kvarena_sequence_group_blocks writes them
+  const uint32_t* generations;  ///< [num_blocks] of kvarena_cache_block
+  uint64_t num_blocks;          ///< entries of both
+} kvarena_group_blocks;
+
+/// In a cache with groups: creates a sequence of `length_tokens` tokens from blocks that somebody
+/// holds, and takes a reference on each. In each part of the pool they end with the last token and
+/// begin with the oldest that a later token reads; those of an encoder may be left out. Returns
+/// invalid_argument (num_groups, block_index, num_blocks, span_size), stale_handle (block), or
+/// exhausted (sequence, table_page). O(blocks).
+KVARENA_API kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
+                                                        const kvarena_group_blocks* parts,
+                                                        size_t num_parts,
+                                                        const kvarena_sequence_options* options,
+                                                        kvarena_sequence* sequence);
+/// Writes the longest length of at most `length_tokens` tokens at which the sequence can be cut or
+/// forked: the blocks that the next token reads are still held. Returns not_found or
+/// invalid_argument (sequence_length).
+KVARENA_API kvarena_status kvarena_sequence_restorable_length(kvarena_cache* cache,
+                                                              kvarena_sequence sequence,
+                                                              int64_t length_tokens,
+                                                              int64_t* restorable);
 /// Creates a sequence of `num_tokens` tokens whose blocks others fill: a transfer, a load. Until
 /// kvarena_sequence_publish_import it can be asked and destroyed, but not appended to, forked, cut
 /// or pinned: failed_precondition (sequence). Work that fills the blocks must wait for the work
@@ -690,6 +758,13 @@ KVARENA_API kvarena_status kvarena_sequence_ask(kvarena_cache* cache, kvarena_se
 /// too. O(blocks).
 KVARENA_API kvarena_status kvarena_sequence_blocks(kvarena_cache* cache, kvarena_sequence sequence,
                                                    int32_t* blocks, size_t room, size_t* count);
+/// The same of one part of a cache with groups, from the table's block `first_block` on, which is
+/// written too: blocks before it were given up. Returns invalid_argument (num_groups) for a part
+/// that there is not.
+KVARENA_API kvarena_status kvarena_sequence_group_blocks(kvarena_cache* cache,
+                                                         kvarena_sequence sequence, int32_t part,
+                                                         int32_t* blocks, size_t room,
+                                                         size_t* count, int64_t* first_block);
 /// Writes the slot of token `index`: block * block_size + offset. Returns invalid_argument
 /// (token_index) or not_found.
 KVARENA_API kvarena_status kvarena_sequence_slot(kvarena_cache* cache, kvarena_sequence sequence,
@@ -813,6 +888,18 @@ typedef struct kvarena_write_args {
   int32_t reserved;                  ///< 0
 } kvarena_write_args;
 
+/// K and V of a sequence's encoder for one layer of a cross group.
+typedef struct kvarena_write_cross_args {
+  uint64_t struct_size;              ///< sizeof(kvarena_write_cross_args)
+  kvarena_sequence sequence;         ///< of the step
+  const void* key;                   ///< [cross_tokens, num_kv_heads, head_dim_k]
+  const void* value;                 ///< [cross_tokens, num_kv_heads, head_dim_v]
+  int64_t key_token_stride_bytes;    ///< bytes from one token to the next; 0: dense
+  int64_t value_token_stride_bytes;  ///< bytes from one token to the next; 0: dense
+  int32_t layer;                     ///< 0-based
+  int32_t dtype;                     ///< of key and value: F32, F16 or BF16
+} kvarena_write_cross_args;
+
 /// Attention of the step's new tokens over one layer.
 typedef struct kvarena_attend_args {
   uint64_t struct_size;            ///< sizeof(kvarena_attend_args)
@@ -859,6 +946,16 @@ KVARENA_API kvarena_status kvarena_step_device_batch(kvarena_cache* cache,
 /// Queues the write of K and V of the new tokens of one layer. Returns invalid_argument (layer,
 /// pointer, alignment, ...), unsupported (dtype), or failed_precondition (step).
 KVARENA_API kvarena_status kvarena_step_write(kvarena_cache* cache, const kvarena_write_args* args);
+/// Writes what the step put on the device for one part of a cache with groups
+/// (kvarena_cache_part). A row has the entries of its kept blocks only. Returns invalid_argument
+/// (num_groups) too.
+KVARENA_API kvarena_status kvarena_step_group_batch(kvarena_cache* cache, int32_t part,
+                                                    kvarena_device_batch* batch);
+/// Queues the write of K and V of a sequence's encoder, for a layer of a cross group: once, or
+/// again when they changed. The sequence is in the step. Returns what kvarena_step_write returns,
+/// and not_found (sequence).
+KVARENA_API kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
+                                                    const kvarena_write_cross_args* args);
 /// Queues attention of the new tokens of one layer over all tokens so far. Returns what
 /// kvarena_step_write returns, and failed_precondition (layer) when K and V were not written.
 KVARENA_API kvarena_status kvarena_step_attend(kvarena_cache* cache,
@@ -1079,11 +1176,49 @@ KVARENA_API kvarena_status kvarena_cache_holders(kvarena_cache* cache,
 /// Reads one block. Returns not_found (block).
 KVARENA_API kvarena_status kvarena_cache_block(kvarena_cache* cache, int32_t block,
                                                kvarena_block_info* info);
+/// Figures of the pages of a pool that groups share. Without groups a page is a block.
+typedef struct kvarena_page_stats {
+  uint64_t struct_size;  ///< sizeof(kvarena_page_stats)
+  int64_t page_bytes;    ///< bytes of a page
+  int64_t num_pages;     ///< all pages
+  int64_t free;          ///< of no group
+  int64_t of_groups;     ///< carved into blocks of a group
+  int64_t offline;       ///< out of service
+  int64_t evictable;     ///< the part of `of_groups` that can be turned: no block is held
+  int64_t reserved;      ///< promised to holders; still part of free + evictable
+  int64_t watermark;     ///< pages that admission leaves available
+  int64_t peak_used;     ///< the most pages that were not free at one time
+  uint64_t turned;       ///< pages carved since create
+} kvarena_page_stats;
+
+/// Blocks with ids and tables of their own in a cache with groups: a group, or a part of one.
+typedef struct kvarena_part_stats {
+  uint64_t struct_size;       ///< sizeof(kvarena_part_stats)
+  int32_t group;              ///< index in `groups` of the options
+  int32_t block_size_tokens;  ///< tokens of a block
+  int64_t block_bytes;        ///< bytes of a block
+  int64_t blocks_per_page;    ///< in a page that the part has
+  int64_t pages;              ///< carved for the part
+  int64_t free;               ///< blocks by state
+  int64_t referenced;         ///< blocks by state
+  int64_t fenced;             ///< blocks by state
+  int64_t evictable;          ///< blocks by state
+  int64_t offline;            ///< blocks by state
+  int64_t stranded;           ///< the part of `free` that only this part of the pool can use now
+} kvarena_part_stats;
+
+/// Writes the counts of pages. O(1).
+KVARENA_API kvarena_status kvarena_cache_pages(kvarena_cache* cache, kvarena_page_stats* stats);
+/// Writes how many parts the pool has: 0 without groups.
+KVARENA_API kvarena_status kvarena_cache_num_parts(kvarena_cache* cache, int32_t* num_parts);
+/// Writes the counts of one part. Returns invalid_argument (num_groups). O(1).
+KVARENA_API kvarena_status kvarena_cache_part(kvarena_cache* cache, int32_t part,
+                                              kvarena_part_stats* stats);
 /// Writes K or V (kvarena_plane_kind) of one layer of the pool. Returns invalid_argument (layer).
 KVARENA_API kvarena_status kvarena_cache_plane(kvarena_cache* cache, int32_t layer, int32_t kind,
                                                kvarena_plane* plane);
 /// Writes what the cache was made from, with every default filled in: the pool's blocks, the tile
-/// order, the limits. `name` and `log` are NULL there.
+/// order, the limits. `name`, `log` and `groups` are NULL there.
 KVARENA_API kvarena_status kvarena_cache_ask(kvarena_cache* cache, kvarena_cache_options* options);
 /// Proves the accounts and the tables. Returns invariant_violated. O(blocks + entries).
 KVARENA_API kvarena_status kvarena_cache_check(kvarena_cache* cache);

@@ -45,7 +45,7 @@ from kvarena._errors import (
 )
 from kvarena._health import HealthServer
 from kvarena._log import on_violation, set_log
-from kvarena._options import CacheOptions, KernelsOptions, MonitorOptions
+from kvarena._options import CacheOptions, KernelsOptions, LayerGroup, MonitorOptions
 from kvarena._plan import Plan, devices, plan, presets
 from kvarena._records import (
     Allocation,
@@ -57,6 +57,8 @@ from kvarena._records import (
     HolderReport,
     LayerView,
     Operation,
+    PageStats,
+    PartStats,
     PoolPlan,
     SequenceInfo,
     Stats,
@@ -90,13 +92,16 @@ __all__ = [
     "IoError",
     "Kernels",
     "KernelsOptions",
+    "LayerGroup",
     "LayerView",
     "LimitExceeded",
     "Monitor",
     "MonitorOptions",
     "NotFound",
     "Operation",
+    "PageStats",
     "ParseError",
+    "PartStats",
     "Pin",
     "Plan",
     "Pool",

@@ -15,6 +15,8 @@ from kvarena._records import (
     HolderReport,
     LayerView,
     Operation,
+    PageStats,
+    PartStats,
     PoolPlan,
     SequenceInfo,
     Stats,
@@ -108,8 +110,25 @@ class Cache:
     def open_ticket(self, stream: Any = None) -> int: ...
     def retire(self, ticket: int) -> None: ...
     def create_sequence(
-        self, *, max_length: int = 0, owner: int = 0, since_ns: int = 0, deadline_ns: int = 0
+        self,
+        *,
+        max_length: int = 0,
+        owner: int = 0,
+        since_ns: int = 0,
+        deadline_ns: int = 0,
+        cross_tokens: int = 0,
     ) -> Sequence: ...
+    def create_sequence_from(
+        self,
+        length: int,
+        parts: Items[tuple[int, Items[int]]],
+        *,
+        cross_tokens: int = 0,
+        max_length: int = 0,
+        owner: int = 0,
+    ) -> Sequence: ...
+    def pages(self) -> PageStats: ...
+    def parts(self) -> list[PartStats]: ...
     def import_sequence(
         self,
         num_tokens: int,
@@ -184,6 +203,8 @@ class Sequence:
     def __hash__(self) -> int: ...
     def info(self) -> SequenceInfo: ...
     def slot(self, index: int) -> int: ...
+    def restorable_length(self, length: int) -> int: ...
+    def group_blocks(self, part: int) -> tuple[int, list[int]]: ...
     def fork(
         self,
         length: int | None = None,
@@ -231,7 +252,7 @@ class Step:
         self,
         layer: int,
         key: SupportsDLPack,
-        value: SupportsDLPack,
+        value: SupportsDLPack | None,
         *,
         key_scale: SupportsDLPack | None = None,
         value_scale: SupportsDLPack | None = None,
@@ -252,7 +273,8 @@ class Step:
         value_scale: SupportsDLPack | None = None,
         kv_is_written: bool = False,
     ) -> _Tensor: ...
-    def device_batch(self) -> DeviceBatch: ...
+    def device_batch(self, part: int = 0) -> DeviceBatch: ...
+    def write_cross(self, layer: int, sequence: Sequence, key: Any, value: Any) -> None: ...
     @property
     def slots(self) -> SupportsDLPack | None: ...
     @property

@@ -1,6 +1,6 @@
 """Options of caches and monitors. 0 means the default where there is one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +8,35 @@ from kvarena._records import Operation
 
 
 @dataclass(kw_only=True)
-class CacheOptions:
-    """Options of a cache. Exactly one of num_blocks, budget_bytes and all_free_but_bytes is set."""
+class LayerGroup:
+    """Layers that keep the same data."""
 
-    num_layers: int  #: 1 .. 4096
+    layers: Sequence[
+        int | tuple[int, int]
+    ]  #: the model's layers; (layer, reads_layer): it reads another's K and V
     num_kv_heads: int  #: 1 .. 4096
     head_dim: int  #: 1 .. 4096
+    head_dim_v: int = 0  #: 1 .. 4096; 0: the same as head_dim
+    kind: str = "full"  #: the tokens kept: "full", "window", "chunk" or "cross"
+    limit_tokens: int = 0  #: of windows, chunks and encoders
+    rollback_tokens: int = 0  #: windows: tokens that can be taken back
+    block_size: int = 0  #: 1 .. 65536; 0: 16
+    value_in_key: bool = False  #: V is the leading head_dim_v elements of K: a latent
+    dtype: Any = "f16"  #: of K and V
+    dtype_v: Any = None  #: of V; None: that of K
+
+
+@dataclass(kw_only=True)
+class CacheOptions:
+    """Options of a cache. Exactly one of num_blocks, budget_bytes and all_free_but_bytes is set.
+
+    With groups, num_layers, num_kv_heads, head_dim, block_size, window_tokens and dtype are not used,
+    and num_blocks counts pages.
+    """
+
+    num_layers: int = 0  #: 1 .. 4096
+    num_kv_heads: int = 0  #: 1 .. 4096
+    head_dim: int = 0  #: 1 .. 4096
     head_dim_v: int = 0  #: 1 .. 4096; 0: the same as head_dim
     block_size: int = 0  #: 1 .. 65536; 0: 16
     num_blocks: int = 0  #: the pool's size; exactly one of these three is set
@@ -46,6 +69,8 @@ class CacheOptions:
     stream: Any = None  #: CUDA: of the first step; None: the cache creates one
     name: str | None = None  #: for logs, violations and health
     log: Callable[[Operation], None] | None = None  #: receives every mutating call
+    groups: Sequence[LayerGroup] = ()  #: layers that keep different data, in one pool of pages
+    page_sequence_tokens: int = 0  #: with groups: the page is chosen for sequences of up to so many tokens; 0: max_sequence_tokens, or 131,072
 
 
 @dataclass(kw_only=True)

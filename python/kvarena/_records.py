@@ -136,6 +136,37 @@ class Footprint(NamedTuple):
     staging_allocations: int  #: of pinned host memory
 
 
+class PageStats(NamedTuple):
+    """Figures of the pages of a pool that groups share. Without groups a page is a block."""
+
+    page_bytes: int  #: bytes of a page
+    num_pages: int  #: all pages
+    free: int  #: of no group
+    of_groups: int  #: carved into blocks of a group
+    offline: int  #: out of service
+    evictable: int  #: the part of `of_groups` that can be turned: no block is held
+    reserved: int  #: promised to holders; still part of free + evictable
+    watermark: int  #: pages that admission leaves available
+    peak_used: int  #: the most pages that were not free at one time
+    turned: int  #: pages carved since create
+
+
+class PartStats(NamedTuple):
+    """Blocks with ids and tables of their own in a cache with groups: a group, or a part of one."""
+
+    group: int  #: index in the options' groups
+    block_size: int  #: tokens of a block
+    block_bytes: int  #: bytes of a block
+    blocks_per_page: int  #: in a page that the part has
+    pages: int  #: carved for the part
+    free: int  #: blocks by state
+    referenced: int  #: blocks by state
+    fenced: int  #: blocks by state
+    evictable: int  #: blocks by state
+    offline: int  #: blocks by state
+    stranded: int  #: the part of `free` that only this part of the pool can use now
+
+
 class BlockInfo(NamedTuple):
     """What is known of one block."""
 

@@ -25,17 +25,22 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
 import kvarena
+from kvarena._options import LayerGroup
 from kvarena._torch import device_of
 
 NAME = "kvarena"  #: of the attention and the mask
+RETENTIONS = ("full", "model")  #: the tokens that a cache keeps: all, or those that the model reads
 
 
 class ModelShape:
     """What a cache must know of a model. Raises ValueError for layers that it cannot hold."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, retention: str = "full") -> None:
+        if retention not in RETENTIONS:
+            raise ValueError(f"retention: {retention!r}; accepted: {', '.join(RETENTIONS)}")
         text = config.get_text_config(decoder=True)
         self.config = text
+        self.retention = retention
         self.num_layers: int = text.num_hidden_layers
         self.num_q_heads: int = text.num_attention_heads
         self.num_kv_heads: int = getattr(text, "num_key_value_heads", None) or self.num_q_heads
@@ -43,7 +48,8 @@ class ModelShape:
             getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         )
         kinds: set[str] = set(getattr(text, "layer_types", None) or ())
-        unknown = kinds - {"full_attention", "sliding_attention"}
+        known = {"full_attention", "sliding_attention"}
+        unknown = kinds - known - ({"chunked_attention"} if retention == "model" else set())
         shares = bool(getattr(text, "num_kv_shared_layers", 0)) or hasattr(text, "kv_lora_rank")
         if unknown or shares:
             given = ", ".join(sorted(unknown)) or "layers that share or compress K and V"
@@ -53,9 +59,48 @@ class ModelShape:
             )
         has_window = not kinds or "sliding_attention" in kinds
         self.window: int = (getattr(text, "sliding_window", None) or 0) if has_window else 0
+        self.chunk: int = getattr(text, "attention_chunk_size", None) or 0
+
+    def kind_of(self, layer: int) -> str:
+        """Returns the kind of a layer's group."""
+        kinds = getattr(self.config, "layer_types", None)
+        if kinds and kinds[layer] == "chunked_attention":
+            return "chunk"
+        is_windowed = not kinds or kinds[layer] == "sliding_attention"
+        return "window" if self.window and is_windowed else "full"
+
+    def groups(self, dtype: torch.dtype, head_dim_v: int, **options: Any) -> list[LayerGroup]:
+        """Returns the layers by the tokens that they keep. `options` are members of LayerGroup."""
+        limits = {"full": 0, "window": self.window, "chunk": self.chunk}
+        found: dict[str, list[int | tuple[int, int]]] = {}
+        for layer in range(self.num_layers):
+            found.setdefault(self.kind_of(layer), []).append(layer)
+        rollback = options.pop("rollback_tokens", 0)
+        return [
+            LayerGroup(
+                layers=layers,
+                kind=kind,
+                limit_tokens=limits[kind],
+                rollback_tokens=rollback if kind == "window" else 0,
+                num_kv_heads=self.num_kv_heads,
+                head_dim=self.head_dim,
+                head_dim_v=head_dim_v,
+                dtype=dtype,
+                **options,
+            )
+            for kind, layers in found.items()
+        ]
 
     def options(self, dtype: torch.dtype, head_dim_v: int, **options: Any) -> kvarena.CacheOptions:
         """Returns the options of a cache that holds the model's K and V."""
+        if self.retention == "model":
+            its = {k: options.pop(k) for k in ("block_size", "rollback_tokens") if k in options}
+            options.setdefault("page_sequence_tokens", self.config.max_position_embeddings)
+            return kvarena.CacheOptions(
+                groups=self.groups(dtype, head_dim_v, **its),
+                num_q_heads=self.num_q_heads,
+                **options,
+            )
         return kvarena.CacheOptions(
             num_layers=self.num_layers,
             num_kv_heads=self.num_kv_heads,
@@ -118,12 +163,18 @@ class Cache(TransformersCache):
 
     `num_blocks` and other members of CacheOptions are those of the pool, which is made at the first
     forward, on its device and of its dtype. `kv` is the pool then.
+
+    `retention` is "full", or "model": layers with a window or chunk keep only the tokens that they
+    still read. Then `num_blocks` counts pages, which all layers share, and `crop` can take back
+    `rollback_tokens` tokens at most (default 0).
     """
 
-    def __init__(self, config: Any, *, num_blocks: int, **options: Any) -> None:
+    def __init__(
+        self, config: Any, *, num_blocks: int, retention: str = "full", **options: Any
+    ) -> None:
         if num_blocks < 1:
             raise ValueError(f"num_blocks: {num_blocks}; accepted: 1 or more")
-        self.shape = ModelShape(config)
+        self.shape = ModelShape(config, retention)
         self.pool_options: dict[str, Any] = {"num_blocks": num_blocks, **options}
         self.kv: kvarena.Cache | None = None
         self.rows: list[kvarena.Sequence] = []
@@ -160,7 +211,8 @@ class Cache(TransformersCache):
         options = {"num_threads": torch.get_num_threads(), **self.pool_options}
         block = options.setdefault("block_size", 16)
         options.setdefault("max_sequences", 256)
-        options.setdefault("max_step_tokens", min(16384, options["num_blocks"] * block))
+        most = 16384 if self.shape.retention == "model" else options["num_blocks"] * block
+        options.setdefault("max_step_tokens", min(16384, most))
         self.kv = kvarena.Cache(
             device_of(key.device), self.shape.options(key.dtype, value.shape[3], **options)
         )
@@ -346,6 +398,8 @@ def attention(
             f"{layers}; accepted: kvarena.transformers.Cache(model.config, ...) of this model"
         )
     how = attend_arguments(module, layer.cache.shape.window, dropout, named)
+    if layer.cache.shape.retention == "model":
+        how["windowed"] = False  # the layer's group says what it sees
     return layer.cache.attend(layer.index, query, key, value, attention_mask, **how), None
 
 

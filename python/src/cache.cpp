@@ -3,6 +3,7 @@
 #include "cache.hpp"
 
 #include "explain.hpp"
+#include "groups.hpp"
 #include "records.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -15,18 +16,21 @@ namespace kvarena::python {
 namespace {
 
 /// Options of the C interface as kvarena.CacheOptions.
-nb::object options_record(kvarena_cache_options options) {
+nb::object options_record(const Cache& cache) {
+  kvarena_cache_options options = cache.options;
   nb::dict values = members_of(options);
   values["dtype"] = nb::str(kDtypes[options.dtype].data());
   values["tile_order"] = nb::str(kTileOrders[options.tile_order].data());
   values["block_order"] = nb::str(kBlockOrders[options.block_order].data());
   values["scrub"] = nb::str(kScrubs[options.scrub].data());
+  values["groups"] = cache.groups;
   return python_class("kvarena._options", "CacheOptions")(**values);
 }
 
 std::shared_ptr<Cache> create_cache(const std::shared_ptr<Device>& device, nb::handle given) {
   auto cache = std::make_shared<Cache>();
   kvarena_cache_options options = read_cache_options(given);
+  const GroupOptions groups = read_groups(given, options);
   const nb::object stream = given.attr("stream");
   options.stream = stream.is_none() ? nullptr : stream_of(stream);
   cache->name = given.attr("name");
@@ -46,6 +50,8 @@ std::shared_ptr<Cache> create_cache(const std::shared_ptr<Device>& device, nb::h
         device->witness());
   cache->options = sized<kvarena_cache_options>();
   check(kvarena_cache_ask(cache->handle(), &cache->options), cache->witness());
+  cache->groups = nb::tuple(given.attr("groups"));
+  cache->layers = layer_shapes(groups, options.num_q_heads);
   return cache;
 }
 
@@ -58,7 +64,8 @@ kvarena_target target_of(nb::handle device) {
 
 /// What a cache of these options takes of the device, without it; with a budget, the largest cache.
 nb::object footprint(const Device& device, nb::handle given, std::int64_t budget_bytes) {
-  const kvarena_cache_options options = read_cache_options(given);
+  kvarena_cache_options options = read_cache_options(given);
+  const GroupOptions groups = read_groups(given, options);
   const kvarena_target target = target_of(nb::find(device));
   auto result = sized<kvarena_footprint>();
   if (budget_bytes > 0) {
@@ -190,6 +197,13 @@ void Cache::close() {
   last->log.reset();
 }
 
+LayerShape Cache::shape_of(std::int32_t layer) const {
+  if (layers.empty()) return LayerShape::of(options);
+  const auto found = layers.find(layer);
+  if (found == layers.end()) raise_value("layer", std::to_string(layer), "a layer of a group");
+  return found->second;
+}
+
 void Cache::hold(std::vector<nb::object> objects) {
   if (open != nullptr) open->held.push_back(std::move(objects));
 }
@@ -210,7 +224,7 @@ void bind_cache(nb::module_& module) {
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())
       .def("close", &Cache::close)
-      .def_prop_ro("options", [](const Cache& c) { return options_record(c.options); })
+      .def_prop_ro("options", [](const Cache& c) { return options_record(c); })
       .def_prop_ro("device", [](const Cache& c) { return c.device; })
       .def_prop_ro("name", [](const Cache& c) { return c.name; })
       .def_prop_ro("stream", &stream_handle)

@@ -4,11 +4,13 @@
 /// A cache and its sequences, as the module holds them.
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "core.hpp"
 #include "device.hpp"
+#include "layer_args.hpp"
 
 namespace kvarena::python {
 
@@ -26,10 +28,12 @@ struct CacheHandle {
 struct Cache {
   std::shared_ptr<CacheHandle> open = std::make_shared<CacheHandle>();  ///< null: closed
   std::shared_ptr<Device> device;
-  kvarena_cache_options options{};      ///< with every default filled in
-  nb::object name;                      ///< as given, or None
-  std::vector<kvarena_demand> demands;  ///< room for those of a step
-  std::uint64_t changes = 0;            ///< rises when a step begins, gets its tokens, or ends
+  kvarena_cache_options options{};            ///< with every default filled in
+  nb::object name;                            ///< as given, or None
+  nb::object groups;                          ///< as given: a sequence of kvarena.LayerGroup
+  std::map<std::int32_t, LayerShape> layers;  ///< with groups: the shape of each layer
+  std::vector<kvarena_demand> demands;        ///< room for those of a step
+  std::uint64_t changes = 0;  ///< rises when a step begins, gets its tokens, or ends
 
   ~Cache();
   /// Returns the handle. Raises kvarena.FailedPrecondition after close.
@@ -37,6 +41,8 @@ struct Cache {
     if (open == nullptr) raise_closed("the cache is closed");
     return open->handle;
   }
+  /// Returns the shape of a layer. Raises ValueError for one that is in no group.
+  LayerShape shape_of(std::int32_t layer) const;
   Witness witness() const { return {.cache = open == nullptr ? nullptr : open->handle}; }
   /// Returns a Python object that keeps the cache's memory: the owner of arrays in it. Raises
   /// kvarena.FailedPrecondition after close.

@@ -130,6 +130,7 @@ void bind_device(nb::module_& module);
 void bind_cache(nb::module_& module);
 void bind_sequence(nb::module_& module);
 void bind_step(nb::module_& module);
+void bind_groups(nb::module_& module);
 void bind_pool(nb::module_& module);
 void bind_layout(nb::module_& module);
 void bind_kernels(nb::module_& module);

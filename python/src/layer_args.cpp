@@ -46,18 +46,23 @@ nb::object result_for(const LayerShape& shape, std::int64_t num_tokens, const Te
 WriteCall::WriteCall(const LayerShape& shape, std::int64_t num_tokens, const Place& place,
                      std::int32_t layer, nb::handle key_object, nb::handle value_object,
                      nb::handle key_scale_object, nb::handle value_scale_object)
-    : key("key", key_object, place), value("value", value_object, place) {
+    : key("key", key_object, place) {
   require_heads(key, num_tokens, shape.num_kv_heads, shape.head_dim_k,
                 "[num_tokens, num_kv_heads, head_dim]");
-  require_heads(value, num_tokens, shape.num_kv_heads, shape.head_dim_v,
-                "[num_tokens, num_kv_heads, head_dim_v]");
   args.dtype = key.float_dtype();
-  value.require_dtype(key.dtype());
   args.layer = layer;
   args.key = key.data();
-  args.value = value.data();
   args.key_token_stride_bytes = key.token_stride_bytes();
-  args.value_token_stride_bytes = value.token_stride_bytes();
+  if (!shape.value_in_key) {
+    value.emplace("value", value_object, place);
+    require_heads(*value, num_tokens, shape.num_kv_heads, shape.head_dim_v,
+                  "[num_tokens, num_kv_heads, head_dim_v]");
+    value->require_dtype(key.dtype());
+    args.value = value->data();
+    args.value_token_stride_bytes = value->token_stride_bytes();
+  } else if (!value_object.is_none()) {
+    raise_value("value", "a tensor", "None: V of this layer lies in K");
+  }
   args.key_scale = take_scale(key_scale, "key_scale", key_scale_object, place, shape.num_kv_heads,
                               args.scale_per_head);
   args.value_scale = take_scale(value_scale, "value_scale", value_scale_object, place,

@@ -18,10 +18,12 @@ struct LayerShape {
   std::int32_t head_dim_k;
   std::int32_t head_dim_v;
 
+  bool value_in_key = false;  ///< V lies in K: writes have no value
+
   template <class Options>
   static LayerShape of(const Options& o) {
     return {o.num_q_heads, o.num_kv_heads, o.head_dim_k,
-            o.head_dim_v == 0 ? o.head_dim_k : o.head_dim_v};
+            o.head_dim_v == 0 ? o.head_dim_k : o.head_dim_v, false};
   }
 };
 
@@ -32,7 +34,7 @@ struct WriteCall {
             nb::handle value_scale);
 
   Tensor key;
-  Tensor value;
+  std::optional<Tensor> value;  // none: it lies in the key
   std::optional<Tensor> key_scale;
   std::optional<Tensor> value_scale;
   kvarena_write_args args = sized<kvarena_write_args>();

@@ -42,6 +42,7 @@ NB_MODULE(_core, module) {
   python::bind_cache(module);
   python::bind_sequence(module);
   python::bind_step(module);
+  python::bind_groups(module);
   python::bind_layout(module);
   python::bind_pool(module);
   python::bind_kernels(module);

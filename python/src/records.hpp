@@ -129,6 +129,7 @@ void each_member(kvarena_cache_options& s, Visit&& visit) {
   visit("draft_trees", s.draft_trees);
   visit("max_pins", s.max_pins);
   visit("eager_retire", s.eager_retire);
+  visit("page_sequence_tokens", s.page_sequence_tokens);
 }
 
 template <class Visit>
@@ -172,6 +173,46 @@ void each_member(kvarena_monitor_options& s, Visit&& visit) {
   visit("http_max_connections", s.http_max_connections);
   visit("http_request_limit_ms", s.http_request_limit_ms);
   visit("http_max_request_bytes", s.http_max_request_bytes);
+}
+
+template <class Visit>
+void each_member(kvarena_layer_group& g, Visit&& visit) {
+  visit("limit_tokens", g.limit_tokens);
+  visit("num_kv_heads", g.num_kv_heads);
+  visit("head_dim", g.head_dim_k);
+  visit("head_dim_v", g.head_dim_v);
+  visit("value_in_key", g.value_in_key);
+  visit("block_size", g.block_size_tokens);
+  visit("rollback_tokens", g.rollback_tokens);
+}
+
+template <class Visit>
+void each_member(kvarena_page_stats& s, Visit&& visit) {
+  visit("page_bytes", s.page_bytes);
+  visit("num_pages", s.num_pages);
+  visit("free", s.free);
+  visit("of_groups", s.of_groups);
+  visit("offline", s.offline);
+  visit("evictable", s.evictable);
+  visit("reserved", s.reserved);
+  visit("watermark", s.watermark);
+  visit("peak_used", s.peak_used);
+  visit("turned", s.turned);
+}
+
+template <class Visit>
+void each_member(kvarena_part_stats& s, Visit&& visit) {
+  visit("group", s.group);
+  visit("block_size", s.block_size_tokens);
+  visit("block_bytes", s.block_bytes);
+  visit("blocks_per_page", s.blocks_per_page);
+  visit("pages", s.pages);
+  visit("free", s.free);
+  visit("referenced", s.referenced);
+  visit("fenced", s.fenced);
+  visit("evictable", s.evictable);
+  visit("offline", s.offline);
+  visit("stranded", s.stranded);
 }
 
 /// Returns the members as a dictionary.

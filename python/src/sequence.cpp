@@ -29,6 +29,7 @@ struct SequenceTraits {
   std::int64_t since_ns;
   std::int64_t deadline_ns;
   std::uint64_t owner;
+  std::int32_t cross_tokens = 0;
 
   kvarena_sequence_options options() const {
     auto result = sized<kvarena_sequence_options>();
@@ -36,14 +37,16 @@ struct SequenceTraits {
     result.since_ns = since_ns;
     result.deadline_ns = deadline_ns;
     result.owner = owner;
+    result.cross_tokens = cross_tokens;
     return result;
   }
 };
 
 Sequence create_sequence(CacheArgument cache, std::int64_t max_length, std::uint64_t owner,
-                         std::int64_t since_ns, std::int64_t deadline_ns) {
+                         std::int64_t since_ns, std::int64_t deadline_ns,
+                         std::int32_t cross_tokens) {
   const kvarena_sequence_options options =
-      SequenceTraits{max_length, since_ns, deadline_ns, owner}.options();
+      SequenceTraits{max_length, since_ns, deadline_ns, owner, cross_tokens}.options();
   Sequence made{cache, 0};
   check(kvarena_sequence_create(cache.p->handle(), &options, &made.id), cache.p->witness());
   return made;
@@ -185,7 +188,8 @@ void add_to_cache(nb::module_& module) {
   auto cache = nb::borrow<nb::class_<Cache>>(module.attr("Cache"));
   cache
       .def("create_sequence", &create_sequence, nb::kw_only(), nb::arg("max_length") = 0,
-           nb::arg("owner") = 0, nb::arg("since_ns") = 0, nb::arg("deadline_ns") = 0)
+           nb::arg("owner") = 0, nb::arg("since_ns") = 0, nb::arg("deadline_ns") = 0,
+           nb::arg("cross_tokens") = 0)
       .def("import_sequence", &import_sequence, nb::arg("num_tokens"), nb::kw_only(),
            nb::arg("max_length") = 0, nb::arg("owner") = 0, nb::arg("since_ns") = 0,
            nb::arg("deadline_ns") = 0, nb::arg("urgency") = "admission")

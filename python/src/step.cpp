@@ -8,6 +8,7 @@
 #include "cache.hpp"
 #include "explain.hpp"
 #include "layer_args.hpp"
+#include "step.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -16,62 +17,33 @@
 
 namespace kvarena::python {
 
-namespace {
-
-enum class Kind { eager, recording, replay };
-
-/// A step of a cache: a context manager. Entering begins it and appends its demands; leaving ends
-/// it, or aborts it when an exception leaves it.
-struct Step {
-  explicit Step(CacheArgument of) : cache(of) {}
-  Step(Step&&) = default;  ///< before it is entered
-  ~Step();
-
-  CacheReference cache;
-  Kind kind = Kind::eager;
-  nb::object demands;  ///< None: the caller appends
-  kvarena_recorded_step shape = sized<kvarena_recorded_step>();
-  void* stream = nullptr;   ///< null: that of the last step
-  bool holds = false;       ///< tensors must be held until their work has completed
-  bool is_entered = false;  ///< once, for good
-  bool is_open = false;     ///< begun and not ended
-  std::int32_t urgency = 0;
-  kvarena_batch batch = sized<kvarena_batch>();
-  std::vector<nb::object> held;
-
-  Witness witness() const { return cache->witness(); }
-  Place place() const { return cache->device->place(stream); }
-};
-
 /// Nobody can end a step that Python no longer refers to. It gives its tokens back, on the thread
 /// that dropped or collected it.
 Step::~Step() {
   if (!is_open || cache->open == nullptr) return;
   ++cache->changes;
-  without_gil(kind == Kind::recording ? kvarena_recording_end : kvarena_step_abort,
+  without_gil(kind == StepKind::recording ? kvarena_recording_end : kvarena_step_abort,
               cache->open->handle);
   cache->hold(std::move(held));
 }
 
-/// Raises kvarena.FailedPrecondition unless the step is open.
 void require_open(const Step& step, const std::string& call) {
   static_cast<void>(step.cache->handle());  // whether the cache is closed comes first
   if (step.is_open) return;
   raise_order((call + " needs an open step: use it inside `with cache.step(...)`").c_str());
 }
 
-/// Raises kvarena.FailedPrecondition when the cache's step is not what it was at `changes`: Python
-/// code, and other threads with it, may run while arguments are read.
 void require_unchanged(const Step& step, std::uint64_t changes) {
   static_cast<void>(step.cache->handle());
   if (step.cache->changes == changes) return;
   raise_order("the step was changed while the arguments of this call were read");
 }
 
-/// Keeps an object until the work that uses its memory has completed.
 void hold(Step& step, nb::handle object) {
   if (step.holds && !object.is_none()) step.held.push_back(nb::borrow(object));
 }
+
+namespace {
 
 void append(Step& step, nb::handle demands, std::string_view urgency) {
   require_open(step, "append");
@@ -83,7 +55,7 @@ void append(Step& step, nb::handle demands, std::string_view urgency) {
   require_unchanged(step, changes);
   kvarena_cache* const handle = cache.handle();
   const kvarena_status status = without_gil([&] {
-    return step.kind == Kind::replay
+    return step.kind == StepKind::replay
                ? kvarena_step_append_recorded(handle, &step.shape, rows.data(), rows.size(), chosen,
                                               &step.batch)
                : kvarena_step_append(handle, rows.data(), rows.size(), chosen, &step.batch);
@@ -123,7 +95,7 @@ nb::object enter(nb::handle self) {
   Cache& cache = *step.cache;
   if (step.is_entered)
     raise_order("this step has been entered before; each step is made and entered once");
-  if (step.kind == Kind::recording) {
+  if (step.kind == StepKind::recording) {
     begin_recording(step);
     open(step);
     return nb::borrow(self);
@@ -147,7 +119,7 @@ void end(Step& step) {
   step.is_open = false;
   Cache& cache = *step.cache;
   ++cache.changes;
-  const auto call = step.kind == Kind::recording ? kvarena_recording_end : kvarena_step_end;
+  const auto call = step.kind == StepKind::recording ? kvarena_recording_end : kvarena_step_end;
   const kvarena_status status = without_gil(call, cache.handle());
   cache.hold(std::move(step.held));
   check(status, cache.witness());
@@ -159,7 +131,7 @@ void leave(Step& step, nb::handle type, nb::handle, nb::handle) {
     end(step);
   } else if (step.cache->open == nullptr) {
     step.is_open = false;  // the close has aborted it; the caller's exception goes on
-  } else if (step.kind == Kind::recording) {
+  } else if (step.kind == StepKind::recording) {
     step.is_open = false;
     ++step.cache->changes;
     kvarena_recording_end(step.cache->handle());  // the caller's exception says why
@@ -172,8 +144,8 @@ void write(Step& step, std::int32_t layer, nb::handle key, nb::handle value, nb:
            nb::handle value_scale) {
   require_open(step, "write");
   const std::uint64_t changes = step.cache->changes;
-  const WriteCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
-                       layer, key, value, key_scale, value_scale);
+  const WriteCall call(step.cache->shape_of(layer), step.batch.num_tokens, step.place(), layer, key,
+                       value, key_scale, value_scale);
   require_unchanged(step, changes);
   Cache& cache = *step.cache;
   check(without_gil(kvarena_step_write, cache.handle(), &call.args), cache.witness());
@@ -186,7 +158,7 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
                   bool kv_is_written) {
   require_open(step, "attend");
   const std::uint64_t changes = step.cache->changes;
-  AttendCall call(LayerShape::of(step.cache->options), step.batch.num_tokens, step.place(),
+  AttendCall call(step.cache->shape_of(layer), step.batch.num_tokens, step.place(),
                   {layer, scale, soft_cap, windowed, kv_is_written},
                   {q, out, lse, sinks, tree_mask, key_scale, value_scale});
   require_unchanged(step, changes);
@@ -199,56 +171,9 @@ nb::object attend(Step& step, std::int32_t layer, nb::handle q, nb::handle out, 
   return call.result;
 }
 
-/// A copy of the slots: the next step writes over the cache's own.
-nb::object slots_of(const Step& step) {
-  require_open(step, "slots");
-  if (step.batch.slots == nullptr) return nb::none();
-  auto* const slots = new std::int64_t[static_cast<std::size_t>(step.batch.num_tokens)];
-  const nb::capsule owner(
-      slots, [](void* memory) noexcept { delete[] static_cast<std::int64_t*>(memory); });
-  std::copy_n(step.batch.slots, step.batch.num_tokens, slots);
-  return array_of(slots, kInt64, {}, {step.batch.num_tokens}, owner);
-}
-
-/// Entries of the array of block tables: exactly on the host, where the rows can be read.
-std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch) {
-  if (cache.device->is_cuda) return cache.options.max_batch_blocks;
-  std::int64_t entries = 0;
-  for (std::int32_t row = 0; row < batch.num_rows; ++row) {
-    entries = std::max(entries, batch.row_offsets[row] + batch.num_blocks[row]);
-  }
-  return entries;
-}
-
-/// What the step put on the device, as arrays there.
-nb::object device_batch(const Step& step) {
-  require_open(step, "device_batch");
-  auto batch = sized<kvarena_device_batch>();
-  check(kvarena_step_device_batch(step.cache->handle(), &batch), step.witness());
-  const Place place = step.place();
-  const nb::object owner = step.cache->memory_owner();
-  const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
-    return array_of(const_cast<void*>(data), dtype, place, {count}, owner);
-  };
-  nb::dict values;
-  values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
-  values["table_stride"] = batch.table_stride;
-  values["row_slots"] = array(batch.row_slots, kInt32, batch.num_rows);
-  values["row_offsets"] = array(batch.row_offsets, kInt64, batch.num_rows);
-  values["lengths"] = array(batch.lengths, kInt32, batch.num_rows);
-  values["num_blocks"] = array(batch.num_blocks, kInt32, batch.num_rows);
-  values["q_offsets"] = array(batch.q_offsets, kInt64, std::int64_t{batch.num_rows} + 1);
-  values["slots"] = array(batch.slots, kInt64, batch.num_tokens);
-  values["num_rows"] = batch.num_rows;
-  values["num_tokens"] = batch.num_tokens;
-  values["max_length"] = batch.max_length_tokens;
-  values["max_new_tokens"] = batch.max_new_tokens;
-  return make_record("DeviceBatch", values);
-}
-
 /// A step on `stream`. Tensors are held unless work ends with its call, or torch's allocator gives
 /// their memory out again in the order of the same stream.
-Step make_step(CacheArgument cache, Kind kind, nb::handle stream, std::string_view urgency) {
+Step make_step(CacheArgument cache, StepKind kind, nb::handle stream, std::string_view urgency) {
   Step step{cache};
   step.kind = kind;
   step.demands = nb::none();
@@ -261,7 +186,7 @@ Step make_step(CacheArgument cache, Kind kind, nb::handle stream, std::string_vi
 
 Step eager_step(CacheArgument cache, nb::object demands, nb::handle stream,
                 std::string_view urgency) {
-  Step step = make_step(cache, Kind::eager, stream, urgency);
+  Step step = make_step(cache, StepKind::eager, stream, urgency);
   step.demands = std::move(demands);
   return step;
 }
@@ -280,7 +205,7 @@ Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_r
     status.resource = KVARENA_RESOURCE_DEVICE;
     raise(status, {}, "recorded steps need a GPU: on the CPU there are no CUDA graphs", -1);
   }
-  Step step = make_step(cache, Kind::recording, stream, "default");
+  Step step = make_step(cache, StepKind::recording, stream, "default");
   set_shape(step, rows, tokens_per_row, shares_prefixes);
   return step;
 }
@@ -288,7 +213,7 @@ Step recording(CacheArgument cache, std::int32_t rows, std::int32_t tokens_per_r
 Step replayed_step(CacheArgument cache, std::int32_t graph_rows, nb::object demands,
                    std::int32_t tokens_per_row, bool shares_prefixes, nb::handle stream,
                    std::string_view urgency) {
-  Step step = make_step(cache, Kind::replay, stream, urgency);
+  Step step = make_step(cache, StepKind::replay, stream, urgency);
   set_shape(step, graph_rows, tokens_per_row, shares_prefixes);
   step.demands = std::move(demands);
   return step;
@@ -328,14 +253,16 @@ void bind_step(nb::module_& module) {
       .def("__exit__", &leave, nb::arg("type").none(), nb::arg("value").none(),
            nb::arg("traceback").none())
       .def("append", &append, nb::arg("demands"), nb::arg("urgency") = "")
-      .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value"), nb::kw_only(),
-           nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
+      .def("write", &write, nb::arg("layer"), nb::arg("key"), nb::arg("value").none(),
+           nb::kw_only(), nb::arg("key_scale") = nb::none(), nb::arg("value_scale") = nb::none())
       .def("attend", &attend, nb::arg("layer"), nb::arg("q"), nb::kw_only(),
            nb::arg("out") = nb::none(), nb::arg("scale") = 0.0, nb::arg("windowed") = false,
            nb::arg("soft_cap") = 0.0, nb::arg("lse") = nb::none(), nb::arg("sinks") = nb::none(),
            nb::arg("tree_mask") = nb::none(), nb::arg("key_scale") = nb::none(),
            nb::arg("value_scale") = nb::none(), nb::arg("kv_is_written") = false)
-      .def("device_batch", &device_batch)
+      .def("device_batch", &device_batch, nb::arg("part") = 0)
+      .def("write_cross", &write_cross, nb::arg("layer"), nb::arg("sequence"), nb::arg("key"),
+           nb::arg("value"))
       .def_prop_ro("slots", &slots_of)
       .def_prop_ro("num_tokens", [](const Step& s) { return s.batch.num_tokens; })
       .def_prop_ro("num_copies", [](const Step& s) { return s.batch.num_copies; })

@@ -183,6 +183,92 @@ def test_a_planted_fault_is_noticed(family, way, fault, monkeypatch):
     assert tokens.shape != expected.shape or not torch.equal(tokens, expected)
 
 
+WINDOWED = {
+    # Both kinds of layers; the window is crossed by the prompt with the first half of the new tokens.
+    "gemma3": lambda **c: transformers.Gemma3TextConfig(
+        num_key_value_heads=2,
+        head_dim=64,
+        sliding_window=40,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        **c,
+    ),
+    # The chunk ends within the new tokens.
+    "llama4": lambda **c: transformers.Llama4TextConfig(
+        num_key_value_heads=2,
+        head_dim=64,
+        attention_chunk_size=32,
+        layer_types=["chunked_attention", "full_attention", "chunked_attention"],
+        num_local_experts=2,
+        intermediate_size_mlp=128,
+        **c,
+    ),
+    "phi3": CONFIGS["phi3"],
+}
+
+
+@functools.cache
+def windowed_model(family):
+    torch.manual_seed(1)
+    config = WINDOWED[family](
+        vocab_size=4001,
+        hidden_size=256,
+        intermediate_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        initializer_range=0.1,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=None,
+        tie_word_embeddings=False,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@pytest.mark.parametrize("way", [greedy, beams, prompt_lookup, two_turns, left_padding])
+@pytest.mark.parametrize("family", WINDOWED)
+def test_a_cache_that_keeps_what_the_model_reads_gives_the_same_tokens(family, way):
+    model = windowed_model(family)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        expected = way(model, DynamicCache(config=model.config))
+        model.set_attn_implementation("kvarena")
+        # Each forward of prompt lookup may take back 3 draft tokens.
+        cache = ours.Cache(
+            model.config, num_blocks=256, block_size=4, retention="model", rollback_tokens=4
+        )
+        found = way(model, cache)
+    cache.kv.check()
+    assert torch.equal(expected, found)
+    kinds = {group.kind: index for index, group in enumerate(cache.kv.options.groups)}
+    limited = kinds.get("window", kinds.get("chunk"))
+    for row in cache.rows:
+        blocks = sum(
+            len(row.group_blocks(index)[1])
+            for index, part in enumerate(cache.kv.parts())
+            if part.group == limited
+        )
+        assert blocks <= 13 * sum(part.group == limited for part in cache.kv.parts())
+    cache.reset()
+    assert cache.kv.pages().of_groups == 0
+
+
+def test_what_a_window_gave_up_cannot_be_had_again():
+    model = windowed_model("gemma3")
+    model.set_attn_implementation("kvarena")
+    cache = ours.Cache(model.config, num_blocks=256, block_size=4, retention="model")
+    with torch.no_grad():
+        greedy(model, cache)
+    with pytest.raises(kvarena.FailedPrecondition):
+        cache.crop(-30)
+    with pytest.raises(ValueError, match="retention"):
+        ours.Cache(model.config, num_blocks=256, retention="window")
+    with pytest.raises(ValueError, match="chunked_attention"):
+        ours.Cache(windowed_model("llama4").config, num_blocks=256)
+
+
 def test_left_padding_is_never_stored():
     model = model_of("qwen2")
     model.set_attn_implementation("kvarena")

@@ -106,4 +106,9 @@ Result<KvLayerView> Arena::layer_view(std::int32_t layer) const noexcept {
   return kvarena::layer_view({layout_, order_, plan_.num_blocks}, base_, layer);
 }
 
+Result<StateView> Arena::state_view(std::int32_t layer) const noexcept {
+  if (groups_) return groups_->state_view(base_, plan_.num_blocks, layer);
+  return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
+}
+
 }  // namespace kvarena

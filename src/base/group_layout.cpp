@@ -22,17 +22,24 @@ std::vector<std::int32_t> owners_of(const LayerGroup& group) {
   return owners;
 }
 
+/// Each layer of a group of states has a state of its own.
+Status check_states(const LayerGroup& group) noexcept {
+  for (const GroupLayer& layer : group.layers) {
+    if (Status s = check_option(Option::reads_layer, layer.reads_layer, -1, -1); !s) return s;
+  }
+  if (Status s = check_enum(Option::mode, group.mode, StateMode::read_write); !s) return s;
+  return state_bytes(group.planes).status();
+}
+
 Status check_group(const LayerGroup& group) noexcept {
   if (Status s = check_enum(Option::kind, group.kind, PagedKind::cross); !s) return s;
-  if (group.kind == PagedKind::state) {
-    return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
-  }
   const auto num_owners =
       std::ranges::count(group.layers, -1, [](const GroupLayer& l) { return l.reads_layer; });
   if (Status s = check_option(Option::num_layers, num_owners, 1, kMaxLayers); !s) return s;
   for (const GroupLayer& layer : group.layers) {
     if (Status s = check_option(Option::layer, layer.layer, 0, kMaxLayers - 1); !s) return s;
   }
+  if (group.kind == PagedKind::state) return check_states(group);
   return check_each({
       {Option::num_kv_heads, group.num_kv_heads, 1, kMaxHeads},
       {Option::head_dim_k, group.head_dim_k, 1, kMaxHeads},
@@ -71,23 +78,67 @@ Result<KvLayout> layout_of(const LayerGroup& group, std::span<const std::int32_t
   return KvLayout::create(std::span(&spec, 1));
 }
 
+/// The group as choose_pages takes it. Two places of a layer with K and V in one group are found
+/// here.
+Result<PagedGroup> paged_of(const LayerGroup& group, std::span<const std::int32_t> owners,
+                            TileOrder preferred) {
+  PagedGroup paged{.kind = group.kind,
+                   .num_layers = static_cast<std::int32_t>(owners.size()),
+                   .rollback_tokens = group.rollback_tokens};
+  if (group.kind == PagedKind::state) {
+    paged.layer_bytes = *state_bytes(group.planes);
+    return paged;
+  }
+  const Result<KvLayout> whole = layout_of(group, owners, preferred);
+  if (!whole) return whole.status();
+  paged.layer_bytes = whole->block_bytes() / paged.num_layers;
+  paged.block_size_tokens = group.block_size_tokens;
+  paged.limit_tokens = group.limit_tokens;
+  return paged;
+}
+
 }  // namespace
+
+Status GroupLayout::place_layer(std::int32_t layer, Place at) {
+  places_.resize(std::max(places_.size(), index(layer) + 1));
+  Place& place = places_[index(layer)];
+  if (place.part != -1 || place.states != -1) {
+    return invalid_option(Option::layer, layer, 0, kMaxLayers - 1);
+  }
+  place = at;
+  return {};
+}
+
+/// Adds a group of states: the planes of a layer follow one another, and so do the layers of a
+/// part.
+Status GroupLayout::add_states(const LayerGroup& group, std::int32_t number,
+                               const PagedBlocks& blocks) {
+  States& made = states_.emplace_back();
+  made.group = number;
+  made.blocks = blocks;
+  made.mode = group.mode;
+  made.keeps_for_undo = group.keeps_for_undo;
+  for (const StatePlane& plane : group.planes) {
+    made.planes.push_back({.offset = made.layer_bytes, .plane = plane});
+    made.layer_bytes += *state_bytes(std::span(&plane, 1));
+  }
+  for (const GroupLayer& layer : group.layers) {
+    const Place at{.owner = static_cast<std::int32_t>(made.layers.size()),
+                   .states = static_cast<std::int32_t>(states_.size()) - 1};
+    if (Status s = place_layer(layer.layer, at); !s) return s;
+    made.layers.push_back(layer.layer);
+  }
+  made.layers_per_part = static_cast<std::int32_t>(made.layers.size()) / blocks.num_parts;
+  return {};
+}
 
 /// Writes down where the layers of a group are. Owners come in the order of the parts.
 Status GroupLayout::place_layers(const LayerGroup& group, std::int32_t first_part,
                                  std::span<const std::int32_t> owners, std::int32_t num_parts) {
-  const auto place = [&](std::int32_t layer, Place at) {
-    places_.resize(std::max(places_.size(), index(layer) + 1));
-    if (places_[index(layer)].part != -1) {
-      return invalid_option(Option::layer, layer, 0, kMaxLayers - 1);
-    }
-    places_[index(layer)] = at;
-    return Status{};
-  };
   const auto in_part = static_cast<std::int32_t>(owners.size()) / num_parts;
   for (std::size_t i = 0; i < owners.size(); ++i) {
     const std::int32_t part = first_part + static_cast<std::int32_t>(i) / in_part;
-    if (Status s = place(owners[i], {part, owners[i]}); !s) return s;
+    if (Status s = place_layer(owners[i], {.part = part, .owner = owners[i]}); !s) return s;
   }
   for (const GroupLayer& layer : group.layers) {
     if (layer.reads_layer == -1) continue;
@@ -95,7 +146,7 @@ Status GroupLayout::place_layers(const LayerGroup& group, std::int32_t first_par
       return invalid_option(Option::reads_layer, layer.reads_layer, -1, kMaxLayers - 1);
     }
     const Place of_owner = places_[index(layer.reads_layer)];
-    if (Status s = place(layer.layer, of_owner); !s) return s;
+    if (Status s = place_layer(layer.layer, of_owner); !s) return s;
   }
   return {};
 }
@@ -107,23 +158,23 @@ Result<GroupLayout> GroupLayout::create(std::span<const LayerGroup> groups,
   for (const LayerGroup& group : groups) {
     if (Status s = check_group(group); !s) return s;
     owners.push_back(owners_of(group));
-    const Result<KvLayout> whole = layout_of(group, owners.back(), preferred);
-    // Two places of a layer in one group are found here.
-    if (!whole) return whole.status();
-    const auto num_layers = static_cast<std::int32_t>(owners.back().size());
-    made.groups_.push_back({.kind = group.kind,
-                            .num_layers = num_layers,
-                            .layer_bytes = whole->block_bytes() / num_layers,
-                            .block_size_tokens = group.block_size_tokens,
-                            .limit_tokens = group.limit_tokens,
-                            .rollback_tokens = group.rollback_tokens});
+    const Result<PagedGroup> paged = paged_of(group, owners.back(), preferred);
+    if (!paged) return paged.status();
+    made.groups_.push_back(*paged);
   }
   const Result<PageChoice> choice = choose_pages(made.groups_, max_sequence_tokens);
   if (!choice) return choice.status();
+  if (std::ranges::all_of(groups, [](const LayerGroup& g) { return g.kind == PagedKind::state; })) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
+  }
   made.page_bytes_ = choice->page_bytes;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const PagedBlocks& blocks = choice->groups[g];
     made.blocks_.push_back(blocks);
+    if (groups[g].kind == PagedKind::state) {
+      if (Status s = made.add_states(groups[g], static_cast<std::int32_t>(g), blocks); !s) return s;
+      continue;
+    }
     const auto first_part = static_cast<std::int32_t>(made.parts_.size());
     const std::size_t in_part = owners[g].size() / static_cast<std::size_t>(blocks.num_parts);
     for (std::size_t part = 0; part < static_cast<std::size_t>(blocks.num_parts); ++part) {
@@ -178,6 +229,26 @@ Result<KvLayerView> GroupLayout::layer_view(std::byte* base, std::int64_t num_pa
                      .value = view(PlaneKind::value),
                      .block_size = layout.block_size(),
                      .num_blocks = num_ids};
+}
+
+Result<StateView> GroupLayout::state_view(std::byte* base, std::int64_t num_pages,
+                                          std::int32_t layer) const noexcept {
+  if (!has_state(layer)) return invalid_argument(Resource::layer, layer, 0, num_layers() - 1);
+  const Place place = places_[index(layer)];
+  const States& its = states_[index(place.states)];
+  const std::int64_t num_slots = num_pages * its.blocks.ids_per_page(page_bytes_);
+  if (num_slots > KvLayout::kMaxBlocks) {
+    return invalid_argument(Resource::num_blocks, num_slots, 1, KvLayout::kMaxBlocks);
+  }
+  const std::int64_t in_part = place.owner % its.layers_per_part;
+  StateView view{.base = base + in_part * its.layer_bytes,
+                 .slot_stride = its.blocks.id_stride_bytes,
+                 .num_slots = num_slots,
+                 .group = place.states,
+                 .part = place.owner / its.layers_per_part,
+                 .num_planes = its.planes.size()};
+  std::ranges::copy(its.planes, view.planes.begin());
+  return view;
 }
 
 }  // namespace kvarena

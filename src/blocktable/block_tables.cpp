@@ -4,6 +4,7 @@
 #include "blocktable/append_demands.hpp"
 #include "blocktable/block_tables_impl.hpp"
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 
 #include <array>
 #include <limits>
@@ -59,7 +60,7 @@ std::int64_t BlockTables::host_bytes(std::int64_t num_blocks,
          PrefixCache::bytes(num_blocks, options) +
          (options.groups.empty()
               ? 0
-              : Impl::Groups::host_bytes(table_pages(num_blocks, options), options));
+              : Impl::Groups::host_bytes(num_blocks, table_pages(num_blocks, options), options));
 }
 
 BlockTables::Impl::Impl(BlockManager& block_manager, const BlockTablesOptions& options)
@@ -199,7 +200,7 @@ Result<BlockTables> BlockTables::create(BlockManager& manager, const BlockTables
       !s) {
     return s;
   }
-  if (Status s = Impl::Groups::check(manager, options.groups); !s) return s;
+  if (Status s = Impl::Groups::check(manager, options); !s) return s;
   options.max_table_pages = std::min(table_pages(manager.num_blocks(), options), kMaxTokens);
   if (Status s = PrefixCache::prepare(options.prefix_cache, manager); !s) return s;
   try {

@@ -4,6 +4,7 @@
 #include "base/range_checks.hpp"
 #include "blocktable/append_demands.hpp"
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -28,6 +29,15 @@ void BlockTables::Impl::Groups::plan_growth(Sequence& s, std::int64_t capacity, 
   bool owns_tails = true;
   for (std::size_t g = 0; g < size(); ++g) {
     const Table& table = its[g];
+    if (list[g].is_state) {
+      const States::Of& of = *states->find(g);
+      const std::int64_t fresh = writes ? states->num_fresh(s, of, capacity - s.length) : 0;
+      growth[g] = {.old_entries = table.tree.num_entries,
+                   .new_entries = static_cast<std::int32_t>(fresh * of.parts),
+                   .tail = kNoBlock};
+      grows = grows || fresh > 0;
+      continue;
+    }
     const std::int64_t wanted = blocks_for(list[g], tokens_in(list[g], s.id, capacity));
     growth[g] = {.old_entries = table.tree.num_entries,
                  .new_entries = static_cast<std::int32_t>(
@@ -90,6 +100,7 @@ Status BlockTables::Impl::Groups::plan_append(const Demands& its) {
       continue;
     if (Status e = check_imported(id, *s); !e) return t.fail(index, e);
     if (wanted == 0) continue;
+    if (states && states->is_lost(*s)) return t.fail(index, check_restorable(id, s->length));
     plan_growth(*s, length, i, its.urgency(i), true);
   }
   return {};
@@ -223,17 +234,17 @@ void BlockTables::Impl::Groups::fill_blocks(const Group& group, Table& table, st
 
 /// Adds tokens to a sequence whose tables have room for them. They are tokens `first` and later of
 /// the call. Returns the number of tables of which a mirror lacks blocks.
-std::int32_t BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count,
-                                             std::int64_t first) noexcept {
+std::int32_t BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count, std::int64_t first,
+                                             std::size_t row) noexcept {
   const std::span<Table> its = tables_of(s.id);
   std::int32_t num_changed = 0;
   std::int32_t room = std::numeric_limits<std::int32_t>::max();
   for (std::size_t g = 0; g < size(); ++g) {
     std::int64_t* slot = slots.data() + static_cast<std::int64_t>(g) * t.num_new_tokens + first;
     Table& table = its[g];
-    if (list[g].is_cross) {
+    if (!list[g].grows()) {
       std::fill_n(slot, count, -1);
-      num_changed += table.mirrored < table.tree.num_entries ? 1 : 0;
+      num_changed += list[g].is_cross && table.mirrored < table.tree.num_entries ? 1 : 0;
       continue;
     }
     num_changed += table.mirrored * list[g].block_size < s.length + count ? 1 : 0;
@@ -245,6 +256,7 @@ std::int32_t BlockTables::Impl::Groups::fill(Sequence& s, std::int64_t count,
     }
     room = std::min(room, table.room);
   }
+  if (states) room = std::min(room, states->step(s, count, row));
   s.length += static_cast<std::int32_t>(count);
   s.room = room;
   return num_changed;
@@ -259,12 +271,13 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
   if (num_shared_tails != 0) resolve_shared_tails();
   if (Status status = take_blocks(urgency); !status) return status;
   apply_growths();
-  t.copies_ever += num_copies;
+  if (states) states->begin_step();
   std::int64_t first = 0;
   for (std::size_t i = 0; i < its.size(); ++i) {
     Sequence& s = *t.sequences.find(its.id(i));
     t.grown[i] = {its.id(i), s.length};
-    const std::int32_t num_changed = fill(s, its.tokens(i), first);
+    if (states && its.tokens(i) > 1) states->take_marks(s, its.tokens(i));
+    const std::int32_t num_changed = fill(s, its.tokens(i), first, i);
     first += its.tokens(i);
     if (!t.report_rows) continue;
     t.rows[i] = {.slot = static_cast<std::int32_t>(slot_of(its.id(i))),
@@ -272,16 +285,19 @@ Result<AppendResult> BlockTables::Impl::Groups::append(const Demands& its, Urgen
                  .num_new_tokens = static_cast<std::int32_t>(its.tokens(i)),
                  .num_changed_blocks = num_changed};
   }
+  t.copies_ever += num_copies;
   t.num_grown = its.size();
   t.is_undoable = t.can_undo;
   is_settled = false;
   t.tokens += t.num_new_tokens;
   const auto num_slots = static_cast<std::size_t>(t.num_new_tokens) * size();
-  return AppendResult{.slots = std::span(slots.data(), num_slots),
-                      .copies = std::span(copies.data(), num_copies),
-                      .new_blocks = t.num_new_blocks,
-                      .rows = std::span(t.rows.data(), t.report_rows ? its.size() : 0),
-                      .copy_groups = std::span(copy_groups.data(), num_copies)};
+  return AppendResult{
+      .slots = std::span(slots.data(), num_slots),
+      .copies = std::span(copies.data(), num_copies),
+      .new_blocks = t.num_new_blocks,
+      .rows = std::span(t.rows.data(), t.report_rows ? its.size() : 0),
+      .copy_groups = std::span(copy_groups.data(), num_copies),
+      .states = states ? states->end_step(its.size()) : std::span<const StateSlots>()};
 }
 
 Result<AppendResult> BlockTables::Impl::Groups::append(std::span<const AppendDemand> its,

@@ -2,6 +2,7 @@
 // cached blocks.
 
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 
 #include "base/range_checks.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -43,7 +44,8 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
   for (std::size_t g = 0; g < size(); ++g) {
     const Group& group = list[g];
     end[g] = blocks_for(group, group.is_cross ? options.cross_tokens : num_tokens);
-    if (!group.is_cross && num_tokens > 0) {
+    if (group.is_state) end[g] = num_tokens > 0 ? states->find(g)->parts : 0;
+    if (group.grows() && num_tokens > 0) {
       first[g] = retained(group.retention, num_tokens).first_block;
     }
     num_pages += (end[g] - first[g] + group.blocks_per_page - 1) / group.blocks_per_page;
@@ -72,12 +74,13 @@ Result<SequenceId> BlockTables::Impl::Groups::import_sequence(std::int64_t num_t
     Table& table = its[g];
     table.first_held = static_cast<std::int32_t>(first[g]);
     table.tree.append_absent(t.pages, table.first_held);
-    if (!list[g].is_cross) end_slots += first[g] * list[g].block_size;
+    if (list[g].grows()) end_slots += first[g] * list[g].block_size;
     add_blocks(table, g, t.new_ids.data() + next, t.new_generations.data() + next, wanted[g].count);
     next += wanted[g].count;
   }
   s.length = static_cast<std::int32_t>(num_tokens);
   s.import_state = ImportState::filling;
+  if (states) states->note_first(*id, num_tokens);
   t.tokens += num_tokens;
   place_tails(s);
   note_release(*id);
@@ -145,8 +148,9 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     const Group& group = list[g];
     end[g] = blocks_for(group, group.is_cross ? options.cross_tokens : length);
     if (group.is_cross && blocks[g].ids.empty()) end[g] = 0;
+    if (group.is_state) end[g] = length > 0 ? states->find(g)->parts : 0;
     const std::int64_t needed =
-        group.is_cross ? 0 : oldest_needed(group.retention, length) / group.block_size;
+        group.grows() ? oldest_needed(group.retention, length) / group.block_size : 0;
     if (Status s = check_blocks(blocks[g], needed, end[g]); !s) return s;
     first[g] = end[g] == 0 ? 0 : blocks[g].first_block;
   }
@@ -167,12 +171,13 @@ Result<SequenceId> BlockTables::Impl::Groups::create_from(std::int64_t length,
     if (blocks[g].ids.empty()) continue;
     its[g].first_held = static_cast<std::int32_t>(first[g]);
     its[g].tree.append_absent(t.pages, its[g].first_held);
-    if (!list[g].is_cross) end_slots += first[g] * list[g].block_size;
+    if (list[g].grows()) end_slots += first[g] * list[g].block_size;
     add_blocks(its[g], g, blocks[g].ids.data(), blocks[g].generations.data(),
                std::ssize(blocks[g].ids));
   }
   s.length = static_cast<std::int32_t>(length);
   t.tokens += length;
+  if (states) states->note_first(*id, length);
   place_tails(s);
   note_release(*id);
   return id;
@@ -204,24 +209,31 @@ Result<PinnedRange> range_of(const PinOptions& options, std::int64_t held, std::
 
 }  // namespace
 
+/// Checks the options of a pin that name no group, and the group otherwise.
+Status BlockTables::Impl::Groups::check_pin(const PinOptions& options) const noexcept {
+  if (options.group != -1) return check_group(options.group);
+  if (options.first_block != 0) {
+    return invalid_argument(Resource::block_index, options.first_block, 0, 0);
+  }
+  if (options.num_blocks == -1) return {};
+  return invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
+}
+
 /// The sequence exists and its tokens may be read. The references of a pin are taken like a fork's,
 /// and counted apart.
 Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions& options) {
   const Sequence& s = *t.sequences.find(id);
-  if (options.group != -1) {
-    if (Status e = check_group(options.group); !e) return e;
-  } else if (options.first_block != 0 || options.num_blocks != -1) {
-    const bool is_first = options.first_block != 0;
-    return is_first ? invalid_argument(Resource::block_index, options.first_block, 0, 0)
-                    : invalid_argument(Resource::num_blocks, options.num_blocks, -1, -1);
-  }
+  if (Status e = check_pin(options); !e) return e;
   ByGroup first{};
   ByGroup end{};
   const std::span<const Table> from = tables_of(id);
   for (std::size_t g = 0; g < size(); ++g) {
     if (options.group != -1 && static_cast<std::size_t>(options.group) != g) continue;
-    const std::int64_t filled = std::min<std::int64_t>(
-        blocks_for(list[g], tokens_in(list[g], id, s.length)), from[g].tree.num_entries);
+    if (list[g].is_state) {  // the present state, whole
+      end[g] = states->has_all(id, s.length) && s.length > 0 ? states->find(g)->parts : 0;
+      continue;
+    }
+    const std::int64_t filled = filled_blocks(list[g], from[g], tokens_in(list[g], id, s.length));
     const Result<PinnedRange> range = range_of(options, from[g].first_held, filled);
     if (!range) return range.status();
     first[g] = range->first;
@@ -245,7 +257,8 @@ Result<HolderId> BlockTables::Impl::Groups::pin(SequenceId id, const PinOptions&
   const std::int64_t slots_before = end_slots;
   Status shared;
   for (std::size_t g = 0; g < size() && shared; ++g) {
-    shared = share(from[g], to[g], g, *holder, first[g], end[g]);
+    shared = list[g].is_state ? states->share_with_pin(s, *states->find(g), *holder, to[g], end[g])
+                              : share(from[g], to[g], g, *holder, first[g], end[g]);
   }
   t.pinned_entries += t.entries - entries;
   t.entries = entries;

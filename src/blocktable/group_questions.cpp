@@ -1,6 +1,7 @@
 // Questions about tables with groups: figures, copies, views, invariants.
 
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ SequenceInfo BlockTables::Impl::Groups::info(SequenceId id, const Sequence& s) c
   const std::span<const Table> its = tables_of(id);
   for (std::size_t g = 0; g < size(); ++g) {
     info.num_blocks += its[g].num_held();
-    if (list[g].is_cross) continue;
+    if (!list[g].grows()) continue;
     info.waste_tokens += its[g].tree.num_entries * list[g].block_size - s.length;
   }
   return info;
@@ -54,6 +55,7 @@ Result<std::int64_t> BlockTables::Impl::Groups::slot_of(SequenceId id, std::int6
   const auto g = static_cast<std::size_t>(group);
   const std::int64_t tokens = tokens_in(list[g], id, t.sequences.find(id)->length);
   const Table& table = tables_of(id)[g];
+  if (list[g].is_state && index >= 0 && index < tokens) return -1;
   const std::int64_t block = index / list[g].block_size;
   if (index < 0 || index >= tokens || block >= table.tree.num_entries) {
     return invalid_argument(Resource::token_index, index, 0, tokens - 1);
@@ -80,6 +82,14 @@ Result<std::int64_t> BlockTables::Impl::Groups::copy_blocks(const Table& table,
   return count;
 }
 
+std::span<const std::int32_t> BlockTables::Impl::Groups::present_state(
+    SequenceId id, std::size_t group) const noexcept {
+  const States::Of& of = *states->find(group);
+  const std::int32_t* const first = states->present_of(id, of);
+  const bool is_there = *first != kNoBlock.value;
+  return {first, is_there ? static_cast<std::size_t>(of.parts) : 0};
+}
+
 /// Checks every row before it writes any.
 Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
                                             std::span<std::int32_t> out, std::int64_t stride,
@@ -89,7 +99,8 @@ Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
   const auto g = static_cast<std::size_t>(group);
   const auto filled_of = [&](SequenceId id) {
     const std::int64_t tokens = tokens_in(list[g], id, t.sequences.find(id)->length);
-    return std::min<std::int64_t>(blocks_for(list[g], tokens), tables_of(id)[g].tree.num_entries);
+    if (list[g].is_state) return std::ssize(present_state(id, g));
+    return filled_blocks(list[g], tables_of(id)[g], tokens);
   };
   std::int64_t longest = 0;
   for (const SequenceId id : ids) {
@@ -110,7 +121,10 @@ Status BlockTables::Impl::Groups::copy_rows(std::span<const SequenceId> ids,
     std::int32_t* const to = out.data() + row * stride;
     std::fill_n(to, stride, kNoBlock.value);
     const std::int64_t filled = filled_of(id);
-    for (std::int32_t i = table.first_held; i < filled; ++i) {
+    if (list[g].is_state) {
+      std::ranges::copy(present_state(id, g), to);
+    }
+    for (std::int32_t i = table.first_held; i < filled && !list[g].is_state; ++i) {
       to[i] = table_id(list[g], table.tree.id_at(std::as_const(t.pages), i)).value;
     }
     if (lengths.empty()) continue;
@@ -135,12 +149,17 @@ Result<BatchView> BlockTables::Impl::Groups::view(std::span<const SequenceId> id
     }
     const Table& table = tables_of(ids[row])[g];
     const std::int64_t tokens = tokens_in(list[g], ids[row], s->length);
+    const std::span<const std::int32_t> state =
+        list[g].is_state ? present_state(ids[row], g) : std::span<const std::int32_t>();
     const std::int64_t filled =
-        std::min<std::int64_t>(blocks_for(list[g], tokens), table.tree.num_entries);
+        list[g].is_state ? std::ssize(state) : filled_blocks(list[g], table, tokens);
     t.view_row_offsets[row] = next - table.first_held;
     t.view_lengths[row] = static_cast<std::int32_t>(filled == 0 ? 0 : tokens);
     t.view_num_blocks[row] = static_cast<std::int32_t>(filled);
-    std::int64_t index = table.first_held;
+    for (const std::int32_t id : state) {
+      view_entries[static_cast<std::size_t>(next++)] = BlockId(id);
+    }
+    std::int64_t index = list[g].is_state ? filled : table.first_held;
     for_each_run(table, [&](std::span<const BlockId> blocks) {
       for (const BlockId id : blocks) {
         if (index++ >= filled) break;
@@ -216,6 +235,10 @@ Status BlockTables::Impl::Groups::check_sequence(SequenceId id, const Sequence& 
     held += table.num_held();
     if (Status e = check_table(g, table, Resource::sequence, id.value); !e) return e;
     const std::int64_t first_token = table.first_held * group.block_size;
+    if (group.is_state) {
+      if (Status e = states->check_sequence(id, s, *states->find(g)); !e) return e;
+      continue;
+    }
     if (group.is_cross) {
       if (table.first_held == 0) continue;
       return violated(Invariant::sequence_length, Resource::sequence, id.value, 0, first_token);

@@ -3,6 +3,7 @@
 #include "base/range_checks.hpp"
 #include "blocktable/append_demands.hpp"
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -20,10 +21,15 @@ Status check_length(std::int64_t length) noexcept {
 
 }  // namespace
 
-std::int64_t BlockTables::Impl::Groups::restorable(std::span<const Table> its,
+std::int64_t BlockTables::Impl::Groups::restorable(SequenceId id,
                                                    std::int64_t length) const noexcept {
+  return states ? states->restorable(id, length) : restorable_tokens(tables_of(id), length);
+}
+
+std::int64_t BlockTables::Impl::Groups::restorable_tokens(std::span<const Table> its,
+                                                          std::int64_t length) const noexcept {
   for (std::size_t g = 0; g < size(); ++g) {
-    if (list[g].is_cross) continue;
+    if (!list[g].grows()) continue;
     length = kvarena::restorable_length(list[g].retention, its[g].first_held * list[g].block_size,
                                         length);
   }
@@ -32,7 +38,7 @@ std::int64_t BlockTables::Impl::Groups::restorable(std::span<const Table> its,
 
 Status BlockTables::Impl::Groups::check_restorable(SequenceId id,
                                                    std::int64_t length) const noexcept {
-  const std::int64_t longest = restorable(tables_of(id), length);
+  const std::int64_t longest = restorable(id, length);
   if (longest == length) return {};
   return failed_precondition(Resource::sequence_length, id.value,
                              static_cast<std::uint64_t>(length),
@@ -49,7 +55,8 @@ Result<SequenceId> BlockTables::Impl::Groups::fork(SequenceId parent_id, std::in
   for (std::size_t g = 0; g < size(); ++g) {
     const std::int64_t tokens = tokens_in(list[g], parent_id, length);
     end[g] = std::min<std::int64_t>(blocks_for(list[g], tokens), from[g].tree.num_entries);
-    if (!list[g].is_cross && length > 0) {
+    if (list[g].is_state) end[g] = length > 0 ? states->find(g)->parts : 0;
+    if (list[g].grows() && length > 0) {
       first[g] = std::max<std::int64_t>(from[g].first_held,
                                         retained(list[g].retention, length).first_block);
     }
@@ -60,12 +67,16 @@ Result<SequenceId> BlockTables::Impl::Groups::fork(SequenceId parent_id, std::in
   if (!id) return id;
   Sequence& child = *t.sequences.find(*id);
   const std::span<Table> to = tables_of(*id);
+  Status shared;
   for (std::size_t g = 0; g < size(); ++g) {
-    const Status status = share(from[g], to[g], g, child.holder, first[g], end[g]);
-    if (status) continue;
+    if (!shared || list[g].is_state) continue;
+    shared = share(from[g], to[g], g, child.holder, first[g], end[g]);
+  }
+  if (states && shared) shared = states->share(parent_id, child, length);
+  if (!shared) {
     static_cast<void>(destroy_many(std::span(&*id, 1), kNoTicket));
     --t.sequences_ever;
-    return status;
+    return shared;
   }
   child.length = static_cast<std::int32_t>(length);
   t.tokens += length;
@@ -86,6 +97,7 @@ Status BlockTables::Impl::Groups::destroy_many(std::span<const SequenceId> ids, 
       if (Status status = release_tail(s.holder, its[g], g, 0, ticket); !status) return status;
     }
     if (Status status = release_kept(id, ticket); !status) return status;
+    if (states) states->end(id);
     t.erase(id, s);
   }
   return {};
@@ -102,14 +114,18 @@ Status BlockTables::Impl::Groups::truncate(SequenceId id, std::int64_t length, T
   };
   std::int64_t fenced = 0;
   for (std::size_t g = 0; g < size(); ++g) {
-    if (list[g].is_cross) continue;
+    if (list[g].is_state) fenced += its[g].tree.num_entries;
+    if (!list[g].grows()) continue;
     const std::int64_t keep =
         std::max<std::int64_t>(blocks_for(list[g], length), its[g].first_held);
     fenced += its[g].tree.num_entries - keep + (fences_tail(list[g]) ? 1 : 0);
   }
   if (Status status = t.check_ticket(ticket, fenced); !status) return status;
+  if (states && (cut > 0 || states->is_lost(s))) {
+    if (Status status = states->cut(s, length, ticket); !status) return status;
+  }
   for (std::size_t g = size(); g-- > 0;) {
-    if (list[g].is_cross) continue;
+    if (!list[g].grows()) continue;
     const std::int64_t keep = blocks_for(list[g], length);
     if (fences_tail(list[g])) {
       if (Status status = fence_tail(s, its[g], keep - 1, ticket); !status) return status;
@@ -148,7 +164,7 @@ Result<std::int64_t> BlockTables::restorable_length(SequenceId id, std::int64_t 
   if (Status e = check_length(length); !e) return e;
   const std::int64_t at_most = std::min<std::int64_t>(length, s->length);
   if (!impl_->groups) return at_most;
-  return impl_->groups->restorable(impl_->groups->tables_of(id), at_most);
+  return impl_->groups->restorable(id, at_most);
 }
 
 }  // namespace kvarena

@@ -2,6 +2,7 @@
 // Promises in pages.
 
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
 
 #include <algorithm>
@@ -12,9 +13,10 @@ namespace kvarena {
 void BlockTables::Impl::Groups::release_old(Sequence& s) noexcept {
   const std::span<Table> its = tables_of(s.id);
   for (std::size_t g = 0; g < size(); ++g) {
-    if (list[g].is_cross) continue;
+    if (!list[g].grows()) continue;
     release_front(s.holder, its[g], retained(list[g].retention, s.length).first_block);
   }
+  if (states) states->settle(s);
   note_release(s.id);
 }
 
@@ -77,7 +79,7 @@ void BlockTables::Impl::Groups::take_back_tokens(const Impl::Grown& its) {
   if (s == nullptr || s->length <= its.old_length) return;
   const std::span<Table> all = tables_of(its.id);
   for (std::size_t g = 0; g < size(); ++g) {
-    if (list[g].is_cross) continue;
+    if (!list[g].grows()) continue;
     PageTree& tree = all[g].tree;
     const auto filled = static_cast<std::int32_t>(blocks_for(list[g], its.old_length));
     const auto were_filled = static_cast<std::int32_t>(
@@ -99,7 +101,7 @@ void BlockTables::Impl::Groups::take_back_blocks(std::size_t growth) {
   const std::span<Table> all = tables_of(s->id);
   for (std::size_t g = size(); g-- > 0;) {
     const std::int64_t old = table_growths[growth * size() + g].old_entries;
-    if (all[g].tree.num_entries <= old) continue;
+    if (all[g].tree.num_entries <= old || list[g].is_state) continue;
     static_cast<void>(release_tail(s->holder, all[g], g, old, kNoTicket));
   }
 }
@@ -135,7 +137,10 @@ void BlockTables::Impl::Groups::undo_append(bool copies_are_made) {
     }
   }
   for (const Impl::Grown& its : all) {
-    if (Sequence* s = t.sequences.find(its.id); s != nullptr) place_tails(*s);
+    Sequence* const s = t.sequences.find(its.id);
+    if (s == nullptr) continue;
+    if (states) states->undo(*s, copies_are_made);
+    place_tails(*s);
   }
   settle();
 }
@@ -152,6 +157,12 @@ std::int64_t BlockTables::Impl::Groups::promised_pages(SequenceId id,
   for (std::size_t g = 0; g < size(); ++g) {
     const Group& group = list[g];
     const std::int64_t m = group.blocks_per_page;
+    if (group.is_state) {
+      const std::int64_t most = capacity == 0 ? 0 : states->most_blocks(*states->find(g));
+      const std::int64_t held = its[g].num_held();
+      pages += std::max<std::int64_t>(0, (most + m - 1) / m - (held + m - 1) / m);
+      continue;
+    }
     const std::int64_t missing =
         blocks_for(group, tokens_in(group, id, capacity)) - its[g].tree.num_entries;
     if (missing <= 0) continue;

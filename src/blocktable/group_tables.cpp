@@ -1,6 +1,7 @@
 // Tables of groups: the life of a sequence.
 
 #include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 
 #include "base/range_checks.hpp"
 #include "kvarena/blocktable/block_tables.hpp"
@@ -29,18 +30,18 @@ std::int64_t most_cross_tokens(std::span<const TableGroup> groups) noexcept {
 
 /// Checks groups one by one, and against those of the manager.
 Status BlockTables::Impl::Groups::check(const BlockManager& manager,
-                                        std::span<const TableGroup> groups) noexcept {
+                                        const BlockTablesOptions& options) noexcept {
+  const std::span<const TableGroup> groups = options.groups;
   const auto expected = static_cast<std::int64_t>(manager.groups().size());
   const auto count = static_cast<std::int64_t>(groups.size());
   if (count != expected) return invalid_argument(Resource::num_groups, count, expected, expected);
   for (const TableGroup& group : groups) {
     if (Status s = validate(group.retention()); !s) return s;
-    if (group.kind == PagedKind::state) {
-      return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
-    }
   }
-  return {};
+  return States::check(options);
 }
+
+BlockTables::Impl::Groups::~Groups() = default;
 
 BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& options)
     : t(its_tables),
@@ -67,13 +68,21 @@ BlockTables::Impl::Groups::Groups(Impl& its_tables, const BlockTablesOptions& op
                     .retention = spec.retention(),
                     .block_size = spec.block_size_tokens,
                     .blocks_per_page = carved[g].blocks_per_page,
-                    .is_cross = spec.kind == PagedKind::cross});
-    num_growing += list.back().is_cross ? 0 : 1;
+                    .is_cross = spec.kind == PagedKind::cross,
+                    .is_state = spec.kind == PagedKind::state});
+    num_growing += list.back().grows() ? 1 : 0;
   }
   t.max_cross_tokens = most_cross_tokens(options.groups);
+  if (!States::any_of(options.groups)) return;
+  states = std::make_unique<States>(*this, options);
+  const std::size_t most =
+      table_growths.size() + growths.size() * static_cast<std::size_t>(states->parts_of_all);
+  copies = LazyArray<BlockCopy>(most);
+  copy_groups = LazyArray<std::int32_t>(most);
 }
 
-std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_table_pages,
+std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_blocks,
+                                                   std::int64_t num_table_pages,
                                                    const BlockTablesOptions& options) noexcept {
   const auto groups = static_cast<std::int64_t>(options.groups.size());
   constexpr std::size_t kTableBytes = sizeof(TableGrowth) + sizeof(HolderDemand) +
@@ -86,7 +95,8 @@ std::int64_t BlockTables::Impl::Groups::host_bytes(std::int64_t num_table_pages,
   return options.max_sequences * of_sequence +
          options.max_pins * groups * static_cast<std::int64_t>(sizeof(Table)) +
          options.max_append_tokens * groups * static_cast<std::int64_t>(sizeof(std::int64_t)) +
-         (num_table_pages << kPageShift) * static_cast<std::int64_t>(sizeof(BlockId));
+         (num_table_pages << kPageShift) * static_cast<std::int64_t>(sizeof(BlockId)) +
+         States::host_bytes(num_blocks, options);
 }
 
 Status BlockTables::Impl::Groups::check_group(std::int32_t group) const noexcept {
@@ -102,6 +112,7 @@ Result<SequenceId> BlockTables::Impl::Groups::insert(const SequenceOptions& opti
   std::ranges::fill(tables_of(*id), Table{});
   cross_tokens[slot_of(*id)] = options.cross_tokens;
   promised[slot_of(*id)] = 0;
+  if (states) states->begin(*id);
   note_release(*id);
   return id;
 }
@@ -109,10 +120,9 @@ Result<SequenceId> BlockTables::Impl::Groups::insert(const SequenceOptions& opti
 void BlockTables::Impl::Groups::place_tails(Sequence& s) noexcept {
   const std::span<Table> its = tables_of(s.id);
   s.claims_seen = 0;
-  s.room = std::numeric_limits<std::int32_t>::max();
   for (std::size_t g = 0; g < size(); ++g) {
     const Group& group = list[g];
-    if (group.is_cross) continue;
+    if (!group.grows()) continue;
     Table& table = its[g];
     table.next_slot = 0;
     table.room = 0;
@@ -123,7 +133,16 @@ void BlockTables::Impl::Groups::place_tails(Sequence& s) noexcept {
       table.next_slot = id.value * group.block_size + in_last;
       table.room = static_cast<std::int32_t>(group.block_size - in_last);
     }
-    s.room = std::min(s.room, table.room);
+  }
+  if (states) states->place(s);
+  note_room(s);
+}
+
+void BlockTables::Impl::Groups::note_room(Sequence& s) noexcept {
+  s.room = std::numeric_limits<std::int32_t>::max();
+  const std::span<const Table> its = tables_of(s.id);
+  for (std::size_t g = 0; g < size(); ++g) {
+    if (!list[g].is_cross) s.room = std::min(s.room, its[g].room);
   }
 }
 
@@ -143,6 +162,7 @@ void BlockTables::Impl::Groups::note_release(SequenceId id) noexcept {
       first = std::min(first, (held * group.block_size / limit + 1) * limit + 1);
     }
   }
+  if (states) first = std::min(first, states->next_work(*t.sequences.find(id)));
   release_at[slot_of(id)] = first;
 }
 
@@ -153,7 +173,7 @@ void BlockTables::Impl::Groups::add_blocks(Table& table, std::size_t group, cons
                                            std::int64_t count) noexcept {
   table.tree.append(t.pages, ids, generations, static_cast<std::int32_t>(count));
   t.entries += count;
-  if (!list[group].is_cross) end_slots += count * list[group].block_size;
+  if (list[group].grows()) end_slots += count * list[group].block_size;
 }
 
 Status BlockTables::Impl::Groups::share(const Table& from, Table& to, std::size_t group,
@@ -161,7 +181,7 @@ Status BlockTables::Impl::Groups::share(const Table& from, Table& to, std::size_
   if (first == end) return {};
   to.first_held = static_cast<std::int32_t>(first);
   to.tree.append_absent(t.pages, to.first_held);
-  if (!list[group].is_cross) end_slots += first * list[group].block_size;
+  if (list[group].grows()) end_slots += first * list[group].block_size;
   while (first < end) {
     const auto place = static_cast<std::int32_t>(first & kPageMask);
     const std::int32_t leaf =
@@ -184,7 +204,7 @@ Status BlockTables::Impl::Groups::release_tail(HolderId holder, Table& table, st
   std::array<BlockId, kPageEntries> ids;
   std::array<Generation, kPageEntries> generations;
   PageTree& tree = table.tree;
-  const std::int64_t block_size = list[group].is_cross ? 0 : list[group].block_size;
+  const std::int64_t block_size = list[group].grows() ? list[group].block_size : 0;
   const std::int64_t last_kept = std::max<std::int64_t>(keep, table.first_held);
   while (tree.num_entries > last_kept) {
     const std::int64_t on_leaf = tree.on_last_leaf();

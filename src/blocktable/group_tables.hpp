@@ -12,9 +12,11 @@
 #include "kvarena/base/choose_pages.hpp"
 #include "kvarena/blocktable/table_groups.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,6 +24,8 @@
 namespace kvarena {
 
 struct BlockTables::Impl::Groups {
+  struct States;  // state_tables.hpp
+
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
   /// What is known of a group.
@@ -31,6 +35,9 @@ struct BlockTables::Impl::Groups {
     std::int64_t block_size = 0;
     std::int64_t blocks_per_page = 0;
     bool is_cross = false;
+    bool is_state = false;
+    /// Whether its tables grow with the tokens of a sequence.
+    bool grows() const noexcept { return !is_cross && !is_state; }
   };
   /// A sequence's, or a pin's, blocks of one group. While `room` > 0, the next token goes to slot
   /// `next_slot`.
@@ -66,9 +73,10 @@ struct BlockTables::Impl::Groups {
     BlockId copy;
   };
 
-  static Status check(const BlockManager& manager, std::span<const TableGroup> groups) noexcept;
+  static Status check(const BlockManager& manager, const BlockTablesOptions& options) noexcept;
   Groups(Impl& its_tables, const BlockTablesOptions& options);
-  static std::int64_t host_bytes(std::int64_t num_table_pages,
+  ~Groups();
+  static std::int64_t host_bytes(std::int64_t num_blocks, std::int64_t num_table_pages,
                                  const BlockTablesOptions& options) noexcept;
 
   Result<SequenceId> insert(const SequenceOptions& options, std::uint64_t parent_owner);
@@ -98,6 +106,7 @@ struct BlockTables::Impl::Groups {
   Status publish_import(SequenceId id);
   Status fail_import(SequenceId id);
   Result<HolderId> pin(SequenceId id, const PinOptions& options);
+  Status check_pin(const PinOptions& options) const noexcept;
   Status unpin(HolderId pin, Ticket ticket);
 
   // ---- group_questions.cpp
@@ -114,6 +123,8 @@ struct BlockTables::Impl::Groups {
 
   // ---- parts
   Status check_group(std::int32_t group) const noexcept;
+  /// The table ids of a sequence's present state; empty when there is none.
+  std::span<const std::int32_t> present_state(SequenceId id, std::size_t group) const noexcept;
   std::size_t size() const noexcept { return list.size(); }
   static std::size_t slot_of(SequenceId id) noexcept {
     return static_cast<std::size_t>(SequenceTable::slot_of(id));
@@ -150,8 +161,15 @@ struct BlockTables::Impl::Groups {
     return BlockId(static_cast<std::int32_t>(place.page * group.spec.ids_per_page +
                                              place.slot * group.spec.ids_per_block));
   }
-  /// The longest length <= `length` that a sequence with these tables can be cut to.
-  std::int64_t restorable(std::span<const Table> its, std::int64_t length) const noexcept;
+  /// The blocks of a table that hold tokens of a sequence of `num_tokens` tokens.
+  std::int64_t filled_blocks(const Group& group, const Table& table,
+                             std::int64_t num_tokens) const noexcept {
+    return std::min<std::int64_t>(blocks_for(group, num_tokens), table.tree.num_entries);
+  }
+  /// The longest length <= `length` that a sequence can be cut to.
+  std::int64_t restorable(SequenceId id, std::int64_t length) const noexcept;
+  /// The same without regard to states.
+  std::int64_t restorable_tokens(std::span<const Table> its, std::int64_t length) const noexcept;
   Status check_restorable(SequenceId id, std::int64_t length) const noexcept;
   /// Gives `to` references on the blocks first .. end - 1 of `from`. On failure it has a part.
   Status share(const Table& from, Table& to, std::size_t group, HolderId holder, std::int64_t first,
@@ -164,6 +182,8 @@ struct BlockTables::Impl::Groups {
   /// Releases the entries in front of `first`.
   void release_front(HolderId holder, Table& table, std::int64_t first) noexcept;
   void place_tails(Sequence& sequence) noexcept;
+  /// Sets the room of a sequence from that of its tables.
+  void note_room(Sequence& sequence) noexcept;
   /// Notes the length at which the next block leaves the front of a table.
   void note_release(SequenceId id) noexcept;
   void release_old(Sequence& sequence) noexcept;
@@ -184,7 +204,8 @@ struct BlockTables::Impl::Groups {
   Status take_blocks(Urgency urgency);
   void apply_growths();
   void give_up_tail(const Grown& growth, std::size_t group, BlockId copy);
-  std::int32_t fill(Sequence& sequence, std::int64_t count, std::int64_t first) noexcept;
+  std::int32_t fill(Sequence& sequence, std::int64_t count, std::int64_t first,
+                    std::size_t row) noexcept;
   void fill_blocks(const Group& group, Table& table, std::int64_t position, std::int64_t count,
                    std::int64_t* slot) noexcept;
 
@@ -249,6 +270,7 @@ struct BlockTables::Impl::Groups {
   LazyArray<KeptBlock> kept;
   std::size_t num_kept = 0;
   LazyArray<BlockId> view_entries;
+  std::unique_ptr<States> states;  // null: no group is of states
 };
 
 }  // namespace kvarena

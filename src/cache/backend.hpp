@@ -21,16 +21,17 @@ namespace kvarena {
 struct BackendOptions {
   std::int32_t num_q_heads = 0;
   std::int32_t window_tokens = 0;
-  std::int32_t num_threads = 0;             ///< host: attention threads
-  std::int32_t max_decode_tokens = 1;       ///< CUDA
-  std::int64_t batch_invariant_tokens = 0;  ///< CUDA
-  bool draft_trees = false;                 ///< CUDA
-  std::int32_t max_shared_rows = 0;         ///< CUDA
-  std::int32_t num_sms = 0;                 ///< CUDA: multiprocessors of the device
-  std::int32_t block_size_tokens = 0;       ///< CUDA: tokens in a block
-  std::int32_t max_sequences = 0;           ///< CUDA: sequences at a time
-  std::int32_t max_sequence_blocks = 0;     ///< CUDA: entries of the longest table
-  std::int64_t max_sequence_tokens = 0;     ///< CUDA, with groups: of the longest sequence
+  std::int32_t num_threads = 0;              ///< host: attention threads
+  std::int32_t max_decode_tokens = 1;        ///< CUDA
+  std::int64_t batch_invariant_tokens = 0;   ///< CUDA
+  bool draft_trees = false;                  ///< CUDA
+  std::int32_t max_shared_rows = 0;          ///< CUDA
+  std::int32_t num_sms = 0;                  ///< CUDA: multiprocessors of the device
+  std::int32_t block_size_tokens = 0;        ///< CUDA: tokens in a block
+  std::int32_t max_sequences = 0;            ///< CUDA: sequences at a time
+  std::int32_t max_sequence_blocks = 0;      ///< CUDA: entries of the longest table
+  std::int64_t max_sequence_tokens = 0;      ///< CUDA, with groups: of the longest sequence
+  std::int64_t checkpoint_every_tokens = 0;  ///< host: of states
   bool scrubs = false;  ///< whether StepGrowth::scrubs makes the copies on write
   StepLimits limits;
   WorkspacePlan workspaces;  ///< result of plan_workspaces for the other options

@@ -118,6 +118,7 @@ Result<CachePlan> plan_shape(const KvCacheOptions& given, const CacheTarget& tar
                              .max_sequences = options.max_sequences,
                              .max_sequence_blocks = 0,
                              .max_sequence_tokens = options.max_sequence_tokens,
+                             .checkpoint_every_tokens = options.checkpoint_every_tokens,
                              .scrubs = options.scrub != Scrub::never,
                              .limits = {.steps_in_flight = options.steps_in_flight,
                                         .max_rows = options.max_batch_rows,
@@ -235,7 +236,8 @@ BlockTablesOptions block_tables_options(const CachePlan& plan) noexcept {
           .report_rows = true,
           .can_undo = true,
           .groups = plan.groups ? std::span<const TableGroup>(plan.groups->tables)
-                                : std::span<const TableGroup>()};
+                                : std::span<const TableGroup>(),
+          .checkpoint_every_tokens = options.checkpoint_every_tokens};
 }
 
 /// Returns the blocks of the manager: with groups those of all groups.

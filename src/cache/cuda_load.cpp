@@ -52,6 +52,7 @@ Status load_cuda_backend(Device& device, const UniformLayoutOptions& layout) noe
 Status load_cuda_backend(Device& device, std::span<const LayerGroup> groups) noexcept {
   return load_on(device, [&] {
     for (const LayerGroup& group : groups) {
+      if (group.kind == PagedKind::state) continue;
       const KvLayerView kv = shape_of(group.dtype, group.dtype_v.value_or(group.dtype),
                                       group.head_dim_k, group.head_dim_v);
       if (Status s = cuda::load_kernels(kv); !s) return s;

@@ -31,6 +31,9 @@ Result<std::unique_ptr<Backend>> GroupBackend::create(Device& device, const Aren
 Status GroupBackend::create_groups(const Arena& arena, const BackendOptions& options) {
   for (std::size_t part = 0; part < layout_.parts().size(); ++part) {
     if (group_of(part) < views_.size()) continue;
+    views_.resize(group_of(part));  // groups of states have no view
+    limits_.resize(group_of(part));
+    first_parts_.resize(group_of(part));
     const std::int32_t layer = layout_.parts()[part].layout.planes()[0].layer;
     const Result<KvLayerView> view = arena.layer_view(layer);
     if (!view) return view.status();
@@ -55,6 +58,9 @@ void GroupBackend::create_steps(const BackendOptions& options) {
     const std::size_t first = steps_.size() * views_.size();
     Step& step = steps_.emplace_back();
     for (std::size_t part = 0; part < num_parts; ++part) step.parts.emplace_back(options.limits);
+    step.states.emplace_back(layout_,
+                             StateStepLimits{options.limits.max_rows, options.limits.max_tokens,
+                                             options.checkpoint_every_tokens});
     step.slots =
         LazyArray<std::int64_t>(static_cast<std::size_t>(options.limits.max_tokens) * num_parts);
     for (std::size_t g = 0; g < views_.size(); ++g) {
@@ -73,8 +79,11 @@ void GroupBackend::create_steps(const BackendOptions& options) {
 Status GroupBackend::capture(Step& step, BlockTables& tables, const StepGrowth& growth) {
   const AppendResult& appended = growth.appended;
   const std::size_t rows = growth.demands.size();
-  step.num_tokens = static_cast<std::int64_t>(appended.slots.size() / layout_.parts().size());
-  std::copy(appended.slots.begin(), appended.slots.end(), step.slots.begin());
+  const std::size_t num_tables = layout_.parts().size() + layout_.states().size();
+  step.num_tokens = static_cast<std::int64_t>(appended.slots.size() / num_tables);
+  std::copy_n(appended.slots.begin(), step.parts.size() * appended.slots.size() / num_tables,
+              step.slots.begin());
+  step.states.front().capture(appended);
   for (std::size_t part = 0; part < step.parts.size(); ++part) {
     StepSlot& slot = step.parts[part];
     slot.num_rows = static_cast<std::int32_t>(rows);
@@ -109,6 +118,7 @@ Status GroupBackend::capture(Step& step, BlockTables& tables, const StepGrowth& 
 Status GroupBackend::plan(Step& step) {
   const auto workspace_bytes = static_cast<std::size_t>(workspaces_.bytes());
   for (std::size_t g = 0; g < views_.size(); ++g) {
+    if (layout_.groups()[g].kind == PagedKind::state) continue;
     const StepSlot& slot = step.parts[first_parts_[g]];
     AttentionArgs shape;
     shape.kv = views_[g];
@@ -138,11 +148,13 @@ Result<StepBatch> GroupBackend::begin(const StepGrowth& growth, BlockTables& tab
   if (!growth.appended.copies.empty()) {
     if (Status s = device_.launch_host(run_copies, &first, stream_); !s) return s;
   }
-  return StepBatch{.slots = std::span(step.slots.data(), growth.appended.slots.size()),
+  const auto num_slots = step.parts.size() * static_cast<std::size_t>(step.num_tokens);
+  return StepBatch{.slots = std::span(step.slots.data(), num_slots),
                    .device_slots = step.slots.data(),
                    .num_tokens = step.num_tokens,
                    .num_copies = std::ssize(growth.appended.copies),
-                   .new_blocks = growth.appended.new_blocks};
+                   .new_blocks = growth.appended.new_blocks,
+                   .states = step.states.front().slots()};
 }
 
 /// Entries in front of a row's kept blocks must not be read.
@@ -245,7 +257,7 @@ Status GroupBackend::attend(const KvLayerView& kv, const AttendArgs& args) {
 
 // ---- on the stream -----------------------------------------------------------------------------
 
-/// Copies the bytes of whole blocks, part by part.
+/// Copies the bytes of whole blocks, part by part, and of states.
 Status GroupBackend::run_copies(void* operation) {
   const auto& o = *static_cast<const Operation*>(operation);
   const GroupLayout& layout = o.backend->layout_;
@@ -258,6 +270,7 @@ Status GroupBackend::run_copies(void* operation) {
                   static_cast<std::size_t>(blocks.block_bytes));
     }
   }
+  o.step->states.front().run_copies(layout, o.backend->base_);
   return {};
 }
 

@@ -5,6 +5,7 @@
 /// group has tables and slots of its own; each group has a schedule of its own.
 
 #include "cache/backend.hpp"
+#include "cache/state_step.hpp"
 #include "kvarena/allocator/arena.hpp"
 #include "kvarena/attention/attention.hpp"
 #include "kvarena/attention/kv_write.hpp"
@@ -53,6 +54,7 @@ class GroupBackend final : public Backend {
   /// The tables, plans and calls of a step.
   struct Step {
     std::vector<StepSlot> parts;        ///< without slots
+    std::vector<StateStep> states;      ///< one
     LazyArray<std::int64_t> slots;      ///< [parts, num_tokens]
     std::vector<std::byte*> workspace;  ///< by group; borrowed
     std::vector<AttentionPlan> plans;   ///< by group

@@ -163,6 +163,7 @@ Status KvCache::destroy_many(std::span<const SequenceId> sequences, Ticket ticke
 Status KvCache::truncate(SequenceId sequence, std::int64_t length, Ticket ticket) {
   return impl_->tables->truncate(sequence, length, ticket);
 }
+Status KvCache::checkpoint(SequenceId sequence) { return impl_->tables->checkpoint(sequence); }
 Status KvCache::reserve_capacity(SequenceId sequence, std::int64_t capacity, Urgency urgency) {
   return impl_->tables->reserve_capacity(sequence, capacity, urgency);
 }

@@ -40,6 +40,10 @@ Result<KvLayerView> KvCache::layer_view(std::int32_t layer) const noexcept {
   return impl_->arena.layer_view(layer);
 }
 
+Result<StateView> KvCache::state_view(std::int32_t layer) const noexcept {
+  return impl_->arena.state_view(layer);
+}
+
 /// In a recording the numbers are those of the largest step that its graph can run.
 Result<DeviceBatch> KvCache::device_batch(std::int32_t part) const noexcept {
   const Impl& c = *impl_;

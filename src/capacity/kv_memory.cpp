@@ -118,7 +118,7 @@ GroupMemory state_memory(const CacheGroup& group, const Keeping& keeping) {
           .arithmetic = unit.text(),
           .paged = {.kind = PagedKind::state,
                     .num_layers = group.num_layers,
-                    .layer_bytes = plus(state, conv)}};
+                    .layer_bytes = plus(padded(state), padded(conv))}};
 }
 
 /// Blocks of a format that are longer than this are no row of a head: they must be whole.

@@ -68,7 +68,8 @@ void plan_pages(const StageMemory& memory, std::int64_t sequences, std::int64_t 
   const PageChoice& choice = *memory.pages;
   plan->page_bytes = choice.page_bytes;
   if (sequences > 0) {
-    plan->num_pages = std::min(memory.kv_budget_bytes() / choice.page_bytes, memory.most_pages());
+    plan->num_pages = std::min({memory.kv_budget_bytes() / choice.page_bytes, memory.most_pages(),
+                                memory.cache.num_blocks});
   }
   plan->kv_cache_bytes = times(plan->num_pages, choice.page_bytes);
   for (std::size_t i = 0; i < memory.groups.size(); ++i) {

@@ -28,7 +28,8 @@ PagedKind kind_of(CacheKind kind) noexcept {
 Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o,
                             std::int32_t rollback_tokens) {
   if (group.kind == CacheKind::recurrent) {
-    return unsupported_option(Option::kind, static_cast<std::uint64_t>(PagedKind::state));
+    return LayerGroup{
+        .kind = PagedKind::state, .layers = {}, .rollback_tokens = rollback_tokens, .planes = {}};
   }
   if (group.index_dim > 0) {
     return unsupported_option(Option::index_dim, static_cast<std::uint64_t>(group.index_dim));
@@ -50,6 +51,21 @@ Result<LayerGroup> group_of(const CacheGroup& group, const KvMemoryOptions& o,
       .block_size_tokens = o.block_size_tokens,
       .limit_tokens = group.limit_tokens,
       .rollback_tokens = group.kind == CacheKind::window ? rollback_tokens : 0};
+}
+
+/// What a recurrent layer keeps: the state in f32, and the convolution in the model's own type.
+Result<std::vector<StatePlane>> planes_of(const ModelSpec& model, const CacheGroup& group,
+                                          std::int32_t ranks) {
+  std::vector<StatePlane> planes;
+  const auto add = [&](std::int64_t elements, DType dtype) {
+    if (elements > 0) planes.push_back({.dtype = dtype, .shape = {ceil_div(elements, ranks)}});
+  };
+  add(group.state_elements, DType::f32);
+  const StorageFormat* const named = find_storage_format(model.kv_format);
+  const std::optional<DType> own = named == nullptr ? DType::bf16 : dtype_of(*named);
+  if (group.conv_elements > 0 && !own) return unsupported_option(Option::format, 0);
+  add(group.conv_elements, own.value_or(DType::f32));
+  return planes;
 }
 
 /// The places of its layers; those that `taken` has already are counted on behind all layers.
@@ -83,6 +99,11 @@ Result<ModelGroups> groups_of(const ModelSpec& model, const KvMemoryOptions& opt
     all.layers.push_back(layers_of(group, model.shape.num_layers, taken));
     all.groups.push_back(*made);
     all.groups.back().layers = all.layers.back();
+    if (group.kind != CacheKind::recurrent) continue;
+    Result<std::vector<StatePlane>> planes = planes_of(model, group, options.tensor_parallel);
+    if (!planes) return planes.status();
+    all.planes.push_back(std::move(*planes));
+    all.groups.back().planes = all.planes.back();
   }
   return all;
 } catch (const std::bad_alloc&) {

@@ -37,10 +37,13 @@ void add_tables(const ModelSpec& model, const PlanOptions& o, const StageMemory&
                 const MemoryPlan& plan, Lines& lines) {
   const FittedCache& cache = memory.cache;
   if (cache.table_bytes == 0) return;
-  const auto options = options_for(model, o, memory.groups, plan.context_tokens);
-  if (options && cache.workspace_bytes > 0) {
+  const auto options = options_for(model, o, memory.groups, plan.stage, plan.context_tokens);
+  const bool is_uniform = options && options->options.groups.empty();
+  if (cache.workspace_bytes > 0 && !is_uniform) {
+    lines.push_back(line_of("attention workspaces", Formula(cache.workspace_bytes, "B")));
+  } else if (cache.workspace_bytes > 0) {
     lines.push_back(line_of("attention workspaces",
-                            workspace_formula(*options, *o.target, cache.workspace_bytes)));
+                            workspace_formula(options->options, *o.target, cache.workspace_bytes)));
   }
   const std::int64_t tables = cache.table_bytes - cache.workspace_bytes;
   if (tables == 0) return;

@@ -8,53 +8,74 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 namespace kvarena::capacity {
-Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& o,
-                                   std::span<const GroupMemory> groups,
-                                   std::int64_t context_tokens) {
-  if (groups.size() != 1) return unsupported(Resource::num_groups, groups.size());
-  const GroupMemory& group = groups.front();
-  const auto kind = static_cast<std::uint64_t>(group.kind);
-  if (group.kind == CacheKind::window || group.kind == CacheKind::chunked) {
-    return unsupported(Resource::window, kind);
+namespace {
+
+/// The query heads of a rank: a multiple of the KV heads of each group.
+std::int32_t q_heads_of(const ModelSpec& model, const PlanOptions& o,
+                        std::span<const GroupMemory> groups) {
+  std::int64_t kv_heads = 1;
+  for (const GroupMemory& group : groups) {
+    if (group.num_kv_heads > 0) kv_heads = std::lcm(kv_heads, group.num_kv_heads);
   }
-  if (group.kind != CacheKind::full) return unsupported(Resource::num_planes, kind);
-  const StorageFormat* own = find_storage_format(model.kv_format);
-  const StorageFormat* format = o.kv ? &*o.kv : own;
-  const auto dtype = format != nullptr ? dtype_of(*format) : std::nullopt;
+  const std::int64_t all = std::max(model.shape.num_q_heads, model.shape.num_kv_heads);
+  const std::int64_t of_rank = std::max<std::int64_t>(ceil_div(all, o.tensor_parallel), 1);
+  return static_cast<std::int32_t>(ceil_div(of_rank, kv_heads) * kv_heads);
+}
+
+}  // namespace
+
+Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& o,
+                                 std::span<const GroupMemory> groups, std::int32_t stage,
+                                 std::int64_t context_tokens) {
+  const KvMemoryOptions kv = kv_options(model, o, stage);
+  const auto dtype = dtype_of(kv.format);
   if (!dtype) return unsupported(Resource::dtype);
   if (o.kv_scale == ScaleKind::per_token_head && bytes_of(*dtype) == 1) {
     return unsupported(Resource::scale, static_cast<std::uint64_t>(o.kv_scale));
   }
-  const std::int64_t q_heads =
-      ceil_div(std::max(model.shape.num_q_heads, model.shape.num_kv_heads), o.tensor_parallel);
-  const std::int64_t group_size = ceil_div(std::max<std::int64_t>(q_heads, 1), group.num_kv_heads);
-  KvCacheOptions cache;
-  cache.layout = {.num_layers = group.num_layers,
-                  .num_kv_heads = group.num_kv_heads,
-                  .head_dim_k = group.head_dim_k,
-                  .head_dim_v = group.head_dim_v,
-                  .dtype = *dtype,
-                  .block_size_tokens = o.block_size_tokens};
-  cache.num_q_heads = static_cast<std::int32_t>(group_size * group.num_kv_heads);
+  PlannedCache planned;
+  KvCacheOptions& cache = planned.options;
+  if (groups.size() == 1 && groups.front().kind == CacheKind::full) {
+    const GroupMemory& group = groups.front();
+    cache.layout = {.num_layers = group.num_layers,
+                    .num_kv_heads = group.num_kv_heads,
+                    .head_dim_k = group.head_dim_k,
+                    .head_dim_v = group.head_dim_v,
+                    .dtype = *dtype,
+                    .block_size_tokens = o.block_size_tokens};
+  } else {
+    Result<ModelGroups> made = groups_of(model, kv);
+    if (!made) return made.status();
+    for (const LayerGroup& group : made->groups) {  // C and Python do not describe their planes yet
+      if (group.kind != PagedKind::state) continue;
+      return unsupported_option(Option::kind, static_cast<std::uint64_t>(group.kind));
+    }
+    planned.groups = std::move(*made);
+    cache.groups = planned.groups.groups;
+    cache.page_sequence_tokens = longest_context(model);
+  }
+  cache.num_q_heads = q_heads_of(model, o, groups);
   cache.max_sequences = max_sequences_of(o);
   // A row has a token at least.
   cache.max_batch_rows =
       static_cast<std::int32_t>(std::min<std::int64_t>(cache.max_sequences, o.max_step_tokens));
   cache.max_sequence_tokens = context_tokens;
   cache.max_step_tokens = o.max_step_tokens;
-  return cache;
+  return planned;
 }
 
 FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
-                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
-                              std::int64_t budget_bytes) {
+                              std::span<const GroupMemory> groups, std::int32_t stage,
+                              std::int64_t context_tokens, std::int64_t budget_bytes) {
   if (!options.target || budget_bytes <= 0) return {};
-  const Result<KvCacheOptions> cache = options_for(model, options, groups, context_tokens);
+  const Result<PlannedCache> cache = options_for(model, options, groups, stage, context_tokens);
   if (!cache) return {};
-  const Result<KvCacheOptions> fitted = fit_cache(*cache, *options.target, budget_bytes);
+  const Result<KvCacheOptions> fitted = fit_cache(cache->options, *options.target, budget_bytes);
   if (!fitted) {
     if (fitted.status().code == StatusCode::insufficient_vram) return {.num_blocks = 0};
     return {};  // no kernel for it, or a pool past its largest: planned without a cache
@@ -97,19 +118,23 @@ Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target
   return partial + Formula(rest, "B of many query columns and of schedules");
 }
 
-Result<KvCacheOptions> cache_options(const ModelSpec& model, const PlanOptions& options,
-                                     const MemoryPlan& plan) try {
+Result<PlannedCache> cache_options(const ModelSpec& model, const PlanOptions& options,
+                                   const MemoryPlan& plan) try {
   std::vector<GroupMemory> groups;
   for (const GroupPlan& group : plan.groups) groups.push_back(group.memory);
-  Result<KvCacheOptions> cache = options_for(model, options, groups, plan.context_tokens);
+  if (groups.empty()) return unsupported(Resource::num_groups);
+  Result<PlannedCache> cache = options_for(model, options, groups, plan.stage, plan.context_tokens);
   if (!cache) return cache;
   if (!plan.weights_known) return unsupported(Resource::none);
-  if (plan.num_blocks == 0) {
-    return insufficient_vram(static_cast<std::uint64_t>(groups.front().unit_bytes), 0);
+  const bool has_pages = plan.page_bytes > 0;
+  const std::int64_t unit_bytes = has_pages ? plan.page_bytes : groups.front().unit_bytes;
+  KvCacheOptions& made = cache->options;
+  made.size.num_blocks = has_pages ? plan.num_pages : plan.num_blocks;
+  if (made.size.num_blocks == 0) {
+    return insufficient_vram(static_cast<std::uint64_t>(unit_bytes), 0);
   }
-  cache->size.num_blocks = plan.num_blocks;
   if (options.target) {
-    const Result<CacheFootprint> footprint = cache_footprint(*cache, *options.target);
+    const Result<CacheFootprint> footprint = cache_footprint(made, *options.target);
     if (!footprint) return footprint.status();
   }
   return cache;

@@ -35,13 +35,14 @@ RankMemory weights_of_rank(const ModelSpec& model, const PlanOptions& options, s
 /// attention, the MLP and the logits, which never exist at the same time.
 RankMemory activations_of_rank(const ModelSpec& model, const PlanOptions& options);
 
-/// Returns the options of a cache for these groups, without its size. Returns unsupported as
-/// cache_options does.
-Result<KvCacheOptions> options_for(const ModelSpec& model, const PlanOptions& options,
-                                   std::span<const GroupMemory> groups,
-                                   std::int64_t context_tokens);
+/// Returns the options of a cache for the groups of a stage, without its size. Returns unsupported
+/// as cache_options does.
+Result<PlannedCache> options_for(const ModelSpec& model, const PlanOptions& options,
+                                 std::span<const GroupMemory> groups, std::int32_t stage,
+                                 std::int64_t context_tokens);
 
-/// The most blocks of a cache that fits a budget, and the cache's memory beside its pool.
+/// The most blocks of a cache that fits a budget, and the cache's memory beside its pool. Groups
+/// that share a pool have pages in place of blocks.
 struct FittedCache {
   std::int64_t most_blocks = KvLayout::kMaxBlocks;  ///< most blocks of such a cache with any budget
   std::int64_t num_blocks = KvLayout::kMaxBlocks;   ///< without a planned cache: no limit
@@ -51,8 +52,8 @@ struct FittedCache {
 /// Fits a cache into a budget when the options name a target and a KvCache can hold the groups.
 /// Otherwise returns no limit.
 FittedCache fit_planned_cache(const ModelSpec& model, const PlanOptions& options,
-                              std::span<const GroupMemory> groups, std::int64_t context_tokens,
-                              std::int64_t budget_bytes);
+                              std::span<const GroupMemory> groups, std::int32_t stage,
+                              std::int64_t context_tokens, std::int64_t budget_bytes);
 /// Returns the formula of the attention workspaces of such a cache, with the numbers of the launch
 /// that needs `workspace_bytes`.
 Formula workspace_formula(const KvCacheOptions& cache, const CacheTarget& target,
@@ -79,7 +80,7 @@ struct StageMemory {
   std::int64_t most_pages() const noexcept;
   /// Returns the most bytes that a sequence holds while it grows to that length.
   std::int64_t sequence_bytes(std::int64_t length_tokens) const noexcept;
-  /// Returns whether such a pool has at most `most_blocks` blocks, and ids for all of them.
+  /// Returns whether such a pool has at most `most_blocks` blocks or pages, and ids for all.
   bool has_ids(std::int64_t most_blocks, std::int64_t sequences,
                std::int64_t length_tokens) const noexcept;
   /// Returns whether `sequences` sequences of that length fit beside the tables of `its`.

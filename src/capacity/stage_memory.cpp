@@ -83,7 +83,7 @@ std::int64_t StageMemory::sequence_bytes(std::int64_t length_tokens) const noexc
 
 bool StageMemory::has_ids(std::int64_t most_blocks, std::int64_t sequences,
                           std::int64_t length_tokens) const noexcept {
-  if (pages) return num_pages(sequences, length_tokens) <= most_pages();
+  if (pages) return num_pages(sequences, length_tokens) <= std::min(most_pages(), most_blocks);
   return std::ranges::all_of(groups, [&](const GroupMemory& group) {
     return group.block_size_tokens == 0 ||
            pool_units(group, sequences, length_tokens, step_tokens) <= most_blocks;
@@ -132,7 +132,8 @@ Result<StageMemory> memory_of_stage(const ModelSpec& model, const PlanOptions& o
   const std::int64_t fixed =
       plus(plus(memory.weights_bytes, memory.activation_bytes), overhead_of(o));
   memory.cache_budget_bytes = fixed == kMostAmount ? -1 : budget_of(o).value() - fixed;
-  memory.cache = fit_planned_cache(model, o, memory.groups, context, memory.cache_budget_bytes);
+  memory.cache =
+      fit_planned_cache(model, o, memory.groups, stage, context, memory.cache_budget_bytes);
   return memory;
 }
 
@@ -147,7 +148,7 @@ bool has_less_room(const StageMemory& a, const StageMemory& b, std::int64_t cont
 LongestContext longest_that_fits(const ModelSpec& model, const PlanOptions& o, std::int32_t stage,
                                  const StageMemory& memory, std::int64_t longest) {
   const auto cache_of = [&](std::int64_t length) {
-    return fit_planned_cache(model, o, memory.groups, length, memory.cache_budget_bytes);
+    return fit_planned_cache(model, o, memory.groups, stage, length, memory.cache_budget_bytes);
   };
   const auto beside = [&](const FittedCache& cache, std::int64_t most) {
     return longest_that(

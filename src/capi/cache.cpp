@@ -17,8 +17,9 @@ using namespace kvarena::capi;
 namespace {
 
 /// The options of the library, with the given log and name.
-Result<KvCacheOptions> options_of(const kvarena_cache_options& given, CacheObject& object) {
-  Result<KvCacheOptions> options = options_from_c(given);
+Result<KvCacheOptions> options_of(const kvarena_cache_options& given, CacheObject& object,
+                                  GroupOptions& groups) {
+  Result<KvCacheOptions> options = options_from_c(given, groups);
   if (!options) return options;
   if (given.log != nullptr) {
     object.log = std::make_unique<LogAdapter>(given.log, given.log_user);
@@ -64,7 +65,8 @@ kvarena_status write_footprint(const kvarena_cache_options* options, const kvare
     if (Status s = check_target(footprint); !s) return s;
     const Result<CacheTarget> device = target_from_c(target);
     if (!device) return device.status();
-    const Result<KvCacheOptions> wanted = options_from_c(given);
+    GroupOptions groups;
+    const Result<KvCacheOptions> wanted = options_from_c(given, groups);
     if (!wanted) return wanted.status();
     const Result<CacheFootprint> computed = compute(*wanted, *device);
     if (computed) write_struct(to_c(*computed), footprint);
@@ -111,6 +113,8 @@ kvarena_cache_options answer_of(const CacheObject& object) noexcept {
   answer.draft_trees = o.draft_trees ? 1 : 0;
   answer.max_pins = o.max_pins != 0 ? o.max_pins : -1;
   answer.eager_retire = o.eager_retire ? 1 : 0;
+  answer.num_groups = arena.groups() != nullptr ? std::ssize(arena.groups()->groups()) : 0;
+  answer.page_sequence_tokens = o.page_sequence_tokens;
   return answer;
 }
 
@@ -126,9 +130,11 @@ kvarena_status kvarena_cache_create(kvarena_device* device, const kvarena_cache_
     if (cache == nullptr) return refused_null();
     auto object = std::make_shared<CacheObject>();
     object->device = std::static_pointer_cast<DeviceObject>(visit.share());
-    const Result<KvCacheOptions> wanted = options_of(given, *object);
+    GroupOptions groups;
+    const Result<KvCacheOptions> wanted = options_of(given, *object, groups);
     if (!wanted) return wanted.status();
     object->options = *wanted;
+    object->options.groups = {};  // borrowed for the call
     Result<KvCache> created = KvCache::create(object->device->device(), *wanted);
     if (!created) return created.status();
     object->cache.emplace(std::move(*created));

@@ -118,8 +118,11 @@ PoolSize size_from_c(const kvarena_cache_options& options) noexcept {
   return size;
 }
 
-Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options) noexcept {
+Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, GroupOptions& groups) {
   KvCacheOptions result;
+  if (Status s = groups_from_c(options, groups); !s) return s;
+  result.groups = groups.groups;
+  result.page_sequence_tokens = options.page_sequence_tokens;
   const Result<UniformLayoutOptions> layout = layout_from_c(options);
   if (!layout) return layout.status();
   const Result<BlockOrder> order = order_from_c(options);

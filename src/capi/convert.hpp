@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace kvarena::capi {
 
@@ -41,8 +42,16 @@ Result<UniformLayoutOptions> layout_from_c(const kvarena_cache_options& options)
 PoolSize size_from_c(const kvarena_cache_options& options) noexcept;
 /// kvarena_block_order.
 Result<BlockOrder> order_from_c(const kvarena_cache_options& options) noexcept;
-/// Everything but the log. Zero means the default.
-Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options) noexcept;
+/// Groups of layers that the options of a cache borrow.
+struct GroupOptions {
+  std::vector<LayerGroup> groups;
+  std::vector<std::vector<GroupLayer>> layers;  // by group
+};
+/// Everything but the log. Zero means the default. The result borrows `groups`.
+Result<KvCacheOptions> options_from_c(const kvarena_cache_options& options, GroupOptions& groups);
+/// Reads the groups of the options. Returns invalid_argument (pointer, span_size, num_groups), or
+/// with the member.
+Status groups_from_c(const kvarena_cache_options& options, GroupOptions& groups);
 
 /// One plane of a layer's view.
 kvarena_plane to_c(const PlaneView& plane, const KvLayerView& view) noexcept;

@@ -3,6 +3,8 @@
 /// @file
 /// JSON of the C interface: documents that keep the order of their members, on one line.
 
+#include "kvarena/base/group_layout.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <string>
@@ -16,5 +18,8 @@ using Json = nlohmann::ordered_json;
 inline std::string to_text(const Json& document) {
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+/// The members of a kvarena_layer_group; `layers` has pairs of layer and reads_layer.
+Json json_of(const LayerGroup& group);
 
 }  // namespace kvarena::capi

@@ -86,6 +86,9 @@ class Names {
   std::set<std::string, std::less<>> names_;
 };
 
+/// Returns invalid_argument (num_groups) for a part that the cache's pool does not have.
+Status check_part(const KvCache& cache, std::int32_t part) noexcept;
+
 class MonitorObject;
 
 /// A cache, and what must live as long.

@@ -237,22 +237,30 @@ Json memory_json(const MemoryPlan& plan) {
 /// The options of the cache that was planned; null with the reason where a cache cannot hold it.
 void add_cache(const ModelSpec& model, const PlanOptions& options, const MemoryPlan& plan,
                Json& json) {
-  const Result<KvCacheOptions> cache = cache_options(model, options, plan);
+  const Result<PlannedCache> planned = cache_options(model, options, plan);
   json["cache"] = nullptr;
-  json["cache_refused"] = cache ? Json(nullptr) : Json(describe(cache.status()));
-  if (!cache) return;
-  json["cache"] = {{"num_layers", cache->layout.num_layers},
-                   {"num_kv_heads", cache->layout.num_kv_heads},
-                   {"head_dim_k", cache->layout.head_dim_k},
-                   {"head_dim_v", cache->layout.head_dim_v},
-                   {"dtype", name_of(cache->layout.dtype)},
-                   {"block_size_tokens", cache->layout.block_size_tokens},
-                   {"num_blocks", cache->size.num_blocks},
-                   {"num_q_heads", cache->num_q_heads},
-                   {"max_sequences", cache->max_sequences},
-                   {"max_sequence_tokens", cache->max_sequence_tokens},
-                   {"max_batch_rows", cache->max_batch_rows},
-                   {"max_step_tokens", cache->max_step_tokens}};
+  json["cache_refused"] = planned ? Json(nullptr) : Json(describe(planned.status()));
+  if (!planned) return;
+  const KvCacheOptions& cache = planned->options;
+  Json made;
+  if (cache.groups.empty()) {
+    made = {{"num_layers", cache.layout.num_layers},
+            {"num_kv_heads", cache.layout.num_kv_heads},
+            {"head_dim_k", cache.layout.head_dim_k},
+            {"head_dim_v", cache.layout.head_dim_v},
+            {"dtype", name_of(cache.layout.dtype)},
+            {"block_size_tokens", cache.layout.block_size_tokens}};
+  } else {
+    for (const LayerGroup& group : cache.groups) made["groups"].push_back(capi::json_of(group));
+    made["page_sequence_tokens"] = cache.page_sequence_tokens;
+  }
+  made["num_blocks"] = cache.size.num_blocks;
+  made["num_q_heads"] = cache.num_q_heads;
+  made["max_sequences"] = cache.max_sequences;
+  made["max_sequence_tokens"] = cache.max_sequence_tokens;
+  made["max_batch_rows"] = cache.max_batch_rows;
+  made["max_step_tokens"] = cache.max_step_tokens;
+  json["cache"] = std::move(made);
 }
 
 /// The changed member of a change, with its new value.

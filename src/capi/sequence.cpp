@@ -3,6 +3,7 @@
 #include "capi/convert.hpp"
 #include "capi/objects.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,6 +22,7 @@ Result<SequenceOptions> options_of(const kvarena_sequence_options* options) noex
   result.since_ns = given.since_ns;
   result.deadline_ns = given.deadline_ns;
   result.owner = given.owner;
+  result.cross_tokens = given.cross_tokens;
   return result;
 }
 
@@ -73,6 +75,70 @@ kvarena_status kvarena_sequence_fork(kvarena_cache* cache, kvarena_sequence pare
                                      kvarena_sequence* sequence) {
   return create_by(cache, options, sequence, [&](KvCache& c, const SequenceOptions& given) {
     return c.fork(SequenceId(parent), length_tokens, given);
+  });
+}
+
+kvarena_status kvarena_sequence_create_from(kvarena_cache* cache, int64_t length_tokens,
+                                            const kvarena_group_blocks* parts, size_t num_parts,
+                                            const kvarena_sequence_options* options,
+                                            kvarena_sequence* sequence) {
+  return create_by(
+      cache, options, sequence,
+      [&](KvCache& c, const SequenceOptions& given) -> Result<SequenceId> {
+        const std::size_t most = c.manager().groups().size();
+        if (num_parts > most) {
+          return invalid_argument(Resource::num_groups, static_cast<std::int64_t>(num_parts), 0,
+                                  static_cast<std::int64_t>(most));
+        }
+        if (parts == nullptr && num_parts > 0) return refused_null();
+        std::vector<GroupBlocks> blocks(num_parts);
+        for (std::size_t i = 0; i < num_parts; ++i) {
+          kvarena_group_blocks its;
+          if (Status s = read_entry(parts, i, its); !s) return s;
+          const bool has_arrays = its.blocks != nullptr && its.generations != nullptr;
+          if (its.num_blocks > 0 && !has_arrays) return refused_null();
+          blocks[i].first_block = its.first_block;
+          blocks[i].ids = {reinterpret_cast<const BlockId*>(its.blocks), its.num_blocks};
+          blocks[i].generations = {reinterpret_cast<const Generation*>(its.generations),
+                                   its.num_blocks};
+        }
+        return c.create_sequence_from(length_tokens, blocks, given);
+      });
+}
+
+kvarena_status kvarena_sequence_restorable_length(kvarena_cache* cache, kvarena_sequence sequence,
+                                                  int64_t length_tokens, int64_t* restorable) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (restorable == nullptr) return refused_null();
+    const Result<std::int64_t> found =
+        object.get().tables().restorable_length(SequenceId(sequence), length_tokens);
+    if (found) *restorable = *found;
+    return found.status();
+  });
+}
+
+kvarena_status kvarena_sequence_group_blocks(kvarena_cache* cache, kvarena_sequence sequence,
+                                             int32_t part, int32_t* blocks, size_t room,
+                                             size_t* count, int64_t* first_block) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (count == nullptr || first_block == nullptr || (blocks == nullptr && room > 0)) {
+      return refused_null();
+    }
+    if (Status s = check_part(object.get(), part); !s) return s;
+    const BlockTables& tables = object.get().tables();
+    std::vector<BlockId> table;
+    Result<std::int64_t> found = tables.blocks_of(SequenceId(sequence), table, part);
+    if (!found && found.status().resource == Resource::span_size) {
+      table.resize(found.status().required);
+      found = tables.blocks_of(SequenceId(sequence), table, part);
+    }
+    if (!found) return found.status();
+    const auto first = std::ranges::find_if(table, [](BlockId id) { return id != kNoBlock; });
+    *first_block = first - table.begin();
+    *count = static_cast<std::size_t>(table.end() - first);
+    if (*count > room) return too_small(room, *count);
+    std::transform(first, table.end(), blocks, [](BlockId id) { return id.value; });
+    return {};
   });
 }
 

@@ -134,9 +134,14 @@ kvarena_status kvarena_step_failed_demand(kvarena_cache* cache, int64_t* index) 
 }
 
 kvarena_status kvarena_step_device_batch(kvarena_cache* cache, kvarena_device_batch* batch) {
+  return kvarena_step_group_batch(cache, 0, batch);
+}
+
+kvarena_status kvarena_step_group_batch(kvarena_cache* cache, int32_t part,
+                                        kvarena_device_batch* batch) {
   return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
     if (Status s = check_target(batch); !s) return s;
-    const Result<DeviceBatch> found = object.get().device_batch();
+    const Result<DeviceBatch> found = object.get().device_batch(part);
     if (found) write_struct(to_c(*found), batch);
     return found.status();
   });

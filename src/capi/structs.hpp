@@ -69,6 +69,13 @@ inline bool is_zero_behind(const void* given, std::uint64_t known, std::uint64_t
   return std::all_of(bytes + known, bytes + size, [](unsigned char byte) { return byte == 0; });
 }
 
+/// Entry `i` of an array of structs. All have the size that the first one names.
+template <class Struct>
+const Struct* entry_of(const Struct* first, std::size_t i) noexcept {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(first);
+  return reinterpret_cast<const Struct*>(bytes + i * first->struct_size);
+}
+
 /// Reads an option struct into `out`, which has every member that the caller's lacks as zero.
 template <class Struct>
 Status read_struct(const Struct* given, Struct& out) noexcept {
@@ -97,6 +104,18 @@ Status read_optional_struct(const Struct* given, Struct& out) noexcept {
   if (given != nullptr) return read_struct(given, out);
   out = Struct{};
   return {};
+}
+
+/// Reads entry `i` of an array of structs. Returns invalid_argument (span_size) for one that names
+/// another size than the first.
+template <class Struct>
+Status read_entry(const Struct* first, std::size_t i, Struct& out) noexcept {
+  if (Status s = check_struct_size(first->struct_size); !s) return s;
+  const Struct* const its = entry_of(first, i);
+  if (its->struct_size == first->struct_size) return read_struct(its, out);
+  const auto size = static_cast<std::int64_t>(first->struct_size);
+  return invalid_argument(Resource::span_size, static_cast<std::int64_t>(its->struct_size), size,
+                          size);
 }
 
 /// Returns whether results can be written to `target`.

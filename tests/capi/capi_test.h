@@ -73,4 +73,5 @@ void test_null_text(void);
 void test_second_thread(void);
 void test_release_wins(void);
 void test_many_handles(void);
+void test_groups(void);
 void test_cuda(void);

@@ -109,6 +109,7 @@ static const named_case kCases[] = {
     {"second_thread", test_second_thread},
     {"release_wins", test_release_wins},
     {"many_handles", test_many_handles},
+    {"groups", test_groups},
     {"cuda", test_cuda},
 };
 

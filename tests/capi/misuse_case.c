@@ -56,6 +56,14 @@ static void cache_calls(kvarena_cache* c, int code) {
   kvarena_recorded_step shape = {.struct_size = sizeof shape, .num_rows = 1};
   kvarena_write_args write = SIZED(kvarena_write_args);
   kvarena_attend_args attend = SIZED(kvarena_attend_args);
+  EXPECT_CODE(kvarena_sequence_create_from(c, 0, NULL, 0, NULL, sequence), code);
+  EXPECT_CODE(kvarena_sequence_restorable_length(c, 1, 1, &out.number), code);
+  EXPECT_CODE(kvarena_sequence_group_blocks(c, 1, 0, &out.int32, 1, &out.count, &out.number), code);
+  EXPECT_CODE(kvarena_step_group_batch(c, 0, &out.device_batch), code);
+  EXPECT_CODE(kvarena_step_write_cross(c, &SIZED(kvarena_write_cross_args)), code);
+  EXPECT_CODE(kvarena_cache_pages(c, &SIZED(kvarena_page_stats)), code);
+  EXPECT_CODE(kvarena_cache_num_parts(c, &out.int32), code);
+  EXPECT_CODE(kvarena_cache_part(c, 0, &SIZED(kvarena_part_stats)), code);
   EXPECT_CODE(kvarena_cache_describe(c, &kOk, out.text, sizeof out.text, NULL), code);
   EXPECT_CODE(kvarena_cache_ask(c, &out.options), code);
   EXPECT_CODE(kvarena_sequence_create(c, NULL, sequence), code);

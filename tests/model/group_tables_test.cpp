@@ -23,6 +23,7 @@ constexpr auto kFull = PagedKind::full;
 constexpr auto kWindow = PagedKind::window;
 constexpr auto kChunk = PagedKind::chunk;
 constexpr auto kCross = PagedKind::cross;
+constexpr auto kState = PagedKind::state;
 
 const std::vector<GroupGame> kGames = {
     {"Gemma", {{kFull, 4}, {kWindow, 4, 16}}, {2, 10}, 40, 60},
@@ -35,6 +36,76 @@ const std::vector<GroupGame> kGames = {
     {"Cross", {{kFull, 4}, {kCross, 4, 20}}, {2, 1}, 40, 50},
     {"CrossAndWindow", {{kCross, 8, 30}, {kWindow, 4, 12}, {kFull, 4}}, {1, 2, 2}, 24, 50},
     {"WithoutUndo", {{kFull, 4}, {kWindow, 4, 16}}, {2, 10}, 40, 40, 8, 400, false},
+    {"States",
+     {{kFull, 4}, {.kind = kState, .num_parts = 3, .mode = StateMode::read_write}},
+     {2, 10},
+     40,
+     60,
+     8,
+     300,
+     true,
+     12},
+    {"StatesInPlace",
+     {{kFull, 4}, {.kind = kState, .num_parts = 2, .keeps_for_undo = false}},
+     {2, 10},
+     40,
+     44,
+     8,
+     300,
+     true,
+     8},
+    {"StatesCopied",
+     {{kFull, 4}, {.kind = kState, .num_parts = 2}},
+     {2, 10},
+     40,
+     44,
+     6,
+     300,
+     true,
+     40},
+    {"StatesTakenBack",
+     {{kFull, 2},
+      {.kind = kState,
+       .rollback_tokens = 3,
+       .num_parts = 2,
+       .mode = StateMode::read_write,
+       .keeps_for_undo = false}},
+     {2, 5},
+     20,
+     70,
+     6,
+     200,
+     true,
+     4},
+    {"StatesTakenBackInPlace",
+     {{kFull, 2}, {.kind = kState, .rollback_tokens = 2, .num_parts = 1}},
+     {2, 5},
+     20,
+     70,
+     6,
+     200,
+     true,
+     0},
+    {"TwoKindsOfStates",
+     {{.kind = kState, .num_parts = 2, .keeps_for_undo = false},
+      {kWindow, 4, 12},
+      {.kind = kState, .rollback_tokens = 2, .num_parts = 3, .mode = StateMode::read_write}},
+     {7, 2, 4},
+     16,
+     110,
+     6,
+     300,
+     true,
+     16},
+    {"StatesAlone",
+     {{.kind = kState, .num_parts = 1, .mode = StateMode::read_write}},
+     {4},
+     4,
+     30,
+     8,
+     300,
+     false,
+     5},
     {"LongTables", {{kWindow, 1, 5}, {kFull, 1}}, {1, 1}, 8, 700, 5, 2000},
 };
 
@@ -51,7 +122,9 @@ TEST_P(GroupTables, KeepWhatLaterTokensRead) {
   for (const char* outcome : {"forked", "cut", "cut with a ticket", "copied", "reserved",
                               "promised", "pinned", "imported", "began from blocks"}) {
     if (operations < 3000) break;
-    const bool has_tails = GetParam().groups[0].block_size_tokens > 1;
+    const bool has_tails = std::ranges::any_of(GetParam().groups, [](const TableGroup& group) {
+      return group.kind != kState && group.kind != kCross && group.block_size_tokens > 1;
+    });
     if (!has_tails && std::string_view(outcome) == "copied") continue;
     EXPECT_GT(world.outcomes().contains(outcome) ? world.outcomes().at(outcome) : 0, 0) << outcome;
   }
@@ -69,6 +142,29 @@ TEST(GroupTablesFaults, AreFound) {
     if (!slides) continue;
     GroupWorld early(game, seed(), GroupPlant::window_one_block_early);
     EXPECT_TRUE(early.play(20'000).has_value()) << game.name << ": a block leaves too early";
+  }
+}
+
+TEST(GroupTablesFaults, OfStatesAreFound) {
+  for (const GroupGame& game : kGames) {
+    for (const TableGroup& group : game.groups) {
+      if (group.kind != kState) continue;
+      const bool in_place = group.mode == StateMode::in_place;
+      const bool keeps = game.can_undo && group.keeps_for_undo;
+      if (in_place) {
+        GroupWorld stale(game, seed(), GroupPlant::state_copy_lost);
+        EXPECT_TRUE(stale.play(20'000).has_value()) << game.name << ": a stale state is read";
+      }
+      if (keeps) {
+        GroupWorld lost(game, seed(), GroupPlant::state_not_kept);
+        EXPECT_TRUE(lost.play(20'000).has_value()) << game.name << ": a state is written over";
+      }
+      if (!keeps && group.rollback_tokens == 0 && game.groups.size() < 3) {
+        GroupWorld rewritten(game, seed(), GroupPlant::checkpoint_rewritten);
+        EXPECT_TRUE(rewritten.play(20'000).has_value())
+            << game.name << ": a checkpoint is served after it was written over";
+      }
+    }
   }
 }
 

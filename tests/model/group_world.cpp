@@ -1,6 +1,6 @@
 #include "model/group_world.hpp"
 
-#include "blocktable/group_tables.hpp"
+#include "blocktable/state_tables.hpp"
 
 #include <algorithm>
 #include <array>
@@ -23,8 +23,10 @@ template struct TablesAccess<&BlockTables::impl_>;
 GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant plant)
     : game_(game), groups_(game.groups), random_(seed) {
   std::vector<BlockGroup> blocks;
+  plant_ = plant;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::int64_t bytes = game.token_units[g] * groups_[g].block_size_tokens;
+    const std::int64_t in_block = is_state(g) ? 1 : groups_[g].block_size_tokens;
+    const std::int64_t bytes = game.token_units[g] * in_block;
     const std::int64_t stride =
         game.page_units / bytes == 1 ? game.page_units : std::gcd(game.page_units, bytes);
     blocks.push_back({static_cast<std::int32_t>(game.page_units / bytes), bytes});
@@ -41,19 +43,28 @@ GroupWorld::GroupWorld(const GroupGame& game, std::uint64_t seed, GroupPlant pla
                                       .max_pins = 4,
                                       .max_append_tokens = 1024,
                                       .can_undo = game.can_undo,
-                                      .groups = groups_})
+                                      .groups = groups_,
+                                      .checkpoint_every_tokens = game.checkpoint_every})
           .value());
   arena_.assign(static_cast<std::size_t>(game.num_pages * game.page_units), 0);
   auto& books = parts_of(*tables_).groups;
   for (auto& group : books->list) {
     const bool has_limit =
         group.retention.kind == PagedKind::window || group.retention.kind == PagedKind::chunk;
-    if (plant == GroupPlant::none || !has_limit) continue;
+    if (plant != GroupPlant::window_one_block_early || !has_limit) continue;
     group.retention.limit_tokens -= group.block_size;
+  }
+  if (plant == GroupPlant::state_not_kept) {
+    for (auto& of : books->states->list) of.keeps = false;
   }
 }
 
 GroupWorld::~GroupWorld() = default;
+
+/// The next step of the sequence believes that nobody else has a claim on its blocks.
+void GroupWorld::forget_claims(SequenceId id) {
+  parts_of(*tables_).sequences.find(id)->claims_seen = manager_->claim_serial();
+}
 
 /// The arena's first unit of a token. A slot is in units of its group's blocks, whose ids are
 /// multiples of the stride.
@@ -112,6 +123,7 @@ void GroupWorld::operate() {
     case 6: return publish();
     case 7: return pin();
     case 8: return unpin();
+    case 9: return checkpoint();
     default: return append();
   }
 }
@@ -126,6 +138,7 @@ void GroupWorld::begin() {
         static_cast<std::int32_t>(random(static_cast<std::uint64_t>(group.limit_tokens) + 1));
   }
   life.encoder = next_token_++;
+  life.states.resize(groups_.size());
   life.id = tables_->create_sequence({.cross_tokens = life.cross_tokens}).value();
   lives_.push_back(std::move(life));
 }
@@ -141,6 +154,17 @@ void GroupWorld::begin_from() {
   std::vector<GroupBlocks> blocks(groups_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].kind == PagedKind::cross) continue;
+    if (is_state(g)) {
+      if (length == 0) continue;
+      ids[g].resize(static_cast<std::size_t>(groups_[g].num_parts));
+      generations[g].resize(ids[g].size());
+      if (!tables_->state_blocks(from.id, length, static_cast<std::int32_t>(g), ids[g],
+                                 generations[g])) {
+        return fail("no blocks of a state that can be had");
+      }
+      blocks[g] = {0, ids[g], generations[g]};
+      continue;
+    }
     const std::int64_t size = groups_[g].block_size_tokens;
     const std::int64_t first = oldest_needed(groups_[g].retention(), length) / size;
     for (std::int64_t i = first; i * size < length; ++i) {
@@ -151,12 +175,13 @@ void GroupWorld::begin_from() {
   }
   const auto made =
       tables_->create_sequence_from(length, blocks, {.cross_tokens = from.cross_tokens});
+  if (!made && made.status().resource == Resource::page) return;  // a checkpoint, promised
   if (!made) return fail("create_sequence_from: " + describe(made.status()));
   Life life = from;
   life.id = *made;
   life.encoder = next_token_++;
   life.has_encoder = false;
-  life.tokens.resize(static_cast<std::size_t>(length));
+  note_cut(life, length, true);
   if (tables_->info(*made)->num_blocks != 0) ++outcomes_["began from blocks"];
   lives_.push_back(std::move(life));
 }
@@ -173,6 +198,11 @@ void GroupWorld::import() {
   }
   life.id = *made;
   for (std::int64_t i = 0; i < length; ++i) life.tokens.push_back(next_token_++);
+  life.states.resize(groups_.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (is_state(g) && length > 0) life.states[g] = {length};
+  }
+  write_all_states(life);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (std::int64_t i = 0; i < length && groups_[g].kind != PagedKind::cross; ++i) {
       const std::int64_t slot = tables_->slot_of(life.id, i, static_cast<std::int32_t>(g)).value();
@@ -180,6 +210,7 @@ void GroupWorld::import() {
     }
   }
   if (tables_->append_one_each(std::span(&life.id, 1)).is_ok()) fail("append to an import");
+  note_settled();  // also by a refused append
   expect(tables_->publish_import(life.id), "publish_import");
   life.is_import = false;
   ++outcomes_["imported"];
@@ -191,8 +222,13 @@ void GroupWorld::fork() {
   const auto length = static_cast<std::int64_t>(random(lives_[parent].tokens.size() + 1));
   const std::int64_t longest = brute_restorable(lives_[parent], length);
   const auto child = tables_->fork(lives_[parent].id, length);
-  if (child.is_ok() != (longest == length)) {
+  const bool is_promised = !child && child.status().resource == Resource::page;
+  if (!is_promised && child.is_ok() != (longest == length)) {
     return fail("fork at " + std::to_string(length) + ", can be had at " + std::to_string(longest));
+  }
+  if (!child && child.status().resource == Resource::page) {
+    ++outcomes_["checkpoint promised to others"];
+    return;
   }
   if (!child) {
     const Status status = child.status();
@@ -206,7 +242,7 @@ void GroupWorld::fork() {
   ++outcomes_["forked"];
   Life life = lives_[parent];
   life.id = *child;
-  life.tokens.resize(static_cast<std::size_t>(length));
+  note_cut(life, length, true);
   if (tables_->info(*child)->cross_tokens != life.cross_tokens) fail("encoder of a fork");
   lives_.push_back(std::move(life));
 }
@@ -226,11 +262,12 @@ void GroupWorld::cut() {
     if (status) ++outcomes_["cut with a ticket"];
     expect(manager_->retire(ticket), "retire");
   }
+  if (!status && status.resource == Resource::page) return;  // a checkpoint, promised to others
   if (status.is_ok() != (longest == length)) {
     return fail("cut at " + std::to_string(length) + ", can be had at " + std::to_string(longest));
   }
   ++outcomes_[status ? "cut" : "cut refused"];
-  if (status) life.tokens.resize(static_cast<std::size_t>(length));
+  if (status) note_cut(life, length, false);
 }
 
 void GroupWorld::end() {
@@ -262,7 +299,7 @@ void GroupWorld::publish() {
   const Life& life = lives_[any()];
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::int64_t full = std::ssize(life.tokens) / groups_[g].block_size_tokens;
-    if (groups_[g].kind == PagedKind::cross) continue;
+    if (groups_[g].kind == PagedKind::cross || is_state(g)) continue;
     for (std::int64_t i = 0; i < full; ++i) {
       const BlockId id = tables_->lookup(life.id, i, static_cast<std::int32_t>(g)).value();
       if (id == kNoBlock || random(2) == 0) continue;
@@ -283,7 +320,7 @@ void GroupWorld::pin() {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     pinned.slots.emplace_back();
     for (std::int64_t i = 0; i < std::ssize(life.tokens); ++i) {
-      if (groups_[g].kind == PagedKind::cross) break;
+      if (groups_[g].kind == PagedKind::cross || is_state(g)) break;
       pinned.slots[g].push_back(tables_->slot_of(life.id, i, static_cast<std::int32_t>(g)).value());
     }
   }
@@ -314,6 +351,17 @@ void GroupWorld::append() {
   }
   const std::int64_t tokens = tables_->stats().tokens;
   tables_->settle_append();
+  note_settled();
+  for (std::size_t i = demands.size(); i-- > 0;) {
+    if (!lives_[rows[i]].is_lost) continue;
+    const auto refused = tables_->append(std::span(&demands[i], 1));
+    const bool may = demands[i].num_tokens == 0;
+    if (refused.is_ok() != may) fail("an append to a lost state");
+    demands.erase(demands.begin() + static_cast<std::ptrdiff_t>(i));
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  tables_->settle_append();
+  if (rows.empty()) return;
   const auto result = tables_->append(demands);
   if (!result) {
     const Status status = result.status();
@@ -331,23 +379,40 @@ void GroupWorld::append() {
   const bool undoes = game_.can_undo && random(4) == 0;
   const std::vector<Life> before = lives_;
   const bool writes = !undoes || random(2) == 0;
+  unsettled_.clear();
+  unsettled_from_.clear();
+  for (const std::size_t row : rows) {
+    unsettled_.push_back(lives_[row].id);
+    unsettled_from_.push_back(std::ssize(lives_[row].tokens));
+  }
   if (writes) write(rows, demands, *result);
   if (undoes) {
     expect(tables_->undo_append(writes), "undo");
-    lives_ = before;
+    for (std::size_t i = 0; i < lives_.size(); ++i) {
+      note_undone(lives_[i], before[i], writes);
+    }
+    unsettled_.clear();
     ++outcomes_["undone"];
   } else {
     for (const std::size_t row : rows)
       check(lives_[row], std::ssize(before[row].tokens), "in a step");
   }
-  if (random(2) == 0) tables_->settle_append();
+  if (random(2) == 0) {
+    tables_->settle_append();
+    note_settled();
+  }
 }
 
 /// Carries out the copies of a step, then writes its tokens.
 void GroupWorld::write(std::vector<std::size_t>& rows, const std::vector<AppendDemand>& demands,
                        const AppendResult& result) {
+  poison_states(result);
   for (std::size_t i = 0; i < result.copies.size(); ++i) {
     const auto g = static_cast<std::size_t>(result.copy_groups[i]);
+    if (is_state(g)) {
+      copy_state(g, result.copies[i]);
+      continue;
+    }
     const std::int64_t size = groups_[g].block_size_tokens;
     for (std::int64_t k = 0; k < size; ++k) {
       unit(g, result.copies[i].target.value * size + k) =
@@ -363,18 +428,22 @@ void GroupWorld::write(std::vector<std::size_t>& rows, const std::vector<AppendD
       life.tokens.push_back(next_token_++);
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         const std::int64_t slot = result.slots[g * per_group + next];
-        if (groups_[g].kind == PagedKind::cross) {
+        if (groups_[g].kind == PagedKind::cross || is_state(g)) {
           if (slot != -1) fail("a slot in a cross group");
           continue;
         }
         const auto in_table =
             tables_->slot_of(life.id, std::ssize(life.tokens) - 1, static_cast<std::int32_t>(g));
-        if (!in_table || *in_table != slot) fail("slots and tables differ");
+        if (!in_table || *in_table != slot)
+          fail("slots and tables differ in group " + std::to_string(g) + ": " +
+               std::to_string(slot) + ", " +
+               (in_table ? std::to_string(*in_table) : describe(in_table.status())));
         unit(g, slot) = stamp(g, life.tokens.back());
       }
     }
     if (demands[r].num_tokens > 0) write_cross(life);
   }
+  run_states(rows, demands, result);
 }
 
 void GroupWorld::write_cross(Life& life) {
@@ -384,79 +453,6 @@ void GroupWorld::write_cross(Life& life) {
       const auto slot = tables_->slot_of(life.id, i, static_cast<std::int32_t>(g));
       if (!slot) return fail("no block for an encoder's token");
       unit(g, *slot) = stamp(g, life.encoder + static_cast<std::uint64_t>(i));
-    }
-  }
-}
-
-// ---- checks ------------------------------------------------------------------------------------
-
-/// The longest length at which the tables have all tokens that the next one reads, by looking at
-/// each; 0 when there is none.
-std::int64_t GroupWorld::brute_restorable(const Life& life, std::int64_t length) {
-  const auto has_all = [&](std::int64_t n) {
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      const TableGroup& group = groups_[g];
-      std::int64_t first = 0;
-      if (group.kind == PagedKind::cross) continue;
-      if (group.kind == PagedKind::window)
-        first = n - std::max<std::int64_t>(1, group.limit_tokens - 1);
-      if (group.kind == PagedKind::chunk) first = (n - 1) / group.limit_tokens * group.limit_tokens;
-      for (std::int64_t i = std::max<std::int64_t>(0, first); i < n; ++i) {
-        if (tables_->slot_of(life.id, i, static_cast<std::int32_t>(g)).value() < 0) return false;
-      }
-    }
-    return true;
-  };
-  for (std::int64_t n = length; n > 0; --n) {
-    if (has_all(n)) return n;
-  }
-  return 0;
-}
-
-/// The tokens that a token at position `length` reads, and those behind it, must be found.
-void GroupWorld::check(const Life& life, std::int64_t length, const char* when) {
-  for (std::size_t g = 0; g < groups_.size() && !wrong_; ++g) {
-    const TableGroup& group = groups_[g];
-    const auto number = static_cast<std::int32_t>(g);
-    if (group.kind == PagedKind::cross) {
-      for (std::int64_t i = 0; i < life.cross_tokens && life.has_encoder; ++i) {
-        const std::int64_t slot = tables_->slot_of(life.id, i, number).value();
-        if (unit(g, slot) != stamp(g, life.encoder + static_cast<std::uint64_t>(i))) {
-          return fail(std::string("an encoder's token is lost ") + when);
-        }
-      }
-      continue;
-    }
-    std::int64_t first = 0;
-    if (group.kind == PagedKind::window) first = length - group.limit_tokens + 1;
-    if (group.kind == PagedKind::chunk) first = length / group.limit_tokens * group.limit_tokens;
-    for (std::int64_t i = std::max<std::int64_t>(0, first); i < std::ssize(life.tokens); ++i) {
-      const std::int64_t slot = tables_->slot_of(life.id, i, number).value();
-      if (slot < 0 || unit(g, slot) != stamp(g, life.tokens[static_cast<std::size_t>(i)])) {
-        return fail("token " + std::to_string(i) + " of " + std::to_string(life.tokens.size()) +
-                    " in group " + std::to_string(g) + " is lost " + when);
-      }
-    }
-  }
-}
-
-void GroupWorld::check_all() {
-  for (const Life& life : lives_) {
-    if (tables_->info(life.id)->length_tokens != std::ssize(life.tokens)) fail("a length differs");
-    check(life, std::ssize(life.tokens), "between steps");
-  }
-  check_pins();
-}
-
-void GroupWorld::check_pins() {
-  for (const Pinned& pinned : pins_) {
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      for (std::size_t i = 0; i < pinned.slots[g].size(); ++i) {
-        const std::int64_t slot = pinned.slots[g][i];
-        if (slot >= 0 && unit(g, slot) != stamp(g, pinned.life.tokens[i])) {
-          return fail("a pinned token is lost");
-        }
-      }
     }
   }
 }

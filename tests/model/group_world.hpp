@@ -4,7 +4,8 @@
 /// Sequences with groups over a simulated arena, judged by effects: every append writes what its
 /// tokens are at the slots it got, copies are carried out, and every token that a later one reads
 /// must be found where the tables say. Groups lie in the same bytes, so a page that two of them use
-/// at once shows.
+/// at once shows. Groups of states have a recurrence: a step finds the state of exactly the tokens
+/// before it, whatever was forked, cut, undone or kept as a checkpoint.
 
 #include "kvarena/blocktable/block_tables.hpp"
 
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,10 +30,17 @@ struct GroupGame {
   std::int32_t max_sequences = 8;
   std::int64_t longest = 600;
   bool can_undo = true;
+  std::int64_t checkpoint_every = 0;
 };
 
 /// A fault to plant.
-enum class GroupPlant { none, window_one_block_early };
+enum class GroupPlant {
+  none,
+  window_one_block_early,
+  state_copy_lost,       // a copy or clearing of a state is not made
+  checkpoint_rewritten,  // a checkpoint has no claim on its blocks
+  state_not_kept,        // an undo finds a state written over
+};
 
 /// Plays random operations. The first broken promise ends the game and is returned.
 class GroupWorld {
@@ -52,6 +61,9 @@ class GroupWorld {
     std::int32_t cross_tokens = 0;
     bool has_encoder = false;  // its encoder's tokens have been written
     bool is_import = false;
+    std::set<std::int64_t> checkpoints;          // lengths at which there may be one
+    std::vector<std::set<std::int64_t>> states;  // by group: lengths of the states held
+    bool is_lost = false;                        // its present state
   };
   struct Pinned {
     HolderId holder;
@@ -81,6 +93,28 @@ class GroupWorld {
   std::int64_t brute_restorable(const Life& life, std::int64_t length);
   void write_cross(Life& life);
 
+  // group_world_states.cpp
+  bool is_state(std::size_t group) const { return groups_[group].kind == PagedKind::state; }
+  void poison_states(const AppendResult& result);
+  void copy_state(std::size_t group, const BlockCopy& copy);
+  void run_states(const std::vector<std::size_t>& rows, const std::vector<AppendDemand>& demands,
+                  const AppendResult& result);
+  void write_state(std::size_t group, std::int64_t part, std::int32_t slot, std::uint64_t value);
+  std::uint64_t read_state(std::size_t group, std::int64_t part, std::int32_t slot);
+  std::uint64_t state_after(const Life& life, std::int64_t length) const {
+    return length == 0 ? 0 : life.tokens[static_cast<std::size_t>(length) - 1];
+  }
+  void note_undone(Life& life, const Life& before, bool was_written);
+  void note_settled();
+  void note_cut(Life& life, std::int64_t length, bool is_child);
+  void checkpoint();
+  bool has_states(const Life& life, std::int64_t length);
+  void check_states(const Life& life);
+  void write_all_states(const Life& life);
+  void check_pinned_state(const Pinned& pinned, std::size_t group);
+  void forget_claims(SequenceId id);
+  std::int32_t table_id(std::size_t group, BlockId id) const;
+
   std::uint64_t& unit(std::size_t group, std::int64_t slot);
   std::uint64_t stamp(std::size_t group, std::uint64_t token) const {
     return token * 31 + group + 1;
@@ -103,6 +137,9 @@ class GroupWorld {
   std::map<std::string, std::int64_t> outcomes_;
   std::optional<std::string> wrong_;
   std::uint64_t next_token_ = 1;
+  GroupPlant plant_;
+  std::vector<SequenceId> unsettled_;         // the rows of the last append
+  std::vector<std::int64_t> unsettled_from_;  // and their lengths before it
 };
 
 }  // namespace kvarena::model

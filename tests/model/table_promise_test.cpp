@@ -46,6 +46,13 @@ PagedGroup tokens_of(PagedKind kind, std::int32_t layers, std::int64_t token_byt
           .rollback_tokens = rollback};
 }
 
+PagedGroup states_of(std::int32_t layers, std::int64_t bytes, std::int32_t rollback = 0) {
+  return {.kind = PagedKind::state,
+          .num_layers = layers,
+          .layer_bytes = bytes,
+          .rollback_tokens = rollback};
+}
+
 constexpr auto kFull = PagedKind::full;
 constexpr auto kWindow = PagedKind::window;
 constexpr auto kChunk = PagedKind::chunk;
@@ -66,6 +73,9 @@ const std::vector<TableGame> kTableGames = {
     {"Phi3", {tokens_of(kWindow, 32, 12288, 2047)}, 4096, 6, 1},
     {"MiMo", {tokens_of(kFull, 9, 2560), tokens_of(kWindow, 39, 5120, 128)}, 1500, 12, 7},
     {"Vision", {tokens_of(kFull, 32, 4096), tokens_of(PagedKind::cross, 8, 4096, 6404)}, 4096, 5},
+    {"Qwen3Next", {tokens_of(kFull, 12, 2048), states_of(36, 2'146'304)}, 8192, 7},
+    {"Nemotron3Nano", {tokens_of(kFull, 6, 1024), states_of(23, 2'134'016)}, 8192, 6, 200},
+    {"StatesTakenBack", {tokens_of(kFull, 6, 1024), states_of(24, 500'000, 3)}, 3000, 5, 4, 3},
     {"Windows",
      {tokens_of(kWindow, 1, 512, 40, 20), tokens_of(kWindow, 5, 512, 200, 20),
       tokens_of(kFull, 2, 512, 0)},
@@ -80,25 +90,26 @@ struct ModelTables {
   /// A pool of exactly the plan's pages and those of one step.
   explicit ModelTables(const TableGame& game) {
     const PageChoice choice = choose_pages(game.groups, kMaxTokens).value();
-    std::vector<BlockGroup> blocks;
-    std::vector<TableGroup> tables_of_parts;
     for (std::size_t g = 0; g < game.groups.size(); ++g) {
       const PagedGroup& group = game.groups[g];
       const PagedBlocks& its = choice.groups[g];
       pages_of_one += pages_of(group, its, game.longest);
+      if (group.kind == PagedKind::state) {
+        add_states(group, its, choice.page_bytes);
+        continue;
+      }
       for (std::int32_t part = 0; part < its.num_parts; ++part) {
         blocks.push_back({its.blocks_per_page, its.block_bytes});
-        tables_of_parts.push_back({.kind = group.kind,
-                                   .limit_tokens = group.limit_tokens,
-                                   .rollback_tokens = group.rollback_tokens,
-                                   .ids_per_page = its.ids_per_page(choice.page_bytes),
-                                   .ids_per_block = its.ids_per_block()});
+        groups.push_back({.kind = group.kind,
+                          .limit_tokens = group.limit_tokens,
+                          .rollback_tokens = group.rollback_tokens,
+                          .ids_per_page = its.ids_per_page(choice.page_bytes),
+                          .ids_per_block = its.ids_per_block()});
         if (group.kind == PagedKind::cross) cross_tokens = group.limit_tokens;
         const std::int64_t step_blocks = (game.step_tokens + 15) / 16;
         pages_of_step += (step_blocks + its.blocks_per_page - 1) / its.blocks_per_page;
       }
     }
-    groups = tables_of_parts;
     manager = std::make_unique<BlockManager>(
         BlockManager::create({.num_blocks = game.sequences * pages_of_one + pages_of_step,
                               .max_holders = 64,
@@ -109,6 +120,18 @@ struct ModelTables {
     tables = std::make_unique<BlockTables>(
         BlockTables::create(*manager, {.max_sequences = 64, .max_pins = 0, .groups = groups})
             .value());
+  }
+  /// A step can need its states twice, when a checkpoint or somebody else keeps those before it.
+  void add_states(const PagedGroup& group, const PagedBlocks& its, std::int64_t page_bytes) {
+    blocks.push_back({its.blocks_per_page, its.block_bytes});
+    groups.push_back({.kind = group.kind,
+                      .rollback_tokens = group.rollback_tokens,
+                      .ids_per_page = its.ids_per_page(page_bytes),
+                      .ids_per_block = its.ids_per_block(),
+                      .num_parts = its.num_parts,
+                      .mode = StateMode::read_write});
+    const std::int64_t in_step = (group.rollback_tokens + 1) * its.num_parts;
+    pages_of_step += (in_step + its.blocks_per_page - 1) / its.blocks_per_page;
   }
   SequenceId begin() const {
     return tables->create_sequence({.cross_tokens = static_cast<std::int32_t>(cross_tokens)})
@@ -134,6 +157,7 @@ struct ModelTables {
     return sum;
   }
 
+  std::vector<BlockGroup> blocks;
   std::vector<TableGroup> groups;
   std::int64_t cross_tokens = 0;
   std::int64_t pages_of_one = 0;

@@ -104,10 +104,10 @@ PlannedCase plan_case(const ModelSpec& model, const PlannedMemory& memory,
     return planned;
   }
   planned.plan = *std::move(made);
-  const Result<KvCacheOptions> settings =
+  Result<capacity::PlannedCache> settings =
       capacity::cache_options(model, planned.options, planned.plan);
   planned.cache = settings.status();
-  if (settings) planned.settings = *settings;
+  if (settings) planned.settings = std::move(*settings);
   planned.changes = capacity::changes_that_fit(model, planned.options);
   return planned;
 }
@@ -196,11 +196,15 @@ std::string settings_refusal_of(const PlannedCase& p) {
   if (p.memory.num_sms == 0) return "kvarena runs on NVIDIA GPUs and on the CPU";
   if (p.cache) return "";
   if (p.cache.code != StatusCode::unsupported) return describe(p.cache);
+  switch (p.cache.option) {
+    case Option::groups:
+      return "a KvCache on a GPU keeps K and V of one kind, and all their tokens, yet";
+    case Option::kind: return "a KvCache has no recurrent states yet";
+    case Option::index_dim: return "a KvCache has no sparse-attention index yet";
+    case Option::scale: return "a KvCache has no scales in the pool yet: --kv-scales none";
+    default: break;
+  }
   switch (p.cache.resource) {
-    case Resource::num_groups:
-      return fmt::format("a KvCache has one group of layers yet, not {}", p.plan.groups.size());
-    case Resource::window: return "a KvCache keeps all tokens yet: --retention full";
-    case Resource::num_planes: return "a KvCache has no latents (MLA) and no recurrent states yet";
     case Resource::dtype:
       return fmt::format("a KvCache keeps K and V as bf16, f16, f32 or fp8_e4m3 yet, not as {}",
                          kv_format_of(p));

@@ -39,7 +39,7 @@ struct PlannedCase {
   std::optional<Finding> refusal;             ///< why the rest is empty
   capacity::MemoryPlan plan;                  ///< the answer
   Status cache;                               ///< ok, or why a KvCache cannot hold it
-  KvCacheOptions settings;                    ///< where cache is ok: those that were planned for
+  capacity::PlannedCache settings;            ///< where cache is ok: those that were planned for
   std::vector<capacity::PlanChange> changes;  ///< changes that make it fit
   std::optional<PlannedTrace> trace;          ///< where one was given
 };

@@ -38,13 +38,20 @@ Json json_of(const GroupPlan& group) {
 }
 
 Json settings_of(const PlannedCase& p) {
-  const KvCacheOptions& o = p.settings;
-  return {{"num_blocks", o.size.num_blocks},
-          {"block_size_tokens", o.layout.block_size_tokens},
-          {"max_sequences", o.max_sequences},
-          {"max_batch_rows", o.max_batch_rows},
-          {"max_sequence_tokens", o.max_sequence_tokens},
-          {"max_step_tokens", o.max_step_tokens}};
+  const KvCacheOptions& o = p.settings.options;
+  Json json = {{"max_sequences", o.max_sequences},
+               {"max_batch_rows", o.max_batch_rows},
+               {"max_sequence_tokens", o.max_sequence_tokens},
+               {"max_step_tokens", o.max_step_tokens}};
+  if (o.groups.empty()) {
+    json["num_blocks"] = o.size.num_blocks;
+    json["block_size_tokens"] = o.layout.block_size_tokens;
+  } else {
+    json["num_pages"] = o.size.num_blocks;
+    json["block_size_tokens"] = o.groups[0].block_size_tokens;
+    json["page_sequence_tokens"] = o.page_sequence_tokens;
+  }
+  return json;
 }
 
 Json json_of(const capacity::TransformerShape& s) {

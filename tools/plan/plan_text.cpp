@@ -151,16 +151,8 @@ std::string trace_of(const PlannedTrace& trace, bool weights_known) {
   return text;
 }
 
-std::string settings_text_of(const PlannedCase& p) {
-  const std::string refusal = settings_refusal_of(p);
-  if (refusal.empty()) {
-    const KvCacheOptions& o = p.settings;
-    return fmt::format(
-        "set num_blocks {}, block_size_tokens {}, max_sequences {}, max_batch_rows {},\n"
-        "    max_sequence_tokens {}, max_step_tokens {}\n",
-        o.size.num_blocks, o.layout.block_size_tokens, o.max_sequences, o.max_batch_rows,
-        o.max_sequence_tokens, o.max_step_tokens);
-  }
+/// The pool of several groups, or of one that a KvCache cannot hold.
+std::string pools_text_of(const PlannedCase& p) {
   std::string text = "pools\n";
   if (p.plan.page_bytes > 0) {
     text = fmt::format("a pool of {} pages of {} B, which any group can take\n",
@@ -175,8 +167,26 @@ std::string settings_text_of(const PlannedCase& p) {
                         grouped(group.pages_per_sequence), group.blocks_per_page,
                         group.num_parts > 1 ? fmt::format(" of {} parts", group.num_parts) : "");
   }
-  text += fmt::format("  no settings for a KvCache: {}\n", refusal);
   return text;
+}
+
+std::string settings_text_of(const PlannedCase& p) {
+  const std::string refusal = settings_refusal_of(p);
+  if (!refusal.empty()) {
+    return pools_text_of(p) + fmt::format("  no settings for a KvCache: {}\n", refusal);
+  }
+  const KvCacheOptions& o = p.settings.options;
+  const std::string rest = fmt::format(
+      "max_sequences {}, max_batch_rows {},\n    max_sequence_tokens {}, max_step_tokens {}\n",
+      o.max_sequences, o.max_batch_rows, o.max_sequence_tokens, o.max_step_tokens);
+  if (o.groups.empty()) {
+    return fmt::format("set num_blocks {}, block_size_tokens {}, {}", o.size.num_blocks,
+                       o.layout.block_size_tokens, rest);
+  }
+  return pools_text_of(p) + fmt::format(
+                                "set groups by capacity::groups_of, num_blocks {} (pages), "
+                                "page_sequence_tokens {},\n    {}",
+                                o.size.num_blocks, o.page_sequence_tokens, rest);
 }
 
 /// Heads of the columns of a trace, two: "p95: 9,000".

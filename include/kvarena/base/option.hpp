@@ -159,19 +159,27 @@ enum class Option : std::uint16_t {
   max_position,
   weights_bytes,
   parameters,
-  // TableGroup, LayerGroup, SequenceOptions, where the names differ from those above
+  // TableGroup, LayerGroup, SequenceOptions, KvCacheOptions, where the names differ from those
+  // above
   rollback_tokens,
   reads_layer,
   cross_tokens,
+  page_sequence_tokens,
   // BlockManagerOptions, RetentionHint, and the time given to BlockManager::advance_clock
   eviction,
   priority,
   expires_at,
   clock,
+  // LayerGroup of states, BlockTablesOptions
+  num_parts,
+  mode,
+  num_dims,
+  shape,
+  checkpoint_every_tokens,
 };
 
 /// The last enumerator, for loops over all options.
-inline constexpr Option kLastOption = Option::clock;
+inline constexpr Option kLastOption = Option::checkpoint_every_tokens;
 
 /// Returns the option's name as spelled in its struct, for example "steps_in_flight".
 KVARENA_EXPORT std::string_view name_of(Option option) noexcept;

@@ -23,6 +23,8 @@
 /// With groups (table_groups.hpp) a sequence has a table for each group of the manager and one
 /// holder. append takes the blocks of all groups. settle_append releases those that no later token
 /// reads; their entries become kNoBlock. A sequence is cut and forked where its blocks are held.
+/// In a group of states it has the state at its length, those of the rollback_tokens before it, and
+/// checkpoints: states that stay cached, published, until their pages are needed.
 ///
 /// One thread at a time. Move-only. No heap allocation after create.
 
@@ -80,9 +82,32 @@ class KVARENA_EXPORT BlockTables {
                                           std::span<const GroupBlocks> groups,
                                           const SequenceOptions& options = {});
   /// Returns the longest length <= `length_tokens` at which the sequence can be cut or forked: it
-  /// has the blocks that the next token reads. Returns not_found, or invalid_argument
-  /// (sequence_length) below 0. O(groups).
+  /// has the blocks that the next token reads, and the states. Returns not_found, or
+  /// invalid_argument (sequence_length) below 0. O(groups), and with states O(checkpoints of the
+  /// sequence x parts).
   Result<std::int64_t> restorable_length(SequenceId sequence, std::int64_t length_tokens) const;
+  // ---- states; without a group of states each call is unsupported (num_groups)
+
+  /// Keeps the states of a sequence at its present length as a checkpoint: the sequence can be cut
+  /// and forked there while the blocks stay cached, also when its later states have taken other
+  /// blocks. Nobody holds a checkpoint, so its pages can be had by others. When there are as many
+  /// checkpoints as the pool has states, the oldest is forgotten; so are those behind a cut and
+  /// those of a sequence that ends, whose blocks stay cached. An empty sequence has nothing to
+  /// keep. Returns not_found, or failed_precondition (sequence) for an unpublished import and
+  /// before the append that can be undone is settled, (sequence_length) when the state is lost.
+  /// O(parts).
+  Status checkpoint(SequenceId sequence);
+  /// Copies the lengths of the checkpoints that can be had to `lengths`, ascending, and returns
+  /// their number. Returns not_found, or invalid_argument (span_size).
+  Result<std::int64_t> checkpoints_of(SequenceId sequence, std::span<std::int64_t> lengths) const;
+  /// Copies the blocks of the state at exactly `length_tokens`, held or a checkpoint, and their
+  /// generations, as create_sequence_from takes them. Returns their number, num_parts. Returns
+  /// not_found, failed_precondition (sequence_length), or invalid_argument (num_groups) for a group
+  /// that is not of states, (span_size).
+  Result<std::int64_t> state_blocks(SequenceId sequence, std::int64_t length_tokens,
+                                    std::int32_t group, std::span<BlockId> ids,
+                                    std::span<Generation> generations) const;
+
   /// Ends a sequence and releases its blocks, last first. Pass a ticket when queued work on another
   /// stream still reads the blocks. O(blocks).
   Status destroy(SequenceId sequence, Ticket ticket = kNoTicket);
@@ -104,9 +129,9 @@ class KVARENA_EXPORT BlockTables {
   /// (growth) in one step: growth is then served first (BlockManager::allocate_each). On
   /// failure `failed_demand()` is the index of the first demand at fault (for exhausted: the first
   /// that did not fit), and the status names its sequence, or for exhausted (page) the group that
-  /// did not fit. Returns exhausted (block, page, table_page),
-  /// context_length_exceeded, not_found, duplicate_argument, or invalid_argument (num_tokens). O(1)
-  /// a demand and O(1) a block.
+  /// did not fit. Returns exhausted (block, page, table_page), failed_precondition
+  /// (sequence_length) for a sequence whose state is lost, context_length_exceeded, not_found,
+  /// duplicate_argument, or invalid_argument (num_tokens). O(1) a demand and O(1) a block.
   Result<AppendResult> append(std::span<const AppendDemand> demands,
                               Urgency urgency = Urgency::growth);
   /// Appends one token to each sequence: a decode step.
@@ -125,11 +150,13 @@ class KVARENA_EXPORT BlockTables {
   /// destroyed, and a cut sequence gets no longer. Capacity reserved since the append is given
   /// back, and so is capacity whose blocks others have retained or published since. A fork made
   /// since has, in place of tokens that nobody wrote, the old bytes of its blocks: destroy it.
-  /// Returns failed_precondition (sequence) without can_undo or without an append to take back.
-  /// O(demands + new blocks).
+  /// With copies_are_made, states that the step may have written over (TableGroup::keeps_for_undo)
+  /// are lost. Returns failed_precondition (sequence) without can_undo or without an append to take
+  /// back. O(demands + new blocks).
   Status undo_append(bool copies_are_made);
   /// Ends the possibility to undo the last append: releases the blocks that it copied on write, and
-  /// with groups those that no later token reads. O(copies + blocks).
+  /// with groups those that no later token reads; states at multiples of checkpoint_every_tokens
+  /// become checkpoints. O(copies + blocks).
   void settle_append() noexcept;
   /// Takes blocks so that `capacity_tokens` fit without another allocation, except for the copy of
   /// a last block on which others have claims. The length stays. Returns what append returns.
@@ -137,8 +164,8 @@ class KVARENA_EXPORT BlockTables {
                           Urgency urgency = Urgency::admission);
   /// Promises a number of blocks (BlockManager::reserve) so that `capacity_tokens` will fit. The
   /// number excludes the block that a copy on write of the last block would take. With groups it is
-  /// pages: of a window or a chunk those that it has at most, and of one block more. It is renewed
-  /// as their blocks go.
+  /// pages: of a window or a chunk those that it has at most, and of one block more; of states
+  /// those between steps and in a step. It is renewed as their blocks go.
   Status promise_capacity(SequenceId sequence, std::int64_t capacity_tokens);
   /// Cuts a sequence to `length_tokens` and releases the blocks behind them, reserved capacity too.
   /// With a ticket, the cut tokens of the last kept block are protected too: new tokens go to a
@@ -261,7 +288,9 @@ class KVARENA_EXPORT BlockTables {
   /// Returns length, blocks, maximum, waste, holder and owner. Returns not_found. O(1).
   Result<SequenceInfo> info(SequenceId sequence) const;
   // `group` is 0 without groups; another one is invalid_argument (num_groups). Rows, views and
-  // slots have the ids of TableGroup, other calls the manager's.
+  // slots have the ids of TableGroup, other calls the manager's. The blocks of a sequence in a
+  // group of states are the parts of one state after the other; it has no slots of tokens, and its
+  // rows and views have the present state alone.
 
   /// Returns block `index` of a sequence, or kNoBlock where it is not kept; not_found, or
   /// invalid_argument (block_index). O(1).

@@ -34,6 +34,10 @@ struct BlockTablesOptions {
   /// releases the blocks that no later token reads. None: the manager has no groups, and a sequence
   /// has one table.
   std::span<const TableGroup> groups{};
+  /// With groups of states: settle_append keeps the states at the multiples of this length as
+  /// checkpoints. Those inside a step are extras of StateSlots, as far as pages can be had above
+  /// the watermark. A multiple of the block sizes of the other groups; 0: none.
+  std::int64_t checkpoint_every_tokens = 2048;
   PrefixOptions prefix_cache{};  ///< off: nothing of it costs memory or time
 };
 
@@ -102,9 +106,11 @@ struct AppendResult {
   std::int64_t new_blocks = 0;          ///< blocks taken, with the targets of copies
   std::span<const AppendedRow> rows;    ///< demand by demand; empty unless report_rows is set
   /// With groups, `slots` has the slots of all tokens once for each group, group by group: [groups,
-  /// total tokens], -1 in cross groups. Slots and copies have table ids (TableGroup), and
-  /// copy_groups names the group of each copy. Without groups it is empty.
+  /// total tokens], -1 in groups of encoders and states. Slots and copies have table ids
+  /// (TableGroup), and copy_groups names the group of each copy. A copy of a part of a state whose
+  /// source is kNoBlock clears its target. Without groups it is empty.
   std::span<const std::int32_t> copy_groups{};
+  std::span<const StateSlots> states{};  ///< one for each group of states, in their order
 };
 
 /// Figures over all tables.

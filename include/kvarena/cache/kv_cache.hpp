@@ -84,6 +84,8 @@ class KVARENA_EXPORT KvCache {
   Status destroy_many(std::span<const SequenceId> sequences, Ticket ticket = kNoTicket);
   /// BlockTables::truncate.
   Status truncate(SequenceId sequence, std::int64_t length_tokens, Ticket ticket = kNoTicket);
+  /// BlockTables::checkpoint, between steps.
+  Status checkpoint(SequenceId sequence);
   /// BlockTables::reserve_capacity.
   Status reserve_capacity(SequenceId sequence, std::int64_t capacity_tokens,
                           Urgency urgency = Urgency::admission);
@@ -233,6 +235,9 @@ class KVARENA_EXPORT KvCache {
   /// Returns K and V of one layer of the pool, for kernels of the caller. Returns invalid_argument
   /// (layer) when the layer does not exist.
   Result<KvLayerView> layer_view(std::int32_t layer) const noexcept;
+  /// Returns the states of a recurrent layer of the pool, for kernels of the caller. Returns
+  /// invalid_argument (layer) for another layer.
+  Result<StateView> state_view(std::int32_t layer) const noexcept;
   /// The block manager: accounts, holders, explain().
   const BlockManager& manager() const noexcept;
   /// The block tables: sequences, lookups, figures.

@@ -70,11 +70,14 @@ struct KvCacheOptions {
   std::string_view name = {};  ///< copied; names the cache to the violation handler, in log lines
                                ///< and in lists of allocations, where a process has several
   /// Borrowed during create. Layers that keep different data, in one pool of equal pages. `layout`
-  /// and `window_tokens` are not used then, size.num_blocks, watermark_blocks and promises count
-  /// pages, and the page is chosen for max_sequence_tokens, or 131,072 tokens when that is 0. None:
-  /// all layers are alike. Without scrub, in block-major order. On CUDA leading blocks are not read
-  /// together.
+  /// and `window_tokens` are not used then, and size.num_blocks, watermark_blocks and promises
+  /// count pages. None: all layers are alike. Without scrub, in block-major order. On CUDA without
+  /// groups of states, and leading blocks are not read together.
   std::span<const LayerGroup> groups{};
+  /// With groups: the page is chosen for sequences of up to so many tokens. It does not limit them.
+  /// 0: max_sequence_tokens, or 131,072 when that is 0 too.
+  std::int64_t page_sequence_tokens = 0;
+  std::int64_t checkpoint_every_tokens = 2048;  ///< with groups of states, see BlockTablesOptions
 };
 
 }  // namespace kvarena

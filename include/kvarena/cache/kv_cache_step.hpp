@@ -7,6 +7,7 @@
 #include "kvarena/base/dtype.hpp"
 #include "kvarena/base/ids.hpp"
 #include "kvarena/base/views.hpp"
+#include "kvarena/blocktable/table_groups.hpp"
 #include "kvarena/device/device.hpp"
 
 #include <cstdint>
@@ -30,6 +31,10 @@ struct StepBatch {
   std::int64_t num_tokens = 0;  ///< new tokens: rows of `key`, `value`, `q`, `out`
   std::int64_t num_copies = 0;  ///< copies on write that were queued
   std::int64_t new_blocks = 0;  ///< blocks taken
+  /// With groups of states: the slots of each (GroupLayout::states), for kernels on the step's
+  /// stream. The copies and clearing that in_place kernels need are queued. On the host device the
+  /// memory stays valid until the step's work has completed.
+  std::span<const StateSlots> states{};
 };
 
 /// What a step put on the device, for attention kernels of the engine's own, with the views of the

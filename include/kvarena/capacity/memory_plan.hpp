@@ -10,6 +10,7 @@
 #include "kvarena/base/result.hpp"
 #include "kvarena/cache/cache_footprint.hpp"
 #include "kvarena/capacity/kv_memory.hpp"
+#include "kvarena/capacity/model_groups.hpp"
 #include "kvarena/capacity/model_spec.hpp"
 #include "kvarena/capacity/plan_options.hpp"
 
@@ -105,15 +106,20 @@ KVARENA_EXPORT Result<MemoryPlan> plan(const ModelSpec& model, const PlanOptions
 /// Returns the numbers of ranks over which the model's query and KV heads can be split, ascending.
 KVARENA_EXPORT std::vector<std::int32_t> tensor_parallel_choices(const ModelSpec& model);
 
-/// Returns the options of the KvCache of the planned rank: the plan's blocks, the options'
-/// max_sequences and max_step_tokens, and sequences up to the context. Returns unsupported with the
-/// part that a KvCache cannot hold: (num_groups) several groups of layers, (window) windows of
-/// which only the readable tokens are kept, (num_planes) latents, states and an encoder's tokens,
-/// (dtype) block formats, (scale) per_token_head scales for a type of one byte, (none) unknown
-/// weights. Returns insufficient_vram for a plan without blocks.
-KVARENA_EXPORT Result<KvCacheOptions> cache_options(const ModelSpec& model,
-                                                    const PlanOptions& options,
-                                                    const MemoryPlan& plan);
+/// The options of a cache, with the groups of layers that they borrow. Move-only.
+struct PlannedCache {
+  KvCacheOptions options;  ///< its `groups` are those of `groups`
+  ModelGroups groups;      ///< none: all layers are alike, and all their tokens are kept
+};
+/// Returns the options of the KvCache of the planned rank: the plan's blocks or pages, the options'
+/// max_sequences and max_step_tokens, and sequences up to the context. Its page is the plan's.
+/// Returns unsupported with what a KvCache cannot hold, as groups_of does: (kind) recurrent layers,
+/// (index_dim) a sparse-attention index, (dtype) block formats, (scale) scales of a format of one
+/// byte, or of several groups; (none) for unknown weights; what cache_footprint returns for the
+/// target of the options; or insufficient_vram for a plan without blocks.
+KVARENA_EXPORT Result<PlannedCache> cache_options(const ModelSpec& model,
+                                                  const PlanOptions& options,
+                                                  const MemoryPlan& plan);
 
 /// The field of PlanOptions that a change changes.
 enum class PlanField : std::uint8_t {

@@ -2,6 +2,7 @@
 
 use crate::convert::{c_string, pointer_of, text_of};
 use crate::device::{Device, Target};
+use crate::groups::{shapes_of, LayerGroup, RawGroups};
 use crate::log::{LogKeeper, OperationLog};
 use crate::memory::{Stream, StreamHandle};
 use crate::slices::Staging;
@@ -9,6 +10,7 @@ use crate::status::{check, Error, Result, Status};
 use crate::step::StepState;
 use crate::sys;
 use crate::values::{BlockOrder, Dtype, Scrub, TileOrder};
+use std::collections::HashMap;
 use std::os::raw::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -82,6 +84,9 @@ options! {
         max_pins: i32,
         /// Retire tickets as soon as their work has completed.
         eager_retire: bool,
+        /// With groups: the page is chosen for sequences of up to so many tokens; 0:
+        /// `max_sequence_tokens`, or 131,072.
+        page_sequence_tokens: i64,
     }
 }
 
@@ -118,6 +123,9 @@ pub struct Attached<'a> {
     pub stream: Option<&'a Stream>,
     /// Receives every mutating call.
     pub log: Option<OperationLog>,
+    /// Layers that keep different data. Then the options' layout is not used, and `num_blocks`
+    /// counts pages.
+    pub groups: &'a [LayerGroup],
 }
 
 /// A pool of blocks with the tables and workspaces for the sequences in it. One thread at a time uses
@@ -127,6 +135,8 @@ pub struct Attached<'a> {
 pub struct Cache {
     pub(crate) raw: *mut sys::kvarena_cache,
     pub(crate) shape: Shape,
+    /// With groups: of each layer.
+    shapes: HashMap<i32, Shape>,
     pub(crate) step: Option<StepState>,
     pub(crate) staging: Staging,
     /// Keeps the stream of the present or last step.
@@ -156,10 +166,21 @@ pub(crate) struct Shape {
 
 impl Shape {
     fn of(options: &CacheOptions, is_cuda: bool) -> Self {
+        let o = options;
+        let dim_v = if o.head_dim_v == 0 { o.head_dim_k } else { o.head_dim_v };
+        Self::from_heads(o.num_kv_heads, o.num_q_heads, o.head_dim_k, dim_v, is_cuda)
+    }
+
+    pub(crate) fn from_heads(
+        kv_heads: i32,
+        q_heads: i32,
+        dim_k: i32,
+        dim_v: i32,
+        is_cuda: bool,
+    ) -> Self {
         let number = |n: i32| usize::try_from(n).unwrap_or(0);
-        let (kv_heads, q_heads) = (number(options.num_kv_heads), number(options.num_q_heads));
-        let dim_k = number(options.head_dim_k);
-        let dim_v = if options.head_dim_v == 0 { dim_k } else { number(options.head_dim_v) };
+        let (kv_heads, q_heads) = (number(kv_heads), number(q_heads));
+        let (dim_k, dim_v) = (number(dim_k), number(dim_v));
         Self {
             key: kv_heads * dim_k,
             value: kv_heads * dim_v,
@@ -187,11 +208,14 @@ impl Cache {
         let is_cuda = device.info()?.is_cuda;
         let log = LogKeeper::new(attached.log);
         let name = attached.name.map(c_string);
+        let groups = RawGroups::of(attached.groups);
         let raw_options = sys::kvarena_cache_options {
             stream: Stream::raw_of(attached.stream, device)?,
             name: pointer_of(&name),
             log: log.function(),
             log_user: log.user(),
+            groups: groups.groups.as_ptr(),
+            num_groups: groups.groups.len() as i64,
             ..options.raw()
         };
         let mut raw = ptr::null_mut();
@@ -200,6 +224,7 @@ impl Cache {
         let mut cache = Self {
             raw,
             shape: Shape::of(options, is_cuda),
+            shapes: shapes_of(attached.groups, options.num_q_heads, is_cuda),
             step: None,
             staging: Staging::default(),
             stream: attached.stream.map(|s| s.handle.clone()),
@@ -209,6 +234,17 @@ impl Cache {
         };
         cache.shape = Shape::of(&cache.options()?, is_cuda);
         Ok(cache)
+    }
+
+    /// The sizes of a layer's slices. In a cache with groups a layer is in one of them.
+    pub(crate) fn shape_of(&self, layer: i32) -> Result<Shape> {
+        if self.shapes.is_empty() {
+            return Ok(self.shape);
+        }
+        match self.shapes.get(&layer) {
+            Some(shape) => Ok(*shape),
+            None => Err(Status::no_layer(layer).into()),
+        }
     }
 
     /// Returns the handle, for calls of [`crate::sys`]. It is valid while the cache lives.

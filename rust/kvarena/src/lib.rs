@@ -80,6 +80,7 @@ mod convert;
 mod cache;
 mod device;
 mod explanation;
+mod groups;
 mod kernels;
 mod layout;
 mod log;
@@ -100,6 +101,7 @@ mod values;
 pub use cache::{fit, footprint, Attached, Cache, CacheOptions, Footprint};
 pub use device::{devices_json, CudaOptions, Device, DeviceInfo, HostOptions, Target, Verdict};
 pub use explanation::{Available, BlockCounts, BlockInfo, Explanation, HolderReport, Stats};
+pub use groups::{GroupBlocks, GroupLayer, LayerGroup, PageStats, PartStats};
 pub use kernels::{describe_kernels, Kernels, KernelsOptions, Tables};
 pub use layout::{layout_plane, plan_layout, PoolPlan};
 pub use log::{set_log, set_violation, LogFunction, Operation, OperationLog, ViolationFunction};
@@ -115,8 +117,9 @@ pub use slices::{AttendOptions, Bf16, Element, Scales, F16};
 pub use status::{Error, Resource, Result, Status};
 pub use step::{AttendArgs, Batch, Demand, DeviceBatch, RecordedStep, Recording, Step, WriteArgs};
 pub use values::{
-    BlockContent, BlockOrder, BlockState, Dtype, Holder, ImportState, LogLevel, MemoryKind,
-    OperationKind, Place, PlaneKind, Purpose, Scrub, Sequence, Ticket, TileOrder, Urgency,
+    BlockContent, BlockOrder, BlockState, Dtype, GroupKind, Holder, ImportState, LogLevel,
+    MemoryKind, OperationKind, Place, PlaneKind, Purpose, Scrub, Sequence, Ticket, TileOrder,
+    Urgency,
 };
 
 /// Returns the library's version, "major.minor.patch".

@@ -19,6 +19,8 @@ options! {
         /// The engine's own id of the request or tenant; 0: the sequence's own id, for a fork the
         /// owner of its parent.
         owner: u64,
+        /// Tokens of an encoder that the layers of cross groups read.
+        cross_tokens: i32,
     }
 }
 

@@ -104,7 +104,7 @@ struct Part {
 
 /// The arrays of a call, and where they lie on the device.
 #[derive(Default)]
-struct Parts {
+pub(crate) struct Parts {
     list: Vec<Part>,
     bytes: usize,
     base: Option<*mut u8>,
@@ -118,7 +118,7 @@ impl Parts {
         self.list.len() - 1
     }
 
-    fn input<T>(&mut self, slice: &[T]) -> usize {
+    pub(crate) fn input<T>(&mut self, slice: &[T]) -> usize {
         self.add(slice.as_ptr() as *mut u8, size_of_val(slice), false)
     }
 
@@ -131,7 +131,7 @@ impl Parts {
     }
 
     /// Where the library finds an array.
-    fn address<T>(&self, index: usize) -> *mut T {
+    pub(crate) fn address<T>(&self, index: usize) -> *mut T {
         let part = &self.list[index];
         match self.base {
             // SAFETY: `base` has room for all parts.
@@ -145,7 +145,7 @@ impl Parts {
     }
 }
 
-fn check_length(given: usize, needed: usize) -> Result<()> {
+pub(crate) fn check_length(given: usize, needed: usize) -> Result<()> {
     if given == needed {
         return Ok(());
     }
@@ -174,7 +174,7 @@ impl Cache {
     }
 
     /// Runs `call` with the arrays where the device finds them, and waits for the work.
-    fn run_on_slices(
+    pub(crate) fn run_on_slices(
         &mut self,
         mut parts: Parts,
         call: impl FnOnce(&Parts, *mut sys::kvarena_cache) -> sys::kvarena_status,
@@ -219,7 +219,8 @@ impl Cache {
 }
 
 impl Step<'_> {
-    /// Writes K and V of the new tokens of one layer: `[num_tokens, num_kv_heads, head_dim]` each.
+    /// Writes K and V of the new tokens of one layer: `[num_tokens, num_kv_heads, head_dim]` each. Of
+    /// a layer whose V lies in K, `value` is empty.
     pub fn write<T: Element>(&mut self, layer: i32, key: &[T], value: &[T]) -> Result<()> {
         self.write_scaled(layer, key, value, None)
     }
@@ -232,18 +233,19 @@ impl Step<'_> {
         value: &[T],
         scales: Option<Scales<'_>>,
     ) -> Result<()> {
-        let (tokens, shape) = (self.step_tokens()?, self.shape);
+        let (tokens, shape) = (self.step_tokens()?, self.shape_of(layer)?);
         check_length(key.len(), tokens * shape.key)?;
         check_length(value.len(), tokens * shape.value)?;
         let per_head = check_scales(&scales, shape.kv_heads)?;
         let mut parts = Parts::default();
-        let (key, value) = (parts.input(key), parts.input(value));
+        let value = (shape.value > 0).then_some(value);
+        let (key, value) = (parts.input(key), parts.optional_input(value));
         let key_scale = parts.optional_input(scales.map(|s| s.key));
         let value_scale = parts.optional_input(scales.map(|s| s.value));
         self.run_on_slices(parts, |parts, cache| {
             let args = WriteArgs {
                 key: parts.address::<c_void>(key),
-                value: parts.address::<c_void>(value),
+                value: parts.optional_address::<c_void>(value),
                 layer,
                 dtype: T::DTYPE.into(),
                 key_scale: parts.optional_address(key_scale),
@@ -275,7 +277,7 @@ impl Step<'_> {
         out: &mut [O],
         options: AttendOptions<'_>,
     ) -> Result<()> {
-        let (tokens, shape) = (self.step_tokens()?, self.shape);
+        let (tokens, shape) = (self.step_tokens()?, self.shape_of(layer)?);
         check_length(q.len(), tokens * shape.q)?;
         check_length(out.len(), tokens * shape.out)?;
         let per_head = check_scales(&options.scales, shape.kv_heads)?;

@@ -104,6 +104,13 @@ impl Status {
         })
     }
 
+    /// The refusal of a layer that is in no group.
+    pub(crate) fn no_layer(layer: i32) -> Self {
+        let mut status = Self::refusal(sys::KVARENA_INVALID_ARGUMENT, sys::KVARENA_RESOURCE_LAYER);
+        status.0.subject = i64::from(layer) as u64;
+        status
+    }
+
     /// The refusal of a call in the wrong order.
     pub(crate) fn no_step() -> Self {
         Self::refusal(sys::KVARENA_FAILED_PRECONDITION, sys::KVARENA_RESOURCE_STEP)

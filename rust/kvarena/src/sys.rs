@@ -290,6 +290,12 @@ values! {
         KVARENA_KEY = 0,
         KVARENA_VALUE = 1,
     }
+    enum kvarena_group_kind {
+        KVARENA_GROUP_FULL = 0,
+        KVARENA_GROUP_WINDOW = 1,
+        KVARENA_GROUP_CHUNK = 2,
+        KVARENA_GROUP_CROSS = 4,
+    }
     enum kvarena_scrub {
         KVARENA_SCRUB_NEVER = 0,
         KVARENA_SCRUB_ON_OWNER_CHANGE = 1,
@@ -416,6 +422,10 @@ plain_structs! {
         since_ns: i64,
         deadline_ns: i64,
     }
+    struct kvarena_group_layer {
+        layer: i32,
+        reads_layer: i32,
+    }
     struct kvarena_holder_demand {
         holder: kvarena_holder,
         count: u32,
@@ -475,6 +485,23 @@ sized_structs! {
         flag: i32,
         reserved: i32,
     }
+    struct kvarena_layer_group {
+        struct_size: u64,
+        layers: *const kvarena_group_layer,
+        limit_tokens: i64,
+        num_layers: i32,
+        kind: i32,
+        num_kv_heads: i32,
+        head_dim_k: i32,
+        head_dim_v: i32,
+        dtype: i32,
+        has_dtype_v: i32,
+        dtype_v: i32,
+        value_in_key: i32,
+        block_size_tokens: i32,
+        rollback_tokens: i32,
+        reserved: i32,
+    }
     struct kvarena_cache_options {
         struct_size: u64,
         num_layers: i32,
@@ -514,6 +541,9 @@ sized_structs! {
         name: *const c_char,
         log: kvarena_operation_function,
         log_user: *mut c_void,
+        groups: *const kvarena_layer_group,
+        num_groups: i64,
+        page_sequence_tokens: i64,
     }
     struct kvarena_footprint {
         struct_size: u64,
@@ -541,6 +571,8 @@ sized_structs! {
         since_ns: i64,
         deadline_ns: i64,
         owner: u64,
+        cross_tokens: i32,
+        reserved: i32,
     }
     struct kvarena_sequence_info {
         struct_size: u64,
@@ -554,6 +586,13 @@ sized_structs! {
         holder: kvarena_holder,
         import_state: i32,
         reserved: i32,
+    }
+    struct kvarena_group_blocks {
+        struct_size: u64,
+        first_block: i64,
+        blocks: *const i32,
+        generations: *const u32,
+        num_blocks: u64,
     }
     struct kvarena_pin_options {
         struct_size: u64,
@@ -611,6 +650,16 @@ sized_structs! {
         value_scale: *const f32,
         scale_per_head: i32,
         reserved: i32,
+    }
+    struct kvarena_write_cross_args {
+        struct_size: u64,
+        sequence: kvarena_sequence,
+        key: *const c_void,
+        value: *const c_void,
+        key_token_stride_bytes: i64,
+        value_token_stride_bytes: i64,
+        layer: i32,
+        dtype: i32,
     }
     struct kvarena_attend_args {
         struct_size: u64,
@@ -702,6 +751,33 @@ sized_structs! {
         state: i32,
         content: i32,
         reserved: i32,
+    }
+    struct kvarena_page_stats {
+        struct_size: u64,
+        page_bytes: i64,
+        num_pages: i64,
+        free: i64,
+        of_groups: i64,
+        offline: i64,
+        evictable: i64,
+        reserved: i64,
+        watermark: i64,
+        peak_used: i64,
+        turned: u64,
+    }
+    struct kvarena_part_stats {
+        struct_size: u64,
+        group: i32,
+        block_size_tokens: i32,
+        block_bytes: i64,
+        blocks_per_page: i64,
+        pages: i64,
+        free: i64,
+        referenced: i64,
+        fenced: i64,
+        evictable: i64,
+        offline: i64,
+        stranded: i64,
     }
     struct kvarena_plane {
         struct_size: u64,
@@ -965,6 +1041,51 @@ functions! {
         length_tokens: i64,
         options: *const kvarena_sequence_options,
         sequence: *mut kvarena_sequence,
+    ) -> kvarena_status;
+    fn kvarena_sequence_create_from(
+        cache: *mut kvarena_cache,
+        length_tokens: i64,
+        parts: *const kvarena_group_blocks,
+        num_parts: usize,
+        options: *const kvarena_sequence_options,
+        sequence: *mut kvarena_sequence,
+    ) -> kvarena_status;
+    fn kvarena_sequence_restorable_length(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        length_tokens: i64,
+        restorable: *mut i64,
+    ) -> kvarena_status;
+    fn kvarena_sequence_group_blocks(
+        cache: *mut kvarena_cache,
+        sequence: kvarena_sequence,
+        part: i32,
+        blocks: *mut i32,
+        room: usize,
+        count: *mut usize,
+        first_block: *mut i64,
+    ) -> kvarena_status;
+    fn kvarena_step_group_batch(
+        cache: *mut kvarena_cache,
+        part: i32,
+        batch: *mut kvarena_device_batch,
+    ) -> kvarena_status;
+    fn kvarena_step_write_cross(
+        cache: *mut kvarena_cache,
+        args: *const kvarena_write_cross_args,
+    ) -> kvarena_status;
+    fn kvarena_cache_pages(
+        cache: *mut kvarena_cache,
+        stats: *mut kvarena_page_stats,
+    ) -> kvarena_status;
+    fn kvarena_cache_num_parts(
+        cache: *mut kvarena_cache,
+        num_parts: *mut i32,
+    ) -> kvarena_status;
+    fn kvarena_cache_part(
+        cache: *mut kvarena_cache,
+        part: i32,
+        stats: *mut kvarena_part_stats,
     ) -> kvarena_status;
     fn kvarena_sequence_import(
         cache: *mut kvarena_cache,

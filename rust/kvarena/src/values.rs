@@ -49,6 +49,20 @@ enumeration! {
 }
 
 enumeration! {
+    /// The tokens of a sequence that a group of layers keeps.
+    GroupKind {
+        /// All tokens.
+        Full = KVARENA_GROUP_FULL,
+        /// The last `limit_tokens` tokens.
+        Window = KVARENA_GROUP_WINDOW,
+        /// The aligned chunk of `limit_tokens` tokens that has the last token.
+        Chunk = KVARENA_GROUP_CHUNK,
+        /// The tokens of an encoder, at most `limit_tokens`.
+        Cross = KVARENA_GROUP_CROSS,
+    }
+}
+
+enumeration! {
     /// When a cache writes zeros behind the tokens of a sequence.
     Scrub {
         /// A block keeps its old bytes.

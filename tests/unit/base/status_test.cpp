@@ -56,7 +56,7 @@ TEST(Status, EveryOptionHasItsOwnName) {
   }
   EXPECT_EQ(name_of(Option::steps_in_flight), "steps_in_flight");
   EXPECT_EQ(name_of(Option::max_table_pages), "max_table_pages");
-  EXPECT_EQ(name_of(kLastOption), "clock");
+  EXPECT_EQ(name_of(kLastOption), "checkpoint_every_tokens");
 }
 
 TEST(Status, AnOptionIsNamedAsItIsWritten) {

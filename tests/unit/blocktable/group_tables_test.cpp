@@ -284,8 +284,6 @@ TEST_F(GroupTablesTest, BadGroupsAreRefused) {
   EXPECT_EQ(option_of({.kind = PagedKind::window, .limit_tokens = 0}), Option::limit_tokens);
   EXPECT_EQ(option_of({.kind = PagedKind::chunk, .limit_tokens = 17}), Option::limit_tokens);
   EXPECT_EQ(option_of({.block_size_tokens = 0}), Option::block_size_tokens);
-  EXPECT_EQ(option_of({.kind = PagedKind::state}), Option::kind);
-  EXPECT_EQ(make({{}, {.kind = PagedKind::state}}).code, StatusCode::unsupported);
   BlockManager plain = BlockManager::create({.num_blocks = 8}).value();
   const TableGroup one[] = {{}};
   EXPECT_FAILS(BlockTables::create(plain, {.groups = one}), invalid_argument, num_groups);

@@ -136,13 +136,17 @@ TEST(SteadyState, NotEvenTheFirstRoundAllocates) {
 }
 
 TEST(SteadyState, NoCallWithGroupsAllocates) {
-  constexpr BlockGroup kBlocks[] = {{5, 100}, {1, 520}, {3, 170}};
-  constexpr TableGroup kGroups[] = {{.kind = PagedKind::full},
-                                    {.kind = PagedKind::window, .limit_tokens = 100},
-                                    {.kind = PagedKind::chunk, .limit_tokens = 64}};
+  constexpr BlockGroup kBlocks[] = {{5, 100}, {1, 520}, {3, 170}, {2, 250}};
+  constexpr TableGroup kGroups[] = {
+      {.kind = PagedKind::full},
+      {.kind = PagedKind::window, .limit_tokens = 100},
+      {.kind = PagedKind::chunk, .limit_tokens = 64},
+      {.kind = PagedKind::state, .rollback_tokens = 1, .num_parts = 2}};
   BlockManager manager = BlockManager::create({.num_blocks = 800, .groups = kBlocks}).value();
   BlockTables tables =
-      BlockTables::create(manager, {.max_sequences = 40, .can_undo = true, .groups = kGroups})
+      BlockTables::create(
+          manager,
+          {.max_sequences = 40, .can_undo = true, .groups = kGroups, .checkpoint_every_tokens = 64})
           .value();
   std::vector<SequenceId> ids(16);
   std::vector<std::int32_t> rows(16 * 64);
@@ -159,6 +163,7 @@ TEST(SteadyState, NoCallWithGroupsAllocates) {
       if (step % 7 == 0) expect(tables.undo_append(false));
       expect(tables.view(ids, step % 3).status());
       tables.settle_append();
+      if (step % 50 == 0) expect(tables.checkpoint(ids[3]));
     }
     const SequenceId child = tables.fork(ids[0], tables.info(ids[0])->length_tokens).value();
     const HolderId pin = tables.pin(child).value();
@@ -173,7 +178,7 @@ TEST(SteadyState, NoCallWithGroupsAllocates) {
   }
   EXPECT_EQ(allocations.load(), before);
   EXPECT_EQ(failures, 0);
-  EXPECT_EQ(manager.page_stats().free, 800);
+  EXPECT_EQ(manager.page_stats().available(), 800);
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ TEST_F(GroupCalls, WhatTheHostLacksIsUnsupported) {
   asked.window_tokens = 8;
   EXPECT_REFUSES(KvCache::create(*device, asked), invalid_argument, window_tokens);
   groups_[1].kind = PagedKind::state;
-  EXPECT_REFUSES(KvCache::create(*device, options()), unsupported, kind);
+  EXPECT_REFUSES(KvCache::create(*device, options()), invalid_argument, reads_layer);
 }
 
 TEST_F(GroupCalls, TheMemoryOfAGpuIsPlanned) {

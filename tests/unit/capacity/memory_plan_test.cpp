@@ -293,7 +293,7 @@ TEST(Plan, NamesACacheOnlyWhereThereIsOne) {
     const auto cache = cache_options(llama, options, planned);
     EXPECT_EQ(cache.is_ok(), planned.table_bytes > 0) << format;
     if (cache) {
-      EXPECT_OK(cache_footprint(*cache, gpu));
+      EXPECT_OK(cache_footprint(cache->options, gpu));
     }
   }
 }

@@ -61,7 +61,7 @@ void expect_as_planned(const Device& device, const MemoryPlan& plan, const PlanO
 /// The options that name a reason why there is no cache for a preset.
 bool is_refusal(const Status& status) {
   return status.code == StatusCode::unsupported &&
-         (status.resource == Resource::num_groups || status.resource == Resource::num_planes);
+         (status.option == Option::kind || status.option == Option::index_dim);
 }
 
 TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
@@ -93,10 +93,11 @@ TEST(PlanAllocation, OfEveryPresetOnAHostAsLargeAsAGpu) {
         continue;
       }
       const Engine engine(*device, *planned);
-      const Result<KvCache> cache = KvCache::create(*device, *cache_of);
+      const Result<KvCache> cache = KvCache::create(*device, cache_of->options);
       ASSERT_OK(cache);
       ++created;
-      EXPECT_EQ(cache->arena().num_blocks(), planned->num_blocks);
+      const bool has_pages = planned->page_bytes > 0;
+      EXPECT_EQ(cache->arena().num_blocks(), has_pages ? planned->num_pages : planned->num_blocks);
       expect_as_planned(*device, *planned, options);
       EXPECT_EQ(static_cast<std::int64_t>(device->memory_info()->free_bytes),
                 planned->free_bytes + options.context_overhead_bytes);
@@ -117,15 +118,40 @@ TEST(PlanAllocation, WhatACacheCannotHoldYetIsPlannedAndRefusedByName) {
     EXPECT_GT(planned->max_batch, 1);
     return cache_options(model, options, *planned).status();
   };
-  EXPECT_FAILS(refusal("Qwen3.5-27B", {}), unsupported, num_groups);
-  EXPECT_FAILS(refusal("Gemma-3-27B", {.kept = KeptTokens::model}), unsupported, num_groups);
-  EXPECT_FAILS(refusal("Mistral-7B-v0.1", {.kept = KeptTokens::model}), unsupported, window);
-  EXPECT_FAILS(refusal("DeepSeek-V3", {}), unsupported, num_planes);
+  EXPECT_REFUSES(refusal("Qwen3.5-27B", {}), unsupported, kind);
+  EXPECT_REFUSES(refusal("DeepSeek-V3.2", {}), unsupported, index_dim);
   EXPECT_FAILS(refusal("Llama-3.1-8B", {.kv = *find_storage_format("q8_0")}), unsupported, dtype);
   EXPECT_FAILS(refusal("Llama-3.1-8B",
                        {.kv = *find_storage_format("int8"), .kv_scale = ScaleKind::per_token_head}),
                unsupported, scale);
   EXPECT_OK(refusal("Gemma-3-27B", {}));
+  EXPECT_OK(refusal("Gemma-3-27B", {.kept = KeptTokens::model}));
+  EXPECT_OK(refusal("Mistral-7B-v0.1", {.kept = KeptTokens::model}));
+  EXPECT_OK(refusal("DeepSeek-V3", {}));
+}
+
+// The page of a plan is that of its cache, whatever the length of its sequences.
+TEST(PlanAllocation, APoolOfSeveralGroupsHasThePlansPages) {
+  test::ReservedMemory memory;
+  const auto device = HostDevice::create({.capacity_bytes = std::uint64_t{141} << 30,
+                                          .streams = HostStreams::manual,
+                                          .memory = &memory})
+                          .value();
+  for (const std::int64_t context : {512, 8192, 131'072}) {
+    const ModelSpec model = *find_model_preset("Gemma-3-27B");
+    const PlanOptions options{.memory_bytes = std::int64_t{141} << 30,
+                              .kept = KeptTokens::model,
+                              .context_tokens = context,
+                              .target = target_of(*device).value()};
+    const MemoryPlan planned = plan(model, options).value();
+    EXPECT_EQ(planned.page_bytes, 6'815'744);
+    const PlannedCache made = cache_options(model, options, planned).value();
+    const Result<KvCache> cache = KvCache::create(*device, made.options);
+    ASSERT_OK(cache);
+    EXPECT_EQ(cache->arena().num_blocks(), planned.num_pages);
+    EXPECT_EQ(cache->arena().bytes(), planned.kv_cache_bytes);
+    EXPECT_EQ(planned.kv_cache_bytes, planned.num_pages * planned.page_bytes);
+  }
 }
 
 class PlanOnAGpu : public ::testing::TestWithParam<const char*> {};
@@ -142,7 +168,7 @@ TEST_P(PlanOnAGpu, IsWhatIsAllocatedAndWhatTheDriverSays) {
   const MemoryPlan planned = plan(model, options).value();
   const Engine engine(*device, planned);
   const Result<KvCache> cache =
-      KvCache::create(*device, cache_options(model, options, planned).value());
+      KvCache::create(*device, cache_options(model, options, planned).value().options);
   ASSERT_OK(cache) << device->describe(cache.status());
   expect_as_planned(*device, planned, options);
   EXPECT_EQ(cache->arena().bytes(), planned.kv_cache_bytes);

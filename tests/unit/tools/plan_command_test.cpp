@@ -71,10 +71,12 @@ TEST(PlanCommand, SaysWhatACacheCannotHoldYet) {
   const json p = planned("--model Qwen3.5-27B --gpu H200-SXM --context 8192");
   EXPECT_EQ(p.at("fits"), true);
   EXPECT_TRUE(p.at("settings").is_null());
-  EXPECT_TRUE(contains(p.at("settings_refused"), "one group of layers yet, not 2"));
-  EXPECT_TRUE(contains_all(
-      plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192").out,
-      {"153,944,064 B + 0 x tokens", "no settings for a KvCache: a KvCache has one group"}));
+  EXPECT_TRUE(contains(p.at("settings_refused"), "no recurrent states yet"));
+  EXPECT_TRUE(contains_all(plan("--model Qwen3.5-27B --gpu H200-SXM --context 8192").out,
+                           {"153,944,064 B + 0 x tokens",
+                            "no settings for a KvCache: a KvCache has no recurrent states"}));
+  const json windows = planned("--model Gemma-3-27B --gpu H200-SXM --retention model");
+  EXPECT_TRUE(contains(windows.at("settings_refused"), "of one kind, and all their tokens, yet"));
   const json amd = planned("--model Llama-3.1-8B --gpu MI300X --context 8192");
   EXPECT_EQ(amd.at("settings_refused"), "kvarena runs on NVIDIA GPUs and on the CPU");
   EXPECT_EQ(amd.at("notes"), json::array()) << "nothing of nvidia-smi";

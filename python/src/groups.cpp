@@ -1,0 +1,161 @@
+// Caches whose layers keep different data.
+
+#include "groups.hpp"
+
+#include "cache.hpp"
+#include "explain.hpp"
+#include "records.hpp"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+
+namespace kvarena::python {
+
+namespace {
+
+constexpr std::string_view kKinds[] = {"full", "window", "chunk", "state", "cross"};
+constexpr std::string_view kLayers = "whole numbers, or pairs (layer, reads_layer)";
+
+std::vector<kvarena_group_layer> read_layers(nb::handle given) {
+  std::vector<kvarena_group_layer> layers;
+  for (const nb::handle item : given) {
+    std::int32_t layer = 0;
+    std::pair<std::int32_t, std::int32_t> both;
+    if (nb::try_cast(item, layer)) {
+      layers.push_back({layer, layer});
+    } else if (nb::try_cast(item, both)) {
+      layers.push_back({both.first, both.second});
+    } else {
+      raise_type("layers", nb::cast<std::string>(nb::repr(item)), kLayers);
+    }
+  }
+  return layers;
+}
+
+kvarena_layer_group read_group(nb::handle given, std::vector<kvarena_group_layer>& layers) {
+  if (!nb::isinstance(given, python_class("kvarena._options", "LayerGroup"))) {
+    raise_type("groups", nb::cast<std::string>(nb::repr(given)), "kvarena.LayerGroup");
+  }
+  auto group = sized<kvarena_layer_group>();
+  read_members(given, group);
+  layers = read_layers(given.attr("layers"));
+  group.layers = layers.data();
+  group.num_layers = static_cast<std::int32_t>(layers.size());
+  group.kind = number_of("kind", nb::cast<std::string>(given.attr("kind")), kKinds);
+  group.dtype = dtype_of(given.attr("dtype"));
+  const nb::object dtype_v = given.attr("dtype_v");
+  group.has_dtype_v = dtype_v.is_none() ? 0 : 1;
+  if (group.has_dtype_v != 0) group.dtype_v = dtype_of(dtype_v);
+  return group;
+}
+
+nb::object pages_of(const Cache& cache) {
+  auto stats = sized<kvarena_page_stats>();
+  check(kvarena_cache_pages(cache.handle(), &stats), cache.witness());
+  return record_of("PageStats", stats);
+}
+
+nb::list parts_of(const Cache& cache) {
+  std::int32_t count = 0;
+  check(kvarena_cache_num_parts(cache.handle(), &count), cache.witness());
+  nb::list parts;
+  for (std::int32_t i = 0; i < count; ++i) {
+    auto stats = sized<kvarena_part_stats>();
+    check(kvarena_cache_part(cache.handle(), i, &stats), cache.witness());
+    parts.append(record_of("PartStats", stats));
+  }
+  return parts;
+}
+
+std::int64_t restorable_length(const Sequence& sequence, std::int64_t length) {
+  std::int64_t found = 0;
+  check(kvarena_sequence_restorable_length(sequence.cache->handle(), sequence.id, length, &found),
+        sequence.cache->witness());
+  return found;
+}
+
+/// The index of the first block that is kept, and the blocks from there on.
+std::pair<std::int64_t, std::vector<std::int32_t>> group_blocks(const Sequence& sequence,
+                                                                std::int32_t part) {
+  std::int64_t first = 0;
+  std::vector<std::int32_t> blocks = list_of<std::int32_t>(
+      [&](std::int32_t* ids, std::size_t room, std::size_t* count) {
+        return kvarena_sequence_group_blocks(sequence.cache->handle(), sequence.id, part, ids, room,
+                                             count, &first);
+      },
+      sequence.cache->witness());
+  return {first, std::move(blocks)};
+}
+
+/// Creates a sequence from (first_block, blocks) of each part: blocks that somebody holds.
+Sequence create_from(CacheArgument cache, std::int64_t length,
+                     const std::vector<std::pair<std::int64_t, std::vector<std::int32_t>>>& parts,
+                     std::int32_t cross_tokens, std::int64_t max_length, std::uint64_t owner) {
+  auto options = sized<kvarena_sequence_options>();
+  options.cross_tokens = cross_tokens;
+  options.max_length_tokens = max_length;
+  options.owner = owner;
+  std::vector<std::vector<std::uint32_t>> generations(parts.size());
+  std::vector<kvarena_group_blocks> given(parts.size(), sized<kvarena_group_blocks>());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (const std::int32_t block : parts[i].second) {
+      auto info = sized<kvarena_block_info>();
+      check(kvarena_cache_block(cache.p->handle(), block, &info), cache.p->witness());
+      generations[i].push_back(info.generation);
+    }
+    given[i].first_block = parts[i].first;
+    given[i].blocks = parts[i].second.data();
+    given[i].generations = generations[i].data();
+    given[i].num_blocks = parts[i].second.size();
+  }
+  Sequence made{cache, 0};
+  check(kvarena_sequence_create_from(cache.p->handle(), length, given.data(), given.size(),
+                                     &options, &made.id),
+        cache.p->witness());
+  return made;
+}
+
+}  // namespace
+
+GroupOptions read_groups(nb::handle given, kvarena_cache_options& options) {
+  GroupOptions read;
+  const nb::object groups = given.attr("groups");
+  const std::size_t count = nb::len(groups);
+  read.layers.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    read.groups.push_back(read_group(groups[i], read.layers[i]));
+  }
+  options.groups = read.groups.data();
+  options.num_groups = static_cast<std::int64_t>(count);
+  return read;
+}
+
+std::map<std::int32_t, LayerShape> layer_shapes(const GroupOptions& groups,
+                                                std::int32_t num_q_heads) {
+  std::map<std::int32_t, LayerShape> shapes;
+  for (std::size_t i = 0; i < groups.groups.size(); ++i) {
+    const kvarena_layer_group& group = groups.groups[i];
+    const LayerShape shape{num_q_heads, group.num_kv_heads, group.head_dim_k,
+                           group.head_dim_v == 0 ? group.head_dim_k : group.head_dim_v,
+                           group.value_in_key != 0};
+    for (const kvarena_group_layer& layer : groups.layers[i]) shapes[layer.layer] = shape;
+  }
+  return shapes;
+}
+
+void bind_groups(nb::module_& module) {
+  nb::borrow<nb::class_<Cache>>(module.attr("Cache"))
+      .def("pages", &pages_of)
+      .def("parts", &parts_of)
+      .def("create_sequence_from", &create_from, nb::arg("length"), nb::arg("parts"), nb::kw_only(),
+           nb::arg("cross_tokens") = 0, nb::arg("max_length") = 0, nb::arg("owner") = 0);
+  nb::borrow<nb::class_<Sequence>>(module.attr("Sequence"))
+      .def("restorable_length", &restorable_length, nb::arg("length"))
+      .def("group_blocks", &group_blocks, nb::arg("part"));
+}
+
+}  // namespace kvarena::python

@@ -1,0 +1,85 @@
+// What a step put on the device, and what only some layers write.
+
+#include <algorithm>
+
+#include "explain.hpp"
+#include "layer_args.hpp"
+#include "step.hpp"
+
+namespace kvarena::python {
+
+namespace {
+
+/// Entries of the array of block tables: exactly on the host, where the rows can be read.
+std::int64_t table_entries(const Cache& cache, const kvarena_device_batch& batch) {
+  if (cache.device->is_cuda) return cache.options.max_batch_blocks;
+  std::int64_t entries = 0;
+  for (std::int32_t row = 0; row < batch.num_rows; ++row) {
+    entries = std::max(entries, batch.row_offsets[row] + batch.num_blocks[row]);
+  }
+  return entries;
+}
+
+}  // namespace
+
+nb::object slots_of(const Step& step) {
+  require_open(step, "slots");
+  if (step.batch.slots == nullptr) return nb::none();
+  auto* const slots = new std::int64_t[static_cast<std::size_t>(step.batch.num_tokens)];
+  const nb::capsule owner(
+      slots, [](void* memory) noexcept { delete[] static_cast<std::int64_t*>(memory); });
+  std::copy_n(step.batch.slots, step.batch.num_tokens, slots);
+  return array_of(slots, kInt64, {}, {step.batch.num_tokens}, owner);
+}
+
+nb::object device_batch(const Step& step, std::int32_t part) {
+  require_open(step, "device_batch");
+  auto batch = sized<kvarena_device_batch>();
+  check(kvarena_step_group_batch(step.cache->handle(), part, &batch), step.witness());
+  const Place place = step.place();
+  const nb::object owner = step.cache->memory_owner();
+  const auto array = [&](const void* data, dlpack::DataType dtype, std::int64_t count) {
+    return array_of(const_cast<void*>(data), dtype, place, {count}, owner);
+  };
+  nb::dict values;
+  values["block_tables"] = array(batch.block_tables, kInt32, table_entries(*step.cache, batch));
+  values["table_stride"] = batch.table_stride;
+  values["row_slots"] = array(batch.row_slots, kInt32, batch.num_rows);
+  values["row_offsets"] = array(batch.row_offsets, kInt64, batch.num_rows);
+  values["lengths"] = array(batch.lengths, kInt32, batch.num_rows);
+  values["num_blocks"] = array(batch.num_blocks, kInt32, batch.num_rows);
+  values["q_offsets"] = array(batch.q_offsets, kInt64, std::int64_t{batch.num_rows} + 1);
+  values["slots"] = array(batch.slots, kInt64, batch.num_tokens);
+  values["num_rows"] = batch.num_rows;
+  values["num_tokens"] = batch.num_tokens;
+  values["max_length"] = batch.max_length_tokens;
+  values["max_new_tokens"] = batch.max_new_tokens;
+  return make_record("DeviceBatch", values);
+}
+
+void write_cross(Step& step, std::int32_t layer, const Sequence& sequence, nb::handle key,
+                 nb::handle value) {
+  require_open(step, "write_cross");
+  const std::uint64_t changes = step.cache->changes;
+  if (sequence.cache.get() != step.cache.get()) {
+    raise_value("sequence", "one of another cache", "a sequence of the step");
+  }
+  const Place place = step.place();
+  const std::int64_t tokens = Tensor("key", key, place).shape(0);
+  const WriteCall call(step.cache->shape_of(layer), tokens, place, layer, key, value, nb::none(),
+                       nb::none());
+  require_unchanged(step, changes);
+  auto args = sized<kvarena_write_cross_args>();
+  args.sequence = sequence.id;
+  args.key = call.args.key;
+  args.value = call.args.value;
+  args.key_token_stride_bytes = call.args.key_token_stride_bytes;
+  args.value_token_stride_bytes = call.args.value_token_stride_bytes;
+  args.layer = layer;
+  args.dtype = call.args.dtype;
+  Cache& cache = *step.cache;
+  check(without_gil(kvarena_step_write_cross, cache.handle(), &args), cache.witness());
+  for (const nb::handle used : {key, value}) hold(step, used);
+}
+
+}  // namespace kvarena::python

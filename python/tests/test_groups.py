@@ -1,0 +1,166 @@
+"""Caches whose layers keep different data.
+
+Keys are zero, so that a token's output is the mean of the values that it sees; the value of token i is i.
+"""
+
+import dataclasses
+
+import pytest
+from provider import Array
+
+import kvarena
+
+HEADS, DIM, WINDOW, CHUNK, ENCODER = 2, 16, 40, 32, 20
+SIZES = {"num_kv_heads": HEADS, "head_dim": DIM, "dtype": "f32"}
+GROUPS = (
+    kvarena.LayerGroup(layers=[0, (4, 0)], **SIZES),
+    kvarena.LayerGroup(layers=[1], kind="window", limit_tokens=WINDOW, **SIZES),
+    kvarena.LayerGroup(layers=[2], kind="chunk", limit_tokens=CHUNK, **SIZES),
+    kvarena.LayerGroup(layers=[3], kind="cross", limit_tokens=ENCODER, **SIZES),
+)
+
+
+def open_cache(groups=GROUPS, **options):
+    chosen = {
+        "num_blocks": 40,
+        "num_q_heads": HEADS,
+        "max_sequences": 8,
+        "max_sequence_tokens": 256,
+        "num_threads": 1,
+        "page_sequence_tokens": 1024,
+    } | options
+    return kvarena.Cache(kvarena.Device(), kvarena.CacheOptions(groups=groups, **chosen))
+
+
+@pytest.fixture
+def cache():
+    with open_cache() as made:
+        yield made
+
+
+def zeros(count):
+    return Array([count, HEADS, DIM])
+
+
+def counted(first, count):
+    row = HEADS * DIM
+    return Array([count, HEADS, DIM], [first + i // row for i in range(count * row)])
+
+
+def append(cache, sequence, first, count, encoder=False):
+    """The output of the last token in each layer."""
+    found = []
+    with cache.step([(sequence, count)]) as step:
+        for layer in range(5):
+            if layer < 3:
+                step.write(layer, zeros(count), counted(first, count))
+            elif layer == 3 and encoder:
+                step.write_cross(layer, sequence, zeros(ENCODER), counted(1000, ENCODER))
+            out = step.attend(layer, zeros(count), out=zeros(count))
+            cache.synchronize()
+            found.append(out.rows()[-1][0][0])
+    return found
+
+
+def expected(last):
+    def mean(first, end):
+        return (first + end) / 2
+
+    full = mean(0, last)
+    window, chunk = mean(max(0, last + 1 - WINDOW), last), mean(last // CHUNK * CHUNK, last)
+    return pytest.approx([full, window, chunk, mean(1000, 1000 + ENCODER - 1), full], rel=1e-5)
+
+
+def test_each_layer_sees_the_tokens_of_its_group(cache):
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    assert append(cache, sequence, 0, 100, encoder=True) == expected(99)
+    assert append(cache, sequence, 100, 1) == expected(100)
+    pages, parts = cache.pages(), cache.parts()
+    assert pages.num_pages == 40
+    assert pages.of_groups == sum(part.pages for part in parts)
+    assert [part.group for part in parts] == [0, 1, 2, 3]
+    # Token 61 is the oldest that the window of token 101 reads.
+    first, blocks = sequence.group_blocks(1)
+    assert (first, len(blocks)) == (3, 4)
+    assert sequence.group_blocks(0)[0] == 0
+    assert sequence.restorable_length(101) == 101
+    assert sequence.restorable_length(50) == 0
+    with pytest.raises(kvarena.FailedPrecondition):
+        sequence.truncate(50)
+    with pytest.raises(kvarena.InvalidArgument):
+        sequence.group_blocks(4)
+    fork = sequence.fork()
+    assert append(cache, fork, 101, 30) == expected(130)
+    cache.destroy([sequence, fork])
+    assert cache.pages().of_groups == 0
+    cache.check()
+
+
+def test_a_sequence_from_the_blocks_of_another_goes_on_as_that_one(cache):
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    append(cache, sequence, 0, 96, encoder=True)
+    blocks = [sequence.group_blocks(part) for part in range(4)]
+    twin = cache.create_sequence_from(96, blocks, cross_tokens=ENCODER)
+    sequence.destroy()
+    assert append(cache, twin, 96, 5) == expected(100)
+    with pytest.raises(kvarena.InvalidArgument):
+        cache.create_sequence_from(96, blocks[:2], cross_tokens=ENCODER)
+    twin.destroy()
+    cache.check()
+
+
+def test_values_that_lie_in_keys():
+    latent = kvarena.LayerGroup(
+        layers=[0], num_kv_heads=1, head_dim=16, head_dim_v=8, value_in_key=True, dtype="f32"
+    )
+    with open_cache([latent]) as cache:
+        key = Array([1, 1, 16], list(range(16)))
+        with cache.step([(cache.create_sequence(), 1)]) as step:
+            with pytest.raises(ValueError, match="V of this layer lies in K"):
+                step.write(0, key, key)
+            step.write(0, key, None)
+            out = step.attend(0, zeros(1), out=Array([1, HEADS, 8]))
+            cache.synchronize()
+            assert out.rows() == [[[float(i) for i in range(8)]] * HEADS]
+
+
+def test_what_a_step_put_on_the_device_is_one_parts(cache):
+    sequence = cache.create_sequence(cross_tokens=ENCODER)
+    with cache.step([(sequence, 20)]) as step:
+        assert step.device_batch(1).num_rows == 1
+        with pytest.raises(kvarena.InvalidArgument):
+            step.device_batch(9)
+        with pytest.raises(ValueError, match="a layer of a group"):
+            step.attend(7, zeros(20))
+
+
+def test_options_come_back_and_a_footprint_is_what_is_taken(cache):
+    assert cache.options.groups == GROUPS
+    assert cache.options.page_sequence_tokens == 1024
+    footprint = kvarena.footprint(kvarena.Device(), cache.options)
+    assert footprint.pool_bytes == 40 * cache.pages().page_bytes
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"kind": "state"}, kvarena.Unsupported),
+        ({"kind": "windows"}, ValueError),
+        ({"layers": []}, kvarena.InvalidArgument),
+        ({"layers": ["0"]}, TypeError),
+        ({"layers": [(0, 1)]}, kvarena.InvalidArgument),
+        ({"kind": "window", "limit_tokens": 0}, kvarena.InvalidArgument),
+        ({"num_kv_heads": 3}, kvarena.InvalidArgument),
+        ({"dtype": "f64"}, ValueError),
+    ],
+)
+def test_what_is_no_group_is_refused(changes, error):
+    with pytest.raises(error):
+        open_cache([dataclasses.replace(GROUPS[0], **({"layers": [0]} | changes))])
+
+
+def test_groups_are_layer_groups():
+    with pytest.raises(TypeError, match="LayerGroup"):
+        open_cache([{"layers": [0]}])
+    with pytest.raises(kvarena.InvalidArgument):
+        open_cache([GROUPS[0], GROUPS[0]])

@@ -1,0 +1,194 @@
+// Caches whose layers keep different data, in one pool of pages.
+
+#include "capi/convert.hpp"
+#include "capi/json.hpp"
+#include "capi/objects.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+using namespace kvarena;
+using namespace kvarena::capi;
+
+namespace {
+
+constexpr std::int64_t kMostLayers = 4096;
+
+static_assert(KVARENA_GROUP_WINDOW == static_cast<int>(PagedKind::window));
+static_assert(KVARENA_GROUP_CHUNK == static_cast<int>(PagedKind::chunk));
+static_assert(KVARENA_GROUP_CROSS == static_cast<int>(PagedKind::cross));
+
+Result<DType> type_of(std::int32_t number) noexcept {
+  const Result<DType> dtype = dtype_from_c(number);
+  return dtype ? dtype : invalid_option(Option::dtype, number, 0, KVARENA_INT8);
+}
+
+std::string_view kind_name(PagedKind kind) noexcept {
+  switch (kind) {
+    case PagedKind::full: return "full";
+    case PagedKind::window: return "window";
+    case PagedKind::chunk: return "chunk";
+    case PagedKind::state: return "state";
+    case PagedKind::cross: return "cross";
+  }
+  return "unknown";
+}
+
+/// Reads a group. Its layers are copied to `layers`, and borrowed from there.
+Result<LayerGroup> group_of(const kvarena_layer_group& given, std::vector<GroupLayer>& layers) {
+  if (given.num_layers < 0 || given.num_layers > kMostLayers) {
+    return invalid_option(Option::num_layers, given.num_layers, 1, kMostLayers);
+  }
+  if (given.layers == nullptr && given.num_layers > 0) return refused_null();
+  if (given.kind < 0 || given.kind > KVARENA_GROUP_CROSS) {
+    return invalid_option(Option::kind, given.kind, 0, KVARENA_GROUP_CROSS);
+  }
+  if (given.kind == static_cast<int>(PagedKind::state)) {
+    return unsupported_option(Option::kind, static_cast<std::uint64_t>(given.kind));
+  }
+  const Result<DType> dtype = type_of(given.dtype);
+  if (!dtype) return dtype.status();
+  std::optional<DType> dtype_v;
+  if (given.has_dtype_v != 0) {
+    const Result<DType> own = type_of(given.dtype_v);
+    if (!own) return own.status();
+    dtype_v = *own;
+  }
+  for (const kvarena_group_layer& layer :
+       std::span(given.layers, static_cast<std::size_t>(given.num_layers))) {
+    layers.push_back(
+        {layer.layer, layer.reads_layer == layer.layer ? std::int32_t{-1} : layer.reads_layer});
+  }
+  LayerGroup group;
+  group.kind = static_cast<PagedKind>(given.kind);
+  group.layers = layers;
+  group.num_kv_heads = given.num_kv_heads;
+  group.head_dim_k = given.head_dim_k;
+  group.head_dim_v = given.head_dim_v;
+  group.dtype = *dtype;
+  group.dtype_v = dtype_v;
+  group.value_in_key = given.value_in_key != 0;
+  if (given.block_size_tokens != 0) group.block_size_tokens = given.block_size_tokens;
+  group.limit_tokens = given.limit_tokens;
+  group.rollback_tokens = given.rollback_tokens;
+  return group;
+}
+
+}  // namespace
+
+Status capi::check_part(const KvCache& cache, std::int32_t part) noexcept {
+  const std::int64_t parts = std::ssize(cache.manager().groups());
+  if (part >= 0 && part < parts) return {};
+  return invalid_argument(Resource::num_groups, part, 0, parts - 1);
+}
+
+Status capi::groups_from_c(const kvarena_cache_options& options, GroupOptions& groups) {
+  const std::int64_t count = options.num_groups;
+  if (count < 0 || count > static_cast<std::int64_t>(kMaxBlockGroups)) {
+    return invalid_argument(Resource::num_groups, count, 0, kMaxBlockGroups);
+  }
+  if (count == 0) return {};
+  if (options.groups == nullptr) return refused_null();
+  groups.layers.resize(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < groups.layers.size(); ++i) {
+    kvarena_layer_group given;
+    if (Status s = read_entry(options.groups, i, given); !s) return s;
+    const Result<LayerGroup> group = group_of(given, groups.layers[i]);
+    if (!group) return group.status();
+    groups.groups.push_back(*group);
+  }
+  return {};
+}
+
+Json capi::json_of(const LayerGroup& group) {
+  Json layers = Json::array();
+  for (const GroupLayer& layer : group.layers) {
+    layers.push_back({layer.layer, layer.reads_layer < 0 ? layer.layer : layer.reads_layer});
+  }
+  return {{"kind", kind_name(group.kind)},
+          {"layers", layers},
+          {"limit_tokens", group.limit_tokens},
+          {"num_kv_heads", group.num_kv_heads},
+          {"head_dim_k", group.head_dim_k},
+          {"head_dim_v", group.head_dim_v},
+          {"dtype", name_of(group.dtype)},
+          {"dtype_v", name_of(group.dtype_v.value_or(group.dtype))},
+          {"value_in_key", group.value_in_key},
+          {"block_size_tokens", group.block_size_tokens},
+          {"rollback_tokens", group.rollback_tokens}};
+}
+
+kvarena_status kvarena_step_write_cross(kvarena_cache* cache,
+                                        const kvarena_write_cross_args* args) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    kvarena_write_cross_args given;
+    if (Status s = read_struct(args, given); !s) return s;
+    const Result<DType> dtype = dtype_from_c(given.dtype);
+    if (!dtype) return dtype.status();
+    WriteCrossArgs write;
+    write.layer = given.layer;
+    write.sequence = SequenceId(given.sequence);
+    write.key = given.key;
+    write.value = given.value;
+    write.dtype = *dtype;
+    write.key_token_stride_bytes = given.key_token_stride_bytes;
+    write.value_token_stride_bytes = given.value_token_stride_bytes;
+    return object.get().write_cross(write);
+  });
+}
+
+kvarena_status kvarena_cache_pages(kvarena_cache* cache, kvarena_page_stats* stats) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (Status s = check_target(stats); !s) return s;
+    const KvCache& its = object.get();
+    const PageStats found = its.manager().page_stats();
+    kvarena_page_stats result{};
+    result.page_bytes = its.arena().bytes() / its.arena().num_blocks();
+    result.num_pages = found.num_pages;
+    result.free = found.free;
+    result.of_groups = found.of_groups;
+    result.offline = found.offline;
+    result.evictable = found.evictable;
+    result.reserved = found.reserved;
+    result.watermark = found.watermark;
+    result.peak_used = found.peak_used;
+    result.turned = found.turned;
+    write_struct(result, stats);
+    return {};
+  });
+}
+
+kvarena_status kvarena_cache_num_parts(kvarena_cache* cache, int32_t* num_parts) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (num_parts == nullptr) return refused_null();
+    *num_parts = static_cast<std::int32_t>(object.get().manager().groups().size());
+    return {};
+  });
+}
+
+kvarena_status kvarena_cache_part(kvarena_cache* cache, int32_t part, kvarena_part_stats* stats) {
+  return enter<CacheObject>(cache, [&](CacheObject& object) -> Status {
+    if (Status s = check_target(stats); !s) return s;
+    if (Status s = check_part(object.get(), part); !s) return s;
+    const GroupLayout::Part& its =
+        object.get().arena().groups()->parts()[static_cast<std::size_t>(part)];
+    const GroupStats found = object.get().manager().group_stats(part);
+    kvarena_part_stats result{};
+    result.group = its.group;
+    result.block_size_tokens = its.layout.block_size();
+    result.block_bytes = found.block_bytes;
+    result.blocks_per_page = found.blocks_per_page;
+    result.pages = found.pages;
+    result.free = found.free;
+    result.referenced = found.referenced;
+    result.fenced = found.fenced;
+    result.evictable = found.evictable;
+    result.offline = found.offline;
+    result.stranded = found.stranded;
+    write_struct(result, stats);
+    return {};
+  });
+}
